@@ -1,0 +1,1 @@
+"""The agent of RubricEM: policies, rollouts, memory, learning and the command line."""

@@ -1,0 +1,1 @@
+"""The environment of RubricEM: scaffold, tools, judge and episodes of deep research."""

@@ -1,0 +1,1 @@
+"""Episodes and the environments that step them."""

@@ -1,0 +1,207 @@
+"""The episode: a state machine without I/O that every driver turns by the same crank.
+
+    reply = episode.emit(text)
+    while not isinstance(reply, Finished):
+        if isinstance(reply, CallTool):
+            reply = episode.observe(toolbox's answer to reply.call)
+        else:
+            reply = episode.emit(the policy's next text, given reply.observation)
+
+The same emissions and results give the same trajectory, byte for byte: nothing here looks at a clock or a dice.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rubricem_env.domain.errors import OrderError
+from rubricem_env.domain.query import Query
+from rubricem_env.domain.tool import ToolCall, ToolResult
+from rubricem_env.domain.trajectory import Ending, Observation, Origin, Segment, Trajectory
+from rubricem_env.env.limits import EpisodeLimits
+from rubricem_env.scaffold.parser import parse_turn
+from rubricem_env.scaffold.reading import Reading, read_trajectory
+from rubricem_env.scaffold.turn import Turn
+from rubricem_env.tools.render import render_notice, render_observation
+
+NO_ACTION_NOTICE = (
+    "Your turn ended without an action. End each turn with exactly one tool call, "
+    '<call_tool name="...">query</call_tool>, or with <answer>...</answer>.'
+)
+INCOMPLETE_CALL_NOTICE = (
+    "The call was not made: it names no tool or has no query. "
+    'Write <call_tool name="google_search">query</call_tool>.'
+)
+BUDGET_USED_NOTICE = "This was your last tool call: the budget is used. Review what you have and answer."
+OVER_BUDGET_NOTICE = "The call was not made: the budget of tool calls is used. Review what you have and answer."
+REPEATED_CALL_NOTICE = "You have made this very call {times} times; its result will not change. Ask something else."
+
+
+class CallTool(NamedTuple):
+    """The policy calls a tool: pass the result to `observe`."""
+
+    call: ToolCall
+
+
+class Continue(NamedTuple):
+    """It is the policy's turn; `observation` is what it reads first."""
+
+    observation: str
+
+
+class Finished(NamedTuple):
+    """The episode is over."""
+
+    ending: Ending
+    observation: str = ""
+    """The last tool result, where a budget ran out on it."""
+
+
+Reply = CallTool | Continue | Finished
+
+
+def estimate_tokens(text: str) -> int:
+    """A rough count where no tokenizer is at hand: four bytes a token, rounded up."""
+    return (len(text.encode("utf-8", "replace")) + 3) // 4
+
+
+class Episode:
+    """One attempt at one question."""
+
+    def __init__(
+        self,
+        query: Query,
+        *,
+        prompt: str | None = None,
+        limits: EpisodeLimits | None = None,
+        count_tokens: Callable[[str], int] = estimate_tokens,
+        seed: int | None = None,
+    ) -> None:
+        self.query = query
+        self.limits = limits or EpisodeLimits()
+        self.ending: Ending | None = None
+        self.calls_used = 0
+        self.tokens_used = 0
+        self._count_tokens = count_tokens
+        self._seed = seed
+        self._segments = [Segment(origin=Origin.PROMPT, text=query.question if prompt is None else prompt)]
+        self._turns: list[Turn] = []
+        self._pending: ToolCall | None = None
+        self._idle_turns = 0
+        self._refused_calls = 0
+        self._snippets_shown = 0
+        self._calls_made: Counter[object] = Counter()
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        return tuple(self._turns)
+
+    @property
+    def is_over(self) -> bool:
+        return self.ending is not None
+
+    @property
+    def calls_left(self) -> int:
+        return self.limits.max_calls - self.calls_used
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """The record so far."""
+        return Trajectory(
+            question=self.query.question,
+            answer_format=self.query.answer_format,
+            segments=tuple(self._segments),
+            ending=self.ending,
+            seed=self._seed,
+        )
+
+    def read(self) -> Reading:
+        """What the record amounts to; turns are not parsed again."""
+        return read_trajectory(self.trajectory, turns=self._turns)
+
+    def emit(self, text: str) -> Reply:
+        """Take the policy's next turn. Text after the action is cut off and kept in the record as cut.
+
+        Raises:
+            OrderError: the episode is over, or waits for a tool result.
+        """
+        if self.ending is not None:
+            raise OrderError(f"the episode is over ({self.ending.value}); start a new one instead of emitting on.")
+        if self._pending is not None:
+            raise OrderError(f"the episode waits for the result of {self._pending.name!r}; call observe() first.")
+        segment = Segment(origin=Origin.POLICY, text=text)
+        turn = parse_turn(segment.text, len(self._turns) + 1)
+        kept, cut = turn.text[: turn.end], turn.text[turn.end :]
+        self._segments.append(Segment(origin=Origin.POLICY, text=kept, cut=cut))
+        self._turns.append(turn._replace(text=kept))
+        self.tokens_used += self._count_tokens(kept)
+        return self._reply(turn)
+
+    def observe(self, result: ToolResult) -> Continue | Finished:
+        """Take the result of the call that `emit` asked for.
+
+        Raises:
+            OrderError: no call is waiting.
+        """
+        call, self._pending = self._pending, None
+        if call is None:
+            raise OrderError("no tool call is waiting for a result; call emit() first and observe() on CallTool only.")
+        rendered = render_observation(result, first_id=self._snippets_shown + 1, notices=self._notices(call))
+        self._snippets_shown += len(rendered.snippet_ids)
+        record = Observation(
+            status=result.status, call=result.executed or call, snippet_ids=rendered.snippet_ids
+        )
+        return self._show(rendered.text, record)
+
+    def abandon(self) -> Finished:
+        """End the episode from outside: an infrastructure failure, a time-out, a shutdown."""
+        self._pending = None
+        return self._finish(self.ending or Ending.ABANDONED)
+
+    def _reply(self, turn: Turn) -> Reply:
+        if turn.answer is not None:
+            return self._finish(Ending.ANSWERED)
+        if self.tokens_used >= self.limits.max_tokens:
+            return self._finish(Ending.TOKEN_BUDGET)
+        if turn.number >= self.limits.max_turns:
+            return self._finish(Ending.TURN_BUDGET)
+        if turn.call is None:
+            self._idle_turns += 1
+            if self._idle_turns >= self.limits.max_idle_turns:
+                return self._finish(Ending.STALLED)
+            return self._show(render_notice(NO_ACTION_NOTICE), Observation())
+        self._idle_turns = 0
+        return self._reply_to_call(turn.call)
+
+    def _reply_to_call(self, call: ToolCall) -> Reply:
+        if not (call.name and call.query):
+            return self._show(render_notice(INCOMPLETE_CALL_NOTICE), Observation(call=call))
+        if self.calls_left == 0:
+            self._refused_calls += 1
+            if self._refused_calls > 1:
+                return self._finish(Ending.CALL_BUDGET)
+            return self._show(render_notice(OVER_BUDGET_NOTICE), Observation(call=call))
+        self.calls_used += 1
+        self._calls_made[call.identity] += 1
+        self._pending = call
+        return CallTool(call)
+
+    def _notices(self, call: ToolCall) -> tuple[str, ...]:
+        times = self._calls_made[call.identity]
+        notices = []
+        if times >= self.limits.repeat_notice_at:
+            notices.append(REPEATED_CALL_NOTICE.format(times=times))
+        if self.calls_left == 0:
+            notices.append(BUDGET_USED_NOTICE)
+        return tuple(notices)
+
+    def _show(self, text: str, record: Observation) -> Continue | Finished:
+        self._segments.append(Segment(origin=Origin.TOOL, text=text, observation=record))
+        self.tokens_used += self._count_tokens(text)
+        if self.tokens_used >= self.limits.max_tokens:
+            return self._finish(Ending.TOKEN_BUDGET, text)
+        return Continue(text)
+
+    def _finish(self, ending: Ending, observation: str = "") -> Finished:
+        self.ending = ending
+        return Finished(ending, observation)

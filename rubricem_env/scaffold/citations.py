@@ -1,0 +1,99 @@
+"""Which snippets an answer cites, and whether a tool has really shown them in this episode."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from rubricem_env.domain.trajectory import Origin, Segment
+from rubricem_env.scaffold.grammar import SNIPPET
+from rubricem_env.scaffold.lexer import Token, find_citation_tags, find_structure, parse_attributes
+
+_SEPARATOR = re.compile(r"[,;\s]+")
+
+
+class Citation(NamedTuple):
+    """One citation tag in an answer."""
+
+    ids: tuple[str, ...]
+    claim: str
+    written: str
+    """The opening tag as it stands there."""
+    start: int
+    """In the answer's text."""
+    end: int
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.ids or not self.claim.strip()
+
+
+class Citations(NamedTuple):
+    """An answer's citations, resolved. Ids are listed once, in order of first use."""
+
+    known: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """Never shown by a tool in this episode: invented, misspelt, or written by the policy itself."""
+    empty: tuple[Citation, ...] = ()
+    """Without an id, or around no text."""
+
+
+def find_citations(answer: str) -> Iterator[Citation]:
+    """Every citation tag of an answer; one that is never closed reaches to the next tag or the end."""
+    tags = find_citation_tags(answer)
+    for index, token in enumerate(tags):
+        if token.closing:
+            continue
+        following = tags[index + 1] if index + 1 < len(tags) else None
+        until = token.end if token.empty else (following.start if following else len(answer))
+        end = following.end if following is not None and following.closing and not token.empty else until
+        yield Citation(_ids(token), answer[token.end : until], answer[token.start : token.end], token.start, end)
+
+
+def _ids(token: Token) -> tuple[str, ...]:
+    attributes = parse_attributes(token).values
+    written = attributes.get("id") or attributes.get("ids") or ""
+    return tuple(part for part in _SEPARATOR.split(written) if part)
+
+
+def resolve_citations(answer: str, shown: Collection[str]) -> Citations:
+    """Sort the ids that the answer cites into shown and not shown."""
+    known: dict[str, None] = {}
+    unknown: dict[str, None] = {}
+    empty: list[Citation] = []
+    for citation in find_citations(answer):
+        if citation.is_empty:
+            empty.append(citation)
+        for snippet_id in citation.ids:
+            (known if snippet_id in shown else unknown)[snippet_id] = None
+    return Citations(tuple(known), tuple(unknown), tuple(empty))
+
+
+def shown_snippets(segments: Iterable[Segment]) -> frozenset[str]:
+    """The ids of all snippets that tools have shown.
+
+    The episode's own record is believed where there is one; in files from elsewhere the tool text is read. A
+    snippet tag inside another snippet is page text, not evidence of its own. Policy text never counts.
+    """
+    shown: set[str] = set()
+    for segment in segments:
+        if segment.origin is not Origin.TOOL:
+            continue
+        if segment.observation is not None:
+            shown.update(segment.observation.snippet_ids)
+        else:
+            shown.update(_written_ids(segment.text))
+    return frozenset(shown)
+
+
+def _written_ids(text: str) -> Iterator[str]:
+    inside = False
+    for token in find_structure(text):
+        if token.name != SNIPPET:
+            continue
+        if token.closing:
+            inside = False
+        elif not inside:
+            inside = not token.empty
+            snippet_id = parse_attributes(token).values.get("id", "")
+            if snippet_id:
+                yield snippet_id

@@ -1,0 +1,144 @@
+"""Finds the scaffold's tags in text, at once or piece by piece with the same result, in linear time.
+
+A tag is `<`, an optional `/`, a name of the grammar in any case, well-formed attributes or anything short
+without angle brackets, and `>`. All else is text. No candidate reaches past the next `<`, which is what keeps
+a million of them linear and what lets the scanner hold back only the last one.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rubricem_env.scaffold.grammar import CANONICAL, CITE
+
+_NAMES = "|".join(sorted(CANONICAL, key=len, reverse=True))
+_VALUE = r"""(?:"[^"<]{0,2000}+"|'[^'<]{0,2000}+'|[^\s"'<>][^\s<>]{0,2000}+)"""
+_ATTRIBUTES = rf"(?:\s{{1,16}}+[\w:.-]{{1,64}}+(?:\s{{0,4}}+=\s{{0,4}}+{_VALUE})?+){{0,16}}+\s{{0,16}}+/?"
+_WELL_FORMED = rf"<(/?)({_NAMES})(?![\w-])({_ATTRIBUTES})>"
+_FLAGS = re.ASCII | re.IGNORECASE  # ASCII: no Kelvin sign for k, no long s for s
+
+
+def _tag_pattern(names: Iterable[str]) -> re.Pattern[str]:
+    """Tags of those names: attributes as written, well formed or, where quotes do not balance, anything short."""
+    longest_first = "|".join(sorted(names, key=len, reverse=True))
+    return re.compile(rf"<(/?)({longest_first})(?![\w-])(?:({_ATTRIBUTES})|([^<>]{{0,2000}}+))>", _FLAGS)
+
+
+_TAG = _tag_pattern(CANONICAL)
+_STRUCTURE = _tag_pattern(name for name, canonical in CANONICAL.items() if canonical != CITE)
+_CITATION = _tag_pattern((CITE,))
+_DECIDED = re.compile(_WELL_FORMED, _FLAGS)
+_BEGINNING = re.compile(r"</?([a-z_]*)", _FLAGS)
+_ATTRIBUTE = re.compile(rf"([\w:.-]{{1,64}}+)(?:\s*=\s*({_VALUE}))?", _FLAGS)
+_LOOSE_ATTRIBUTE = re.compile(r"""([\w:.-]{1,64}+)\s*=\s*["']?([^"'<>]*)""", _FLAGS)
+_QUOTES = "\"'`\u2018\u2019\u201c\u201d\\"
+
+MAX_TAG = 40_000
+"""No tag is longer than this; the scanner never holds back more."""
+
+
+class Token(NamedTuple):
+    """One tag in a text."""
+
+    name: str
+    """Canonical."""
+    written: str
+    """As it stands there: may be an alias, in any case."""
+    closing: bool
+    empty: bool
+    """Ends in `/>`: opens and closes at once."""
+    attributes: str
+    well_formed: bool
+    start: int
+    end: int
+
+
+def find_tags(text: str) -> list[Token]:
+    """Every tag of a whole text, in order."""
+    return [_token(match, 0) for match in _TAG.finditer(text)]
+
+
+def find_structure(text: str) -> list[Token]:
+    """Every tag but citations, which can be many and shape nothing."""
+    return [_token(match, 0) for match in _STRUCTURE.finditer(text)]
+
+
+def find_citation_tags(text: str) -> list[Token]:
+    return [_token(match, 0) for match in _CITATION.finditer(text)]
+
+
+class Attributes(NamedTuple):
+    """What a tag says beside its name."""
+
+    values: dict[str, str]
+    """By lower-case name; the first of two equal names wins."""
+    is_clean: bool
+    """Well formed, and no name twice."""
+
+
+def parse_attributes(token: Token) -> Attributes:
+    """Read attributes in any quoting: double, single, none, typographic, backticks, escaped, or left open."""
+    values: dict[str, str] = {}
+    is_clean = token.well_formed
+    pattern = _ATTRIBUTE if token.well_formed else _LOOSE_ATTRIBUTE
+    for match in pattern.finditer(token.attributes):
+        name, value = match[1].lower(), match[2]
+        if name in values:
+            is_clean = False
+            continue
+        values[name] = "" if value is None else _unquote(value)
+    return Attributes(values, is_clean)
+
+
+def _unquote(value: str) -> str:
+    if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
+        return value[1:-1].strip()
+    return value.strip(_QUOTES)
+
+
+def _token(match: re.Match[str], offset: int) -> Token:
+    slash, written, attributes, fallback = match.groups()
+    start, end = match.span()
+    well_formed = attributes is not None
+    if not well_formed:
+        attributes = fallback
+    name = CANONICAL.get(written) or CANONICAL[written.lower()]
+    closing = slash == "/"
+    empty = not closing and attributes[-1:] == "/"
+    return Token(name, written, closing, empty, attributes, well_formed, start + offset, end + offset)
+
+
+class Scanner:
+    """Finds tags in text that arrives in pieces: any split gives the tokens of `find_tags` on the whole."""
+
+    def __init__(self) -> None:
+        self._pending = ""
+        self._offset = 0
+
+    def feed(self, piece: str) -> list[Token]:
+        """Take the next piece; return the tags that more text can no longer change."""
+        text = self._pending + piece
+        held = self._first_undecided(text)
+        tokens = [_token(match, self._offset) for match in _TAG.finditer(text, 0, held)]
+        self._pending = text[held:]
+        self._offset += held
+        return tokens
+
+    def close(self) -> list[Token]:
+        """The text is over: return the tags in what was held back."""
+        tokens = [_token(match, self._offset) for match in _TAG.finditer(self._pending)]
+        self._offset += len(self._pending)
+        self._pending = ""
+        return tokens
+
+    @staticmethod
+    def _first_undecided(text: str) -> int:
+        """Only the last `<` can still become a tag, or a longer one: every candidate ends before the next `<`."""
+        last = text.rfind("<")
+        if last < 0 or len(text) - last > MAX_TAG or _DECIDED.match(text, last):
+            return len(text)
+        beginning = _BEGINNING.match(text, last)
+        word = beginning[1].lower() if beginning else ""
+        at_end = beginning is not None and beginning.end() == len(text)
+        can_be_a_tag = any(name.startswith(word) for name in CANONICAL) if at_end else word in CANONICAL
+        return last if can_be_a_tag else len(text)

@@ -1,0 +1,47 @@
+r"""Makes foreign text inert: what looks like a tag of ours or a chat special gets a backslash, and can be had back.
+
+`</tool_output>` becomes `<\/tool_output>`, `<|im_end|>` becomes `<\|im_end|>`. A run of backslashes after the
+opening character grows by one, so `restore` undoes it byte for byte, also on text that held such runs before.
+"""
+
+import re
+from collections.abc import Iterable
+
+from rubricem_env.scaffold.grammar import RESERVED
+
+# Characters that a reader does not see and a language model reads through.
+_UNSEEN = "\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufe00-\ufe0f\ufeff\x00-\x20\x7f-\xa0"
+GAP = f"[{_UNSEEN}]*+"
+_OPENERS = "<\uff1c\ufe64\u2039"
+_CHAT_TAGS = ("tool_call", "tool_response", "tools", "start_of_turn", "end_of_turn", "s", "sys", "system", "user", "assistant")
+
+
+def spaced_names(names: Iterable[str]) -> str:
+    """A pattern for any of the names, with unseen characters allowed between their letters."""
+    longest_first = sorted(names, key=len, reverse=True)
+    return "|".join(GAP.join(re.escape(char) for char in name) for name in longest_first)
+
+
+_TAG_BODY = rf"{GAP}/?{GAP}(?:{spaced_names((*RESERVED, *_CHAT_TAGS))})(?![\w-])"
+_FLAGS = re.IGNORECASE | re.ASCII
+# <tag ...>, <|special|> and [INST]; the look-ahead leaves all but the opener and its backslashes alone.
+_THREAT = re.compile(
+    rf"(?P<opener>[{_OPENERS}])(?P<slashes>\\*+)(?={_TAG_BODY}|{GAP}\|)"
+    rf"|(?P<bracket>\[)(?P<more>\\*+)(?=/?inst\])",
+    _FLAGS,
+)
+_DEFUSED = re.compile(
+    rf"(?P<opener>[{_OPENERS}])\\(?P<slashes>\\*+)(?={_TAG_BODY}|{GAP}\|)"
+    rf"|(?P<bracket>\[)\\(?P<more>\\*+)(?=/?inst\])",
+    _FLAGS,
+)
+
+
+def neutralize(text: str) -> str:
+    """The text with every reserved tag and chat special defused; anything else is untouched."""
+    return _THREAT.sub(lambda found: f"{found['opener'] or found['bracket']}\\{found['slashes'] or found['more'] or ''}", text)
+
+
+def restore(text: str) -> str:
+    """The inverse of `neutralize`, byte for byte."""
+    return _DEFUSED.sub(lambda found: f"{found['opener'] or found['bracket']}{found['slashes'] or found['more'] or ''}", text)
