@@ -1,0 +1,1 @@
+"""The almanac: a seeded small world of facts whose every question carries its truth."""

@@ -1,0 +1,148 @@
+"""The words of the almanac: names, domains, attributes with units, and conventions, as tables.
+
+The whole world is written with a few hundred words, so that a very small model can learn to read and copy it.
+"""
+
+from typing import NamedTuple
+
+from rubricem_env.world.errors import WorldError
+
+
+class Attribute(NamedTuple):
+    """A number that an entity has: low, low + step, ... up to high, in the unit."""
+
+    name: str
+    unit: str
+    low: int
+    high: int
+    step: int
+
+
+class Relation(NamedTuple):
+    """A link from every entity of a domain to one entity of the target domain."""
+
+    name: str
+    target: str
+
+
+class Convention(NamedTuple):
+    """What a good answer in a domain does without being asked.
+
+    ``aspect`` is stated for every entity with one of ``values``; ``closing`` ends a long answer and is the same
+    for the whole domain.
+    """
+
+    aspect: str
+    values: tuple[str, ...]
+    closing: str
+
+
+class Domain(NamedTuple):
+    """One subject of the almanac."""
+
+    name: str
+    singular: str
+    attributes: tuple[Attribute, Attribute, Attribute]
+    relation: Relation
+    convention: Convention
+
+
+RIVERS = Domain(
+    "rivers",
+    "river",
+    (Attribute("length", "km", 20, 400, 10), Attribute("depth", "m", 2, 40, 1), Attribute("width", "m", 45, 300, 5)),
+    Relation("mouth", "towns"),
+    Convention("season", ("spring", "summer", "autumn", "winter"), "at low water"),
+)
+TOWNS = Domain(
+    "towns",
+    "town",
+    (Attribute("size", "homes", 100, 900, 10), Attribute("area", "ha", 10, 95, 1), Attribute("rise", "m", 50, 900, 10)),
+    Relation("employer", "firms"),
+    Convention("census", ("full", "sample", "register", "postal"), "by night"),
+)
+FIRMS = Domain(
+    "firms",
+    "firm",
+    (
+        Attribute("revenue", "million", 5, 95, 1),
+        Attribute("staff", "people", 20, 900, 10),
+        Attribute("debt", "million", 100, 400, 5),
+    ),
+    Relation("flagship", "ships"),
+    Convention("currency", ("crown", "florin", "ducat", "mark"), "before tax"),
+)
+LAWS = Domain(
+    "laws",
+    "law",
+    (
+        Attribute("fine", "coins", 10, 500, 10),
+        Attribute("term", "days", 5, 90, 1),
+        Attribute("scope", "articles", 3, 60, 1),
+    ),
+    Relation("subject", "drugs"),
+    Convention("court", ("coastal", "inland", "island", "border"), "without appeal"),
+)
+DRUGS = Domain(
+    "drugs",
+    "drug",
+    (
+        Attribute("dose", "mg", 5, 400, 5),
+        Attribute("onset", "minutes", 5, 90, 1),
+        Attribute("duration", "hours", 2, 48, 1),
+    ),
+    Relation("source", "plants"),
+    Convention("route", ("oral", "nasal", "skin", "vein"), "for adults"),
+)
+SHIPS = Domain(
+    "ships",
+    "ship",
+    (Attribute("beam", "m", 4, 40, 1), Attribute("speed", "knots", 6, 45, 1), Attribute("crew", "people", 10, 300, 5)),
+    Relation("port", "towns"),
+    Convention("load", ("empty", "half", "laden", "ballast"), "in calm sea"),
+)
+PLANTS = Domain(
+    "plants",
+    "plant",
+    (Attribute("height", "cm", 10, 300, 5), Attribute("leaf", "mm", 4, 80, 1), Attribute("bloom", "days", 5, 60, 1)),
+    Relation("record", "journals"),
+    Convention("soil", ("clay", "sand", "peat", "chalk"), "under glass"),
+)
+JOURNALS = Domain(
+    "journals",
+    "journal",
+    (
+        Attribute("print", "pages", 20, 400, 10),
+        Attribute("price", "coins", 5, 90, 1),
+        Attribute("reach", "readers", 100, 900, 10),
+    ),
+    Relation("owner", "firms"),
+    Convention("review", ("open", "blind", "editor", "panel"), "on paper"),
+)
+DOMAINS = (RIVERS, TOWNS, FIRMS, LAWS, DRUGS, SHIPS, PLANTS, JOURNALS)
+
+CAUSES = ("flood", "fire", "strike", "storm", "sale", "theft", "frost", "reform")
+"""What made a value change between two editions."""
+
+_FIRST = (
+    "Amber Ashen Azure Bold Brave Bright Calm Cedar Cobalt Copper Coral Crimson Dawn Deep Dusty Eager "
+    "Elder Fair Gentle Gilded Golden Grand Green Hidden Humble Ivory Jade Keen Lunar Marble Merry Misty "
+    "Noble Olive Pearl Proud Quiet Ruby Rustic Scarlet Silent Silver Solar Stone Swift Tall Velvet Wild"
+)
+_SECOND = (
+    "Acorn Anchor Badger Bear Beacon Bell Bridge Castle Cloud Comet Crane Crow Crystal Dove Eagle Ember "
+    "Falcon Feather Forest Fox Garden Harbor Hawk Heron Hill Horse Lantern Lark Lion Maple Meadow Moon "
+    "Orchard Otter Owl Pine Raven Reed Robin Rose Shadow Sparrow Star Thistle Tower Valley Willow Wolf"
+)
+FIRST_WORDS = tuple(_FIRST.split())
+SECOND_WORDS = tuple(_SECOND.split())
+"""A name is a first word and a second word: "Amber Falcon"."""
+
+
+def domain_named(name: str) -> Domain:
+    """The domain of that plural name, such as "rivers"."""
+    for domain in DOMAINS:
+        if domain.name == name:
+            return domain
+    known = ", ".join(domain.name for domain in DOMAINS)
+    raise WorldError(f"the almanac has no domain {name!r}; it has {known}. Use one of these.")
