@@ -1,0 +1,103 @@
+"""A whole world from one integer, in memory or as two JSONL files.
+
+``python -m rubricem_env.world.almanac --seed 0 --out DIR`` writes corpus.jsonl and questions.jsonl.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rubricem_env.world.documents import Document, Library
+from rubricem_env.world.entities import Entity, populate
+from rubricem_env.world.errors import WorldError
+from rubricem_env.world.hostile import write_hostile_pages
+from rubricem_env.world.jsonl import CORPUS_FILE, QUESTIONS_FILE, to_jsonl
+from rubricem_env.world.needs import Ground
+from rubricem_env.world.pages import count_pages, write_pages
+from rubricem_env.world.questions import Question, ask_questions
+from rubricem_env.world.splits import LARGEST_WORLD, SMALLEST_WORLD, check_split
+
+ENTITIES_PER_DOMAIN = 10
+QUESTIONS_PER_DOMAIN = 15
+DOCUMENTS = 410
+
+
+class Almanac:
+    """A world: its entities, its library of documents, and its questions with their truth."""
+
+    def __init__(self, entities: tuple[Entity, ...], library: Library, questions: tuple[Question, ...]) -> None:
+        self.entities = entities
+        self.library = library
+        self.questions = questions
+
+    @classmethod
+    def from_seed(
+        cls,
+        seed: int,
+        *,
+        entities_per_domain: int = ENTITIES_PER_DOMAIN,
+        questions_per_domain: int = QUESTIONS_PER_DOMAIN,
+        hostile: bool = False,
+    ) -> "Almanac":
+        """The same world for the same arguments, on every machine.
+
+        Hostile pages come after the honest ones: they change no other document, and questions only by further traps.
+        """
+        entities = populate(seed, entities_per_domain)
+        drafts = write_pages(seed, entities)
+        if hostile:
+            drafts += write_hostile_pages(seed, entities)
+        library = Library.of(drafts)
+        ground = Ground({entity.id: entity for entity in entities}, library)
+        return cls(entities, library, ask_questions(seed, ground, questions_per_domain=questions_per_domain))
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """What search may serve, in corpus order."""
+        return self.library.documents
+
+    def questions_of(self, split: str) -> tuple[Question, ...]:
+        """The questions of train, validation or test."""
+        wanted = check_split(split)
+        return tuple(question for question in self.questions if question.split == wanted)
+
+    def write(self, folder: Path) -> None:
+        """Write corpus.jsonl and questions.jsonl into the folder, which is made if it is missing."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / CORPUS_FILE).write_bytes(to_jsonl(self.documents))
+        (folder / QUESTIONS_FILE).write_bytes(to_jsonl(self.questions))
+
+
+def largest_world_within(documents: int) -> int:
+    """The most entities per domain whose honest documents are no more than this many."""
+    fitting = [size for size in range(SMALLEST_WORLD, LARGEST_WORLD + 1) if count_pages(size) <= documents]
+    if not fitting:
+        least = count_pages(SMALLEST_WORLD)
+        raise WorldError(f"--documents is {documents}; the smallest world has {least}. Use {least} or more.")
+    return fitting[-1]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write a world and say what was written; 2 and one sentence on stderr for a caller's mistake."""
+    parser = argparse.ArgumentParser(prog="python -m rubricem_env.world.almanac", description="Write a small world.")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--documents", type=int, default=DOCUMENTS, help="at most this many honest documents")
+    parser.add_argument("--hostile", action="store_true", help="add pages that attack their reader")
+    chosen = parser.parse_args(arguments)
+    try:
+        size = largest_world_within(chosen.documents)
+        world = Almanac.from_seed(
+            chosen.seed, entities_per_domain=size, questions_per_domain=size * 3 // 2, hostile=chosen.hostile
+        )
+    except WorldError as mistake:
+        sys.stderr.write(f"{mistake}\n")
+        return 2
+    world.write(chosen.out)
+    sys.stdout.write(f"{len(world.documents)} documents and {len(world.questions)} questions in {chosen.out}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

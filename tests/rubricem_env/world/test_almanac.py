@@ -1,0 +1,125 @@
+"""The whole world: the same everywhere, disjoint by split, and shipped as it is made."""
+
+import os
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rubricem_env.world.almanac import Almanac, largest_world_within, main
+from rubricem_env.world.errors import WorldError
+from rubricem_env.world.jsonl import shipped_corpus_path, shipped_questions_path
+from rubricem_env.world.pages import count_pages
+from rubricem_env.world.splits import LARGEST_WORLD, name_slots
+
+FILES = ("corpus.jsonl", "questions.jsonl")
+WORLD = Almanac.from_seed(0)
+
+
+def _run(folder: Path, hash_seed: str) -> list[bytes]:
+    command = [sys.executable, "-m", "rubricem_env.world.almanac", "--seed", "7", "--out", str(folder)]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True)
+    return [(folder / name).read_bytes() for name in FILES]
+
+
+def test_two_processes_with_different_hash_seeds_write_the_same_bytes(tmp_path: Path) -> None:
+    assert _run(tmp_path / "one", "1") == _run(tmp_path / "two", "2")
+
+
+def test_another_seed_makes_another_world() -> None:
+    assert Almanac.from_seed(1).documents != WORLD.documents
+
+
+def test_the_shipped_files_are_what_the_command_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "0", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "corpus.jsonl").read_bytes() == shipped_corpus_path().read_bytes()
+    assert (tmp_path / "questions.jsonl").read_bytes() == shipped_questions_path().read_bytes()
+    assert capsys.readouterr().out == f"408 documents and 120 questions in {tmp_path}\n"
+
+
+def test_no_entity_is_asked_about_in_two_splits() -> None:
+    asked = {split: _entities_of(WORLD, split) for split in ("train", "validation", "test")}
+    assert all(not asked[one] & asked[other] for one, other in combinations(asked, 2))
+
+
+def test_no_pair_of_entities_is_asked_about_in_two_splits() -> None:
+    pairs = {
+        split: {frozenset(pair) for q in WORLD.questions_of(split) for pair in combinations(q.truth.entity_ids, 2)}
+        for split in ("train", "validation", "test")
+    }
+    assert all(pairs.values())
+    assert all(not pairs[one] & pairs[other] for one, other in combinations(pairs, 2))
+
+
+def test_a_test_name_of_one_world_is_a_train_name_of_no_other() -> None:
+    other = Almanac.from_seed(99, entities_per_domain=60)
+    assert not _entities_of(WORLD, "test") & {entity.id for entity in other.entities if entity.split != "test"}
+
+
+def test_a_fifth_of_the_entities_is_held_out_for_validation_and_for_test() -> None:
+    rivers = [e.split for e in Almanac.from_seed(0, entities_per_domain=20).entities if e.domain == "rivers"]
+    # 20 // 5 = 4 for each held-out split, 20 - 2 * 4 = 12 for train
+    assert [rivers.count(split) for split in ("train", "validation", "test")] == [12, 4, 4]
+
+
+def test_each_split_asks_each_format_equally_often() -> None:
+    # 8 domains x 15 questions: 9 train, 3 validation, 3 test each, a third of every format
+    counts = {
+        (split, form): sum(q.answer_format == form for q in WORLD.questions_of(split))
+        for split in ("train", "validation", "test")
+        for form in ("exact", "short", "long")
+    }
+    assert [counts["train", form] for form in ("exact", "short", "long")] == [24, 24, 24]
+    assert [counts["test", form] for form in ("exact", "short", "long")] == [8, 8, 8]
+
+
+def test_the_largest_world_has_names_enough_and_none_twice() -> None:
+    names = [slot.name for slots in name_slots(3, LARGEST_WORLD).values() for slot in slots]
+    assert len(names) == len(set(names)) == 8 * LARGEST_WORLD
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**63), size=st.integers(9, 24))
+def test_the_number_of_documents_is_known_before_they_are_written(seed: int, size: int) -> None:
+    assert len(Almanac.from_seed(seed, entities_per_domain=size).documents) == count_pages(size)
+
+
+def test_a_world_takes_the_greatest_size_that_fits_the_documents() -> None:
+    assert largest_world_within(408) == 10
+    assert largest_world_within(407) == 9
+
+
+def test_a_world_too_small_for_its_splits_is_refused_with_the_least_size() -> None:
+    with pytest.raises(WorldError, match=r"entities_per_domain is 8; .* need three each\. Use 9 or more\."):
+        Almanac.from_seed(0, entities_per_domain=8)
+
+
+def test_a_world_with_more_entities_than_names_is_refused() -> None:
+    with pytest.raises(WorldError, match="entities_per_domain is 181; names last for 180"):
+        Almanac.from_seed(0, entities_per_domain=181)
+
+
+def test_an_unknown_split_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(WorldError, match="no split 'dev'; it has train, validation and test"):
+        WORLD.questions_of("dev")
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(WorldError, match="world seed is -1; a seed must be 0 or greater"):
+        Almanac.from_seed(-1)
+
+
+def test_the_command_says_in_one_line_why_so_few_documents_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--out", str(tmp_path / "none"), "--documents", "5"]) == 2
+    assert capsys.readouterr().err.startswith("--documents is 5; the smallest world has ")
+    assert not (tmp_path / "none").exists()
+
+
+def _entities_of(world: Almanac, split: str) -> set[str]:
+    return {entity for question in world.questions_of(split) for entity in question.truth.entity_ids}
