@@ -1,0 +1,1 @@
+"""Language models as services: one chat protocol, retries, limits, usage and money, keys that stay secret."""
