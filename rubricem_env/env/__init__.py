@@ -1,1 +1,29 @@
 """Episodes and the environments that step them."""
+
+from rubricem_env.env.checker import EmissionChecker, EmissionWarning
+from rubricem_env.env.drive import advance, take_step
+from rubricem_env.env.episode import CallTool, Continue, Episode, Finished
+from rubricem_env.env.limits import EpisodeLimits
+from rubricem_env.env.research_env import DeepResearchEnv
+from rubricem_env.env.scoring import RewardMode, ScoreEach, Scorer
+from rubricem_env.env.vector import DeepResearchVectorEnv
+from rubricem_env.env.wrappers import CharacterLimit, RecordTrajectories
+
+__all__ = [
+    "CallTool",
+    "CharacterLimit",
+    "Continue",
+    "DeepResearchEnv",
+    "DeepResearchVectorEnv",
+    "EmissionChecker",
+    "EmissionWarning",
+    "Episode",
+    "EpisodeLimits",
+    "Finished",
+    "RecordTrajectories",
+    "RewardMode",
+    "ScoreEach",
+    "Scorer",
+    "advance",
+    "take_step",
+]

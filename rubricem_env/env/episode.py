@@ -29,8 +29,7 @@ NO_ACTION_NOTICE = (
     '<call_tool name="...">query</call_tool>, or with <answer>...</answer>.'
 )
 INCOMPLETE_CALL_NOTICE = (
-    "The call was not made: it names no tool or has no query. "
-    'Write <call_tool name="google_search">query</call_tool>.'
+    'The call was not made: it names no tool or has no query. Write <call_tool name="google_search">query</call_tool>.'
 )
 BUDGET_USED_NOTICE = "This was your last tool call: the budget is used. Review what you have and answer."
 OVER_BUDGET_NOTICE = "The call was not made: the budget of tool calls is used. Review what you have and answer."
@@ -105,6 +104,12 @@ class Episode:
         return self.limits.max_calls - self.calls_used
 
     @property
+    def last_status(self) -> str:
+        """How the last turn's tool call went; "" where it made none."""
+        observation = self._segments[-1].observation
+        return observation.status.value if observation is not None and observation.status else ""
+
+    @property
     def trajectory(self) -> Trajectory:
         """The record so far."""
         return Trajectory(
@@ -148,9 +153,7 @@ class Episode:
             raise OrderError("no tool call is waiting for a result; call emit() first and observe() on CallTool only.")
         rendered = render_observation(result, first_id=self._snippets_shown + 1, notices=self._notices(call))
         self._snippets_shown += len(rendered.snippet_ids)
-        record = Observation(
-            status=result.status, call=result.executed or call, snippet_ids=rendered.snippet_ids
-        )
+        record = Observation(status=result.status, call=result.executed or call, snippet_ids=rendered.snippet_ids)
         return self._show(rendered.text, record)
 
     def abandon(self) -> Finished:

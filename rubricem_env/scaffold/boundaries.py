@@ -8,6 +8,7 @@ The judge prompt of the paper (section C.3) settles what the main text leaves op
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from rubricem_env.domain.span import Span, StageSpans
@@ -41,7 +42,7 @@ def find_boundaries(turns: Sequence[Turn], *, review_start: ReviewStart = "think
         if review_start == "think":
             review_from = _last_thought_before(turns, offsets, review, plan_end)
         cuts = (0, plan_end, review_from, size if answer is None else review.end, size)
-    spans = [(Span(start, end),) if end > start else () for start, end in zip(cuts, cuts[1:], strict=False)]
+    spans = [(Span(start, end),) if end > start else () for start, end in pairwise(cuts)]
     return StageSpans(*spans)
 
 

@@ -64,7 +64,10 @@ CANONICAL = MappingProxyType({name: tag.name for tag in GRAMMAR for name in (tag
 """Every name that is read as structure, to its canonical one."""
 
 SECTIONS = MappingProxyType(
-    {block: tuple(tag.name for tag in GRAMMAR if tag.parent == block and tag.role is Role.SECTION) for block in (PLAN, REVIEW)}
+    {
+        block: tuple(tag.name for tag in GRAMMAR if tag.parent == block and tag.role is Role.SECTION)
+        for block in (PLAN, REVIEW)
+    }
 )
 """The sections that a whole plan and a whole review have, in order."""
 

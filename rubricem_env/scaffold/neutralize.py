@@ -10,10 +10,23 @@ from collections.abc import Iterable
 from rubricem_env.scaffold.grammar import RESERVED
 
 # Characters that a reader does not see and a language model reads through.
-_UNSEEN = "\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufe00-\ufe0f\ufeff\x00-\x20\x7f-\xa0"
+_UNSEEN = (
+    "\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufe00-\ufe0f\ufeff\x00-\x20\x7f-\xa0"
+)
 GAP = f"[{_UNSEEN}]*+"
 _OPENERS = "<\uff1c\ufe64\u2039"
-_CHAT_TAGS = ("tool_call", "tool_response", "tools", "start_of_turn", "end_of_turn", "s", "sys", "system", "user", "assistant")
+_CHAT_TAGS = (
+    "tool_call",
+    "tool_response",
+    "tools",
+    "start_of_turn",
+    "end_of_turn",
+    "s",
+    "sys",
+    "system",
+    "user",
+    "assistant",
+)
 
 
 def spaced_names(names: Iterable[str]) -> str:
@@ -39,9 +52,13 @@ _DEFUSED = re.compile(
 
 def neutralize(text: str) -> str:
     """The text with every reserved tag and chat special defused; anything else is untouched."""
-    return _THREAT.sub(lambda found: f"{found['opener'] or found['bracket']}\\{found['slashes'] or found['more'] or ''}", text)
+    return _THREAT.sub(
+        lambda found: f"{found['opener'] or found['bracket']}\\{found['slashes'] or found['more'] or ''}", text
+    )
 
 
 def restore(text: str) -> str:
     """The inverse of `neutralize`, byte for byte."""
-    return _DEFUSED.sub(lambda found: f"{found['opener'] or found['bracket']}{found['slashes'] or found['more'] or ''}", text)
+    return _DEFUSED.sub(
+        lambda found: f"{found['opener'] or found['bracket']}{found['slashes'] or found['more'] or ''}", text
+    )

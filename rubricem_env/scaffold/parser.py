@@ -74,9 +74,7 @@ class _TurnReader:
         if self.call is None and self.answer is None:
             self._note(Code.NO_ACTION)
         self.violations += suspicious_characters(self.text, self.number)
-        return Turn(
-            self.number, self.text, tuple(self.blocks), self.call, self.answer, limit, tuple(self.violations)
-        )
+        return Turn(self.number, self.text, tuple(self.blocks), self.call, self.answer, limit, tuple(self.violations))
 
     def _note(self, code: Code, token: Token | None = None) -> None:
         value = "" if token is None else self.text[token.start : token.end]

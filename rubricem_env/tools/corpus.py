@@ -120,9 +120,9 @@ def _build_postings(documents: tuple[Document, ...]) -> dict[str, _Posting]:
             occurrences.setdefault(word, []).append(times)
     postings: dict[str, _Posting] = {}
     for word, where in rows.items():
-        at, times = np.array(where), np.array(occurrences[word], dtype=float)
+        at, often = np.array(where), np.array(occurrences[word], dtype=float)
         rarity = np.log1p((len(documents) - len(at) + 0.5) / (len(at) + 0.5))
-        damped = times * (_K1 + 1) / (times + _K1 * (1 - _B + _B * lengths[at] / mean_length))
+        damped = often * (_K1 + 1) / (often + _K1 * (1 - _B + _B * lengths[at] / mean_length))
         postings[word] = _Posting(at, rarity * damped)
     return postings
 

@@ -1,0 +1,54 @@
+# Everything goes into .venv in this clone. `make demo` and `make test` set up what they need.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Two busy torch threads on shared cores crawl without the first; the others keep libraries off the network.
+export OMP_WAIT_POLICY := PASSIVE
+export HF_HUB_OFFLINE := 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: help demo test bench lint format clean
+
+help:
+	@echo "make demo    set up, then play a research episode offline"
+	@echo "make test    set up, then lint, type-check and test"
+	@echo "make bench   set up, then measure (minutes)"
+	@echo "make lint    check the form of the code alone"
+	@echo "make format  rewrite the code in its form"
+
+demo: $(VENV)/.installed-core
+	$(BIN)/rubricem demo
+
+test: lint
+	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+	$(BIN)/python -m coverage report --include='rubricem_env/domain/*,rubricem_env/scaffold/*' --fail-under=100
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/codespell rubricem_env rubricem_agent docs README.md
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed-test
+	$(BIN)/python -m pytest tests/bench -p no:cacheprovider --benchmark-only --benchmark-disable-gc -q
+
+clean:
+	rm -rf $(VENV) build dist .coverage .mypy_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-core: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) -e '.[tools]'
+	touch $@
+
+# torch first and alone: asked for by another package it comes with gigabytes of CUDA.
+$(VENV)/.installed-test: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) torch==2.13.0
+	$(PIP) -e '.[tools,judge,local,dev]'
+	touch $@

@@ -1,0 +1,28 @@
+"""`rubricem demo`: one whole episode, offline, stage by stage."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rubricem_env.domain.trajectory_json import dump_trajectory
+from rubricem_env.env.ansi import render_ansi
+from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.testing.episodes import run_scripted_episode
+
+DEFAULT_OUT = Path("runs/demo/trajectory.json")
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Where to write the trajectory.")] = DEFAULT_OUT,
+) -> None:
+    """Play a scripted research episode in the offline world and save its trajectory."""
+    episode = asyncio.run(run_scripted_episode(shipped_toolbox()))
+    reading = episode.read()
+    typer.echo(render_ansi(reading))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(dump_trajectory(reading.trajectory) + "\n", encoding="utf-8")
+    cited = len(reading.citations.known)
+    typer.echo(f"\n{len(reading.turns)} turns, {episode.calls_used} searches, {cited} snippets cited.")
+    typer.echo(f"Trajectory: {out}. Look into it with: rubricem inspect {out}")

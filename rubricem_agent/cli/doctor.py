@@ -1,0 +1,130 @@
+"""`rubricem doctor`: what is installed, which keys are set, what the machine can run, and what to do about each gap."""
+
+import json
+import os
+import platform
+import shutil
+import sys
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Annotated, Literal, NamedTuple
+
+import typer
+from packaging.requirements import Requirement
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+State = Literal["ok", "missing", "wrong", "note"]
+
+KEYS = (
+    ("GEMINI_API_KEY", "google_search and the Gemini judge"),
+    ("S2_API_KEY", "a higher rate at Semantic Scholar; snippet_search works without"),
+    ("OPENAI_API_KEY", "OpenAI-compatible policies and judges"),
+    ("SERPER_API_KEY", "the plain web-search backend"),
+)
+CONFLICTS = (
+    ("verifiers", "openenv", "verifiers pins mcp 2.0.0 and openenv needs mcp below 2: use one environment for each."),
+    ("verifiers", "tools", "verifiers pins mcp 2.0.0 and the tools extra is built for 2.3: our client runs on both."),
+    (
+        "openenv",
+        "tools",
+        "openenv needs mcp below 2 and the tools extra is built for 2.3: use one environment for each.",
+    ),
+)
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    section: str
+    name: str
+    state: State
+    detail: str
+    remedy: str = ""
+
+
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
+    """Say what is installed, which keys are set (never their values) and what this machine can run."""
+    findings = [*look_at_packages(), *look_at_keys(os.environ), *look_at_machine()]
+    if as_json:
+        typer.echo(json.dumps([finding._asdict() for finding in findings]))
+        return
+    table = Table("", "", "what to do", box=None, pad_edge=False)
+    marks = {"ok": "[green]ok[/green]", "missing": "[yellow]--[/yellow]", "wrong": "[red]!![/red]", "note": "  "}
+    section = ""
+    for finding in findings:
+        if finding.section != section:
+            section = finding.section
+            table.add_row(f"[bold]{section}[/bold]", "", "")
+        table.add_row(f"{marks[finding.state]} {finding.name}", escape(finding.detail), escape(finding.remedy))
+    Console().print(table)
+
+
+def look_at_packages() -> list[Finding]:
+    """Each extra with the packages that it lacks or has in a version outside the tested range."""
+    wanted = [Requirement(text) for text in requires("rubricem") or []]
+    extras = sorted({_extra_of(requirement) for requirement in wanted} - {""})
+    findings = [Finding("packages", "core", *_judge_packages([r for r in wanted if not _extra_of(r)], ""))]
+    for extra in extras:
+        of_extra = [requirement for requirement in wanted if _extra_of(requirement) == extra]
+        findings.append(Finding("packages", extra, *_judge_packages(of_extra, extra)))
+    installed = {finding.name for finding in findings if finding.state in ("ok", "wrong")}
+    for first, second, sentence in CONFLICTS:
+        if first in installed and second in installed:
+            findings.append(Finding("packages", f"{first} + {second}", "wrong", "conflicting pins", sentence))
+    return findings
+
+
+def _extra_of(requirement: Requirement) -> str:
+    marker = str(requirement.marker) if requirement.marker else ""
+    return marker.split('extra == "')[1].split('"')[0] if 'extra == "' in marker else ""
+
+
+def _judge_packages(requirements: list[Requirement], extra: str) -> tuple[State, str, str]:
+    absent: list[str] = []
+    outside: list[str] = []
+    present: list[str] = []
+    for requirement in requirements:
+        try:
+            found = version(requirement.name)
+        except PackageNotFoundError:
+            absent.append(requirement.name)
+            continue
+        fits = requirement.specifier.contains(found, prereleases=True)
+        (present if fits else outside).append(
+            f"{requirement.name} {found}" + ("" if fits else f" (tested: {requirement.specifier})")
+        )
+    install = f"pip install 'rubricem[{extra}]'" if extra else "pip install rubricem"
+    if outside:
+        return "wrong", ", ".join(outside), install
+    if absent:
+        return "missing", "without " + ", ".join(absent), install
+    return "ok", ", ".join(present), ""
+
+
+def look_at_keys(environment: os._Environ[str] | dict[str, str]) -> list[Finding]:
+    """Which keys are set; their values are not looked at."""
+    findings = []
+    for name, purpose in KEYS:
+        is_set = bool(environment.get(name, "").strip())
+        remedy = "" if is_set else f"export {name}=... for {purpose}"
+        findings.append(Finding("keys", name, "ok" if is_set else "missing", "set" if is_set else "not set", remedy))
+    return findings
+
+
+def look_at_machine() -> list[Finding]:
+    """The machine, and what it is enough for."""
+    cores = os.cpu_count() or 1
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30 if hasattr(os, "sysconf") else 0.0
+    free = shutil.disk_usage(".").free / 2**30
+    has_gpu = shutil.which("nvidia-smi") is not None
+    python_fits = (3, 11) <= sys.version_info < (3, 13)
+    return [
+        Finding("machine", "python", "ok" if python_fits else "wrong", platform.python_version(), "" if python_fits else "use Python 3.11"),
+        Finding("machine", "cores, memory, disk", "note", f"{cores} cores, {memory:.0f} GiB, {free:.0f} GiB free here"),
+        Finding("machine", "offline episodes and tests", "ok", "need none of the above", ""),
+        Finding(
+            "machine", "GPU", "ok" if has_gpu else "missing", "NVIDIA driver found" if has_gpu else "no NVIDIA driver",
+            "" if has_gpu else "the offline world and its small models run without; the 8B recipe needs 16 H100s",
+        ),
+    ]  # fmt: skip

@@ -1,0 +1,51 @@
+"""The `rubricem` command: collects the commands and turns a user's mistake into one sentence."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from rubricem_agent.cli.demo import demo
+from rubricem_agent.cli.doctor import doctor
+from rubricem_agent.cli.inspect import inspect
+from rubricem_env import __version__
+from rubricem_env.domain.errors import UsageError
+
+app = typer.Typer(
+    name="rubricem",
+    help="Train and run deep research agents beyond verifiable rewards.",
+    no_args_is_help=False,
+    invoke_without_command=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo)
+app.command()(doctor)
+app.command()(inspect)
+
+
+@app.callback()
+def rubricem(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Train and run deep research agents beyond verifiable rewards.
+
+    Start with `rubricem demo` (no key, no GPU, no network), then `rubricem doctor`.
+    """
+    if version:
+        typer.echo(f"rubricem {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; a usage error is one sentence on stderr and exit code 2."""
+    try:
+        app()
+    except UsageError as mistake:
+        sys.stderr.write(f"rubricem: {mistake}\n")
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""Many episodes at once on one event loop: tool calls overlap, text stays text.
+
+Gymnasium's AsyncVectorEnv starts a process for each episode and, by default, returns blank strings for text
+observations; its SyncVectorEnv waits for each tool call in turn.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from rubricem_env.domain.errors import OrderError, UsageError
+from rubricem_env.domain.query import Query
+from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.env.ansi import render_ansi
+from rubricem_env.env.choosing import choose_query
+from rubricem_env.env.drive import StepOutcome, advance, outcome_of
+from rubricem_env.env.episode import Continue, Episode, Finished
+from rubricem_env.env.group_reward import judge_groups
+from rubricem_env.env.limits import EpisodeLimits
+from rubricem_env.env.loop import LoopThread
+from rubricem_env.env.offline import offline_queries, shipped_toolbox
+from rubricem_env.env.research_env import question_prompt
+from rubricem_env.env.scoring import RewardMode, Scorer, read_reward_mode
+from rubricem_env.env.spaces import AnyText
+from rubricem_env.tools.base import Toolbox
+
+Texts = tuple[str, ...]
+Infos = dict[str, Any]
+
+
+class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]):
+    """`num_envs` episodes stepped together; the arguments are those of `DeepResearchEnv`.
+
+    Episodes are never reset behind your back, since a reset would spend searches: the autoreset mode is DISABLED. An
+    episode that is over ignores its action (pass ""), repeats its flags with reward 0.0, and starts anew only with
+    `reset(options={"reset_mask": mask})`. With `options={"query": ...}` or `{"question": ...}` all of them attempt the
+    same question; when the last one of such a group ends, the scorer gets the whole group in one call.
+
+    `info` has the keys of `DeepResearchEnv`, each an object array over the episodes with its `_key` mask.
+    """
+
+    metadata = {"render_modes": ["ansi"], "autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        queries: Sequence[Query] | None = None,
+        toolbox: Toolbox | None = None,
+        limits: EpisodeLimits | None = None,
+        reward: RewardMode | str = RewardMode.NONE,
+        scorer: Scorer | None = None,
+        prompt: Callable[[Query], str] = question_prompt,
+        render_mode: str | None = None,
+    ) -> None:
+        if num_envs < 1:
+            raise UsageError(f"num_envs is {num_envs}; a vector environment has at least one episode.")
+        self.num_envs = num_envs
+        self.queries = offline_queries() if queries is None else tuple(queries)
+        self.toolbox = shipped_toolbox() if toolbox is None else toolbox
+        self.limits = limits or EpisodeLimits()
+        self.reward_mode = read_reward_mode(reward, scorer)
+        self.scorer = scorer
+        self.render_mode = render_mode
+        self.single_observation_space = self.single_action_space = AnyText()
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._prompt = prompt
+        self._episodes: list[Episode | None] = [None] * num_envs
+        self._loop = LoopThread()
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Texts, Infos]:
+        """Begin new episodes: all of them, or those of `options["reset_mask"]`."""
+        options = dict(options or {})
+        mask = self._read_mask(options.pop("reset_mask", None))
+        seeds = self._read_seeds(seed)
+        super().reset(seed=next((given for given in seeds if given is not None), None))
+        infos: Infos = {}
+        observations = []
+        for index in range(self.num_envs):
+            if mask[index]:
+                self._episodes[index] = self._new_episode(seeds[index], options)
+                query = self._episode(index).query
+                info = {"query_key": query.key, "answer_format": query.answer_format.value}
+                infos = self._add_info(infos, info, index)
+            observations.append(self._prompt(self._episode(index).query))
+        return tuple(observations), infos
+
+    def step(self, actions: Sequence[str]) -> tuple[Texts, np.ndarray, np.ndarray, np.ndarray, Infos]:
+        """Take one emission for each episode; tool calls run concurrently."""
+        if isinstance(actions, str) or len(actions) != self.num_envs:
+            raise UsageError(f"step() got {len(actions)} actions for {self.num_envs} episodes; give one text for each.")
+        outcomes = self._loop.run(self._step_all(actions))
+        infos: Infos = {}
+        for index, outcome in enumerate(outcomes):
+            infos = self._add_info(infos, outcome.info, index)
+        return (
+            tuple(outcome.observation for outcome in outcomes),
+            np.array([outcome.reward for outcome in outcomes], dtype=np.float64),
+            np.array([outcome.terminated for outcome in outcomes], dtype=np.bool_),
+            np.array([outcome.truncated for outcome in outcomes], dtype=np.bool_),
+            infos,
+        )
+
+    @property
+    def trajectories(self) -> tuple[Trajectory, ...]:
+        """The record of each episode so far."""
+        return tuple(self._episode(index).trajectory for index in range(self.num_envs))
+
+    def render(self) -> tuple[str, ...] | None:
+        """Each episode so far, stage by stage; None unless render_mode is "ansi"."""
+        if self.render_mode != "ansi":
+            return None
+        return tuple(render_ansi(self._episode(index).read()) for index in range(self.num_envs))
+
+    def close_extras(self, **kwargs: Any) -> None:
+        del kwargs
+        self._loop.close()
+
+    async def _step_all(self, actions: Sequence[str]) -> list[StepOutcome]:
+        episodes = [self._episode(index) for index in range(self.num_envs)]
+        was_over = [episode.is_over for episode in episodes]
+        replies = await asyncio.gather(
+            *(self._advance(episode, text) for episode, text in zip(episodes, actions, strict=True))
+        )
+        judgements = await judge_groups(episodes, was_over, mode=self.reward_mode, scorer=self.scorer)
+        return [
+            outcome_of(episode, reply, self.reward_mode, judgement)
+            for episode, reply, judgement in zip(episodes, replies, judgements, strict=True)
+        ]
+
+    async def _advance(self, episode: Episode, text: str) -> Continue | Finished:
+        if episode.ending is not None:
+            return Finished(episode.ending)
+        return await advance(episode, self.toolbox, text)
+
+    def _new_episode(self, seed: int | None, options: dict[str, Any]) -> Episode:
+        rng = self.np_random if seed is None else np.random.default_rng(seed)
+        query = choose_query(options, self.queries, rng)
+        return Episode(query, prompt=self._prompt(query), limits=self.limits, seed=seed)
+
+    def _episode(self, index: int) -> Episode:
+        episode = self._episodes[index]
+        if episode is None:
+            raise OrderError(f"episode {index} has not begun; call reset() first.")
+        return episode
+
+    def _read_mask(self, mask: object) -> np.ndarray:
+        if mask is None:
+            return np.ones(self.num_envs, dtype=np.bool_)
+        read = np.asarray(mask)
+        if read.dtype != np.bool_ or read.shape != (self.num_envs,):
+            raise UsageError(f"reset_mask is {mask!r}; it is {self.num_envs} booleans, one for each episode.")
+        return read
+
+    def _read_seeds(self, seed: int | list[int | None] | None) -> list[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, int):
+            return [seed + index for index in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise UsageError(f"reset() got {len(seed)} seeds for {self.num_envs} episodes; give one for each.")
+        return list(seed)

@@ -1,0 +1,15 @@
+"""Makes the environment known to Gymnasium, which reads no entry points: importing `rubricem_env` is enough."""
+
+import gymnasium
+
+ENV_ID = "rubricem/DeepResearch-v0"
+
+
+def register_environments() -> None:
+    """Register the environment once; a second import changes nothing."""
+    if ENV_ID not in gymnasium.registry:
+        gymnasium.register(
+            id=ENV_ID,
+            entry_point="rubricem_env.env.research_env:DeepResearchEnv",
+            vector_entry_point="rubricem_env.env.vector:DeepResearchVectorEnv",
+        )

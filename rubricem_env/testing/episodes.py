@@ -1,0 +1,119 @@
+"""A scripted researcher: a real episode without a model, for tests, demos and the first look at an environment."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rubricem_env.domain.query import AnswerFormat, Query
+from rubricem_env.env.drive import advance
+from rubricem_env.env.episode import Episode, Finished
+from rubricem_env.env.limits import EpisodeLimits
+from rubricem_env.tools.base import GOOGLE_SEARCH, SNIPPET_SEARCH, Toolbox
+
+_SNIPPET = re.compile(r'<snippet id="(S_\d+)">(.*?)</snippet>', re.DOTALL)
+
+
+class Search(NamedTuple):
+    """One thing to look up, and what becomes of it."""
+
+    tool: str
+    query: str
+    claim: str
+    """What the answer says of it."""
+    evidence: str
+    """Words of the snippet that the claim may cite."""
+    lesson: str
+    """What the state evaluation says once it is found."""
+
+
+DEMO_QUERY = Query(
+    question="Compare the width of the rivers Amber Badger and Tall Fox.", answer_format=AnswerFormat.LONG
+)
+DEMO_PLAN = (
+    "<think>Two rivers, one attribute. I need both figures, and whatever this field expects beside a figure.</think>"
+    "<structured_plan>"
+    "<deep_analysis>Explicit need: the width of each river and which is greater. Implicit need: how figures for rivers "
+    "are reported.</deep_analysis>"
+    "<rubric>Knowledge: the width of Amber Badger; the width of Tall Fox. Synthesis: says which is greater. "
+    "Avoid: a figure from a stale edition.</rubric>"
+    "<research_plan>1. Find the width of Amber Badger. 2. Find the width of Tall Fox. 3. Look for the reporting "
+    "convention; if there is one, follow it.</research_plan>"
+    "</structured_plan>"
+)
+DEMO_SEARCHES = (
+    Search(
+        GOOGLE_SEARCH,
+        "Amber Badger width",
+        claim="The width of Amber Badger is 130 m.",
+        evidence="the width of Amber Badger is 130 m",
+        lesson="Amber Badger is 130 m wide in the current edition.",
+    ),
+    Search(
+        GOOGLE_SEARCH,
+        "Tall Fox width",
+        claim="The width of Tall Fox is 60 m, so Amber Badger has the greater width.",
+        evidence="The width of Tall Fox is 60 m",
+        lesson="Tall Fox is 60 m wide.",
+    ),
+    Search(
+        SNIPPET_SEARCH,
+        "reporting convention rivers",
+        claim="All figures are at low water.",
+        evidence="all figures are at low water",
+        lesson="Figures for rivers are given at low water.",
+    ),
+)
+
+
+class ScriptedResearcher:
+    """Plans, searches what it is told to, and answers with citations of the snippets that it was really shown."""
+
+    def __init__(self, plan: str = DEMO_PLAN, searches: Sequence[Search] = DEMO_SEARCHES) -> None:
+        self._plan = plan
+        self._searches = tuple(searches)
+        self._next = 0
+        self._shown: list[tuple[str, str]] = []
+
+    def emission(self, observation: str) -> str:
+        """The next turn, after reading the observation; the first one is given the prompt."""
+        self._shown += _SNIPPET.findall(observation)
+        opening = self._plan if self._next == 0 else self._evaluation()
+        if self._next < len(self._searches):
+            search = self._searches[self._next]
+            self._next += 1
+            return f'{opening}<call_tool name="{search.tool}">{search.query}</call_tool>'
+        return opening + self._review() + self._answer()
+
+    def _evaluation(self) -> str:
+        lesson = self._searches[self._next - 1].lesson
+        goes_on = "More is needed." if self._next < len(self._searches) else "The evidence is sufficient."
+        return f"<think>{lesson}</think><state_evaluation>{lesson} {goes_on}</state_evaluation>"
+
+    def _review(self) -> str:
+        found = "; ".join(search.lesson.rstrip(".") for search in self._searches)
+        return (
+            f"<review><rubric_review>{found}.</rubric_review>"
+            "<writing_plan>State each fact with its source, then the comparison.</writing_plan></review>"
+        )
+
+    def _answer(self) -> str:
+        claims = " ".join(self._claim(search) for search in self._searches)
+        return f"<answer>{claims}</answer>"
+
+    def _claim(self, search: Search) -> str:
+        """The claim with the snippet that bears it out; without one it stands uncited."""
+        source = next((snippet_id for snippet_id, text in self._shown if search.evidence in text), None)
+        return f'<cite id="{source}">{search.claim}</cite>' if source else search.claim
+
+
+async def run_scripted_episode(
+    toolbox: Toolbox, *, query: Query = DEMO_QUERY, limits: EpisodeLimits | None = None, seed: int = 0
+) -> Episode:
+    """Play the scripted researcher to the end of an episode."""
+    episode = Episode(query, limits=limits, seed=seed)
+    researcher = ScriptedResearcher()
+    text = researcher.emission(query.question)
+    reply = await advance(episode, toolbox, text)
+    while not isinstance(reply, Finished):
+        reply = await advance(episode, toolbox, researcher.emission(reply.observation))
+    return episode
