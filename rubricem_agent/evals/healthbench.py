@@ -7,6 +7,8 @@ not clipped and can lie far below 0. Only the mean over examples is clipped (`he
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from pydantic import ConfigDict
+
 from rubricem_agent.evals.errors import ScoringError
 from rubricem_agent.evals.reply_json import Unparsed, parse_json
 from rubricem_env.domain.base import Frozen, Text
@@ -17,6 +19,8 @@ NEVER_PARSABLE = "JudgeNeverParsable"
 
 class RubricItem(Frozen):
     """One criterion with its points (negative: something to avoid) and its tags, such as `axis:accuracy`."""
+
+    model_config = ConfigDict(extra="ignore")
 
     criterion: Text
     points: int | float

@@ -1,0 +1,174 @@
+"""A benchmark file on disk: its rows, its hash, and whether it is the one that the published numbers were made on."""
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from rubricem_agent.evals.errors import BenchmarkFileError
+from rubricem_agent.evals.example import Benchmark, Example, GoldT, SourceFile
+from rubricem_env.domain.base import Frozen
+
+
+class Expectation(NamedTuple):
+    """Row count and hash of the official file; None where it is not known."""
+
+    rows: int | None = None
+    sha256: str | None = None
+
+
+UNCHECKED = Expectation()
+"""Any rows, any hash: for samples, subsets and files of one's own."""
+
+
+class Row(Frozen):
+    """Base of the row models: columns that we do not read are let through."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+RowT = TypeVar("RowT", bound=BaseModel)
+
+
+class Place(NamedTuple):
+    """One row as it was found, and how to name it in a message."""
+
+    where: str
+    content: JsonValue
+
+
+def read_bytes(path: Path) -> bytes:
+    """The file's content. Raises BenchmarkFileError where there is none."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BenchmarkFileError(
+            f"{path} cannot be read ({error.strerror}); give the path of the benchmark's official file."
+        ) from error
+    if not content.strip():
+        raise BenchmarkFileError(f"{path} is empty; a benchmark file holds at least one row. Download it again.")
+    return content
+
+
+def json_lines(path: Path) -> list[Place]:
+    """One JSON value per line, blank lines passed over; lines count from 1."""
+    lines = enumerate(_decode(path).split("\n"), start=1)
+    return [
+        Place(f"{path} line {number}", _parse(line, f"{path} line {number}")) for number, line in lines if line.strip()
+    ]
+
+
+def json_array(path: Path) -> list[Place]:
+    """The elements of a JSON array, counted from 0."""
+    content = _parse(_decode(path), str(path))
+    if not isinstance(content, list) or not content:
+        raise BenchmarkFileError(
+            f"{path} is not a JSON array with rows in it but {_kind(content)}; this benchmark's official file is one "
+            "array. Give that file, not a JSON Lines version of it."
+        )
+    return [Place(f"{path} element {number}", element) for number, element in enumerate(content)]
+
+
+def csv_rows(path: Path, *, columns: Sequence[str]) -> list[Place]:
+    """The rows of a CSV file with a header, counted from 1 without it."""
+    reader = csv.DictReader(io.StringIO(_decode(path), newline=""))
+    missing = [column for column in columns if column not in (reader.fieldnames or ())]
+    if missing:
+        raise BenchmarkFileError(
+            f"{path} lacks the column {', '.join(missing)}; the official file has {', '.join(columns)} and this one "
+            f"{', '.join(reader.fieldnames or ())}. It is another version: download the official file."
+        )
+    rows = [Place(f"{path} row {number}", dict(row)) for number, row in enumerate(_csv_content(reader, path), start=1)]
+    if not rows:
+        raise BenchmarkFileError(f"{path} has a header and no rows; download the official file again.")
+    return rows
+
+
+def read_row(place: Place, model: type[RowT]) -> RowT:
+    """The row as its model. Raises BenchmarkFileError that names place, field, rule and value."""
+    try:
+        return model.model_validate_json(json.dumps(place.content))
+    except ValidationError as error:
+        raise BenchmarkFileError(_field_message(place, model, error)) from error
+
+
+def assemble(
+    path: Path, examples: Sequence[Example], gold: Sequence[GoldT], *, expect: Expectation
+) -> Benchmark[GoldT]:
+    """The benchmark with its provenance. Refuses a duplicate id, and a file that is not the expected one."""
+    by_id: dict[str, GoldT] = {}
+    for record in gold:
+        if record.id in by_id:
+            raise BenchmarkFileError(
+                f"{path}: the id {record.id!r} is given twice; ids name examples in logs and must be unique. "
+                "Remove one of the two rows."
+            )
+        by_id[record.id] = record
+    source = SourceFile(path, hashlib.sha256(read_bytes(path)).hexdigest(), len(examples))
+    _check(source, expect)
+    return Benchmark(tuple(examples), by_id, source)
+
+
+def _check(source: SourceFile, expect: Expectation) -> None:
+    remedy = "Download the official file, or pass expect=UNCHECKED to use this one and have its hash in the manifest."
+    if expect.rows not in (None, source.rows):
+        raise BenchmarkFileError(f"{source.path} has {source.rows} rows; the official file has {expect.rows}. {remedy}")
+    if expect.sha256 not in (None, source.sha256):
+        raise BenchmarkFileError(
+            f"{source.path} has the sha256 {source.sha256}; the official file has {expect.sha256}. {remedy}"
+        )
+
+
+def _decode(path: Path) -> str:
+    try:
+        return read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BenchmarkFileError(
+            f"{path} is not UTF-8 text (byte {error.start}); benchmark files are. If it is compressed, unpack it first."
+        ) from error
+
+
+def _parse(text: str, where: str) -> JsonValue:
+    try:
+        value: JsonValue = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BenchmarkFileError(
+            f"{where} is not JSON ({error}); the official file is. Download it again or mend this place."
+        ) from error
+    return value
+
+
+def _csv_content(reader: "csv.DictReader[str]", path: Path) -> Iterator[dict[str, str]]:
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise BenchmarkFileError(
+            f"{path} row {reader.line_num} is not CSV ({error}); download the file again."
+        ) from error
+
+
+def _field_message(place: Place, model: type[BaseModel], error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"]) or "the row"
+    needed = ", ".join(info.alias or name for name, info in model.model_fields.items() if info.is_required())
+    if first["type"] == "missing":
+        found = ", ".join(place.content) if isinstance(place.content, dict) else _kind(place.content)
+        return (
+            f"{place.where}: the field {field} is missing; a row needs {needed} and this one has {found}. "
+            "It is another version of the file: download the official one."
+        )
+    value = repr(first["input"])[:80]
+    return (
+        f"{place.where}: the field {field} is {value}: {first['msg']}; a row needs {needed}. "
+        "Mend the row or download the official file."
+    )
+
+
+def _kind(value: JsonValue) -> str:
+    names = {"dict": "an object", "list": "an empty array", "str": "a text", "NoneType": "null"}
+    return names.get(type(value).__name__, "a number")
