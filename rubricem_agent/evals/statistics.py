@@ -1,0 +1,165 @@
+"""How sure a benchmark number is: intervals, comparisons of two runs, agreement of judges, variance over epochs.
+
+Pure functions over arrays. Everything random takes a numpy Generator; the same generator state gives the same
+interval. The intervals that official scorers print are elsewhere (`healthbench_aggregate`, `official_intervals`).
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rubricem_env.domain.errors import UsageError
+
+DRAWS = 1000
+LEVEL = 0.95
+Z_95 = 1.959963984540054
+
+Values = NDArray[np.float64]
+
+
+class Estimate(NamedTuple):
+    """A mean with its standard error (0 for a single example) and an interval."""
+
+    mean: float
+    n: int
+    stderr: float
+    low: float
+    high: float
+
+
+class Interval(NamedTuple):
+    low: float
+    high: float
+
+
+class PairedDifference(NamedTuple):
+    """Mean of first minus second on shared ids; `p_value` is two-sided, by the share of resamples across zero."""
+
+    mean: float
+    n: int
+    low: float
+    high: float
+    p_value: float
+
+
+class VarianceSplit(NamedTuple):
+    """Variance of the examples' means, and the mean variance of one example over its epochs (population variances).
+
+    Their sum is the variance of all values, where every example ran in equally many epochs.
+    """
+
+    between: float
+    within: float
+
+
+def bootstrap_mean(
+    values: Sequence[float], *, rng: np.random.Generator, draws: int = DRAWS, level: float = LEVEL
+) -> Estimate:
+    """Percentile bootstrap over examples."""
+    column = _column(values)
+    picks = rng.integers(0, len(column), size=(draws, len(column)))
+    interval = _percentiles(column[picks].mean(axis=1), level)
+    return Estimate(float(column.mean()), len(column), standard_error(values), *interval)
+
+
+def clustered_bootstrap_mean(
+    values: Sequence[float],
+    clusters: Sequence[Hashable],
+    *,
+    rng: np.random.Generator,
+    draws: int = DRAWS,
+    level: float = LEVEL,
+) -> Estimate:
+    """Bootstrap over clusters, such as rows that share a prompt: a cluster is drawn with all its rows.
+
+    The standard error is the spread of the resampled means, since the rows of a cluster are not independent.
+    """
+    column = _column(values)
+    if len(clusters) != len(column):
+        raise UsageError(f"{len(clusters)} clusters for {len(column)} values; give one cluster per value.")
+    index = {cluster: position for position, cluster in enumerate(dict.fromkeys(clusters))}
+    member_of = np.asarray([index[cluster] for cluster in clusters])
+    sums = np.bincount(member_of, weights=column)
+    sizes = np.bincount(member_of).astype(np.float64)
+    picks = rng.integers(0, len(index), size=(draws, len(index)))
+    means = sums[picks].sum(axis=1) / sizes[picks].sum(axis=1)
+    return Estimate(float(column.mean()), len(column), float(means.std()), *_percentiles(means, level))
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Sample standard deviation over the root of n; 0 for one value."""
+    column = _column(values)
+    return float(column.std(ddof=1) / np.sqrt(len(column))) if len(column) > 1 else 0.0
+
+
+def wilson_interval(successes: int, total: int, *, z: float = Z_95) -> Interval:
+    """The Wilson score interval of a rate. It stays inside 0..1 and is not empty at 0 or at all."""
+    if total < 1 or not 0 <= successes <= total:
+        raise UsageError(
+            f"{successes} of {total} is not a rate; give 0 <= successes <= total and a total of at least 1."
+        )
+    share = successes / total
+    spread = z * z / total
+    center = (share + spread / 2) / (1 + spread)
+    half = z / (1 + spread) * float(np.sqrt(share * (1 - share) / total + spread / (4 * total)))
+    # At the edges centre and half-width cancel exactly but for rounding.
+    low = 0.0 if successes == 0 else max(0.0, center - half)
+    high = 1.0 if successes == total else min(1.0, center + half)
+    return Interval(low, high)
+
+
+def paired_bootstrap(
+    first: Mapping[str, float],
+    second: Mapping[str, float],
+    *,
+    rng: np.random.Generator,
+    draws: int = DRAWS,
+    level: float = LEVEL,
+) -> PairedDifference:
+    """Compare two runs on the ids that both have, in sorted order, so that completion order does not matter."""
+    shared = sorted(first.keys() & second.keys())
+    if not shared:
+        raise UsageError("the two runs share no example id; compare runs of the same benchmark and subset.")
+    gaps = np.asarray([first[key] - second[key] for key in shared], dtype=np.float64)
+    means = gaps[rng.integers(0, len(gaps), size=(draws, len(gaps)))].mean(axis=1)
+    one_sided = min(float(np.mean(means <= 0)), float(np.mean(means >= 0)))
+    # A p-value of 0 cannot be shown with finitely many draws.
+    p_value = min(1.0, max(2 * one_sided, 1 / draws))
+    return PairedDifference(float(gaps.mean()), len(shared), *_percentiles(means, level), p_value)
+
+
+def cohens_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:
+    """Agreement of two judges beyond chance: 1 is perfect, 0 is chance.
+
+    Two judges that both gave one and the same label throughout agree fully: 1.
+    """
+    if len(first) != len(second) or not first:
+        raise UsageError(f"{len(first)} and {len(second)} verdicts; give two judges' verdicts on the same items.")
+    observed = sum(one == other for one, other in zip(first, second, strict=True)) / len(first)
+    labels = dict.fromkeys((*first, *second))
+    expected = sum(list(first).count(label) * list(second).count(label) for label in labels) / len(first) ** 2
+    return 1.0 if expected == 1 else (observed - expected) / (1 - expected)
+
+
+def epoch_variance(values_by_example: Mapping[str, Sequence[float]]) -> VarianceSplit:
+    """Split the variance of repeated runs into what differs between examples and what differs between epochs."""
+    if not values_by_example or not all(values_by_example.values()):
+        raise UsageError("an example has no value; give at least one epoch of every example.")
+    rows = [_column(values_by_example[key]) for key in sorted(values_by_example)]
+    means = np.asarray([row.mean() for row in rows])
+    return VarianceSplit(float(means.var()), float(np.mean([row.var() for row in rows])))
+
+
+def _column(values: Sequence[float]) -> Values:
+    column = np.asarray(values, dtype=np.float64)
+    if column.size == 0:
+        raise UsageError("there is no value to take the mean of; score at least one example.")
+    return column
+
+
+def _percentiles(means: Values, level: float) -> Interval:
+    tail = (1 - level) / 2 * 100
+    low, high = np.percentile(means, [tail, 100 - tail])
+    return Interval(float(low), float(high))
