@@ -1,0 +1,119 @@
+"""Gemini through google-genai, with response schemas. Retries are ours: the library's ignore Retry-After."""
+
+from typing import Any
+
+import httpx2
+from google import genai
+from google.genai import errors, types
+from pydantic import SecretStr
+
+from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, PassingModelError, status_error
+from rubricem_env.llm.retry import parse_retry_after
+from rubricem_env.llm.usage import Usage
+
+_BLOCKS = frozenset({"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE"})
+
+
+class GeminiModel:
+    """One model of the Gemini API, or of any server that speaks it."""
+
+    def __init__(self, model: str, client: genai.Client, transport: httpx2.AsyncClient) -> None:
+        self._model = model
+        self._client = client
+        self._transport = transport
+
+    @classmethod
+    def connect(
+        cls, model: str, key: SecretStr, *, base_url: str | None = None, timeout: float = 300.0
+    ) -> "GeminiModel":
+        """A model by name; `timeout` is in seconds, for one call."""
+        # Our own transport, because the library switches to aiohttp wherever that is installed, and fails otherwise then.
+        transport = httpx2.AsyncClient(timeout=timeout, limits=httpx2.Limits(max_connections=None))
+        options = types.HttpOptions(base_url=base_url, timeout=int(timeout * 1000), httpx_async_client=transport)
+        return cls(model, genai.Client(api_key=key.get_secret_value(), http_options=options), transport)
+
+    @property
+    def name(self) -> str:
+        return self._model
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """One call of generateContent.
+
+        Raises:
+            PassingModelError: a rate limit, an outage, a broken connection.
+            ModelError: the server refuses the request.
+        """
+        try:
+            response = await self._client.aio.models.generate_content(
+                model=self._model, contents=request.prompt, config=_config(request)
+            )
+        except errors.APIError as failure:
+            raise status_error(failure.code, failure.message or "", retry_after=_retry_after(failure)) from failure
+        except httpx2.TransportError as failure:
+            raise PassingModelError(f"no answer: {type(failure).__name__}: {failure}") from failure
+        except errors.UnknownApiResponseError as failure:
+            raise PassingModelError(f"the server answered what is not JSON: {failure}") from failure
+        return self._reply(response)
+
+    async def aclose(self) -> None:
+        """Close the connections; the model cannot be used afterwards."""
+        await self._client.aio.aclose()
+        await self._transport.aclose()
+
+    def _reply(self, response: types.GenerateContentResponse) -> ChatReply:
+        candidate = response.candidates[0] if response.candidates else None
+        parts = (candidate.content.parts if candidate and candidate.content else None) or []
+        return ChatReply(
+            text="".join(part.text for part in parts if part.text and not part.thought),
+            model=response.model_version or self._model,
+            usage=_usage(response.usage_metadata),
+            finish=_finish(candidate),
+        )
+
+
+def _config(request: ChatRequest) -> types.GenerateContentConfig:
+    return types.GenerateContentConfig(
+        system_instruction=request.system or None,
+        temperature=request.temperature,
+        max_output_tokens=request.max_output_tokens,
+        seed=request.seed,
+        response_mime_type="application/json" if request.schema else None,
+        response_schema=request.schema,
+    )
+
+
+def _usage(metadata: types.GenerateContentResponseUsageMetadata | None) -> Usage:
+    if metadata is None:
+        return Usage(calls=1)
+    return Usage(
+        calls=1,
+        input_tokens=(metadata.prompt_token_count or 0) + (metadata.tool_use_prompt_token_count or 0),
+        cached_tokens=metadata.cached_content_token_count or 0,
+        output_tokens=(metadata.candidates_token_count or 0) + (metadata.thoughts_token_count or 0),
+    )
+
+
+def _finish(candidate: types.Candidate | None) -> Finish:
+    # No candidate at all is how the API says that it blocked the prompt.
+    if candidate is None:
+        return Finish.BLOCKED
+    reason = str(getattr(candidate.finish_reason, "value", "") or "")
+    if reason in _BLOCKS:
+        return Finish.BLOCKED
+    return {"STOP": Finish.STOP, "MAX_TOKENS": Finish.LENGTH}.get(reason, Finish.OTHER)
+
+
+def _retry_after(failure: errors.APIError) -> float | None:
+    """The seconds from the header, or from the RetryInfo that Google puts into the body."""
+    headers: Any = failure.response.headers if failure.response is not None else {}
+    return parse_retry_after(headers.get("retry-after")) or _retry_info(failure.details)
+
+
+def _retry_info(details: Any) -> float | None:
+    error = details.get("error", details) if isinstance(details, dict) else {}
+    entries = error.get("details", []) if isinstance(error, dict) else []
+    for entry in entries if isinstance(entries, list) else []:
+        delay = entry.get("retryDelay") if isinstance(entry, dict) else None
+        if isinstance(delay, str) and delay.endswith("s"):
+            return parse_retry_after(delay[:-1])
+    return None
