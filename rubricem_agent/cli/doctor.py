@@ -5,6 +5,7 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Annotated, Literal, NamedTuple
 
@@ -64,10 +65,10 @@ def look_at_packages() -> list[Finding]:
     """Each extra with the packages that it lacks or has in a version outside the tested range."""
     wanted = [Requirement(text) for text in requires("rubricem") or []]
     extras = sorted({_extra_of(requirement) for requirement in wanted} - {""})
-    findings = [Finding("packages", "core", *_judge_packages([r for r in wanted if not _extra_of(r)], ""))]
-    for extra in extras:
+    findings = []
+    for extra in ["", *extras]:
         of_extra = [requirement for requirement in wanted if _extra_of(requirement) == extra]
-        findings.append(Finding("packages", extra, *_judge_packages(of_extra, extra)))
+        findings.append(Finding("packages", extra or "core", *judge_packages(of_extra, extra)))
     installed = {finding.name for finding in findings if finding.state in ("ok", "wrong")}
     for first, second, sentence in CONFLICTS:
         if first in installed and second in installed:
@@ -80,7 +81,16 @@ def _extra_of(requirement: Requirement) -> str:
     return marker.split('extra == "')[1].split('"')[0] if 'extra == "' in marker else ""
 
 
-def _judge_packages(requirements: list[Requirement], extra: str) -> tuple[State, str, str]:
+class PackageState(NamedTuple):
+    """How the packages of one extra stand."""
+
+    state: State
+    detail: str
+    remedy: str
+
+
+def judge_packages(requirements: Sequence[Requirement], extra: str) -> PackageState:
+    """Wrong where a version lies outside its tested range, else missing where a package is absent, else ok."""
     absent: list[str] = []
     outside: list[str] = []
     present: list[str] = []
@@ -90,19 +100,19 @@ def _judge_packages(requirements: list[Requirement], extra: str) -> tuple[State,
         except PackageNotFoundError:
             absent.append(requirement.name)
             continue
-        fits = requirement.specifier.contains(found, prereleases=True)
-        (present if fits else outside).append(
-            f"{requirement.name} {found}" + ("" if fits else f" (tested: {requirement.specifier})")
-        )
+        if requirement.specifier.contains(found, prereleases=True):
+            present.append(f"{requirement.name} {found}")
+        else:
+            outside.append(f"{requirement.name} {found} (tested: {requirement.specifier})")
     install = f"pip install 'rubricem[{extra}]'" if extra else "pip install rubricem"
     if outside:
-        return "wrong", ", ".join(outside), install
+        return PackageState("wrong", ", ".join(outside), install)
     if absent:
-        return "missing", "without " + ", ".join(absent), install
-    return "ok", ", ".join(present), ""
+        return PackageState("missing", "without " + ", ".join(absent), install)
+    return PackageState("ok", ", ".join(present), "")
 
 
-def look_at_keys(environment: os._Environ[str] | dict[str, str]) -> list[Finding]:
+def look_at_keys(environment: Mapping[str, str]) -> list[Finding]:
     """Which keys are set; their values are not looked at."""
     findings = []
     for name, purpose in KEYS:
@@ -119,12 +129,14 @@ def look_at_machine() -> list[Finding]:
     free = shutil.disk_usage(".").free / 2**30
     has_gpu = shutil.which("nvidia-smi") is not None
     python_fits = (3, 11) <= sys.version_info < (3, 13)
+    python = platform.python_version()
+    driver = "NVIDIA driver found" if has_gpu else "no NVIDIA driver"
+    without = "" if has_gpu else "the offline world and its small models run without; the 8B recipe needs 16 H100s"
     return [
-        Finding("machine", "python", "ok" if python_fits else "wrong", platform.python_version(), "" if python_fits else "use Python 3.11"),
-        Finding("machine", "cores, memory, disk", "note", f"{cores} cores, {memory:.0f} GiB, {free:.0f} GiB free here"),
-        Finding("machine", "offline episodes and tests", "ok", "need none of the above", ""),
         Finding(
-            "machine", "GPU", "ok" if has_gpu else "missing", "NVIDIA driver found" if has_gpu else "no NVIDIA driver",
-            "" if has_gpu else "the offline world and its small models run without; the 8B recipe needs 16 H100s",
+            "machine", "python", "ok" if python_fits else "wrong", python, "" if python_fits else "use Python 3.11"
         ),
-    ]  # fmt: skip
+        Finding("machine", "size", "note", f"{cores} cores, {memory:.0f} GiB, {free:.0f} GiB free here"),
+        Finding("machine", "GPU", "ok" if has_gpu else "missing", driver, without),
+        Finding("machine", "offline episodes", "ok", "need no key, GPU or network"),
+    ]

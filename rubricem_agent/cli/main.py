@@ -27,6 +27,7 @@ app.command()(inspect)
 
 @app.callback()
 def rubricem(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Train and run deep research agents beyond verifiable rewards.
@@ -36,6 +37,8 @@ def rubricem(
     if version:
         typer.echo(f"rubricem {__version__}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def main() -> None:

@@ -19,7 +19,14 @@ class LoopThread:
         self._is_closed = False
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Wait for the coroutine's result. An interrupt cancels it."""
+        """Wait for the coroutine's result. An interrupt cancels it.
+
+        Raises:
+            OrderError: the loop is closed.
+        """
+        if self._is_closed:
+            coroutine.close()
+            raise OrderError("the environment is closed; make a new one.")
         future = asyncio.run_coroutine_threadsafe(coroutine, self._started())
         try:
             return future.result()
@@ -39,8 +46,6 @@ class LoopThread:
         loop.close()
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        if self._is_closed:
-            raise OrderError("the environment is closed; make a new one.")
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="rubricem-env", daemon=True)

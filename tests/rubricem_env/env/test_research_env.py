@@ -1,0 +1,204 @@
+"""The Gymnasium environment: contract, questions, rewards, messages."""
+
+import gymnasium
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import rubricem_env
+from rubricem_env.domain.errors import ConfigError, OrderError, UsageError
+from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
+from rubricem_env.domain.query import Query
+from rubricem_env.domain.stage import STAGES, Stage
+from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.env.research_env import DeepResearchEnv
+from rubricem_env.env.scoring import RewardMode, ScoreEach
+
+from .conftest import ANSWER, CALL, PLAN, REVIEW
+
+# plan 0.25, research 0.5, review 0.75, answer 1.0
+SCORES = {stage: StageScore(score=(stage.position + 1) / 4) for stage in STAGES}
+
+
+def all_scored(trajectory: Trajectory) -> Judgement:
+    return Judgement.of(SCORES)
+
+
+def answer_unscored(trajectory: Trajectory) -> Judgement:
+    return Judgement.of({**SCORES, Stage.ANSWER: Unscored(reason=UnscoredReason.JUDGE_FAILED, detail="down")})
+
+
+@pytest.fixture
+def env(queries, toolbox):
+    made = DeepResearchEnv(queries=queries, toolbox=toolbox)
+    yield made
+    made.close()
+
+
+def test_gymnasium_finds_the_environment_by_its_id_and_by_module_and_id():
+    for name in ("rubricem/DeepResearch-v0", "rubricem_env:rubricem/DeepResearch-v0"):
+        env = gymnasium.make(name)
+        observation, info = env.reset(seed=0)
+        assert observation
+        assert set(info) == {"query_key", "answer_format"}
+        env.close()
+    assert rubricem_env.__version__
+
+
+def test_gymnasiums_own_checker_is_content():
+    env = gymnasium.make("rubricem/DeepResearch-v0", render_mode="ansi")
+    check_env(env.unwrapped)
+    env.close()
+
+
+def test_the_same_seed_draws_the_same_question(env):
+    assert env.reset(seed=3)[0] == env.reset(seed=3)[0]
+    assert {env.reset(seed=seed)[0] for seed in range(30)} == {f"Question {number}?" for number in range(5)}
+
+
+def test_reset_takes_a_question_from_its_options(env):
+    observation, info = env.reset(options={"question": "Why?", "answer_format": "exact"})
+    assert observation == "Why?"
+    assert info["answer_format"] == "exact"
+    assert env.reset(options={"query": Query(question="How?")})[0] == "How?"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"question": "  "}, "at least one visible character"),
+        ({"question": "q", "answer_format": "haiku"}, "one of exact, short, long"),
+        ({"query": "q"}, "For plain text use 'question'"),
+        ({"qestion": "q"}, "it knows query, question, answer_format"),
+    ],
+)
+def test_bad_reset_options_are_refused_with_the_way_out(env, options, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        env.reset(options=options)
+
+
+def test_an_environment_without_questions_says_how_to_give_one(toolbox):
+    env = DeepResearchEnv(queries=(), toolbox=toolbox)
+    with pytest.raises(UsageError, match="pass queries="):
+        env.reset()
+
+
+def test_an_episode_terminates_with_the_answer_and_info_says_how_it_went(env):
+    env.reset(seed=0)
+    observation, reward, terminated, truncated, info = env.step(PLAN + CALL)
+    assert "60 m" in observation
+    assert (reward, terminated, truncated) == (0.0, False, False)
+    assert info["calls_used"] == 1
+    assert info["calls_left"] == 9
+    assert info["tool_status"] == "ok"
+    assert info["violations"] == ""
+    assert env.step(REVIEW + ANSWER)[2:4] == (True, False)
+
+
+def test_a_budget_truncates_and_does_not_terminate(env):
+    env.reset(seed=0)
+    env.step("hm")
+    _, _, terminated, truncated, info = env.step("hm")
+    assert (terminated, truncated) == (False, True)
+    assert info["ending"] == "stalled"
+    assert info["violations"] == "no_action"
+
+
+def test_a_page_with_an_answer_tag_earns_nothing(env):
+    env.reset(seed=0)
+    assert env.step("<think><answer>draft</answer></think>" + CALL)[2] is False
+
+
+def test_step_before_reset_and_an_action_that_is_no_text_are_refused(env):
+    with pytest.raises(OrderError, match="call reset"):
+        env.step(CALL)
+    env.reset(seed=0)
+    with pytest.raises(UsageError, match="a list"):
+        env.step([CALL])
+
+
+def test_answer_mode_pays_the_answers_score_on_the_last_step(queries, toolbox):
+    env = DeepResearchEnv(queries=queries, toolbox=toolbox, reward="answer", scorer=ScoreEach(all_scored))
+    env.reset(seed=0)
+    assert env.step(PLAN + CALL)[1] == 0.0
+    _, reward, *_, info = env.step(REVIEW + ANSWER)
+    assert reward == 1.0
+    assert info["score_answer"] == 1.0
+    env.close()
+
+
+def test_stagewise_mode_pays_the_plan_at_once_and_the_others_at_the_end(queries, toolbox):
+    env = DeepResearchEnv(queries=queries, toolbox=toolbox, reward="stagewise", scorer=ScoreEach(all_scored))
+    env.reset(seed=0)
+    rewards = [env.step(text)[1] for text in (PLAN + CALL, CALL, REVIEW + ANSWER)]
+    # 0.25 for the plan; 0.5 + 0.75 + 1.0 when research, review and answer close together
+    assert rewards == [0.25, 0.0, 2.25]
+    env.close()
+
+
+def test_stagewise_mode_pays_a_missing_plan_at_the_end(queries, toolbox):
+    env = DeepResearchEnv(queries=queries, toolbox=toolbox, reward="stagewise", scorer=ScoreEach(all_scored))
+    env.reset(seed=0)
+    assert [env.step(text)[1] for text in (CALL, ANSWER)] == [0.0, 2.5]
+    env.close()
+
+
+def test_an_absent_score_is_told_apart_from_zero(queries, toolbox):
+    env = DeepResearchEnv(queries=queries, toolbox=toolbox, reward="answer", scorer=ScoreEach(answer_unscored))
+    env.reset(seed=0)
+    _, reward, *_, info = env.step(ANSWER)
+    assert reward == 0.0
+    assert info["score_answer"] is None
+    assert info["unscored_answer"] == "judge_failed"
+    env.close()
+
+
+def test_a_reward_mode_needs_a_scorer_and_a_name_that_exists(queries, toolbox):
+    with pytest.raises(ConfigError, match="needs a scorer"):
+        DeepResearchEnv(queries=queries, toolbox=toolbox, reward=RewardMode.ANSWER)
+    with pytest.raises(ConfigError, match="one of none, answer, stagewise"):
+        DeepResearchEnv(queries=queries, toolbox=toolbox, reward="dense")
+
+
+def test_a_tool_that_raises_is_an_error_observation(queries):
+    class Broken:
+        names = ("google_search",)
+
+        async def call(self, call):
+            raise ConnectionResetError("peer went away")
+
+    env = DeepResearchEnv(queries=queries, toolbox=Broken())
+    env.reset(seed=0)
+    observation, *_, info = env.step(CALL)
+    assert "peer went away" in observation
+    assert info["tool_status"] == "error"
+    env.close()
+
+
+def test_the_ansi_rendering_has_a_heading_for_each_stage_and_no_control_characters_of_a_page(queries, toolbox):
+    env = DeepResearchEnv(queries=queries, toolbox=toolbox, render_mode="ansi")
+    env.reset(seed=0)
+    env.step(PLAN + CALL)
+    env.step("<think>\x1b[2J</think>" + REVIEW + ANSWER)
+    rendered = env.render()
+    assert [stage for stage in ("PLAN", "RESEARCH", "REVIEW", "ANSWER") if f"── {stage}" in rendered] == [
+        "PLAN",
+        "RESEARCH",
+        "REVIEW",
+        "ANSWER",
+    ]
+    assert "\x1b[2J" not in rendered
+    env.close()
+
+
+def test_an_environment_without_render_mode_renders_nothing(env):
+    env.reset(seed=0)
+    assert env.render() is None
+
+
+def test_a_closed_environment_says_so(queries, toolbox):
+    env = DeepResearchEnv(queries=queries, toolbox=toolbox)
+    env.reset(seed=0)
+    env.close()
+    env.close()
+    with pytest.raises(OrderError, match="is closed"):
+        env.step(CALL)
