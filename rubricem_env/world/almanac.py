@@ -8,7 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rubricem_env.world.documents import Document, Library
+from rubricem_env.tools.corpus import Document
+from rubricem_env.world.documents import Library
 from rubricem_env.world.entities import Entity, populate
 from rubricem_env.world.errors import WorldError
 from rubricem_env.world.hostile import write_hostile_pages

@@ -4,23 +4,13 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from rubricem_env.domain.base import Frozen
+from rubricem_env.tools.corpus import Document
 
 DocumentKind = Literal[
     "page", "sheet", "note", "stale", "change", "letter", "ruling", "dead_end", "table", "convention", "hostile"
 ]
 CONVENTION = "convention"
 """The attribute under which a convention document claims a duty about its domain."""
-
-
-class Document(Frozen):
-    """What search serves, and all that an agent may see of a document."""
-
-    id: str
-    title: str
-    url: str
-    text: str
-    year: int
-    field: str
 
 
 class Claim(NamedTuple):

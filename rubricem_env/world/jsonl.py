@@ -1,4 +1,7 @@
-"""Documents and questions as JSONL: written byte for byte the same, read with a message for every bad line."""
+"""Documents and questions as JSONL, written byte for byte the same; questions are read with a message for every bad line.
+
+Documents are read by `rubricem_env.tools.corpus`, as those of any corpus.
+"""
 
 import json
 from collections.abc import Iterable
@@ -8,7 +11,6 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from rubricem_env.world.documents import Document
 from rubricem_env.world.errors import WorldError
 from rubricem_env.world.questions import Question
 
@@ -21,11 +23,6 @@ Record = TypeVar("Record", bound=BaseModel)
 def to_jsonl(records: Iterable[BaseModel]) -> bytes:
     """One record a line, ASCII only, fields in the order of the type."""
     return b"".join(json.dumps(record.model_dump(mode="json")).encode("ascii") + b"\n" for record in records)
-
-
-def load_documents(path: Path) -> tuple[Document, ...]:
-    """The documents of a corpus file, in its order."""
-    return _load(path, Document)
 
 
 def load_questions(path: Path) -> tuple[Question, ...]:

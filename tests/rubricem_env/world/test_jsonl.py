@@ -4,36 +4,37 @@ from pathlib import Path
 
 import pytest
 
+from rubricem_env.tools.corpus import read_documents
 from rubricem_env.world.almanac import Almanac
 from rubricem_env.world.errors import WorldError
-from rubricem_env.world.jsonl import load_documents, load_questions, shipped_corpus_path, shipped_questions_path
+from rubricem_env.world.jsonl import load_questions, shipped_corpus_path, shipped_questions_path
 
 
 def test_the_shipped_world_is_the_world_of_seed_0() -> None:
     world = Almanac.from_seed(0)
-    assert load_documents(shipped_corpus_path()) == world.documents
+    assert tuple(read_documents(shipped_corpus_path())) == world.documents
     assert load_questions(shipped_questions_path()) == world.questions
 
 
 def test_a_written_world_is_read_back_the_same(tmp_path: Path) -> None:
     world = Almanac.from_seed(5, entities_per_domain=9, hostile=True)
     world.write(tmp_path / "made")
-    assert load_documents(tmp_path / "made" / "corpus.jsonl") == world.documents
+    assert tuple(read_documents(tmp_path / "made" / "corpus.jsonl")) == world.documents
     assert load_questions(tmp_path / "made" / "questions.jsonl") == world.questions
 
 
 def test_a_malformed_line_is_refused_with_its_file_and_number(tmp_path: Path) -> None:
-    path = tmp_path / "corpus.jsonl"
-    path.write_bytes(shipped_corpus_path().read_bytes().splitlines(keepends=True)[0] + b"{broken\n")
-    with pytest.raises(WorldError, match=r"corpus\.jsonl line 2 is not a Document: the line: Invalid JSON"):
-        load_documents(path)
+    path = tmp_path / "questions.jsonl"
+    path.write_bytes(shipped_questions_path().read_bytes().splitlines(keepends=True)[0] + b"{broken\n")
+    with pytest.raises(WorldError, match=r"questions\.jsonl line 2 is not a Question: the line: Invalid JSON"):
+        load_questions(path)
 
 
 def test_a_line_with_a_wrong_field_is_refused_with_the_field_and_its_value(tmp_path: Path) -> None:
-    path = tmp_path / "corpus.jsonl"
-    path.write_bytes(shipped_corpus_path().read_bytes().replace(b'"year": 2018', b'"year": "old"', 1))
-    with pytest.raises(WorldError, match=r"line 1 is not a Document: year: .* got 'old'"):
-        load_documents(path)
+    path = tmp_path / "questions.jsonl"
+    path.write_bytes(shipped_questions_path().read_bytes().replace(b'"weight": 1.0', b'"weight": "much"', 1))
+    with pytest.raises(WorldError, match=r"line 1 is not a Question: rubrics.0.weight: .* got 'much'"):
+        load_questions(path)
 
 
 def test_a_missing_file_is_refused_with_the_command_that_writes_one(tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ def test_a_missing_file_is_refused_with_the_command_that_writes_one(tmp_path: Pa
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "corpus.jsonl"
+    path = tmp_path / "questions.jsonl"
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(WorldError, match="cannot be read as UTF-8 text"):
-        load_documents(path)
+        load_questions(path)
