@@ -12,9 +12,6 @@ def wald_text(count: int, total: int) -> str:
         return f"N/A ({count}/{total})"
     count = min(max(count, 0), total)
     share = count / total
-    spread = share * (1.0 - share) / total
-    if spread < 0:
-        return "N/A"
-    half_width = Z_95 * math.sqrt(spread) * 100.0
+    half_width = Z_95 * math.sqrt(share * (1.0 - share) / total) * 100.0
     note = " (CI not robust for n<=5)" if total <= FEW else ""
     return f"{round(share * 100.0, 2):.2f} ± {round(half_width, 2):.2f} ({count}/{total}){note}"

@@ -1,0 +1,105 @@
+import pytest
+from pydantic import JsonValue
+
+from rubricem_agent.evals.citation_links import clean_escape, clean_urls, remove_urls
+from rubricem_agent.evals.drb_fact import deduplicate, parse_validation, score_records, validate_url
+from rubricem_agent.evals.errors import ScoringError
+from rubricem_agent.evals.replies import API_ERROR
+from rubricem_agent.evals.reply_json import Unparsed
+
+ONE = '[{"idx": 1, "result": "supported"}]'
+
+
+def record(*labels: str, error: str | None = None) -> dict[str, JsonValue]:
+    results: list[JsonValue] = [{"result": label} for label in labels]
+    page: dict[str, JsonValue] = {"validate_res": results, "validate_error": error}
+    return {"citations": [{"fact": "f"}], "citations_deduped": {"u": page}}
+
+
+SILENT: dict[str, JsonValue] = {"citations": [], "citations_deduped": {}}
+
+
+def test_unknown_results_and_failed_pages_do_not_count_and_silent_tasks_leave_the_denominator() -> None:
+    # Counted: supported, unsupported, Supported. One is supported (labels are case-sensitive); two tasks cite.
+    records = [record("supported", "unknown", "unsupported", "Supported"), record("supported", error="no page"), SILENT]
+
+    assert score_records(records) == pytest.approx((1.5, 0.5, 1 / 3))
+
+
+@pytest.mark.parametrize("records", [[], [SILENT], [record("unknown")]])
+def test_nothing_to_divide_by_raises_as_the_official_division_does(records: list[dict[str, JsonValue]]) -> None:
+    with pytest.raises(ScoringError) as raised:
+        score_records(records)
+
+    assert raised.value.official == "ZeroDivisionError"
+
+
+def test_a_record_without_a_field_names_the_key_error() -> None:
+    with pytest.raises(ScoringError) as raised:
+        score_records([{}])
+
+    assert raised.value.official == "KeyError"
+
+
+def test_a_page_is_judged_up_to_three_times_and_indices_come_back_from_zero() -> None:
+    replies = ["hm", API_ERROR, f"```json\n{ONE}\n```"]
+
+    validation = validate_url(["f"], reference="", replies=replies, language="zh", article_id=1)
+
+    assert validation == ([{"idx": 0, "result": "supported"}], None, 3)
+
+
+@pytest.mark.parametrize(("reference", "language", "article"), [(None, "en", 1), ("p", "fr", 1), ("p", "en", 0)])
+def test_without_page_language_or_article_there_is_no_call(reference: str | None, language: str, article: int) -> None:
+    validation = validate_url(["f"], reference=reference, replies=[ONE], language=language, article_id=article)
+
+    assert validation.error is not None
+    assert validation.judge_calls == 0
+
+
+@pytest.mark.parametrize("reply", [ONE, '{"idx": 1}', "5", '[{"idx": "1"}, {"idx": 2}]', '["a", "b"]'])
+def test_a_wrong_count_or_shape_is_asked_again(reply: str) -> None:
+    assert isinstance(parse_validation(reply, num_facts=2), Unparsed)
+
+
+@pytest.mark.parametrize("reply", ["[]", "null", "[0, 1]", "[1, 2, 3, 1]", "hm"])
+def test_all_facts_are_kept_where_the_judges_list_is_no_use(reply: str) -> None:
+    assert deduplicate([("u", ["x", "y", "z"])], replies=[reply]).facts_by_url == {"u": ["x", "y", "z"]}
+
+
+def test_a_single_fact_needs_no_call_and_named_facts_are_kept_repeats_and_negatives_included() -> None:
+    kept = deduplicate([("u", ["x", "y", "z"]), ("v", ["w"])], replies=["[2, 2, -1]"])
+
+    # -1 is list position -2, the middle one.
+    assert kept == ({"u": ["y", "y", "y"], "v": ["w"]}, 1)
+
+
+@pytest.mark.parametrize(("reply", "official"), [("[9]", "IndexError"), ('["1"]', "TypeError"), ("5", "TypeError")])
+def test_a_list_that_cannot_be_followed_raises_as_the_official_access_does(reply: str, official: str) -> None:
+    with pytest.raises(ScoringError) as raised:
+        deduplicate([("u", ["x", "y"])], replies=[reply])
+
+    assert (raised.value.official, raised.value.judge_calls) == (official, 1)
+
+
+def test_links_lose_their_text_fragment_or_their_url() -> None:
+    text = "[A](http://x#:~:text=b) and (c)"
+
+    assert clean_urls(text) == "[A](http://x) and (c)"
+    assert remove_urls(text) == "[A] and (c)"
+    assert clean_escape(r"\> \~ \n") == r"> ~ \n"
+
+
+@pytest.mark.parametrize(
+    ("pages", "official"),
+    [
+        (None, "AttributeError"),
+        ({"u": 3}, "TypeError"),
+        ({"u": {"validate_error": None, "validate_res": 1}}, "TypeError"),
+    ],
+)
+def test_a_record_of_another_shape_raises_as_the_official_access_does(pages: JsonValue, official: str) -> None:
+    with pytest.raises(ScoringError) as raised:
+        score_records([{"citations": ["x"], "citations_deduped": pages}])
+
+    assert raised.value.official == official

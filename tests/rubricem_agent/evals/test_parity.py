@@ -1,0 +1,122 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from rubricem_agent.evals.errors import RecordedCaseError
+from rubricem_agent.evals.parity import replay, replay_case, run_parity
+from rubricem_agent.evals.recorded.case import RecordedCase, read_cases
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "benchmarks"
+FILES = sorted(FIXTURES.glob("*.dev.jsonl"))
+EXCEPTED = {
+    "race-agg-published-claude37": "the published rows and the README row of the same model differ (42.18 and 40.67), "
+    "so that agreeing with the file certifies neither"
+}
+
+
+def recorded_cases() -> list[object]:
+    cases = [case for path in FILES for case in read_cases(path)]
+    return [
+        pytest.param(
+            case, id=case.id, marks=[pytest.mark.skip(reason=EXCEPTED[case.id])] if case.id in EXCEPTED else []
+        )
+        for case in cases
+    ]
+
+
+def write_lines(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def a_case(**changes: object) -> str:
+    case = {
+        "id": "one",
+        "benchmark": "simpleqa",
+        "unit": "parse",
+        "input": {"judge_text": "A"},
+        "expected": {"letter": "A", "is_correct": True},
+    }
+    return json.dumps(case | changes)
+
+
+@pytest.mark.parametrize("case", recorded_cases())
+def test_the_recorded_official_result_is_reproduced(case: RecordedCase) -> None:
+    assert replay_case(case) == []
+
+
+def test_a_whole_file_reports_how_many_cases_agree() -> None:
+    agreed, total, disagreements = replay(FIXTURES / "simpleqa.dev.jsonl")
+
+    assert (agreed, total, disagreements) == (24, 24, ())
+
+
+def test_agreement_writes_one_line_per_file_and_exits_with_0(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "ok.jsonl", a_case())
+    written: list[str] = []
+
+    assert run_parity([path], written.append) == 0
+    assert written == [f"{path}: 1/1"]
+
+
+def test_a_disagreement_is_written_with_id_expected_and_got_and_exits_with_1(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "off.jsonl", a_case(expected={"letter": "B"}))
+    written: list[str] = []
+
+    assert run_parity([path], written.append) == 1
+    assert written == [f"{path}: 0/1", "  one: letter: expected 'B', got 'A'"]
+
+
+def test_an_unknown_unit_is_a_disagreement_with_a_sentence(tmp_path: Path) -> None:
+    parity = replay(write_lines(tmp_path / "new.jsonl", a_case(unit="haiku")))
+
+    assert parity.agreed == 0
+    assert "no scorer is known for unit 'haiku'" in parity.disagreements[0].differences[0]
+
+
+def test_an_unknown_variant_is_a_disagreement_and_a_known_one_is_compared(tmp_path: Path) -> None:
+    variants = {"inspect_evals_original_strict": "C", "another_harness": "A"}
+
+    differences = replay(write_lines(tmp_path / "v.jsonl", a_case(variants=variants))).disagreements[0].differences
+
+    assert differences[0] == "variants.inspect_evals_original_strict: expected 'C', got 'A'"
+    assert "another_harness" in differences[1]
+
+
+def test_an_input_that_does_not_fit_its_unit_is_a_disagreement(tmp_path: Path) -> None:
+    parity = replay(write_lines(tmp_path / "odd.jsonl", a_case(input={"judge_text": 3})))
+
+    assert "judge_text" in parity.disagreements[0].differences[0]
+
+
+def test_an_expected_error_disagrees_with_a_result_and_the_other_way_round(tmp_path: Path) -> None:
+    raising = a_case(benchmark="researchqa", unit="level", input={"label": "bad"}, expected={"number": 1})
+    path = write_lines(tmp_path / "e.jsonl", a_case(expected={"error": "KeyError"}), raising)
+
+    first, second = replay(path).disagreements
+
+    assert first.differences == ("error: expected 'KeyError', got nothing",)
+    assert second.differences == ("number: expected 1, got nothing",)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '"text"', '{"id": "x"}', '{"id": 1}'])
+def test_a_malformed_line_is_named_by_its_number_and_exits_with_2(tmp_path: Path, line: str) -> None:
+    path = write_lines(tmp_path / "bad.jsonl", a_case(), "", line)
+    written: list[str] = []
+
+    assert run_parity([path], written.append) == 2
+    assert f"{path} line 3: " in written[0]
+
+
+def test_an_unreadable_file_does_not_stop_the_others(tmp_path: Path) -> None:
+    good = write_lines(tmp_path / "ok.jsonl", a_case())
+    written: list[str] = []
+
+    assert run_parity([tmp_path / "absent.jsonl", good], written.append) == 2
+    assert written[1] == f"{good}: 1/1"
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordedCaseError, match="holds no recorded case"):
+        replay(write_lines(tmp_path / "empty.jsonl", ""))

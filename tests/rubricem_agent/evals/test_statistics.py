@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+
+from rubricem_agent.evals.statistics import (
+    bootstrap_mean,
+    clustered_bootstrap_mean,
+    cohens_kappa,
+    epoch_variance,
+    paired_bootstrap,
+    standard_error,
+    wilson_interval,
+)
+from rubricem_env.domain.errors import UsageError
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def test_the_same_seed_gives_the_same_interval_and_the_mean_is_inside() -> None:
+    values = [0.0, 1.0, 1.0, 0.0, 1.0]
+
+    first, second = bootstrap_mean(values, rng=rng()), bootstrap_mean(values, rng=rng())
+
+    assert first == second
+    assert first.low <= 0.6 <= first.high
+    assert first.mean == pytest.approx(0.6)
+
+
+def test_the_standard_error_is_the_sample_deviation_over_the_root_of_n() -> None:
+    # Values 0 and 1: sample variance 1/2, so sqrt(1/2 / 2) = 1/2.
+    assert standard_error([0.0, 1.0]) == pytest.approx(0.5)
+    assert standard_error([3.0]) == 0.0
+
+
+def test_rows_of_one_cluster_are_drawn_together_so_that_the_interval_is_wider() -> None:
+    values, clusters = [0.0] * 20 + [1.0] * 20, ["a"] * 20 + ["b"] * 20
+
+    clustered = clustered_bootstrap_mean(values, clusters, rng=rng())
+
+    # Two clusters: the resampled mean is 0, 1/2 or 1.
+    assert (clustered.low, clustered.high) == (0.0, 1.0)
+    assert bootstrap_mean(values, rng=rng()).low > 0.3
+
+
+def test_clusters_of_one_row_estimate_what_the_plain_bootstrap_does() -> None:
+    values = [0.1, 0.4, 0.9]
+
+    clustered = clustered_bootstrap_mean(values, "abc", rng=rng())
+
+    assert clustered[3:] == pytest.approx(bootstrap_mean(values, rng=rng())[3:])
+
+
+def test_the_wilson_interval_of_half_of_one_hundred() -> None:
+    # p = 1/2, z^2 = 3.8415: centre 1/2, half-width 1.96/(1+.038415) * sqrt(.0025 + 3.8415/40000) = .0962.
+    assert wilson_interval(50, 100) == pytest.approx((0.4038, 0.5962), abs=1e-4)
+
+
+def test_the_wilson_interval_at_the_edges_is_not_empty_and_stays_inside() -> None:
+    # 0 of 10: the upper end is z^2 / (n + z^2) = 3.8415/13.8415.
+    assert wilson_interval(0, 10) == pytest.approx((0.0, 0.27753), abs=1e-5)
+    assert wilson_interval(10, 10) == pytest.approx((0.72247, 1.0), abs=1e-5)
+
+
+@pytest.mark.parametrize(("successes", "total"), [(1, 0), (-1, 2), (3, 2)])
+def test_an_impossible_rate_is_refused(successes: int, total: int) -> None:
+    with pytest.raises(UsageError, match="is not a rate"):
+        wilson_interval(successes, total)
+
+
+def test_a_paired_comparison_uses_shared_ids_only_and_order_does_not_matter() -> None:
+    first, second = {"a": 1.0, "b": 0.5, "z": 0.0}, {"b": 0.25, "a": 0.75, "y": 1.0}
+
+    difference = paired_bootstrap(first, second, rng=rng())
+
+    assert (difference.mean, difference.n, difference.low, difference.high) == (0.25, 2, 0.25, 0.25)
+    assert difference == paired_bootstrap(dict(reversed(first.items())), second, rng=rng())
+
+
+def test_equal_runs_have_a_p_value_of_one_and_a_sure_gain_the_smallest_that_can_be_shown() -> None:
+    ids = [str(number) for number in range(30)]
+
+    equal = paired_bootstrap(dict.fromkeys(ids, 0.5), dict.fromkeys(ids, 0.5), rng=rng())
+    better = paired_bootstrap(dict.fromkeys(ids, 1.0), dict.fromkeys(ids, 0.5), rng=rng(), draws=100)
+
+    assert (equal.p_value, better.p_value) == (1.0, 0.01)
+
+
+def test_kappa_takes_chance_off_the_agreement() -> None:
+    # Observed 3/4. Chance: yes 3/4*2/4 + no 1/4*2/4 = 1/2. (3/4 - 1/2) / (1/2) = 1/2.
+    assert cohens_kappa("yyyn", "yynn") == pytest.approx(0.5)
+    assert cohens_kappa("yy", "yy") == 1.0
+    assert cohens_kappa("yn", "ny") == pytest.approx(-1.0)
+
+
+def test_variance_splits_into_between_examples_and_within_epochs() -> None:
+    # Means 1/2 and 1: variance 1/16. Within: 1/4 and 0, mean 1/8. Together 3/16, the variance of 0 1 1 1.
+    split = epoch_variance({"a": [0.0, 1.0], "b": [1.0, 1.0]})
+
+    assert split == pytest.approx((1 / 16, 1 / 8))
+    assert sum(split) == pytest.approx(float(np.var([0, 1, 1, 1])))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: bootstrap_mean([], rng=rng()),
+        lambda: clustered_bootstrap_mean([1.0], ["a", "b"], rng=rng()),
+        lambda: paired_bootstrap({"a": 1.0}, {"b": 1.0}, rng=rng()),
+        lambda: cohens_kappa("y", "yn"),
+        lambda: epoch_variance({"a": []}),
+    ],
+)
+def test_nothing_to_compute_from_is_refused_with_a_way_out(ask: object) -> None:
+    with pytest.raises(UsageError, match=r"; (score|give|compare) "):
+        ask()  # type: ignore[operator]
