@@ -77,7 +77,11 @@ def replay_case(case: RecordedCase) -> list[str]:
             if name not in unit.variants:
                 differences.append(f"variants: no scorer is known for {name!r}; it was not replayed")
                 continue
-            differences.extend(differences_at(f"variants.{name}", expected, _computed(unit.variants[name], case.input)))
+            differences.extend(
+                differences_at(
+                    f"variants.{name}", expected=expected, computed=_computed(unit.variants[name], case.input)
+                )
+            )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -110,4 +114,5 @@ def _computed(score: Scorer, case_input: CaseInput) -> object:
     try:
         return score(case_input)
     except ScoringError as error:
-        return {"error": error.official, "judge_calls": error.judge_calls}
+        counted = {} if error.judge_calls is None else {"judge_calls": error.judge_calls}
+        return {"error": error.official} | counted

@@ -62,7 +62,7 @@ def parse_batch(reply: str, *, size: int) -> list[str] | Unparsed:
 
 def score_run(
     questions: Sequence[Question],
-    answers: Mapping[str, str | None],
+    answers: Mapping[str, object],
     *,
     replies: Mapping[tuple[str, int], Sequence[str]],
     batch_size: int = OFFICIAL_BATCH,

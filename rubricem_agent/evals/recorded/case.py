@@ -1,5 +1,6 @@
 """Recorded cases on disk: one JSON object per line, with the input of a scorer and what the official one gave for it."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +25,7 @@ class RecordedCase(Frozen):
 
 def read_cases(path: Path) -> list[RecordedCase]:
     """All cases of a file, blank lines passed over. Raises RecordedCaseError at the first line that is none."""
-    cases = [_read_line(path, number, line) for number, line in _lines(path)]
+    cases = [_read_line(path, line, number=number) for number, line in _lines(path)]
     if not cases:
         raise RecordedCaseError(f"{path} holds no recorded case; a file of verdicts has one JSON object per line.")
     return cases
@@ -42,13 +43,20 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def _read_line(path: Path, number: int, line: str) -> RecordedCase:
+def _read_line(path: Path, line: str, *, number: int) -> RecordedCase:
     try:
-        return RecordedCase.model_validate_json(line)
+        # Python's own JSON, in which the recordings were written, lets NaN and lone surrogates through.
+        return RecordedCase.model_validate(json.loads(line))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the line"
-        raise RecordedCaseError(
-            f"{path} line {number}: {where}: {first['msg']}; a recorded case is a JSON object with the texts id, "
-            "benchmark and unit and the objects input and expected. Mend or remove the line."
-        ) from error
+        raise _refusal(path, number, reason=f"{where}: {first['msg']}") from error
+    except (ValueError, RecursionError) as error:
+        raise _refusal(path, number, reason=f"not JSON: {error}") from error
+
+
+def _refusal(path: Path, number: int, *, reason: str) -> RecordedCaseError:
+    return RecordedCaseError(
+        f"{path} line {number}: {reason}; a recorded case is a JSON object with the texts id, benchmark and unit and "
+        "the objects input and expected. Mend or remove the line."
+    )

@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from rubricem_agent.evals import researchqa
 from rubricem_agent.evals.recorded.unit import CaseInput, RecordedInput, Unit
@@ -19,7 +19,7 @@ class ItemInput(RecordedInput):
 
 class RunInput(RecordedInput):
     items: tuple[researchqa.Question, ...]
-    answers: dict[str, Text | None]
+    answers: dict[str, JsonValue]
     batch_size: int = Field(default=researchqa.OFFICIAL_BATCH, ge=1)
     judge_replies_by_item_and_batch: dict[str, tuple[Text, ...]]
 

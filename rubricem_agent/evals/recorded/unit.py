@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import ConfigDict, JsonValue
 
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.base import Frozen, well_formed
 
 CaseInput = Mapping[str, JsonValue]
 Scorer = Callable[[CaseInput], object]
@@ -30,4 +30,4 @@ class RecordedInput(Frozen):
     @classmethod
     def read(cls, case_input: CaseInput) -> Self:
         """The input checked as JSON, where a list is a tuple. Raises pydantic's ValidationError."""
-        return cls.model_validate_json(json.dumps(case_input))
+        return cls.model_validate_json(str(well_formed(json.dumps(case_input, ensure_ascii=False))))

@@ -120,3 +120,21 @@ def test_an_unreadable_file_does_not_stop_the_others(tmp_path: Path) -> None:
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordedCaseError, match="holds no recorded case"):
         replay(write_lines(tmp_path / "empty.jsonl", ""))
+
+
+def test_a_recorded_nan_agrees_with_a_computed_one(tmp_path: Path) -> None:
+    replies = [[json.dumps({"score": float("nan"), "confidence": 1})]]
+    case = a_case(
+        benchmark="researchrubrics",
+        unit="task_binary",
+        input={"rubrics": [{"weight": 1}], "judge_replies": replies},
+        expected={"compliance_score": float("nan")},
+    )
+
+    assert replay(write_lines(tmp_path / "nan.jsonl", case)).agreed == 1
+
+
+def test_text_that_has_no_utf8_form_does_not_stop_a_replay(tmp_path: Path) -> None:
+    case = a_case(input={"judge_text": "\ud800 A"})
+
+    assert replay(write_lines(tmp_path / "s.jsonl", case)).agreed == 1
