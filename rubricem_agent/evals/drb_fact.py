@@ -123,10 +123,10 @@ def _keep_named(facts: list[str], judge: Replies) -> list[str]:
         raise ScoringError("TypeError", f"the judge named {named!r}, not a list", judge_calls=judge.calls)
     if 0 in named or len(named) > len(facts):
         return facts
-    return [_fact_number(facts, number, judge) for number in named]
+    return [_fact_number(facts, number, judge=judge) for number in named]
 
 
-def _fact_number(facts: Sequence[str], number: JsonValue, judge: Replies) -> str:
+def _fact_number(facts: Sequence[str], number: JsonValue, *, judge: Replies) -> str:
     if not isinstance(number, int):
         raise ScoringError("TypeError", f"the judge named fact {number!r}, not a number", judge_calls=judge.calls)
     position = number - 1

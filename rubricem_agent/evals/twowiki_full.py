@@ -59,10 +59,10 @@ def score_predictions(predictions: Predictions, gold: Sequence[GoldQuestion], *,
     totals: dict[str, float] = dict.fromkeys((p + m for p in ("", "sp_", "evi_", "joint_") for m in _MEASURES), 0.0)
     warnings: list[str] = []
     for question in gold:
-        parts = _score_question(question, predictions, aliases)
+        parts = _score_question(question, predictions, aliases=aliases)
         warnings.extend(f"missing {part} {question.id}" for part, score in parts.items() if score is None)
         answer, facts, evidence = parts.values()
-        for prefix, score in (("", answer), ("sp_", facts), ("evi_", evidence), ("joint_", _joint(*parts.values()))):
+        for prefix, score in (("", answer), ("sp_", facts), ("evi_", evidence), ("joint_", _joint(parts))):
             for measure, value in zip(_MEASURES, score or NO_SCORE, strict=True):
                 totals[prefix + measure] += value
     return FullScore({name: round(total / len(gold) * 100, 2) for name, total in totals.items()}, tuple(warnings))
@@ -83,7 +83,7 @@ def score_supporting_facts(predicted: Sequence[SupportingFact], gold: Sequence[S
     return AnswerScore(exact, harmonic_mean(precision, recall), precision, recall)
 
 
-def joint_score(answer: AnswerScore, facts: AnswerScore, evidence: AnswerScore) -> AnswerScore:
+def joint_score(answer: AnswerScore, facts: AnswerScore, *, evidence: AnswerScore) -> AnswerScore:
     """The products of the three; the joint F1 comes from the joint precision and recall."""
     precision = answer.prec * facts.prec * evidence.prec
     recall = answer.recall * facts.recall * evidence.recall
@@ -91,14 +91,15 @@ def joint_score(answer: AnswerScore, facts: AnswerScore, evidence: AnswerScore) 
     return AnswerScore(exact, harmonic_mean(precision, recall), precision, recall)
 
 
-def _joint(answer: AnswerScore | None, facts: AnswerScore | None, evidence: AnswerScore | None) -> AnswerScore | None:
+def _joint(parts: Mapping[str, AnswerScore | None]) -> AnswerScore | None:
+    answer, facts, evidence = parts.values()
     if answer is None or facts is None or evidence is None:
         return None
-    return joint_score(answer, facts, evidence)
+    return joint_score(answer, facts, evidence=evidence)
 
 
 def _score_question(
-    question: GoldQuestion, predictions: Predictions, aliases: Aliases
+    question: GoldQuestion, predictions: Predictions, *, aliases: Aliases
 ) -> dict[str, AnswerScore | None]:
     """The three parts in official order, None where the prediction lacks one."""
     scores: dict[str, AnswerScore | None] = {"answer": None, "sp fact": None, "evidence": None}

@@ -42,4 +42,4 @@ def load(path: Path, *, expect: Expectation = OFFICIAL) -> Benchmark[DeepSearchQ
         for row_id, row in zip(ids, rows, strict=True)
     ]
     examples = [Example(id=row_id, prompt_text=row.problem) for row_id, row in zip(ids, rows, strict=True)]
-    return assemble(path, examples, gold, expect=expect)
+    return assemble(path, examples, gold=gold, expect=expect)

@@ -52,7 +52,7 @@ def load(path: Path, *, criteria_path: Path, expect: Expectation = OFFICIAL) -> 
         DrbGold(id=str(query.id), language=query.language, topic=query.topic, criteria=criteria[query.id])
         for query in queries
     ]
-    return assemble(path, examples, gold, expect=expect)
+    return assemble(path, examples, gold=gold, expect=expect)
 
 
 def load_articles(path: Path) -> Mapping[str, str]:

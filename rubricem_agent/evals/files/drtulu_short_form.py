@@ -38,7 +38,7 @@ def load(path: Path, *, expect: Expectation = TWOWIKI) -> Benchmark[ShortFormGol
         ShortFormGold(id=str(number), answers=_answers(place, row.ground_truth))
         for number, (place, row) in enumerate(zip(places, rows, strict=True))
     ]
-    return assemble(path, examples, gold, expect=expect)
+    return assemble(path, examples, gold=gold, expect=expect)
 
 
 def _answers(place: Place, ground_truth: str) -> tuple[str, ...]:

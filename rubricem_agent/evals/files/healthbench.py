@@ -47,7 +47,7 @@ def load(path: Path, *, expect: Expectation = OFFICIAL) -> Benchmark[HealthBench
         )
         for row in rows
     ]
-    return assemble(path, examples, gold, expect=expect)
+    return assemble(path, examples, gold=gold, expect=expect)
 
 
 def render_conversation(turns: tuple[Turn, ...]) -> str:

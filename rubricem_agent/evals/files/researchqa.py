@@ -44,4 +44,4 @@ def load(path: Path, *, expect: Expectation = OFFICIAL) -> Benchmark[ResearchQAG
         )
         for row in rows
     ]
-    return assemble(path, [Example(id=row.id, prompt_text=row.query) for row in rows], gold, expect=expect)
+    return assemble(path, [Example(id=row.id, prompt_text=row.query) for row in rows], gold=gold, expect=expect)

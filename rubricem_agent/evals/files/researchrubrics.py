@@ -37,4 +37,4 @@ def load(path: Path, *, expect: Expectation = OFFICIAL) -> Benchmark[ResearchRub
     """Prompts for the agent; rubrics in the gold."""
     rows = [read_row(place, _Row) for place in json_lines(path)]
     gold = [ResearchRubricsGold(id=row.sample_id, rubrics=row.rubrics, domain=row.domain) for row in rows]
-    return assemble(path, [Example(id=row.sample_id, prompt_text=row.prompt) for row in rows], gold, expect=expect)
+    return assemble(path, [Example(id=row.sample_id, prompt_text=row.prompt) for row in rows], gold=gold, expect=expect)

@@ -30,4 +30,4 @@ def load(path: Path, *, expect: Expectation = OFFICIAL) -> Benchmark[SimpleQAGol
     rows = [read_row(place, _Row) for place in csv_rows(path, columns=COLUMNS)]
     examples = [Example(id=str(number), prompt_text=row.problem) for number, row in enumerate(rows)]
     gold = [SimpleQAGold(id=str(number), answer=row.answer, metadata=row.metadata) for number, row in enumerate(rows)]
-    return assemble(path, examples, gold, expect=expect)
+    return assemble(path, examples, gold=gold, expect=expect)

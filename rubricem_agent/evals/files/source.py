@@ -94,11 +94,11 @@ def read_row(place: Place, model: type[RowT]) -> RowT:
     try:
         return model.model_validate_json(json.dumps(place.content))
     except ValidationError as error:
-        raise BenchmarkFileError(_field_message(place, model, error)) from error
+        raise BenchmarkFileError(_field_message(place, model, error=error)) from error
 
 
 def assemble(
-    path: Path, examples: Sequence[Example], gold: Sequence[GoldT], *, expect: Expectation
+    path: Path, examples: Sequence[Example], *, gold: Sequence[GoldT], expect: Expectation
 ) -> Benchmark[GoldT]:
     """The benchmark with its provenance. Refuses a duplicate id, and a file that is not the expected one."""
     by_id: dict[str, GoldT] = {}
@@ -152,7 +152,7 @@ def _csv_content(reader: "csv.DictReader[str]", path: Path) -> Iterator[dict[str
         ) from error
 
 
-def _field_message(place: Place, model: type[BaseModel], error: ValidationError) -> str:
+def _field_message(place: Place, model: type[BaseModel], *, error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in first["loc"]) or "the row"
     needed = ", ".join(info.alias or name for name, info in model.model_fields.items() if info.is_required())

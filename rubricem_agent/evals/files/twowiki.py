@@ -48,7 +48,7 @@ def load(path: Path, *, expect: Expectation = UNCHECKED) -> Benchmark[TwoWikiGol
     """Questions for the agent, without the paragraphs; the rest in the gold. No official row count or hash is known."""
     rows = [read_row(place, _Row) for place in json_array(path)]
     gold = [TwoWikiGold(id=row.id, question=_gold_question(row), context=row.context) for row in rows]
-    return assemble(path, [Example(id=row.id, prompt_text=row.question) for row in rows], gold, expect=expect)
+    return assemble(path, [Example(id=row.id, prompt_text=row.question) for row in rows], gold=gold, expect=expect)
 
 
 def load_aliases(path: Path) -> Mapping[str, frozenset[str]]:

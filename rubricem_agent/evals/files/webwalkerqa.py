@@ -42,4 +42,4 @@ def load(path: Path, *, expect: Expectation = OFFICIAL) -> Benchmark[WebWalkerGo
         WebWalkerGold(id=str(number), answer=row.answer, info=row.info, root_url=row.root_url)
         for number, row in enumerate(rows)
     ]
-    return assemble(path, examples, gold, expect=expect)
+    return assemble(path, examples, gold=gold, expect=expect)
