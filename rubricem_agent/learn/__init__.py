@@ -1,0 +1,1 @@
+"""What the algorithm is made of apart from a framework: credit, curriculum, deferral, batches, checkpoints."""

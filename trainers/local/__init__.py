@@ -1,0 +1,1 @@
+"""The algorithm in one process, on a CPU or one GPU."""
