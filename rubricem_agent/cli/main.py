@@ -8,6 +8,7 @@ import typer
 from rubricem_agent.cli.demo import demo
 from rubricem_agent.cli.doctor import doctor
 from rubricem_agent.cli.inspect import inspect
+from rubricem_agent.cli.parity import parity
 from rubricem_env import __version__
 from rubricem_env.domain.errors import UsageError
 
@@ -23,6 +24,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(doctor)
 app.command()(inspect)
+app.command()(parity)
 
 
 @app.callback()
