@@ -36,6 +36,10 @@ class StepLedger:
     def enter(self, judged: GroupJudgement) -> None:
         self._finished[judged.query_key] = judged
 
+    def forget_failures(self) -> None:
+        """Drop the groups in which the judge failed, so that they are judged again."""
+        self._finished = {key: judged for key, judged in self._finished.items() if not judged.failures}
+
     def state_dict(self) -> dict[str, Any]:
         """The step and its finished groups, as JSON values."""
         finished = [self._finished[key].model_dump(mode="json") for key in sorted(self._finished)]

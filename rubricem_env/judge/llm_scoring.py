@@ -33,9 +33,23 @@ async def mark_trajectory(
     if not examination.rubrics:
         return Findings()
     try:
-        return await _mark(asker, prompts, examination, budget=budget, insistence=asker.insistence)
+        found = await _mark(asker, prompts, examination, budget=budget, insistence=asker.insistence)
     except ModelError as failure:
         return await _mark_answer_alone(asker, prompts, examination, budget=budget, failure=str(failure))
+    lost = _lost_stages(examination.rubrics, found)
+    if not lost:
+        return found
+    # A stage without one mark is a failed scoring (choices B5, B7); an answer that was marked need not be asked again.
+    if Stage.ANSWER in lost:
+        return await _mark_answer_alone(asker, prompts, examination, budget=budget, failure=found.failure)
+    answer = {rubric.id for rubric in examination.rubrics if rubric.stage is Stage.ANSWER}
+    opinions = {key: opinion for key, opinion in found.opinions.items() if key in answer}
+    return Findings(opinions, failure=found.failure, is_answer_only=True) if opinions else found
+
+
+def _lost_stages(rubrics: Sequence[Rubric], found: Findings) -> set[Stage]:
+    asked = {rubric.stage for rubric in rubrics}
+    return asked - {rubric.stage for rubric in rubrics if rubric.id in found.opinions}
 
 
 async def _mark_answer_alone(

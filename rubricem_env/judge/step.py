@@ -23,7 +23,7 @@ from rubricem_env.scaffold.reading import Reading
 
 
 class JudgeOutageError(JudgeError):
-    """Too many rollouts of a step have no score. Groups that are finished are in the ledger: the step can be resumed."""
+    """Too many rollouts of a step have no score. Groups without a failure stay in the ledger, so the step can be resumed."""
 
 
 class Progress(NamedTuple):
@@ -73,7 +73,11 @@ class StepJudge:
         self.ledger.open(step)
         merged = merge_groups(groups)
         watch = _Watch(merged, self.settings.failure_limit)
-        judged = await run_together(self._judge_watched(group, step, watch) for group in merged.groups)
+        try:
+            judged = await run_together(self._judge_watched(group, step, watch) for group in merged.groups)
+        except JudgeOutageError:
+            self.ledger.forget_failures()
+            raise
         by_key = {found.query_key: found for found in judged}
         return tuple(_part(by_key[key], start, end) for key, start, end in merged.places)
 
@@ -82,7 +86,9 @@ class StepJudge:
         async with self.buffer.editing(group.key) as known:
             proposed = await self.propose(group, known, step=step)
             rollouts = await self.score(group, proposed, step=step)
-            self.buffer.replace(group.key, self._pruned(proposed, rollouts, step))
+            # A group that nobody could score has taught nothing about its rubrics.
+            if any(rollout.is_valid for rollout in rollouts):
+                self.buffer.replace(group.key, self._pruned(proposed, rollouts, step))
         return GroupJudgement(
             query_key=group.key,
             step=step,
@@ -126,10 +132,10 @@ class StepJudge:
         Raises:
             FileFormatError: either is of another version, or malformed.
         """
-        buffer = RubricBuffer()
-        buffer.load_state_dict(state.get("buffer", {}))
-        self.ledger.load_state_dict(state.get("ledger", {}))
-        self.buffer.load_state_dict(buffer.state_dict())
+        ledger = StepLedger()
+        ledger.load_state_dict(state.get("ledger", {}))
+        self.buffer.load_state_dict(state.get("buffer", {}))
+        self.ledger = ledger
 
     async def _judge_watched(self, group: Group, step: int, watch: "_Watch") -> GroupJudgement:
         judged = self.ledger.find(group.key, group.fingerprint)
@@ -190,7 +196,7 @@ class _Watch:
             raise JudgeOutageError(
                 f"the judge gave no score for {self._failed} of the step's {self._rollouts} rollouts; more than "
                 f"{self._limit:.0%} stop the step, because a policy must not learn from what is left. First failure: "
-                f"{self._example or 'no detail'}. Finished groups are kept; run the step again when the judge answers."
+                f"{self._example or 'no detail'}. Groups without a failure are kept; run the step again when the judge answers."
             )
         return Progress(self._done, self._groups, self._failed, self._rollouts)
 
