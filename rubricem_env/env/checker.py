@@ -29,7 +29,10 @@ _SPECIAL_TOKENS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>")
 
 
 class EmissionChecker(gymnasium.Wrapper[str, str, str, str]):
-    """Passes everything through; the warnings are `EmissionWarning`s, one of each kind a lifetime."""
+    """Passes everything through; the warnings are `EmissionWarning`s, one of each kind a lifetime.
+
+    `gymnasium.make` puts it around every environment of this package.
+    """
 
     def __init__(self, env: gymnasium.Env[str, str]) -> None:
         super().__init__(env)
@@ -67,6 +70,14 @@ class EmissionChecker(gymnasium.Wrapper[str, str, str, str]):
                 EmissionWarning,
                 stacklevel=3,
             )
+
+
+def make_checked_env(**arguments: Any) -> EmissionChecker:
+    """What `gymnasium.make` calls: the environment with the checker around it.
+
+    An additional wrapper in the registration would do the same and forbid `make_vec`.
+    """
+    return EmissionChecker(DeepResearchEnv(**arguments))
 
 
 class EmissionWarning(UserWarning):

@@ -89,3 +89,11 @@ def test_clean_emissions_are_not_warned_of(env, recwarn):
     checked.step(CALL)
     checked.step(ANSWER)
     assert not recwarn.list
+
+
+def test_gymnasium_make_puts_the_checker_around_the_environment():
+    env = gymnasium.make("rubricem/DeepResearch-v0")
+    env.reset(seed=0)
+    with pytest.warns(EmissionWarning, match="skip_special_tokens"):
+        env.step(ANSWER + "<|im_end|>")
+    env.close()
