@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from types import MappingProxyType
 
 from rubricem_env.domain.rubric import Rubric
 from rubricem_env.domain.stage import Stage
@@ -11,11 +12,13 @@ from rubricem_env.judge.rules.terms import cover, find_quote, key_terms, key_wor
 
 FULL_SHARE, PARTIAL_SHARE = 2 / 3, 1 / 3
 MAX_POOLED_TERMS = 6
-POOLED_STAGES = {
-    Stage.RESEARCH: "Looks into what several plans required",
-    Stage.REVIEW: "Checks what several plans required",
-    Stage.ANSWER: "Covers what several plans required",
-}
+POOLED_STAGES = MappingProxyType(
+    {
+        Stage.RESEARCH: "Looks into what several plans required",
+        Stage.REVIEW: "Checks what several plans required",
+        Stage.ANSWER: "Covers what several plans required",
+    }
+)
 _TERMS_MARK = "key terms:"
 
 

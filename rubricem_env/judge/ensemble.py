@@ -1,0 +1,123 @@
+"""Several judges as one: several models, or several samples of one, with their marks combined and their spread kept."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+from rubricem_env.domain.errors import ConfigError
+from rubricem_env.judge.audit.agreement import Agreement, measure_agreement
+from rubricem_env.judge.base import Contrast, Examination, Findings, Judge, Proposal
+from rubricem_env.judge.opinion import Opinion
+from rubricem_env.judge.outcomes import GroupJudgement
+from rubricem_env.judge.together import run_together
+
+
+class Combine(StrEnum):
+    """How members' marks become one."""
+
+    MEAN = "mean"
+    MAJORITY = "majority"
+    """The commonest mark; of equally common ones the lower."""
+    TRIMMED = "trimmed"
+    """The mean without one lowest and one highest mark, from three marks on."""
+
+
+class Spread(NamedTuple):
+    """How far the members lie apart on one rubric."""
+
+    rubric_id: str
+    title: str
+    mean_spread: float
+    """Highest minus lowest mark, averaged over the rollouts."""
+
+
+class EnsembleJudge:
+    """Members mark independently and at once. A member that fails is left out; if all fail, so does the ensemble."""
+
+    def __init__(self, members: Sequence[Judge], *, combine: Combine = Combine.MEAN) -> None:
+        if len(members) < 2:
+            raise ConfigError(f"the ensemble has {len(members)} members; it needs at least 2. Use the judge by itself.")
+        self._members = tuple(members)
+        self._combine = combine
+
+    @property
+    def name(self) -> str:
+        return f"{self._combine.value}({', '.join(member.name for member in self._members)})"
+
+    async def propose(self, contrast: Contrast) -> Proposal:
+        """The proposal of the first member that can make one."""
+        failures = []
+        for member in self._members:
+            proposal = await member.propose(contrast)
+            if not proposal.failure:
+                return proposal
+            failures.append(f"{member.name}: {proposal.failure}")
+        return Proposal(failure="; ".join(failures))
+
+    async def score(self, examination: Examination) -> Findings:
+        """Combined marks. Members that could judge the answer alone count only where nobody could judge it all."""
+        found = await run_together(member.score(examination) for member in self._members)
+        whole = [findings for findings in found if findings.opinions and not findings.is_answer_only]
+        usable = whole or [findings for findings in found if findings.opinions]
+        failure = "; ".join(findings.failure for findings in found if findings.failure)
+        if not usable:
+            return Findings(failure=failure or "no member of the ensemble gave a mark")
+        opinions = {}
+        for rubric in examination.rubrics:
+            given = [findings.opinions[rubric.id] for findings in usable if rubric.id in findings.opinions]
+            if given:
+                opinions[rubric.id] = self._combined(rubric.id, given)
+        return Findings(opinions, failure=failure, is_answer_only=not whole)
+
+    def _combined(self, rubric_id: str, given: Sequence[Opinion]) -> Opinion:
+        marks = tuple(int(opinion.mark) for opinion in given)
+        mark = _COMBINERS[self._combine](marks)
+        # The reason that is shown comes from the member nearest to the combined mark.
+        nearest = min(given, key=lambda opinion: abs(opinion.mark - mark))
+        return Opinion(rubric_id=rubric_id, mark=mark, justification=nearest.justification, marks=marks)
+
+
+def ensemble_agreement(groups: Sequence[GroupJudgement]) -> Agreement:
+    """How well the members agree, over every pair of marks on the same rubric and rollout."""
+    pairs = [
+        (first, second)
+        for opinion in _opinions(groups)
+        for place, first in enumerate(opinion.marks)
+        for second in opinion.marks[place + 1 :]
+    ]
+    return measure_agreement(pairs)
+
+
+def criterion_spreads(groups: Sequence[GroupJudgement]) -> tuple[Spread, ...]:
+    """The rubrics that members disagree on most, first."""
+    titles = {rubric.id: rubric.title for group in groups for rubric in group.rubrics}
+    spreads: dict[str, list[int]] = {}
+    for opinion in _opinions(groups):
+        if opinion.marks:
+            spreads.setdefault(opinion.rubric_id, []).append(opinion.spread)
+    rows = [Spread(key, titles.get(key, ""), sum(found) / len(found)) for key, found in spreads.items()]
+    return tuple(sorted(rows, key=lambda row: (-row.mean_spread, row.rubric_id)))
+
+
+def _opinions(groups: Sequence[GroupJudgement]) -> list[Opinion]:
+    return [opinion for group in groups for rollout in group.rollouts for opinion in rollout.opinions]
+
+
+def _mean(marks: Sequence[int]) -> float:
+    return sum(marks) / len(marks)
+
+
+def _majority(marks: Sequence[int]) -> float:
+    counts = Counter(marks)
+    return float(min(counts, key=lambda mark: (-counts[mark], mark)))
+
+
+def _trimmed(marks: Sequence[int]) -> float:
+    return _mean(sorted(marks)[1:-1] if len(marks) > 2 else marks)
+
+
+_COMBINERS: Mapping[Combine, Callable[[Sequence[int]], float]] = MappingProxyType(
+    {Combine.MEAN: _mean, Combine.MAJORITY: _majority, Combine.TRIMMED: _trimmed}
+)
