@@ -1,0 +1,151 @@
+"""A batch of samples as arrays: what the loss is computed on, whatever made it and whatever trains on it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rubricem_agent.learn.errors import BatchError
+
+PAD = -1
+"""Stage id of prompt, tool and padding tokens."""
+
+
+class Batch(NamedTuple):
+    """Samples padded on the right to one length. Arrays are (samples, length), unless said otherwise.
+
+    Entry t speaks of token t itself; the logits that predict it stand at t - 1.
+    """
+
+    token_ids: npt.NDArray[np.int32]
+    policy_mask: npt.NDArray[np.bool_]
+    """Tokens that the policy wrote: the only ones that are trained on."""
+    stage_ids: npt.NDArray[np.int8]
+    """0 to 3 where the policy wrote, -1 elsewhere; 0 throughout for a reflection, which is one stage."""
+    advantages: npt.NDArray[np.float32]
+    """0 where the policy did not write."""
+    rollout_logprobs: npt.NDArray[np.float32]
+    """As the sampling engine reported them; 0 where the policy did not write."""
+    temperature: npt.NDArray[np.float32]
+    """(samples,): what each was sampled at."""
+    policy_version: npt.NDArray[np.int32]
+    """(samples,): how many updates the sampling weights had seen."""
+    lengths: npt.NDArray[np.int32]
+    """(samples,): tokens before the padding."""
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def num_policy_tokens(self) -> int:
+        """The denominator of the token mean, before the batch is cut into micro-batches."""
+        return int(self.policy_mask.sum())
+
+    def select(self, rows: npt.NDArray[np.intp] | Sequence[int]) -> "Batch":
+        """Those samples, cut to the longest among them."""
+        index = np.asarray(rows, dtype=np.intp)
+        width = int(self.lengths[index].max(initial=0))
+        return Batch(
+            self.token_ids[index, :width],
+            self.policy_mask[index, :width],
+            self.stage_ids[index, :width],
+            self.advantages[index, :width],
+            self.rollout_logprobs[index, :width],
+            temperature=self.temperature[index],
+            policy_version=self.policy_version[index],
+            lengths=self.lengths[index],
+        )
+
+    def staleness(self, version: int) -> npt.NDArray[np.int32]:
+        """(samples,): updates between the weights that sampled and those about to be trained."""
+        return (version - self.policy_version).astype(np.int32)
+
+    def save(self, path: Path) -> None:
+        """Keep it for inspection, as after a step that was refused; `load_batch` reads it."""
+        with path.open("wb") as file:
+            np.savez_compressed(file, **self._asdict())
+
+
+class Sample(NamedTuple):
+    """One rollout or reflection, before padding. Sequences have one entry for each token."""
+
+    token_ids: Sequence[int] | npt.NDArray[np.integer]
+    stage_ids: Sequence[int] | npt.NDArray[np.integer]
+    """-1 where the policy did not write."""
+    advantages: npt.NDArray[np.floating]
+    rollout_logprobs: Sequence[float] | npt.NDArray[np.floating]
+    temperature: float
+    policy_version: int
+
+
+def pad_batch(samples: Sequence[Sample], *, pad_id: int) -> Batch:
+    """The samples as one batch.
+
+    Raises:
+        BatchError: a sample contradicts itself, or holds a number that is none; the message says which and where.
+    """
+    lengths = np.array([len(sample.token_ids) for sample in samples], dtype=np.int32)
+    shape = (len(samples), int(lengths.max(initial=0)))
+    token_ids = np.full(shape, pad_id, dtype=np.int32)
+    stage_ids = np.full(shape, PAD, dtype=np.int8)
+    advantages, logprobs = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
+    for row, sample in enumerate(samples):
+        _check(sample, f"sample {row}")
+        width = lengths[row]
+        token_ids[row, :width] = sample.token_ids
+        stage_ids[row, :width] = sample.stage_ids
+        advantages[row, :width] = sample.advantages
+        logprobs[row, :width] = sample.rollout_logprobs
+    mask = stage_ids != PAD
+    return Batch(
+        token_ids,
+        mask,
+        stage_ids,
+        np.where(mask, advantages, np.float32(0)),
+        np.where(mask, logprobs, np.float32(0)),
+        temperature=np.array([sample.temperature for sample in samples], dtype=np.float32),
+        policy_version=np.array([sample.policy_version for sample in samples], dtype=np.int32),
+        lengths=lengths,
+    )
+
+
+def micro_batches(batch: Batch, *, max_tokens: int) -> list[Batch]:
+    """The batch in parts of at most `max_tokens` padded tokens, longest first; a longer sample is a part of its own."""
+    order = np.argsort(-batch.lengths, kind="stable")
+    parts: list[list[int]] = []
+    for row in order.tolist():
+        width = int(batch.lengths[parts[-1][0]]) if parts else 0
+        if parts and width * (len(parts[-1]) + 1) <= max_tokens:
+            parts[-1].append(row)
+        else:
+            parts.append([row])
+    return [batch.select(rows) for rows in parts]
+
+
+def load_batch(path: Path) -> Batch:
+    """The batch that `save` wrote."""
+    with np.load(path, allow_pickle=False) as arrays:
+        return Batch(**{name: arrays[name] for name in Batch._fields})
+
+
+def _check(sample: Sample, where: str) -> None:
+    length = len(sample.token_ids)
+    sizes = {"stage ids": len(sample.stage_ids), "advantages": len(sample.advantages)}
+    sizes["rollout log-probabilities"] = len(sample.rollout_logprobs)
+    for name, entries in sizes.items():
+        if entries != length:
+            raise BatchError(f"{where} has {length} tokens and {entries} {name}; give one for each.")
+    stages = np.asarray(sample.stage_ids)
+    if length and stages[0] != PAD:
+        raise BatchError(f"{where} begins with a token of the policy; nothing predicts it. Put the prompt before it.")
+    if length and stages.min() < PAD:
+        raise BatchError(f"{where} has stage id {stages.min()}; they are -1 outside the policy's text, else from 0.")
+    for name, values in (("advantage", sample.advantages), ("rollout log-probability", sample.rollout_logprobs)):
+        bad = np.flatnonzero((stages != PAD) & ~np.isfinite(np.asarray(values, dtype=np.float64)))
+        if len(bad):
+            raise BatchError(f"{where}, token {bad[0]} has {name} {np.asarray(values)[bad[0]]}; it must be finite.")
+    if not (np.isfinite(sample.temperature) and sample.temperature > 0):
+        raise BatchError(f"{where} has temperature {sample.temperature}; it must be above 0.")

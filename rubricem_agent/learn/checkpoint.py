@@ -1,0 +1,213 @@
+"""A checkpoint: everything that a run must restart from, in one folder under one manifest, whole or not there.
+
+    runs/a/checkpoints/step-000600/
+      manifest.json            format, step, and for each part: file, bytes, sha256, and the step that it belongs to
+      weights.safetensors  optimizer.pt  curriculum.json  deferred.json ...
+
+The folder is written under another name, forced to the disk and renamed, so that a kill leaves the old one or the
+new one. Reading checks every hash, and that no part belongs to another step (choice C15).
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field, ValidationError
+
+from rubricem_agent.learn.durable import flush, sha256, write_text
+from rubricem_agent.learn.errors import CheckpointError
+from rubricem_env.domain.base import Frozen
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+_NAME = re.compile(r"step-(\d{6,})")
+
+
+class Part(NamedTuple):
+    """One thing to keep."""
+
+    file: str
+    """Its file name in the checkpoint."""
+    write: Callable[[Path], None]
+    """Writes that file at the path it is given."""
+    step: int
+    """The step that the state belongs to, as its owner counts."""
+
+
+class PartEntry(Frozen):
+    """What the manifest says of a part."""
+
+    file: Annotated[str, Field(pattern=r"^[^/\\]+$")]
+    """A name, not a path: a manifest cannot point outside its folder."""
+    num_bytes: int
+    sha256: str
+    step: int
+
+
+class Manifest(Frozen):
+    """The contents of a checkpoint; the folder holds nothing that is not named here."""
+
+    format: int
+    step: int
+    parts: dict[str, PartEntry]
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint on disk whose parts have been checked."""
+
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def step(self) -> int:
+        return self.manifest.step
+
+    def path(self, name: str) -> Path:
+        """The file of a part.
+
+        Raises:
+            CheckpointError: this checkpoint has no such part.
+        """
+        entry = self.manifest.parts.get(name)
+        if entry is None:
+            raise CheckpointError(
+                f"{self.folder} has no {name}; it holds {', '.join(self.manifest.parts)}. "
+                "It was written by a run with other settings: resume with those."
+            )
+        return self.folder / entry.file
+
+    def read_json(self, name: str) -> Any:
+        """A part that was written by `json_part`."""
+        return json.loads(self.path(name).read_text(encoding="utf-8"))
+
+
+def json_part(state: object, *, file: str, step: int) -> Part:
+    """A part from a `state_dict()`.
+
+    Raises:
+        CheckpointError: the state holds NaN or infinity, which no healthy run has and JSON cannot say.
+    """
+    try:
+        text = json.dumps(state, allow_nan=False)
+    except ValueError as cause:
+        raise CheckpointError(f"the state for {file} of step {step} cannot be saved: {cause}.") from cause
+    return Part(file, lambda path: write_text(path, text), step)
+
+
+def save_checkpoint(root: Path, *, step: int, parts: Mapping[str, Part]) -> Checkpoint:
+    """Write a checkpoint of `step` under `root`; one of the same step is replaced.
+
+    Raises:
+        CheckpointError: a part is of another step, or the disk refuses; what was there before is untouched.
+    """
+    _refuse_mixed(step, {name: part.step for name, part in parts.items()})
+    folder = root / f"step-{step:06d}"
+    partial = folder.with_suffix(".partial")
+    try:
+        _clear_up(root)
+        partial.mkdir(parents=True)
+        entries = {name: _write_part(partial, part) for name, part in parts.items()}
+        manifest = Manifest(format=FORMAT, step=step, parts=entries)
+        write_text(partial / MANIFEST, manifest.model_dump_json(indent=1))
+        flush(partial)
+        _put_in_place(partial, folder)
+    except OSError as cause:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise CheckpointError(
+            f"cannot write the checkpoint of step {step} to {root}: {cause.strerror or cause}. "
+            "The earlier checkpoints are whole; make room and resume from the latest."
+        ) from cause
+    return Checkpoint(folder, manifest)
+
+
+def load_checkpoint(folder: Path, *, step: int | None = None) -> Checkpoint:
+    """The checkpoint in `folder`, after reading every part once.
+
+    Raises:
+        CheckpointError: it is incomplete, damaged, of an unknown format, mixed, or not of `step`.
+    """
+    manifest = _read_manifest(folder)
+    if manifest.format != FORMAT:
+        raise CheckpointError(f"{folder} has format {manifest.format}; this version reads format {FORMAT}.")
+    if step is not None and manifest.step != step:
+        raise CheckpointError(f"{folder} is of step {manifest.step}, and step {step} was asked for.")
+    _refuse_mixed(manifest.step, {name: entry.step for name, entry in manifest.parts.items()})
+    for name, entry in manifest.parts.items():
+        path = folder / entry.file
+        if not path.is_file():
+            raise CheckpointError(f"{folder} lacks {entry.file}, its {name}. Resume from an earlier checkpoint.")
+        if path.stat().st_size != entry.num_bytes or sha256(path) != entry.sha256:
+            raise CheckpointError(
+                f"{path} is not the {name} that step {manifest.step} wrote (its hash differs). "
+                "Put the file back, or resume from an earlier checkpoint."
+            )
+    return Checkpoint(folder, manifest)
+
+
+def checkpoint_steps(root: Path) -> list[int]:
+    """The steps of which there is a finished checkpoint, from the first to the latest."""
+    found = [_NAME.fullmatch(path.name) for path in root.iterdir()] if root.is_dir() else []
+    return sorted(int(name[1]) for name in found if name and (root / name[0] / MANIFEST).is_file())
+
+
+def find_checkpoint(root: Path, *, step: int | None = None) -> Path:
+    """The folder of the checkpoint of `step`, or of the latest, after setting right what a killed save left.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    _clear_up(root)
+    steps = checkpoint_steps(root)
+    if not steps or (step is not None and step not in steps):
+        there = f"there are those of steps {', '.join(map(str, steps))}" if steps else "there is none"
+        wanted = "checkpoint" if step is None else f"checkpoint of step {step}"
+        raise CheckpointError(f"no {wanted} in {root}; {there}.")
+    return root / f"step-{steps[-1] if step is None else step:06d}"
+
+
+def _refuse_mixed(step: int, steps: Mapping[str, int]) -> None:
+    for name, other in steps.items():
+        if other != step:
+            raise CheckpointError(
+                f"checkpoint at step {step} holds a {name.replace('_', ' ')} of step {other}; refusing to mix them. "
+                f"Use --from-step {other} or delete the newer weights."
+            )
+
+
+def _write_part(folder: Path, part: Part) -> PartEntry:
+    path = folder / part.file
+    part.write(path)
+    flush(path)
+    return PartEntry(file=part.file, num_bytes=path.stat().st_size, sha256=sha256(path), step=part.step)
+
+
+def _put_in_place(partial: Path, folder: Path) -> None:
+    replaced = folder.with_suffix(".replaced")
+    if folder.exists():
+        folder.rename(replaced)
+    partial.rename(folder)
+    flush(folder.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _clear_up(root: Path) -> None:
+    """Set right what a killed save left: put an old checkpoint back that lost its place, delete the rest."""
+    for path in root.glob("step-*.replaced"):
+        if path.with_suffix("").exists():
+            shutil.rmtree(path)
+        else:
+            path.rename(path.with_suffix(""))
+    for path in root.glob("step-*.partial"):
+        shutil.rmtree(path)
+
+
+def _read_manifest(folder: Path) -> Manifest:
+    try:
+        return Manifest.model_validate_json((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValidationError, UnicodeDecodeError) as cause:
+        raise CheckpointError(
+            f"{folder} is no finished checkpoint: its {MANIFEST} cannot be read. Resume from an earlier one."
+        ) from cause

@@ -1,0 +1,151 @@
+"""The windowed curriculum: every question met twice, a window of steps apart (paper, appendix D; choices C13, C17).
+
+    step in window   1    2    3    4    5    6        window = 3
+    batch            B1   B2   B3   B1   B2   B3
+    encounter        new  new  new  repeat ...
+
+At a new encounter the rubric bank offers lessons of other questions, at the repeat the question's own: by then its
+reflection, one step late, has had `window` steps to be written, judged and kept.
+
+The stream has no end. Questions come from one permutation after another; a window that reaches the end of one goes
+on with the next, and passes over those that it holds already, which then lead the windows that follow.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rubricem_agent.learn.errors import CheckpointError
+from rubricem_env.domain.errors import ConfigError
+
+
+class Encounter(StrEnum):
+    """Whether a step's questions are met for the first time in their window."""
+
+    NEW = "new"
+    REPEAT = "repeat"
+
+
+class Retrieval(StrEnum):
+    """Which lessons the bank offers."""
+
+    CROSS = "cross"
+    """Those of other questions."""
+    WITHIN = "within"
+    """The question's own."""
+
+
+class QueryBatch(NamedTuple):
+    """The questions of one step."""
+
+    step: int
+    """From 1."""
+    keys: tuple[str, ...]
+    encounter: Encounter
+
+    @property
+    def retrieval(self) -> Retrieval:
+        return Retrieval.CROSS if self.encounter is Encounter.NEW else Retrieval.WITHIN
+
+
+class Curriculum:
+    """An endless iterator of `QueryBatch`; the same keys and generator give the same stream.
+
+    Raises:
+        ConfigError: the keys cannot fill a window, or one stands twice.
+    """
+
+    def __init__(self, keys: Sequence[str], *, batch_size: int, window: int, rng: np.random.Generator) -> None:
+        _check(keys, batch_size, window)
+        self._keys = tuple(keys)
+        self._batch_size = batch_size
+        self._window = window
+        self._rng = rng
+        self._step = 0
+        self._epoch = 0
+        self._waiting: list[int] = []
+        self._held: list[int] = []
+
+    @property
+    def epoch(self) -> int:
+        """How many permutations have been begun."""
+        return self._epoch
+
+    def __iter__(self) -> Iterator[QueryBatch]:
+        return self
+
+    def __next__(self) -> QueryBatch:
+        place = self._step % (2 * self._window)
+        if place == 0:
+            self._held = self._draw_window()
+        start = place % self._window * self._batch_size
+        encounter = Encounter.NEW if place < self._window else Encounter.REPEAT
+        self._step += 1
+        keys = tuple(self._keys[index] for index in self._held[start : start + self._batch_size])
+        return QueryBatch(self._step, keys, encounter)
+
+    def _draw_window(self) -> list[int]:
+        """Different questions for a whole window, in the order of the permutations."""
+        drawn: list[int] = []
+        passed_over: list[int] = []
+        while len(drawn) < self._window * self._batch_size:
+            if not self._waiting:
+                self._waiting = self._rng.permutation(len(self._keys)).tolist()
+                self._epoch += 1
+            index = self._waiting.pop(0)
+            (passed_over if index in drawn else drawn).append(index)
+        self._waiting = passed_over + self._waiting
+        return drawn
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next batch depends on, as JSON, the generator included."""
+        return {
+            "step": self._step,
+            "epoch": self._epoch,
+            "waiting": list(self._waiting),
+            "held": list(self._held),
+            "rng": self._rng.bit_generator.state,
+            **self._identity(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken.
+
+        Raises:
+            CheckpointError: it was taken with other questions, or with another batch size or window.
+        """
+        for name, here in self._identity().items():
+            if state[name] != here:
+                raise CheckpointError(
+                    f"the checkpoint's curriculum has {name.replace('_', ' ')} {state[name]}, this run has {here}; "
+                    "the order of questions cannot go on. Resume with the same questions and train settings."
+                )
+        self._step = state["step"]
+        self._epoch = state["epoch"]
+        self._waiting = list(state["waiting"])
+        self._held = list(state["held"])
+        self._rng.bit_generator.state = state["rng"]
+
+    def _identity(self) -> dict[str, Any]:
+        digest = hashlib.sha256("\0".join(self._keys).encode()).hexdigest()[:16]
+        return {"batch_size": self._batch_size, "window": self._window, "questions": f"{len(self._keys)} ({digest})"}
+
+
+def _check(keys: Sequence[str], batch_size: int, window: int) -> None:
+    if window < 1:
+        raise ConfigError(
+            f"train.window is {window}; a window needs at least 1 step between a query and its repeat (the paper uses 3)."
+        )
+    if batch_size < 1:
+        raise ConfigError(f"train.batch_size is {batch_size}; a step needs at least 1 question (the paper uses 32).")
+    if len(set(keys)) < len(keys):
+        twin = next(key for position, key in enumerate(keys) if key in keys[:position])
+        raise ConfigError(f"the question with key {twin!r} stands twice in the training questions; keep one.")
+    if len(keys) < batch_size * window:
+        raise ConfigError(
+            f"train.batch_size {batch_size} and train.window {window} need {batch_size * window} different questions "
+            f"for a window; there are {len(keys)}. Add questions, or lower one of the two."
+        )

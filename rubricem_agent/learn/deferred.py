@@ -1,0 +1,192 @@
+"""Reflection work that runs behind the training loop and is trained on one step late (paper, appendix D).
+
+    deferred.launch(Ticket(step, key))           after judging, in step N: returns at once
+    deferred.collect(step=N + 1)                 Phase A of step N + 1: what has ended by now, however old
+    await deferred.wait(key, timeout=30.0)       before a repeat whose lesson may not be there yet (choice C13)
+
+Nothing but `wait`, `drain` and `cancel` waits. Work that fails because the world did is counted and handed over as a
+value; a bug in it is raised by `collect`. Of work that has not ended, a checkpoint keeps the ticket, and a resumed
+run launches it again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from rubricem_agent.learn.reflection_work import Collected, Done, Failed, Ticket, WorkCounts
+from rubricem_env.domain.errors import BoundaryError, OrderError
+
+Result = TypeVar("Result")
+
+
+class Ending(StrEnum):
+    """Where the latest work on a question stands."""
+
+    READY = "ready"
+    FAILED = "failed"
+    LATE = "late"
+    """Not ended yet."""
+    UNKNOWN = "unknown"
+    """Never launched."""
+
+
+class Codec(NamedTuple, Generic[Result]):
+    """How a result travels through a checkpoint, as JSON."""
+
+    encode: Callable[[Result], Any]
+    decode: Callable[[Any], Result]
+
+
+class Timing(NamedTuple):
+    """The clock and the sleep, so that tests hold both."""
+
+    clock: Callable[[], float]
+    sleep: Callable[[float], Awaitable[None]]
+
+
+class Deferred(Generic[Result]):
+    """A registry of background work by ticket. It belongs to one event loop, and owns the tasks it starts."""
+
+    def __init__(self, work: Callable[[Ticket], Awaitable[Result]], *, codec: Codec[Result], timing: Timing) -> None:
+        self._work = work
+        self._codec = codec
+        self._timing = timing
+        self._tasks: dict[Ticket, asyncio.Task[None]] = {}
+        self._unlaunched: list[Ticket] = []
+        self._ended: dict[Ticket, Done[Result] | Failed] = {}
+        self._endings: dict[str, Ending] = {}
+        self._counts = WorkCounts()
+
+    @property
+    def counts(self) -> WorkCounts:
+        return self._counts
+
+    @property
+    def pending(self) -> tuple[Ticket, ...]:
+        """Work without an ending: running, or waiting to be launched again."""
+        running = (ticket for ticket in self._tasks if ticket not in self._ended)
+        return (*running, *self._unlaunched)
+
+    def launch(self, ticket: Ticket) -> None:
+        """Start the work of `ticket` in the background of the running loop.
+
+        Raises:
+            OrderError: that ticket is in hand already.
+        """
+        if ticket in self._tasks or ticket in self._ended or ticket in self._unlaunched:
+            raise OrderError(f"{ticket} is in hand already; launch each question once a step.")
+        self._counts = self._counts._replace(launched=self._counts.launched + 1)
+        self._start(ticket)
+
+    def relaunch(self) -> None:
+        """Start again what was pending when the state was saved, or when `cancel` was called."""
+        again, self._unlaunched = self._unlaunched, []
+        for ticket in again:
+            self._start(ticket)
+
+    def collect(self, *, step: int) -> Collected[Result]:
+        """Hand over, once, all work of earlier steps that has ended. Never waits."""
+        self._sweep()
+        outcomes = [self._ended.pop(ticket) for ticket in sorted(self._ended) if ticket.step < step]
+        done = tuple(outcome for outcome in outcomes if isinstance(outcome, Done))
+        collected = Collected(step, done, tuple(outcome for outcome in outcomes if isinstance(outcome, Failed)))
+        ages = collected.staleness
+        self._counts = self._counts._replace(
+            collected=self._counts.collected + len(done),
+            staleness=self._counts.staleness + sum(ages),
+            max_staleness=max(self._counts.max_staleness, *ages, 0),
+        )
+        return collected
+
+    async def wait(self, key: str, *, timeout: float) -> Ending:
+        """Wait until the latest work on `key` has ended, at most `timeout` seconds. All but READY is a miss."""
+        started = self._timing.clock()
+        task = next((task for ticket, task in reversed(self._tasks.items()) if ticket.key == key), None)
+        if task is not None and not task.done():
+            await self._race(task, timeout)
+        ending = self._endings.get(key, Ending.UNKNOWN)
+        self._counts = self._counts._replace(
+            waits=self._counts.waits + 1,
+            misses=self._counts.misses + (ending is not Ending.READY),
+            waited_seconds=self._counts.waited_seconds + self._timing.clock() - started,
+        )
+        return ending
+
+    async def drain(self) -> None:
+        """Wait for all running work: for a synchronous run to compare with, and for the end of a run."""
+        running = [task for task in self._tasks.values() if not task.done()]
+        if running:
+            await asyncio.wait(running)
+
+    async def cancel(self) -> None:
+        """Stop all running work and wait until it has stopped; its tickets stay pending."""
+        running = [task for task in self._tasks.values() if not task.done()]
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+        for ticket in [ticket for ticket, task in self._tasks.items() if task.cancelled()]:
+            del self._tasks[ticket]
+            self._unlaunched.append(ticket)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Endings that nobody collected, the tickets of the rest, and the counts; as JSON."""
+        ended = [(ticket, self._ended[ticket]) for ticket in sorted(self._ended)]
+        encode = self._codec.encode
+        return {
+            "pending": [list(ticket) for ticket in sorted(self.pending)],
+            "done": [[*ticket, encode(end.result)] for ticket, end in ended if isinstance(end, Done)],
+            "failed": [[*ticket, end.reason] for ticket, end in ended if isinstance(end, Failed)],
+            "endings": {key: ending.value for key, ending in self._endings.items()},
+            "counts": self._counts._asdict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a saved state; call `relaunch` once the loop runs. Work in hand must be cancelled first."""
+        if any(not task.done() for task in self._tasks.values()):
+            raise OrderError("work is still running; await cancel() before load_state_dict().")
+        self._tasks = {}
+        self._unlaunched = [Ticket(*pair) for pair in state["pending"]]
+        decode = self._codec.decode
+        self._ended = {Ticket(step, key): Done(Ticket(step, key), decode(form)) for step, key, form in state["done"]}
+        self._ended |= {Ticket(step, key): Failed(Ticket(step, key), reason) for step, key, reason in state["failed"]}
+        self._endings = {key: Ending(ending) for key, ending in state["endings"].items()}
+        self._counts = WorkCounts(**state["counts"])
+
+    def _start(self, ticket: Ticket) -> None:
+        self._endings[ticket.key] = Ending.LATE
+        self._tasks[ticket] = asyncio.get_running_loop().create_task(self._run(ticket), name=str(ticket))
+
+    async def _run(self, ticket: Ticket) -> None:
+        """The work and its ending. Cancelled work has none."""
+        started = self._timing.clock()
+        try:
+            outcome: Done[Result] | Failed = Done(ticket, await self._work(ticket))
+        except BoundaryError as failure:
+            outcome = Failed(ticket, str(failure))
+        is_done = isinstance(outcome, Done)
+        self._ended[ticket] = outcome
+        self._endings[ticket.key] = Ending.READY if is_done else Ending.FAILED
+        self._counts = self._counts._replace(
+            done=self._counts.done + is_done,
+            failed=self._counts.failed + (not is_done),
+            seconds=self._counts.seconds + self._timing.clock() - started,
+        )
+
+    async def _race(self, task: asyncio.Task[None], seconds: float) -> None:
+        """Until the task ends or the time is up; the task itself is left alone."""
+        alarm = asyncio.ensure_future(self._timing.sleep(seconds))
+        try:
+            await asyncio.wait({task, alarm}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            alarm.cancel()
+
+    def _sweep(self) -> None:
+        """Forget the tasks that have ended; raise what was a bug, keep the ticket of what was cancelled."""
+        for ticket in [ticket for ticket, task in self._tasks.items() if task.done()]:
+            task = self._tasks.pop(ticket)
+            if task.cancelled():
+                self._unlaunched.append(ticket)
+            else:
+                task.result()
