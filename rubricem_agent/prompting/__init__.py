@@ -1,0 +1,1 @@
+"""What models are told: prompts as files, and how they are filled."""
