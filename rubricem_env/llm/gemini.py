@@ -30,7 +30,7 @@ class GeminiModel:
         # Our own transport, because the library switches to aiohttp wherever that is installed, and fails otherwise then.
         transport = httpx2.AsyncClient(timeout=timeout, limits=httpx2.Limits(max_connections=None))
         options = types.HttpOptions(base_url=base_url, timeout=int(timeout * 1000), httpx_async_client=transport)
-        return cls(model, genai.Client(api_key=key.get_secret_value(), http_options=options), transport)
+        return cls(model, genai.Client(api_key=key.get_secret_value(), vertexai=False, http_options=options), transport)
 
     @property
     def name(self) -> str:

@@ -40,4 +40,4 @@ def _weighted_kappa(pairs: Sequence[tuple[int, int]]) -> float | None:
     count = len(pairs)
     observed = sum((first - second) ** 2 for first, second in pairs) / count
     expected = sum(firsts[a] * seconds[b] * (a - b) ** 2 for a in firsts for b in seconds) / count**2
-    return 1 - observed / expected
+    return float(1 - observed / expected)

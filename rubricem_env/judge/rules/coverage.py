@@ -25,9 +25,9 @@ _TERMS_MARK = "key terms:"
 def mark_by_terms(rubric: Rubric, facts: Facts) -> Marked:
     """2 where two thirds of the rubric's key terms are in the stage, 1 where one third is.
 
-    A description that lists its terms after "key terms:" is marked by these, any other by all of its words.
+    A description that lists its terms after "key terms:" is marked by these, any other by all of its content words.
     """
-    listed = rubric.description.partition(_TERMS_MARK)[2] or f"{rubric.title} {rubric.description}"
+    listed = rubric.description.partition(_TERMS_MARK)[2] or rubric.description
     text = facts.stage_text(rubric.stage)
     covered = cover(key_terms(listed), text)
     total = len(covered.found) + len(covered.missing)

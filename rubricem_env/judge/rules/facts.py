@@ -17,6 +17,7 @@ from rubricem_env.scaffold.reading import Reading
 
 _ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d+[.)]|\[[ xX]?\])\s*(?P<item>\S.*)$", re.M)
 _SNIPPET_ID = re.compile(r"\b[A-Za-z]{1,8}_[\w-]+\b")
+_CLAUSE_END = re.compile(r"[;\n]|\.(?=\s|$)")
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 
 
@@ -52,7 +53,7 @@ class Facts(NamedTuple):
 
     @property
     def requirements(self) -> tuple[str, ...]:
-        """The items of the plan's own rubric; lines, where it is not a list."""
+        """The items of the plan's own rubric; its clauses, where it is not a list."""
         text = self.section(Stage.PLAN, "rubric")
         items = [found["item"].strip() for found in _ITEM.finditer(text)] or [
             line.strip() for line in text.splitlines()

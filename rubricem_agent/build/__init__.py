@@ -1,0 +1,1 @@
+"""The composition root: turns settings into objects. Only here may an import stand inside a function."""

@@ -1,0 +1,109 @@
+"""`rubricem judge`: score trajectory files of one question as a group."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+from rich.console import Console
+
+from rubricem_agent.build.judge import BuiltJudge, build_judge
+from rubricem_agent.cli.inspect import read_trajectory_file
+from rubricem_agent.cli.judge_table import print_group
+from rubricem_agent.config.judge import JudgeConfig
+from rubricem_env.domain.errors import FileFormatError, UsageError
+from rubricem_env.domain.query import Query
+from rubricem_env.domain.rubric import Rubric
+from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.judge.buffer import RubricBuffer
+from rubricem_env.judge.group import Group
+from rubricem_env.judge.outcomes import GroupJudgement
+from rubricem_env.judge.report import describe_group
+from rubricem_env.judge.rubric_file import read_rubrics
+from rubricem_env.judge.rubric_set import RubricSet
+from rubricem_env.judge.step import StepJudge
+
+JudgeOption = Annotated[str, typer.Option("--judge", help="rules, gemini:MODEL or openai:MODEL@URL.")]
+
+
+class Judged(NamedTuple):
+    """A judged group, its rubrics afterwards, and the judge that did it."""
+
+    group: GroupJudgement
+    rubrics: RubricSet
+    built: BuiltJudge
+
+
+def judge(
+    files: Annotated[list[Path], typer.Argument(help="Trajectories of one question, one JSON object a file.")],
+    judge: JudgeOption = "rules",
+    rubrics: Annotated[
+        Path | None, typer.Option(help="Rubrics to score by as well: a JSON list, or one JSON object a line.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+) -> None:
+    """Score a group of trajectories stage by stage, criterion by criterion, with the reasons.
+
+    Criteria come from contrast within the group and from --rubrics: rows of {"title", "description", "weight"} are
+    answer criteria, a negative weight makes one a flaw; "stage" and "polarity" may be given instead.
+    """
+    trajectories = _read_group(files)
+    given = _read_rubric_file(rubrics) if rubrics is not None else ()
+    judged = asyncio.run(_judge(trajectories, given, JudgeConfig(judge=judge)))
+    names = [str(file) for file in files]
+    if as_json:
+        typer.echo(json.dumps(describe_group(judged.group, names, judged.rubrics), ensure_ascii=False, allow_nan=False))
+    else:
+        print_group(judged.group, names, judged.rubrics, meter=judged.built.meter, console=Console())
+    if judged.group.failures:
+        typer.echo(f"the judge gave no score for {judged.group.failures} of {len(files)} trajectories.", err=True)
+        raise typer.Exit(1)
+
+
+def _read_group(files: Sequence[Path]) -> list[Trajectory]:
+    """The trajectories of the files, all of one question.
+
+    Raises:
+        UsageError: a file is given twice, or two files are of different questions.
+        FileFormatError: a file cannot be read.
+    """
+    if len({file.resolve() for file in files}) < len(files):
+        raise UsageError("a trajectory file is given twice; a group holds each attempt once.")
+    trajectories = [read_trajectory_file(file) for file in files]
+    first = trajectories[0]
+    for file, trajectory in zip(files, trajectories, strict=True):
+        if not trajectory.question.strip():
+            raise FileFormatError(f"{file} has no question; a judge needs to know what was asked.")
+        if trajectory.query_key != first.query_key:
+            raise UsageError(
+                f"{file} is of another question than {files[0]} ({trajectory.question[:60]!r} and "
+                f"{first.question[:60]!r}); trajectories are contrasted within one question. Judge them apart."
+            )
+    return trajectories
+
+
+def _read_rubric_file(file: Path) -> tuple[Rubric, ...]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise FileFormatError(f"cannot read {file}: {cause}. Give the path of a rubric file.") from cause
+    return read_rubrics(text, str(file))
+
+
+async def _judge(trajectories: Sequence[Trajectory], given: tuple[Rubric, ...], config: JudgeConfig) -> Judged:
+    built = build_judge(config)
+    first = trajectories[0]
+    persistent = tuple(rubric for rubric in given if rubric.persistent)
+    others = tuple(rubric for rubric in given if not rubric.persistent)
+    query = Query(question=first.question, answer_format=first.answer_format, rubrics=persistent)
+    # Given rubrics that can be retired begin as active ones, so that they compete with what the judge proposes.
+    known = RubricSet().with_persistent(persistent).with_proposed(others, step=0)
+    step_judge = StepJudge(built.judge, RubricBuffer({query.key: known}), settings=config.settings)
+    try:
+        with Console(stderr=True).status(f"judging {len(trajectories)} trajectories with {built.judge.name}"):
+            group = await step_judge.judge_group(Group.of(query, trajectories), step=0)
+    finally:
+        await built.aclose()
+    return Judged(group, step_judge.buffer.rubrics(query.key), built)

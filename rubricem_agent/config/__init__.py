@@ -1,0 +1,1 @@
+"""Settings as data: one file a noun, nothing here runs."""

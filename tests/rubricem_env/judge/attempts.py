@@ -1,0 +1,96 @@
+"""Trajectories for the judge's tests: one good attempt, and variations of it that each lack one thing."""
+
+from rubricem_env.domain.query import Query
+from rubricem_env.domain.rubric import Polarity, Rubric
+from rubricem_env.domain.stage import Stage
+from rubricem_env.domain.tool import ToolCall, ToolStatus
+from rubricem_env.domain.trajectory import Ending, Observation, Origin, Segment, Trajectory
+
+QUESTION = "Compare the width of the rivers Amber Badger and Tall Fox."
+QUERY = Query(question=QUESTION)
+
+PLAN = (
+    "<think>Two rivers, one attribute.</think><structured_plan>"
+    "<deep_analysis>The width of the rivers Amber Badger and Tall Fox is to be compared.</deep_analysis>"
+    "<rubric>- the width of Amber Badger\n- the width of Tall Fox\n- the season of measurement for both rivers</rubric>"
+    "<research_plan>1. Find the width of Amber Badger. 2. Find the width of Tall Fox. 3. Find the season of "
+    "measurement for both rivers.</research_plan></structured_plan>"
+)
+POOR_PLAN = (
+    "<think>Easy.</think><structured_plan><deep_analysis>A short question.</deep_analysis>"
+    "<rubric>Be good.</rubric><research_plan>Search once.</research_plan></structured_plan>"
+)
+REVIEW = (
+    "<think>I have both.</think><review><rubric_review>Compare: the width of Amber Badger is known from S_1, the "
+    "width of Tall Fox from S_2; both rivers have their season of measurement.</rubric_review>"
+    "<writing_plan>Width of Amber Badger, width of Tall Fox, season of measurement, then the comparison of both "
+    "rivers.</writing_plan></review>"
+)
+ANSWER = (
+    '<answer><cite id="S_1">The width of Amber Badger is 130 m.</cite> <cite id="S_2">The width of Tall Fox is 60 m'
+    "</cite>. To compare the rivers: Amber Badger is wider, at low water in the season of measurement.</answer>"
+)
+POOR_ANSWER = '<answer>One of them is wider. <cite id="S_99">It is well known.</cite></answer>'
+
+
+def call(query: str, *, name: str = "google_search") -> str:
+    """A policy turn that searches."""
+    return f'<call_tool name="{name}">{query}</call_tool>'
+
+
+def policy(text: str) -> Segment:
+    return Segment(origin=Origin.POLICY, text=text)
+
+
+def tool(query: str, snippet_id: str, text: str, *, status: ToolStatus = ToolStatus.OK) -> Segment:
+    """The observation that answers a search."""
+    ids = (snippet_id,) if status is ToolStatus.OK else ()
+    body = f'<snippet id="{snippet_id}">{text}</snippet>' if ids else f"The call failed ({status.value}): no."
+    record = Observation(status=status, call=ToolCall(name="google_search", query=query), snippet_ids=ids)
+    return Segment(origin=Origin.TOOL, text=f"<tool_output>\n{body}\n</tool_output>", observation=record)
+
+
+def attempt(
+    *,
+    plan: str = PLAN,
+    review: str = REVIEW,
+    answer: str = ANSWER,
+    page: str = "The width of Amber Badger is 130 m.",
+    question: str = QUESTION,
+) -> Trajectory:
+    """Plan, two searches, review, answer; any part replaced."""
+    first, second = "Amber Badger river width", "Tall Fox river width season"
+    segments = [
+        Segment(origin=Origin.PROMPT, text=question),
+        policy(plan + call(first)),
+        tool(first, "S_1", page),
+        policy(f"<think>So.</think><state_evaluation>S_1 gives the width.</state_evaluation>{call(second)}"),
+        tool(second, "S_2", "The width of Tall Fox is 60 m."),
+        policy(f"<think>Done.</think><state_evaluation>S_2 gives the other.</state_evaluation>{review}{answer}"),
+    ]
+    ending = Ending.ANSWERED if "</answer>" in answer else Ending.TOKEN_BUDGET
+    return Trajectory(question=question, segments=tuple(segments), ending=ending)
+
+
+def careless() -> Trajectory:
+    """A poor plan, the same failed search twice, no review, an invented citation."""
+    query = "rivers"
+    segments = [
+        Segment(origin=Origin.PROMPT, text=QUESTION),
+        policy(POOR_PLAN + call(query)),
+        tool(query, "", "", status=ToolStatus.ERROR),
+        policy(f"<think>Again.</think><state_evaluation>Nothing.</state_evaluation>{call(query)}"),
+        tool(query, "", "", status=ToolStatus.ERROR),
+        policy(f"<think>Enough.</think>{POOR_ANSWER}"),
+    ]
+    return Trajectory(question=QUESTION, segments=tuple(segments), ending=Ending.ANSWERED)
+
+
+def rubric(
+    text: str, stage: Stage = Stage.ANSWER, *, weight: float = 1.0, negative: bool = False, persistent: bool = False
+) -> Rubric:
+    """A rubric whose title and description are the text."""
+    polarity = Polarity.NEGATIVE if negative else Polarity.POSITIVE
+    return Rubric(
+        stage=stage, title=text, description=text, polarity=polarity, weight=weight, persistent=persistent
+    )
