@@ -149,23 +149,31 @@ def load_checkpoint(folder: Path, *, step: int | None = None) -> Checkpoint:
 
 def checkpoint_steps(root: Path) -> list[int]:
     """The steps of which there is a finished checkpoint, from the first to the latest."""
-    found = [_NAME.fullmatch(path.name) for path in root.iterdir()] if root.is_dir() else []
-    return sorted(int(name[1]) for name in found if name and (root / name[0] / MANIFEST).is_file())
+    return sorted(_folders(root))
 
 
 def find_checkpoint(root: Path, *, step: int | None = None) -> Path:
-    """The folder of the checkpoint of `step`, or of the latest, after setting right what a killed save left.
+    """The folder of the checkpoint of `step`, or of the latest. Changes nothing, so others may look while a run saves.
 
     Raises:
         CheckpointError: there is none.
     """
-    _clear_up(root)
-    steps = checkpoint_steps(root)
-    if not steps or (step is not None and step not in steps):
-        there = f"there are those of steps {', '.join(map(str, steps))}" if steps else "there is none"
+    folders = _folders(root)
+    if not folders or (step is not None and step not in folders):
+        there = f"there are those of steps {', '.join(map(str, sorted(folders)))}" if folders else "there is none"
         wanted = "checkpoint" if step is None else f"checkpoint of step {step}"
         raise CheckpointError(f"no {wanted} in {root}; {there}.")
-    return root / f"step-{steps[-1] if step is None else step:06d}"
+    return folders[max(folders) if step is None else step]
+
+
+def _folders(root: Path) -> dict[int, Path]:
+    """Finished checkpoints by step; one that a killed save moved aside counts where nothing took its place."""
+    found: dict[int, Path] = {}
+    for path in sorted(root.glob("step-*")):
+        name = _NAME.fullmatch(path.name.removesuffix(".replaced"))
+        if name and (path / MANIFEST).is_file():
+            found.setdefault(int(name[1]), path)
+    return found
 
 
 def _refuse_mixed(step: int, steps: Mapping[str, int]) -> None:

@@ -1,0 +1,108 @@
+"""`rubricem credit`: its contract, its table, and one sentence for every bad file."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from rubricem_agent.cli.credit import credit
+from rubricem_agent.learn.credit_file import parse_credit_request, read_credit_file
+from rubricem_env.domain.errors import FileFormatError, UsageError
+
+app = typer.Typer()
+app.command()(credit)
+
+
+def run(tmp_path, content, *options):
+    file = tmp_path / "group.json"
+    file.write_text(json.dumps(content))
+    return CliRunner().invoke(app, [str(file), *options])
+
+
+def test_json_holds_returns_and_advantages_and_nothing_else(tmp_path):
+    result = run(tmp_path, {"scores": [[1, 1, 1, 1], [0, 0, 0, 0]]}, "--json")
+    answer = json.loads(result.stdout)
+    assert list(answer) == ["returns", "advantages"]
+    assert answer["returns"] == [pytest.approx([2.8, 2.2, 1.8, 1.0]), [0.0] * 4]
+    assert answer["advantages"][1] == pytest.approx([-1.0] * 4)
+
+
+def test_matrix_mask_and_mode_are_obeyed(tmp_path):
+    eye = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    scores = [[0.5, 0.25, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]]
+    result = run(tmp_path, {"scores": scores, "matrix": eye, "valid": [True, True, False]}, "--json")
+    assert json.loads(result.stdout)["returns"][0] == [0.5, 0.25, 0.0, 1.0]
+    assert json.loads(result.stdout)["advantages"][2] == [0.0] * 4
+    result = run(tmp_path, {"scores": scores, "mode": "terminal"}, "--json")
+    assert json.loads(result.stdout)["returns"][0] == [1.0] * 4
+
+
+def test_the_table_shows_each_rollout_and_which_is_masked(tmp_path):
+    shown = run(tmp_path, {"scores": [[1] * 4, [0] * 4, [0] * 4], "valid": [True, True, False]}).stdout
+    assert "2.800  +1.000" in shown
+    assert "masked" in shown
+
+
+def test_a_group_too_small_to_compare_is_said_beside_the_answer(tmp_path):
+    result = run(tmp_path, {"scores": [[1, 1, 1, 1]]}, "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["advantages"] == [[0.0] * 4]
+    assert "1 of its rollouts are valid" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "not JSON: "),
+        ("[1]", "a credit file is a JSON object with the keys scores, valid, matrix, mode; this is [1]."),
+        ("{}", "no scores; give"),
+        ('{"scores": []}', "scores is empty"),
+        ('{"scores": 3}', "scores is 3; a rollout has 4 scores"),
+        ('{"scores": [0.5]}', "scores, row 1 is 0.5; a rollout has 4 scores"),
+        ('{"scores": [[0,0,0,0,0]]}', "scores, row 1 has 5 columns; a rollout has 4 scores: plan, research, review"),
+        ('{"scores": [[0,0,0,NaN]]}', "NaN stands where a number between 0 and 1 is needed"),
+        ('{"scores": [[0,0,0,1e999]]}', "scores, row 1, answer is Infinity; it must be a number between 0 and 1"),
+        ('{"scores": [[0,2,0,0]]}', "scores, row 1, research is 2; it must be"),
+        ('{"scores": [[true,0,0,0]]}', "scores, row 1, plan is true"),
+        ('{"scores": [[null,0,0,0]]}', "scores, row 1, plan is null"),
+        ('{"scores": [["' + "a" * 99 + '",0,0,0]]}', "plan is " + '"' + "a" * 36 + "...; it must"),
+        ('{"scores": [[1' + "0" * 400 + ",0,0,0]]}", "plan is an enormous number"),
+        ('{"scores": [[1' + "0" * 9000 + ",0,0,0]]}", "holds a number that is too long"),
+        ("[" * 200_000, "nests too deeply"),
+        ('{"score": [[0,0,0,0]]}', "unknown key 'score'; did you mean 'scores'?"),
+        ('{"zzz": 1}', "unknown key 'zzz'; the keys are scores, valid, matrix, mode."),
+        ('{"scores": [[0,0,0,0]], "scores": [[1,1,1,1]]}', "a key stands twice"),
+        ('{"scores": [[0,0,0,0]], "mode": "stage"}', "mode is \"stage\"; it is 'stages' or 'terminal'"),
+        ('{"scores": [[0,0,0,0]], "valid": [1]}', "valid is [1]; it needs true or false for each rollout"),
+        ('{"scores": [[0,0,0,0]], "valid": [true, true]}', "valid has 2 entries for 1 rollouts"),
+        ('{"scores": [[0,0,0,0]], "matrix": [[1,0,0,0]]}', "matrix has 1 rows; the matrix is 4 x 4"),
+        ('{"scores": [[0,0,0,0]], "matrix": [[1,0]]}', "matrix, row 1 has 2 columns; the matrix is 4 x 4"),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_sentence(text, sentence):
+    with pytest.raises(FileFormatError) as refusal:
+        parse_credit_request(text)
+    assert sentence in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_matrix_that_looks_back_is_refused(tmp_path):
+    matrix = [[1, 0, 0, 0], [0.5, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    result = run(tmp_path, {"scores": [[0] * 4] * 2, "matrix": matrix})
+    assert isinstance(result.exception, UsageError)
+    assert "0.5 in row 2, column 1: below the diagonal it must be 0" in str(result.exception)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(FileFormatError, match=r"absent.json: No such file or directory"):
+        read_credit_file(tmp_path / "absent.json")
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(FileFormatError, match=r"binary.json: it is not UTF-8 text"):
+        read_credit_file(tmp_path / "binary.json")
+
+
+def test_a_refusal_names_the_file(tmp_path):
+    (tmp_path / "empty.json").write_text("{}")
+    with pytest.raises(FileFormatError, match=r"empty.json: no scores"):
+        read_credit_file(tmp_path / "empty.json")

@@ -1,0 +1,67 @@
+"""What becomes of missing, unscorable and failed stages (choices B3, B4, B7)."""
+
+import pytest
+
+from rubricem_agent.learn.credit import assign_credit
+from rubricem_agent.learn.group_scores import group_scores
+from rubricem_env.domain.errors import OrderError
+from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
+from rubricem_env.domain.stage import STAGES
+
+MISSING = StageScore(score=0.0, missing=True)
+NO_RUBRIC = Unscored(reason=UnscoredReason.NO_RUBRIC)
+FAILED = Unscored(reason=UnscoredReason.JUDGE_FAILED)
+NOT_ASKED = Unscored(reason=UnscoredReason.NOT_ASKED)
+
+
+def judged(*outcomes: float | StageScore | Unscored) -> Judgement:
+    made = [StageScore(score=outcome) if isinstance(outcome, float) else outcome for outcome in outcomes]
+    return Judgement.of(dict(zip(STAGES, made, strict=True)))
+
+
+def test_scores_stand_in_the_order_of_the_stages():
+    assert group_scores([judged(0.1, 0.2, 0.3, 0.4)]).scores.tolist() == [[0.1, 0.2, 0.3, 0.4]]
+
+
+def test_a_missing_review_counts_as_zero_and_stays_in_the_baseline():
+    group = group_scores([judged(1.0, 1.0, 1.0, 1.0), judged(1.0, 1.0, MISSING, 1.0)])
+    assert group.scores[:, 2].tolist() == [1.0, 0.0]
+    assert group.valid.all()
+    # G review: 1.8 and 0.8; mean 1.3, std 0.5
+    assert assign_credit(group.scores).advantages[:, 2] == pytest.approx([1, -1])
+
+
+def test_a_stage_without_rubrics_is_zero_for_the_whole_group_and_drops_out():
+    group = group_scores([judged(1.0, NO_RUBRIC, 1.0, 1.0), judged(1.0, 0.5, 1.0, 1.0)])
+    assert group.scores[:, 1].tolist() == [0.0, 0.0]
+    assert not assign_credit(group.scores, valid=group.valid).advantages.any()
+
+
+def test_where_stage_scoring_failed_the_answer_stands_in_for_it():
+    group = group_scores([judged(FAILED, FAILED, FAILED, 0.75)])
+    assert group.scores.tolist() == [[0.75] * 4]
+    assert group.valid.tolist() == [True]
+
+
+def test_a_missing_stage_stays_zero_beside_failed_ones():
+    assert group_scores([judged(FAILED, FAILED, MISSING, 0.5)]).scores.tolist() == [[0.5, 0.5, 0.0, 0.5]]
+
+
+@pytest.mark.parametrize("answer", [FAILED, NO_RUBRIC])
+def test_a_rollout_with_nothing_to_fall_back_on_is_masked(answer):
+    group = group_scores([judged(FAILED, 1.0, 1.0, answer), judged(1.0, 1.0, 1.0, 1.0)])
+    assert group.valid.tolist() == [False, True]
+
+
+def test_a_stage_that_nobody_asked_for_drops_out():
+    group = group_scores([judged(NOT_ASKED, NOT_ASKED, NOT_ASKED, 0.5)])
+    assert group.scores.tolist() == [[0.0, 0.0, 0.0, 0.5]]
+
+
+def test_a_group_that_was_never_judged_is_refused():
+    with pytest.raises(OrderError, match="rollout 2 of 2 has no answer score because nobody asked for one"):
+        group_scores([judged(1.0, 1.0, 1.0, 1.0), Judgement.of({})])
+
+
+def test_no_rollouts_are_no_scores():
+    assert group_scores([]).scores.shape == (0, 4)
