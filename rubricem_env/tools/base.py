@@ -3,19 +3,23 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from rubricem_env.domain.tool import ToolCall, ToolResult, ToolStatus
+from rubricem_env.domain.tool import ToolCall, ToolResult
+from rubricem_env.tools.catalogue import FETCH_PAGE, GOOGLE_SEARCH, SNIPPET_SEARCH
+from rubricem_env.tools.repair import repair_call, unknown_tool
+from rubricem_env.tools.spec import ToolSpec
 
-GOOGLE_SEARCH = "google_search"
-SNIPPET_SEARCH = "snippet_search"
+__all__ = ["FETCH_PAGE", "GOOGLE_SEARCH", "SNIPPET_SEARCH", "LocalToolbox", "Tool", "Toolbox", "unknown_tool"]
 
 
 class Tool(Protocol):
     """One tool. A failure of the world is a result with an error status, never an exception."""
 
     @property
-    def name(self) -> str: ...
+    def spec(self) -> ToolSpec: ...
 
-    async def call(self, call: ToolCall) -> ToolResult: ...
+    async def call(self, call: ToolCall) -> ToolResult:
+        """Answer a call whose name and parameters fit the spec."""
+        ...
 
 
 class Toolbox(Protocol):
@@ -28,23 +32,23 @@ class Toolbox(Protocol):
 
 
 class LocalToolbox:
-    """Tools in this process, by name."""
+    """Tools in this process. Near misses of names and parameters are repaired, and recorded in the result."""
 
     def __init__(self, *tools: Tool) -> None:
-        self._tools: Mapping[str, Tool] = {tool.name: tool for tool in tools}
+        self._tools: Mapping[str, Tool] = {tool.spec.name: tool for tool in tools}
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._tools)
 
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return tuple(tool.spec for tool in self._tools.values())
+
     async def call(self, call: ToolCall) -> ToolResult:
-        """Call the tool; an unknown name is an error result that lists the known ones."""
-        tool = self._tools.get(call.name)
-        return unknown_tool(call.name, self.names) if tool is None else await tool.call(call)
-
-
-def unknown_tool(name: str, names: tuple[str, ...]) -> ToolResult:
-    """The result of calling a tool that is not there."""
-    asked = f"there is no tool {name!r}" if name else "the call names no tool"
-    message = f"{asked}; the tools are {', '.join(names)}. Call one of these."
-    return ToolResult(status=ToolStatus.ERROR, message=message)
+        """Call the tool; what no repair can save is an error result that says how to write the call."""
+        repaired = repair_call(call, self.specs)
+        if isinstance(repaired, ToolResult):
+            return repaired
+        result = await self._tools[repaired.name].call(repaired)
+        return result if repaired == call else result.model_copy(update={"executed": repaired})

@@ -1,6 +1,5 @@
 """A corpus of documents in memory, searched by BM25. No network, no dependency beyond numpy, the same order every time."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable

@@ -1,18 +1,17 @@
 """The two search tools answered from a corpus: the offline backend, in the shapes of the real ones."""
 
 from rubricem_env.domain.tool import Snippet, ToolCall, ToolResult, ToolStatus
-from rubricem_env.tools.base import GOOGLE_SEARCH, SNIPPET_SEARCH, LocalToolbox
+from rubricem_env.tools.base import LocalToolbox
+from rubricem_env.tools.catalogue import DEFAULT_LIMIT, GOOGLE_SEARCH_SPEC, MAX_LIMIT, SNIPPET_SEARCH_SPEC
 from rubricem_env.tools.corpus import Corpus, Hit
 
-DEFAULT_LIMIT = 3
-MAX_LIMIT = 10
 _YEARS = (0, 9999)
 
 
 class CorpusGoogleSearch:
     """`google_search` offline: a summary of the best page, and grounding snippets with title and URL."""
 
-    name = GOOGLE_SEARCH
+    spec = GOOGLE_SEARCH_SPEC
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
@@ -28,7 +27,7 @@ class CorpusGoogleSearch:
 class CorpusSnippetSearch:
     """`snippet_search` offline: snippets alone, with the parameters limit, year and fieldsOfStudy."""
 
-    name = SNIPPET_SEARCH
+    spec = SNIPPET_SEARCH_SPEC
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus

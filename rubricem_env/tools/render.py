@@ -1,12 +1,23 @@
-"""A tool's result as the text that the policy reads: numbered snippets, foreign text defused."""
+"""A tool's result as the text that the policy reads: numbered snippets, foreign text defused and capped.
+
+`<tool_output>` is the fence around what is untrusted: foreign text cannot close it, since every tag of ours in it
+gets a backslash. It stays this short because each observation pays for it in tokens.
+"""
 
 from typing import NamedTuple
 
 from rubricem_env.domain.tool import Snippet, ToolResult, ToolStatus
 from rubricem_env.scaffold.grammar import SNIPPET, TOOL_OUTPUT
 from rubricem_env.scaffold.neutralize import neutralize
+from rubricem_env.tools.caps import ObservationCaps, TokenCount, cap_text, estimate_tokens
 
-NO_RESULTS = "No results. Nothing was found for this query; try other words or another tool, and do not invent a source."
+NO_RESULTS = (
+    "No results. Nothing was found for this query; try other words or another tool, and do not invent a source."
+)
+_DEFAULT_CAPS = ObservationCaps()
+_LEAST = 16
+"""Tokens below which a snippet says nothing: it is left out instead."""
+_MAX_TITLE, _MAX_URL = 200, 2_000  # characters
 
 
 class RenderedObservation(NamedTuple):
@@ -16,16 +27,26 @@ class RenderedObservation(NamedTuple):
     snippet_ids: tuple[str, ...]
 
 
-def render_observation(result: ToolResult, *, first_id: int, notices: tuple[str, ...] = ()) -> RenderedObservation:
-    """Number the snippets from `first_id` on (choice A13), defuse every foreign word, add the environment's notices."""
-    ids = tuple(f"S_{first_id + place}" for place in range(len(result.snippets)))
-    lines = [neutralize(result.summary)] if result.summary else []
-    lines += [_render_snippet(snippet_id, snippet) for snippet_id, snippet in zip(ids, result.snippets, strict=True)]
-    if result.status is ToolStatus.EMPTY or (result.status is ToolStatus.OK and not lines):
-        lines.append(NO_RESULTS)
-    if result.status.is_error:
-        message = neutralize(result.message) or "no reason given."
-        lines.append(f"The call failed ({result.status.value}): {message}")
+def render_observation(
+    result: ToolResult,
+    *,
+    first_id: int,
+    notices: tuple[str, ...] = (),
+    caps: ObservationCaps = _DEFAULT_CAPS,
+    count_tokens: TokenCount = estimate_tokens,
+) -> RenderedObservation:
+    """Number the snippets from `first_id` on (choice A13), defuse every foreign word, add the environment's notices.
+
+    A snippet that has no room left is not shown, gets no id, and is counted in a line of its own.
+    """
+    lines = [neutralize(cap_text(result.summary, caps.summary, count_tokens))] if result.summary else []
+    bodies = _fit(result.snippets, caps, count_tokens, room=caps.observation - sum(map(count_tokens, lines)))
+    ids = tuple(f"S_{first_id + place}" for place in range(len(bodies)))
+    lines += [f'<{SNIPPET} id="{snippet_id}">{body}</{SNIPPET}>' for snippet_id, body in zip(ids, bodies, strict=True)]
+    left_out = len(result.snippets) - len(bodies)
+    if left_out:
+        lines.append(f"{left_out} more left out for length.")
+    lines += _state(result, is_bare=not lines)
     return RenderedObservation(_wrap([*lines, *notices]), ids)
 
 
@@ -34,10 +55,28 @@ def render_notice(notice: str) -> str:
     return _wrap([notice])
 
 
-def _render_snippet(snippet_id: str, snippet: Snippet) -> str:
-    head = " | ".join(part for part in (snippet.title, snippet.url) if part)
-    body = neutralize(f"{head}\n{snippet.text}" if head else snippet.text)
-    return f'<{SNIPPET} id="{snippet_id}">{body}</{SNIPPET}>'
+def _state(result: ToolResult, *, is_bare: bool) -> list[str]:
+    if result.status.is_error:
+        message = neutralize(cap_text(result.message, 100, estimate_tokens)) or "no reason given."
+        return [f"The call failed ({result.status.value}): {message}"]
+    return [NO_RESULTS] if result.status is ToolStatus.EMPTY or is_bare else []
+
+
+def _fit(snippets: tuple[Snippet, ...], caps: ObservationCaps, count: TokenCount, *, room: int) -> list[str]:
+    """The snippets' texts, each within its cap, as many as fit."""
+    bodies: list[str] = []
+    for snippet in snippets:
+        if room < _LEAST:
+            break
+        body = neutralize(cap_text(_write(snippet), min(caps.snippet, room), count))
+        bodies.append(body)
+        room -= count(body)
+    return bodies
+
+
+def _write(snippet: Snippet) -> str:
+    head = " | ".join(part for part in (snippet.title[:_MAX_TITLE], snippet.url[:_MAX_URL]) if part)
+    return f"{head}\n{snippet.text}" if head else snippet.text
 
 
 def _wrap(lines: list[str]) -> str:
