@@ -1,0 +1,97 @@
+"""Samples as arrays: padding, cutting, saving, and what is refused."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rubricem_agent.learn.batch import Sample, load_batch, micro_batches, pad_batch
+from rubricem_agent.learn.errors import BatchError
+
+
+def sample(stages=(-1, 0, -1, 3), **changes) -> Sample:
+    size = len(stages)
+    made = Sample(
+        token_ids=list(range(10, 10 + size)),
+        stage_ids=list(stages),
+        advantages=np.full(size, 0.5),
+        rollout_logprobs=[-0.25] * size,
+        temperature=1.0,
+        policy_version=3,
+    )
+    return made._replace(**changes)
+
+
+def test_samples_are_padded_to_the_longest_and_padding_is_no_policy_token():
+    batch = pad_batch([sample(), sample((-1, 2))], pad_id=99)
+    assert batch.token_ids.tolist() == [[10, 11, 12, 13], [10, 11, 99, 99]]
+    assert batch.policy_mask.tolist() == [[False, True, False, True], [False, True, False, False]]
+    assert batch.lengths.tolist() == [4, 2]
+    assert batch.num_policy_tokens == 3
+
+
+def test_what_the_policy_did_not_write_has_no_advantage_and_no_logprob():
+    batch = pad_batch([sample(rollout_logprobs=[np.nan, -0.25, np.nan, -0.25])], pad_id=0)
+    assert batch.advantages.tolist() == [[0.0, 0.5, 0.0, 0.5]]
+    assert batch.rollout_logprobs.tolist() == [[0.0, -0.25, 0.0, -0.25]]
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=9), st.integers(1, 40))
+@settings(max_examples=60)
+def test_micro_batches_hold_every_sample_once_and_keep_to_the_limit(lengths, limit):
+    samples = [
+        sample((-1,) * (size - 1) + (0,) if size > 1 else (-1,), temperature=1 + row)
+        for row, size in enumerate(lengths)
+    ]
+    batch = pad_batch(samples, pad_id=0)
+    parts = micro_batches(batch, max_tokens=limit)
+    assert sorted(value for part in parts for value in part.temperature.tolist()) == [
+        1 + row for row in range(len(samples))
+    ]
+    assert sum(part.num_policy_tokens for part in parts) == batch.num_policy_tokens
+    assert all(part.token_ids.size <= limit or part.num_samples == 1 for part in parts)
+
+
+def test_a_selection_is_cut_to_its_longest_sample():
+    batch = pad_batch([sample(), sample((-1, 2)), sample((-1, 1, 1))], pad_id=0)
+    part = batch.select([2, 1])
+    assert part.token_ids.shape == (2, 3)
+    assert part.lengths.tolist() == [3, 2]
+
+
+def test_a_saved_batch_comes_back_as_it_was(tmp_path):
+    batch = pad_batch([sample(), sample((-1, 2))], pad_id=0)
+    batch.save(tmp_path / "refused-step-7.npz")
+    again = load_batch(tmp_path / "refused-step-7.npz")
+    for before, after in zip(batch, again, strict=True):
+        np.testing.assert_array_equal(before, after)
+        assert before.dtype == after.dtype
+
+
+def test_staleness_counts_updates_since_sampling():
+    assert pad_batch([sample(), sample(policy_version=5)], pad_id=0).staleness(5).tolist() == [2, 0]
+
+
+def test_a_batch_without_samples_is_empty():
+    batch = pad_batch([], pad_id=0)
+    assert (batch.num_samples, batch.num_policy_tokens) == (0, 0)
+    assert micro_batches(batch, max_tokens=8) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"stage_ids": [-1, 0]}, "sample 0 has 4 tokens and 2 stage ids; give one for each."),
+        ({"rollout_logprobs": [0.0]}, "4 tokens and 1 rollout log-probabilities"),
+        ({"stage_ids": [0, 0, -1, 3]}, "begins with a token of the policy; nothing predicts it"),
+        ({"stage_ids": [-1, 0, -7, 3]}, "has stage id -7"),
+        ({"advantages": np.array([0, np.nan, 0, 0])}, "token 1 has advantage nan; it must be finite"),
+        ({"rollout_logprobs": [0, 0, 0, float("-inf")]}, "token 3 has rollout log-probability -inf"),
+        ({"temperature": 0.0}, "temperature 0.0; it must be above 0"),
+        ({"temperature": float("nan")}, "temperature nan"),
+    ],
+)
+def test_a_sample_that_contradicts_itself_is_refused_in_a_sentence(changes, sentence):
+    with pytest.raises(BatchError) as refusal:
+        pad_batch([sample(**changes)], pad_id=0)
+    assert sentence in str(refusal.value)

@@ -1,0 +1,190 @@
+"""Checkpoints: whole or not there, never mixed, never silently damaged."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rubricem_agent.learn.checkpoint import (
+    Part,
+    checkpoint_steps,
+    find_checkpoint,
+    json_part,
+    load_checkpoint,
+    save_checkpoint,
+)
+from rubricem_agent.learn.errors import CheckpointError
+
+
+def weights(content: bytes = b"weights", step: int = 1) -> Part:
+    return Part("weights.bin", lambda path: path.write_bytes(content) and None, step)
+
+
+def save(root: Path, step: int = 1, content: bytes = b"weights"):
+    state = json_part({"step": step, "rng": 2**90}, file="curriculum.json", step=step)
+    return save_checkpoint(root, step=step, parts={"weights": weights(content, step), "curriculum": state})
+
+
+def test_every_part_comes_back_as_it_was_written(tmp_path):
+    save(tmp_path, 600)
+    loaded = load_checkpoint(find_checkpoint(tmp_path), step=600)
+    assert loaded.step == 600
+    assert loaded.path("weights").read_bytes() == b"weights"
+    assert loaded.read_json("curriculum") == {"step": 600, "rng": 2**90}
+
+
+def test_a_buffer_of_another_step_is_not_saved_beside_newer_weights(tmp_path):
+    parts = {"weights": weights(step=600), "rubric_buffer": json_part({}, file="buffer.json", step=590)}
+    with pytest.raises(CheckpointError) as refusal:
+        save_checkpoint(tmp_path, step=600, parts=parts)
+    assert str(refusal.value) == (
+        "checkpoint at step 600 holds a rubric buffer of step 590; refusing to mix them. "
+        "Use --from-step 590 or delete the newer weights."
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nor_is_it_loaded(tmp_path):
+    folder = save(tmp_path, 600).folder
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["parts"]["curriculum"]["step"] = 590
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match="holds a curriculum of step 590; refusing to mix them"):
+        load_checkpoint(folder)
+
+
+def test_the_latest_is_found_and_an_earlier_one_when_asked_for(tmp_path):
+    for step in (10, 1_000_000, 9):
+        save(tmp_path, step)
+    assert checkpoint_steps(tmp_path) == [9, 10, 1_000_000]
+    assert find_checkpoint(tmp_path).name == "step-1000000"
+    assert find_checkpoint(tmp_path, step=9).name == "step-000009"
+
+
+def test_a_step_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .*; there is none"):
+        find_checkpoint(tmp_path / "nowhere")
+    save(tmp_path, 10)
+    with pytest.raises(CheckpointError, match=r"no checkpoint of step 20 in .*; there are those of steps 10"):
+        find_checkpoint(tmp_path, step=20)
+
+
+def test_a_checkpoint_of_another_step_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="is of step 1, and step 2 was asked for"):
+        load_checkpoint(save(tmp_path).folder, step=2)
+
+
+@pytest.mark.parametrize("content", [b"WEIGHTS", b"weights and more", b""])
+def test_one_changed_byte_is_noticed(tmp_path, content):
+    folder = save(tmp_path).folder
+    (folder / "weights.bin").write_bytes(content)
+    with pytest.raises(CheckpointError, match="is not the weights that step 1 wrote"):
+        load_checkpoint(folder)
+
+
+def test_a_part_that_is_gone_is_named(tmp_path):
+    folder = save(tmp_path).folder
+    (folder / "weights.bin").unlink()
+    with pytest.raises(CheckpointError, match=r"lacks weights.bin, its weights"):
+        load_checkpoint(folder)
+
+
+def test_a_part_that_this_run_never_had_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="has no bank; it holds weights, curriculum"):
+        save(tmp_path).path("bank")
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"format": 1, "step": 1, "parts": {"w": {"file": "../../etc/passwd"}}}'])
+def test_a_broken_manifest_is_no_checkpoint(tmp_path, text):
+    folder = save(tmp_path).folder
+    (folder / "manifest.json").write_text(text)
+    with pytest.raises(CheckpointError, match="is no finished checkpoint"):
+        load_checkpoint(folder)
+
+
+def test_a_manifest_cannot_point_outside_its_folder(tmp_path):
+    folder = save(tmp_path).folder
+    text = (folder / "manifest.json").read_text().replace("weights.bin", "../weights.bin")
+    (folder / "manifest.json").write_text(text)
+    with pytest.raises(CheckpointError, match="is no finished checkpoint"):
+        load_checkpoint(folder)
+
+
+def test_a_newer_format_is_refused(tmp_path):
+    folder = save(tmp_path).folder
+    text = (folder / "manifest.json").read_text().replace('"format": 1', '"format": 2')
+    (folder / "manifest.json").write_text(text)
+    with pytest.raises(CheckpointError, match="has format 2; this version reads format 1"):
+        load_checkpoint(folder)
+
+
+def test_a_full_disk_leaves_the_old_checkpoint_and_no_rubbish(tmp_path):
+    save(tmp_path, 1)
+
+    def fail(path: Path) -> None:
+        path.write_bytes(b"wei")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(CheckpointError, match=r"cannot write the checkpoint of step 2 to .*: No space left on device"):
+        save_checkpoint(tmp_path, step=2, parts={"weights": Part("weights.bin", fail, 2)})
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
+    assert load_checkpoint(find_checkpoint(tmp_path)).step == 1
+
+
+def test_saving_a_step_again_replaces_it(tmp_path):
+    save(tmp_path, 1, b"old")
+    save(tmp_path, 1, b"new")
+    assert load_checkpoint(find_checkpoint(tmp_path)).path("weights").read_bytes() == b"new"
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
+
+
+def test_a_kill_between_the_two_renames_loses_nothing(tmp_path):
+    folder = save(tmp_path, 1, b"old").folder
+    folder.rename(folder.with_suffix(".replaced"))
+    assert load_checkpoint(find_checkpoint(tmp_path)).path("weights").read_bytes() == b"old"
+    save(tmp_path, 2)
+    assert checkpoint_steps(tmp_path) == [1, 2]
+    assert find_checkpoint(tmp_path, step=1) == folder
+
+
+def test_what_a_killed_save_left_is_cleared_away_by_the_next(tmp_path):
+    folder = save(tmp_path, 1).folder
+    (tmp_path / "step-000002.partial").mkdir()
+    (tmp_path / "step-000001.replaced").mkdir()
+    assert find_checkpoint(tmp_path) == folder
+    save(tmp_path, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000001", "step-000002"]
+
+
+SAVE_FOREVER = """
+import itertools, pathlib, sys
+from rubricem_agent.learn.checkpoint import Part, save_checkpoint
+print("ready", flush=True)
+for turn in itertools.count():
+    step = turn % 3 + 1
+    part = Part("weights.bin", lambda path: path.write_bytes(b"x" * 50_000) and None, step)
+    save_checkpoint(pathlib.Path(sys.argv[1]), step=step, parts={"weights": part})
+"""
+
+
+@pytest.mark.parametrize("delay", [0.02, 0.05, 0.11])
+def test_a_run_killed_while_saving_leaves_only_whole_checkpoints(tmp_path, delay):
+    with subprocess.Popen([sys.executable, "-c", SAVE_FOREVER, str(tmp_path)], stdout=subprocess.PIPE) as run:
+        assert run.stdout
+        run.stdout.readline()
+        time.sleep(delay)
+        run.kill()
+    for step in checkpoint_steps(tmp_path):
+        assert load_checkpoint(find_checkpoint(tmp_path, step=step), step=step).step == step
+    save(tmp_path, 7)
+    assert load_checkpoint(find_checkpoint(tmp_path)).step == 7
+
+
+def test_a_state_with_nan_in_it_is_not_saved():
+    with pytest.raises(CheckpointError, match=r"the state for bank.json of step 3 cannot be saved"):
+        json_part({"utility": float("nan")}, file="bank.json", step=3)

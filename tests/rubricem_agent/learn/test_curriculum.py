@@ -1,0 +1,119 @@
+"""The order of questions: windows, wrapping, and going on exactly where a run stopped."""
+
+import json
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rubricem_agent.learn.curriculum import Curriculum, Encounter, Retrieval
+from rubricem_agent.learn.errors import CheckpointError
+from rubricem_env.domain.errors import ConfigError
+
+
+def curriculum(num_keys: int = 7, *, batch_size: int = 2, window: int = 3, seed: int = 0) -> Curriculum:
+    keys = [f"q{index}" for index in range(num_keys)]
+    return Curriculum(keys, batch_size=batch_size, window=window, rng=np.random.default_rng(seed))
+
+
+sizes = st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(0, 9))
+
+
+def test_a_window_is_three_new_batches_and_then_the_same_three():
+    batches = list(islice(curriculum(), 6))
+    assert [batch.step for batch in batches] == [1, 2, 3, 4, 5, 6]
+    assert [batch.encounter for batch in batches] == [Encounter.NEW] * 3 + [Encounter.REPEAT] * 3
+    assert [batch.keys for batch in batches[:3]] == [batch.keys for batch in batches[3:]]
+
+
+def test_new_questions_borrow_from_others_and_repeats_from_themselves():
+    batches = list(islice(curriculum(window=1), 2))
+    assert [batch.retrieval for batch in batches] == [Retrieval.CROSS, Retrieval.WITHIN]
+
+
+@given(sizes)
+def test_no_question_stands_twice_in_a_window(size):
+    batch_size, window, spare = size
+    stream = curriculum(batch_size * window + spare, batch_size=batch_size, window=window)
+    for _ in range(6):
+        keys = [key for batch in islice(stream, window) for key in batch.keys]
+        assert len(set(keys)) == batch_size * window
+        list(islice(stream, window))
+
+
+@given(sizes)
+def test_every_question_comes_once_before_any_comes_a_third_time(size):
+    batch_size, window, spare = size
+    num_keys = batch_size * window + spare
+    seen: dict[str, int] = {f"q{index}": 0 for index in range(num_keys)}
+    for batch in islice(curriculum(num_keys, batch_size=batch_size, window=window), 2 * window * 12):
+        for key in batch.keys if batch.encounter is Encounter.NEW else ():
+            seen[key] += 1
+    assert max(seen.values()) - min(seen.values()) <= 2
+
+
+def test_an_epoch_is_a_permutation_even_where_a_window_runs_over_its_end():
+    # 7 questions, windows of 6: after 7 windows 42 = 6 x 7 have been drawn, each question 6 times
+    stream = curriculum()
+    drawn = [key for batch in islice(stream, 42) if batch.encounter is Encounter.NEW for key in batch.keys]
+    assert sorted(drawn) == sorted([f"q{index}" for index in range(7)] * 6)
+    assert stream.epoch == 6
+
+
+def test_the_same_seed_gives_the_same_order_and_another_seed_another():
+    assert list(islice(curriculum(seed=1), 30)) == list(islice(curriculum(seed=1), 30))
+    assert list(islice(curriculum(seed=1), 30)) != list(islice(curriculum(seed=2), 30))
+
+
+@given(sizes, st.integers(0, 40))
+@settings(max_examples=50)
+def test_a_run_killed_at_any_step_goes_on_in_the_same_order(size, step):
+    batch_size, window, spare = size
+    shape = {"num_keys": batch_size * window + spare, "batch_size": batch_size, "window": window}
+    first = curriculum(**shape, seed=4)
+    list(islice(first, step))
+    saved = json.dumps(first.state_dict())
+    resumed = curriculum(**shape, seed=99)
+    resumed.load_state_dict(json.loads(saved))
+    assert list(islice(resumed, 25)) == list(islice(first, 25))
+
+
+def test_a_saved_state_does_not_change_when_the_run_goes_on():
+    stream = curriculum()
+    next(stream)
+    saved = stream.state_dict()
+    before = json.dumps(saved)
+    list(islice(stream, 20))
+    assert json.dumps(saved) == before
+
+
+@pytest.mark.parametrize("change", [{"num_keys": 8}, {"window": 2}, {"batch_size": 1}])
+def test_a_state_of_other_questions_or_settings_is_refused(change):
+    with pytest.raises(CheckpointError, match="the order of questions cannot go on"):
+        curriculum(**{"num_keys": 7, **change}).load_state_dict(curriculum().state_dict())
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"window": 0}, "train.window is 0; a window needs at least 1 step between a query and its repeat"),
+        ({"batch_size": 0}, "train.batch_size is 0; a step needs at least 1 question"),
+        ({"num_keys": 5}, "train.batch_size 2 and train.window 3 need 6 different questions for a window; there are 5"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_in_a_sentence(settings, sentence):
+    with pytest.raises(ConfigError) as refusal:
+        curriculum(**settings)
+    assert sentence in str(refusal.value)
+
+
+def test_a_question_that_stands_twice_is_named():
+    with pytest.raises(ConfigError, match="'b' stands twice"):
+        Curriculum(["a", "b", "c", "b"], batch_size=1, window=1, rng=np.random.default_rng(0))
+
+
+def test_it_is_its_own_iterator():
+    stream = curriculum()
+    assert iter(stream) is stream

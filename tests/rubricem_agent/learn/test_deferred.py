@@ -1,0 +1,277 @@
+"""Background work under a clock that only moves when the test says so."""
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from rubricem_agent.learn.deferred import Codec, Deferred, Ending, Timing
+from rubricem_agent.learn.reflection_work import Done, Failed, Ticket, WorkCounts
+from rubricem_env.domain.errors import JudgeError, OrderError
+
+AS_IT_IS = Codec[str](lambda result: result, lambda form: form)
+
+
+class Stage:
+    """Work that ends when the test says so, and time that passes when it does."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.gates: dict[Ticket, asyncio.Future[str]] = {}
+        self.alarms: list[tuple[float, asyncio.Future[None]]] = []
+        self.deferred = Deferred(self.work, codec=AS_IT_IS, timing=Timing(lambda: self.now, self.sleep))
+
+    async def work(self, ticket: Ticket) -> str:
+        gate = asyncio.get_running_loop().create_future()
+        self.gates[ticket] = gate
+        return await gate
+
+    async def sleep(self, seconds: float) -> None:
+        alarm = asyncio.get_running_loop().create_future()
+        self.alarms.append((self.now + seconds, alarm))
+        await alarm
+
+    async def launch(self, step: int, key: str) -> Ticket:
+        ticket = Ticket(step, key)
+        self.deferred.launch(ticket)
+        await settle()
+        return ticket
+
+    async def end(self, ticket: Ticket, outcome: str | BaseException = "lesson") -> None:
+        gate = self.gates[ticket]
+        gate.set_exception(outcome) if isinstance(outcome, BaseException) else gate.set_result(outcome)
+        await settle()
+
+    async def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        for due, alarm in self.alarms:
+            if due <= self.now and not alarm.done():
+                alarm.set_result(None)
+        await settle()
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_work_of_step_n_is_collected_in_step_n_plus_1_and_only_once():
+    stage = Stage()
+    ticket = await stage.launch(1, "a")
+    await stage.end(ticket)
+    assert stage.deferred.collect(step=1).done == ()
+    collected = stage.deferred.collect(step=2)
+    assert collected.done == (Done(ticket, "lesson"),)
+    assert collected.staleness == (1,)
+    assert stage.deferred.collect(step=3).done == ()
+
+
+async def test_launch_and_collect_never_wait_for_unfinished_work():
+    stage = Stage()
+    ticket = await stage.launch(1, "a")
+    assert stage.deferred.collect(step=2) == (2, (), ())
+    assert stage.deferred.pending == (ticket,)
+    await stage.deferred.cancel()
+
+
+async def test_late_work_is_trained_on_later_and_its_staleness_counted():
+    stage = Stage()
+    on_time, late = await stage.launch(1, "a"), await stage.launch(1, "b")
+    await stage.end(on_time)
+    stage.deferred.collect(step=2)
+    await stage.end(late)
+    assert stage.deferred.collect(step=4).staleness == (3,)
+    assert stage.deferred.counts.mean_staleness == 2.0  # (1 + 3) / 2
+    assert stage.deferred.counts.max_staleness == 3
+
+
+async def test_what_is_collected_does_not_depend_on_who_finished_first():
+    stage = Stage()
+    tickets = [await stage.launch(1, key) for key in "ba"]
+    for ticket in tickets:
+        await stage.end(ticket, ticket.key)
+    assert [done.result for done in stage.deferred.collect(step=2).done] == ["a", "b"]
+
+
+async def test_a_failure_of_the_world_is_a_value_and_leaves_the_others_alone():
+    stage = Stage()
+    first, second = await stage.launch(1, "a"), await stage.launch(1, "b")
+    await stage.end(first, JudgeError("could not score reflections: timeout"))
+    await stage.end(second)
+    collected = stage.deferred.collect(step=2)
+    assert collected.failed == (Failed(first, "could not score reflections: timeout"),)
+    assert collected.done == (Done(second, "lesson"),)
+
+
+async def test_a_bug_in_the_work_is_raised_and_not_swallowed():
+    stage = Stage()
+    ticket = await stage.launch(1, "a")
+    await stage.end(ticket, KeyError("bug"))
+    with pytest.raises(KeyError, match="bug"):
+        stage.deferred.collect(step=2)
+
+
+async def test_waiting_for_a_lesson_that_is_there_takes_no_time():
+    stage = Stage()
+    await stage.end(await stage.launch(1, "a"))
+    assert await stage.deferred.wait("a", timeout=0.0) is Ending.READY
+    assert stage.deferred.counts.misses == 0
+
+
+async def test_a_lesson_that_ends_within_the_time_is_no_miss():
+    stage = Stage()
+    ticket = await stage.launch(1, "a")
+    waiting = asyncio.ensure_future(stage.deferred.wait("a", timeout=30.0))
+    await settle()
+    await stage.pass_time(12.0)
+    assert not waiting.done()
+    await stage.end(ticket)
+    assert await waiting is Ending.READY
+    assert stage.deferred.counts.waited_seconds == 12.0
+
+
+async def test_a_lesson_that_does_not_is_a_miss_and_goes_on_undisturbed():
+    stage = Stage()
+    ticket = await stage.launch(1, "a")
+    waiting = asyncio.ensure_future(stage.deferred.wait("a", timeout=30.0))
+    await settle()
+    await stage.pass_time(30.0)
+    assert await waiting is Ending.LATE
+    assert stage.deferred.counts.misses == 1
+    await stage.end(ticket)
+    assert await stage.deferred.wait("a", timeout=0.0) is Ending.READY
+
+
+async def test_failed_and_unknown_lessons_are_misses_at_once():
+    stage = Stage()
+    await stage.end(await stage.launch(1, "a"), JudgeError("no"))
+    assert await stage.deferred.wait("a", timeout=30.0) is Ending.FAILED
+    assert await stage.deferred.wait("never", timeout=30.0) is Ending.UNKNOWN
+    assert stage.deferred.counts.misses == stage.deferred.counts.waits == 2
+
+
+async def test_the_latest_work_on_a_question_is_the_one_waited_for():
+    stage = Stage()
+    await stage.end(await stage.launch(1, "a"))
+    again = await stage.launch(7, "a")
+    waiting = asyncio.ensure_future(stage.deferred.wait("a", timeout=30.0))
+    await settle()
+    assert not waiting.done()
+    await stage.end(again)
+    assert await waiting is Ending.READY
+
+
+async def test_giving_up_a_wait_leaves_the_work_running():
+    stage = Stage()
+    ticket = await stage.launch(1, "a")
+    waiting = asyncio.ensure_future(stage.deferred.wait("a", timeout=30.0))
+    await settle()
+    waiting.cancel()
+    await settle()
+    assert stage.deferred.pending == (ticket,)
+    await stage.end(ticket)
+    assert len(stage.deferred.collect(step=2).done) == 1
+
+
+async def test_a_killed_run_keeps_what_was_ready_and_launches_the_rest_again():
+    before = Stage()
+    ready, failed, running = [await before.launch(3, key) for key in ("ready", "failed", "running")]
+    await before.end(ready)
+    await before.end(failed, JudgeError("no"))
+    saved = json.dumps(before.deferred.state_dict())
+    await before.deferred.cancel()
+
+    after = Stage()
+    after.deferred.load_state_dict(json.loads(saved))
+    assert after.deferred.pending == (running,)
+    after.deferred.relaunch()
+    await settle()
+    await after.end(running, "late lesson")
+    collected = after.deferred.collect(step=4)
+    assert collected.done == (Done(ready, "lesson"), Done(running, "late lesson"))
+    assert collected.failed == (Failed(failed, "no"),)
+    assert after.deferred.counts.launched == 3
+
+
+async def test_a_resumed_run_still_knows_which_lessons_there_are():
+    before = Stage()
+    await before.end(await before.launch(1, "a"))
+    before.deferred.collect(step=2)
+    after = Stage()
+    after.deferred.load_state_dict(before.deferred.state_dict())
+    assert await after.deferred.wait("a", timeout=30.0) is Ending.READY
+
+
+async def test_cancelling_stops_the_work_and_keeps_its_tickets():
+    stage = Stage()
+    ticket = await stage.launch(1, "a")
+    await stage.deferred.cancel()
+    assert stage.gates[ticket].cancelled()
+    assert stage.deferred.pending == (ticket,)
+    stage.deferred.relaunch()
+    await settle()
+    await stage.end(ticket)
+    assert len(stage.deferred.collect(step=2).done) == 1
+
+
+async def test_work_that_somebody_else_cancelled_stays_pending():
+    stage = Stage()
+    ticket = await stage.launch(1, "a")
+    stage.gates[ticket].cancel()
+    await settle()
+    assert stage.deferred.collect(step=2).done == ()
+    assert stage.deferred.pending == (ticket,)
+
+
+async def test_the_same_ticket_twice_is_refused():
+    stage = Stage()
+    ticket = await stage.launch(1, "a")
+    with pytest.raises(OrderError, match="the reflection of step 1 on 'a' is in hand already"):
+        stage.deferred.launch(ticket)
+    await stage.deferred.cancel()
+
+
+async def test_a_state_is_not_loaded_over_running_work():
+    stage = Stage()
+    await stage.launch(1, "a")
+    with pytest.raises(OrderError, match="work is still running"):
+        stage.deferred.load_state_dict(stage.deferred.state_dict())
+    await stage.deferred.cancel()
+
+
+async def test_a_synchronous_run_can_wait_for_everything():
+    stage = Stage()
+    ticket = await stage.launch(1, "a")
+    draining = asyncio.ensure_future(stage.deferred.drain())
+    await settle()
+    assert not draining.done()
+    await stage.end(ticket)
+    await draining
+    await stage.deferred.drain()
+
+
+async def test_seconds_from_launch_to_end_are_summed():
+    stage = Stage()
+    ticket = await stage.launch(1, "a")
+    await stage.pass_time(4.0)
+    await stage.end(ticket)
+    assert stage.deferred.counts == WorkCounts(launched=1, done=1, seconds=4.0)
+    assert stage.deferred.counts.mean_staleness == 0.0
+
+
+async def test_it_runs_on_the_real_clock_too():
+    async def work(ticket: Ticket) -> str:
+        await asyncio.sleep(0.01)
+        return ticket.key
+
+    deferred = Deferred(work, codec=AS_IT_IS, timing=Timing(time.monotonic, asyncio.sleep))
+    deferred.launch(Ticket(1, "a"))
+    assert await deferred.wait("a", timeout=10.0) is Ending.READY
+
+
+async def test_draining_and_cancelling_nothing_is_no_mistake():
+    stage = Stage()
+    await stage.deferred.drain()
+    await stage.deferred.cancel()
+    assert stage.deferred.pending == ()
