@@ -1,4 +1,4 @@
-"""Trajectories for the judge's tests: one good attempt, and variations of it that each lack one thing."""
+"""Sample attempts at one question, for judges: a good one, and variations of it that each lack one thing."""
 
 from rubricem_env.domain.query import Query
 from rubricem_env.domain.rubric import Polarity, Rubric
@@ -91,6 +91,4 @@ def rubric(
 ) -> Rubric:
     """A rubric whose title and description are the text."""
     polarity = Polarity.NEGATIVE if negative else Polarity.POSITIVE
-    return Rubric(
-        stage=stage, title=text, description=text, polarity=polarity, weight=weight, persistent=persistent
-    )
+    return Rubric(stage=stage, title=text, description=text, polarity=polarity, weight=weight, persistent=persistent)

@@ -1,0 +1,81 @@
+"""The buffer's state, its locks and its export."""
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.stage import STAGES
+from rubricem_env.judge.buffer import RubricBuffer
+from rubricem_env.judge.rubric_file import read_rubrics
+from rubricem_env.judge.rubric_set import RubricSet, StageCaps
+from rubricem_env.testing.judge_samples import rubric
+
+
+def filled(numbers, weight=1.0):
+    rubrics = [rubric(f"r{number}", STAGES[number % 4], weight=weight) for number in numbers]
+    marks = {r.id: [number % 3, 1] for number, r in zip(numbers, rubrics, strict=True)}
+    known = RubricSet().with_persistent([rubric("given", persistent=True)]).with_proposed(rubrics, step=3)
+    return known.pruned(marks, caps=StageCaps(), step=3, archive_limit=50)
+
+
+@given(
+    st.dictionaries(st.text(min_size=1), st.lists(st.integers(0, 40), unique=True), max_size=4),
+    st.floats(1e-9, 1e9),
+)
+def test_a_saved_state_is_restored_exactly(questions, weight):
+    buffer, again = RubricBuffer({key: filled(numbers, weight) for key, numbers in questions.items()}), RubricBuffer()
+    text = json.dumps(buffer.state_dict(), allow_nan=False)
+    again.load_state_dict(json.loads(text))
+    assert json.dumps(again.state_dict()) == text
+    assert all(again.rubrics(key) == buffer.rubrics(key) for key in questions)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [{}, {"version": 2, "questions": {}}, {"version": 1}, {"version": 1, "questions": {"k": {"active": [1]}}}],
+)
+def test_a_state_that_is_none_is_refused_and_changes_nothing(state):
+    buffer = RubricBuffer({"k": filled([1, 2])})
+    with pytest.raises(FileFormatError, match="rubric buffer"):
+        buffer.load_state_dict(state)
+    assert len(buffer) == 1
+
+
+async def test_one_question_is_edited_by_one_caller_at_a_time():
+    buffer = RubricBuffer()
+
+    async def add(number):
+        async with buffer.editing("k") as known:
+            await asyncio.sleep(0)
+            buffer.replace("k", known.with_proposed([rubric(str(number))], step=1))
+
+    await asyncio.gather(*(add(number) for number in range(20)))
+    assert len(buffer.rubrics("k").active) == 20
+
+
+def test_locks_are_made_in_the_loop_that_uses_them():
+    buffer = RubricBuffer()
+
+    async def contend():
+        async def edit():
+            async with buffer.editing("k"):
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(edit() for _ in range(5)))
+
+    asyncio.run(contend())
+    asyncio.run(contend())
+
+
+def test_the_export_can_be_read_as_a_rubric_file():
+    buffer = RubricBuffer({"k": filled([0, 1, 2, 3])})
+    rows = list(buffer.export())
+    assert {row["status"] for row in rows} >= {"persistent", "active"}
+    again = read_rubrics("\n".join(map(json.dumps, rows)), "export.jsonl")
+    assert {r.id for r in again} == {r.id for r in map(lambda e: e.rubric, buffer.rubrics("k").active)} | {
+        r.id for r in buffer.rubrics("k").persistent
+    } | {gone.last.rubric.id for gone in buffer.rubrics("k").archive}

@@ -1,0 +1,85 @@
+"""The arithmetic of stage scores, worked out by hand."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rubricem_env.domain.judgement import StageScore, Unscored, UnscoredReason
+from rubricem_env.domain.stage import Stage
+from rubricem_env.judge.opinion import MAX_JUSTIFICATION_CHARS, Opinion
+from rubricem_env.judge.scoring import broadcast_answer, mark_variance, score_stage, score_trajectory
+from rubricem_env.testing.judge_samples import rubric
+
+
+def opinions(**marks):
+    return {rubric(name).id: Opinion.whole(rubric(name).id, mark, "because") for name, mark in marks.items()}
+
+
+def test_the_score_is_the_weighted_mean_of_marks_over_two():
+    scored = score_stage([rubric("a", weight=3), rubric("b", weight=1)], opinions(a=2, b=1))
+    # (3 x 1.0 + 1 x 0.5) / 4 = 0.875
+    assert scored.score == 0.875
+
+
+def test_a_flaw_that_is_avoided_counts_as_full_and_one_that_is_there_as_nothing():
+    flaw, quality = rubric("f", weight=2, negative=True), rubric("q", weight=1)
+    marks = {flaw.id: Opinion.whole(flaw.id, 0, ""), quality.id: Opinion.whole(quality.id, 0, "")}
+    # (2 x (1 - 0/2) + 1 x 0) / 3 = 2/3
+    assert score_stage([flaw, quality], marks).score == pytest.approx(2 / 3)
+    marks[flaw.id] = Opinion.whole(flaw.id, 2, "")
+    assert score_stage([flaw, quality], marks).score == 0.0
+
+
+def test_a_half_mark_on_a_fractional_weight_of_the_data_set_is_kept():
+    # (0.5 x 0.5 + 2.5 x 1.0) / 3.0 = 2.75 / 3
+    scored = score_stage([rubric("a", weight=0.5), rubric("b", weight=2.5)], opinions(a=1, b=2))
+    assert scored.score == pytest.approx(2.75 / 3)
+
+
+def test_rubrics_without_a_mark_are_left_out_of_the_mean():
+    # only a: 1/2
+    assert score_stage([rubric("a"), rubric("b", weight=3)], opinions(a=1)).score == 0.5
+
+
+def test_no_rubric_and_no_mark_are_two_different_absences():
+    assert score_stage([], {}) == Unscored(reason=UnscoredReason.NO_RUBRIC)
+    failed = score_stage([rubric("a")], {}, failure="down")
+    assert failed == Unscored(reason=UnscoredReason.JUDGE_FAILED, detail="down")
+
+
+def test_missing_review_scores_zero_even_when_every_negative_rubric_is_avoided():
+    flaw = rubric("f", Stage.REVIEW, negative=True)
+    judged = score_trajectory([Stage.PLAN], [flaw], {flaw.id: Opinion.whole(flaw.id, 0, "")})
+    assert judged.review == StageScore(score=0.0, missing=True)
+    assert judged.plan == Unscored(reason=UnscoredReason.NO_RUBRIC)
+
+
+def test_the_fallback_gives_the_answers_score_to_the_stages_that_are_there():
+    judged = broadcast_answer([Stage.PLAN, Stage.ANSWER], StageScore(score=0.25))
+    assert [judged.score(stage) for stage in Stage] == [0.25, 0.0, 0.0, 0.25]
+
+
+def test_variance_is_exactly_zero_where_all_agree_and_by_hand_elsewhere():
+    assert mark_variance([1 / 3] * 7) == 0.0
+    # mean 1, ((0-1)^2 + (2-1)^2) / 2 = 1
+    assert mark_variance([0, 2]) == 1.0
+    assert mark_variance([]) == 0.0
+
+
+def test_a_mean_between_two_marks_is_told_beside_its_rounded_verdict():
+    opinion = Opinion(rubric_id="r", mark=1.5, justification="why", marks=(1, 2))
+    assert (opinion.verdict().score, opinion.spread) == (2, 1)
+    assert opinion.verdict().justification == "mean 1.50 of the marks 1, 2: why"
+
+
+def test_a_justification_is_cut_to_a_length_that_can_be_kept():
+    assert len(Opinion.whole("r", 1, "x" * 10_000).justification) == MAX_JUSTIFICATION_CHARS
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 1e6), st.integers(0, 2), st.booleans()), min_size=1, max_size=12))
+def test_any_weights_and_marks_give_a_score_between_zero_and_one_in_any_order(rows):
+    rubrics = [rubric(str(place), weight=weight, negative=flaw) for place, (weight, _, flaw) in enumerate(rows)]
+    marks = {r.id: Opinion.whole(r.id, mark, "") for r, (_, mark, _) in zip(rubrics, rows, strict=True)}
+    scored = score_stage(rubrics, marks)
+    assert 0.0 <= scored.score <= 1.0
+    assert score_stage(rubrics[::-1], marks).score == scored.score
