@@ -107,7 +107,7 @@ def _answer(question: Question) -> Iterator[Criterion]:
     for duty in question.truth.implicit_needs:
         text = f"The answer says: {duty.sentence}"
         yield _criterion(Stage.ANSWER, duty.title, text, IMPORTANT, partial(_given, duty))
-    for trap in question.truth.traps:
+    for trap in {trap.wrong_value: trap for trap in question.truth.traps}.values():
         text = f"The answer gives the wrong value {trap.wrong_value}."
         yield _criterion(Stage.ANSWER, f"{trap.kind} value", text, CRITICAL, partial(_fell, trap), Polarity.NEGATIVE)
     if not is_exact:
