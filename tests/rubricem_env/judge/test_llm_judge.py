@@ -1,0 +1,206 @@
+"""The judge over a chat model: whole replies, broken ones, and none."""
+
+import json
+
+import numpy as np
+import pytest
+
+from rubricem_env.domain.errors import ModelError
+from rubricem_env.domain.rubric import Polarity
+from rubricem_env.domain.stage import Stage
+from rubricem_env.judge.asking import AskSettings
+from rubricem_env.judge.base import Contrast, Examination
+from rubricem_env.judge.fence import read_blocks
+from rubricem_env.judge.llm_judge import LLMJudge
+from rubricem_env.judge.rubric_set import RubricSet
+from rubricem_env.llm.base import ChatReply, Finish, PassingModelError
+from rubricem_env.llm.retry import RetryPolicy, Timing
+from rubricem_env.llm.scripted import ScriptedModel
+from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.testing.judge import empty_proposal
+from rubricem_env.testing.judge_samples import QUESTION, attempt, careless, rubric
+
+READING = read_trajectory(attempt())
+ANSWERS = tuple(rubric(text) for text in ("a", "b"))
+MIXED = (rubric("p", Stage.PLAN), *ANSWERS)
+
+
+class FakeTime:
+    def __init__(self):
+        self.now, self.waits = 0.0, []
+
+    async def sleep(self, seconds):
+        self.waits.append(seconds)
+        self.now += seconds
+
+
+def judge_over(script, time=None):
+    time = time or FakeTime()
+    model = ScriptedModel(script)
+    timing = Timing(lambda: time.now, time.sleep, np.random.default_rng(0))
+    settings = AskSettings(retry=RetryPolicy(), fallback_retry=RetryPolicy(attempts=2))
+    return LLMJudge.over(model, settings=settings, timing=timing), model
+
+
+def scores(*rows):
+    entries = [f'{{"index": {index}, "justification": "j{index}", "score": {score}}}' for index, score in rows]
+    return f'{{"scores": [{", ".join(entries)}]}}'
+
+
+async def marks(script, rubrics=ANSWERS):
+    judge, model = judge_over(script)
+    found = await judge.score(Examination(QUESTION, READING, rubrics))
+    by_index = sorted(rubrics, key=lambda r: (r.stage.position, r.id))
+    return (
+        {place: found.opinions[r.id].mark for place, r in enumerate(by_index, 1) if r.id in found.opinions},
+        found,
+        model,
+    )
+
+
+async def test_a_whole_reply_is_taken_at_its_first_word():
+    found, findings, model = await marks([scores((1, 2), (2, 0))])
+    assert (found, findings.failure, len(model.requests)) == ({1: 2, 2: 0}, "", 1)
+
+
+@pytest.mark.parametrize("fence", ["```json\n{}\n```", "```\n{}\n```", "\n {} \n"])
+async def test_a_fenced_reply_is_read(fence):
+    found, _, model = await marks([fence.replace("{}", scores((1, 1), (2, 1)))])
+    assert (found, len(model.requests)) == ({1: 1, 2: 1}, 1)
+
+
+@pytest.mark.parametrize("bad", ["1.0", "true", "NaN", "Infinity", '"2"', "3", "-1", "null", "1e0"])
+async def test_a_mark_that_is_no_whole_number_is_asked_for_again_by_its_index(bad):
+    found, _, model = await marks([scores((1, 2), (2, bad)), scores((2, 1))])
+    assert found == {1: 2, 2: 1}
+    assert "Missing or unusable: 2." in model.requests[1].prompt
+
+
+async def test_seven_for_eight_is_repaired_with_one_call_that_names_the_eighth():
+    rubrics = tuple(rubric(str(number)) for number in range(8))
+    found, findings, model = await marks([scores(*((i, 1) for i in range(1, 8))), scores((8, 2))], rubrics)
+    assert (len(found), findings.failure, len(model.requests)) == (8, "", 2)
+
+
+async def test_what_stays_missing_after_the_repair_is_unmarked_and_said():
+    found, findings, model = await marks([scores((1, 2)), scores((1, 0))])
+    assert (found, len(model.requests)) == ({1: 2}, 2)
+    assert findings.failure == "1 of 2 criteria came back without a usable mark"
+
+
+async def test_an_index_given_twice_counts_as_not_given():
+    found, _, _ = await marks([scores((1, 2), (1, 0), (2, 1)), scores((1, 1))])
+    assert found == {1: 1, 2: 1}
+
+
+async def test_unknown_indices_are_dropped_after_one_question():
+    found, _, model = await marks([scores((1, 2), (2, 2), (9, 2)), scores((1, 0), (2, 0), (9, 0))])
+    assert (found, len(model.requests)) == ({1: 2, 2: 2}, 2)
+
+
+@pytest.mark.parametrize(
+    "rubbish", ["", "I think they are good.", "[]", "null", '{"scores": "all 2"}', '{"scores": [1, "2"]}']
+)
+async def test_rubbish_is_asked_again_with_what_was_wrong(rubbish):
+    found, _, model = await marks([rubbish, scores((1, 0), (2, 0))])
+    assert found == {1: 0, 2: 0}
+    assert "could not be used" in model.requests[1].prompt
+
+
+async def test_a_truncated_reply_is_told_that_it_was_cut_off():
+    cut = ChatReply(text=scores((1, 2), (2, 2))[:-20], model="m", finish=Finish.LENGTH)
+    _, _, model = await marks([cut, scores((1, 0), (2, 0))])
+    assert "cut off at the token limit" in model.requests[1].prompt
+
+
+async def test_after_five_retries_the_answer_alone_is_asked_for():
+    down = [PassingModelError("503")] * 6
+    found, findings, model = await marks([*down, scores((1, 2), (2, 0))], MIXED)
+    assert findings.is_answer_only
+    assert len(found) == 2
+    assert len(model.requests) == 7
+    assert read_blocks(model.requests[6].prompt)["TRAJECTORY"] == {"left_out": "only the answer is to be marked"}
+
+
+async def test_a_judge_that_is_down_for_ten_minutes_gives_no_mark_and_says_why():
+    time = FakeTime()
+    judge, model = judge_over(lambda _: PassingModelError("connection refused", retry_after=90.0), time)
+    found = await judge.score(Examination(QUESTION, READING, MIXED))
+    assert found.opinions == {}
+    assert "connection refused" in found.failure
+    assert 500 < time.now < 700
+    assert len(model.requests) == 6 + 2
+
+
+async def test_a_refused_request_is_not_repeated():
+    _, findings, model = await marks([ModelError("401"), ModelError("401")])
+    assert (len(model.requests), "401" in findings.failure) == (2, True)
+
+
+async def test_a_stage_without_one_mark_falls_back_to_the_answers_marks():
+    found, findings, _ = await marks([scores((2, 2), (3, 1)), scores((2, 2), (3, 1))], MIXED)
+    assert findings.is_answer_only
+    assert set(found) == {2, 3}
+
+
+async def test_nothing_is_asked_where_there_is_nothing_to_mark():
+    _, _, model = await marks([], ())
+    assert model.requests == []
+
+
+def proposal(**stages):
+    lists = {}
+    for stage, rows in stages.items():
+        lists[stage] = {"positive_rubrics": rows, "negative_rubrics": []}
+    return json.dumps({**empty_proposal(), **lists})
+
+
+def row(title="t", description="Compares both widths at the same season", weight=2):
+    return {"title": title, "description": description, "weight": weight}
+
+
+async def propose(script, known=None):
+    judge, model = judge_over(script)
+    readings = (READING, read_trajectory(careless()))
+    return await judge.propose(Contrast(QUESTION, readings, known or RubricSet(), step=5, seed=3)), model
+
+
+async def test_proposals_carry_stage_polarity_weight_and_provenance():
+    found, _ = await propose([proposal(stage_3=[row()])])
+    (only,) = found.rubrics
+    assert (only.stage, only.polarity, only.weight, only.persistent) == (Stage.REVIEW, Polarity.POSITIVE, 2.0, False)
+    assert (only.provenance.step, only.provenance.model, len(only.provenance.prompt_hash)) == (5, "scripted", 16)
+
+
+async def test_weights_out_of_range_are_clamped_and_counted():
+    found, _ = await propose([proposal(stage_1=[row(weight=9), row("u", "Other thing entirely", weight=0)])])
+    assert [r.weight for r in found.rubrics] == [3.0, 1.0]
+    assert len(found.refused) == 2
+
+
+@pytest.mark.parametrize("weight", ["NaN", True, None, "2", float("inf")])
+async def test_a_weight_that_is_no_number_refuses_the_rubric_alone(weight):
+    text = proposal(stage_1=[row(weight=weight), row("u", "Other thing entirely")])
+    found, _ = await propose([text])
+    assert [r.title for r in found.rubrics] == ["u"]
+
+
+async def test_more_than_six_rubrics_of_a_stage_are_cut():
+    found, _ = await propose([proposal(stage_4=[row(str(n), f"Thing number {n} of the rivers") for n in range(9)])])
+    assert (len(found.rubrics), len(found.refused)) == (6, 3)
+
+
+async def test_a_proposal_that_cannot_be_had_is_a_failure_and_not_an_empty_wish():
+    found, _ = await propose([ModelError("no")] * 9)
+    assert (found.rubrics, bool(found.failure)) == ((), True)
+
+
+async def test_the_group_is_anonymous_shuffled_by_seed_and_shown_what_exists():
+    known = RubricSet().with_persistent([rubric("given", persistent=True)]).with_proposed([rubric("used")], step=1)
+    _, model = await propose([proposal()], known)
+    blocks = read_blocks(model.requests[0].prompt)
+    assert [attempt["attempt"] for attempt in blocks["ATTEMPTS"]] == ["T1", "T2"]
+    assert blocks["EXISTING"]["persistent"][0]["title"] == "given"
+    assert blocks["EXISTING"]["active"][0]["title"] == "used"
+    _, again = await propose([proposal()], known)
+    assert again.requests[0].prompt == model.requests[0].prompt

@@ -1,0 +1,196 @@
+"""A step's groups judged together: scores, order, failures, resumption."""
+
+import asyncio
+import json
+import random
+
+import pytest
+
+from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.judgement import UnscoredReason
+from rubricem_env.domain.query import Query
+from rubricem_env.domain.stage import Stage
+from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.judge.base import Findings
+from rubricem_env.judge.buffer import RubricBuffer
+from rubricem_env.judge.group import Group
+from rubricem_env.judge.opinion import Opinion
+from rubricem_env.judge.scorer import GroupScorer
+from rubricem_env.judge.settings import JudgeSettings
+from rubricem_env.judge.step import JudgeOutageError, StepJudge
+from rubricem_env.testing.judge import ScriptedJudge
+from rubricem_env.testing.judge_samples import QUERY, attempt, careless, rubric
+
+LONG = rubric("speaks of the season", weight=3)
+PLANNED = rubric("plans for the season", Stage.PLAN, weight=2)
+GIVEN = rubric("says which is wider", persistent=True)
+
+
+def by_season(examination, criterion):
+    """2 where the stage speaks of the season, else 0: a judge that can be computed by hand."""
+    return 2 if "season" in examination.reading.stage_text(criterion.stage) else 0
+
+
+def group_of(question="Q?", size=2, rubrics=()):
+    trajectories = [attempt(question=question), careless().model_copy(update={"question": question})]
+    extra = [attempt(question=question, answer=f"<answer>{n}</answer>") for n in range(size - 2)]
+    return Group.of(Query(question=question, rubrics=rubrics), [*trajectories, *extra][:size])
+
+
+def step_judge(judge=None, **settings):
+    judge = judge or ScriptedJudge(by_season, rubrics=(LONG, PLANNED))
+    return StepJudge(judge, RubricBuffer(), settings=JudgeSettings(**settings))
+
+
+async def test_a_golden_group_is_scored_by_hand():
+    judge = step_judge()
+    (judged,) = await judge.judge_step([group_of(rubrics=(GIVEN,))], step=1)
+    good, poor = judged.judgements
+    # Good: plan 2/2 = 1; answer (3 x 1 + 1 x 1) / 4 = 1. Poor: plan 0, answer 0, review missing.
+    assert [good.score(stage) for stage in Stage] == [1.0, None, None, 1.0]
+    assert [poor.score(stage) for stage in Stage] == [0.0, None, 0.0, 0.0]
+    assert good.review.reason is UnscoredReason.NO_RUBRIC
+    kept = judge.buffer.rubrics(judged.query_key)
+    assert [entry.rubric.title for entry in kept.active] == [LONG.title, PLANNED.title]
+    assert kept.persistent == (GIVEN,)
+
+
+async def test_identical_rollouts_are_not_contrasted_and_their_rubrics_retire():
+    judge = step_judge()
+    await judge.judge_step([group_of()], step=1)
+    same = Group.of(Query(question="Q?"), [attempt(question="Q?")] * 3)
+    (judged,) = await judge.judge_step([same], step=2)
+    assert len(judge.judge.contrasts) == 1
+    assert {j.score(Stage.ANSWER) for j in judged.judgements} == {1.0}
+    assert judge.buffer.rubrics(judged.query_key).active == ()
+
+
+async def test_one_rollout_is_scored_with_what_there_is_and_retires_nothing():
+    judge = step_judge()
+    await judge.judge_step([group_of()], step=1)
+    (judged,) = await judge.judge_step([group_of(size=1)], step=2)
+    assert judged.judgements[0].score(Stage.ANSWER) == 1.0
+    assert len(judge.buffer.rubrics(judged.query_key).active) == 2
+
+
+async def test_results_do_not_depend_on_who_finishes_first():
+    groups = [group_of(f"Q{number}?", 4) for number in range(6)]
+    outcomes = []
+    for seed in (1, 2):
+        rng = random.Random(seed)
+        judge = ScriptedJudge(by_season, rubrics=(LONG, PLANNED), delay=lambda *_, rng=rng: rng.random() / 500)
+        judging = step_judge(judge, dropout=0.5, seed=9)
+        outcomes.append((await judging.judge_step(groups, step=3), json.dumps(judging.buffer.state_dict())))
+    assert outcomes[0] == outcomes[1]
+
+
+async def test_the_same_question_twice_is_contrasted_and_scored_once():
+    judge = step_judge()
+    first, second = await judge.judge_step([group_of(size=2), group_of(size=3)], step=1)
+    assert (len(judge.judge.contrasts), len(judge.judge.contrasts[0].readings)) == (1, 5)
+    assert (len(first.rollouts), len(second.rollouts), len(judge.judge.examinations)) == (2, 3, 5)
+
+
+async def test_a_failure_is_unscored_and_never_zero():
+    judge = ScriptedJudge(lambda e, r: None if "S_99" in e.reading.policy_text else 2, rubrics=(LONG,))
+    (judged,) = await step_judge(judge, failure_limit=0.5).judge_step([group_of()], step=1)
+    assert judged.judgements[1].answer.reason is UnscoredReason.JUDGE_FAILED
+    assert (judged.rollouts[0].is_valid, judged.rollouts[1].is_valid) == (True, False)
+
+
+async def test_more_failures_than_the_limit_stop_the_step_and_say_so():
+    judge = ScriptedJudge(lambda e, r: None, rubrics=(LONG,))
+    with pytest.raises(JudgeOutageError, match=r"no score for 2 of the step's 8 rollouts; more than 20%"):
+        await step_judge(judge).judge_step([group_of(f"Q{n}?") for n in range(4)], step=1)
+
+
+class AnswerOnly(ScriptedJudge):
+    async def score(self, examination):
+        answers = [r for r in examination.rubrics if r.stage is Stage.ANSWER]
+        opinions = {r.id: Opinion.whole(r.id, 1, "") for r in answers}
+        return Findings(opinions, failure="down", is_answer_only=True)
+
+
+async def test_the_fallback_broadcasts_the_answers_score_and_retires_nothing():
+    judge = step_judge(AnswerOnly(by_season, rubrics=(LONG, PLANNED)))
+    (judged,) = await judge.judge_step([group_of()], step=1)
+    # one answer rubric marked 1: 0.5 for every stage that is there
+    assert [judged.judgements[0].score(stage) for stage in Stage] == [0.5] * 4
+    assert [judged.judgements[1].score(stage) for stage in Stage] == [0.5, 0.5, 0.0, 0.5]
+    assert judge.buffer.rubrics(judged.query_key).archive == ()
+
+
+async def test_scoring_of_a_group_begins_before_another_groups_proposal_is_in():
+    slow_proposal = asyncio.Event()
+
+    class Judge(ScriptedJudge):
+        async def propose(self, contrast):
+            if contrast.question == "slow?":
+                await slow_proposal.wait()
+            return await super().propose(contrast)
+
+        async def score(self, examination):
+            slow_proposal.set()
+            return await super().score(examination)
+
+    judge = step_judge(Judge(by_season, rubrics=(LONG,)))
+    async with asyncio.timeout(5):
+        assert len(await judge.judge_step([group_of("slow?"), group_of("fast?")], step=1)) == 2
+
+
+async def test_a_step_killed_in_the_middle_goes_on_where_it_was():
+    groups = [group_of(f"Q{number}?") for number in range(5)]
+    whole = step_judge()
+    expected = await whole.judge_step(groups, step=7)
+
+    saved = []
+    hangs = ScriptedJudge(by_season, rubrics=(LONG, PLANNED), delay=lambda *_: 0 if len(saved) < 3 else 3600)
+    killed = StepJudge(hangs, RubricBuffer(), on_progress=lambda _: saved.append(json.dumps(killed.state_dict())))
+    task = asyncio.create_task(killed.judge_step(groups[:3], step=7))
+    await task
+    late = asyncio.create_task(killed.judge_step(groups, step=7))
+    await asyncio.sleep(0)
+    late.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await late
+
+    resumed = step_judge()
+    resumed.load_state_dict(json.loads(saved[2]))
+    assert await resumed.judge_step(groups, step=7) == expected
+    assert len(resumed.judge.contrasts) == 2
+    assert resumed.buffer.state_dict() == whole.buffer.state_dict()
+
+
+async def test_after_an_outage_only_what_failed_is_judged_again():
+    groups = [group_of(f"Q{number}?") for number in range(4)]
+    judging = step_judge(ScriptedJudge(lambda e, r: None if e.question == "Q3?" else 2, rubrics=(LONG,)))
+    with pytest.raises(JudgeOutageError):
+        await judging.judge_step(groups, step=1)
+    judging.judge = ScriptedJudge(by_season, rubrics=(LONG,))
+    await judging.judge_step(groups, step=1)
+    assert {e.question for e in judging.judge.examinations} == {"Q3?"}
+
+
+async def test_other_trajectories_of_the_same_step_are_judged_anew():
+    judging = step_judge()
+    await judging.judge_step([group_of(size=2)], step=1)
+    (judged,) = await judging.judge_step([group_of(size=4)], step=1)
+    assert len(judged.rollouts) == 4
+
+
+async def test_an_environment_is_given_judgements_of_one_question():
+    scorer = GroupScorer(step_judge(), {QUERY.key: QUERY.model_copy(update={"rubrics": (GIVEN,)})})
+    (alone,) = await scorer.score([attempt()])
+    # a single attempt: persistent rubrics alone, and the answer speaks of the season
+    assert [alone.score(stage) for stage in Stage] == [None, None, None, 1.0]
+    assert await scorer.score([]) == []
+    with pytest.raises(UsageError, match="2 questions"):
+        await scorer.score([attempt(), attempt(question="Other?")])
+
+
+async def test_a_trajectory_without_any_stage_is_all_missing_and_asks_nothing():
+    judging = step_judge()
+    nothing = Trajectory(question="Q?", segments=())
+    (judged,) = await judging.judge_step([Group.of(Query(question="Q?", rubrics=(GIVEN,)), [nothing, nothing])], step=1)
+    assert [judged.judgements[0].score(stage) for stage in Stage] == [0.0] * 4
+    assert judging.judge.examinations == []
