@@ -59,6 +59,20 @@ class Batch(NamedTuple):
             lengths=self.lengths[index],
         )
 
+    def policy_tokens(self) -> "FlatTokens":
+        """The tokens to train on, one after another: sample by sample, from left to right."""
+        rows, columns = np.nonzero(self.policy_mask)
+        here = (rows, columns)
+        return FlatTokens(
+            rows,
+            columns - 1,
+            targets=self.token_ids[here],
+            stage_ids=self.stage_ids[here],
+            advantages=self.advantages[here],
+            rollout_logprobs=self.rollout_logprobs[here],
+            temperature=self.temperature[rows],
+        )
+
     def staleness(self, version: int) -> npt.NDArray[np.int32]:
         """(samples,): updates between the weights that sampled and those about to be trained."""
         return (version - self.policy_version).astype(np.int32)
@@ -67,6 +81,19 @@ class Batch(NamedTuple):
         """Keep it for inspection, as after a step that was refused; `load_batch` reads it."""
         with path.open("wb") as file:
             np.savez_compressed(file, **self._asdict())
+
+
+class FlatTokens(NamedTuple):
+    """The policy's tokens of a batch; each array is (tokens,)."""
+
+    rows: npt.NDArray[np.intp]
+    columns: npt.NDArray[np.intp]
+    """hidden[rows, columns] predicts the targets: one place before each."""
+    targets: npt.NDArray[np.int32]
+    stage_ids: npt.NDArray[np.int8]
+    advantages: npt.NDArray[np.float32]
+    rollout_logprobs: npt.NDArray[np.float32]
+    temperature: npt.NDArray[np.float32]
 
 
 class Sample(NamedTuple):

@@ -77,7 +77,8 @@ def token_logprobs(
     `temperature` (tokens,) divides the logits: that of the sample that the token belongs to (choice C9), or the
     ratio is biased. Pass the rows of policy tokens only: the others cost as much and count for nothing.
     """
-    logprobs, entropy = _TiledHead.apply(hidden, head, targets, temperature, tile_elements, kernels)
+    warmth = temperature.to(_wide(hidden.dtype))
+    logprobs, entropy = _TiledHead.apply(hidden, head, targets, warmth, tile_elements, kernels)  # type: ignore[no-untyped-call]
     return TokenLogprobs(logprobs, entropy)
 
 
@@ -85,7 +86,7 @@ class _TiledHead(torch.autograd.Function):
     """Forward by tokens, backward by vocabulary."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         hidden: Tensor,
         head: Tensor,
@@ -109,7 +110,7 @@ class _TiledHead(torch.autograd.Function):
         return logprobs, entropy
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         hidden, head, targets, temperature, log_normaliser = ctx.saved_tensors
         grad_hidden = torch.zeros_like(hidden, dtype=_wide(hidden.dtype)) if ctx.needs_input_grad[0] else None
         grad_head = torch.empty_like(head) if ctx.needs_input_grad[1] else None

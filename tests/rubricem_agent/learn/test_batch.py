@@ -95,3 +95,15 @@ def test_a_sample_that_contradicts_itself_is_refused_in_a_sentence(changes, sent
     with pytest.raises(BatchError) as refusal:
         pad_batch([sample(**changes)], pad_id=0)
     assert sentence in str(refusal.value)
+
+
+def test_the_policys_tokens_stand_flat_beside_the_place_that_predicts_them():
+    batch = pad_batch([sample((-1, 2), temperature=0.7), sample()], pad_id=0)
+    tokens = batch.policy_tokens()
+    assert tokens.rows.tolist() == [0, 1, 1]
+    assert tokens.columns.tolist() == [0, 0, 2]
+    assert tokens.targets.tolist() == [11, 11, 13]
+    assert tokens.stage_ids.tolist() == [2, 0, 3]
+    assert tokens.temperature.tolist() == pytest.approx([0.7, 1, 1])
+    assert tokens.advantages.tolist() == [0.5] * 3
+    assert tokens.rollout_logprobs.tolist() == [-0.25] * 3
