@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from rubricem_env.domain.span import Span, StageSpans
-from rubricem_env.scaffold.grammar import ANSWER, PLAN, REVIEW, THINK
+from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, THINK
 from rubricem_env.scaffold.turn import Block, Turn
 
 ReviewStart = Literal["think", "review_tag"]
@@ -95,14 +95,15 @@ def _find_review(
 
 
 def _last_thought_before(turns: Sequence[Turn], offsets: Sequence[int], review: _Placed, plan_end: int) -> int:
-    """The start of the last thought between the last tool call and the review; else the review's own."""
+    """The start of the last thought since the last tool call, review or plan; without one, the review's own."""
     for index in range(len(turns) - 1, -1, -1):
         turn, offset = turns[index], offsets[index]
-        if offset > review.start:
-            continue
-        if turn.call is not None and offset + turn.end <= review.start:
-            break
         for block in reversed(turn.blocks):
-            if block.name == THINK and plan_end <= offset + block.start < review.start:
-                return offset + block.start
+            start = offset + block.start
+            if start >= review.start:
+                continue
+            if start < plan_end or block.name in (REVIEW, CALL_TOOL):
+                return review.start
+            if block.name == THINK:
+                return start
     return review.start

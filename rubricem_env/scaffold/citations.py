@@ -52,6 +52,8 @@ def find_citations(answer: str) -> Iterator[Citation]:
 def _ids(token: Token) -> tuple[str, ...]:
     attributes = parse_attributes(token).values
     written = attributes.get("id") or attributes.get("ids") or ""
+    if _SEPARATOR.search(written) is None:
+        return (written,) if written else ()
     return tuple(part for part in _SEPARATOR.split(written) if part)
 
 

@@ -7,9 +7,10 @@ a million of them linear and what lets the scanner hold back only the last one.
 
 import re
 from collections.abc import Iterable
+from types import MappingProxyType
 from typing import NamedTuple
 
-from rubricem_env.scaffold.grammar import CANONICAL, CITE
+from rubricem_env.scaffold.grammar import CANONICAL, CITE, TAGS, Role
 
 _NAMES = "|".join(sorted(CANONICAL, key=len, reverse=True))
 _VALUE = r"""(?:"[^"<]{0,2000}+"|'[^'<]{0,2000}+'|[^\s"'<>][^\s<>]{0,2000}+)"""
@@ -31,6 +32,8 @@ _DECIDED = re.compile(_WELL_FORMED, _FLAGS)
 _BEGINNING = re.compile(r"</?([a-z_]*)", _FLAGS)
 _ATTRIBUTE = re.compile(rf"([\w:.-]{{1,64}}+)(?:\s*=\s*({_VALUE}))?", _FLAGS)
 _LOOSE_ATTRIBUTE = re.compile(r"""([\w:.-]{1,64}+)\s*=\s*["']?([^"'<>]*)""", _FLAGS)
+_LONE_ATTRIBUTE = re.compile(r'\s([a-z]{1,64}+)="([^"<\s]{0,64}+)"', _FLAGS & ~re.IGNORECASE)
+"""The form that nearly all take: one name, one plain value."""
 _QUOTES = "\"'`\u2018\u2019\u201c\u201d\\"
 
 MAX_TAG = 40_000
@@ -42,8 +45,11 @@ class Token(NamedTuple):
 
     name: str
     """Canonical."""
+    role: Role
+    tag: str
+    """The whole tag as it stands there."""
     written: str
-    """As it stands there: may be an alias, in any case."""
+    """Its name as it stands there: may be an alias, in any case."""
     closing: bool
     empty: bool
     """Ends in `/>`: opens and closes at once."""
@@ -51,6 +57,16 @@ class Token(NamedTuple):
     well_formed: bool
     start: int
     end: int
+
+    @property
+    def is_plain(self) -> bool:
+        """Canonical, lower case and without attributes, as most tags are."""
+        return self.tag in _PLAIN
+
+
+_PLAIN = MappingProxyType(
+    {f"<{slash}{name}>": (name, tag.role, slash == "/") for name, tag in TAGS.items() for slash in ("", "/")}
+)
 
 
 def find_tags(text: str) -> list[Token]:
@@ -78,6 +94,9 @@ class Attributes(NamedTuple):
 
 def parse_attributes(token: Token) -> Attributes:
     """Read attributes in any quoting: double, single, none, typographic, backticks, escaped, or left open."""
+    lone = _LONE_ATTRIBUTE.fullmatch(token.attributes)
+    if lone is not None:
+        return Attributes({lone[1]: lone[2]}, is_clean=True)
     values: dict[str, str] = {}
     is_clean = token.well_formed
     pattern = _ATTRIBUTE if token.well_formed else _LOOSE_ATTRIBUTE
@@ -97,15 +116,20 @@ def _unquote(value: str) -> str:
 
 
 def _token(match: re.Match[str], offset: int) -> Token:
+    tag = match[0]
+    start = match.start() + offset
+    plain = _PLAIN.get(tag)
+    if plain is not None:
+        name, role, closing = plain
+        return Token(name, role, tag, name, closing, False, "", True, start, start + len(tag))
     slash, written, attributes, fallback = match.groups()
-    start, end = match.span()
     well_formed = attributes is not None
     if not well_formed:
         attributes = fallback
     name = CANONICAL.get(written) or CANONICAL[written.lower()]
     closing = slash == "/"
     empty = not closing and attributes[-1:] == "/"
-    return Token(name, written, closing, empty, attributes, well_formed, start + offset, end + offset)
+    return Token(name, TAGS[name].role, tag, written, closing, empty, attributes, well_formed, start, start + len(tag))
 
 
 class Scanner:
@@ -118,7 +142,10 @@ class Scanner:
     def feed(self, piece: str) -> list[Token]:
         """Take the next piece; return the tags that more text can no longer change."""
         text = self._pending + piece
-        held = self._first_undecided(text)
+        if self._pending and "<" not in piece and ">" not in piece and len(text) <= MAX_TAG:
+            self._pending = text  # still the same unfinished candidate: not looked at again before it can end
+            return []
+        held = _first_undecided(text)
         tokens = [_token(match, self._offset) for match in _TAG.finditer(text, 0, held)]
         self._pending = text[held:]
         self._offset += held
@@ -131,14 +158,14 @@ class Scanner:
         self._pending = ""
         return tokens
 
-    @staticmethod
-    def _first_undecided(text: str) -> int:
-        """Only the last `<` can still become a tag, or a longer one: every candidate ends before the next `<`."""
-        last = text.rfind("<")
-        if last < 0 or len(text) - last > MAX_TAG or _DECIDED.match(text, last):
-            return len(text)
-        beginning = _BEGINNING.match(text, last)
-        word = beginning[1].lower() if beginning else ""
-        at_end = beginning is not None and beginning.end() == len(text)
-        can_be_a_tag = any(name.startswith(word) for name in CANONICAL) if at_end else word in CANONICAL
-        return last if can_be_a_tag else len(text)
+
+def _first_undecided(text: str) -> int:
+    """Only the last `<` can still become a tag, or a longer one: every candidate ends before the next `<`."""
+    last = text.rfind("<")
+    if last < 0 or len(text) - last > MAX_TAG or _DECIDED.match(text, last):
+        return len(text)
+    beginning = _BEGINNING.match(text, last)
+    word = beginning[1].lower() if beginning else ""
+    at_end = beginning is not None and beginning.end() == len(text)
+    can_be_a_tag = any(name.startswith(word) for name in CANONICAL) if at_end else word in CANONICAL
+    return last if can_be_a_tag else len(text)

@@ -1,84 +1,92 @@
 """One emission in, one turn out. Never raises: whatever a model writes is a turn with violations.
 
 The rules, where the paper leaves them open (choices A9-A11):
-- A thought is opaque; one that is never closed hides the rest of the turn.
-- The first action that is complete, opening and closing, ends the turn. What follows it is cut.
-- A tag that only occurs in passing, inside a block that closes before the tag would, is plain text.
+- The first action tag that closes after it was opened ends the turn. What follows it is cut, so that a turn is the
+  same whether it was stopped there or ran on.
+- Of several opening tags the first begins an answer, the last a tool call: an answer may mention a tag.
+- A thought is opaque; one that is never closed hides the rest of the turn. Inside a block it hides all but the
+  closing tag of that block.
+- A tag inside a block that closes before the tag does is a mention: plain text.
 - A block that is not closed ends where the next one begins.
+- Tool output that the policy writes itself cuts the turn where it begins, except as text of an answer.
 - Citations shape nothing and are left to `citations`.
-- Tool output that the policy writes itself cuts the turn where it begins.
 """
 
-from bisect import bisect_right
-from collections import defaultdict
-from functools import cached_property
+from collections import Counter
+from collections.abc import Sequence
 
 from rubricem_env.domain.tool import ToolCall
 from rubricem_env.scaffold.characters import suspicious_characters
-from rubricem_env.scaffold.grammar import ANSWER, SNIPPET, TAGS, THINK, TOOL_OUTPUT, Role
+from rubricem_env.scaffold.elements import Elements
+from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, SNIPPET, TAGS, THINK, TOOL_OUTPUT, Role
 from rubricem_env.scaffold.lexer import Token, find_structure, parse_attributes
 from rubricem_env.scaffold.turn import Block, Turn
-from rubricem_env.scaffold.violations import Code, Violation, violation
-
-_NEVER = 1 << 62
-"""A token index beyond every text: "this tag is not closed"."""
+from rubricem_env.scaffold.violations import Code, violation
 
 
 def parse_turn(text: str, number: int = 1) -> Turn:
     """Read one emission; `number` is its place in the trajectory, from 1."""
-    return _TurnReader(text, number).read()
+    reader = TurnReader(number)
+    return reader.finish(text, reader.take_all(find_structure(text)))
 
 
-class _OpenBlock:
-    """A block or section that has been opened and not yet closed."""
+class TurnReader:
+    """Walks the tags of one emission once, without looking ahead. Citations among them are passed by."""
 
-    __slots__ = ("sections", "token")
+    def __init__(self, number: int = 1) -> None:
+        self._number = number
+        self._elements = Elements(number)
+        self._thought: Token | None = None
+        self._thought_has_tags = False
+        self._mentions: Counter[str] = Counter()
+        self._action: tuple[Token, Block] | None = None
+        self._end: int | None = None
+        self._tags = 0
 
-    def __init__(self, token: Token) -> None:
-        self.token = token
-        self.sections: list[Block] = []
+    @property
+    def is_over(self) -> bool:
+        """An action is complete, or self-written tool output has cut the turn: no more text can change it."""
+        return self._end is not None
 
-    def close(self, inner_end: int, end: int, is_closed: bool) -> Block:
-        token = self.token
-        return Block(token.name, token.start, token.end, inner_end, end, is_closed, tuple(self.sections))
+    def take_all(self, tokens: Sequence[Token]) -> Sequence[Token]:
+        """Read the next tags until the turn is over; return those beyond."""
+        for index, token in enumerate(tokens):
+            if self._end is not None:
+                return tokens[index:]
+            self._tags += 1
+            self._take(token)
+        return ()
 
-
-class _TurnReader:
-    """Walks the tags of one emission once."""
-
-    def __init__(self, text: str, number: int) -> None:
-        self.text = text
-        self.number = number
-        self.tokens = find_structure(text)
-        self.closers: dict[str, list[int]] = defaultdict(list)
-        self.blocks: list[Block] = []
-        self.violations: list[Violation] = []
-        self.block: _OpenBlock | None = None
-        self.section: _OpenBlock | None = None
-        self.passed_over: dict[str, int] = defaultdict(int)
-        self.call: ToolCall | None = None
-        self.answer: Block | None = None
-        self.end: int | None = None
-
-    def read(self) -> Turn:
-        for index, token in enumerate(self.tokens):
-            if token.closing:
-                self.closers[token.name].append(index)
-        index = 0
-        while index < len(self.tokens) and self.end is None:
-            token = self.tokens[index]
+    def _take(self, token: Token) -> None:
+        if token.role is Role.INLINE or (self._thought is not None and self._stays_in_thought(token)):
+            return
+        self._elements.see(token)
+        if not token.is_plain:
             self._note_spelling(token)
-            index = self._close(index) if token.closing else self._open(index)
-        limit = len(self.text) if self.end is None else self.end
-        self._end_block(limit)
-        if self.call is None and self.answer is None:
+        if token.closing:
+            self._close(token)
+        else:
+            self._open(token)
+
+    def finish(self, text: str, rest: Sequence[Token] = ()) -> Turn:
+        """The turn, once all of its text is known; `rest` are the tags after it was over."""
+        if self._end is None:
+            self._break_off(len(text))
+        end = len(text) if self._end is None else self._end
+        call, answer = self._read_action(text)
+        if self._action is None:
             self._note(Code.NO_ACTION)
-        self.violations += suspicious_characters(self.text, self.number)
-        return Turn(self.number, self.text, tuple(self.blocks), self.call, self.answer, limit, tuple(self.violations))
+        else:
+            self._note_rest(text, rest)
+        violations = [
+            *self._elements.violations,
+            *suspicious_characters(text, self._number, tags=self._tags + len(rest)),
+        ]
+        violations.sort(key=lambda found: found.start)
+        return Turn(self._number, text, self._elements.in_order(), call, answer, end, tuple(violations))
 
     def _note(self, code: Code, token: Token | None = None) -> None:
-        value = "" if token is None else self.text[token.start : token.end]
-        self.violations.append(violation(code, self.number, value, token.start if token else 0))
+        self._elements.note(code, token)
 
     def _note_spelling(self, token: Token) -> None:
         lower = token.written.lower()
@@ -89,205 +97,164 @@ class _TurnReader:
         if token.attributes and not parse_attributes(token).is_clean:
             self._note(Code.BAD_ATTRIBUTE, token)
 
-    # -- opening tags: each returns the index of the next token to look at
+    def _mention(self, token: Token, code: Code) -> None:
+        """A tag that shapes nothing; its closing tag, should one come, is expected."""
+        self._note(code, token)
+        if not token.empty:
+            self._mentions[token.name] += 1
 
-    def _open(self, index: int) -> int:
-        token = self.tokens[index]
-        role = TAGS[token.name].role
-        if role is Role.THOUGHT:
-            return self._open_thought(index)
-        if role is Role.SECTION:
-            return self._open_section(index)
-        if role is Role.FOREIGN:
-            return self._open_foreign(index)
-        if self.block is not None and self._is_in_passing(index, self.block):
-            return self._pass_over(index, Code.NESTED_TAG)
-        if role is Role.BLOCK:
-            self._end_block(token.start)
-            self.block = _OpenBlock(token)
-            if any(block.name == token.name for block in self.blocks):
-                self._note(Code.DUPLICATE_BLOCK, token)
-            if token.empty:
-                self._finish_block(token.end, token.end, is_closed=True)
-            return index + 1
-        return self._open_action(index)
+    # -- thoughts
 
-    def _open_thought(self, index: int) -> int:
-        token = self.tokens[index]
-        closing = index if token.empty else self._closer(THINK, index)
-        inside = self.tokens[index + 1 : closing] if closing != _NEVER else []
-        if inside:
-            self._note(Code.TAG_IN_THINK, inside[0])
-        if self.block is not None:
+    def _open_thought(self, token: Token) -> None:
+        if self._elements.is_inside_block:
             self._note(Code.NESTED_TAG, token)
-        if closing == _NEVER:
-            self._note(Code.UNCLOSED_TAG, token)
-            self._end_block(token.start)
-            size = len(self.text)
-            self.blocks.append(Block(THINK, token.start, token.end, size, size, is_closed=False))
-            return len(self.tokens)
-        if self.block is None:
-            last = self.tokens[closing]
-            inner_end = max(token.end, last.start)
-            self.blocks.append(Block(THINK, token.start, token.end, inner_end, last.end, is_closed=True))
-        return closing + 1
-
-    def _open_section(self, index: int) -> int:
-        token = self.tokens[index]
-        if self.block is None or self.block.token.name != TAGS[token.name].parent:
-            return self._pass_over(index, Code.MISPLACED_TAG)
-        if self.section is not None and self._is_in_passing(index, self.section):
-            return self._pass_over(index, Code.NESTED_TAG)
-        self._end_section(token.start)
-        self.section = _OpenBlock(token)
-        if any(section.name == token.name for section in self.block.sections):
-            self._note(Code.DUPLICATE_BLOCK, token)
+        self._thought, self._thought_has_tags = token, False
         if token.empty:
-            self._finish_section(token.end, token.end, is_closed=True)
-        return index + 1
+            self._close_thought(token.end, token.end)
 
-    def _open_foreign(self, index: int) -> int:
-        token = self.tokens[index]
-        if token.name == SNIPPET:
-            return self._pass_over(index, Code.SELF_WRITTEN_SNIPPET)
-        if self.block is not None and self._is_in_passing(index, self.block):
-            return self._pass_over(index, Code.NESTED_TAG)
-        self._note(Code.SELF_WRITTEN_TOOL_OUTPUT, token)
-        self.end = token.start
-        return index + 1
+    def _stays_in_thought(self, token: Token) -> bool:
+        """Whether the tag is hidden by the thought; its end, or that of the block around it, is not."""
+        if token.closing and token.name == THINK:
+            self._close_thought(token.start, token.end)
+            return True
+        if token.closing and self._elements.is_open(token.name):
+            self._thought = None
+            self._mentions[THINK] += 1
+            return False
+        if not self._thought_has_tags:
+            self._note(Code.TAG_IN_THINK, token)
+        self._thought_has_tags = True
+        return True
 
-    def _open_action(self, index: int) -> int:
-        token = self.tokens[index]
-        closing = index if token.empty else self._closer(token.name, index)
-        if closing == _NEVER:
-            return self._open_unclosed_action(index)
-        self._end_block(token.start)
-        last = self.tokens[closing]
-        inner_end = max(token.end, last.start)
-        block = Block(token.name, token.start, token.end, inner_end, last.end, is_closed=True)
-        self.blocks.append(block)
-        self._note_inside(index, closing)
-        self.end = last.end
-        if token.name == ANSWER:
-            self.answer = block
-            if not block.inner(self.text).strip():
-                self._note(Code.EMPTY_ANSWER, token)
+    def _close_thought(self, inner_end: int, end: int) -> None:
+        if self._thought is not None and not self._elements.is_inside_block:
+            self._elements.add(self._thought, inner_end, end, is_closed=True)
+        self._thought = None
+
+    # -- opening tags
+
+    def _open(self, token: Token) -> None:
+        if token.role is Role.THOUGHT:
+            self._open_thought(token)
+        elif token.name == SNIPPET:
+            self._mention(token, Code.SELF_WRITTEN_SNIPPET)
+        elif token.role is Role.SECTION and not self._elements.is_open(TAGS[token.name].parent):
+            self._mention(token, Code.MISPLACED_TAG)
+        elif self._elements.is_open(token.name) and token.name != CALL_TOOL:
+            self._mention(token, Code.NESTED_TAG)
+        elif token.name == TOOL_OUTPUT and not self._elements.is_inside_any:
+            self._cut(token)
         else:
-            self.call = self._read_call(token, block)
-        self._note_rest(closing)
-        return closing + 1
-
-    def _open_unclosed_action(self, index: int) -> int:
-        """Without its closing tag an action is a mention if a whole action follows, else a truncated one."""
-        token = self.tokens[index]
-        self._note(Code.UNCLOSED_TAG, token)
-        if self._last_whole_action > index:
-            self.passed_over[token.name] += 1
-            return index + 1
-        self._end_block(token.start)
-        size = len(self.text)
-        self.blocks.append(Block(token.name, token.start, token.end, size, size, is_closed=False))
-        return len(self.tokens)
+            self._elements.open(token)
+            if token.empty:
+                self._close(token)
 
     # -- closing tags
 
-    def _close(self, index: int) -> int:
-        token = self.tokens[index]
-        if self.section is not None and self.section.token.name == token.name:
-            self._finish_section(token.start, token.end, is_closed=True)
-        elif self.block is not None and self.block.token.name == token.name:
-            self._end_section(token.start)
-            self._finish_block(token.start, token.end, is_closed=True)
-        elif self.passed_over[token.name]:
-            self.passed_over[token.name] -= 1
+    def _close(self, token: Token) -> None:
+        if not self._elements.is_open(token.name):
+            if self._mentions[token.name]:
+                self._mentions[token.name] -= 1
+            else:
+                self._note(Code.UNEXPECTED_CLOSE, token)
+        elif token.role is Role.ACTION:
+            self._complete(token)
+        elif token.name == TOOL_OUTPUT:
+            self._close_tool_output()
+        elif token.role is Role.SECTION:
+            self._elements.close_section(token)
         else:
-            self._note(Code.UNEXPECTED_CLOSE, token)
-        return index + 1
+            self._elements.close_block(token)
 
-    def _end_block(self, at: int) -> None:
-        """Close an open block where the next one begins, and say that its closing tag is missing."""
-        if self.block is not None:
-            self._end_section(at)
-            self._note(Code.UNCLOSED_TAG, self.block.token)
-            self._finish_block(at, at, is_closed=False)
+    def _close_tool_output(self) -> None:
+        if self._elements.is_inside(TOOL_OUTPUT, ANSWER):
+            self._elements.forget(TOOL_OUTPUT, Code.SELF_WRITTEN_TOOL_OUTPUT)
+        else:
+            self._cut(self._elements.opener(TOOL_OUTPUT))
 
-    def _end_section(self, at: int) -> None:
-        if self.section is not None:
-            self._note(Code.UNCLOSED_TAG, self.section.token)
-            self._finish_section(at, at, is_closed=False)
+    # -- the end of the turn
 
-    def _finish_block(self, inner_end: int, end: int, *, is_closed: bool) -> None:
-        if self.block is not None:
-            self.blocks.append(self.block.close(inner_end, end, is_closed))
-        self.block = None
+    def _complete(self, closing: Token) -> None:
+        """An action closes: it ends the turn, unless it stands in tool output that the policy writes itself."""
+        opening = self._elements.opener(closing.name)
+        if self._elements.is_inside(closing.name, TOOL_OUTPUT):
+            self._close_tool_output()
+            if self.is_over:
+                return
+        inside = self._elements.rewind(opening)
+        self._elements.end_all(opening.start)
+        block = self._elements.add(opening, max(opening.end, closing.start), closing.end, is_closed=True)
+        self._note_inside(inside)
+        self._action = (opening, block)
+        self._end = closing.end
 
-    def _finish_section(self, inner_end: int, end: int, *, is_closed: bool) -> None:
-        if self.section is not None and self.block is not None:
-            self.block.sections.append(self.section.close(inner_end, end, is_closed))
-        self.section = None
+    def _cut(self, token: Token) -> None:
+        if self._elements.is_open(TOOL_OUTPUT):
+            self._elements.rewind(token)
+        self._note(Code.SELF_WRITTEN_TOOL_OUTPUT, token)
+        self._elements.end_all(token.start)
+        self._end = token.start
 
-    # -- looking ahead
+    def _break_off(self, size: int) -> None:
+        """The text ends without an action: in an answer, in tool output, in a call, in a thought, or in between."""
+        elements = self._elements
+        if elements.is_open(TOOL_OUTPUT) and not elements.is_inside(TOOL_OUTPUT, ANSWER):
+            self._cut(elements.opener(TOOL_OUTPUT))
+            return
+        pending = next((elements.opener(name) for name in (ANSWER, CALL_TOOL) if elements.is_open(name)), self._thought)
+        if pending is None:
+            elements.end_all(size)
+        else:
+            self._leave_open(pending, size)
 
-    def _closer(self, name: str, index: int) -> int:
-        """The index of the next closing tag of that name, or `_NEVER`."""
-        closers = self.closers[name]
-        at = bisect_right(closers, index)
-        return closers[at] if at < len(closers) else _NEVER
+    def _leave_open(self, token: Token, size: int) -> None:
+        if token.role is Role.ACTION:
+            self._note_inside(self._elements.rewind(token))
+        self._elements.end_all(token.start)
+        self._note(Code.UNCLOSED_TAG, token)
+        self._elements.add(token, size, size, is_closed=False)
 
-    def _is_in_passing(self, index: int, container: _OpenBlock) -> bool:
-        """Whether the container closes before this tag would: then the tag is a mention, not structure."""
-        token = self.tokens[index]
-        own = index if token.empty else self._closer(token.name, index)
-        closing = self._closer(container.token.name, index)
-        return closing != _NEVER and closing <= own
+    def _note_inside(self, tokens: Sequence[Token]) -> None:
+        """Tags inside an action are text; citations are not among the tokens."""
+        codes = {SNIPPET: Code.SELF_WRITTEN_SNIPPET, TOOL_OUTPUT: Code.SELF_WRITTEN_TOOL_OUTPUT}
+        for token in tokens:
+            if not token.closing:
+                self._note(codes.get(token.name, Code.NESTED_TAG), token)
 
-    def _pass_over(self, index: int, code: Code) -> int:
-        token = self.tokens[index]
-        self._note(code, token)
-        if not token.empty:
-            self.passed_over[token.name] += 1
-        return index + 1
-
-    @cached_property
-    def _last_whole_action(self) -> int:
-        """The index of the last action that opens and closes; found once, so that mentions stay linear."""
-        for index in range(len(self.tokens) - 1, -1, -1):
-            if self._is_whole_action(index):
-                return index
-        return -1
-
-    def _is_whole_action(self, index: int) -> bool:
-        token = self.tokens[index]
-        if token.closing or TAGS[token.name].role is not Role.ACTION:
-            return False
-        return token.empty or self._closer(token.name, index) != _NEVER
+    def _note_rest(self, text: str, rest: Sequence[Token]) -> None:
+        end = self._end or 0
+        after = text[end:].strip()
+        if after:
+            self._elements.violations.append(violation(Code.TEXT_AFTER_ACTION, self._number, after, end))
+        opened: dict[str, Token] = {}
+        for token in rest:
+            if token.name == TOOL_OUTPUT and not token.closing:
+                self._note(Code.SELF_WRITTEN_TOOL_OUTPUT, token)
+            elif token.role is Role.ACTION and not token.closing:
+                opened.setdefault(token.name, token)
+            if token.role is Role.ACTION and (token.closing or token.empty) and token.name in opened:
+                self._note(Code.TWO_ACTIONS, opened.pop(token.name))
 
     # -- the action
 
-    def _read_call(self, token: Token, block: Block) -> ToolCall:
-        attributes = dict(parse_attributes(token).values)
+    def _read_action(self, text: str) -> tuple[ToolCall | None, Block | None]:
+        if self._action is None:
+            return None, None
+        opening, block = self._action
+        inner = block.inner(text).strip()
+        if opening.name == CALL_TOOL:
+            return self._read_call(opening, inner), None
+        if not inner:
+            self._note(Code.EMPTY_ANSWER, opening)
+        return None, block
+
+    def _read_call(self, opening: Token, inner: str) -> ToolCall:
+        attributes = dict(parse_attributes(opening).values)
         name = attributes.pop("name", "")
-        query = block.inner(self.text).strip() or attributes.get("query", "").strip()
+        query = inner or attributes.get("query", "").strip()
         attributes.pop("query", None)
         if not name:
-            self._note(Code.MISSING_TOOL_NAME, token)
+            self._note(Code.MISSING_TOOL_NAME, opening)
         if not query:
-            self._note(Code.EMPTY_QUERY, token)
+            self._note(Code.EMPTY_QUERY, opening)
         return ToolCall(name=name, query=query, parameters=tuple(sorted(attributes.items())))
-
-    def _note_inside(self, opening: int, closing: int) -> None:
-        """Tags inside an action are text; citations are not among the tokens."""
-        for token in self.tokens[opening + 1 : closing]:
-            if not token.closing:
-                self._note(Code.SELF_WRITTEN_SNIPPET if token.name == SNIPPET else Code.NESTED_TAG, token)
-
-    def _note_rest(self, closing: int) -> None:
-        if self.end is None or not self.text[self.end :].strip():
-            return
-        self.violations.append(violation(Code.TEXT_AFTER_ACTION, self.number, self.text[self.end :].strip(), self.end))
-        for index in range(closing + 1, len(self.tokens)):
-            token = self.tokens[index]
-            if self._is_whole_action(index):
-                self._note(Code.TWO_ACTIONS, token)
-            elif token.name == TOOL_OUTPUT and not token.closing:
-                self._note(Code.SELF_WRITTEN_TOOL_OUTPUT, token)

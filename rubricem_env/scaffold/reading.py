@@ -1,21 +1,27 @@
 """A trajectory read whole: turns, stages, citations and violations, each derived once from the recorded text."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rubricem_env.domain.span import StageSpans
 from rubricem_env.domain.stage import Stage
-from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
+from rubricem_env.domain.trajectory import Origin, Trajectory
 from rubricem_env.scaffold.boundaries import ReviewStart, find_boundaries
 from rubricem_env.scaffold.citations import Citations, resolve_citations, shown_snippets
-from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW
+from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION
 from rubricem_env.scaffold.parser import parse_turn
+from rubricem_env.scaffold.stream import EmissionStream
 from rubricem_env.scaffold.turn import Block, Turn
 from rubricem_env.scaffold.validator import trajectory_violations, turn_violations
 from rubricem_env.scaffold.violations import Mode, Violation, rejecting
 
-_ACTION_AT_END = re.compile(rf"</(?:{CALL_TOOL}|{ANSWER})\s*>\s*$", re.IGNORECASE)
+_MAKERS = {
+    Stage.PLAN: (PLAN,),
+    Stage.RESEARCH: (CALL_TOOL, STATE_EVALUATION),
+    Stage.REVIEW: (REVIEW,),
+    Stage.ANSWER: (ANSWER,),
+}
+"""The blocks without which a stage did not happen. Thoughts alone are no research."""
 
 
 class Reading(NamedTuple):
@@ -37,23 +43,19 @@ class Reading(NamedTuple):
         return self.spans.text(stage, self.policy_text)
 
     def happened(self, stage: Stage) -> bool:
-        """Whether the stage is there to be judged: begun, and with something in it (choice A10)."""
-        if stage is Stage.RESEARCH:
-            return bool(self.stage_text(stage).strip())
-        block = self._block(stage)
-        turn = block and self.turns[block[0]]
-        return bool(block and turn and block[1].inner(turn.text).strip() and self.spans.of(stage))
+        """Whether the stage is there to be judged: one of its tags was opened in it, and says something (choice A10)."""
+        return any(block.inner(text).strip() for block, text in self._blocks_of(stage))
 
-    def _block(self, stage: Stage) -> tuple[int, Block] | None:
-        """The block that makes the stage, with the index of its turn."""
-        name = {Stage.PLAN: PLAN, Stage.REVIEW: REVIEW, Stage.ANSWER: ANSWER}[stage]
-        order = range(len(self.turns)) if stage is Stage.PLAN else range(len(self.turns) - 1, -1, -1)
-        for index in order:
-            turn = self.turns[index]
-            block = turn.first(name) if stage is Stage.PLAN else turn.last(name)
-            if block is not None:
-                return index, block
-        return None
+    def _blocks_of(self, stage: Stage) -> Iterator[tuple[Block, str]]:
+        """The blocks that make the stage, each with the text of its turn."""
+        spans = self.spans.of(stage)
+        offset = 0
+        for turn in self.turns:
+            for block in turn.blocks:
+                start = offset + block.start
+                if block.name in _MAKERS[stage] and any(span.start <= start < span.end for span in spans):
+                    yield block, turn.text
+            offset += len(turn.text)
 
     def rejects(self, mode: Mode) -> tuple[Violation, ...]:
         """The violations for which `mode` rejects this trajectory; empty means accepted."""
@@ -77,34 +79,28 @@ def read_trajectory(
 def parse_turns(trajectory: Trajectory) -> tuple[Turn, ...]:
     """Every turn of a recorded trajectory, numbered from 1.
 
-    Policy segments that touch are one turn, until an action closes at the end of one: so a record cut into
-    pieces reads like the whole, and one that left its tool output out still has its turns.
+    Policy segments that touch are one turn until an action closes in one of them: so a record cut into pieces
+    reads like the whole, and one that left its tool output out still has its turns.
     """
     turns: list[Turn] = []
-    pending = ""
+    stream = EmissionStream()
     for segment in trajectory.segments:
         if segment.origin is Origin.POLICY:
-            pending += segment.text
-            turn = _read_turn(pending, segment.cut, len(turns) + 1) if _may_end_turn(segment) else None
-            if turn is None or not turn.has_action:
+            turn = stream.feed(segment.text)
+            if turn is None and not segment.cut:
                 continue
-            turns.append(turn)
-        elif pending:
-            turns.append(parse_turn(pending, len(turns) + 1))
-        pending = ""
-    if pending:
-        turns.append(parse_turn(pending, len(turns) + 1))
-    return tuple(turns)
+            turn = turn or stream.close()
+            turns.append(_with_cut(turn, segment.cut) if segment.cut else turn)
+        elif not stream.is_empty:
+            turns.append(stream.close())
+        stream = EmissionStream(len(turns) + 1)
+    return (*turns, stream.close()) if not stream.is_empty else tuple(turns)
 
 
-def _may_end_turn(segment: Segment) -> bool:
-    return bool(segment.cut or _ACTION_AT_END.search(segment.text[-40:]))
-
-
-def _read_turn(kept: str, cut: str, number: int) -> Turn:
+def _with_cut(turn: Turn, cut: str) -> Turn:
     """The turn as it was written, so that what was cut is reported; its text is what was kept."""
-    turn = parse_turn(kept + cut, number)
-    return turn._replace(text=kept) if cut and turn.end == len(kept) else parse_turn(kept, number)
+    written = parse_turn(turn.text + cut, turn.number)
+    return written._replace(text=turn.text) if written.end == len(turn.text) else turn
 
 
 def _answer_text(turns: Sequence[Turn], closed: Turn | None) -> str | None:

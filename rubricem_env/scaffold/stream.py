@@ -1,30 +1,40 @@
 """Watches an emission as it is generated and says when its action is complete, so that generation can stop there."""
 
-from rubricem_env.scaffold.grammar import TAGS, Role
+from collections.abc import Sequence
+
 from rubricem_env.scaffold.lexer import Scanner, Token
-from rubricem_env.scaffold.parser import parse_turn
+from rubricem_env.scaffold.parser import TurnReader
 from rubricem_env.scaffold.turn import Turn
 
 
 class EmissionStream:
-    """One turn in the making. A closing action tag inside a thought is not the end; a stop string cannot know that."""
+    """One turn in the making, read as it grows: any split of the text into pieces gives the same turn.
+
+    A closing action tag inside a thought is not the end; a stop string cannot know that.
+    """
 
     def __init__(self, number: int = 1) -> None:
-        self._number = number
         self._scanner = Scanner()
+        self._reader = TurnReader(number)
         self._pieces: list[str] = []
 
+    @property
+    def is_empty(self) -> bool:
+        """Nothing has been fed yet, not even an empty piece."""
+        return not self._pieces
+
     def feed(self, piece: str) -> Turn | None:
-        """Take the next piece; the turn once its action is complete, None as long as it is not."""
+        """Take the next piece; the turn once its action is complete, None as long as it is not.
+
+        Self-written tool output ends the turn as well, without an action.
+        """
         self._pieces.append(piece)
-        return self._turn_if_over(self._scanner.feed(piece))
+        rest = self._reader.take_all(self._scanner.feed(piece))
+        return self._finish([*rest, *self._scanner.close()]) if self._reader.is_over else None
 
     def close(self) -> Turn:
         """The turn as far as it came, whether or not it acts."""
-        return parse_turn("".join(self._pieces), self._number)
+        return self._finish(self._reader.take_all(self._scanner.close()))
 
-    def _turn_if_over(self, tokens: list[Token]) -> Turn | None:
-        if not any((token.closing or token.empty) and TAGS[token.name].role is Role.ACTION for token in tokens):
-            return None
-        turn = self.close()
-        return turn if turn.has_action else None
+    def _finish(self, rest: Sequence[Token]) -> Turn:
+        return self._reader.finish("".join(self._pieces), rest)
