@@ -1,0 +1,78 @@
+"""What a scripted expert has to say of each need: a sentence with its source, a gap, or a slip in place of either."""
+
+from typing import NamedTuple
+
+from rubricem_env.world.errands import Progress, Shown, Target, wanted_duties, wanted_needs
+from rubricem_env.world.faults import Slips
+from rubricem_env.world.questions import Question
+from rubricem_env.world.truth import Need, Trap, mentions
+
+_PREFERRED = ("stale", "rival", "lookalike", "hostile")
+
+
+class Finding(NamedTuple):
+    """What the expert holds of one need."""
+
+    target: Target
+    sentence: str
+    """Ends in a full stop. Empty for a gap."""
+    value: str
+    sources: tuple[str, ...]
+    """Ids of shown snippets."""
+
+    @property
+    def is_gap(self) -> bool:
+        return not self.sentence
+
+
+def find_all(question: Question, slips: Slips, progress: Progress) -> tuple[Finding, ...]:
+    """One finding for each need that the expert means to meet, in the order of the question, conventions last."""
+    trusted = _trusted_trap(question, progress) if slips.trusts_stale else None
+    found: dict[str, Finding] = {}
+    for need in wanted_needs(question, slips):
+        if need.id == slips.unfounded:
+            found[need.id] = _invent(need, slips, progress)
+        elif trusted is not None and need.id == trusted[0].need_id:
+            found[need.id] = _say(need, trusted[0].wrong_value, (trusted[1].snippet_id,))
+        else:
+            found[need.id] = _look_up(need, progress, found)
+    duties = (_look_up(duty, progress, found) for duty in wanted_duties(question, slips))
+    return (*found.values(), *duties)
+
+
+def set_aside(question: Question, slips: Slips, progress: Progress) -> tuple[str, ...]:
+    """The newly shown snippets that a careful reader distrusts: an old edition, or the side that lost a dispute."""
+    new = progress.shown[len(progress.shown) - progress.num_new :]
+    wrong = {name for trap in question.truth.traps if trap.kind in ("stale", "rival") for name in trap.document_ids}
+    return () if slips.trusts_stale else tuple(shown.snippet_id for shown in new if shown.document_id in wrong)
+
+
+def _look_up(target: Target, progress: Progress, found: dict[str, Finding]) -> Finding:
+    if isinstance(target, Need) and target.kind == "verdict":
+        grounds = [found[name] for name in target.depends_on if name in found]
+        is_founded = len(grounds) == len(target.depends_on) and not any(ground.is_gap for ground in grounds)
+        sources = tuple(dict.fromkeys(source for ground in grounds for source in ground.sources))
+        return Finding(target, target.sentence if is_founded else "", target.value, sources)
+    source = progress.source_of(target.document_ids)
+    return Finding(target, target.sentence if source else "", target.value, (source.snippet_id,) if source else ())
+
+
+def _invent(need: Need, slips: Slips, progress: Progress) -> Finding:
+    """A value that no page has shown, with the last page as its alleged source."""
+    pages = " ".join(shown.text for shown in progress.shown)
+    value = next(value for value in slips.inventions if not mentions(pages, value))
+    return _say(need, value, tuple(shown.snippet_id for shown in progress.shown[-1:]))
+
+
+def _say(need: Need, value: str, sources: tuple[str, ...]) -> Finding:
+    return Finding(need, need.sentence.replace(need.value, value), value, sources)
+
+
+def _trusted_trap(question: Question, progress: Progress) -> tuple[Trap, Shown] | None:
+    """The first trap that a page has set, the misleading kinds first."""
+    for kind in _PREFERRED:
+        for trap in question.truth.traps:
+            source = progress.source_of(trap.document_ids)
+            if trap.kind == kind and source is not None and mentions(source.text, trap.wrong_value):
+                return trap, source
+    return None

@@ -1,0 +1,198 @@
+"""The scripted expert: without fault it earns full marks everywhere; each fault shows in what it should, and there alone."""
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from rubricem_env.domain.stage import Stage
+from rubricem_env.domain.tool import ToolCall
+from rubricem_env.env.drive import advance
+from rubricem_env.env.episode import Episode, Finished
+from rubricem_env.env.offline import query_of, shipped_toolbox
+from rubricem_env.scaffold.reading import Reading
+from rubricem_env.scaffold.violations import Mode
+from rubricem_env.tools.base import Toolbox
+from rubricem_env.tools.corpus import Corpus
+from rubricem_env.tools.corpus_search import offline_toolbox
+from rubricem_env.world.almanac import Almanac
+from rubricem_env.world.faults import Faults, Slips, draw_slips
+from rubricem_env.world.flat_teacher import FlatTeacher
+from rubricem_env.world.jsonl import load_questions, shipped_questions_path
+from rubricem_env.world.quality import true_quality
+from rubricem_env.world.questions import Question
+from rubricem_env.world.teacher import AlmanacTeacher
+
+QUESTIONS = load_questions(shipped_questions_path())
+PERFECT = (1.0, 1.0, 1.0, 1.0)
+NO_PAGES = offline_toolbox(Corpus([]))
+
+
+async def play(teacher: AlmanacTeacher | FlatTeacher, toolbox: Toolbox | None = None) -> Reading:
+    episode, tools, observations = Episode(query_of(teacher.question)), toolbox or shipped_toolbox(), list[str]()
+    reply = await advance(episode, tools, teacher.turn(observations))
+    while not isinstance(reply, Finished):
+        observations.append(reply.observation)
+        reply = await advance(episode, tools, teacher.turn(observations))
+    return episode.read()
+
+
+def questions_where(fits: Callable[[Question], object]) -> list[Question]:
+    return [question for question in QUESTIONS if fits(question)]
+
+
+def missed(question: Question, reading: Reading) -> list[str]:
+    """The needs and conventions that the answer does not meet; an exact answer owes the last need alone."""
+    needs = question.truth.needs[-1:] if question.answer_format == "exact" else question.truth.needs
+    return [need.id for need in (*needs, *question.truth.implicit_needs) if not need.is_met_by(reading.answer or "")]
+
+
+def calls(reading: Reading) -> list[ToolCall]:
+    return [turn.call for turn in reading.turns if turn.call is not None]
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
+async def test_without_fault_it_is_accepted_and_meets_every_need_and_convention(question: Question) -> None:
+    reading = await play(AlmanacTeacher(question))
+
+    assert reading.rejects(Mode.STRICT) == ()
+    assert missed(question, reading) == []
+    assert true_quality(question, reading) == PERFECT
+
+
+@pytest.mark.parametrize("seed", [1, 77])
+async def test_without_fault_it_is_perfect_in_other_worlds_too_among_hostile_pages(seed: int) -> None:
+    world = Almanac.from_seed(seed, hostile=True)
+    tools = offline_toolbox(Corpus(world.documents))
+
+    readings = [(question, await play(AlmanacTeacher(question), tools)) for question in world.questions]
+
+    assert [question.id for question, reading in readings if true_quality(question, reading) != PERFECT] == []
+
+
+async def test_it_says_nothing_that_it_was_not_shown() -> None:
+    reading = await play(AlmanacTeacher(QUESTIONS[2]), NO_PAGES)
+
+    assert reading.rejects(Mode.STRICT) == ()
+    assert reading.answer == "# Report\nThe sources do not say."
+    assert not any(need.is_met_by(reading.policy_text) for need in QUESTIONS[2].truth.needs)
+
+
+async def test_it_does_not_name_the_next_link_of_a_chain_before_a_page_does() -> None:
+    chain = questions_where(lambda question: question.truth.kind == "chain")[0]
+    reading = await play(AlmanacTeacher(chain), NO_PAGES)
+
+    assert chain.truth.needs[0].value not in reading.policy_text
+    assert reading.answer == "\\boxed{unknown}"
+
+
+async def test_a_skipped_need_is_the_only_one_that_the_answer_lacks() -> None:
+    question = questions_where(lambda question: question.truth.kind == "profile")[0]
+    reading = await play(AlmanacTeacher(question, Slips(skipped="n2")))
+
+    assert missed(question, reading) == ["n2"]
+    assert reading.rejects(Mode.STRICT) == ()
+
+
+async def test_a_repeated_query_costs_research_and_nothing_else() -> None:
+    for question in QUESTIONS[:30]:
+        reading = await play(AlmanacTeacher(question, Slips(repeats_query=True)))
+        quality = true_quality(question, reading)
+
+        assert calls(reading).count(calls(reading)[0]) == 2
+        assert quality.research < 1.0
+        assert quality._replace(research=1.0) == PERFECT
+
+
+async def test_trust_in_a_stale_page_springs_its_trap_with_a_citation_of_that_page() -> None:
+    trapped = questions_where(lambda q: any(trap.kind == "stale" for trap in q.truth.traps) and q.domain == "rivers")
+    for question in trapped:
+        reading = await play(AlmanacTeacher(question, Slips(trusts_stale=True)))
+        caught = [trap.kind for trap in question.truth.traps if trap.has_caught(reading.answer or "")]
+
+        assert caught == ["stale"]
+        assert reading.rejects(Mode.STRICT) == ()
+
+
+async def test_a_claim_of_what_was_not_found_states_a_value_that_no_page_has_shown() -> None:
+    question = questions_where(lambda question: question.truth.kind == "pair")[0]
+    slips = draw_slips(question, Faults(claim_unfound=1.0), seed=3)
+    reading = await play(AlmanacTeacher(question, slips))
+    shown = " ".join(segment.text for segment in reading.trajectory.segments[2::2])
+
+    assert missed(question, reading) == ["n2"]
+    assert reading.citations.unknown == ()
+    said = next(value for value in slips.inventions if value in (reading.answer or ""))
+    assert said not in shown
+
+
+async def test_a_lone_fact_can_be_invented_only_after_a_search_for_something_else() -> None:
+    question = questions_where(lambda question: question.truth.kind == "fact")[0]
+    reading = await play(AlmanacTeacher.for_seed(question, Faults(claim_unfound=1.0), seed=0))
+
+    assert reading.rejects(Mode.STRICT) == ()
+    assert [call.query for call in calls(reading)] == [f"reporting convention {question.domain}"]
+    assert missed(question, reading) == ["n1"]
+
+
+async def test_a_forgotten_citation_leaves_one_claim_bare_and_the_rest_cited() -> None:
+    question = questions_where(lambda question: question.truth.kind == "pair")[0]
+    whole = await play(AlmanacTeacher(question))
+    bare = await play(AlmanacTeacher(question, Slips(forgets_citation=True)))
+
+    assert missed(question, bare) == []
+    assert (whole.answer or "").count("<cite") - (bare.answer or "").count("<cite") == 1
+    assert (bare.answer or "").startswith("The ")
+
+
+async def test_a_missed_convention_is_missed_whole_and_nothing_else_is() -> None:
+    for question in questions_where(lambda question: question.truth.implicit_needs)[:20]:
+        reading = await play(AlmanacTeacher(question, Slips(misses_convention=True)))
+
+        assert missed(question, reading) == [duty.id for duty in question.truth.implicit_needs]
+        assert "convention" not in reading.stage_text(Stage.PLAN)
+
+
+async def test_a_search_that_brings_nothing_is_tried_once_more_further_down() -> None:
+    teacher = AlmanacTeacher(QUESTIONS[0])
+    empty = "<tool_output>\nNo results.\n</tool_output>"
+
+    assert teacher.turn([empty]).endswith('<call_tool name="snippet_search" limit="10">Calm Bridge depth</call_tool>')
+    assert teacher.turn([empty, empty]).endswith("<answer>\\boxed{unknown}</answer>")
+
+
+async def test_the_same_question_and_seed_give_the_same_trace() -> None:
+    faults = Faults(skip_need=0.5, repeat_query=0.5, trust_stale=0.5, claim_unfound=0.5, miss_convention=0.5)
+    first = [(await play(AlmanacTeacher.for_seed(q, faults, 7))).policy_text for q in QUESTIONS[:10]]
+    again = [(await play(AlmanacTeacher.for_seed(q, faults, 7))).policy_text for q in QUESTIONS[:10]]
+
+    assert first == again
+    assert first != [(await play(AlmanacTeacher.for_seed(q, faults, 8))).policy_text for q in QUESTIONS[:10]]
+
+
+def test_turning_one_knob_leaves_the_other_faults_as_they_were() -> None:
+    def repeats(faults: Faults) -> list[bool]:
+        return [draw_slips(question, faults, 5).repeats_query for question in QUESTIONS]
+
+    assert repeats(Faults(repeat_query=0.3)) == repeats(Faults(repeat_query=0.3, forget_citation=1.0))
+    # 120 draws at 0.3 come to 36, give or take three standard deviations of 5.
+    assert 21 <= sum(repeats(Faults(repeat_query=0.3))) <= 51
+
+
+async def test_the_flat_form_makes_the_same_searches_and_gives_the_same_answer() -> None:
+    for question in QUESTIONS[:30]:
+        flat, scaffold = await play(FlatTeacher(question)), await play(AlmanacTeacher(question))
+
+        assert calls(flat) == calls(scaffold)
+        assert flat.answer == scaffold.answer
+        assert "<structured_plan>" not in flat.policy_text
+        assert "<review>" not in flat.policy_text
+
+
+async def test_a_trace_is_short_enough_for_a_policy_of_a_few_million_parameters() -> None:
+    readings = [await play(AlmanacTeacher(question)) for question in QUESTIONS]
+
+    assert max(_words(reading.policy_text for reading in readings)) < 300
+
+
+def _words(texts: Iterable[str]) -> list[int]:
+    return [len(text.split()) for text in texts]
