@@ -1,11 +1,12 @@
 """Gemini through google-genai, with response schemas. Retries are ours: the library's ignore Retry-After."""
 
+import json
 from typing import Any
 
 import httpx2
 from google import genai
 from google.genai import errors, types
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, PassingModelError, status_error
 from rubricem_env.llm.retry import parse_retry_after
@@ -51,8 +52,9 @@ class GeminiModel:
             raise status_error(failure.code, failure.message or "", retry_after=_retry_after(failure)) from failure
         except httpx2.TransportError as failure:
             raise PassingModelError(f"no answer: {type(failure).__name__}: {failure}") from failure
-        except errors.UnknownApiResponseError as failure:
-            raise PassingModelError(f"the server answered what is not JSON: {failure}") from failure
+        except (errors.UnknownApiResponseError, json.JSONDecodeError, ValidationError) as failure:
+            # The library passes whatever it cannot read on in several ways; a gateway's page is the usual cause.
+            raise PassingModelError("the server answered 200 with what is no reply of the Gemini API") from failure
         return self._reply(response)
 
     async def aclose(self) -> None:

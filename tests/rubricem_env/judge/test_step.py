@@ -3,6 +3,10 @@
 import asyncio
 import json
 import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -144,21 +148,41 @@ async def test_a_step_killed_in_the_middle_goes_on_where_it_was():
     expected = await whole.judge_step(groups, step=7)
 
     saved = []
-    hangs = ScriptedJudge(by_season, rubrics=(LONG, PLANNED), delay=lambda *_: 0 if len(saved) < 3 else 3600)
-    killed = StepJudge(hangs, RubricBuffer(), on_progress=lambda _: saved.append(json.dumps(killed.state_dict())))
-    task = asyncio.create_task(killed.judge_step(groups[:3], step=7))
-    await task
-    late = asyncio.create_task(killed.judge_step(groups, step=7))
-    await asyncio.sleep(0)
-    late.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await late
+    judge = ScriptedJudge(by_season, rubrics=(LONG, PLANNED))
+    killed = StepJudge(judge, RubricBuffer(), on_progress=lambda _: saved.append(json.dumps(killed.state_dict())))
+    await killed.judge_step(groups, step=7)
 
+    # What was saved when three groups were in is all that is left of the killed run.
     resumed = step_judge()
     resumed.load_state_dict(json.loads(saved[2]))
     assert await resumed.judge_step(groups, step=7) == expected
     assert len(resumed.judge.contrasts) == 2
     assert resumed.buffer.state_dict() == whole.buffer.state_dict()
+
+
+KILLED_RUN = """
+import asyncio, json, os, pathlib, signal, sys
+sys.path.insert(0, {root!r})
+from tests.rubricem_env.judge.test_step import LONG, PLANNED, ScriptedJudge, StepJudge, RubricBuffer, by_season, group_of
+def save(progress):
+    pathlib.Path({file!r}).write_text(json.dumps(judge.state_dict()))
+    if progress.groups_done == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+judge = StepJudge(ScriptedJudge(by_season, rubrics=(LONG, PLANNED)), RubricBuffer(), on_progress=save)
+asyncio.run(judge.judge_step([group_of(f"Q{{n}}?") for n in range(5)], step=7))
+"""
+
+
+async def test_a_process_killed_by_the_system_is_resumed_from_its_file(tmp_path):
+    file = tmp_path / "state.json"
+    script = KILLED_RUN.format(root=str(Path.cwd()), file=str(file))
+    ended = subprocess.run([sys.executable, "-c", script], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    groups = [group_of(f"Q{number}?") for number in range(5)]
+    whole, resumed = step_judge(), step_judge()
+    resumed.load_state_dict(json.loads(file.read_text()))
+    assert await resumed.judge_step(groups, step=7) == await whole.judge_step(groups, step=7)
+    assert len(resumed.judge.contrasts) == 3
 
 
 async def test_after_an_outage_only_what_failed_is_judged_again():

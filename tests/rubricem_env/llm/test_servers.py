@@ -1,0 +1,136 @@
+"""The real clients against loopback servers."""
+
+import asyncio
+import json
+
+import pytest
+from pydantic import BaseModel, SecretStr
+
+from rubricem_env.domain.errors import ModelError
+from rubricem_env.judge.schemas import WireProposal, WireReflectionScores, WireScores
+from rubricem_env.llm.base import ChatRequest, Finish, PassingModelError
+from rubricem_env.llm.gemini import GeminiModel
+from rubricem_env.llm.limiter import Limiter, Rates
+from rubricem_env.llm.metered import MeteredModel
+from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
+from rubricem_env.llm.retry import Timing
+from rubricem_env.llm.secrets import Redactor
+from rubricem_env.llm.usage import CeilingReached, Ceilings, Meter
+from rubricem_env.testing.loopback import free_port, serve_loopback
+from rubricem_env.testing.model_servers import Answered, FakeGemini, FakeOpenAI
+
+KEY = SecretStr("canary-key-0123456789")
+SERVERS = {"gemini": FakeGemini, "openai": FakeOpenAI}
+
+
+def connect(kind, url):
+    if kind == "gemini":
+        return GeminiModel.connect("gemini-3-flash", KEY, base_url=url, timeout=5.0)
+    return OpenAICompatibleModel.connect("judge-model", f"{url}/v1", key=KEY, timeout=5.0)
+
+
+async def ask(kind, answer, request=ChatRequest("hello", system="be brief")):  # noqa: B008
+    server = SERVERS[kind](answer)
+    with serve_loopback(server) as url:
+        model = connect(kind, url)
+        try:
+            return await model.complete(request), server
+        finally:
+            await model.aclose()
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("schema", [WireScores, WireProposal, WireReflectionScores])
+async def test_a_schema_goes_out_and_text_and_usage_come_back(kind, schema: type[BaseModel]):
+    request = ChatRequest("the prompt", system="the system", schema=schema, seed=3)
+    reply, server = await ask(kind, lambda _: '{"scores": []}', request)
+    (asked,) = server.asked
+    assert (asked.prompt, asked.system, asked.key) == ("the prompt", "the system", KEY.get_secret_value())
+    assert set(schema.model_fields) <= set(asked.schema["properties"])
+    assert (json.loads(reply.text), reply.finish) == ({"scores": []}, Finish.STOP)
+    # 10 + 10 characters in: five tokens
+    assert (reply.usage.calls, reply.usage.input_tokens) == (1, 5)
+    assert reply.usage.output_tokens >= 3
+
+
+async def test_geminis_thoughts_are_counted_as_output():
+    reply, _ = await ask("gemini", lambda _: "12345678")
+    # 8 characters make 2 tokens, and the fake thinks 7
+    assert reply.usage.output_tokens == 9
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize(("finish", "expected"), [("length", Finish.LENGTH), ("blocked", Finish.BLOCKED)])
+async def test_a_reply_that_is_cut_or_blocked_says_so(kind, finish, expected):
+    reply, _ = await ask(kind, lambda _: Answered('{"sco', finish=finish))
+    assert reply.finish is expected
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_what_may_pass_is_told_with_the_time_that_the_server_names(kind, status):
+    with pytest.raises(PassingModelError) as failure:
+        await ask(kind, lambda _: Answered("slow down", status=status, headers={"retry-after": "7"}))
+    assert failure.value.retry_after == 7.0
+    assert "slow down" in str(failure.value)
+
+
+async def test_gemini_names_the_time_in_its_body_as_well():
+    info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "12.5s"}
+    body = {"error": {"code": 429, "message": "quota", "status": "RESOURCE_EXHAUSTED", "details": [info]}}
+    with pytest.raises(PassingModelError) as failure:
+        await ask("gemini", lambda _: Answered(status=429, raw=json.dumps(body).encode()))
+    assert failure.value.retry_after == 12.5
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("status", [400, 401, 404])
+async def test_what_will_not_pass_is_told_too(kind, status):
+    with pytest.raises(ModelError, match=str(status)) as failure:
+        await ask(kind, lambda _: Answered("no such model", status=status))
+    assert not isinstance(failure.value, PassingModelError)
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_a_page_in_place_of_json_may_pass(kind):
+    with pytest.raises(PassingModelError):
+        await ask(kind, lambda _: Answered(raw=b"<html>gateway</html>"))
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_a_server_that_is_not_there_may_come_back(kind):
+    model = connect(kind, f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(PassingModelError):
+        await model.complete(ChatRequest("hello"))
+    await model.aclose()
+
+
+async def test_an_answer_without_choices_is_empty_and_not_a_crash():
+    reply, _ = await ask("openai", lambda _: Answered(raw=b'{"choices": []}'))
+    assert (reply.text, reply.finish) == ("", Finish.OTHER)
+
+
+def metered(model, **ceilings):
+    timing = Timing.real(0)
+    meter = Meter(Ceilings(**ceilings))
+    return MeteredModel(model, limiter=Limiter(Rates(), timing), meter=meter, redactor=Redactor([KEY]))
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_a_server_that_echoes_the_key_does_not_get_it_into_a_message(kind):
+    with serve_loopback(SERVERS[kind](lambda asked: Answered(f"bad key {asked.key}", status=401))) as url:
+        model = metered(connect(kind, url))
+        with pytest.raises(ModelError) as failure:
+            await model.complete(ChatRequest("hello"))
+        await model.aclose()
+    assert "canary" not in f"{failure.value!r} {failure.value.__cause__!r}"
+    assert "[redacted]" in str(failure.value)
+
+
+async def test_a_ceiling_holds_against_calls_that_start_together():
+    server = FakeOpenAI(lambda _: "fine")
+    with serve_loopback(server) as url:
+        model = metered(connect("openai", url), calls=3)
+        results = await asyncio.gather(*(model.complete(ChatRequest("x")) for _ in range(8)), return_exceptions=True)
+        await model.aclose()
+    assert (sum(isinstance(r, CeilingReached) for r in results), len(server.asked)) == (5, 3)
