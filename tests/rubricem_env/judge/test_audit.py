@@ -1,0 +1,174 @@
+"""Judges judged: ensembles, the held-out judge and its alarm, calibration, the length probe."""
+
+import pytest
+
+from rubricem_env.domain.errors import ConfigError, FileFormatError
+from rubricem_env.domain.query import Query
+from rubricem_env.domain.stage import Stage
+from rubricem_env.judge.audit.agreement import Agreement, measure_agreement
+from rubricem_env.judge.audit.calibration import LabelledExample, calibrate
+from rubricem_env.judge.audit.heldout import (
+    AlarmSettings,
+    Audit,
+    DivergenceAlarm,
+    HeldOutAudit,
+    StagePair,
+    mean_by_stage,
+)
+from rubricem_env.judge.audit.length_bias import pad_answer, probe_length
+from rubricem_env.judge.base import Contrast, Examination, Findings, Proposal
+from rubricem_env.judge.buffer import RubricBuffer
+from rubricem_env.judge.dropout import drop_rubrics
+from rubricem_env.judge.ensemble import Combine, EnsembleJudge, criterion_spreads, ensemble_agreement
+from rubricem_env.judge.group import Group
+from rubricem_env.judge.rules.rules_judge import RulesJudge
+from rubricem_env.judge.seeds import open_generator
+from rubricem_env.judge.step import StepJudge
+from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.testing.judge import ScriptedJudge
+from rubricem_env.testing.judge_samples import QUESTION, attempt, careless, rubric
+
+CRITERION = rubric("speaks of the season", persistent=True)
+EXAMINATION = Examination(QUESTION, read_trajectory(attempt()), (CRITERION,))
+GROUP = Group.of(Query(question=QUESTION, rubrics=(CRITERION,)), [attempt(), careless()])
+
+
+def constant(mark):
+    return ScriptedJudge(lambda *_: mark, name=f"always {mark}")
+
+
+@pytest.mark.parametrize(
+    ("combine", "marks", "combined"),
+    [
+        (Combine.MEAN, (0, 1, 2, 2), 1.25),
+        (Combine.MAJORITY, (0, 2, 2), 2.0),
+        (Combine.MAJORITY, (0, 2), 0.0),
+        (Combine.TRIMMED, (0, 1, 2, 2), 1.5),
+        (Combine.TRIMMED, (0, 1), 0.5),
+    ],
+)
+async def test_members_marks_are_combined_by_hand(combine, marks, combined):
+    found = await EnsembleJudge([constant(mark) for mark in marks], combine=combine).score(EXAMINATION)
+    opinion = found.opinions[CRITERION.id]
+    assert (opinion.mark, opinion.marks, opinion.spread) == (combined, marks, max(marks) - min(marks))
+
+
+async def test_a_member_that_fails_is_left_out_and_said():
+    found = await EnsembleJudge([constant(None), constant(1)]).score(EXAMINATION)
+    assert (found.opinions[CRITERION.id].marks, bool(found.failure)) == ((1,), True)
+    assert (await EnsembleJudge([constant(None), constant(None)]).score(EXAMINATION)).opinions == {}
+
+
+async def test_the_first_member_that_can_propose_does():
+    class Down(ScriptedJudge):
+        async def propose(self, contrast):
+            return Proposal(failure="down")
+
+    down = Down(lambda *_: 1)
+    able = ScriptedJudge(lambda *_: 1, rubrics=(CRITERION,))
+    contrast = Contrast(QUESTION, GROUP.readings)
+    assert (await EnsembleJudge([down, able]).propose(contrast)).rubrics == (CRITERION,)
+    assert "down" in (await EnsembleJudge([down, down]).propose(contrast)).failure
+
+
+async def test_agreement_and_spread_are_told_by_criterion():
+    judge = StepJudge(EnsembleJudge([constant(2), constant(1)]), RubricBuffer())
+    judged = await judge.judge_step([GROUP], step=1)
+    # two rollouts, one pair of marks each, always one apart
+    agreement = ensemble_agreement(judged)
+    assert (agreement.pairs, agreement.exact, agreement.within_one, agreement.bias) == (2, 0.0, 1.0, 1.0)
+    assert criterion_spreads(judged)[0].mean_spread == 1.0
+    assert judged[0].judgements[0].score(Stage.ANSWER) == 0.75
+
+
+def test_an_ensemble_of_one_is_refused():
+    with pytest.raises(ConfigError, match="1 members; it needs at least 2"):
+        EnsembleJudge([constant(1)])
+
+
+def test_agreement_by_hand():
+    pairs = [(2, 2), (1, 0), (0, 0), (2, 0)]
+    # exact 2/4; within one 3/4; squared distances 0+1+0+4 = 5, observed 5/4.
+    # by chance: firsts {2:2, 1:1, 0:1}, seconds {2:1, 0:3}; sum n_a n_b d^2 =
+    # 2x1x0 + 2x3x4 + 1x1x1 + 1x3x1 + 1x1x4 + 1x3x0 = 32, /16 = 2. kappa = 1 - 1.25/2 = 0.375. bias 3/4.
+    assert measure_agreement(pairs) == Agreement(4, 0.5, 0.75, 0.375, 0.75)
+    assert measure_agreement([]).exact is None
+    assert measure_agreement([(1, 0), (1, 2)]).kappa is None
+
+
+async def test_the_held_out_judge_marks_the_sample_by_the_same_rubrics():
+    judged = await StepJudge(constant(2), RubricBuffer()).judge_step([GROUP], step=1)
+    audit = await HeldOutAudit(constant(0), share=1.0).examine([GROUP], judged)
+    # answers only: training 1.0, held out 0.0
+    assert (audit.sampled, audit.unscored, audit.gap) == (2, 0, 1.0)
+    assert mean_by_stage(audit) == {Stage.ANSWER: (1.0, 0.0)}
+    nothing = await HeldOutAudit(constant(0), share=0.0).examine([GROUP], judged)
+    assert (nothing.sampled, nothing.gap) == (0, None)
+
+
+async def test_what_the_held_out_judge_cannot_score_is_counted():
+    judged = await StepJudge(constant(2), RubricBuffer()).judge_step([GROUP], step=1)
+    audit = await HeldOutAudit(constant(None), share=1.0).examine([GROUP], judged)
+    assert (audit.unscored, audit.pairs) == (2, ())
+
+
+def gap(size):
+    return Audit((StagePair(Stage.ANSWER, 0.5 + size / 2, 0.5 - size / 2),), measure_agreement([]), 1, 0)
+
+
+def test_the_alarm_rings_when_the_gap_widens_and_survives_a_restart():
+    settings = AlarmSettings(warm_up=2, window=2, widening=0.1)
+    alarm, again = DivergenceAlarm(settings), DivergenceAlarm(settings)
+    assert [alarm.observe(gap(size)) for size in (0.1, 0.1, 0.15)] == [None] * 3
+    again.load_state_dict(alarm.state_dict())
+    # first level 0.1, present (0.15 + 0.35) / 2 = 0.25: wider by 0.15
+    rung = again.observe(gap(0.35))
+    assert (round(rung.first_gap, 6), round(rung.present_gap, 6)) == (0.1, 0.25)
+    with pytest.raises(FileFormatError):
+        again.load_state_dict({"gaps": [float("nan")]})
+
+
+async def test_calibration_compares_marks_with_labels():
+    stage = rubric("p", Stage.REVIEW)
+    examples = [
+        LabelledExample(trajectory=attempt(), rubric=CRITERION, label=2),
+        LabelledExample(trajectory=careless(), rubric=CRITERION, label=0),
+        LabelledExample(trajectory=careless(), rubric=stage, label=0),
+    ]
+    found = await calibrate(constant(2), examples)
+    # marks 2, 2, and 0 for the review that never happened; labels 2, 0, 0
+    assert (found.overall.pairs, found.overall.exact) == (3, pytest.approx(2 / 3))
+    assert [(row.place, row.mark, row.label) for row in found.disagreements] == [(1, 2, 0)]
+    assert (await calibrate(constant(None), examples)).unscored == 2
+
+
+async def test_the_probe_finds_a_judge_that_likes_length_and_clears_the_rules():
+    class LovesLength(ScriptedJudge):
+        async def score(self, examination: Examination) -> Findings:
+            long = len(examination.reading.answer or "") > 600
+            self._mark = lambda *_: 2 if long else 1
+            return await super().score(examination)
+
+    trajectories = [attempt(), careless(), attempt(answer="<answer>broken")]
+    biased = await probe_length(LovesLength(lambda *_: 1), trajectories, [CRITERION])
+    assert (biased.pairs, biased.unscored, biased.mean_gain, biased.raised) == (2, 1, 0.5, 2)
+    fair = await probe_length(RulesJudge(), trajectories, [CRITERION])
+    assert (fair.mean_gain, fair.raised) == (0.0, 0)
+
+
+def test_padding_adds_idle_text_inside_the_answer_only():
+    padded = pad_answer(attempt())
+    assert padded.policy_text.endswith("</answer>")
+    assert read_trajectory(padded).answer.startswith(read_trajectory(attempt()).answer)
+
+
+def test_dropout_keeps_persistent_rubrics_and_one_of_each_stage():
+    rubrics = [CRITERION, *(rubric(str(n), Stage.PLAN) for n in range(6))]
+    kept = drop_rubrics(rubrics, 1.0, open_generator(0, "x"))
+    assert CRITERION in kept
+    assert len(kept) == 2
+    assert (
+        drop_rubrics(rubrics[::-1], 0.5, open_generator(3, "x"))
+        == drop_rubrics(rubrics, 0.5, open_generator(3, "x"))[::-1]
+    )
+    assert drop_rubrics(rubrics, 0.0, open_generator(0, "x")) == tuple(rubrics)

@@ -1,0 +1,113 @@
+"""Reflections judged on three dimensions, by a model and by rules."""
+
+import json
+
+import numpy as np
+import pytest
+
+from rubricem_env.domain.errors import ModelError
+from rubricem_env.domain.judgement import Unscored
+from rubricem_env.domain.stage import Stage
+from rubricem_env.judge.asking import AskSettings
+from rubricem_env.judge.fence import read_blocks
+from rubricem_env.judge.llm_judge import LLMJudge
+from rubricem_env.judge.opinion import Opinion
+from rubricem_env.judge.reflecting import EMPTY, ReflectionMode, ReflectionTask
+from rubricem_env.judge.rules.rules_judge import RulesJudge
+from rubricem_env.judge.scoring import score_trajectory
+from rubricem_env.llm.retry import RetryPolicy, Timing
+from rubricem_env.llm.scripted import ScriptedModel
+from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.testing.judge_samples import QUESTION, careless, rubric
+
+FAULT = rubric("cites sources for the width of both rivers", weight=3)
+JUDGEMENT = score_trajectory(list(Stage), [FAULT], {FAULT.id: Opinion.whole(FAULT.id, 0, "cites nothing")})
+
+
+def task(*candidates, mode=ReflectionMode.LISTWISE):
+    return ReflectionTask(QUESTION, read_trajectory(careless()), JUDGEMENT, (FAULT,), candidates, mode=mode, seed=5)
+
+
+async def sleepless(_):
+    return None
+
+
+def judge_over(script):
+    model = ScriptedModel(script)
+    settings = AskSettings(retry=RetryPolicy(attempts=3))
+    return LLMJudge.over(
+        model, settings=settings, timing=Timing(lambda: 0.0, sleepless, np.random.default_rng(0))
+    ), model
+
+
+def entry(index, diagnosis=0.5, specificity=0.5, scope=0.5):
+    return {
+        "index": index,
+        "justification": "why",
+        "diagnostic_accuracy": diagnosis,
+        "specificity": specificity,
+        "scope_and_balance": scope,
+    }
+
+
+def by_text(request):
+    """Scores each candidate by the number that its text is, so that a mix-up would show."""
+    rows = read_blocks(request.prompt)["CANDIDATES"]
+    return json.dumps({"scores": [entry(row["index"], diagnosis=float(row["reflection"])) for row in rows]})
+
+
+@pytest.mark.parametrize("mode", ReflectionMode)
+async def test_each_candidate_gets_its_own_score_however_they_were_shuffled(mode):
+    judge, model = judge_over(by_text)
+    found = await judge.judge_reflections(task("0.1", "0.9", "0.4", mode=mode))
+    assert [opinion.outcome.diagnosis for opinion in found] == [0.1, 0.9, 0.4]
+    assert len(model.requests) == (1 if mode is ReflectionMode.LISTWISE else 3)
+
+
+async def test_an_empty_candidate_has_zeros_without_a_call():
+    judge, model = judge_over([])
+    (only,) = await judge.judge_reflections(task("  \n"))
+    assert (only.outcome, model.requests) == (EMPTY, [])
+
+
+async def test_the_judge_sees_the_evaluators_reasons():
+    judge, model = judge_over(by_text)
+    await judge.judge_reflections(task("0.5"))
+    answer = read_blocks(model.requests[0].prompt)["MARKS"]["answer"]
+    assert (answer["score"], answer["criteria"][0]["why"]) == (0.0, "cites nothing")
+
+
+@pytest.mark.parametrize("bad", [1.5, -0.1, True, "0.5", None])
+async def test_an_entry_out_of_form_is_asked_for_again(bad):
+    replies = [json.dumps({"scores": [entry(1), entry(2, scope=bad)]}), json.dumps({"scores": [entry(2, scope=0.75)]})]
+    judge, model = judge_over(replies)
+    found = await judge.judge_reflections(task("a", "b"))
+    assert sorted(opinion.outcome.scope for opinion in found) == [0.5, 0.75]
+    assert "indices 2" in model.requests[1].prompt
+
+
+async def test_what_is_never_scored_is_unscored():
+    judge, _ = judge_over(lambda _: json.dumps({"scores": [entry(1)]}))
+    found = await judge.judge_reflections(task("a", "b"))
+    assert sum(isinstance(opinion.outcome, Unscored) for opinion in found) == 1
+    down, _ = judge_over(lambda _: ModelError("401"))
+    assert all(isinstance(o.outcome, Unscored) for o in await down.judge_reflections(task("a", "b")))
+
+
+GOOD = (
+    "<reflection_rubrics>Critical Requirement: the width of both rivers, Amber Badger and Tall Fox, cited from sources."
+    "</reflection_rubrics><reflection_takeaways>1. Cite every figure where it is stated.\n"
+    "2. Repeat a failed search in different words.</reflection_takeaways>"
+)
+GENERIC = (
+    "<reflection_rubrics>Be more thorough.</reflection_rubrics>"
+    "<reflection_takeaways>Be careful. Follow best practices. Be more comprehensive.</reflection_takeaways>"
+)
+
+
+async def test_rules_prefer_a_reflection_that_names_the_fault_to_a_generic_one():
+    good, generic, empty = await RulesJudge().judge_reflections(task(GOOD, GENERIC, ""))
+    assert good.outcome.diagnosis == 1.0
+    assert good.outcome.specificity > generic.outcome.specificity
+    assert good.outcome.scope > generic.outcome.scope
+    assert empty.outcome == EMPTY
