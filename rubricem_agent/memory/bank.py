@@ -1,0 +1,248 @@
+"""The rubric bank: reflections by question, written through a gate and found again by key or by similarity.
+
+    bank = RubricBank.open(store, embedder)
+    bank.write(reflection)                         -> BankItem, or the Refusal of the gate
+    bank.retrieve(question, Retrieval.CROSS)       -> up to two lessons of other questions
+    bank.retrieve(question, Retrieval.WITHIN)      -> the question's own lesson, if there is one
+
+Safe under threads, and under several processes on one store: each change is made under the store's lock, after
+reading what others have changed, and each retrieval first asks the store whether anything has.
+"""
+
+import threading
+from collections.abc import Sequence
+
+from rubricem_agent.memory.copied import PageText
+from rubricem_agent.memory.embed import Embedder, Floats
+from rubricem_agent.memory.errors import BankFormatError, UnknownItemError
+from rubricem_agent.memory.gate import Refusal, WriteGate
+from rubricem_agent.memory.index import ItemIndex
+from rubricem_agent.memory.item import BankItem, ItemStatus, text_digest
+from rubricem_agent.memory.retrieval import Retrieval, RetrievalSettings, Retrieved
+from rubricem_agent.memory.store import ItemStore, StoredItem
+from rubricem_env.domain.query import query_key
+from rubricem_env.domain.reflection import Reflection
+
+
+class RubricBank:
+    """One bank, open. It reads all items into memory when it is opened."""
+
+    def __init__(
+        self,
+        store: ItemStore,
+        embedder: Embedder,
+        *,
+        gate: WriteGate,
+        settings: RetrievalSettings,
+        admit_as: ItemStatus = ItemStatus.ACTIVE,
+    ) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._gate = gate
+        self._admit_as = admit_as
+        self._lock = threading.RLock()
+        self._index = ItemIndex(store.dimension)
+        self._mark = -1
+        self._generation = ""
+        self.settings = settings
+
+    @classmethod
+    def open(
+        cls,
+        store: ItemStore,
+        embedder: Embedder,
+        *,
+        gate: WriteGate | None = None,
+        settings: RetrievalSettings | None = None,
+        admit_as: ItemStatus = ItemStatus.ACTIVE,
+    ) -> "RubricBank":
+        """A bank over a store; with `admit_as=QUARANTINED` new items wait for a person.
+
+        Raises:
+            BankFormatError: the store's vectors come from another embedder.
+        """
+        if (store.embedder, store.dimension) != (embedder.name, embedder.dimension):
+            raise BankFormatError(
+                f"the bank holds vectors of {store.embedder} ({store.dimension} numbers); it cannot be searched with "
+                f"{embedder.name} ({embedder.dimension}). Open it with its own embedder."
+            )
+        bank = cls(
+            store, embedder, gate=gate or WriteGate(), settings=settings or RetrievalSettings(), admit_as=admit_as
+        )
+        bank.refresh()
+        return bank
+
+    @property
+    def embedder_name(self) -> str:
+        return self._embedder.name
+
+    def __len__(self) -> int:
+        """How many items may be retrieved."""
+        return sum(item.is_retrievable for item in self.items())
+
+    def refresh(self) -> None:
+        """Take in what other processes have written since the last look."""
+        with self._lock:
+            mark = self._store.change_mark()
+            if mark == self._mark:
+                return
+            generation = self._store.generation()
+            if generation != self._generation:
+                self._index = ItemIndex(self._store.dimension)
+                self._generation = generation
+            self._index.apply(self._store.changed_since(self._index.revision))
+            self._mark = mark
+
+    def write(self, reflection: Reflection, *, pages: PageText | None = None) -> BankItem | Refusal:
+        """Let a reflection in, in place of the question's earlier one; or say why not.
+
+        `pages` is what tools have shown in the attempt, none of which may be repeated. The item lasts from the
+        moment that this returns.
+
+        Raises:
+            BankStoreError: the store failed.
+        """
+        vector = self._vector(reflection.query_key, reflection.question)
+        with self._lock, self._store.exclusive():
+            self.refresh()
+            refusal = self._gate.refuse(reflection, pages=pages, removed=self._index.removed)
+            if refusal is not None:
+                return refusal
+            item = BankItem(
+                id=self._index.next_id,
+                revision=self._index.revision + 1,
+                reflection=reflection,
+                status=self._admit_as,
+                reason="waits for approval" if self._admit_as is ItemStatus.QUARANTINED else "",
+            )
+            self._put(item, vector)
+            return item
+
+    def retrieve(self, question: str, mode: Retrieval) -> tuple[Retrieved, ...]:
+        """The lessons for a question, most similar first; empty where there are none.
+
+        CROSS leaves out the question itself and what is as good as the same question.
+        """
+        key = query_key(question)
+        if mode is Retrieval.WITHIN:
+            with self._lock:
+                self.refresh()
+                own = self._index.active(key)
+                return (Retrieved(own, 1.0),) if own else ()
+        vector = self._vector(key, question)
+        ceiling = self.settings.near_duplicate
+        with self._lock:
+            self.refresh()
+            return self._index.nearest(
+                vector, self.settings.top_k, lambda hit: hit.item.key != key and hit.similarity < ceiling
+            )
+
+    def search(self, text: str, *, limit: int) -> tuple[Retrieved, ...]:
+        """The active items whose questions are most similar to a text, leaving out none: for people, not for prompts."""
+        vector = self._vector(query_key(text), text)
+        with self._lock:
+            self.refresh()
+            return self._index.nearest(vector, limit, lambda _: True)
+
+    def items(self) -> tuple[BankItem, ...]:
+        """All items of any status, oldest first."""
+        with self._lock:
+            self.refresh()
+            return tuple(item for _, item in sorted(self._index.items.items()))
+
+    def item(self, number: int) -> BankItem:
+        """One item.
+
+        Raises:
+            UnknownItemError: there is none of that number.
+        """
+        with self._lock:
+            self.refresh()
+            found = self._index.items.get(number)
+        if found is None:
+            raise UnknownItemError(f"the bank has no item {number}; `rubricem bank list --all` shows those it has.")
+        return found
+
+    def history(self, question_key: str) -> tuple[BankItem, ...]:
+        """All reflections on one question, oldest first."""
+        with self._lock:
+            self.refresh()
+            return self._index.history(question_key)
+
+    def approve(self, number: int) -> BankItem:
+        """Make a quarantined item the one that its question is answered with.
+
+        Raises:
+            UnknownItemError: no such item, or it was superseded or removed.
+        """
+        return self._change(number, ItemStatus.ACTIVE, from_statuses=(ItemStatus.QUARANTINED, ItemStatus.ACTIVE))
+
+    def quarantine(self, number: int, reason: str) -> BankItem:
+        """Hold an active item back.
+
+        Raises:
+            UnknownItemError: no such item, or it is not active.
+        """
+        statuses = (ItemStatus.ACTIVE, ItemStatus.QUARANTINED)
+        return self._change(number, ItemStatus.QUARANTINED, from_statuses=statuses, reason=reason)
+
+    def remove(self, number: int, reason: str) -> BankItem:
+        """Make a tombstone of an item: never retrieved, never exported, and its text never let in again.
+
+        Raises:
+            UnknownItemError: no such item.
+        """
+        return self._change(number, ItemStatus.REMOVED, from_statuses=tuple(ItemStatus), reason=reason)
+
+    def contents(self) -> tuple[StoredItem, ...]:
+        """Every item with its vector, oldest first: what a snapshot saves."""
+        with self._lock:
+            self.refresh()
+            return tuple(StoredItem(item, vector.copy()) for item, vector in self._index.stored())
+
+    def restore(self, contents: Sequence[StoredItem]) -> None:
+        """Make these the bank's only items, in the store as well: all at once, or not at all.
+
+        What a person has removed since then stays removed: going back in time does not bring it back.
+        """
+        with self._lock, self._store.exclusive():
+            self.refresh()
+            self._store.replace_all([self._keep_removed(row) for row in contents])
+            self.refresh()
+
+    def _keep_removed(self, row: StoredItem) -> StoredItem:
+        item, vector = row
+        if item.status is ItemStatus.REMOVED or text_digest(item.reflection) not in self._index.removed:
+            return row
+        removed = {"status": ItemStatus.REMOVED, "reason": "removed after this snapshot was taken"}
+        return StoredItem(item.model_copy(update=removed), vector)
+
+    def _vector(self, key: str, question: str) -> Floats:
+        """Embedding takes milliseconds and more, so it is done outside the lock, and not at all for a known question."""
+        with self._lock:
+            known = self._index.vector(key)
+        return known.copy() if known is not None else self._embedder.embed([question.strip()])[0]
+
+    def _change(
+        self, number: int, status: ItemStatus, *, from_statuses: Sequence[ItemStatus], reason: str = ""
+    ) -> BankItem:
+        with self._lock, self._store.exclusive():
+            item = self.item(number)
+            if item.status not in from_statuses:
+                allowed = " or ".join(from_statuses)
+                raise UnknownItemError(f"item {number} is {item.status}; only one that is {allowed} can be {status}.")
+            changed = item.model_copy(update={"status": status, "reason": reason, "revision": self._index.revision + 1})
+            known = self._index.vector(item.key)
+            assert known is not None, "an item in the index has its vector there"
+            self._put(changed, known)
+            return changed
+
+    def _put(self, item: BankItem, vector: Floats) -> None:
+        """Write an item; if it is active, its question's earlier active one steps back in the same call."""
+        rows = [StoredItem(item, vector)]
+        earlier = self._index.active(item.key)
+        if item.is_retrievable and earlier is not None and earlier.id != item.id:
+            stepped_back = earlier.model_copy(update={"status": ItemStatus.SUPERSEDED, "revision": item.revision})
+            rows.append(StoredItem(stepped_back, vector))
+        self._store.put(rows)
+        self.refresh()

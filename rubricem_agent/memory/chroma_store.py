@@ -1,0 +1,183 @@
+"""Items in Chroma, the durable store of record: our own vectors, no embedding function, nothing sent or downloaded.
+
+Chroma keeps the rows; its index is not asked for neighbours, because at 100,000 random vectors it finds 0.56 of
+them (dependencies.md), so the bank searches exactly, in memory. A bank is a folder:
+
+    bank.json   version, embedder, current collection        lock      held while somebody writes
+    chroma/     Chroma's own files                           changes   grows with every change
+"""
+
+import fcntl
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+import chromadb
+import numpy as np
+from chromadb.config import Settings
+
+from rubricem_agent.memory.errors import BankFormatError, BankStoreError
+from rubricem_agent.memory.header import BankHeader, read_header, write_header
+from rubricem_agent.memory.item import BankItem
+from rubricem_agent.memory.store import StoredItem
+from rubricem_env.domain.errors import boundary
+
+# Small, so that the part of Chroma's log that each write looks through stays short: a write then costs the same
+# among 100 items and among 20,000.
+_CONFIGURATION = {"hnsw": {"space": "ip", "sync_threshold": 100, "batch_size": 50}}
+_PAGE = 1_000
+
+
+class _Client(Protocol):
+    """As much of Chroma's client as is used here."""
+
+    def get_collection(self, name: str, embedding_function: None) -> Any: ...
+
+    def get_or_create_collection(self, name: str, *, embedding_function: None, configuration: Any) -> Any: ...
+
+    def delete_collection(self, name: str) -> None: ...
+
+    def list_collections(self) -> Sequence[Any]: ...
+
+    def close(self) -> None: ...
+
+
+class ChromaStore:
+    """One bank's folder, open. Several processes may have it open at once."""
+
+    def __init__(self, folder: Path, client: _Client, header: BankHeader) -> None:
+        self._folder = folder
+        self._client = client
+        self._header = header
+        self._collection = client.get_collection(header.collection, embedding_function=None)
+
+    @classmethod
+    def open(cls, folder: Path, *, embedder: str, dimension: int) -> "ChromaStore":
+        """Open a bank, made first where there is none.
+
+        Raises:
+            BankFormatError: written by a newer release, holds vectors of another embedder, or is no bank.
+            BankStoreError: Chroma cannot open it.
+        """
+        with boundary(BankStoreError, f"make the folder of the bank {folder}"):
+            folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder):
+            header = read_header(folder)
+            if header is None:
+                header = BankHeader(embedder=embedder, dimension=dimension)
+                write_header(folder, header)
+        if (header.embedder, header.dimension) != (embedder, dimension):
+            raise BankFormatError(
+                f"the bank {folder} holds vectors of {header.embedder} ({header.dimension} numbers); {embedder} "
+                f"({dimension}) cannot search them. Use --embedder of the bank, or export its items and import them "
+                "into a new one."
+            )
+        with boundary(BankStoreError, f"open the bank {folder}"):
+            client = chromadb.PersistentClient(
+                str(folder / "chroma"), settings=Settings(anonymized_telemetry=False, is_persistent=True)
+            )
+            client.get_or_create_collection(header.collection, embedding_function=None, configuration=_CONFIGURATION)  # type: ignore[arg-type]
+        return cls(folder, client, header)  # type: ignore[arg-type]
+
+    @property
+    def embedder(self) -> str:
+        return self._header.embedder
+
+    @property
+    def dimension(self) -> int:
+        return self._header.dimension
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold the lock file; the system lets go of it when a process dies, however it dies."""
+        with _locked(self._folder):
+            yield
+
+    def change_mark(self) -> int:
+        try:
+            return (self._folder / "changes").stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def generation(self) -> str:
+        """The name of the current collection, read anew: another process may have replaced it."""
+        header = read_header(self._folder)
+        if header is None:
+            raise BankFormatError(f"the bank {self._folder} has lost its header; somebody removed the folder.")
+        if header.collection != self._header.collection:
+            self._attach(header)
+        return header.collection
+
+    def changed_since(self, revision: int) -> Iterator[StoredItem]:
+        with boundary(BankStoreError, f"read the bank {self._folder}"):
+            if revision > 0:
+                yield from _read_rows(self._collection.get(where={"revision": {"$gt": revision}}, include=_PARTS))
+                return
+            for offset in range(0, self._collection.count(), _PAGE):
+                yield from _read_rows(self._collection.get(limit=_PAGE, offset=offset, include=_PARTS))
+
+    def put(self, rows: Sequence[StoredItem]) -> None:
+        with boundary(BankStoreError, f"write to the bank {self._folder}"):
+            self._note_change()  # before as well, so that a write that dies half way is looked for by the others
+            _upsert(self._collection, rows)
+        self._note_change()
+
+    def replace_all(self, rows: Iterable[StoredItem]) -> None:
+        """The rows go into a collection of their own; naming it in the header is the moment of change."""
+        old = self.generation()
+        new = f"items-{int(old.rpartition('-')[2]) + 1}"
+        with boundary(BankStoreError, f"replace the items of the bank {self._folder}"):
+            if new in {collection.name for collection in self._client.list_collections()}:
+                self._client.delete_collection(new)  # left by a process that died on the way
+            collection = self._client.get_or_create_collection(
+                new, embedding_function=None, configuration=_CONFIGURATION
+            )
+            remaining = iter(rows)
+            while page := list(islice(remaining, _PAGE)):
+                _upsert(collection, page)
+            header = self._header.model_copy(update={"collection": new})
+            write_header(self._folder, header)
+            self._attach(header)
+            self._client.delete_collection(old)
+        self._note_change()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _attach(self, header: BankHeader) -> None:
+        with boundary(BankStoreError, f"open the items of the bank {self._folder}"):
+            self._collection = self._client.get_collection(header.collection, embedding_function=None)
+        self._header = header
+
+    def _note_change(self) -> None:
+        with (self._folder / "changes").open("ab") as file:
+            file.write(b".")
+
+
+_PARTS = ["embeddings", "documents"]
+
+
+def _upsert(collection: Any, rows: Sequence[StoredItem]) -> None:
+    """One call for all rows: Chroma logs a call in one transaction."""
+    collection.upsert(
+        ids=[f"{row.item.id:010d}" for row in rows],
+        embeddings=[row.vector for row in rows],
+        documents=[row.item.model_dump_json() for row in rows],
+        metadatas=[
+            {"revision": row.item.revision, "query_key": row.item.key, "status": row.item.status.value} for row in rows
+        ],
+    )
+
+
+def _read_rows(found: Any) -> Iterator[StoredItem]:
+    for text, vector in zip(found["documents"], found["embeddings"], strict=True):
+        yield StoredItem(BankItem.model_validate_json(text), np.asarray(vector, dtype=np.float32))
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder / "lock").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

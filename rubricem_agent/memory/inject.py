@@ -1,0 +1,81 @@
+"""The reference block: what the bank has found, put before a question as reference and never as instruction.
+
+An item is text that a model wrote after reading pages, so it is foreign: its tags are defused, and lines that would
+look like the block's own headings are escaped.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rubricem_agent.memory.item import BankItem
+from rubricem_agent.memory.retrieval import Retrieval, Retrieved
+from rubricem_agent.prompting.library import Prompt, fill, read_prompt
+from rubricem_env.scaffold.neutralize import neutralize
+
+CountTokens = Callable[[str], int]
+BLOCK_TOKENS = 4_096
+"""Half of the paper's longest prompt."""
+_HEADING = re.compile(r"^([ \t]*)(#{1,6}(?=\s|$)|-{3,}[ \t]*$|={3,}[ \t]*$)", re.MULTILINE)
+_SEPARATOR = "\n\n---\n\n"
+
+
+class Injection(NamedTuple):
+    """A question as the policy will read it."""
+
+    prompt: str
+    """The question, with the block before it where there is one."""
+    block: str = ""
+    shown: tuple[Retrieved, ...] = ()
+    dropped: tuple[Retrieved, ...] = ()
+    """Left out for want of room, the least similar first."""
+    prompt_hash: str = ""
+    """Of the preamble's file; empty without a block."""
+
+
+class Injector:
+    """Renders blocks within a token budget."""
+
+    def __init__(self, *, count_tokens: CountTokens, budget: int = BLOCK_TOKENS) -> None:
+        self._count_tokens = count_tokens
+        self._budget = budget
+
+    def inject(self, question: str, found: Sequence[Retrieved], mode: Retrieval) -> Injection:
+        """Put what was found before the question; the question alone where nothing was, or nothing fits.
+
+        The question is never shortened, and does not count towards the budget.
+        """
+        prompt = read_prompt(f"inject_{mode}")
+        shown = sorted(found, key=lambda hit: (-hit.similarity, hit.item.id))
+        dropped: list[Retrieved] = []
+        while shown:
+            block = render_block(shown, prompt)
+            if self._count_tokens(block) <= self._budget:
+                return Injection(f"{block}\n\n{question}", block, tuple(shown), tuple(dropped), prompt.hash)
+            dropped.append(shown.pop())
+        return Injection(question, dropped=tuple(dropped))
+
+
+def render_block(shown: Sequence[Retrieved], prompt: Prompt) -> str:
+    """The whole block, from one `reference_examples` tag to the other."""
+    layout = prompt.section("example")
+    examples = [_render_example(layout, number, hit.item) for number, hit in enumerate(shown, start=1)]
+    return fill(prompt.section("block"), {"examples": _SEPARATOR.join(examples)})
+
+
+def _render_example(layout: str, number: int, item: BankItem) -> str:
+    reflection = item.reflection
+    parts = {"rubrics": quote(reflection.rubrics), "takeaways": quote(reflection.takeaways)}
+    if "{{question}}" in layout:
+        parts |= {"number": str(number), "question": quote(reflection.question)}
+    return fill(layout, parts)
+
+
+def quote(text: str) -> str:
+    """Foreign text that can neither close the block nor pass for one of its headings."""
+    return _HEADING.sub(r"\1\\\2", neutralize(text.strip()))
+
+
+def count_roughly(text: str) -> int:
+    """Four characters a token: for when no tokenizer is at hand. Counts high on most English text."""
+    return len(text) // 4 + 1

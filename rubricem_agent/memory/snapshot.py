@@ -1,0 +1,111 @@
+"""The bank at one training step, in one file: JSON and plain arrays, with a hash over all of it.
+
+A checkpoint holds the weights of a step; the bank that goes with them is that step's and no other (choice C15).
+"""
+
+import hashlib
+import io
+import zipfile
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from rubricem_agent.memory.atomic_file import write_atomic
+from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.embed import Floats
+from rubricem_agent.memory.errors import BankFormatError, SnapshotStepError
+from rubricem_agent.memory.item import BankItem
+from rubricem_agent.memory.store import StoredItem
+from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.trajectory_json import first_problem
+
+SNAPSHOT_VERSION = 1
+
+
+class _Contents(Frozen):
+    """All of a snapshot but its vectors."""
+
+    version: Annotated[int, Field(ge=1, le=SNAPSHOT_VERSION)] = SNAPSHOT_VERSION
+    step: Annotated[int, Field(ge=0)]
+    embedder: Text
+    keys: tuple[Text, ...]
+    """The question that each vector belongs to."""
+    items: tuple[BankItem, ...]
+
+
+def snapshot_path(folder: Path, step: int) -> Path:
+    """Where the snapshot of a step lies."""
+    return folder / f"bank-{step:08d}.npz"
+
+
+def save_snapshot(bank: RubricBank, folder: Path, *, step: int) -> Path:
+    """Write the bank as it is now, whole or not at all; returns the file."""
+    contents = bank.contents()
+    vectors = {item.key: vector for item, vector in contents}
+    described = _Contents(
+        step=step,
+        embedder=bank.embedder_name,
+        keys=tuple(vectors),
+        items=tuple(item for item, _ in contents),
+    )
+    text = np.frombuffer(described.model_dump_json().encode(), dtype=np.uint8)
+    rows = np.array(list(vectors.values()), dtype=np.float32)
+    path = snapshot_path(folder, step)
+    digest = np.frombuffer(_digest(text.tobytes(), rows), dtype=np.uint8)
+    write_atomic(path, lambda file: np.savez(file, contents=text, vectors=rows, sha256=digest))
+    return path
+
+
+def load_snapshot(bank: RubricBank, folder: Path, *, step: int) -> None:
+    """Make the bank what it was at a step. Files of other steps are not looked at.
+
+    Raises:
+        BankFormatError: there is no such file, it is damaged, of a newer release, or of another embedder.
+        SnapshotStepError: the file says that it is of another step.
+    """
+    path = snapshot_path(folder, step)
+    described, vectors = _read(path)
+    if described.step != step:
+        raise SnapshotStepError(
+            f"checkpoint at step {step} holds a bank of step {described.step}; refusing to mix them. Resume from step "
+            f"{described.step}, or restore {path.name} from its own run."
+        )
+    if described.embedder != bank.embedder_name:
+        raise BankFormatError(
+            f"{path} holds vectors of {described.embedder}; this bank embeds with {bank.embedder_name}. Set "
+            f"bank.embedder to {described.embedder} to resume."
+        )
+    by_key = dict(zip(described.keys, vectors, strict=True))
+    bank.restore([StoredItem(item, by_key[item.key]) for item in described.items])
+
+
+def _read(path: Path) -> tuple[_Contents, Floats]:
+    try:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+            text, vectors, digest = file["contents"].tobytes(), file["vectors"], file["sha256"].tobytes()
+    except FileNotFoundError as cause:
+        raise BankFormatError(f"there is no bank snapshot {path}; a checkpoint needs the bank of its step.") from cause
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as cause:
+        raise BankFormatError(f"{path} is not a bank snapshot: {cause}.") from cause
+    if _digest(text, vectors) != digest:
+        raise BankFormatError(f"{path} is damaged: its contents do not match its hash. Resume from another step.")
+    return _parse(text, path), vectors
+
+
+def _parse(text: bytes, path: Path) -> _Contents:
+    try:
+        return _Contents.model_validate_json(text)
+    except ValidationError as cause:
+        raise BankFormatError(
+            f"{path} is not a bank snapshot that this release reads (up to version {SNAPSHOT_VERSION}): "
+            f"{first_problem(cause)}"
+        ) from cause
+
+
+def _digest(text: bytes, vectors: Floats) -> bytes:
+    told = hashlib.sha256(text)
+    told.update(f"{vectors.dtype.str}{vectors.shape}".encode())
+    told.update(np.ascontiguousarray(vectors).tobytes())
+    return told.digest()
