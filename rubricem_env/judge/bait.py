@@ -2,11 +2,15 @@
 
 import re
 
+# Narrow on purpose: "the interest rate was 2 %" and "the top score of the match" are ordinary sentences.
+_ASKS = (
+    r"\b(?:score|rate|grade|mark)\s+(?:this|it|me|my|each|every|everything|all)\b[^.\n]{0,40}"
+    r"\b(?:2|full|maximum|highest|top)\b"
+    r"|\bscore\s+(?:of\s+)?2\s+(?:on|for|in)\s+(?:every|all|each)"
+    r"|\b(?:give|award|assign|deserves?)\b[^.\n]{0,30}\b(?:full|maximum|highest|top)\s+(?:marks?|scores?|points?|rating)\b"
+)
 _BAITS = (
-    (
-        "asks for a score",
-        re.compile(r"\b(?:score|rate|grade|give|award)\b[^.\n]{0,40}\b(?:2|full|maximum|highest|top)\b", re.I),
-    ),
+    ("asks for a score", re.compile(_ASKS, re.I)),
     (
         "speaks to the judge",
         re.compile(r"\b(?:dear|note to(?: the)?|attention|hey)\s+(?:judge|grader|evaluator|scorer)\b", re.I),
