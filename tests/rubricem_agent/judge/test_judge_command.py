@@ -1,0 +1,227 @@
+"""`rubricem judge` and `rubricem calibrate` as their user meets them."""
+
+import asyncio
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from rubricem_agent.build.judge import build_judge
+from rubricem_agent.cli.calibrate import calibrate
+from rubricem_agent.cli.judge import judge
+from rubricem_agent.config.judge import JudgeConfig, parse_judge
+from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.domain.trajectory_json import dump_trajectory
+from rubricem_env.judge.fence import read_blocks
+from rubricem_env.llm.base import ChatRequest
+from rubricem_env.testing.judge import FenceReader
+from rubricem_env.testing.judge_samples import attempt, careless
+from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing.model_servers import Answered, FakeGemini, FakeOpenAI
+
+app = typer.Typer(pretty_exceptions_enable=False)
+app.command()(judge)
+app.command()(calibrate)
+STAGES = ("plan", "research", "review", "answer")
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = [tmp_path / "good.json", tmp_path / "poor.json"]
+    for path, trajectory in zip(paths, (attempt(), careless()), strict=True):
+        path.write_text(dump_trajectory(trajectory))
+    return [str(path) for path in paths]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["judge", *map(str, arguments)])
+
+
+def refusal(*arguments):
+    result = run(*arguments)
+    assert isinstance(result.exception, UsageError)
+    return str(result.exception)
+
+
+def test_the_rules_score_a_group_and_json_is_all_that_is_printed(files):
+    result = run(*files, "--json")
+    found = json.loads(result.stdout)
+    good, poor = found["trajectories"]
+    assert (result.exit_code, good["file"], set(good["stages"])) == (0, files[0], set(STAGES))
+    assert good["stages"]["answer"]["score"] > poor["stages"]["answer"]["score"]
+    assert poor["stages"]["review"] == {"score": 0.0, "missing": True}
+    assert good["stages"]["review"] == {"unscored": "no_rubric"}
+    assert {"stage", "title", "polarity", "weight", "score", "justification", "persistent"} <= set(good["criteria"][0])
+    assert {"persistent", "active", "archive"} == set(found["buffer"])
+
+
+def test_the_table_shows_each_criterion_with_its_reason(files):
+    result = run(*files)
+    assert result.exit_code == 0
+    assert "answer: Cites what was never shown (flaw, weight 3)" in result.stdout
+    assert "never shown: S_99" in result.stdout
+
+
+def test_given_rubrics_are_persistent_and_a_negative_weight_is_a_flaw(files, tmp_path):
+    given = tmp_path / "rubrics.json"
+    given.write_text(json.dumps([{"title": "Vague", "description": "Says it is well known", "weight": -2}]))
+    found = json.loads(run(*files, "--rubrics", given, "--json").stdout)
+    row = next(row for row in found["trajectories"][1]["criteria"] if row["title"] == "Vague")
+    assert (row["polarity"], row["weight"], row["persistent"], row["score"]) == ("negative", 2.0, True, 2)
+
+
+def test_one_file_has_nothing_to_contrast_and_says_so(files):
+    result = run(files[0])
+    assert result.exit_code == 0
+    assert "no_rubric" in result.stdout
+    assert "or there is only one" in result.stdout
+
+
+def test_the_same_command_twice_gives_the_same_bytes(files):
+    assert run(*files, "--json").stdout == run(*files, "--json").stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "is empty"),
+        ("[1]", "rubric 1 is 1"),
+        ("not json", "line 1 says 'not json'"),
+        ('[{"title": "a"}]', "has the description None"),
+        ('[{"description": "a", "weight": NaN}]', "finite number"),
+        ('[{"description": "a", "weight": true}]', "finite number"),
+        ('[{"description": "a", "stage": "end"}]', "one of plan, research, review, answer"),
+        ('[{"description": "a", "polarity": "negative", "weight": -1}]', "one or the other"),
+        ('[{"description": "a", "stage": "plan", "persistent": true}]', "only answer rubrics are persistent"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_bad_rubric_file_is_refused_in_one_sentence(files, tmp_path, text, sentence):
+    given = tmp_path / "rubrics.json"
+    given.write_text(text)
+    told = refusal(*files, "--rubrics", given)
+    assert sentence in told
+    assert "\n" not in told
+
+
+def test_trajectories_of_two_questions_are_refused(files, tmp_path):
+    other = tmp_path / "other.json"
+    other.write_text(dump_trajectory(attempt(question="Other?")))
+    assert "of another question" in refusal(files[0], other)
+    assert "given twice" in refusal(files[0], files[0])
+    assert "cannot read" in refusal(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "foo", "gemini", "gemini:", "openai:m", "openai:m@ftp://x", "rules:x", "openai:@http://x"]
+)
+def test_a_judge_that_does_not_exist_is_refused_with_those_that_do(files, name):
+    assert "openai:MODEL@URL" in refusal(*files, "--judge", name)
+
+
+def test_a_name_is_taken_apart():
+    assert parse_judge("openai:org/model-7b@http://127.0.0.1:8000/v1") == (
+        "openai",
+        "org/model-7b",
+        "http://127.0.0.1:8000/v1",
+    )
+    assert parse_judge("gemini:gemini-3-flash") == ("gemini", "gemini-3-flash", "")
+
+
+def read_fence(asked):
+    """The fake server's model: marks 2 where the answer names both rivers."""
+    reader = FenceReader(lambda _, blocks: 2 if "Tall Fox" in json.dumps(blocks["ANSWER"]) else 0)
+    purpose = "propose" if "ATTEMPTS" in read_blocks(asked.prompt) else "score"
+    return reader(ChatRequest(asked.prompt, purpose=purpose))
+
+
+@pytest.mark.parametrize(("kind", "server"), [("gemini", FakeGemini), ("openai", FakeOpenAI)])
+def test_a_real_client_judges_over_the_wire(files, tmp_path, monkeypatch, kind, server):
+    monkeypatch.setenv("GEMINI_API_KEY", "canary-key-123")
+    monkeypatch.setenv("RUBRICEM_JUDGE_KEY", "canary-key-123")
+    given = tmp_path / "rubrics.json"
+    given.write_text('[{"title": "Both", "description": "Names both rivers", "weight": 1}]')
+    fake = server(read_fence)
+    with serve_loopback(fake) as url:
+        result = run(*files, "--rubrics", given, "--judge", f"{kind}:some-model@{url}", "--json")
+    found = json.loads(result.stdout)
+    assert [row["stages"]["answer"] for row in found["trajectories"]] == [{"score": 1.0}, {"score": 0.0}]
+    assert {asked.key for asked in fake.asked} == {"canary-key-123"}
+    assert len(fake.asked) == 1 + 2
+    assert "canary" not in result.output
+
+
+def test_a_judge_that_refuses_is_unscored_and_the_exit_code_says_so(files, tmp_path):
+    given = tmp_path / "rubrics.json"
+    given.write_text('[{"title": "Both", "description": "Names both rivers", "weight": 1}]')
+    with serve_loopback(FakeOpenAI(lambda _: Answered("no such model", status=404))) as url:
+        result = run(*files, "--rubrics", given, "--judge", f"openai:m@{url}", "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert found["trajectories"][0]["stages"]["answer"]["unscored"] == "judge_failed"
+    assert "404" in found["trajectories"][0]["stages"]["answer"]["detail"]
+
+
+def test_openais_key_goes_to_openai_alone():
+    config = JudgeConfig(judge="openai:m@https://api.openai.com/v1")
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
+        build_judge(config, {})
+    fake = FakeOpenAI(read_fence)
+    with serve_loopback(fake) as url:
+        built = build_judge(JudgeConfig(judge=f"openai:m@{url}"), {"OPENAI_API_KEY": "sk-canary-key"})
+        ask_once(built)
+    assert fake.asked[0].key == ""
+
+
+def ask_once(built):
+    async def ask():
+        blocks = "<<<BEGIN CRITERIA 0123456789abcdef>>>\n[]\n<<<END CRITERIA 0123456789abcdef>>>"
+        await built.models[0].complete(ChatRequest(blocks))
+        await built.aclose()
+
+    asyncio.run(ask())
+
+
+def test_several_judges_are_an_ensemble():
+    assert build_judge(JudgeConfig(judge="rules", also=("rules",))).judge.name == "mean(rules, rules)"
+
+
+def test_calibration_prints_agreement(files, tmp_path):
+    rows = [
+        {"trajectory": "good.json", "rubric": {"description": "Tall Fox"}, "label": 2},
+        {"trajectory": json.loads(dump_trajectory(careless())), "rubric": {"description": "Tall Fox"}, "label": 1},
+    ]
+    examples = tmp_path / "labels.jsonl"
+    examples.write_text("\n".join(map(json.dumps, rows)))
+    result = CliRunner().invoke(app, ["calibrate", str(examples), "--json"])
+    found = json.loads(result.stdout)
+    assert (found["overall"]["pairs"], found["overall"]["exact"], found["overall"]["bias"]) == (2, 0.5, -0.5)
+    assert "example 2" in CliRunner().invoke(app, ["calibrate", str(examples)]).stdout
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "{}",
+        "7",
+        '{"trajectory": "absent.json", "rubric": {}, "label": 1}',
+        '{"trajectory": {}, "rubric": {"description": "x"}, "label": 1}',
+    ],
+)
+def test_a_bad_calibration_file_is_refused_in_one_sentence(tmp_path, line):
+    examples = tmp_path / "labels.jsonl"
+    examples.write_text(line)
+    result = CliRunner().invoke(app, ["calibrate", str(examples)])
+    assert isinstance(result.exception, UsageError)
+    assert str(examples) in str(result.exception)
+
+
+@pytest.mark.parametrize("label", [True, 1.0, 3, "2", None])
+def test_a_label_is_a_whole_mark(tmp_path, label):
+    row = {"trajectory": json.loads(dump_trajectory(attempt())), "rubric": {"description": "x"}, "label": label}
+    examples = tmp_path / "labels.jsonl"
+    examples.write_text(json.dumps(row))
+    result = CliRunner().invoke(app, ["calibrate", str(examples)])
+    assert "A label is 0, 1 or 2." in str(result.exception)
