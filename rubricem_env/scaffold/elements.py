@@ -105,7 +105,7 @@ class Elements:
 
     def close_section(self, closing: Token) -> None:
         below, opening, above = self._around(closing.name)
-        self._drop(above)
+        self._drop(above, opening.start)
         first = _unclosed_from(below, (Role.SECTION,))
         self._end(below[first:], opening.start)
         self._add_section(opening, closing.start, closing.end, is_closed=True)
@@ -114,11 +114,12 @@ class Elements:
     def close_block(self, closing: Token) -> None:
         below, opening, above = self._around(closing.name)
         sections = [token for token in above if TAGS[token.name].parent == opening.name]
-        self._drop([token for token in above if token not in sections])
         self._end(sections, closing.start)
+        inside = self._take_sections(opening, closing.start)
+        self._drop([token for token in above if token not in sections], opening.start)
         first = _unclosed_from(below, (Role.BLOCK, Role.SECTION))
         self._end(below[first:], opening.start)
-        self._add_block(opening, closing.start, closing.end, is_closed=True)
+        self._add_block(opening, closing.start, closing.end, inside, is_closed=True)
         self._keep(below[:first])
 
     def end_all(self, at: int) -> None:
@@ -135,18 +136,29 @@ class Elements:
     def _keep(self, tokens: Sequence[Token]) -> None:
         self._open = {token.name: token for token in tokens}
 
-    def _drop(self, mentions: Sequence[Token]) -> None:
+    def _drop(self, mentions: Sequence[Token], start: int) -> None:
+        """What was opened inside an element that closes first was no structure, nor was anything in it."""
         for token in mentions:
             self.note(Code.NESTED_TAG, token)
+        for done in (self._blocks, self._sections):
+            place = _begun_after(start, done)
+            for block in done[place:]:
+                self.violations.append(violation(Code.NESTED_TAG, self._number, f"<{block.name}>", block.start))
+            del done[place:]
 
     def _end(self, tokens: Sequence[Token], at: int) -> None:
+        """Leave elements unclosed: each ends where the next one begins, be that open still or done."""
         section_end = block_end = at
         for token in reversed(tokens):
             self.note(Code.UNCLOSED_TAG, token)
             if token.role is Role.SECTION:
+                section_end = _first_start(self._sections, token.start, section_end)
                 self._add_section(token, section_end, section_end, is_closed=False)
-            elif token.role is Role.BLOCK:
-                self._add_block(token, block_end, block_end, is_closed=False)
+            else:
+                block_end = _first_start(self._blocks, token.start, block_end)
+            if token.role is Role.BLOCK:
+                inside = self._take_sections(token, block_end)
+                self._add_block(token, block_end, block_end, inside, is_closed=False)
             section_end = token.start
             if token.role is not Role.SECTION:
                 block_end = token.start
@@ -155,14 +167,30 @@ class Elements:
         inner_end = max(opening.end, inner_end)
         self._sections.append(Block(opening.name, opening.start, opening.end, inner_end, end, is_closed))
 
-    def _add_block(self, opening: Token, inner_end: int, end: int, *, is_closed: bool) -> None:
-        inside: list[Block] = []
-        while self._sections and self._sections[-1].start > opening.start:
-            inside.append(self._sections.pop())
-        own = (part for part in inside if TAGS[part.name].parent == opening.name and part.start < end)
-        sections = tuple(sorted(own, key=lambda part: part.start))
+    def _take_sections(self, opening: Token, end: int) -> tuple[Block, ...]:
+        """The sections of a block that ends, out of those that are done."""
+        place = _begun_after(opening.start, self._sections)
+        own = [part for part in self._sections[place:] if TAGS[part.name].parent == opening.name and part.start < end]
+        del self._sections[place:]
+        return tuple(sorted(own, key=lambda part: part.start))
+
+    def _add_block(
+        self, opening: Token, inner_end: int, end: int, sections: tuple[Block, ...], *, is_closed: bool
+    ) -> None:
         inner_end = max(opening.end, inner_end)
         self._blocks.append(Block(opening.name, opening.start, opening.end, inner_end, end, is_closed, sections))
+
+
+def _begun_after(start: int, done: Sequence[Block]) -> int:
+    """The place of the first that began after `start`; those are the last ones."""
+    place = len(done)
+    while place and done[place - 1].start > start:
+        place -= 1
+    return place
+
+
+def _first_start(done: Sequence[Block], after: int, limit: int) -> int:
+    return min([limit, *(block.start for block in done[_begun_after(after, done) :])])
 
 
 def _unclosed_from(tokens: Sequence[Token], roles: Sequence[Role]) -> int:

@@ -1,0 +1,82 @@
+"""The trajectory file: written in one form, read in all of them, refused with a sentence."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.query import AnswerFormat
+from rubricem_env.domain.tool import ToolCall, ToolStatus
+from rubricem_env.domain.trajectory import Ending, Observation, Origin, Segment, Trajectory
+from rubricem_env.domain.trajectory_json import dump_trajectory, load_trajectory
+
+text = st.text(st.characters(codec=None, exclude_categories=()), max_size=20)
+calls = st.builds(ToolCall, name=text, query=text, parameters=st.lists(st.tuples(text, text), max_size=2).map(tuple))
+observations = st.builds(
+    Observation,
+    status=st.none() | st.sampled_from(ToolStatus),
+    call=st.none() | calls,
+    snippet_ids=st.lists(text, max_size=3).map(tuple),
+)
+segments = st.builds(Segment, origin=st.sampled_from(Origin), text=text, cut=text, observation=st.none() | observations)
+trajectories = st.builds(
+    Trajectory,
+    question=text,
+    answer_format=st.sampled_from(AnswerFormat),
+    segments=st.lists(segments, max_size=4).map(tuple),
+    ending=st.none() | st.sampled_from(Ending),
+    seed=st.none() | st.integers(0, 2**31),
+)
+
+
+@given(trajectories)
+def test_what_is_written_reads_back_equal_and_writes_the_same_bytes(trajectory):
+    written = dump_trajectory(trajectory)
+    again = load_trajectory(written)
+    assert again == trajectory
+    assert dump_trajectory(again).encode() == written.encode()
+
+
+def test_a_bare_file_without_a_version_is_read():
+    bare = '{"question": "q", "segments": [{"origin": "policy", "text": "hi"}, {"origin": "tool", "text": "x"}]}'
+    trajectory = load_trajectory(bare)
+    assert trajectory.policy_text == "hi"
+    assert trajectory.ending is None
+
+
+def test_an_empty_question_is_read_because_a_record_is_not_a_query():
+    assert (
+        load_trajectory('{"question": "", "segments": []}').query_key
+        == load_trajectory('{"question": " ", "segments": []}').query_key
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "sentence"),
+    [
+        ("{", "f.json is not JSON"),
+        ("[" * 100_000, "f.json is not JSON"),
+        ("[]", "holds a JSON list; a trajectory is an object"),
+        ('{"version": 2}', "of version 2; this release reads up to 1"),
+        ('{"version": "1"}', "has the version '1'"),
+        ('{"version": true}', "has the version True"),
+        ('{"version": -1}', "has the version -1"),
+        ('{"question": "q"}', "at segments: field required"),
+        ('{"question": "q", "segments": [{"origin": "user", "text": ""}]}', "at segments.0.origin: input should be"),
+        ('{"question": "q", "segments": [], "colour": 1}', "at colour: extra inputs are not permitted"),
+        ('{"question": "q", "segments": 3}', "at segments: "),
+    ],
+)
+def test_a_file_that_breaks_the_format_is_refused_with_its_place(written, sentence):
+    with pytest.raises(FileFormatError) as caught:
+        load_trajectory(written, "f.json")
+    assert sentence in str(caught.value)
+
+
+def test_a_long_wrong_value_is_shortened_in_the_message():
+    with pytest.raises(FileFormatError) as caught:
+        load_trajectory(json.dumps({"question": "q", "segments": "x" * 500}))
+    assert str(caught.value).endswith("xxx...).")
+    assert len(str(caught.value)) < 200

@@ -1,0 +1,122 @@
+"""The domain's values: what they refuse, and what makes two of them equal."""
+
+import hashlib
+import math
+
+import pytest
+from pydantic import ValidationError
+
+from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason, Verdict
+from rubricem_env.domain.query import Query, query_key
+from rubricem_env.domain.reflection import Reflection, ReflectionScore
+from rubricem_env.domain.rubric import Polarity, Rubric
+from rubricem_env.domain.span import Span, StageSpans
+from rubricem_env.domain.stage import NUM_STAGES, STAGES, Stage
+from rubricem_env.domain.tool import ToolCall, ToolResult, ToolStatus
+
+
+def test_the_four_stages_have_the_papers_order():
+    assert [(stage.value, stage.position) for stage in STAGES] == [
+        ("plan", 0),
+        ("research", 1),
+        ("review", 2),
+        ("answer", 3),
+    ]
+    assert NUM_STAGES == 4
+
+
+def test_a_questions_key_is_the_sha256_of_its_stripped_nfc_form():
+    assert query_key(" e\u0301? \n") == hashlib.sha256("\u00e9?".encode()).hexdigest()
+    assert Query(question="e\u0301?").key == query_key("\u00e9?")
+
+
+@pytest.mark.parametrize("question", ["", "  \n\t"])
+def test_a_query_without_a_question_is_refused(question):
+    with pytest.raises(ValidationError, match="at least one visible character"):
+        Query(question=question)
+
+
+def test_a_lone_surrogate_becomes_the_replacement_character_so_that_text_can_be_saved():
+    assert Query(question="a\ud800b?").question == "a\ufffdb?"
+
+
+@pytest.mark.parametrize("score", [True, 1.0, "2", -1, 3, math.nan])
+def test_a_mark_is_a_whole_number_from_0_to_2_and_nothing_like_it(score):
+    with pytest.raises(ValidationError):
+        Verdict(rubric_id="r", score=score)
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, -0.01, 1.01, "0.5"])
+def test_a_stage_score_is_finite_and_between_0_and_1(score):
+    with pytest.raises(ValidationError):
+        StageScore(score=score)
+
+
+def test_nan_cannot_come_in_through_json_either():
+    with pytest.raises(ValidationError):
+        StageScore.model_validate_json('{"kind": "score", "score": NaN}')
+
+
+def test_a_value_cannot_be_changed_and_takes_no_unknown_field():
+    with pytest.raises(ValidationError, match="frozen"):
+        StageScore(score=0.5).score = 1.0
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        StageScore(score=0.5, weight=2)
+
+
+def test_a_stage_without_an_outcome_was_not_asked_for_and_is_not_zero():
+    judgement = Judgement.of({Stage.PLAN: StageScore(score=0.0)})
+    assert judgement.score(Stage.PLAN) == 0.0
+    assert judgement.score(Stage.ANSWER) is None
+    assert judgement.outcome(Stage.ANSWER) == Unscored(reason=UnscoredReason.NOT_ASKED)
+
+
+def test_a_rubrics_id_ignores_case_spacing_and_unicode_form_but_not_stage_or_polarity():
+    first = Rubric(stage=Stage.PLAN, title="a", description="Names  the Caf\u00e9")
+    same = Rubric(stage=Stage.PLAN, title="b", description="names the cafe\u0301 ", weight=3.0)
+    assert first.id == same.id
+    others = [
+        Rubric(stage=Stage.ANSWER, title="a", description=first.description),
+        Rubric(stage=Stage.PLAN, title="a", description=first.description, polarity=Polarity.NEGATIVE),
+    ]
+    assert len({first.id, *(other.id for other in others)}) == 3
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, math.nan, math.inf])
+def test_a_rubric_weighs_something(weight):
+    with pytest.raises(ValidationError):
+        Rubric(stage=Stage.PLAN, title="t", description="d", weight=weight)
+
+
+def test_a_reflections_utility_is_the_mean_of_its_two_uses():
+    score = ReflectionScore(diagnosis=1.0, specificity=0.5, scope=0.0)
+    # within 0.4 * 1 + 0.6 * 0.5 = 0.7; cross 0.4 * 1 + 0.6 * 0 = 0.4; mean 0.55
+    assert (score.within, score.cross) == (0.7, 0.4)
+    assert score.utility == pytest.approx(0.55)
+
+
+@pytest.mark.parametrize(("rubrics", "takeaways"), [(" ", "t"), ("r", ""), ("", "")])
+def test_a_reflection_that_says_nothing_in_one_part_is_refused(rubrics, takeaways):
+    with pytest.raises(ValidationError, match="needs rubrics and takeaways"):
+        Reflection(query_key="k", question="q", rubrics=rubrics, takeaways=takeaways)
+
+
+def test_a_reflection_may_have_no_score():
+    assert Reflection(query_key="k", question="q", rubrics="r", takeaways="t").score is None
+
+
+def test_two_calls_ask_the_same_whatever_the_case_and_spacing_of_the_query():
+    first = ToolCall(name="google_search", query="Tall  Fox", written_name="Google")
+    assert first.identity == ToolCall(name="google_search", query="tall fox ").identity
+    assert first.identity != ToolCall(name="google_search", query="tall fox", parameters=(("limit", "3"),)).identity
+
+
+def test_finding_nothing_is_not_an_error():
+    errors = {status for status in ToolStatus if ToolResult(status=status).status.is_error}
+    assert errors == {ToolStatus.ERROR, ToolStatus.BLOCKED, ToolStatus.TIMEOUT, ToolStatus.RATE_LIMITED}
+
+
+def test_a_stages_text_is_its_spans_joined():
+    spans = StageSpans(plan=(Span(0, 2),), answer=(Span(2, 3), Span(4, 5)))
+    assert spans.text(Stage.ANSWER, "abcde") == "ce"
+    assert spans.as_mapping()[Stage.REVIEW] == ()
