@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-TILE_ELEMENTS = 2**28
-"""Logits held at a time: 1 GiB in float32."""
+TILE_ELEMENTS = 2**27
+"""Logits in a tile: half a GiB in float32, and three or four times that while the eager passes work on it."""
 
 
 class TokenLogprobs(NamedTuple):
@@ -59,7 +59,7 @@ EAGER = HeadKernels(row_statistics, logit_gradient)
 
 
 def compiled_kernels() -> HeadKernels:
-    """The same passes through `torch.compile`: half a minute at the first use, then a fraction of the traffic."""
+    """The same passes fused by `torch.compile`; the first use of each shape compiles."""
     return HeadKernels(torch.compile(row_statistics), torch.compile(logit_gradient))
 
 
