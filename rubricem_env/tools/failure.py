@@ -62,7 +62,7 @@ def result_of_failure(failure: BoundaryError) -> ToolResult:
     return ToolResult(status=status, message=_one_line(str(failure)))
 
 
-def malformed_reply(backend: str, problem: ValidationError | ValueError) -> ToolFailure:
+def malformed_reply(backend: str, problem: Exception) -> ToolFailure:
     """The backend answered with success and with what is not its format."""
     kind = "JSON of another shape" if isinstance(problem, ValidationError) else "no JSON"
     return ToolFailure(f"{backend} answered with {kind}; its reply cannot be read.", passes=True)
