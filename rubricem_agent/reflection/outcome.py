@@ -1,0 +1,41 @@
+"""What reflecting on one question has yielded: samples to train on, and the item that the bank took."""
+
+from rubricem_agent.memory.item import BankItem
+from rubricem_agent.policy.base import Opening, Piece
+from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.reflection import ReflectionScore
+
+
+class ReflectionSample(Frozen):
+    """One candidate, for training and for the record."""
+
+    text: Text
+    pieces: tuple[Piece, ...] = ()
+    """Its tokens, the prompt's first; empty where the policy works in text."""
+    score: ReflectionScore | None = None
+    """None where the judge gave none: such a sample is not trained on. Its reward is the score's `utility`."""
+    justification: Text = ""
+    refusal: Text = ""
+    """Why it could not enter the bank, as code and sentence; empty where it could or was not tried."""
+
+
+class ReflectionOutcome(Frozen):
+    """One question's reflections in one step. Travels through a checkpoint as JSON."""
+
+    query_key: Text
+    step: int
+    attempt: int
+    """Which of the group's attempts was drawn."""
+    opening: Opening
+    prompt_hash: Text
+    temperature: float
+    """That of the samples; their log-probabilities must be taken at it (choice C9)."""
+    samples: tuple[ReflectionSample, ...]
+    chosen: int | None = None
+    """The place of the sample that entered the bank."""
+    item: BankItem | None = None
+
+    @property
+    def scored(self) -> tuple[ReflectionSample, ...]:
+        """The samples to train on, sound of form or not (choice C3)."""
+        return tuple(sample for sample in self.samples if sample.score is not None)
