@@ -9,6 +9,7 @@ from rubricem_agent.cli.demo import demo
 from rubricem_agent.cli.doctor import doctor
 from rubricem_agent.cli.inspect import inspect
 from rubricem_agent.cli.parity import parity
+from rubricem_agent.cli.theory import theory_app
 from rubricem_env import __version__
 from rubricem_env.domain.errors import UsageError
 
@@ -25,6 +26,7 @@ app.command()(demo)
 app.command()(doctor)
 app.command()(inspect)
 app.command()(parity)
+app.add_typer(theory_app, name="theory")
 
 
 @app.callback()

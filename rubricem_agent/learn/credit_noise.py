@@ -1,0 +1,158 @@
+"""Credit under judge noise, with the truth known (paper, theorem 3; almanac.md, experiment 4).
+
+The policy is the almanac's scripted teacher whose faults are Bernoulli draws: its score function is known in closed
+form, and each fault belongs to the stage in which it is decided. For each stage k, with Gamma_k the score function of
+the stage's own decisions:
+
+    oracle    g*_k    = sum_j matrix[k, j] E[Gamma_k Y_j]     Y: true quality
+    stages    g_k     = sum_j matrix[k, j] E[Gamma_k R_j]     R: the judge's scores
+    terminal  gterm_k = E[Gamma_k R_answer]
+
+The theorem compares |g_k - g*_k| with |gterm_k - g*_k|. A terminal score also lies on another scale than g*, so the
+angle to g*, which no scale can change, stands beside it.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rubricem_agent.learn.credit import PAPER_MATRIX
+from rubricem_env.domain.stage import NUM_STAGES, STAGES, Stage
+
+Floats = npt.NDArray[np.float64]
+
+
+class NoiseKind(StrEnum):
+    """How a noisy judge errs on a mark."""
+
+    SHIFT = "shift"
+    """Moves it by one: the scores shrink towards the middle and keep their order on average."""
+    FLIP = "flip"
+    """Turns it round, 0 for 2: beyond one half the judge prefers the worse."""
+
+
+class MarkedGroup(NamedTuple):
+    """Rollouts of one question, with their true marks by the question's criteria."""
+
+    faults: npt.NDArray[np.bool_]
+    """(rollouts, faults): which faults each rollout drew."""
+    marks: npt.NDArray[np.int8]
+    """(rollouts, criteria)."""
+    weights: Floats
+    """(criteria,)."""
+    is_flaw: npt.NDArray[np.bool_]
+    stages: npt.NDArray[np.int8]
+    """(criteria,): the stage that each speaks of."""
+
+
+class NoiseLevel(NamedTuple):
+    """Both estimators at one noise level, against the oracle; one number a stage that decides anything."""
+
+    noise: float
+    stage_error: dict[str, float]
+    """|g_k - g*_k| / |g*_k|."""
+    terminal_error: dict[str, float]
+    stage_angle: dict[str, float]
+    """1 - cosine to g*_k: 0 is the same direction, 2 the opposite one."""
+    terminal_angle: dict[str, float]
+
+
+class NoiseSetting(NamedTuple):
+    """What is varied."""
+
+    kind: NoiseKind
+    noises: tuple[float, ...]
+    intermediate_only: bool
+    """The answer's marks stay true: only what stage credit adds is noisy."""
+    chance: float
+    """Of each fault."""
+    seed: int
+
+
+def stage_scores(group: MarkedGroup, marks: npt.NDArray[np.int8]) -> Floats:
+    """The weighted share of each stage's criteria that is fulfilled: (rollouts, stages), in [0, 1]."""
+    share = np.where(group.is_flaw, 1 - marks / 2, marks / 2)
+    scores = np.zeros((len(marks), NUM_STAGES))
+    for stage in range(NUM_STAGES):
+        own = group.stages == stage
+        scores[:, stage] = share[:, own] @ group.weights[own] / group.weights[own].sum()
+    return scores
+
+
+def compare_estimators(
+    groups: Sequence[MarkedGroup], deciding: Sequence[Stage], setting: NoiseSetting
+) -> list[NoiseLevel]:
+    """Errors of both estimators over all rollouts, noise level by noise level.
+
+    `deciding[f]` is the stage in which fault f is decided. Baselines are the group means, which change no expectation.
+    """
+    owners = np.array([stage.position for stage in deciding])
+    gamma = [_centred(group.faults - setting.chance) for group in groups]
+    truth = _products(gamma, [stage_scores(group, group.marks) for group in groups])
+    matrix = np.array(PAPER_MATRIX)
+    levels = []
+    for noise in setting.noises:
+        rng = np.random.default_rng(setting.seed)  # common random numbers: levels differ by the noise alone
+        judged = [stage_scores(group, _noisy(group, noise, setting, rng)) for group in groups]
+        levels.append(_compare(noise, truth, _products(gamma, judged), owners, matrix))
+    return levels
+
+
+def turnover(levels: Sequence[NoiseLevel], stage: Stage) -> float | None:
+    """The first noise level at which terminal credit is the closer one; None where stage credit stays ahead."""
+    for level in levels:
+        if level.stage_error[stage.value] >= level.terminal_error[stage.value]:
+            return level.noise
+    return None
+
+
+def _noisy(group: MarkedGroup, noise: float, setting: NoiseSetting, rng: np.random.Generator) -> npt.NDArray[np.int8]:
+    hit = rng.random(group.marks.shape) < noise
+    up = rng.random(group.marks.shape) < 0.5
+    if setting.intermediate_only:
+        hit &= group.stages != Stage.ANSWER.position
+    if setting.kind is NoiseKind.FLIP:
+        return np.where(hit, 2 - group.marks, group.marks).astype(np.int8)
+    step = np.where((group.marks == 0) | ((group.marks == 1) & up), 1, -1)
+    return (group.marks + hit * step).astype(np.int8)
+
+
+def _centred(values: npt.NDArray[np.floating]) -> Floats:
+    centred: Floats = (values - values.mean(axis=0)).astype(np.float64)
+    return centred
+
+
+def _products(gamma: Sequence[Floats], scores: Sequence[Floats]) -> Floats:
+    """E[Gamma_f S_j] over all rollouts: (faults, stages)."""
+    total = np.zeros((gamma[0].shape[1], NUM_STAGES))
+    for own, scored in zip(gamma, scores, strict=True):
+        total += own.T @ _centred(scored)
+    return total / sum(len(own) for own in gamma)
+
+
+def _compare(noise: float, truth: Floats, judged: Floats, owners: npt.NDArray[np.intp], matrix: Floats) -> NoiseLevel:
+    level = NoiseLevel(noise, {}, {}, {}, {})
+    for stage in STAGES:
+        own = owners == stage.position
+        if not own.any():
+            continue
+        row, name = matrix[stage.position], stage.value
+        oracle, staged, terminal = truth[own] @ row, judged[own] @ row, judged[own][:, -1]
+        level.stage_error[name] = _distance(staged, oracle)
+        level.terminal_error[name] = _distance(terminal, oracle)
+        level.stage_angle[name] = _angle(staged, oracle)
+        level.terminal_angle[name] = _angle(terminal, oracle)
+    return level
+
+
+def _distance(estimate: Floats, oracle: Floats) -> float:
+    return float(np.linalg.norm(estimate - oracle) / np.linalg.norm(oracle))
+
+
+def _angle(estimate: Floats, oracle: Floats) -> float:
+    """1 - cosine; an estimate of nothing at all is at a right angle."""
+    size = float(np.linalg.norm(estimate) * np.linalg.norm(oracle))
+    return 1.0 - float(estimate @ oracle) / size if size > 0 else 1.0
