@@ -21,6 +21,8 @@ class RubricBuffer:
 
     def __init__(self, questions: Mapping[str, RubricSet] | None = None) -> None:
         self._questions = dict(questions or {})
+        # Each question's state as text, made when it is first saved: a step changes 32 questions of thousands.
+        self._texts: dict[str, str] = {}
         self._locks: WeakValueDictionary[tuple[str, int], asyncio.Lock] = WeakValueDictionary()
 
     def __len__(self) -> int:
@@ -32,6 +34,7 @@ class RubricBuffer:
 
     def replace(self, query_key: str, rubrics: RubricSet) -> None:
         self._questions[query_key] = rubrics
+        self._texts.pop(query_key, None)
 
     @asynccontextmanager
     async def editing(self, query_key: str) -> AsyncIterator[RubricSet]:
@@ -57,9 +60,11 @@ class RubricBuffer:
                 yield _row(key, gone.last.rubric.model_dump(mode="json"), fate)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything, as JSON values; equal buffers give equal states."""
-        questions = {key: self._questions[key].model_dump(mode="json") for key in sorted(self._questions)}
-        return {"version": BUFFER_VERSION, "questions": questions}
+        """Everything, as JSON values: each question's rubrics as JSON text. Equal buffers give equal states."""
+        for key, rubrics in self._questions.items():
+            if key not in self._texts:
+                self._texts[key] = rubrics.model_dump_json()
+        return {"version": BUFFER_VERSION, "questions": {key: self._texts[key] for key in sorted(self._questions)}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state; nothing changes when it is refused.
@@ -72,15 +77,13 @@ class RubricBuffer:
                 f"the rubric buffer's state has the version {state.get('version')!r}; this release reads {BUFFER_VERSION}."
             )
         try:
-            # Not strict: JSON has lists for tuples and strings for enums.
-            questions = {
-                key: RubricSet.model_validate(rubrics, strict=False) for key, rubrics in state["questions"].items()
-            }
+            texts = dict(state["questions"].items())
+            questions = {key: RubricSet.model_validate_json(text) for key, text in texts.items()}
         except (KeyError, AttributeError) as cause:
             raise FileFormatError("the rubric buffer's state has no questions; is it another file?") from cause
         except ValidationError as cause:
             raise FileFormatError(f"the rubric buffer's state is malformed: {first_problem(cause)}") from cause
-        self._questions = questions
+        self._questions, self._texts = questions, texts
 
 
 def _row(key: str, rubric: dict[str, Any], fate: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import re
 from typing import Any, NamedTuple
 
 NONCE_LENGTH = 16
+_WIDE_BREAK = re.compile("[\x85\u2028\u2029]")
 _BLOCK = re.compile(
     r"^<<<BEGIN (?P<label>[A-Z]+) (?P<nonce>[0-9a-f]{16})>>>\n(?P<body>.*?)\n<<<END (?P=label) (?P=nonce)>>>$",
     re.M | re.S,
@@ -37,9 +38,9 @@ def read_blocks(prompt: str) -> dict[str, Any]:
 
 
 def _dump(content: object) -> str:
-    # U+2028 and its kin are line breaks to some readers and are not escaped by JSON.
     text = json.dumps(content, ensure_ascii=False, allow_nan=False)
-    return "".join(f"\\u{ord(char):04x}" if char in "\x85\u2028\u2029\x0b\x0c" else char for char in text)
+    # JSON escapes the line breaks below U+0020; these three are line breaks to some readers and stand as they are.
+    return text if text.isascii() else _WIDE_BREAK.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _digest(text: str) -> str:

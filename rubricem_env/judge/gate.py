@@ -35,10 +35,10 @@ _CHECKS: Sequence[tuple[str, Callable[[Rubric], object]]] = (
 
 
 class CopiedText:
-    """Runs of words that tools have shown in a group: what a rubric must not repeat at length."""
+    """What tools have shown to a group, word for word: what a rubric must not repeat at length."""
 
-    def __init__(self, runs: frozenset[tuple[str, ...]]) -> None:
-        self._runs = runs
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = tuple(texts)
 
     @classmethod
     def from_readings(cls, readings: Iterable[Reading]) -> "CopiedText":
@@ -48,10 +48,12 @@ class CopiedText:
             for segment in reading.trajectory.segments
             if segment.origin is Origin.TOOL
         }
-        return cls(frozenset(run for text in texts for run in _runs(text)))
+        return cls(f" {' '.join(_words(text))} " for text in texts)
 
     def is_in(self, rubric: Rubric) -> bool:
-        return any(run in self._runs for run in _runs(rubric.description))
+        words = _words(rubric.description)
+        runs = (words[place : place + COPIED_WORDS] for place in range(len(words) - COPIED_WORDS + 1))
+        return any(f" {' '.join(run)} " in text for run in runs for text in self._texts)
 
 
 def refuse_rubric(rubric: Rubric, copied: CopiedText) -> str | None:
@@ -62,6 +64,5 @@ def refuse_rubric(rubric: Rubric, copied: CopiedText) -> str | None:
     return fault and f"{rubric.stage.value} rubric {rubric.title[:60]!r} {fault}"
 
 
-def _runs(text: str) -> Iterable[tuple[str, ...]]:
-    words = _WORD.findall(text.casefold())
-    return (tuple(words[place : place + COPIED_WORDS]) for place in range(len(words) - COPIED_WORDS + 1))
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())

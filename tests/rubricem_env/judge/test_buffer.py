@@ -36,7 +36,7 @@ def test_a_saved_state_is_restored_exactly(questions, weight):
 
 @pytest.mark.parametrize(
     "state",
-    [{}, {"version": 2, "questions": {}}, {"version": 1}, {"version": 1, "questions": {"k": {"active": [1]}}}],
+    [{}, {"version": 2, "questions": {}}, {"version": 1}, {"version": 1, "questions": {"k": '{"active": [1]}'}}],
 )
 def test_a_state_that_is_none_is_refused_and_changes_nothing(state):
     buffer = RubricBuffer({"k": filled([1, 2])})

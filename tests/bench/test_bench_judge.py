@@ -1,0 +1,159 @@
+"""How fast the judge's machinery is, the model's latency being given: run with `make bench`.
+
+A step of 32 questions x 8 rollouts through the whole LLM path, prompts and parsing included, with log-normal
+latency (median 1 s) against its critical path and against the same code with a barrier between the phases.
+"""
+
+import asyncio
+import hashlib
+import json
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from rubricem_env.domain.query import Query
+from rubricem_env.domain.stage import STAGES
+from rubricem_env.judge.asking import PROPOSE
+from rubricem_env.judge.buffer import RubricBuffer
+from rubricem_env.judge.fence import read_blocks
+from rubricem_env.judge.group import Group
+from rubricem_env.judge.llm_judge import LLMJudge
+from rubricem_env.judge.rubric_set import RubricSet, StageCaps
+from rubricem_env.judge.step import StepJudge
+from rubricem_env.llm.limiter import Limiter, Rates
+from rubricem_env.llm.metered import MeteredModel
+from rubricem_env.llm.retry import Timing
+from rubricem_env.llm.scripted import ScriptedModel
+from rubricem_env.llm.usage import Meter
+from rubricem_env.testing.judge import FenceReader
+from rubricem_env.testing.judge_samples import attempt, rubric
+
+QUESTIONS, ROLLOUTS = 32, 8
+SIGMA = 0.6
+LIMIT = 1.15
+
+
+def draft(_):
+    row = {"title": "wider", "description": "Says which of the two rivers is wider", "weight": 2}
+    return {
+        f"stage_{n}": {"positive_rubrics": [{**row, "title": f"wider {n}"}], "negative_rubrics": []}
+        for n in (1, 2, 3, 4)
+    }
+
+
+class SlowModel:
+    """Answers at once, after a latency that depends on the prompt alone: the same in every version of the step."""
+
+    def __init__(self) -> None:
+        self.latencies: dict[tuple[str, str], list[float]] = {}
+        self._read = FenceReader(lambda row, blocks: len(json.dumps(blocks["ANSWER"])) % 3, draft=draft)
+
+    async def answer(self, request):
+        seed = int.from_bytes(hashlib.sha256(request.prompt.encode()).digest()[:8], "big")
+        latency = float(np.random.default_rng(seed).lognormal(0.0, SIGMA))
+        blocks = read_blocks(request.prompt)
+        self.latencies.setdefault((blocks["QUESTION"], request.purpose), []).append(latency)
+        await asyncio.sleep(latency)
+        return self._read(request)
+
+    def critical_path(self) -> float:
+        """The slowest question: its proposal, then its slowest scoring."""
+        questions = {question for question, _ in self.latencies}
+        return max(self.latencies[q, PROPOSE][0] + max(self.latencies[q, "score"]) for q in questions)
+
+
+def step_groups():
+    words = "evidence " * 400
+    page = "The survey of the river found a width and a season. " * 500
+    return [
+        Group.of(
+            Query(question=f"Question {number}?"),
+            [
+                attempt(
+                    question=f"Question {number}?", page=f"{n} {page}", answer=f"<answer>{'x' * n} {words}</answer>"
+                )
+                for n in range(ROLLOUTS)
+            ],
+        )
+        for number in range(QUESTIONS)
+    ]
+
+
+def new_judge():
+    slow, timing = SlowModel(), Timing.real(0)
+    model = MeteredModel(ScriptedModel(slow.answer), limiter=Limiter(Rates(), timing), meter=Meter())
+    return StepJudge(LLMJudge.over(model, timing=timing), RubricBuffer()), slow
+
+
+async def judge_with_barrier(judge, groups):
+    """The same phases with all proposals awaited before the first scoring, as the paper describes its calls."""
+    proposed = await asyncio.gather(*(judge.propose(group, RubricSet(), step=1) for group in groups))
+    await asyncio.gather(*(judge.score(group, own, step=1) for group, own in zip(groups, proposed, strict=True)))
+
+
+def timed(begin):
+    started = time.perf_counter()
+    asyncio.run(begin())
+    return time.perf_counter() - started
+
+
+@pytest.mark.benchmark(group="a step of 32 x 8, log-normal latency of median 1 s")
+def test_bench_step_against_its_critical_path(benchmark, capsys):
+    groups = step_groups()
+    judge, slow = new_judge()
+    pipelined = benchmark.pedantic(timed, args=(lambda: judge.judge_step(groups, step=1),), rounds=1)
+    barrier_judge, _ = new_judge()
+    barrier = timed(lambda: judge_with_barrier(barrier_judge, groups))
+    critical = slow.critical_path()
+    ratios = {"over_critical_path": pipelined / critical, "two_barriers_over_it": barrier / pipelined}
+    benchmark.extra_info.update({name: round(ratio, 3) for name, ratio in ratios.items()})
+    with capsys.disabled():
+        sys.stderr.write(f"\njudge step: {pipelined:.2f} s, critical path {critical:.2f} s, {benchmark.extra_info}\n")
+    assert pipelined <= LIMIT * critical
+
+
+def big_buffer():
+    rubrics = [rubric(f"criterion number {n} of the stage", STAGES[n % 4]) for n in range(14)]
+    marks = {r.id: [n % 3, 1] for n, r in enumerate(rubrics)}
+    one = RubricSet().with_proposed(rubrics, step=1).pruned(marks, caps=StageCaps(), step=1, archive_limit=50)
+    return RubricBuffer({hashlib.sha256(str(n).encode()).hexdigest(): one for n in range(5_000)})
+
+
+@pytest.fixture(scope="module")
+def buffer():
+    return big_buffer()
+
+
+@pytest.mark.benchmark(group="a buffer of 5,000 questions with 14 rubrics each")
+def test_bench_one_questions_turn_in_a_buffer_of_5000(benchmark, buffer):
+    key = hashlib.sha256(b"77").hexdigest()
+    proposals = [rubric(f"new {n}", STAGES[n % 4]) for n in range(8)]
+    marks = {r.id: [n % 3, 0, 2] for n, r in enumerate(proposals)}
+
+    def turn():
+        grown = buffer.rubrics(key).with_proposed(proposals, step=2)
+        buffer.replace(key, grown.pruned(marks, caps=StageCaps(), step=2, archive_limit=50))
+
+    benchmark(turn)
+
+
+@pytest.mark.benchmark(group="a buffer of 5,000 questions with 14 rubrics each")
+def test_bench_saving_a_buffer_of_5000(benchmark, buffer):
+    """After a step that changed 32 questions."""
+    buffer.state_dict()
+    keys = [hashlib.sha256(str(n).encode()).hexdigest() for n in range(32)]
+
+    def save():
+        for key in keys:
+            buffer.replace(key, buffer.rubrics(key))
+        return json.dumps(buffer.state_dict())
+
+    benchmark.pedantic(save, rounds=5)
+
+
+@pytest.mark.benchmark(group="a buffer of 5,000 questions with 14 rubrics each")
+def test_bench_restoring_a_buffer_of_5000(benchmark, buffer):
+    state = json.loads(json.dumps(buffer.state_dict()))
+    benchmark.pedantic(lambda: RubricBuffer().load_state_dict(state), rounds=3)
