@@ -36,12 +36,12 @@ class _Contents(Frozen):
 
 
 def snapshot_path(folder: Path, step: int) -> Path:
-    """Where the snapshot of a step lies."""
+    """Where the snapshot of a step lies, outside a checkpoint."""
     return folder / f"bank-{step:08d}.npz"
 
 
-def save_snapshot(bank: RubricBank, folder: Path, *, step: int) -> Path:
-    """Write the bank as it is now, whole or not at all; returns the file."""
+def save_snapshot(bank: RubricBank, path: Path, *, step: int) -> None:
+    """Write the bank as it is now, whole or not at all."""
     contents = bank.contents()
     vectors = {item.key: vector for item, vector in contents}
     described = _Contents(
@@ -52,20 +52,17 @@ def save_snapshot(bank: RubricBank, folder: Path, *, step: int) -> Path:
     )
     text = np.frombuffer(described.model_dump_json().encode(), dtype=np.uint8)
     rows = np.array(list(vectors.values()), dtype=np.float32)
-    path = snapshot_path(folder, step)
     digest = np.frombuffer(_digest(text.tobytes(), rows), dtype=np.uint8)
     write_atomic(path, lambda file: np.savez(file, contents=text, vectors=rows, sha256=digest))
-    return path
 
 
-def load_snapshot(bank: RubricBank, folder: Path, *, step: int) -> None:
-    """Make the bank what it was at a step. Files of other steps are not looked at.
+def load_snapshot(bank: RubricBank, path: Path, *, step: int) -> None:
+    """Make the bank what it was at a step; what a person has removed since then stays removed.
 
     Raises:
-        BankFormatError: there is no such file, it is damaged, of a newer release, or of another embedder.
+        BankFormatError: there is no such file, or it is damaged, of a newer release, or of another embedder.
         SnapshotStepError: the file says that it is of another step.
     """
-    path = snapshot_path(folder, step)
     described, vectors = _read(path)
     if described.step != step:
         raise SnapshotStepError(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.copied import PageText
@@ -18,6 +19,15 @@ from rubricem_env.domain.rubric import Provenance
 from rubricem_env.judge.reflecting import ReflectionJudge
 from rubricem_env.judge.seeds import derive_seed, open_generator
 from rubricem_env.scaffold.reading import Reading
+
+
+class _Offered(NamedTuple):
+    """What the bank made of the candidates."""
+
+    refusals: dict[int, Refusal]
+    """By the candidate's place."""
+    chosen: int | None = None
+    item: BankItem | None = None
 
 
 class Reflector:
@@ -55,7 +65,7 @@ class Reflector:
         draws = await draw_candidates(self._source, attempt.reading, settings=self.settings, step=step, count=count)
         judge_seed = derive_seed(seed, step, key, "reflection judge")
         assessed = await assess(self._judge, attempt, draws.candidates, mode=self.settings.mode, seed=judge_seed)
-        chosen, item, refusals = await self._offer(attempt.reading, assessed, draws, step)
+        offered = await self._offer(attempt.reading, assessed, draws, step)
         return ReflectionOutcome(
             query_key=key,
             step=step,
@@ -63,9 +73,9 @@ class Reflector:
             opening=draws.opening,
             prompt_hash=draws.prompt_hash,
             temperature=self.settings.temperature,
-            samples=tuple(_sample(one, refusals.get(at)) for at, one in enumerate(assessed)),
-            chosen=chosen,
-            item=item,
+            samples=tuple(_sample(one, offered.refusals.get(at)) for at, one in enumerate(assessed)),
+            chosen=offered.chosen,
+            item=offered.item,
         )
 
     async def reflect_unjudged(self, reading: Reading) -> BankItem | Refusal:
@@ -78,9 +88,7 @@ class Reflector:
             reading, blocks, None, Provenance(model=self._source.name, prompt_hash=draws.prompt_hash)
         )
 
-    async def _offer(
-        self, reading: Reading, assessed: Sequence[Assessed], draws: Draws, step: int
-    ) -> tuple[int | None, BankItem | None, dict[int, Refusal]]:
+    async def _offer(self, reading: Reading, assessed: Sequence[Assessed], draws: Draws, step: int) -> _Offered:
         """Offer the candidates to the bank, best first, until it takes one."""
         provenance = Provenance(step=step, model=self._source.name, prompt_hash=draws.prompt_hash)
         refusals: dict[int, Refusal] = {}
@@ -90,9 +98,9 @@ class Reflector:
                 continue
             outcome = await self._write(reading, one.blocks, one.score, provenance)
             if not isinstance(outcome, Refusal):
-                return place, outcome, refusals
+                return _Offered(refusals, place, outcome)
             refusals[place] = outcome
-        return None, None, refusals
+        return _Offered(refusals)
 
     async def _write(
         self, reading: Reading, blocks: Blocks, score: ReflectionScore | None, provenance: Provenance

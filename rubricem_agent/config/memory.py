@@ -1,0 +1,33 @@
+"""The settings of the rubric bank: where it lies, how it embeds, what it lets in and what it offers."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from rubricem_agent.memory.gate import GateLimits
+from rubricem_agent.memory.inject import BLOCK_TOKENS
+from rubricem_agent.memory.retrieval import RetrievalSettings
+from rubricem_env.domain.base import Frozen
+
+MINILM = "minilm"
+QWEN3 = "qwen3-embedding-0.6b"
+HASHING = "hashing"
+EMBEDDERS = (MINILM, QWEN3, HASHING)
+
+
+class BankConfig(Frozen):
+    """Everything that a bank is built from; the defaults are the paper's, but for the embedder."""
+
+    folder: Path | None = None
+    """Where the bank lasts; None keeps it in memory, for training that saves its snapshots."""
+    embedder: str = MINILM
+    """`minilm` comes with its package, `qwen3-embedding-0.6b` is the paper's, `hashing` needs nothing."""
+    embedder_path: Path | None = None
+    """A folder with the weights of qwen3-embedding-0.6b; None looks in the local cache. Nothing is downloaded."""
+    retrieval: RetrievalSettings = RetrievalSettings()
+    gate: GateLimits = GateLimits()
+    is_moderated: bool = False
+    """New items wait in quarantine until a person approves them."""
+    reference_tokens: Annotated[int, Field(ge=1)] = BLOCK_TOKENS
+    """The most that the reference block before a question may take."""
