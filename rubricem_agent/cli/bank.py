@@ -1,0 +1,254 @@
+"""`rubricem bank`: look at what the agent remembers, let it in, hold it back, take it out, carry it elsewhere."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rubricem_agent.build.memory import build_bank, open_existing_bank
+from rubricem_agent.config.memory import MINILM, BankConfig
+from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.errors import BankFormatError, BankStoreError
+from rubricem_agent.memory.exchange import export_items, import_items
+from rubricem_agent.memory.header import read_header
+from rubricem_agent.memory.item import BankItem, ItemStatus
+from rubricem_agent.memory.retrieval import Retrieval, Retrieved
+
+bank_app = typer.Typer(
+    name="bank",
+    help="Look after the rubric bank: lessons of judged attempts, which later attempts are shown.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+BankOption = Annotated[
+    Path, typer.Option("--bank", envvar="RUBRICEM_BANK", help="The bank's folder.", show_default=True)
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+NumberArgument = Annotated[int, typer.Argument(min=1, help="The item's number, as `rubricem bank list` shows it.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Kept with the item.")]
+DEFAULT_BANK = Path("rubric-bank")
+
+
+class _Change(Protocol):
+    def __call__(self, bank: RubricBank) -> BankItem: ...
+
+
+@bank_app.command("list")
+def list_items(
+    bank: BankOption = DEFAULT_BANK,
+    status: Annotated[ItemStatus | None, typer.Option(help="Only items of this status.")] = None,
+    show_all: Annotated[bool, typer.Option("--all", help="History and tombstones as well.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List the items that are in use or wait for approval, oldest first."""
+    current = (ItemStatus.ACTIVE, ItemStatus.QUARANTINED)
+    wanted = (status,) if status else tuple(ItemStatus) if show_all else current
+    items = [item for item in _open(bank).items() if item.status in wanted]
+    if as_json:
+        _print_json({"items": [item.model_dump(mode="json") for item in items]})
+        return
+    _print_items((item, None) for item in items)
+    typer.echo(f"{len(items)} items" if items else "no items")
+
+
+@bank_app.command()
+def show(number: NumberArgument, bank: BankOption = DEFAULT_BANK, as_json: JsonOption = False) -> None:
+    """Show one item whole: its texts, its scores and where it came from."""
+    opened = _open(bank)
+    item = opened.item(number)
+    history = [other.id for other in opened.history(item.key)]
+    if as_json:
+        _print_json(item.model_dump(mode="json") | {"history": history})
+    else:
+        _print_item(item, history)
+
+
+@bank_app.command()
+def search(
+    question: Annotated[str, typer.Argument(help="A question, as one would ask it.")],
+    bank: BankOption = DEFAULT_BANK,
+    top: Annotated[int, typer.Option(min=1, help="How many items.")] = 5,
+    cross: Annotated[bool, typer.Option("--cross", help="What CROSS retrieval would offer an attempt.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the items whose questions are most similar."""
+    if not question.strip():
+        raise typer.BadParameter("the question is empty; give at least one word")
+    opened = _open(bank, embeds=True)
+    found = opened.retrieve(question, Retrieval.CROSS) if cross else opened.search(question, limit=top)
+    if as_json:
+        _print_json({"found": [_found_json(hit) for hit in found]})
+        return
+    _print_items(found)
+    typer.echo("" if found else "nothing found")
+
+
+@bank_app.command()
+def approve(number: NumberArgument, bank: BankOption = DEFAULT_BANK, as_json: JsonOption = False) -> None:
+    """Put a quarantined item into use, in place of its question's earlier one."""
+    _print_change(_changed(bank, lambda opened: opened.approve(number)), as_json)
+
+
+@bank_app.command()
+def quarantine(
+    number: NumberArgument, bank: BankOption = DEFAULT_BANK, reason: ReasonOption = "", as_json: JsonOption = False
+) -> None:
+    """Hold an item back until it is approved or removed."""
+    _print_change(_changed(bank, lambda opened: opened.quarantine(number, reason)), as_json)
+
+
+@bank_app.command()
+def remove(
+    number: NumberArgument, bank: BankOption = DEFAULT_BANK, reason: ReasonOption = "", as_json: JsonOption = False
+) -> None:
+    """Take an item out for good: it is never offered again, and its text is refused when it comes back."""
+    _print_change(_changed(bank, lambda opened: opened.remove(number, reason)), as_json)
+
+
+@bank_app.command("export")
+def export_bank(
+    file: Annotated[Path, typer.Argument(help="The JSONL file to write.")],
+    bank: BankOption = DEFAULT_BANK,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the active items to a JSONL file, one reflection a line, without their vectors."""
+    count = export_items(_open(bank).items(), file)
+    if as_json:
+        _print_json({"file": str(file), "exported": count})
+    else:
+        typer.echo(f"exported {count} items to {file}")
+
+
+@bank_app.command("import")
+def import_bank(
+    file: Annotated[Path, typer.Argument(help="A JSONL file of `rubricem bank export`.")],
+    bank: BankOption = DEFAULT_BANK,
+    embedder: Annotated[str, typer.Option(help="For a new bank: minilm, qwen3-embedding-0.6b or hashing.")] = MINILM,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the reflections of a file to a bank, each through the write gate; the bank is made where there is none.
+
+    Exits with 1 where a line was refused.
+    """
+    if not file.is_file():
+        raise BankFormatError(f"there is no file {file}. Give a file of `rubricem bank export`.")
+    opened = _open(bank, embeds=True) if read_header(bank) else _make(bank, embedder)
+    imported = import_items(opened, file)
+    if as_json:
+        refused = [{"line": line, "code": why.code.value, "why": why.sentence} for line, why in imported.refused]
+        _print_json({"written": [item.id for item in imported.written], "refused": refused})
+    else:
+        typer.echo(f"imported {len(imported.written)} items, refused {len(imported.refused)}")
+        for line, why in imported.refused:
+            typer.echo(f"  line {line}: {why.code}: {why.sentence}", err=True)
+    if imported.refused:
+        raise typer.Exit(1)
+
+
+@bank_app.command()
+def stats(bank: BankOption = DEFAULT_BANK, as_json: JsonOption = False) -> None:
+    """Count the items by status and say what the bank is made of."""
+    opened = _open(bank)
+    items = opened.items()
+    by_status = Counter(item.status for item in items)
+    active = [item for item in items if item.is_retrievable]
+    scores = [item.reflection.score.utility for item in active if item.reflection.score is not None]
+    counted: dict[str, Any] = {
+        "embedder": opened.embedder_name,
+        "questions": len({item.key for item in items}),
+        **{status.value: by_status[status] for status in ItemStatus},
+        "mean_utility": round(sum(scores) / len(scores), 4) if scores else None,
+        "last_step": max((item.reflection.provenance.step for item in items), default=None),
+    }
+    if as_json:
+        _print_json(counted)
+        return
+    for name, value in counted.items():
+        typer.echo(f"{name.replace('_', ' '):<14}{'-' if value is None else value}")
+
+
+def _open(folder: Path, *, embeds: bool = False) -> RubricBank:
+    """The bank; a database that cannot be opened is the user's to know, in one sentence."""
+    try:
+        return open_existing_bank(folder, embeds=embeds)
+    except BankStoreError as cause:
+        raise BankFormatError(f"{cause}. Is {folder} a rubric bank, and may you write there?") from cause
+
+
+def _make(folder: Path, embedder: str) -> RubricBank:
+    try:
+        return build_bank(BankConfig(folder=folder, embedder=embedder))
+    except BankStoreError as cause:
+        raise BankFormatError(f"{cause}. Give a folder that can be written with --bank.") from cause
+
+
+def _changed(folder: Path, change: _Change) -> BankItem:
+    return change(_open(folder))
+
+
+def _print_change(item: BankItem, as_json: bool) -> None:
+    if as_json:
+        _print_json({"id": item.id, "status": item.status.value, "reason": item.reason})
+    else:
+        typer.echo(f"item {item.id} is {item.status}{f' ({item.reason})' if item.reason else ''}")
+
+
+def _found_json(hit: Retrieved) -> dict[str, Any]:
+    return {"similarity": round(hit.similarity, 6), "item": hit.item.model_dump(mode="json")}
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    typer.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def _print_items(rows: Iterable[tuple[BankItem, float | None]]) -> None:
+    table = Table("item", "status", "step", "utility", "similarity", "question", box=None, pad_edge=False)
+    for item, similarity in rows:
+        score = item.reflection.score
+        table.add_row(
+            str(item.id),
+            item.status.value,
+            str(item.reflection.provenance.step),
+            "-" if score is None else f"{score.utility:.3f}",
+            "-" if similarity is None else f"{similarity:.3f}",
+            _plain(item.reflection.question)[:100],
+        )
+    if table.row_count:
+        Console().print(table)
+
+
+def _print_item(item: BankItem, history: list[int]) -> None:
+    reflection = item.reflection
+    score, origin = reflection.score, reflection.provenance
+    judged = (
+        "not judged"
+        if score is None
+        else f"utility {score.utility:.3f} (diagnosis {score.diagnosis:g}, specificity {score.specificity:g}, "
+        f"scope {score.scope:g})"
+    )
+    because = f" ({item.reason})" if item.reason else ""
+    typer.echo(f"item {item.id}: {item.status}{because}; {judged}")
+    typer.echo(f"written at step {origin.step} by {origin.model or '-'} with prompt {origin.prompt_hash or '-'}")
+    typer.echo(f"items on this question: {', '.join(map(str, history))}")
+    for title, text in (
+        ("Question", reflection.question),
+        ("Rubrics", reflection.rubrics),
+        ("Takeaways", reflection.takeaways),
+    ):
+        typer.echo(f"\n{title}\n{_printable(text)}")
+
+
+def _plain(text: str) -> str:
+    """On one line, without markup or control characters: the text is not ours."""
+    return escape(" ".join(_printable(text).split()))
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
