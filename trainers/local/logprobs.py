@@ -95,15 +95,13 @@ class _TiledHead(torch.autograd.Function):
         tile_elements: int,
         kernels: HeadKernels,
     ) -> tuple[Tensor, Tensor]:
-        chunk = max(1, tile_elements // len(head))
-        parts = [
-            kernels.statistics(_product(hidden[rows], head.T), targets[rows], temperature[rows])
-            for rows in _slices(len(hidden), chunk)
-        ]
-        empty = hidden.new_empty(0, dtype=_wide(hidden.dtype))
-        logprobs, log_normaliser, entropy = (
-            torch.cat([empty, *column]) for column in (zip(*parts, strict=True) if parts else ((), (), ()))
-        )
+        # Written into place: small results kept between tiles would split the heap, and no tile would fit again.
+        logprobs, log_normaliser, entropy = hidden.new_empty(3, len(hidden), dtype=_wide(hidden.dtype))
+        for rows in _slices(len(hidden), max(1, tile_elements // len(head))):
+            logits = _product(hidden[rows], head.T)
+            logprobs[rows], log_normaliser[rows], entropy[rows] = kernels.statistics(
+                logits, targets[rows], temperature[rows]
+            )
         ctx.save_for_backward(hidden, head, targets, temperature, log_normaliser)
         ctx.tile_elements, ctx.kernels = tile_elements, kernels
         ctx.mark_non_differentiable(entropy)
