@@ -1,0 +1,1 @@
+"""What acts: models behind one protocol, in text or in tokens, one conversation for each episode."""

@@ -1,0 +1,196 @@
+"""Draws tokens for many conversations at once: prefill in chunks, then one token for every conversation a step."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from rubricem_agent.policy.qwen3_decode import Feed, Qwen3Decoder
+from rubricem_agent.policy.token_conversation import TokenDraw, TokenTurn
+from rubricem_env.domain.errors import ModelError, boundary
+
+CHUNK = 256
+"""Tokens of one row that are prefilled in one pass."""
+PREFILL_TOKENS = 4_096
+"""Tokens of all rows in one pass, which bounds the memory of attention."""
+SHARED_PREFIX = 32
+"""Openings that begin with so many equal tokens are prefilled once."""
+
+
+class Row:
+    """One row of the cache and the conversation that sits on it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.cached: list[int] = []
+
+    def rewind(self, ids: Sequence[int]) -> None:
+        """Keep of the cache what is a beginning of `ids`; at least one token is left to be fed."""
+        length = common_prefix(self.cached, ids)
+        del self.cached[min(length, len(ids) - 1) :]
+
+
+class Job:
+    """One turn to draw."""
+
+    def __init__(
+        self,
+        row: Row,
+        ids: Sequence[int],
+        *,
+        turn: TokenTurn,
+        max_tokens: int,
+        temperature: float,
+        rng: np.random.Generator,
+    ) -> None:
+        row.rewind(ids)
+        self.row = row
+        self.ids = list(ids)
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.temperature = temperature
+        self.rng = rng
+        self._turn = turn
+        self._left = max_tokens
+
+    @property
+    def pending(self) -> list[int]:
+        """What is not cached yet."""
+        return self.ids[len(self.row.cached) :]
+
+    @property
+    def num_pending(self) -> int:
+        return len(self.ids) - len(self.row.cached)
+
+    def take(self, draw: TokenDraw) -> bool:
+        """Append a token; whether the turn is over."""
+        self.ids.append(draw.id)
+        self._left -= 1
+        return self._turn.take(draw) is not None or self._left == 0
+
+
+class _Drawn(NamedTuple):
+    job: Job
+    draw: TokenDraw
+
+
+class Batcher:
+    """One model, many conversations. Jobs come and go between steps; the model runs in a thread of its own."""
+
+    def __init__(self, decoder: Qwen3Decoder) -> None:
+        self._decoder = decoder
+        self._jobs: dict[int, Job] = {}
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="decode")
+        self._task: asyncio.Task[None] | None = None
+
+    async def run(self, job: Job) -> None:
+        """Draw a turn to its end.
+
+        Raises:
+            ModelError: the model failed.
+        """
+        self._jobs[job.row.number] = job
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._steps())
+        try:
+            await job.done
+        finally:
+            self._jobs.pop(job.row.number, None)
+
+    async def aclose(self) -> None:
+        """Stop between two steps; jobs under way are cancelled."""
+        for job in self._jobs.values():
+            job.done.cancel()
+        self._jobs.clear()
+        if self._task is not None:
+            await self._task
+        self._thread.shutdown()
+
+    async def _steps(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._jobs:
+            jobs = [self._jobs[number] for number in sorted(self._jobs)]
+            try:
+                with boundary(ModelError, "run the local model"):
+                    drawn = await loop.run_in_executor(self._thread, self._step, jobs)
+            except ModelError as failure:
+                self._fail(jobs, failure)
+                continue
+            for job, draw in drawn:
+                if not job.done.done() and job.take(draw):
+                    self._jobs.pop(job.row.number, None)
+                    job.done.set_result(None)
+            # What waits for a finished turn gets the chance to hand in the next one before the step begins.
+            await asyncio.sleep(0)
+
+    def _fail(self, jobs: Sequence[Job], failure: ModelError) -> None:
+        for job in jobs:
+            self._jobs.pop(job.row.number, None)
+            job.row.cached.clear()
+            if not job.done.done():
+                job.done.set_exception(failure)
+
+    def _step(self, jobs: Sequence[Job]) -> list[_Drawn]:
+        """One pass of the model: prefill where any is left to do, else one token for each."""
+        reading = [job for job in jobs if job.num_pending > 1]
+        if not reading:
+            return self._pass(jobs, 1)
+        ready = [job for job in reading if not self._waits_for_shared_prefix(job, jobs)]
+        return self._pass(ready[: max(1, PREFILL_TOKENS // CHUNK)], CHUNK)
+
+    def _waits_for_shared_prefix(self, job: Job, jobs: Sequence[Job]) -> bool:
+        """Take over what another conversation with the same beginning has cached; wait while that one still reads it."""
+        if job.row.cached:
+            return False
+        alike = [other for other in jobs if other.ids[:SHARED_PREFIX] == job.ids[:SHARED_PREFIX]]
+        leader = max(alike, key=lambda other: len(other.row.cached))
+        if leader is job:
+            return False
+        shared = min(common_prefix(leader.ids, job.ids), len(job.ids) - 1)
+        if len(leader.row.cached) < shared:
+            return True
+        self._decoder.copy_prefix(leader.row.number, job.row.number, shared)
+        job.row.cached = job.ids[:shared]
+        return False
+
+    def _pass(self, jobs: Sequence[Job], most: int) -> list[_Drawn]:
+        feeds = [Feed(job.row.number, len(job.row.cached), job.pending[:most]) for job in jobs]
+        logits = self._decoder.logits(feeds)
+        for job, feed in zip(jobs, feeds, strict=True):
+            job.row.cached += feed.ids
+        through = [place for place, job in enumerate(jobs) if job.num_pending == 0]
+        chosen = [jobs[place] for place in through]
+        return [_Drawn(job, draw) for job, draw in zip(chosen, draw_tokens(logits[through], chosen), strict=True)]
+
+
+def draw_tokens(logits: torch.Tensor, jobs: Sequence[Job]) -> list[TokenDraw]:
+    """One token for each row of (B, vocabulary), with its log-probability at the row's temperature.
+
+    At temperature 0 the likeliest token, with its log-probability at temperature 1.
+    """
+    if not jobs:
+        return []
+    temperatures = [job.temperature or 1.0 for job in jobs]
+    scaled = logits / torch.tensor(temperatures, device=logits.device)[:, None]
+    logprobs = torch.log_softmax(scaled, dim=-1)
+    cumulative = logprobs.double().exp().cumsum(dim=-1)
+    draws = torch.tensor([job.rng.random() for job in jobs], dtype=torch.float64, device=logits.device)
+    # Scaled by the last sum, so that rounding never leaves the vocabulary.
+    sampled = torch.searchsorted(cumulative, draws[:, None] * cumulative[:, -1:], right=True)[:, 0]
+    greedy = torch.tensor([job.temperature == 0 for job in jobs], device=logits.device)
+    ids = torch.where(greedy, logits.argmax(dim=-1), sampled)
+    taken = logprobs.gather(1, ids[:, None])[:, 0]
+    return [TokenDraw(token, logprob) for token, logprob in zip(ids.tolist(), taken.tolist(), strict=True)]
+
+
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """How many ids two sequences begin with alike."""
+    low, high = 0, min(len(left), len(right))
+    if left[:high] == right[:high]:
+        return high
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if left[:middle] == right[:middle] else (low, middle - 1)
+    return low

@@ -1,0 +1,100 @@
+"""The tokens of a rollout: for each its id, whether the policy wrote it, and the stage it belongs to.
+
+Stages come from the character spans of `find_boundaries`, the same that the judge reads: a token that straddles
+a boundary goes to the stage in which it begins. A token that ends the policy's turn goes with the text before it.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import model_validator
+
+from rubricem_agent.policy.base import Piece
+from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.span import StageSpans
+from rubricem_env.domain.stage import STAGES, Stage
+from rubricem_env.scaffold.turn import Turn
+
+NO_STAGE = -1
+"""The stage id of prompt and tool tokens."""
+
+
+class RolloutTokens(Frozen):
+    """One entry for each token of the conversation, from the prompt to the end."""
+
+    ids: tuple[int, ...]
+    stage_ids: tuple[int, ...]
+    """0 to 3 where the policy wrote, -1 elsewhere."""
+    logprobs: tuple[float, ...]
+    """As drawn, under the temperature of the sampling; 0 where the policy did not write."""
+    prompt_length: int
+
+    @model_validator(mode="after")
+    def _has_one_entry_each(self) -> "RolloutTokens":
+        sizes = {len(self.ids), len(self.stage_ids), len(self.logprobs)}
+        if len(sizes) != 1:
+            raise ValueError(f"ids, stage_ids and logprobs have {sorted(sizes)} entries; they need one for each token")
+        return self
+
+    @property
+    def policy_mask(self) -> npt.NDArray[np.bool_]:
+        """(tokens,): what the policy wrote, the only tokens that are trained on."""
+        stages: npt.NDArray[np.int8] = np.array(self.stage_ids, dtype=np.int8)
+        return np.not_equal(stages, NO_STAGE)
+
+    @property
+    def policy_ids(self) -> tuple[int, ...]:
+        return tuple(id_ for id_, stage in zip(self.ids, self.stage_ids, strict=True) if stage != NO_STAGE)
+
+
+class _StageMap(NamedTuple):
+    """The stage of each character of the policy's text, as the places where stages begin."""
+
+    starts: Sequence[int]
+    stages: Sequence[Stage]
+
+    def at(self, character: int) -> Stage:
+        """The stage of a character; beyond the end, of the last one; without any text, Research."""
+        place = bisect_right(self.starts, character) - 1
+        return self.stages[place] if place >= 0 else Stage.RESEARCH
+
+
+def stage_map(spans: StageSpans) -> _StageMap:
+    """The spans, which are a partition, in the order of the text."""
+    ordered = sorted((span.start, stage) for stage in STAGES for span in spans.of(stage))
+    return _StageMap([start for start, _ in ordered], [stage for _, stage in ordered])
+
+
+def label_tokens(pieces: Sequence[Piece], turns: Sequence[Turn], spans: StageSpans) -> RolloutTokens:
+    """The conversation's tokens with their stages; `turns` are those of the episode, one for each policy piece."""
+    stages = stage_map(spans)
+    ids: list[int] = []
+    stage_ids: list[int] = []
+    logprobs: list[float] = []
+    offsets = iter(_turn_offsets(pieces, turns))
+    for piece in pieces:
+        ids += piece.ids
+        if not piece.is_policy:
+            stage_ids += [NO_STAGE] * len(piece.ids)
+            logprobs += [0.0] * len(piece.ids)
+            continue
+        offset, end = next(offsets)
+        stage_ids += [stages.at(min(offset + start, max(end - 1, 0))).position for start in piece.starts]
+        logprobs += piece.logprobs
+    prompt_length = len(pieces[0].ids) if pieces else 0
+    return RolloutTokens(
+        ids=tuple(ids), stage_ids=tuple(stage_ids), logprobs=tuple(logprobs), prompt_length=prompt_length
+    )
+
+
+def _turn_offsets(pieces: Sequence[Piece], turns: Sequence[Turn]) -> list[tuple[int, int]]:
+    """Where the text of each policy piece begins and ends in the policy's whole text."""
+    written = sum(piece.is_policy for piece in pieces)
+    if written != len(turns):
+        raise ValueError(f"{written} policy pieces do not fit the {len(turns)} turns of the episode")
+    ends = list(accumulate(len(turn.text) for turn in turns))
+    return list(zip([0, *ends], ends, strict=False))
