@@ -23,6 +23,8 @@ from rubricem_env.scaffold.lexer import Token, find_structure, parse_attributes
 from rubricem_env.scaffold.turn import Block, Turn
 from rubricem_env.scaffold.violations import Code, violation
 
+_FOREIGN = {SNIPPET: Code.SELF_WRITTEN_SNIPPET, TOOL_OUTPUT: Code.SELF_WRITTEN_TOOL_OUTPUT}
+
 
 def parse_turn(text: str, number: int = 1) -> Turn:
     """Read one emission; `number` is its place in the trajectory, from 1."""
@@ -61,8 +63,7 @@ class TurnReader:
         if token.role is Role.INLINE or (self._thought is not None and self._stays_in_thought(token)):
             return
         self._elements.see(token)
-        if not token.is_plain:
-            self._note_spelling(token)
+        self._note_spelling(token)
         if token.closing:
             self._close(token)
         else:
@@ -75,7 +76,7 @@ class TurnReader:
         end = len(text) if self._end is None else self._end
         call, answer = self._read_action(text)
         if self._action is None:
-            self._note(Code.NO_ACTION)
+            self._elements.violations.append(violation(Code.NO_ACTION, self._number, start=end))
         else:
             self._note_rest(text, rest)
         violations = [
@@ -89,6 +90,8 @@ class TurnReader:
         self._elements.note(code, token)
 
     def _note_spelling(self, token: Token) -> None:
+        if token.is_plain:
+            return
         lower = token.written.lower()
         if lower != token.written:
             self._note(Code.TAG_CASE, token)
@@ -115,6 +118,7 @@ class TurnReader:
     def _stays_in_thought(self, token: Token) -> bool:
         """Whether the tag is hidden by the thought; its end, or that of the block around it, is not."""
         if token.closing and token.name == THINK:
+            self._note_spelling(token)
             self._close_thought(token.start, token.end)
             return True
         if token.closing and self._elements.is_open(token.name):
@@ -216,10 +220,9 @@ class TurnReader:
 
     def _note_inside(self, tokens: Sequence[Token]) -> None:
         """Tags inside an action are text; citations are not among the tokens."""
-        codes = {SNIPPET: Code.SELF_WRITTEN_SNIPPET, TOOL_OUTPUT: Code.SELF_WRITTEN_TOOL_OUTPUT}
         for token in tokens:
             if not token.closing:
-                self._note(codes.get(token.name, Code.NESTED_TAG), token)
+                self._note(_FOREIGN.get(token.name, Code.NESTED_TAG), token)
 
     def _note_rest(self, text: str, rest: Sequence[Token]) -> None:
         end = self._end or 0
@@ -228,11 +231,11 @@ class TurnReader:
             self._elements.violations.append(violation(Code.TEXT_AFTER_ACTION, self._number, after, end))
         opened: dict[str, Token] = {}
         for token in rest:
-            if token.name == TOOL_OUTPUT and not token.closing:
-                self._note(Code.SELF_WRITTEN_TOOL_OUTPUT, token)
-            elif token.role is Role.ACTION and not token.closing:
+            if token.name in _FOREIGN and not token.closing:
+                self._note(_FOREIGN[token.name], token)
+            if token.role is Role.ACTION and not token.closing:
                 opened.setdefault(token.name, token)
-            if token.role is Role.ACTION and (token.closing or token.empty) and token.name in opened:
+            if token.name in opened and (token.closing or token.empty):
                 self._note(Code.TWO_ACTIONS, opened.pop(token.name))
 
     # -- the action
