@@ -52,6 +52,8 @@ class Findings(NamedTuple):
     """Why rubrics are left without a mark."""
     is_answer_only: bool = False
     """The full call failed, and only the answer was judged, by the reduced one (choice B7)."""
+    prompt_hash: str = ""
+    """Of the prompt that the marks were asked for with; empty where none was."""
 
 
 class Judge(Protocol):

@@ -69,7 +69,8 @@ class EnsembleJudge:
             given = [findings.opinions[rubric.id] for findings in usable if rubric.id in findings.opinions]
             if given:
                 opinions[rubric.id] = self._combined(rubric.id, given)
-        return Findings(opinions, failure=failure, is_answer_only=not whole)
+        hashes = dict.fromkeys(findings.prompt_hash for findings in usable if findings.prompt_hash)
+        return Findings(opinions, failure=failure, is_answer_only=not whole, prompt_hash="+".join(hashes))
 
     def _combined(self, rubric_id: str, given: Sequence[Opinion]) -> Opinion:
         marks = tuple(int(opinion.mark) for opinion in given)

@@ -53,7 +53,7 @@ async def _judge(asker: Asker, prompt: Prompt, task: ReflectionTask, places: lis
         detail = str(failure)
     missing = Unscored(reason=UnscoredReason.JUDGE_FAILED, detail=detail)
     return {
-        place: _opinion(found[number]) if number in found else ReflectionOpinion(missing)
+        place: _opinion(found[number], prompt) if number in found else ReflectionOpinion(missing)
         for number, place in numbered.items()
     }
 
@@ -78,11 +78,11 @@ async def _ask(asker: Asker, request: ChatRequest, numbered: dict[int, int]) -> 
         raise
 
 
-def _opinion(entry: WireReflectionScore) -> ReflectionOpinion:
+def _opinion(entry: WireReflectionScore, prompt: Prompt) -> ReflectionOpinion:
     score = ReflectionScore(
         diagnosis=entry.diagnostic_accuracy, specificity=entry.specificity, scope=entry.scope_and_balance
     )
-    return ReflectionOpinion(score, shorten(entry.justification))
+    return ReflectionOpinion(score, shorten(entry.justification), prompt.hash)
 
 
 def _render(task: ReflectionTask, numbered: dict[int, int]) -> str:

@@ -44,7 +44,7 @@ async def mark_trajectory(
         return await _mark_answer_alone(asker, prompts, examination, budget=budget, failure=found.failure)
     answer = {rubric.id for rubric in examination.rubrics if rubric.stage is Stage.ANSWER}
     opinions = {key: opinion for key, opinion in found.opinions.items() if key in answer}
-    return Findings(opinions, failure=found.failure, is_answer_only=True) if opinions else found
+    return found._replace(opinions=opinions, is_answer_only=True) if opinions else found
 
 
 def _lost_stages(rubrics: Sequence[Rubric], found: Findings) -> set[Stage]:
@@ -89,9 +89,8 @@ async def _mark(
         for index, entry in sorted(found.items())
     }
     left = len(rubrics) - len(opinions)
-    return Findings(
-        opinions, failure=f"{left} of {len(rubrics)} criteria came back without a usable mark" if left else ""
-    )
+    failure = f"{left} of {len(rubrics)} criteria came back without a usable mark" if left else ""
+    return Findings(opinions, failure=failure, prompt_hash=prompts.score.hash)
 
 
 async def _ask(

@@ -15,6 +15,8 @@ class RolloutJudgement(Frozen):
     is_answer_only: bool = False
     """Every stage has the answer's score: the full call failed (choice B7)."""
     failure: Text = ""
+    prompt_hash: Text = ""
+    """Of the scoring prompt; empty where no model was asked."""
     bait: tuple[Text, ...] = ()
     """Kinds of text in the trajectory that speak to the judge. A feature to watch, without effect on the score."""
 
@@ -32,6 +34,8 @@ class GroupJudgement(Frozen):
     step: int
     fingerprint: Text
     """Of the trajectories that were judged, so that a resumed step cannot take another group's scores."""
+    judge: Text = ""
+    """The judge's name."""
     rubrics: tuple[Rubric, ...]
     """All that the group was marked by, in use or retired since."""
     rollouts: tuple[RolloutJudgement, ...]

@@ -39,6 +39,8 @@ class ReflectionOpinion(NamedTuple):
 
     outcome: ReflectionScore | Unscored
     justification: str = ""
+    prompt_hash: str = ""
+    """Of the prompt that the score was asked for with; empty where none was."""
 
 
 ReflectionFindings = tuple[ReflectionOpinion, ...]

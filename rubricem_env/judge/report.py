@@ -17,6 +17,7 @@ def describe_group(judged: GroupJudgement, names: Sequence[str], rubrics: Rubric
             for name, rollout in zip(names, judged.rollouts, strict=True)
         ],
         "buffer": describe_buffer(rubrics),
+        "judge": judged.judge,
         "proposal": {"failure": judged.proposal_failure or None, "refused": list(judged.refused)},
     }
 
@@ -40,7 +41,12 @@ def describe_rollout(judged: GroupJudgement, rollout: RolloutJudgement) -> dict[
         if rubric.id in opinions
     ]
     stages = {stage.value: _describe_stage(rollout.judgement.outcome(stage)) for stage in STAGES}
-    notes = {"answer_only": rollout.is_answer_only, "failure": rollout.failure or None, "bait": list(rollout.bait)}
+    notes = {
+        "answer_only": rollout.is_answer_only,
+        "failure": rollout.failure or None,
+        "prompt_hash": rollout.prompt_hash or None,
+        "bait": list(rollout.bait),
+    }
     return {"stages": stages, "criteria": criteria, **notes}
 
 

@@ -93,6 +93,7 @@ class StepJudge:
             query_key=group.key,
             step=step,
             fingerprint=group.fingerprint,
+            judge=self.judge.name,
             rubrics=proposed.used,
             rollouts=rollouts,
             proposal_failure=proposed.proposal.failure,
@@ -164,6 +165,7 @@ class StepJudge:
             opinions=tuple(findings.opinions.values()),
             is_answer_only=findings.is_answer_only,
             failure=findings.failure,
+            prompt_hash=findings.prompt_hash,
             bait=find_bait(reading.policy_text),
         )
 
