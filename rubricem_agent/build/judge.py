@@ -58,22 +58,22 @@ def build_judge(config: JudgeConfig, environ: Mapping[str, str] = os.environ) ->
         if spec.backend == RULES:
             members.append(RulesJudge())
             continue
-        model, redactor = _connect(spec, environ, config.timeout)
+        model, redactor = _connect(spec, environ, timeout=config.timeout)
         models.append(MeteredModel(model, limiter=limiter, meter=meter, redactor=redactor))
         members.append(LLMJudge.over(models[-1], settings=config.ask, timing=timing))
     judge: Judge = members[0] if len(members) == 1 else EnsembleJudge(members, combine=config.combine)
     return BuiltJudge(judge, members[0], meter, tuple(models))
 
 
-def _connect(spec: JudgeSpec, environ: Mapping[str, str], timeout: float) -> tuple[ChatModel, Redactor]:
+def _connect(spec: JudgeSpec, environ: Mapping[str, str], *, timeout: float) -> tuple[ChatModel, Redactor]:
     if spec.backend == GEMINI:
         key = read_secret(environ, *GEMINI_KEYS, purpose=f"the judge gemini:{spec.model}")
-        return _connect_gemini(spec, key, timeout), Redactor([key])
+        return _connect_gemini(spec, key, timeout=timeout), Redactor([key])
     found = _openai_key(spec.url, environ)
-    return _connect_openai(spec, found, timeout), Redactor([found] if found else [])
+    return _connect_openai(spec, found, timeout=timeout), Redactor([found] if found else [])
 
 
-def _connect_gemini(spec: JudgeSpec, key: SecretStr, timeout: float) -> ChatModel:
+def _connect_gemini(spec: JudgeSpec, key: SecretStr, *, timeout: float) -> ChatModel:
     try:
         from rubricem_env.llm.gemini import GeminiModel
     except ModuleNotFoundError as cause:
@@ -81,7 +81,7 @@ def _connect_gemini(spec: JudgeSpec, key: SecretStr, timeout: float) -> ChatMode
     return GeminiModel.connect(spec.model, key, base_url=spec.url or None, timeout=timeout)
 
 
-def _connect_openai(spec: JudgeSpec, key: SecretStr | None, timeout: float) -> ChatModel:
+def _connect_openai(spec: JudgeSpec, key: SecretStr | None, *, timeout: float) -> ChatModel:
     try:
         from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
     except ModuleNotFoundError as cause:

@@ -53,7 +53,7 @@ def read_examples(file: Path) -> list[LabelledExample]:
     except (OSError, UnicodeDecodeError) as cause:
         raise FileFormatError(f"cannot read {file}: {cause}. Give the path of a file of labelled examples.") from cause
     examples = [
-        _read_example(line, f"{file}, line {number}", file.parent)
+        _read_example(line, f"{file}, line {number}", folder=file.parent)
         for number, line in enumerate(lines, start=1)
         if line.strip()
     ]
@@ -62,7 +62,7 @@ def read_examples(file: Path) -> list[LabelledExample]:
     return examples
 
 
-def _read_example(line: str, where: str, folder: Path) -> LabelledExample:
+def _read_example(line: str, where: str, *, folder: Path) -> LabelledExample:
     try:
         row = json.loads(line)
         trajectory, rubric, label = row["trajectory"], row["rubric"], row["label"]

@@ -51,12 +51,14 @@ def judge(
     """
     trajectories = _read_group(files)
     given = _read_rubric_file(rubrics) if rubrics is not None else ()
-    judged = asyncio.run(_judge(trajectories, given, JudgeConfig(judge=judge)))
+    judged = asyncio.run(_judge(trajectories, given, config=JudgeConfig(judge=judge)))
     names = [str(file) for file in files]
     if as_json:
-        typer.echo(json.dumps(describe_group(judged.group, names, judged.rubrics), ensure_ascii=False, allow_nan=False))
+        typer.echo(
+            json.dumps(describe_group(judged.group, names, rubrics=judged.rubrics), ensure_ascii=False, allow_nan=False)
+        )
     else:
-        print_group(judged.group, names, judged.rubrics, meter=judged.built.meter, console=Console())
+        print_group(judged.group, names, rubrics=judged.rubrics, meter=judged.built.meter, console=Console())
     if judged.group.failures:
         typer.echo(f"the judge gave no score for {judged.group.failures} of {len(files)} trajectories.", err=True)
         raise typer.Exit(1)
@@ -92,7 +94,7 @@ def _read_rubric_file(file: Path) -> tuple[Rubric, ...]:
     return read_rubrics(text, str(file))
 
 
-async def _judge(trajectories: Sequence[Trajectory], given: tuple[Rubric, ...], config: JudgeConfig) -> Judged:
+async def _judge(trajectories: Sequence[Trajectory], given: tuple[Rubric, ...], *, config: JudgeConfig) -> Judged:
     built = build_judge(config)
     first = trajectories[0]
     persistent = tuple(rubric for rubric in given if rubric.persistent)

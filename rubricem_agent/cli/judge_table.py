@@ -17,7 +17,7 @@ _SHORT_NAME = 40
 
 
 def print_group(
-    judged: GroupJudgement, names: Sequence[str], rubrics: RubricSet, *, meter: Meter, console: Console
+    judged: GroupJudgement, names: Sequence[str], *, rubrics: RubricSet, meter: Meter, console: Console
 ) -> None:
     """Print everything that the scores rest on."""
     console.print(_stage_table(judged, names))
@@ -35,7 +35,7 @@ def print_group(
             opinion = next((o for o in rollout.opinions if o.rubric_id == rubric.id), None)
             if opinion is not None:
                 console.print(f"  {opinion.mark:g}  {_plain(_short(name))}: {_plain(opinion.justification)}")
-    _print_notes(judged, names, rubrics, console)
+    _print_notes(judged, names, rubrics=rubrics, console=console)
     _print_cost(meter, console)
 
 
@@ -57,7 +57,7 @@ def _cells(rollout: RolloutJudgement) -> list[str]:
     return cells
 
 
-def _print_notes(judged: GroupJudgement, names: Sequence[str], rubrics: RubricSet, console: Console) -> None:
+def _print_notes(judged: GroupJudgement, names: Sequence[str], *, rubrics: RubricSet, console: Console) -> None:
     notes = [f"not let in: {refused}" for refused in judged.refused]
     if judged.proposal_failure:
         notes.append(f"no new criteria: {judged.proposal_failure}")

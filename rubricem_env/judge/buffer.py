@@ -52,12 +52,14 @@ class RubricBuffer:
         for key in sorted(self._questions):
             rubrics = self._questions[key]
             for rubric in rubrics.persistent:
-                yield _row(key, rubric.model_dump(mode="json"), {"status": "persistent"})
+                yield _row(key, rubric.model_dump(mode="json"), fate={"status": "persistent"})
             for entry in rubrics.active:
-                yield _row(key, entry.rubric.model_dump(mode="json"), {"status": "active", "variance": entry.variance})
+                yield _row(
+                    key, entry.rubric.model_dump(mode="json"), fate={"status": "active", "variance": entry.variance}
+                )
             for gone in rubrics.archive:
                 fate = {"status": "retired", "reason": gone.reason.value, "retired_step": gone.retired_step}
-                yield _row(key, gone.last.rubric.model_dump(mode="json"), fate)
+                yield _row(key, gone.last.rubric.model_dump(mode="json"), fate=fate)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as JSON values: each question's rubrics as JSON text. Equal buffers give equal states."""
@@ -86,5 +88,5 @@ class RubricBuffer:
         self._questions, self._texts = questions, texts
 
 
-def _row(key: str, rubric: dict[str, Any], fate: dict[str, Any]) -> dict[str, Any]:
+def _row(key: str, rubric: dict[str, Any], *, fate: dict[str, Any]) -> dict[str, Any]:
     return {"query_key": key, **rubric, **fate}

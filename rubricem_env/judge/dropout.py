@@ -8,7 +8,7 @@ from rubricem_env.domain.rubric import Rubric
 from rubricem_env.domain.stage import STAGES
 
 
-def drop_rubrics(rubrics: Sequence[Rubric], share: float, rng: np.random.Generator) -> tuple[Rubric, ...]:
+def drop_rubrics(rubrics: Sequence[Rubric], share: float, *, rng: np.random.Generator) -> tuple[Rubric, ...]:
     """Leave out each active rubric with the given probability; no stage loses its last one, persistent ones stay."""
     if share == 0.0:
         return tuple(rubrics)

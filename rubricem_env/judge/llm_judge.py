@@ -42,12 +42,12 @@ class LLMJudge:
 
     async def propose(self, contrast: Contrast) -> Proposal:
         """One call for the whole group."""
-        return await propose_rubrics(self._asker, self._propose, contrast)
+        return await propose_rubrics(self._asker, self._propose, contrast=contrast)
 
     async def score(self, examination: Examination) -> Findings:
         """One call for one trajectory, with repair and fallback."""
-        return await mark_trajectory(self._asker, self._scoring, examination)
+        return await mark_trajectory(self._asker, self._scoring, examination=examination)
 
     async def judge_reflections(self, task: ReflectionTask) -> ReflectionFindings:
         """All candidates of one trajectory, in one call or one each as the task says."""
-        return await judge_reflections(self._asker, self._reflect, task)
+        return await judge_reflections(self._asker, self._reflect, task=task)

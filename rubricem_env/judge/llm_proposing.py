@@ -26,7 +26,7 @@ Drafts = list[Rubric]
 
 
 async def propose_rubrics(
-    asker: Asker, prompt: Prompt, contrast: Contrast, *, budget: RenderBudget = CONTRAST_BUDGET
+    asker: Asker, prompt: Prompt, *, contrast: Contrast, budget: RenderBudget = CONTRAST_BUDGET
 ) -> Proposal:
     """New rubrics for the group; a failure is told in the proposal."""
     provenance = Provenance(step=contrast.step, model=asker.model.name, prompt_hash=prompt.hash)
@@ -35,7 +35,7 @@ async def propose_rubrics(
 
     def parse(reply: ChatReply) -> Drafts:
         refused.clear()
-        return list(_read_proposal(parse_json_object(reply), provenance, refused))
+        return list(_read_proposal(parse_json_object(reply), provenance, refused=refused))
 
     try:
         drafts = await ask_for(asker.model, request, parse=parse, insistence=asker.insistence)
@@ -81,7 +81,7 @@ def _describe(rubric: Rubric) -> dict[str, str]:
     }
 
 
-def _read_proposal(reply: Mapping[str, object], provenance: Provenance, refused: list[str]) -> Iterator[Rubric]:
+def _read_proposal(reply: Mapping[str, object], provenance: Provenance, *, refused: list[str]) -> Iterator[Rubric]:
     """The rubrics of a reply; what is malformed by itself is refused by itself.
 
     Raises:
@@ -92,13 +92,15 @@ def _read_proposal(reply: Mapping[str, object], provenance: Provenance, refused:
         raise UnusableReplyError(f"none of {', '.join(keys.values())} is there")
     for stage, key in keys.items():
         lists = reply.get(key)
-        drafts = list(_read_stage(lists if isinstance(lists, dict) else {}, stage, provenance, refused))
+        drafts = list(
+            _read_stage(lists if isinstance(lists, dict) else {}, stage, provenance=provenance, refused=refused)
+        )
         refused += [f"{stage.value} rubric {draft.title[:60]!r} is one too many" for draft in drafts[MAX_PER_STAGE:]]
         yield from drafts[:MAX_PER_STAGE]
 
 
 def _read_stage(
-    lists: Mapping[str, object], stage: Stage, provenance: Provenance, refused: list[str]
+    lists: Mapping[str, object], stage: Stage, *, provenance: Provenance, refused: list[str]
 ) -> Iterator[Rubric]:
     for polarity in Polarity:
         rows = lists.get(f"{polarity.value}_rubrics")

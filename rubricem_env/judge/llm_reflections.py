@@ -28,18 +28,20 @@ MAX_CANDIDATE_CHARS = 8_000
 Entries = dict[int, WireReflectionScore]
 
 
-async def judge_reflections(asker: Asker, prompt: Prompt, task: ReflectionTask) -> ReflectionFindings:
+async def judge_reflections(asker: Asker, prompt: Prompt, *, task: ReflectionTask) -> ReflectionFindings:
     """One opinion for each candidate; what the judge does not score is unscored, never 0."""
     written = [place for place, text in enumerate(task.candidates) if text.strip()]
     opinions: dict[int, ReflectionOpinion] = {}
     groups = [written] if task.mode is ReflectionMode.LISTWISE else [[place] for place in written]
-    for found in await asyncio.gather(*(_judge(asker, prompt, task, group) for group in groups if group)):
+    for found in await asyncio.gather(*(_judge(asker, prompt, task=task, places=group) for group in groups if group)):
         opinions |= found
     empty = ReflectionOpinion(EMPTY, "the candidate is empty")
     return tuple(opinions.get(place, empty) for place in range(len(task.candidates)))
 
 
-async def _judge(asker: Asker, prompt: Prompt, task: ReflectionTask, places: list[int]) -> dict[int, ReflectionOpinion]:
+async def _judge(
+    asker: Asker, prompt: Prompt, *, task: ReflectionTask, places: list[int]
+) -> dict[int, ReflectionOpinion]:
     """One call for the candidates at these places, which get shuffled numbers from 1."""
     order = open_generator(task.seed, "reflections").permutation(len(places))
     numbered = {number: places[chosen] for number, chosen in enumerate(order, start=1)}
@@ -48,7 +50,7 @@ async def _judge(asker: Asker, prompt: Prompt, task: ReflectionTask, places: lis
     detail = "the judge gave no usable scores for this candidate"
     found: Entries = {}
     try:
-        found = await _ask(asker, request, numbered)
+        found = await _ask(asker, request, numbered=numbered)
     except ModelError as failure:
         detail = str(failure)
     missing = Unscored(reason=UnscoredReason.JUDGE_FAILED, detail=detail)
@@ -58,12 +60,12 @@ async def _judge(asker: Asker, prompt: Prompt, task: ReflectionTask, places: lis
     }
 
 
-async def _ask(asker: Asker, request: ChatRequest, numbered: dict[int, int]) -> Entries:
+async def _ask(asker: Asker, request: ChatRequest, *, numbered: dict[int, int]) -> Entries:
     """The usable entries: of a complete reply, or of the fullest one that the judge could be brought to give."""
     fullest: Entries = {}
 
     def parse(reply: ChatReply) -> Entries:
-        found, _ = read_entries(parse_json_object(reply), WireReflectionScore, numbered)
+        found, _ = read_entries(parse_json_object(reply), WireReflectionScore, asked=numbered)
         fullest.update(found)
         missing = [number for number in numbered if number not in fullest]
         if missing:

@@ -27,21 +27,21 @@ class ScoringPrompts(NamedTuple):
 
 
 async def mark_trajectory(
-    asker: Asker, prompts: ScoringPrompts, examination: Examination, *, budget: RenderBudget = SCORING_BUDGET
+    asker: Asker, prompts: ScoringPrompts, *, examination: Examination, budget: RenderBudget = SCORING_BUDGET
 ) -> Findings:
     """Marks for every rubric given, as far as the judge can be brought to give them."""
     if not examination.rubrics:
         return Findings()
     try:
-        found = await _mark(asker, prompts, examination, budget=budget, insistence=asker.insistence)
+        found = await _mark(asker, prompts, examination=examination, budget=budget, insistence=asker.insistence)
     except ModelError as failure:
-        return await _mark_answer_alone(asker, prompts, examination, budget=budget, failure=str(failure))
+        return await _mark_answer_alone(asker, prompts, examination=examination, budget=budget, failure=str(failure))
     lost = _lost_stages(examination.rubrics, found)
     if not lost:
         return found
     # A stage without one mark is a failed scoring (choices B5, B7); an answer that was marked need not be asked again.
     if Stage.ANSWER in lost:
-        return await _mark_answer_alone(asker, prompts, examination, budget=budget, failure=found.failure)
+        return await _mark_answer_alone(asker, prompts, examination=examination, budget=budget, failure=found.failure)
     answer = {rubric.id for rubric in examination.rubrics if rubric.stage is Stage.ANSWER}
     opinions = {key: opinion for key, opinion in found.opinions.items() if key in answer}
     return found._replace(opinions=opinions, is_answer_only=True) if opinions else found
@@ -53,7 +53,7 @@ def _lost_stages(rubrics: Sequence[Rubric], found: Findings) -> set[Stage]:
 
 
 async def _mark_answer_alone(
-    asker: Asker, prompts: ScoringPrompts, examination: Examination, *, budget: RenderBudget, failure: str
+    asker: Asker, prompts: ScoringPrompts, *, examination: Examination, budget: RenderBudget, failure: str
 ) -> Findings:
     """The reduced call of choice B7: the answer and its rubrics, nothing else."""
     rubrics = tuple(rubric for rubric in examination.rubrics if rubric.stage is Stage.ANSWER)
@@ -61,7 +61,7 @@ async def _mark_answer_alone(
         return Findings(failure=failure)
     reduced = examination._replace(rubrics=rubrics)
     try:
-        found = await _mark(asker, prompts, reduced, budget=budget, insistence=asker.last_insistence)
+        found = await _mark(asker, prompts, examination=reduced, budget=budget, insistence=asker.last_insistence)
     except ModelError as last:
         return Findings(failure=f"{failure}; then, for the answer alone: {last}")
     return found._replace(is_answer_only=True, failure=failure)
@@ -70,19 +70,19 @@ async def _mark_answer_alone(
 async def _mark(
     asker: Asker,
     prompts: ScoringPrompts,
-    examination: Examination,
     *,
+    examination: Examination,
     budget: RenderBudget,
     insistence: Insistence,
 ) -> Findings:
     rubrics: Indexed = dict(enumerate(_in_order(examination.rubrics), start=1))
-    blocks = render_examination(examination, rubrics, budget)
+    blocks = render_examination(examination, rubrics, budget=budget)
     request = asker.request(prompts.score, blocks, schema=WireScores, purpose=SCORE)
-    found, is_exact = await _ask(asker, request, rubrics, insistence)
+    found, is_exact = await _ask(asker, request, rubrics=rubrics, insistence=insistence)
     if not is_exact:
         missing = [index for index in rubrics if index not in found]
         again = prompts.repair.text.format(missing=", ".join(map(str, missing)) or "none, but other indices were given")
-        repaired = await _repair(asker, request._replace(prompt=f"{blocks}\n\n{again}"), rubrics)
+        repaired = await _repair(asker, request._replace(prompt=f"{blocks}\n\n{again}"), rubrics=rubrics)
         found = {**repaired, **found}
     opinions = {
         rubrics[index].id: Opinion.whole(rubrics[index].id, entry.score, entry.justification)
@@ -94,10 +94,10 @@ async def _mark(
 
 
 async def _ask(
-    asker: Asker, request: ChatRequest, rubrics: Indexed, insistence: Insistence
+    asker: Asker, request: ChatRequest, *, rubrics: Indexed, insistence: Insistence
 ) -> tuple[dict[int, WireScore], bool]:
     def parse(reply: ChatReply) -> tuple[dict[int, WireScore], bool]:
-        found, is_exact = read_entries(parse_json_object(reply), WireScore, rubrics)
+        found, is_exact = read_entries(parse_json_object(reply), WireScore, asked=rubrics)
         if not found:
             raise UnusableReplyError("it holds no usable entry for any index of CRITERIA")
         return found, is_exact
@@ -105,16 +105,16 @@ async def _ask(
     return await ask_for(asker.model, request, parse=parse, insistence=insistence)
 
 
-async def _repair(asker: Asker, request: ChatRequest, rubrics: Indexed) -> dict[int, WireScore]:
+async def _repair(asker: Asker, request: ChatRequest, *, rubrics: Indexed) -> dict[int, WireScore]:
     """What one more call yields. It may fail: what the first one gave is kept."""
     try:
         reply = await asker.model.complete(request)
-        return read_entries(parse_json_object(reply), WireScore, rubrics)[0]
+        return read_entries(parse_json_object(reply), WireScore, asked=rubrics)[0]
     except ModelError:
         return {}
 
 
-def render_examination(examination: Examination, rubrics: Indexed, budget: RenderBudget) -> str:
+def render_examination(examination: Examination, rubrics: Indexed, *, budget: RenderBudget) -> str:
     """The question, the attempt, its answer apart, and the criteria, each in a fenced block."""
     asked = {rubric.stage for rubric in rubrics.values()}
     stages = render_stages(examination.reading, budget)

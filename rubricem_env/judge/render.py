@@ -72,7 +72,7 @@ def _pieces(reading: Reading, budget: RenderBudget) -> Iterator[_Piece]:
         if segment.origin is Origin.POLICY:
             end = offset + len(segment.text)
             for stage in STAGES:
-                yield from _policy_pieces(reading, stage, Span(offset, end))
+                yield from _policy_pieces(reading, stage, within=Span(offset, end))
             offset = end
         elif segment.origin is Origin.TOOL:
             # Our own observations are defused already; those of other people's files may not be.
@@ -80,7 +80,7 @@ def _pieces(reading: Reading, budget: RenderBudget) -> Iterator[_Piece]:
             yield _Piece(_stage_before(reading, offset), Origin.TOOL, shorten_middle(text, budget.tool_chars))
 
 
-def _policy_pieces(reading: Reading, stage: Stage, within: Span) -> Iterator[_Piece]:
+def _policy_pieces(reading: Reading, stage: Stage, *, within: Span) -> Iterator[_Piece]:
     for span in reading.spans.of(stage):
         start, end = max(span.start, within.start), min(span.end, within.end)
         text = (

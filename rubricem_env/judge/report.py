@@ -9,7 +9,7 @@ from rubricem_env.judge.outcomes import GroupJudgement, RolloutJudgement
 from rubricem_env.judge.rubric_set import RubricSet
 
 
-def describe_group(judged: GroupJudgement, names: Sequence[str], rubrics: RubricSet) -> dict[str, Any]:
+def describe_group(judged: GroupJudgement, names: Sequence[str], *, rubrics: RubricSet) -> dict[str, Any]:
     """Trajectories by name with stages and criteria, and the question's rubrics as they are now."""
     return {
         "trajectories": [

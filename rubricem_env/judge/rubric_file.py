@@ -57,7 +57,7 @@ def _lines(text: str, where: str) -> Iterator[object]:
 def _read_row(row: object, where: str) -> Rubric | None:
     if not isinstance(row, dict):
         raise FileFormatError(f"{where} is {row!r:.60}; a rubric is an object with title, description and weight.")
-    stage = _choice(row, "stage", Stage, Stage.ANSWER, where)
+    stage = _choice(row, "stage", kind=Stage, default=Stage.ANSWER, where=where)
     weight = _weight(row, where)
     if "polarity" in row and weight < 0:
         raise FileFormatError(f"{where} has a polarity and the negative weight {weight:g}; give one or the other.")
@@ -67,18 +67,18 @@ def _read_row(row: object, where: str) -> Rubric | None:
         raise FileFormatError(f"{where} is persistent in the stage {stage.value}; only answer rubrics are persistent.")
     if weight == 0:
         return None
-    description = _text(row, "description", where)
+    description = _text(row, "description", where=where)
     return Rubric(
         stage=stage,
-        title=_text(row, "title", where, default=description[:80]),
+        title=_text(row, "title", where=where, default=description[:80]),
         description=description,
-        polarity=_choice(row, "polarity", Polarity, signed, where),
+        polarity=_choice(row, "polarity", kind=Polarity, default=signed, where=where),
         weight=abs(weight),
         persistent=persistent,
     )
 
 
-def _text(row: Mapping[str, object], name: str, where: str, default: str | None = None) -> str:
+def _text(row: Mapping[str, object], name: str, *, where: str, default: str | None = None) -> str:
     value = row.get(name, default)
     if not isinstance(value, str) or not value.strip():
         raise FileFormatError(f"{where} has the {name} {value!r:.60}; it needs a text.")
@@ -92,7 +92,7 @@ def _weight(row: Mapping[str, object], where: str) -> float:
     return float(weight)
 
 
-def _choice(row: Mapping[str, object], name: str, kind: type[Kind], default: Kind, where: str) -> Kind:
+def _choice(row: Mapping[str, object], name: str, *, kind: type[Kind], default: Kind, where: str) -> Kind:
     value = row.get(name, default.value)
     names = [member.value for member in kind]
     if value not in names:

@@ -59,7 +59,9 @@ class WireReflectionScores(_Wire):
 Item = TypeVar("Item", WireScore, WireReflectionScore)
 
 
-def read_entries(reply: Mapping[str, object], kind: type[Item], asked: Collection[int]) -> tuple[dict[int, Item], bool]:
+def read_entries(
+    reply: Mapping[str, object], kind: type[Item], *, asked: Collection[int]
+) -> tuple[dict[int, Item], bool]:
     """The entries that can be used, by index, and whether they are exactly the ones asked for.
 
     An entry with a mark that is no whole number (1.0, true, "2", NaN) counts as not given. An index given twice

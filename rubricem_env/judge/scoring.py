@@ -39,7 +39,7 @@ def score_stage(
 
 
 def score_trajectory(
-    present: Iterable[Stage], rubrics: Sequence[Rubric], opinions: Mapping[str, Opinion], *, failure: str = ""
+    present: Iterable[Stage], rubrics: Sequence[Rubric], *, opinions: Mapping[str, Opinion], failure: str = ""
 ) -> Judgement:
     """Every stage's outcome: scored where it is present, 0 where it is missing."""
     there = set(present)

@@ -74,12 +74,12 @@ class StepJudge:
         merged = merge_groups(groups)
         watch = _Watch(merged, self.settings.failure_limit)
         try:
-            judged = await run_together(self._judge_watched(group, step, watch) for group in merged.groups)
+            judged = await run_together(self._judge_watched(group, step, watch=watch) for group in merged.groups)
         except JudgeOutageError:
             self.ledger.forget_failures()
             raise
         by_key = {found.query_key: found for found in judged}
-        return tuple(_part(by_key[key], start, end) for key, start, end in merged.places)
+        return tuple(_part(by_key[key], start, end=end) for key, start, end in merged.places)
 
     async def judge_group(self, group: Group, *, step: int) -> GroupJudgement:
         """Propose, score, retire; the buffer changes once, when all of it is done."""
@@ -88,7 +88,7 @@ class StepJudge:
             rollouts = await self.score(group, proposed, step=step)
             # A group that nobody could score has taught nothing about its rubrics.
             if any(rollout.is_valid for rollout in rollouts):
-                self.buffer.replace(group.key, self._pruned(proposed, rollouts, step))
+                self.buffer.replace(group.key, self._pruned(proposed, rollouts, step=step))
         return GroupJudgement(
             query_key=group.key,
             step=step,
@@ -111,7 +111,7 @@ class StepJudge:
             proposal = await self.judge.propose(contrast)
         rubrics = rubrics.with_proposed(proposal.rubrics, step=step)
         rng = open_generator(settings.seed, step, group.key, "dropout")
-        return Proposed(rubrics, drop_rubrics(rubrics.rubrics, settings.dropout, rng), proposal)
+        return Proposed(rubrics, drop_rubrics(rubrics.rubrics, settings.dropout, rng=rng), proposal)
 
     async def score(self, group: Group, proposed: Proposed, *, step: int) -> tuple[RolloutJudgement, ...]:
         """The second phase: every attempt by itself."""
@@ -120,7 +120,9 @@ class StepJudge:
         ]
         pairs = zip(group.readings, seeds, strict=True)
         return tuple(
-            await run_together(self._score_one(group, reading, proposed.used, seed=seed) for reading, seed in pairs)
+            await run_together(
+                self._score_one(group, reading, rubrics=proposed.used, seed=seed) for reading, seed in pairs
+            )
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -138,7 +140,7 @@ class StepJudge:
         self.buffer.load_state_dict(state.get("buffer", {}))
         self.ledger = ledger
 
-    async def _judge_watched(self, group: Group, step: int, watch: "_Watch") -> GroupJudgement:
+    async def _judge_watched(self, group: Group, step: int, *, watch: "_Watch") -> GroupJudgement:
         judged = self.ledger.find(group.key, group.fingerprint)
         if judged is None:
             judged = await self.judge_group(group, step=step)
@@ -150,14 +152,14 @@ class StepJudge:
         return judged
 
     async def _score_one(
-        self, group: Group, reading: Reading, rubrics: Sequence[Rubric], *, seed: int
+        self, group: Group, reading: Reading, *, rubrics: Sequence[Rubric], seed: int
     ) -> RolloutJudgement:
         present = present_stages(reading)
         asked = tuple(rubric for rubric in rubrics if rubric.stage in present)
         findings = Findings()
         if asked:
             findings = await self.judge.score(Examination(group.query.question, reading, asked, seed))
-        judgement = score_trajectory(present, rubrics, findings.opinions, failure=findings.failure)
+        judgement = score_trajectory(present, rubrics, opinions=findings.opinions, failure=findings.failure)
         if findings.is_answer_only and isinstance(judgement.answer, StageScore):
             judgement = broadcast_answer(present, judgement.answer)
         return RolloutJudgement(
@@ -169,7 +171,7 @@ class StepJudge:
             bait=find_bait(reading.policy_text),
         )
 
-    def _pruned(self, proposed: Proposed, rollouts: Sequence[RolloutJudgement], step: int) -> RubricSet:
+    def _pruned(self, proposed: Proposed, rollouts: Sequence[RolloutJudgement], *, step: int) -> RubricSet:
         marks: dict[str, list[float]] = defaultdict(list)
         for rollout in rollouts:
             if rollout.is_valid and not rollout.is_answer_only:
@@ -203,7 +205,7 @@ class _Watch:
         return Progress(self._done, self._groups, self._failed, self._rollouts)
 
 
-def _part(judged: GroupJudgement, start: int, end: int) -> GroupJudgement:
+def _part(judged: GroupJudgement, start: int, *, end: int) -> GroupJudgement:
     if (start, end) == (0, len(judged.rollouts)):
         return judged
     return judged.model_copy(update={"rollouts": judged.rollouts[start:end]})

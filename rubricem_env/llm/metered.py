@@ -32,7 +32,7 @@ class MeteredModel:
         """
         expected = expected_usage(request)
         async with self._limiter.slot(expected.tokens):
-            with self.meter.reserve(request.purpose, self.name, expected) as receipt:
+            with self.meter.reserve(request.purpose, self.name, expected=expected) as receipt:
                 reply = await self._complete(request)
                 receipt.record(reply.usage)
                 return reply

@@ -100,7 +100,7 @@ class Meter:
         return sum(self._spent.values(), Spent())
 
     @contextmanager
-    def reserve(self, phase: str, model: str, expected: Usage) -> Iterator[Receipt]:
+    def reserve(self, phase: str, model: str, *, expected: Usage) -> Iterator[Receipt]:
         """Hold back `expected` while a call runs, then book what its receipt says.
 
         A call that failed without a receipt is booked as one call with no tokens.
@@ -116,9 +116,9 @@ class Meter:
             yield receipt
         finally:
             self._held.remove(held)
-            self.book(phase, model, receipt.usage or Usage(calls=1))
+            self.book(phase, model, usage=receipt.usage or Usage(calls=1))
 
-    def book(self, phase: str, model: str, usage: Usage) -> None:
+    def book(self, phase: str, model: str, *, usage: Usage) -> None:
         """Count what was used already; refuses nothing."""
         cost = self._cost(model, usage)
         unpriced = usage.calls if cost is None and usage.tokens else 0
@@ -144,7 +144,7 @@ class Meter:
         price = price_of(model, self._prices)
         if price is None:
             return None
-        return price.cost(usage.input_tokens, usage.cached_tokens, usage.output_tokens)
+        return price.cost(usage.input_tokens, usage.cached_tokens, output_tokens=usage.output_tokens)
 
     def _refuse_beyond_ceilings(self, held: _Held) -> None:
         total = self.total

@@ -95,7 +95,7 @@ async def test_bait_never_raises_a_score_of_the_rules(bait):
         scores = []
         for trajectory in (plain, with_bait):
             found = await RulesJudge().score(Examination(QUESTION, read_trajectory(trajectory), rubrics))
-            scores.append(score_trajectory(STAGES, rubrics, found.opinions).score(Stage.ANSWER))
+            scores.append(score_trajectory(STAGES, rubrics, opinions=found.opinions).score(Stage.ANSWER))
         assert scores[1] <= scores[0]
 
 
@@ -175,7 +175,7 @@ async def test_a_judge_model_that_was_talked_into_poison_adds_nothing_to_the_buf
 
 @pytest.mark.parametrize("bait", BAITS)
 async def test_a_reflection_cannot_leave_its_fence(bait):
-    judgement = score_trajectory(STAGES, (), {})
+    judgement = score_trajectory(STAGES, (), opinions={})
     task = ReflectionTask(QUESTION, read_trajectory(attempt()), judgement, (), (bait, "plain"))
     model = ScriptedModel(FenceReader(half_by_length))
     await LLMJudge.over(model).judge_reflections(task)

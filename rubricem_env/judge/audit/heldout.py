@@ -59,7 +59,7 @@ class HeldOutAudit:
             for place in range(len(group.readings))
             if found.rollouts[place].is_valid and self._draw(found, place) < self._share
         ]
-        results = await run_together(self._mark(group, found, place) for group, found, place in sample)
+        results = await run_together(self._mark(group, found, place=place) for group, found, place in sample)
         pairs = [pair for stage_pairs, _ in results for pair in stage_pairs]
         marks = [mark for _, mark_pairs in results for mark in mark_pairs]
         unscored = sum(not mark_pairs for _, mark_pairs in results)
@@ -69,14 +69,14 @@ class HeldOutAudit:
         return float(open_generator(self._seed, found.step, found.query_key, "held out", place).random())
 
     async def _mark(
-        self, group: Group, found: GroupJudgement, place: int
+        self, group: Group, found: GroupJudgement, *, place: int
     ) -> tuple[list[StagePair], list[tuple[int, int]]]:
         reading, trained = group.readings[place], found.rollouts[place]
         present = present_stages(reading)
         rubrics = tuple(rubric for rubric in found.rubrics if rubric.stage in present)
         seed = derive_seed(self._seed, found.step, group.key, "held out", place)
         findings = await self._judge.score(Examination(group.query.question, reading, rubrics, seed))
-        held_out = score_trajectory(present, found.rubrics, findings.opinions, failure=findings.failure)
+        held_out = score_trajectory(present, found.rubrics, opinions=findings.opinions, failure=findings.failure)
         scores = [(stage, trained.judgement.score(stage), held_out.score(stage)) for stage in present]
         pairs = [StagePair(stage, a, b) for stage, a, b in scores if a is not None and b is not None]
         marks = [

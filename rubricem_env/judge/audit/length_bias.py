@@ -41,11 +41,11 @@ def pad_answer(trajectory: Trajectory, times: int = 6) -> Trajectory | None:
     return None
 
 
-async def probe_length(judge: Judge, trajectories: Sequence[Trajectory], rubrics: Sequence[Rubric]) -> LengthBias:
+async def probe_length(judge: Judge, trajectories: Sequence[Trajectory], *, rubrics: Sequence[Rubric]) -> LengthBias:
     """Score each answer plain and padded by the answer rubrics given."""
     own = tuple(rubric for rubric in rubrics if rubric.stage is Stage.ANSWER)
     padded = [(plain, long) for plain in trajectories if (long := pad_answer(plain)) is not None]
-    scores = await run_together(_score(judge, trajectory, own) for pair in padded for trajectory in pair)
+    scores = await run_together(_score(judge, trajectory, rubrics=own) for pair in padded for trajectory in pair)
     gains = [
         long - plain
         for plain, long in zip(scores[::2], scores[1::2], strict=True)
@@ -55,7 +55,9 @@ async def probe_length(judge: Judge, trajectories: Sequence[Trajectory], rubrics
     return LengthBias(len(gains), len(trajectories) - len(gains), mean, sum(gain > 0 for gain in gains))
 
 
-async def _score(judge: Judge, trajectory: Trajectory, rubrics: tuple[Rubric, ...]) -> float | None:
+async def _score(judge: Judge, trajectory: Trajectory, *, rubrics: tuple[Rubric, ...]) -> float | None:
     reading = read_trajectory(trajectory)
     found = await judge.score(Examination(trajectory.question, reading, rubrics))
-    return score_trajectory((Stage.ANSWER,), rubrics, found.opinions, failure=found.failure).score(Stage.ANSWER)
+    return score_trajectory((Stage.ANSWER,), rubrics, opinions=found.opinions, failure=found.failure).score(
+        Stage.ANSWER
+    )

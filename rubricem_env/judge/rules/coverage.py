@@ -52,9 +52,9 @@ def pooled_checks(group: Sequence[Facts]) -> tuple[Check, ...]:
         return ()
     listed = ", ".join(words[term] for term in shared[:MAX_POOLED_TERMS])
     description = f"The stage serves dimensions that more than one plan named; {_TERMS_MARK} {listed}."
-    return tuple(_pooled(stage, title, description) for stage, title in POOLED_STAGES.items())
+    return tuple(_pooled(stage, title, description=description) for stage, title in POOLED_STAGES.items())
 
 
-def _pooled(stage: Stage, title: str, description: str) -> Check:
+def _pooled(stage: Stage, title: str, *, description: str) -> Check:
     rubric = Rubric(stage=stage, title=title, description=description)
     return Check(stage, title, description, lambda facts: mark_by_terms(rubric, facts))

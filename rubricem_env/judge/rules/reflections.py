@@ -36,7 +36,9 @@ def _judge(task: ReflectionTask, text: str) -> ReflectionOpinion:
     # Without a complaint to find, an analysis that speaks of the question at all is as right as rules can tell.
     diagnosis = len(named) / len(faults) if faults else cover(question, text).share
     specificity = max(0.0, min(1.0, cover(question, text).share / 0.5) - generic)
-    score = ReflectionScore(diagnosis=diagnosis, specificity=specificity, scope=_scope(text, set(question), generic))
+    score = ReflectionScore(
+        diagnosis=diagnosis, specificity=specificity, scope=_scope(text, set(question), generic=generic)
+    )
     told = (
         f"names {len(named)} of {len(faults)} faults ({', '.join(named[:3]) or 'none'}): {find_quote(text, question)}"
     )
@@ -57,7 +59,7 @@ def _faults(task: ReflectionTask) -> list[Rubric]:
     return sorted(faults, key=lambda r: (-lost[r.id], r.polarity is Polarity.POSITIVE, r.id))[:5]
 
 
-def _scope(text: str, question: set[str], generic: float) -> float:
+def _scope(text: str, question: set[str], *, generic: float) -> float:
     """Lessons that differ from each other and do not hang on this question's names."""
     found = _TAKEAWAYS.search(text)
     lessons = [set(key_terms(line)) for line in _LESSON.findall(found[1])] if found else []

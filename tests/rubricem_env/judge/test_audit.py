@@ -150,9 +150,9 @@ async def test_the_probe_finds_a_judge_that_likes_length_and_clears_the_rules():
             return await super().score(examination)
 
     trajectories = [attempt(), careless(), attempt(answer="<answer>broken")]
-    biased = await probe_length(LovesLength(lambda *_: 1), trajectories, [CRITERION])
+    biased = await probe_length(LovesLength(lambda *_: 1), trajectories, rubrics=[CRITERION])
     assert (biased.pairs, biased.unscored, biased.mean_gain, biased.raised) == (2, 1, 0.5, 2)
-    fair = await probe_length(RulesJudge(), trajectories, [CRITERION])
+    fair = await probe_length(RulesJudge(), trajectories, rubrics=[CRITERION])
     assert (fair.mean_gain, fair.raised) == (0.0, 0)
 
 
@@ -164,11 +164,11 @@ def test_padding_adds_idle_text_inside_the_answer_only():
 
 def test_dropout_keeps_persistent_rubrics_and_one_of_each_stage():
     rubrics = [CRITERION, *(rubric(str(n), Stage.PLAN) for n in range(6))]
-    kept = drop_rubrics(rubrics, 1.0, open_generator(0, "x"))
+    kept = drop_rubrics(rubrics, 1.0, rng=open_generator(0, "x"))
     assert CRITERION in kept
     assert len(kept) == 2
     assert (
-        drop_rubrics(rubrics[::-1], 0.5, open_generator(3, "x"))
-        == drop_rubrics(rubrics, 0.5, open_generator(3, "x"))[::-1]
+        drop_rubrics(rubrics[::-1], 0.5, rng=open_generator(3, "x"))
+        == drop_rubrics(rubrics, 0.5, rng=open_generator(3, "x"))[::-1]
     )
-    assert drop_rubrics(rubrics, 0.0, open_generator(0, "x")) == tuple(rubrics)
+    assert drop_rubrics(rubrics, 0.0, rng=open_generator(0, "x")) == tuple(rubrics)

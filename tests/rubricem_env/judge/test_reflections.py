@@ -21,7 +21,7 @@ from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.judge_samples import QUESTION, careless, rubric
 
 FAULT = rubric("cites sources for the width of both rivers", weight=3)
-JUDGEMENT = score_trajectory(list(Stage), [FAULT], {FAULT.id: Opinion.whole(FAULT.id, 0, "cites nothing")})
+JUDGEMENT = score_trajectory(list(Stage), [FAULT], opinions={FAULT.id: Opinion.whole(FAULT.id, 0, "cites nothing")})
 
 
 def task(*candidates, mode=ReflectionMode.LISTWISE):

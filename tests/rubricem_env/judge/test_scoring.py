@@ -49,7 +49,7 @@ def test_no_rubric_and_no_mark_are_two_different_absences():
 
 def test_missing_review_scores_zero_even_when_every_negative_rubric_is_avoided():
     flaw = rubric("f", Stage.REVIEW, negative=True)
-    judged = score_trajectory([Stage.PLAN], [flaw], {flaw.id: Opinion.whole(flaw.id, 0, "")})
+    judged = score_trajectory([Stage.PLAN], [flaw], opinions={flaw.id: Opinion.whole(flaw.id, 0, "")})
     assert judged.review == StageScore(score=0.0, missing=True)
     assert judged.plan == Unscored(reason=UnscoredReason.NO_RUBRIC)
 

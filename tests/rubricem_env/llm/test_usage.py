@@ -13,14 +13,16 @@ MODEL = "gemini-2.5-flash"
 
 def test_money_counts_cached_input_at_its_own_price() -> None:
     meter = Meter()
-    meter.book("score", MODEL, Usage(calls=1, input_tokens=1_000_000, cached_tokens=400_000, output_tokens=100_000))
+    meter.book(
+        "score", MODEL, usage=Usage(calls=1, input_tokens=1_000_000, cached_tokens=400_000, output_tokens=100_000)
+    )
     # 600,000 fresh x 0.30 + 400,000 cached x 0.03 + 100,000 out x 2.50, per million: 0.18 + 0.012 + 0.25
     assert meter.total.dollars == pytest.approx(0.442)
 
 
 def test_a_model_without_a_price_is_counted_as_unpriced_and_not_as_free() -> None:
     meter = Meter()
-    meter.book("score", "house-model", Usage(calls=2, input_tokens=5))
+    meter.book("score", "house-model", usage=Usage(calls=2, input_tokens=5))
     assert meter.total.unpriced_calls == 2
 
 
@@ -32,29 +34,29 @@ def test_a_dated_name_has_the_price_of_its_longest_stem() -> None:
 def test_a_ceiling_counts_what_calls_under_way_may_still_use() -> None:
     meter = Meter(Ceilings(tokens=100))
     expected = Usage(calls=1, input_tokens=60)
-    with meter.reserve("score", MODEL, expected) as receipt:
+    with meter.reserve("score", MODEL, expected=expected) as receipt:
         with pytest.raises(CeilingReached, match="60 are used or held; the ceiling is 100"):
-            meter.reserve("score", MODEL, expected).__enter__()
+            meter.reserve("score", MODEL, expected=expected).__enter__()
         receipt.record(Usage(calls=1, input_tokens=30))
-    with meter.reserve("score", MODEL, expected):
+    with meter.reserve("score", MODEL, expected=expected):
         pass
     assert meter.total.usage.calls == 2
 
 
 def test_a_call_that_failed_counts_as_a_call() -> None:
     meter = Meter()
-    with pytest.raises(RuntimeError), meter.reserve("propose", MODEL, Usage(calls=1, input_tokens=9)):
+    with pytest.raises(RuntimeError), meter.reserve("propose", MODEL, expected=Usage(calls=1, input_tokens=9)):
         raise RuntimeError
     assert meter.by_phase["propose"].usage == Usage(calls=1)
 
 
 def test_what_was_spent_survives_a_restart() -> None:
     meter, again = Meter(), Meter(Ceilings(calls=1))
-    meter.book("score", MODEL, Usage(calls=1, input_tokens=10))
+    meter.book("score", MODEL, usage=Usage(calls=1, input_tokens=10))
     again.load_state_dict(json.loads(json.dumps(meter.state_dict())))
     assert again.total == meter.total
     with pytest.raises(CeilingReached):
-        again.reserve("score", MODEL, Usage(calls=1)).__enter__()
+        again.reserve("score", MODEL, expected=Usage(calls=1)).__enter__()
 
 
 def test_a_malformed_state_is_refused() -> None:
