@@ -22,7 +22,7 @@ class Price(Frozen):
     """None: cached input costs as much as any."""
     as_of: date
 
-    def cost(self, input_tokens: int, cached_tokens: int, *, output_tokens: int) -> float:
+    def cost(self, input_tokens: int, cached_tokens: int, output_tokens: int) -> float:
         """Dollars; `input_tokens` include the cached ones."""
         cached_price = self.input if self.cached is None else self.cached
         fresh = max(0, input_tokens - cached_tokens)
