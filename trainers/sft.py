@@ -1,0 +1,219 @@
+"""Span-masked supervised fine-tuning, readable top to bottom.
+
+    python trainers/sft.py --config configs/sft_almanac.yaml [epochs=1 ...]        one process, CPU or GPU
+
+On eight GPUs `trainers/sft_accelerate.py` runs the same loop under `accelerate launch`.
+
+It reads ChatML with loss spans. The loss is the mean over all learnt tokens of the global batch: tool output is
+masked, and how the batch is cut into rows, packed or spread over processes does not change the gradient.
+Stop it at any moment; started again it goes on from its last checkpoint to the same next step.
+
+Deliberately absent: LoRA, dropout, label smoothing, evaluation during training.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rubricem_agent.data.chatml import read_samples
+from rubricem_agent.data.tokens import TokenSample, encode_sample
+from rubricem_agent.learn.errors import NonFiniteLossError
+from rubricem_env.domain.errors import ConfigError, RubricEMError
+from trainers.sft_parts.place import OneProcess, Place
+from trainers.sft_parts.plan import Plan
+from trainers.sft_parts.rows import Row, make_row, make_rows
+from trainers.sft_parts.settings import SftConfig, read_settings
+
+
+class Step(NamedTuple):
+    """What one optimiser step amounted to."""
+
+    step: int
+    epoch: int
+    loss: float
+    """Nats for a learnt token."""
+    grad_norm: float
+    learning_rate: float
+    learnt_tokens: int
+    tokens_per_second: float
+
+
+def fit(config: SftConfig, place: Place, report: Callable[[Step, int], None]) -> Path:
+    """Train to the end of the plan, or to `stop_after`; returns the folder of the trained model."""
+    torch.manual_seed(config.seed)
+    tokenizer = AutoTokenizer.from_pretrained(config.model)
+    samples, dropped = encode_all(config, tokenizer)
+    plan = Plan(len(samples), config.batch_size, config.epochs, config.seed, config.learning_rate, config.warmup_share)
+    model: nn.Module = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32)
+    optimizer: torch.optim.Optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+    )
+    model, optimizer = place.prepare(model, optimizer)
+    model.train()
+    identity = f"{plan} max_tokens={config.max_tokens} dropped={dropped} model={config.model}"
+    checkpoints = config.out / "checkpoints"
+    done = place.restore(checkpoints, model=model, optimizer=optimizer, identity=identity)
+    last = min(plan.num_steps, config.stop_after or plan.num_steps)
+    for step in range(done + 1, last + 1):
+        batch = [samples[index] for index in plan.batch(step)]
+        rows = make_rows(batch, capacity=config.max_tokens, packing=config.packing)
+        report(train_step(model, optimizer, rows, place=place, plan=plan, step=step, clip=config.max_grad_norm), last)
+        if step % config.checkpoint_every == 0 or step == last:
+            place.keep(checkpoints, step, model=model, optimizer=optimizer, identity=identity)
+    return save_model(config, place.plain(model), tokenizer, is_main=place.rank == 0)
+
+
+def encode_all(config: SftConfig, tokenizer: Any) -> tuple[list[TokenSample], int]:
+    """All samples that fit, and how many do not.
+
+    Raises:
+        ConfigError: none fits.
+    """
+    encoded = [encode_sample(sample, tokenizer) for sample in read_samples(config.samples)]
+    fitting = [sample for sample in encoded if len(sample.ids) <= config.max_tokens]
+    if not fitting:
+        longest = min(len(sample.ids) for sample in encoded)
+        raise ConfigError(f"max_tokens is {config.max_tokens} and the shortest sample has {longest} tokens; raise it.")
+    return fitting, len(encoded) - len(fitting)
+
+
+def train_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    rows: Sequence[Row],
+    *,
+    place: Place,
+    plan: Plan,
+    step: int,
+    clip: float,
+) -> Step:
+    """One update from the rows of one batch; gradients are accumulated over them.
+
+    Raises:
+        NonFiniteLossError: the loss is no number; no update is made.
+    """
+    began = time.monotonic()
+    rate = plan.rate(step)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    learnt = sum(row.num_targets for row in rows)
+    loss_sum = 0.0
+    for row in share_of(rows, place):
+        loss = row_loss(model, row.to(place.device), place) / learnt
+        # Data-parallel back ends average gradients over the processes; ours is a sum over the rows.
+        place.backward(loss * place.num_processes)
+        loss_sum += float(loss.detach())
+    loss_sum = place.total(loss_sum)
+    norm = place.clip(model, clip)
+    if not (torch.isfinite(torch.tensor([loss_sum, norm]))).all():
+        raise NonFiniteLossError(
+            f"step {step} has the loss {loss_sum} and the gradient norm {norm}; nothing is updated."
+        )
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    speed = sum(row.ids.numel() for row in rows) / max(1e-9, time.monotonic() - began)
+    return Step(step, plan.epoch_of(step), loss_sum, norm, rate, learnt, speed)
+
+
+def share_of(rows: Sequence[Row], place: Place) -> list[Row]:
+    """This process's rows. All get the same number: sharded models wait for each other at every pass."""
+    empty = make_row([TokenSample(rows[0].ids[0, :2].tolist(), [False, False])])
+    padded = [*rows, *[empty] * (-len(rows) % place.num_processes)]
+    return padded[place.rank :: place.num_processes]
+
+
+def row_loss(model: nn.Module, row: Row, place: Place) -> torch.Tensor:
+    """The summed loss of a row, over the learnt tokens only: no other logits are made."""
+    if not row.num_targets:
+        row = row._replace(predicting=torch.zeros(1, dtype=torch.long, device=row.ids.device))
+    with place.computing():
+        logits = model(
+            input_ids=row.ids, position_ids=row.positions, use_cache=False, logits_to_keep=row.predicting
+        ).logits[0]
+    if not row.num_targets:
+        nothing: torch.Tensor = logits.float().sum() * 0.0
+        return nothing
+    summed: torch.Tensor = cross_entropy(logits.float(), row.targets, reduction="sum")
+    return summed
+
+
+def save_model(config: SftConfig, model: Any, tokenizer: Any, *, is_main: bool) -> Path:
+    """The trained model as transformers loads it."""
+    folder = config.out / "model"
+    if is_main:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return folder
+
+
+class Progress:
+    """Writes every step to metrics.jsonl, once, and a line to the terminal now and then."""
+
+    def __init__(self, path: Path, clock: Callable[[], float], *, every: float = 5.0) -> None:
+        self._path = path
+        self._clock = clock
+        self._every = every
+        self._shown_at = -every
+        self._has_begun = False
+
+    def __call__(self, step: Step, last: int) -> None:
+        if not self._has_begun:
+            self._forget_from(step.step)
+            self._has_begun = True
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(step._asdict()) + "\n")
+        now = self._clock()
+        if now - self._shown_at >= self._every or step.step == last:
+            self._shown_at = now
+            sys.stdout.write(
+                f"step {step.step}/{last}  loss {step.loss:.4f}  lr {step.learning_rate:.2e}  "
+                f"{step.tokens_per_second:,.0f} tokens/s\n"
+            )
+            sys.stdout.flush()
+
+    def _forget_from(self, step: int) -> None:
+        """A killed run may have gone on after its last checkpoint: those steps are taken again."""
+        lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True) if self._path.exists() else []
+        whole = [line for line in lines if line.endswith("}\n")]
+        self._path.write_text("".join(line for line in whole if json.loads(line)["step"] < step), encoding="utf-8")
+
+
+def read_arguments(arguments: Sequence[str] | None) -> SftConfig:
+    """The settings that the command line names."""
+    parser = argparse.ArgumentParser(prog="python trainers/sft.py", description="Span-masked fine-tuning.")
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="settings that differ from the file's")
+    chosen = parser.parse_args(arguments)
+    return read_settings(chosen.config, SftConfig, chosen.changes)
+
+
+def run(config: SftConfig, place: Place) -> None:
+    """Train with progress, and say where the model is."""
+    config.out.mkdir(parents=True, exist_ok=True)
+    folder = fit(config, place, Progress(config.out / "metrics.jsonl", time.monotonic))
+    if place.rank == 0:
+        sys.stdout.write(f"model: {folder}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train in this process; 2 and one sentence on stderr for a mistake."""
+    try:
+        config = read_arguments(arguments)
+        run(config, OneProcess.here(config.precision))
+    except RubricEMError as mistake:
+        sys.stderr.write(f"sft: {mistake}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The parts of `trainers/sft.py`, one file a noun."""

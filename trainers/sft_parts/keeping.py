@@ -1,0 +1,64 @@
+"""What a fine-tuning run restarts from: weights, the optimiser's moments, the dice and the step, under one manifest.
+
+Tensors lie in safetensors files and all else in JSON: nothing is unpickled.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, load_model, save_file, save_model
+from torch import nn
+
+from rubricem_agent.learn.checkpoint import Checkpoint, Part, json_part, save_checkpoint
+from rubricem_agent.learn.errors import CheckpointError
+
+
+def keep(root: Path, step: int, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str) -> Checkpoint:
+    """Write the checkpoint of a step; `identity` says which run it belongs to."""
+    moments, counts = _optimizer_tensors(model, optimizer)
+    progress = {"identity": identity, "torch_rng": torch.get_rng_state().tolist(), "counts": counts}
+    parts = {
+        "weights": Part("weights.safetensors", lambda path: save_model(model, str(path)), step),
+        "moments": Part("moments.safetensors", lambda path: save_file(moments, str(path)), step),
+        "progress": json_part(progress, file="progress.json", step=step),
+    }
+    return save_checkpoint(root, step=step, parts=parts)
+
+
+def restore(checkpoint: Checkpoint, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str) -> int:
+    """Load a checkpoint into the model and the optimiser; returns its step.
+
+    Raises:
+        CheckpointError: it belongs to a run with other settings or samples.
+    """
+    progress = checkpoint.read_json("progress")
+    if progress["identity"] != identity:
+        raise CheckpointError(
+            f"{checkpoint.folder} belongs to a run with other samples, model or settings; "
+            "going on from it would mix the two. Use another folder for `out`, or put the settings back."
+        )
+    load_model(model, str(checkpoint.path("weights")))
+    moments = load_file(str(checkpoint.path("moments")))
+    for name, parameter in model.named_parameters():
+        if f"{name}.exp_avg" in moments:
+            optimizer.state[parameter] = {
+                "step": torch.tensor(float(progress["counts"][name])),
+                "exp_avg": moments[f"{name}.exp_avg"].to(parameter.device),
+                "exp_avg_sq": moments[f"{name}.exp_avg_sq"].to(parameter.device),
+            }
+    torch.set_rng_state(torch.tensor(progress["torch_rng"], dtype=torch.uint8))
+    return checkpoint.step
+
+
+def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[dict[str, Any], dict[str, float]]:
+    """AdamW's two moments by parameter name, and how often each parameter was updated."""
+    moments: dict[str, Any] = {}
+    counts: dict[str, float] = {}
+    for name, parameter in model.named_parameters():
+        state = optimizer.state.get(parameter)
+        if state:
+            moments[f"{name}.exp_avg"] = state["exp_avg"].contiguous()
+            moments[f"{name}.exp_avg_sq"] = state["exp_avg_sq"].contiguous()
+            counts[name] = float(state["step"])
+    return moments, counts

@@ -1,0 +1,163 @@
+"""The tiny policy, from nothing: the almanac's expert writes, a small Qwen3 and its tokenizer are made, SFT trains it.
+
+    python trainers/tiny_policy.py --config configs/tiny_policy.yaml [num_worlds=4 ...]
+
+The traces go through the pipeline of any teacher: rounds, rejection, normalisation, ChatML with loss spans.
+It should come out disciplined but mediocre: the scaffold nearly always valid, the answers about half right.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from rubricem_agent.data.chatml import ChatSample, write_samples
+from rubricem_agent.data.generation import Generation, Trace
+from rubricem_agent.data.harvest import Filter, Frame, harvest
+from rubricem_agent.data.journal import Journal
+from rubricem_agent.data.scripted_teacher import ScriptedTeacher
+from rubricem_agent.data.turns import TeacherTask
+from rubricem_env.domain.base import Frozen, UnitScore
+from rubricem_env.domain.errors import RubricEMError
+from rubricem_env.env.offline import query_of
+from rubricem_env.tools.corpus import Corpus
+from rubricem_env.tools.corpus_search import offline_toolbox
+from rubricem_env.world.almanac import Almanac
+from rubricem_env.world.faults import Faults
+from rubricem_env.world.splits import Split
+from trainers.sft import run
+from trainers.sft_parts.exam import hold_exam
+from trainers.sft_parts.place import OneProcess
+from trainers.sft_parts.settings import SftConfig, read_settings
+from trainers.sft_parts.tiny_tokenizer import train_tokenizer
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class TinyConfig(Frozen):
+    """How the tiny policy is made."""
+
+    out: Path
+    seed: int = 0
+    system: str
+    """The system prompt of every sample: short, because the policy's context is."""
+    flat: bool = False
+    """Think-and-act traces instead of the scaffold."""
+    num_worlds: Count
+    first_world: int
+    faults: Faults
+    vocabulary: Count
+    hidden_size: Count
+    layers: Count
+    heads: Count
+    kv_heads: Count
+    head_dim: Count
+    intermediate_size: Count
+    epochs: Count
+    learning_rate: float
+    warmup_share: UnitScore = 0.05
+    batch_size: Count
+    max_tokens: Count
+    exam_questions: Count
+    exam_split: Split
+
+
+def write_traces(config: TinyConfig) -> list[Trace]:
+    """The expert's traces of the training questions of every world, in a journal for each."""
+    traces: list[Trace] = []
+    for number in range(config.first_world, config.first_world + config.num_worlds):
+        world = Almanac.from_seed(number)
+        questions = {f"world-{number}/{question.id}": question for question in world.questions_of("train")}
+        teacher = ScriptedTeacher(questions, faults=config.faults, seed=config.seed, flat=config.flat)
+        journal = Journal(config.out / "journals" / f"world-{number}.jsonl")
+        generation = Generation(teacher, offline_toolbox(Corpus(world.documents)), journal, together=len(questions))
+        tasks = [TeacherTask(name, query_of(question)) for name, question in questions.items()]
+        traces += asyncio.run(generation.run(tasks))
+    return traces
+
+
+def make_samples(config: TinyConfig) -> list[ChatSample]:
+    """Write samples.jsonl and the report of what was rejected."""
+    frame = Frame(system=config.system, user=lambda query: query.question, teacher=ScriptedTeacher.name)
+    harvested = harvest(write_traces(config), frame, keep=Filter(flat=config.flat))
+    write_samples(config.out / "samples.jsonl", harvested.samples)
+    report = harvested.report.model_dump(mode="json")
+    (config.out / "rejections.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return harvested.samples
+
+
+def make_policy(config: TinyConfig, samples: Sequence[ChatSample]) -> Path:
+    """The untrained model with its tokenizer, as transformers loads them."""
+    texts = (message.content for sample in samples for message in sample.messages)
+    tokenizer: Any = train_tokenizer(texts, vocabulary=config.vocabulary, max_tokens=config.max_tokens)
+    torch.manual_seed(config.seed)
+    shape = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        num_key_value_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        max_position_embeddings=2 * config.max_tokens,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+    )
+    folder = config.out / "untrained"
+    model: Any = Qwen3ForCausalLM(shape)  # type: ignore[no-untyped-call]
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def train(config: TinyConfig, base: Path) -> Path:
+    """Fine-tune with `trainers/sft.py`; returns the folder of the model."""
+    settings = SftConfig(
+        model=str(base),
+        samples=config.out / "samples.jsonl",
+        out=config.out / "sft",
+        epochs=config.epochs,
+        learning_rate=config.learning_rate,
+        warmup_share=config.warmup_share,
+        batch_size=config.batch_size,
+        max_tokens=config.max_tokens,
+        # Short samples on a CPU: attention over a packed row costs more than the packing saves.
+        packing=False,
+        seed=config.seed,
+    )
+    run(settings, OneProcess.here(settings.precision))
+    return settings.out / "model"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make, train and examine the tiny policy; 2 and one sentence on stderr for a mistake."""
+    parser = argparse.ArgumentParser(prog="python trainers/tiny_policy.py", description="Make the tiny policy.")
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("changes", nargs="*", metavar="KEY=VALUE")
+    chosen = parser.parse_args(arguments)
+    try:
+        config = read_settings(chosen.config, TinyConfig, chosen.changes)
+        config.out.mkdir(parents=True, exist_ok=True)
+        model = train(config, make_policy(config, make_samples(config)))
+        grades = asyncio.run(
+            hold_exam(model, system=config.system, split=config.exam_split, num_questions=config.exam_questions)
+        )
+        (config.out / "exam.json").write_text(json.dumps(grades._asdict(), indent=1) + "\n", encoding="utf-8")
+        sys.stdout.write(f"{grades.sentence}\n")
+    except RubricEMError as mistake:
+        sys.stderr.write(f"tiny_policy: {mistake}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
