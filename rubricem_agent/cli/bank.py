@@ -33,6 +33,7 @@ BankOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 NumberArgument = Annotated[int, typer.Argument(min=1, help="The item's number, as `rubricem bank list` shows it.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Kept with the item.")]
+WeightsOption = Annotated[Path | None, typer.Option(help="A folder with the embedder's weights.")]
 DEFAULT_BANK = Path("rubric-bank")
 
 
@@ -76,18 +77,20 @@ def search(
     bank: BankOption = DEFAULT_BANK,
     top: Annotated[int, typer.Option(min=1, help="How many items.")] = 5,
     cross: Annotated[bool, typer.Option("--cross", help="What CROSS retrieval would offer an attempt.")] = False,
+    embedder_path: WeightsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Find the items whose questions are most similar."""
     if not question.strip():
         raise typer.BadParameter("the question is empty; give at least one word")
-    opened = _open(bank, embeds=True)
+    opened = _open(bank, embeds=True, embedder_path=embedder_path)
     found = opened.retrieve(question, Retrieval.CROSS) if cross else opened.search(question, limit=top)
     if as_json:
         _print_json({"found": [_found_json(hit) for hit in found]})
         return
     _print_items(found)
-    typer.echo("" if found else "nothing found")
+    if not found:
+        typer.echo("nothing found")
 
 
 @bank_app.command()
@@ -131,6 +134,7 @@ def import_bank(
     file: Annotated[Path, typer.Argument(help="A JSONL file of `rubricem bank export`.")],
     bank: BankOption = DEFAULT_BANK,
     embedder: Annotated[str, typer.Option(help="For a new bank: minilm, qwen3-embedding-0.6b or hashing.")] = MINILM,
+    embedder_path: WeightsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write the reflections of a file to a bank, each through the write gate; the bank is made where there is none.
@@ -139,7 +143,10 @@ def import_bank(
     """
     if not file.is_file():
         raise BankFormatError(f"there is no file {file}. Give a file of `rubricem bank export`.")
-    opened = _open(bank, embeds=True) if read_header(bank) else _make(bank, embedder)
+    if read_header(bank):
+        opened = _open(bank, embeds=True, embedder_path=embedder_path)
+    else:
+        opened = _make(BankConfig(folder=bank, embedder=embedder, embedder_path=embedder_path))
     imported = import_items(opened, file)
     if as_json:
         refused = [{"line": line, "code": why.code.value, "why": why.sentence} for line, why in imported.refused]
@@ -174,17 +181,17 @@ def stats(bank: BankOption = DEFAULT_BANK, as_json: JsonOption = False) -> None:
         typer.echo(f"{name.replace('_', ' '):<14}{'-' if value is None else value}")
 
 
-def _open(folder: Path, *, embeds: bool = False) -> RubricBank:
+def _open(folder: Path, *, embeds: bool = False, embedder_path: Path | None = None) -> RubricBank:
     """The bank; a database that cannot be opened is the user's to know, in one sentence."""
     try:
-        return open_existing_bank(folder, embeds=embeds)
+        return open_existing_bank(folder, embeds=embeds, embedder_path=embedder_path)
     except BankStoreError as cause:
         raise BankFormatError(f"{cause}. Is {folder} a rubric bank, and may you write there?") from cause
 
 
-def _make(folder: Path, embedder: str) -> RubricBank:
+def _make(config: BankConfig) -> RubricBank:
     try:
-        return build_bank(BankConfig(folder=folder, embedder=embedder))
+        return build_bank(config)
     except BankStoreError as cause:
         raise BankFormatError(f"{cause}. Give a folder that can be written with --bank.") from cause
 

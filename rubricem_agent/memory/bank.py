@@ -230,7 +230,9 @@ class RubricBank:
             item = self.item(number)
             if item.status not in from_statuses:
                 allowed = " or ".join(from_statuses)
-                raise UnknownItemError(f"item {number} is {item.status}; only one that is {allowed} can be {status}.")
+                raise UnknownItemError(
+                    f"item {number} is {item.status}; only one that is {allowed} can become {status}."
+                )
             changed = item.model_copy(update={"status": status, "reason": reason, "revision": self._index.revision + 1})
             known = self._index.vector(item.key)
             assert known is not None, "an item in the index has its vector there"

@@ -1,10 +1,12 @@
 """Embeds with a sentence-transformers model from a folder or the local cache. Never downloads."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
+from transformers.utils import logging
 
 from rubricem_agent.memory.embed import Floats, unit_rows
 from rubricem_env.domain.errors import ConfigError
@@ -27,7 +29,8 @@ class SentenceEmbedder:
             ConfigError: it is not there.
         """
         try:
-            model = SentenceTransformer(source, device="cpu", local_files_only=True)
+            with _no_progress_bar():
+                model = SentenceTransformer(source, device="cpu", local_files_only=True)
         except (OSError, ValueError) as cause:
             raise ConfigError(
                 f"the embedder {name} is not on this machine: no model at {source!r}. Nothing is downloaded unasked. "
@@ -53,3 +56,13 @@ class SentenceEmbedder:
         with self._lock:
             rows = self._model.encode(list(texts), show_progress_bar=False, convert_to_numpy=True)
         return unit_rows(rows)
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """Loading takes a second; a bar for it would stand in the middle of a command's output."""
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.enable_progress_bar()  # type: ignore[no-untyped-call]

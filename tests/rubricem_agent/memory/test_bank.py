@@ -1,0 +1,188 @@
+"""Retrieval, overwriting, quarantine and tombstones, on questions whose similarity is an angle."""
+
+from contextlib import suppress
+from math import cos, radians
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.errors import BankFormatError, UnknownItemError
+from rubricem_agent.memory.gate import Refusal, RefusalCode, WriteGate
+from rubricem_agent.memory.item import BankItem, ItemStatus
+from rubricem_agent.memory.retrieval import Retrieval, RetrievalSettings
+from rubricem_agent.memory.store import MemoryStore
+from rubricem_env.domain.query import query_key
+from rubricem_env.testing.reflections import PlaneEmbedder, make_reflection
+
+
+def numbers(found):
+    return [hit.item.id for hit in found]
+
+
+def open_bank(embedder, **options):
+    return RubricBank.open(MemoryStore(embedder="plane", dimension=2), embedder, **options)
+
+
+def test_cross_returns_the_two_nearest_other_questions_nearest_first(bank):
+    for degrees in (80, 40, 20):
+        bank.write(make_reflection(f"at {degrees}"))
+    found = bank.retrieve("at 0", Retrieval.CROSS)
+    assert numbers(found) == [3, 2]
+    assert found[0].similarity == pytest.approx(cos(radians(20)), abs=1e-6)
+
+
+def test_cross_leaves_out_the_question_itself(bank):
+    bank.write(make_reflection("at 0"))
+    bank.write(make_reflection("at 50"))
+    assert numbers(bank.retrieve("at 0", Retrieval.CROSS)) == [2]
+
+
+def test_cross_leaves_out_near_duplicates_of_the_question(bank):
+    # cos 11 degrees = 0.9816 is a near-duplicate, cos 12 degrees = 0.9781 is not.
+    bank.write(make_reflection("at 11"))
+    bank.write(make_reflection("at 12"))
+    assert numbers(bank.retrieve("at 0", Retrieval.CROSS)) == [2]
+
+
+def test_many_near_duplicates_do_not_crowd_out_what_lies_behind_them(bank):
+    for tenth in range(60):
+        bank.write(make_reflection(f"at {tenth / 10}"))
+    bank.write(make_reflection("at 30"))
+    assert numbers(bank.retrieve("at 0.05", Retrieval.CROSS)) == [61]
+
+
+def test_equally_similar_items_come_older_first(bank):
+    for degrees in (330, 30, -30):
+        bank.write(make_reflection(f"at {degrees}"))
+    # All three have the cosine of 30 degrees.
+    assert numbers(bank.retrieve("at 0", Retrieval.CROSS)) == [1, 2]
+
+
+def test_an_empty_bank_offers_nothing(bank):
+    assert bank.retrieve("at 0", Retrieval.CROSS) == ()
+    assert bank.retrieve("at 0", Retrieval.WITHIN) == ()
+
+
+def test_within_finds_the_question_by_its_key_alone(bank):
+    bank.write(make_reflection("at 0"))
+    assert numbers(bank.retrieve("  at 0\n", Retrieval.WITHIN)) == [1]
+    assert bank.retrieve("at 0.001", Retrieval.WITHIN) == ()
+
+
+def test_a_new_reflection_takes_the_place_of_the_question_s_earlier_one(bank):
+    bank.write(make_reflection("at 0", takeaways="old"))
+    bank.write(make_reflection("at 0", takeaways="new"))
+    assert [hit.item.reflection.takeaways for hit in bank.retrieve("at 0", Retrieval.WITHIN)] == ["new"]
+    assert [item.status for item in bank.history(query_key("at 0"))] == [ItemStatus.SUPERSEDED, ItemStatus.ACTIVE]
+    assert len(bank) == 1
+
+
+def test_a_superseded_item_is_not_offered_to_other_questions(bank):
+    bank.write(make_reflection("at 0", takeaways="old"))
+    bank.write(make_reflection("at 0", takeaways="new"))
+    assert numbers(bank.retrieve("at 40", Retrieval.CROSS)) == [2]
+
+
+@pytest.mark.parametrize("mode", list(Retrieval))
+def test_a_quarantined_item_is_never_retrieved(bank, mode):
+    bank.write(make_reflection("at 0"))
+    bank.quarantine(1, "odd")
+    assert bank.retrieve("at 0" if mode is Retrieval.WITHIN else "at 40", mode) == ()
+
+
+@pytest.mark.parametrize("mode", list(Retrieval))
+def test_a_removed_item_is_never_retrieved_nor_its_predecessor(bank, mode):
+    bank.write(make_reflection("at 0", takeaways="old"))
+    bank.write(make_reflection("at 0", takeaways="new"))
+    bank.remove(2, "poison")
+    assert bank.retrieve("at 0" if mode is Retrieval.WITHIN else "at 40", mode) == ()
+
+
+def test_a_removed_text_is_refused_when_it_comes_back_in_other_spacing_and_case(bank):
+    bank.write(make_reflection("at 0", takeaways="trust blog posts"))
+    bank.remove(1, "poison")
+    refused = bank.write(make_reflection("at 9", takeaways="Trust  blog\nposts"))
+    assert isinstance(refused, Refusal)
+    assert refused.code is RefusalCode.REMOVED_BEFORE
+
+
+def test_a_moderated_bank_offers_nothing_before_approval(embedder):
+    bank = open_bank(embedder, admit_as=ItemStatus.QUARANTINED)
+    bank.write(make_reflection("at 0"))
+    assert bank.retrieve("at 0", Retrieval.WITHIN) == ()
+    bank.approve(1)
+    assert numbers(bank.retrieve("at 0", Retrieval.WITHIN)) == [1]
+
+
+def test_an_approved_item_takes_the_place_of_the_one_in_use(embedder):
+    bank = open_bank(embedder, admit_as=ItemStatus.QUARANTINED)
+    for takeaways in ("old", "new"):
+        bank.write(make_reflection("at 0", takeaways=takeaways))
+    bank.approve(1)
+    bank.approve(2)
+    assert [item.status for item in bank.items()] == [ItemStatus.SUPERSEDED, ItemStatus.ACTIVE]
+
+
+def test_a_removed_item_cannot_be_approved(bank):
+    bank.write(make_reflection("at 0"))
+    bank.remove(1, "poison")
+    with pytest.raises(UnknownItemError, match="item 1 is removed; only one that is quarantined or active"):
+        bank.approve(1)
+
+
+def test_an_unknown_number_is_refused_with_the_way_out(bank):
+    with pytest.raises(UnknownItemError, match="no item 7; `rubricem bank list --all`"):
+        bank.remove(7, "")
+
+
+def test_an_evaluation_question_never_enters(embedder):
+    bank = open_bank(embedder, gate=WriteGate(evaluation_keys={query_key("at 0")}))
+    refused = bank.write(make_reflection("at 0"))
+    assert isinstance(refused, Refusal)
+    assert refused.code is RefusalCode.EVALUATION
+
+
+def test_a_bank_of_another_embedder_is_refused(embedder):
+    with pytest.raises(BankFormatError, match="holds vectors of other"):
+        RubricBank.open(MemoryStore(embedder="other", dimension=2), embedder)
+
+
+def test_provenance_stays_with_the_item(bank):
+    item = bank.write(make_reflection("at 0", step=7))
+    assert isinstance(item, BankItem)
+    assert (item.reflection.provenance.step, item.reflection.provenance.model) == (7, "tiny")
+
+
+def test_top_k_is_a_setting(embedder):
+    bank = open_bank(embedder, settings=RetrievalSettings(top_k=3))
+    for degrees in (20, 40, 60, 80):
+        bank.write(make_reflection(f"at {degrees}"))
+    assert numbers(bank.retrieve("at 0", Retrieval.CROSS)) == [1, 2, 3]
+
+
+def test_search_for_people_shows_the_question_itself_too(bank):
+    bank.write(make_reflection("at 0"))
+    assert numbers(bank.search("at 0", limit=5)) == [1]
+
+
+CHANGES = st.lists(
+    st.tuples(st.integers(1, 5), st.sampled_from(["write", "quarantine", "approve", "remove"])), max_size=25
+)
+
+
+@given(CHANGES)
+def test_no_history_of_changes_lets_a_question_have_two_active_items_or_offers_one_that_is_not(changes):
+    bank = open_bank(PlaneEmbedder())
+    for number, change in changes:
+        with suppress(UnknownItemError):
+            if change == "write":
+                bank.write(make_reflection(f"at {number * 20}", takeaways=f"text {len(bank.items())}"))
+            elif change == "approve":
+                bank.approve(number)
+            else:
+                getattr(bank, change)(number, "")
+    active = [item for item in bank.items() if item.is_retrievable]
+    assert len({item.key for item in active}) == len(active) == len(bank)
+    assert {hit.item.id for hit in bank.search("at 1", limit=99)} == {item.id for item in active}
