@@ -8,7 +8,9 @@ from rubricem_env.domain.trajectory import Origin, Segment
 from rubricem_env.scaffold.grammar import SNIPPET
 from rubricem_env.scaffold.lexer import Token, find_citation_tags, find_structure, parse_attributes
 
-_SEPARATOR = re.compile(r"[,;\s]+")
+_ID = re.compile(r"[^,;\s]+")
+_UNQUOTED_IDS = re.compile(r"\sids?\s*=\s*([\w:.-]+(?:\s*[,;]\s*[\w:.-]+)+)\s*/?$", re.IGNORECASE)
+"""Several ids without quotes; spaces between them would end an unquoted value."""
 
 
 class Citation(NamedTuple):
@@ -50,11 +52,11 @@ def find_citations(answer: str) -> Iterator[Citation]:
 
 
 def _ids(token: Token) -> tuple[str, ...]:
+    unquoted = _UNQUOTED_IDS.search(token.attributes) if '"' not in token.attributes else None
+    if unquoted is not None:
+        return tuple(_ID.findall(unquoted[1]))
     attributes = parse_attributes(token).values
-    written = attributes.get("id") or attributes.get("ids") or ""
-    if _SEPARATOR.search(written) is None:
-        return (written,) if written else ()
-    return tuple(part for part in _SEPARATOR.split(written) if part)
+    return tuple(_ID.findall(attributes.get("id") or attributes.get("ids") or ""))
 
 
 def resolve_citations(answer: str, shown: Collection[str]) -> Citations:

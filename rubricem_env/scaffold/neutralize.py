@@ -15,17 +15,13 @@ _UNSEEN = (
 )
 GAP = f"[{_UNSEEN}]*+"
 _OPENERS = "<\uff1c\ufe64\u2039"
+# Written like tags by the chat templates of Qwen, Gemma and Llama 2, and in square brackets by those of Mistral.
 _CHAT_TAGS = (
-    "tool_call",
-    "tool_response",
-    "tools",
-    "start_of_turn",
-    "end_of_turn",
-    "s",
-    "sys",
-    "system",
-    "user",
-    "assistant",
+    *("tool_call", "tool_response", "tools", "start_of_turn", "end_of_turn", "start_of_image", "end_of_image"),
+    *("s", "bos", "eos", "pad", "unk", "sys", "system", "user", "assistant"),
+)
+_BRACKETED = (
+    "inst|available_tools|tool_(?:calls|results|content)|system_prompt|think|args|call_id|prefix|middle|suffix|img"
 )
 
 
@@ -36,29 +32,19 @@ def spaced_names(names: Iterable[str]) -> str:
 
 
 _TAG_BODY = rf"{GAP}/?{GAP}(?:{spaced_names((*RESERVED, *_CHAT_TAGS))})(?![\w-])"
-_FLAGS = re.IGNORECASE | re.ASCII
 # <tag ...>, <|special|> and [INST]; the look-ahead leaves all but the opener and its backslashes alone.
-_THREAT = re.compile(
-    rf"(?P<opener>[{_OPENERS}])(?P<slashes>\\*+)(?={_TAG_BODY}|{GAP}\|)"
-    rf"|(?P<bracket>\[)(?P<more>\\*+)(?=/?inst\])",
-    _FLAGS,
-)
-_DEFUSED = re.compile(
-    rf"(?P<opener>[{_OPENERS}])\\(?P<slashes>\\*+)(?={_TAG_BODY}|{GAP}\|)"
-    rf"|(?P<bracket>\[)\\(?P<more>\\*+)(?=/?inst\])",
-    _FLAGS,
-)
+_BAIT = rf"(?={_TAG_BODY}|{GAP}[|\uff5c])"
+_BRACKET_BAIT = rf"(?=/?(?:{_BRACKETED})\])"
+_FLAGS = re.IGNORECASE | re.ASCII
+_THREAT = re.compile(rf"[{_OPENERS}](?=\\*+{_BAIT})|\[(?=\\*+{_BRACKET_BAIT})", _FLAGS)
+_DEFUSED = re.compile(rf"[{_OPENERS}]\\(?=\\*+{_BAIT})|\[\\(?=\\*+{_BRACKET_BAIT})", _FLAGS)
 
 
 def neutralize(text: str) -> str:
     """The text with every reserved tag and chat special defused; anything else is untouched."""
-    return _THREAT.sub(
-        lambda found: f"{found['opener'] or found['bracket']}\\{found['slashes'] or found['more'] or ''}", text
-    )
+    return _THREAT.sub(r"\g<0>\\", text)
 
 
 def restore(text: str) -> str:
     """The inverse of `neutralize`, byte for byte."""
-    return _DEFUSED.sub(
-        lambda found: f"{found['opener'] or found['bracket']}{found['slashes'] or found['more'] or ''}", text
-    )
+    return _DEFUSED.sub(lambda defused: defused[0][0], text)

@@ -24,8 +24,8 @@ def turn_violations(turns: Sequence[Turn]) -> Iterator[Violation]:
         if has_searched:
             yield from _after_search(turn, has_reviewed)
         if turn.answer is not None:
-            yield from _answer_in_place(turn, has_searched)
-        has_reviewed = turn.first(REVIEW) is not None
+            yield from _answer_in_place(turn, has_searched, has_reviewed)
+        has_reviewed = turn.call is None and (has_reviewed or turn.first(REVIEW) is not None)
         has_searched = has_searched or turn.call is not None
 
 
@@ -61,13 +61,13 @@ def _after_search(turn: Turn, has_reviewed: bool) -> Iterator[Violation]:
         yield violation(Code.STAGE_ORDER, turn.number, f"<{REVIEW}>", review.start)
 
 
-def _answer_in_place(turn: Turn, has_searched: bool) -> Iterator[Violation]:
+def _answer_in_place(turn: Turn, has_searched: bool, has_reviewed: bool) -> Iterator[Violation]:
     if not has_searched:
         yield violation(Code.ANSWER_IN_FIRST_TURN, turn.number)
     review = turn.last(REVIEW)
-    if review is None:
+    if review is None and not has_reviewed:
         yield violation(Code.MISSING_REVIEW, turn.number)
-    else:
+    if review is not None:
         yield from _missing_sections(review, turn.number, Code.MISSING_REVIEW_SECTION)
 
 

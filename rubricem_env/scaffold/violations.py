@@ -99,7 +99,7 @@ RULES = MappingProxyType(
         Code.STAGE_ORDER: Rule("turn {turn} has {value} out of order; the order is plan, research, review, answer. Move it to its place.", True),
         Code.EMPTY_QUESTION: Rule("the trajectory's question is empty; an episode is about a question. Fill in 'question'.", True),
         Code.MISSING_ANSWER: Rule("the trajectory ends at turn {turn} without a closed answer. Write <answer>...</answer>.", True, False),
-        Code.CONSECUTIVE_TOOL_ERRORS: Rule("turn {turn} follows {value} tool errors in a row; two are too many for training data.", True, False),
+        Code.CONSECUTIVE_TOOL_ERRORS: Rule("turn {turn} follows {value} tool errors in a row; two are too many for training data. Ask something else, or another tool, after the first.", True, False),
         Code.EMPTY_CITATION: Rule('turn {turn} has an empty citation ({value}); a citation has an id and the claim it supports. Write <cite id="S_1">claim</cite>.', True),
         Code.UNKNOWN_CITATION: Rule("turn {turn} cites {value}, which no tool has shown in this episode. Cite an id of a shown snippet.", True),
     }

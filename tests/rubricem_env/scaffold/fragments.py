@@ -37,9 +37,7 @@ ODDITIES = [
     "\\",
     "claim",
 ]
-fragments = st.sampled_from([*TAGS, *ODDITIES]) | st.text(
-    st.characters(codec=None, exclude_categories=()), max_size=5
-)
+fragments = st.sampled_from([*TAGS, *ODDITIES]) | st.text(st.characters(codec=None, exclude_categories=()), max_size=5)
 emissions = st.lists(fragments, max_size=25).map("".join)
 
 

@@ -1,0 +1,78 @@
+"""Which snippets an answer cites, and which of them a tool has shown."""
+
+import pytest
+
+from rubricem_env.domain.tool import ToolStatus
+from rubricem_env.domain.trajectory import Observation, Origin, Segment
+from rubricem_env.scaffold.citations import find_citations, resolve_citations, shown_snippets
+
+
+def tool(text: str, ids: tuple[str, ...] | None = None) -> Segment:
+    record = None if ids is None else Observation(status=ToolStatus.OK, snippet_ids=ids)
+    return Segment(origin=Origin.TOOL, text=text, observation=record)
+
+
+@pytest.mark.parametrize(
+    ("written", "ids"),
+    [
+        ('<cite id="S_1">c</cite>', ("S_1",)),
+        ("<cite id='S_1'>c</cite>", ("S_1",)),
+        ("<cite id=S_1>c</cite>", ("S_1",)),
+        ("<CITE ID=S_1>c</CITE>", ("S_1",)),
+        ('<cite id="S_1, S_2">c</cite>', ("S_1", "S_2")),
+        ('<cite id="S_1;S_2 S_3">c</cite>', ("S_1", "S_2", "S_3")),
+        ("<cite id=S_1,S_2>c</cite>", ("S_1", "S_2")),
+        ("<cite id=S_1, S_2>c</cite>", ("S_1", "S_2")),
+        ("<cite id=S_1 ,S_2, S_3>c</cite>", ("S_1", "S_2", "S_3")),
+        ('<cite ids="S_1">c</cite>', ("S_1",)),
+        ('<cite id="S_1>c</cite>', ("S_1",)),
+        ("<cite>c</cite>", ()),
+        ('<cite id="">c</cite>', ()),
+        ('<cite id=" , ">c</cite>', ()),
+    ],
+)
+def test_ids_are_read_in_any_quoting(written, ids):
+    (citation,) = find_citations(written)
+    assert (citation.ids, citation.claim) == (ids, "c")
+
+
+def test_a_citation_that_is_never_closed_reaches_to_the_next_one():
+    text = 'a <cite id="S_1">one <cite id="S_2">two</cite> end'
+    assert [citation.claim for citation in find_citations(text)] == ["one ", "two"]
+
+
+def test_the_last_citation_may_reach_to_the_end():
+    (citation,) = find_citations('<cite id="S_1">one')
+    assert (citation.claim, citation.end) == ("one", 18)
+
+
+def test_citations_without_an_id_or_a_claim_are_empty():
+    found = resolve_citations('<cite id="S_1"/><cite id="S_1"> </cite><cite>c</cite><cite id="S_1">c</cite>', {"S_1"})
+    assert [citation.written for citation in found.empty] == ['<cite id="S_1"/>', '<cite id="S_1">', "<cite>"]
+
+
+def test_ids_are_listed_once_in_order_of_first_use():
+    text = "".join(f'<cite id="{snippet}">c</cite>' for snippet in ("S_2", "X", "S_1", "X", "S_2"))
+    assert resolve_citations(text, {"S_1", "S_2"})[:2] == (("S_2", "S_1"), ("X",))
+
+
+def test_the_episodes_own_record_is_believed_over_the_text():
+    assert shown_snippets([tool('<snippet id="S_9">x</snippet>', ids=("S_1",))]) == {"S_1"}
+
+
+def test_a_snippet_inside_a_snippet_is_page_text():
+    text = '<snippet id="S_1">a <snippet id="S_9">b</snippet> c</snippet><snippet id="S_2"/><snippet>x</snippet>'
+    assert shown_snippets([tool(text)]) == {"S_1", "S_2"}
+
+
+def test_a_snippet_that_a_page_opens_after_closing_its_own_is_not_told_apart_in_bare_text():
+    # A bare file records no ids and its writer did not defuse the page: this much must be believed.
+    assert shown_snippets([tool('<snippet id="S_1">a</snippet><snippet id="S_9">b</snippet></snippet>')]) == {
+        "S_1",
+        "S_9",
+    }
+
+
+def test_policy_and_prompt_text_show_nothing():
+    text = '<snippet id="S_1">mine</snippet>'
+    assert shown_snippets([Segment(origin=origin, text=text) for origin in (Origin.POLICY, Origin.PROMPT)]) == set()

@@ -1,0 +1,125 @@
+"""Rules that need more than one emission, and the sentences that all of them come with."""
+
+import re
+
+import pytest
+
+from rubricem_env.domain.tool import ToolStatus
+from rubricem_env.domain.trajectory import Observation, Origin, Segment, Trajectory
+from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.scaffold.violations import RULES, Code, violation
+
+PLAN = (
+    "<structured_plan><deep_analysis>d</deep_analysis><rubric>r</rubric>"
+    "<research_plan>p</research_plan></structured_plan>"
+)
+CALL = '<call_tool name="a">q</call_tool>'
+STATE = "<state_evaluation>s</state_evaluation>"
+REVIEW = "<review><rubric_review>r</rubric_review><writing_plan>w</writing_plan></review>"
+ANSWER = "<answer>a</answer>"
+FIRST = f"<think>t</think>{PLAN}{CALL}"
+SECOND = f"<think>t</think>{STATE}"
+
+
+def tool(status: ToolStatus | None) -> Segment:
+    return Segment(origin=Origin.TOOL, text="x", observation=Observation(status=status))
+
+
+def violations(*turns: str, statuses: tuple[ToolStatus | None, ...] = (), question: str = "q") -> list[tuple[str, int]]:
+    segments = []
+    for place, turn in enumerate(turns):
+        segments.append(Segment(origin=Origin.POLICY, text=turn))
+        segments.append(tool(statuses[place] if place < len(statuses) else ToolStatus.OK))
+    reading = read_trajectory(Trajectory(question=question, segments=tuple(segments)))
+    return [(found.code.value, found.turn) for found in reading.violations]
+
+
+def test_a_run_by_the_book_breaks_no_rule():
+    assert violations(FIRST, SECOND + CALL, SECOND + REVIEW + ANSWER) == []
+
+
+@pytest.mark.parametrize(
+    ("turns", "found"),
+    [
+        ((f"{PLAN}{CALL}", SECOND + REVIEW + ANSWER), ("missing_think", 1)),
+        ((f"so <think>t</think>{PLAN}{CALL}", SECOND + REVIEW + ANSWER), ("missing_think", 1)),
+        ((f"<think>t</think>{CALL}", SECOND + REVIEW + ANSWER), ("missing_plan", 1)),
+        ((FIRST.replace("<rubric>r</rubric>", ""), SECOND + REVIEW + ANSWER), ("missing_plan_section", 1)),
+        ((FIRST, f"<think>t</think>{REVIEW}{ANSWER}"), ("missing_state_evaluation", 2)),
+        ((FIRST, SECOND + ANSWER), ("missing_review", 2)),
+        ((FIRST, SECOND + "<review><rubric_review/></review>" + ANSWER), ("missing_review_section", 2)),
+        ((FIRST, SECOND + REVIEW + CALL, SECOND + REVIEW + ANSWER), ("stage_order", 2)),
+        ((FIRST, f"<think>t</think>{REVIEW}{STATE}{ANSWER}"), ("stage_order", 2)),
+    ],
+)
+def test_one_departure_from_the_book_breaks_one_rule(turns, found):
+    assert violations(*turns) == [found]
+
+
+def test_an_answer_in_the_first_turn_has_neither_searched_nor_reviewed():
+    expected = [("answer_in_first_turn", 1), ("missing_review", 1)]
+    assert violations(f"<think>t</think>{PLAN}{ANSWER}") == expected
+
+
+def test_a_plan_may_come_one_idle_turn_before_the_first_call():
+    assert violations(f"<think>t</think>{PLAN}", f"<think>t</think>{CALL}", SECOND + REVIEW + ANSWER) == [
+        ("no_action", 1)
+    ]
+
+
+def test_a_review_may_stand_one_idle_turn_before_the_answer():
+    found = violations(FIRST, SECOND + REVIEW, f"<think>t</think>{ANSWER}")
+    assert found == [("no_action", 2)]
+
+
+def test_an_empty_question_belongs_to_the_whole_trajectory():
+    assert violations(FIRST, SECOND + REVIEW + ANSWER, question=" ") == [("empty_question", 0)]
+
+
+def test_nothing_at_all_lacks_an_answer():
+    assert violations() == [("missing_answer", 0)]
+
+
+def test_citations_are_reported_at_the_answers_turn():
+    answer = '<answer><cite id="S_1">c</cite><cite id="S_1"></cite></answer>'
+    found = violations(FIRST, SECOND + REVIEW + answer)
+    assert found == [("empty_citation", 2), ("unknown_citation", 2)]
+
+
+def test_two_tool_errors_in_a_row_are_one_too_many_and_a_notice_between_does_not_part_them():
+    errors = (ToolStatus.ERROR, None, ToolStatus.TIMEOUT, ToolStatus.BLOCKED)
+    found = violations(FIRST, SECOND + CALL, SECOND + CALL, SECOND + CALL, SECOND + REVIEW + ANSWER, statuses=errors)
+    assert found == [("consecutive_tool_errors", 4)]
+
+
+def test_a_single_error_with_a_recovery_is_fine():
+    errors = (ToolStatus.ERROR, ToolStatus.EMPTY, ToolStatus.ERROR)
+    assert violations(FIRST, SECOND + CALL, SECOND + CALL, SECOND + REVIEW + ANSWER, statuses=errors) == []
+
+
+@pytest.mark.parametrize("code", Code)
+def test_every_code_has_a_sentence_that_names_the_place_and_the_way_out(code):
+    message = violation(code, 3, "<x>").message
+    assert re.search(r"\bturn 3\b|^the trajectory", message)
+    assert re.search(r"\. [A-Z][^.]*", message), "the way out is a sentence of its own"
+    assert RULES.keys() == set(Code)
+
+
+def test_a_long_value_is_shortened_and_an_unprintable_one_spelt_out():
+    message = violation(Code.TEXT_AFTER_ACTION, 1, "\u202e" + "x" * 100).message
+    assert "U+202E" in message
+    assert len(message) < 200
+    assert message.isprintable()
+
+
+def test_the_papers_four_reasons_can_be_counted_alone():
+    papers = {code.value for code, rule in RULES.items() if not rule.ours}
+    assert {
+        "missing_answer",
+        "no_action",
+        "missing_plan",
+        "missing_state_evaluation",
+        "consecutive_tool_errors",
+    } <= papers
+    assert not {"missing_review", "unknown_citation", "two_actions"} & papers
+    assert all(RULES[Code(code)].strict for code in papers)
