@@ -10,13 +10,13 @@ import typer
 from rich.console import Console
 
 from rubricem_agent.build.judge import BuiltJudge, build_judge
-from rubricem_agent.cli.inspect import read_trajectory_file
 from rubricem_agent.cli.judge_table import print_group
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.query import Query
 from rubricem_env.domain.rubric import Rubric
 from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.domain.trajectory_json import load_trajectory
 from rubricem_env.judge.buffer import RubricBuffer
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.outcomes import GroupJudgement
@@ -37,7 +37,7 @@ class Judged(NamedTuple):
 
 
 def judge(
-    files: Annotated[list[Path], typer.Argument(help="Trajectories of one question, one JSON object a file.")],
+    files: Annotated[list[Path], typer.Argument(help="Trajectories of one question: JSON, or JSON lines.")],
     judge: JudgeOption = "rules",
     rubrics: Annotated[
         Path | None, typer.Option(help="Rubrics to score by as well: a JSON list, or one JSON object a line.")
@@ -49,10 +49,10 @@ def judge(
     Criteria come from contrast within the group and from --rubrics: rows of {"title", "description", "weight"} are
     answer criteria, a negative weight makes one a flaw; "stage" and "polarity" may be given instead.
     """
-    trajectories = _read_group(files)
+    group = _read_group(files)
+    names = [name for name, _ in group]
     given = _read_rubric_file(rubrics) if rubrics is not None else ()
-    judged = asyncio.run(_judge(trajectories, given, config=JudgeConfig(judge=judge)))
-    names = [str(file) for file in files]
+    judged = asyncio.run(_judge([trajectory for _, trajectory in group], given, config=JudgeConfig(judge=judge)))
     if as_json:
         typer.echo(
             json.dumps(describe_group(judged.group, names, rubrics=judged.rubrics), ensure_ascii=False, allow_nan=False)
@@ -60,30 +60,42 @@ def judge(
     else:
         print_group(judged.group, names, rubrics=judged.rubrics, meter=judged.built.meter, console=Console())
     if judged.group.failures:
-        typer.echo(f"the judge gave no score for {judged.group.failures} of {len(files)} trajectories.", err=True)
+        typer.echo(f"the judge gave no score for {judged.group.failures} of {len(names)} trajectories.", err=True)
         raise typer.Exit(1)
 
 
-def _read_group(files: Sequence[Path]) -> list[Trajectory]:
-    """The trajectories of the files, all of one question.
+def _read_group(files: Sequence[Path]) -> list[tuple[str, Trajectory]]:
+    """The trajectories of the files by name, all of one question.
 
     Raises:
-        UsageError: a file is given twice, or two files are of different questions.
+        UsageError: a file is given twice, or two trajectories are of different questions.
         FileFormatError: a file cannot be read.
     """
     if len({file.resolve() for file in files}) < len(files):
         raise UsageError("a trajectory file is given twice; a group holds each attempt once.")
-    trajectories = [read_trajectory_file(file) for file in files]
-    first = trajectories[0]
-    for file, trajectory in zip(files, trajectories, strict=True):
+    group = [found for file in files for found in _read_file(file)]
+    first_name, first = group[0]
+    for name, trajectory in group:
         if not trajectory.question.strip():
-            raise FileFormatError(f"{file} has no question; a judge needs to know what was asked.")
+            raise FileFormatError(f"{name} has no question; a judge needs to know what was asked.")
         if trajectory.query_key != first.query_key:
             raise UsageError(
-                f"{file} is of another question than {files[0]} ({trajectory.question[:60]!r} and "
+                f"{name} is of another question than {first_name} ({trajectory.question[:60]!r} and "
                 f"{first.question[:60]!r}); trajectories are contrasted within one question. Judge them apart."
             )
-    return trajectories
+    return group
+
+
+def _read_file(file: Path) -> list[tuple[str, Trajectory]]:
+    """One trajectory, or one for each line of a JSON lines file."""
+    try:
+        rows = file.read_text(encoding="utf-8", errors="surrogatepass").splitlines()
+    except (OSError, UnicodeDecodeError) as cause:
+        raise FileFormatError(f"cannot read {file}: {cause}. Give the path of a trajectory file.") from cause
+    lines = [(number, row) for number, row in enumerate(rows, start=1) if row.strip()]
+    if len(lines) < 2 or not all(row.startswith("{") and row.rstrip().endswith("}") for _, row in lines[:2]):
+        return [(str(file), load_trajectory("\n".join(rows), str(file)))]
+    return [(f"{file}:{number}", load_trajectory(row, f"{file}, line {number}")) for number, row in lines]
 
 
 def _read_rubric_file(file: Path) -> tuple[Rubric, ...]:

@@ -12,7 +12,7 @@ MISSING = StageScore(score=0.0, missing=True)
 """A stage that never happened. Not asked, because avoiding every flaw of an empty stage would be full marks."""
 
 
-def fulfilment(rubric: Rubric, mark: float) -> float:
+def fulfillment(rubric: Rubric, mark: float) -> float:
     """The mark as a share, t = s/2; a flaw's is inverted, t = 1 - s/2."""
     share = mark / FULL_MARK
     return share if rubric.polarity is Polarity.POSITIVE else 1.0 - share
@@ -33,7 +33,7 @@ def score_stage(
         return Unscored(reason=UnscoredReason.JUDGE_FAILED, detail=detail)
     # fsum, so that the order of the rubrics cannot show in the last bit.
     total = math.fsum(rubric.weight for rubric, _ in scored)
-    gained = math.fsum(rubric.weight * fulfilment(rubric, opinion.mark) for rubric, opinion in scored)
+    gained = math.fsum(rubric.weight * fulfillment(rubric, opinion.mark) for rubric, opinion in scored)
     verdicts = tuple(opinion.verdict() for _, opinion in scored)
     return StageScore(score=min(1.0, max(0.0, gained / total)), verdicts=verdicts)
 

@@ -8,7 +8,7 @@ from rubricem_env.domain.rubric import Polarity, Rubric
 from rubricem_env.domain.stage import STAGES
 from rubricem_env.judge.reflecting import EMPTY, ReflectionFindings, ReflectionOpinion, ReflectionTask
 from rubricem_env.judge.rules.terms import cover, find_quote, key_terms
-from rubricem_env.judge.scoring import fulfilment
+from rubricem_env.judge.scoring import fulfillment
 
 _TAKEAWAYS = re.compile(r"<reflection_takeaways>(.*?)(?:</reflection_takeaways>|\Z)", re.S | re.I)
 _GENERIC = re.compile(
@@ -53,7 +53,7 @@ def _faults(task: ReflectionTask) -> list[Rubric]:
         if isinstance(outcome, StageScore):
             verdicts |= {verdict.rubric_id: verdict for verdict in outcome.verdicts}
     known = [rubric for rubric in task.rubrics if rubric.id in verdicts]
-    lost = {rubric.id: rubric.weight * (1 - fulfilment(rubric, verdicts[rubric.id].score)) for rubric in known}
+    lost = {rubric.id: rubric.weight * (1 - fulfillment(rubric, verdicts[rubric.id].score)) for rubric in known}
     # A flaw's title describes the flaw, a quality's title what was missing: either is what a reflection should name.
     faults = [rubric for rubric in known if lost[rubric.id] > 0]
     return sorted(faults, key=lambda r: (-lost[r.id], r.polarity is Polarity.POSITIVE, r.id))[:5]

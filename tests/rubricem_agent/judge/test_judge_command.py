@@ -263,3 +263,12 @@ def test_a_hostile_title_cannot_style_the_terminal(files, tmp_path):
     shown = run(*files, "--rubrics", given).stdout
     assert "[red]x[/red]" in shown
     assert "\x1b[31m" not in shown
+
+
+def test_a_file_of_json_lines_is_a_group_of_its_lines(files, tmp_path):
+    lines = tmp_path / "group.jsonl"
+    lines.write_text("\n".join([dump_trajectory(attempt()), "", dump_trajectory(careless())]))
+    found = json.loads(run(lines, "--json").stdout)
+    assert [row["file"] for row in found["trajectories"]] == [f"{lines}:1", f"{lines}:3"]
+    lines.write_text("{}\n{}\n")
+    assert "line 1 is not a trajectory" in refusal(lines)
