@@ -1,13 +1,16 @@
 """Items in Chroma, the durable store of record: our own vectors, no embedding function, nothing sent or downloaded.
 
-Chroma keeps the rows; its index is not asked for neighbours, because at 100,000 random vectors it finds 0.56 of
-them (dependencies.md), so the bank searches exactly, in memory. A bank is a folder:
+Chroma keeps the rows. Its index is given the vectors and asked for nothing: at 100,000 random vectors it finds 0.56
+of the neighbours, and it does not see what another process has written ("Error finding id"). So each row carries its
+vector as metadata as well, which the database keeps for all processes alike, and the bank searches in memory. The
+folder of a bank:
 
     bank.json   version, embedder, current collection        lock      held while somebody writes
     chroma/     Chroma's own files                           changes   grows with every change
 """
 
 import fcntl
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -156,7 +159,7 @@ class ChromaStore:
             file.write(b".")
 
 
-_PARTS = ["embeddings", "documents"]
+_PARTS = ["documents", "metadatas"]
 
 
 def _upsert(collection: Any, rows: Sequence[StoredItem]) -> None:
@@ -166,14 +169,20 @@ def _upsert(collection: Any, rows: Sequence[StoredItem]) -> None:
         embeddings=[row.vector for row in rows],
         documents=[row.item.model_dump_json() for row in rows],
         metadatas=[
-            {"revision": row.item.revision, "query_key": row.item.key, "status": row.item.status.value} for row in rows
+            {
+                "revision": row.item.revision,
+                "query_key": row.item.key,
+                "status": row.item.status.value,
+                "vector": b64encode(row.vector.astype("<f4").tobytes()).decode(),
+            }
+            for row in rows
         ],
     )
 
 
 def _read_rows(found: Any) -> Iterator[StoredItem]:
-    for text, vector in zip(found["documents"], found["embeddings"], strict=True):
-        yield StoredItem(BankItem.model_validate_json(text), np.asarray(vector, dtype=np.float32))
+    for text, beside in zip(found["documents"], found["metadatas"], strict=True):
+        yield StoredItem(BankItem.model_validate_json(text), np.frombuffer(b64decode(beside["vector"]), dtype="<f4"))
 
 
 @contextmanager

@@ -1,0 +1,170 @@
+"""Real Chroma: killed, reopened, shared by two processes, replaced."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
+
+from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.chroma_store import ChromaStore
+from rubricem_agent.memory.errors import BankFormatError
+from rubricem_agent.memory.retrieval import Retrieval
+from rubricem_env.testing.reflections import PlaneEmbedder, make_reflection
+
+# Writes questions at 0, 1, 2 ... and says the number of each one that the bank has acknowledged.
+WRITER = """
+import sys
+from pathlib import Path
+from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.chroma_store import ChromaStore
+from rubricem_env.testing.reflections import PlaneEmbedder, make_reflection
+
+folder, first, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+bank = RubricBank.open(ChromaStore.open(folder, embedder="plane", dimension=2), PlaneEmbedder())
+for number in range(first, first + count):
+    bank.write(make_reflection(f"at {number / 10}", step=number))
+    print(number, flush=True)
+"""
+
+
+def open_bank(folder: Path) -> RubricBank:
+    return RubricBank.open(ChromaStore.open(folder, embedder="plane", dimension=2), PlaneEmbedder())
+
+
+def start_writer(folder: Path, *, first: int, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, str(folder), str(first), str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def steps(bank: RubricBank) -> list[int]:
+    return sorted(item.reflection.provenance.step for item in bank.items())
+
+
+def test_a_bank_opened_again_has_what_was_written(tmp_path):
+    open_bank(tmp_path).write(make_reflection("at 0"))
+    assert [item.reflection for item in open_bank(tmp_path).items()] == [make_reflection("at 0")]
+
+
+def test_after_kill_9_during_writes_every_acknowledged_row_is_there_and_found(tmp_path):
+    writer = start_writer(tmp_path, first=0, count=100_000)
+    assert writer.stdout is not None
+    acknowledged = [int(writer.stdout.readline()) for _ in range(25)]
+    os.kill(writer.pid, signal.SIGKILL)
+    acknowledged += [int(line) for line in writer.stdout if line.strip().isdecimal() and line.endswith("\n")]
+    writer.wait()
+    writer.stdout.close()
+    bank = open_bank(tmp_path)
+    written = steps(bank)
+    # One more may have been written without the process living to say so.
+    assert written[: len(acknowledged)] == acknowledged
+    assert len(written) - len(acknowledged) in (0, 1)
+    found = {bank.retrieve(f"at {number / 10}", Retrieval.WITHIN)[0].item.id for number in acknowledged}
+    assert len(found) == len(acknowledged)
+    assert len(bank.search("at 0", limit=1_000)) == len(written)
+
+
+def test_a_bank_can_be_written_to_after_a_kill(tmp_path):
+    writer = start_writer(tmp_path, first=0, count=100_000)
+    assert writer.stdout is not None
+    writer.stdout.readline()
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.wait()
+    writer.stdout.close()
+    bank = open_bank(tmp_path)
+    item = bank.write(make_reflection("at 300"))
+    assert item == bank.items()[-1]
+
+
+def test_two_processes_write_to_one_bank_without_losing_a_row_or_giving_a_number_twice(tmp_path):
+    watching = open_bank(tmp_path)
+    writers = [start_writer(tmp_path, first=first, count=20) for first in (0, 100)]
+    for writer in writers:
+        writer.communicate(timeout=120)
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert steps(watching) == [*range(20), *range(100, 120)]
+    assert [item.id for item in watching.items()] == list(range(1, 41))
+
+
+def test_threads_share_one_bank(tmp_path):
+    bank = open_bank(tmp_path)
+
+    def write(first: int) -> None:
+        for number in range(first, first + 10):
+            bank.write(make_reflection(f"at {number}"))
+            bank.retrieve("at 0", Retrieval.CROSS)
+
+    threads = [threading.Thread(target=write, args=(first,)) for first in (0, 100, 200)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [item.id for item in bank.items()] == list(range(1, 31))
+
+
+def test_a_bank_written_by_a_newer_release_is_refused(tmp_path):
+    (tmp_path / "bank.json").write_text('{"version": 2, "index": "unheard of"}')
+    with pytest.raises(BankFormatError, match=r"written by a newer release \(version 2; this one reads up to 1\)"):
+        open_bank(tmp_path)
+
+
+def test_a_bank_of_another_embedder_is_refused_with_the_way_out(tmp_path):
+    ChromaStore.open(tmp_path, embedder="minilm", dimension=384)
+    with pytest.raises(BankFormatError, match=r"holds vectors of minilm .* export its items and import them"):
+        open_bank(tmp_path)
+
+
+@pytest.mark.parametrize("header", ["", "[]", "{}", '{"version": 1}', '{"version": "1"}', "\x00"])
+def test_a_broken_header_is_refused_in_one_sentence(tmp_path, header):
+    (tmp_path / "bank.json").write_text(header)
+    with pytest.raises(BankFormatError, match="not the header of a rubric bank"):
+        open_bank(tmp_path)
+
+
+def test_a_bank_sees_what_another_one_on_the_same_folder_restores(tmp_path):
+    one, other = open_bank(tmp_path), open_bank(tmp_path)
+    one.write(make_reflection("at 0"))
+    saved = one.contents()
+    one.write(make_reflection("at 50"))
+    assert len(other) == 2
+    one.restore(saved)
+    assert [item.id for item in other.items()] == [1]
+    other.write(make_reflection("at 80"))
+    assert [hit.item.id for hit in one.retrieve("at 0", Retrieval.CROSS)] == [2]
+
+
+def test_a_restore_cut_off_half_way_changes_nothing(tmp_path):
+    bank = open_bank(tmp_path)
+    bank.write(make_reflection("at 0"))
+    store = ChromaStore.open(tmp_path, embedder="plane", dimension=2)
+
+    def broken():
+        yield from bank.contents()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.replace_all(broken())
+    assert len(open_bank(tmp_path)) == 1
+    bank.restore(())
+    assert len(open_bank(tmp_path)) == 0
+
+
+def test_a_write_torn_between_its_two_rows_leaves_one_active_item(tmp_path):
+    bank = open_bank(tmp_path)
+    bank.write(make_reflection("at 0", takeaways="old"))
+    old = bank.contents()[0]
+    bank.write(make_reflection("at 0", takeaways="new"))
+    # As if the process had died after the new row and before the old one stepped back.
+    ChromaStore.open(tmp_path, embedder="plane", dimension=2).put([old])
+    found = open_bank(tmp_path).retrieve("at 0", Retrieval.WITHIN)
+    assert [hit.item.reflection.takeaways for hit in found] == ["new"]
+
+
+def test_no_process_is_asked_to_send_anything(tmp_path):
+    store = ChromaStore.open(tmp_path, embedder="plane", dimension=2)
+    assert not store._client.get_settings().anonymized_telemetry
