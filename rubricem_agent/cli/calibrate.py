@@ -49,7 +49,7 @@ def read_examples(file: Path) -> list[LabelledExample]:
         FileFormatError: it cannot be read, is empty, or a line is no example.
     """
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as cause:
         raise FileFormatError(f"cannot read {file}: {cause}. Give the path of a file of labelled examples.") from cause
     examples = [

@@ -89,7 +89,7 @@ def _read_group(files: Sequence[Path]) -> list[tuple[str, Trajectory]]:
 def _read_file(file: Path) -> list[tuple[str, Trajectory]]:
     """One trajectory, or one for each line of a JSON lines file."""
     try:
-        rows = file.read_text(encoding="utf-8", errors="surrogatepass").splitlines()
+        rows = file.read_text(encoding="utf-8", errors="surrogatepass").split("\n")
     except (OSError, UnicodeDecodeError) as cause:
         raise FileFormatError(f"cannot read {file}: {cause}. Give the path of a trajectory file.") from cause
     lines = [(number, row) for number, row in enumerate(rows, start=1) if row.strip()]

@@ -19,7 +19,8 @@ class AskSettings(Frozen):
     """How a judge model is asked."""
 
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
-    max_output_tokens: Annotated[int, Field(ge=256)] = 8_192
+    max_output_tokens: Annotated[int, Field(ge=256)] = 16_384
+    """Thoughts included, where the model has them."""
     retry: RetryPolicy = RetryPolicy()
     """Of proposals and full scorings: five retries (section C.4)."""
     fallback_retry: RetryPolicy = RetryPolicy(attempts=2, deadline=60.0)
@@ -49,6 +50,11 @@ class Asker(NamedTuple):
     @property
     def insistence(self) -> Insistence:
         return Insistence(self.settings.retry, self.timing)
+
+    @property
+    def once(self) -> Insistence:
+        """One try, within the time of the fallback."""
+        return Insistence(self.settings.fallback_retry.model_copy(update={"attempts": 1}), self.timing)
 
     @property
     def last_insistence(self) -> Insistence:

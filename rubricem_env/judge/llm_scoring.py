@@ -107,9 +107,12 @@ async def _ask(
 
 async def _repair(asker: Asker, request: ChatRequest, *, rubrics: Indexed) -> dict[int, WireScore]:
     """What one more call yields. It may fail: what the first one gave is kept."""
-    try:
-        reply = await asker.model.complete(request)
+
+    def parse(reply: ChatReply) -> dict[int, WireScore]:
         return read_entries(parse_json_object(reply), WireScore, asked=rubrics)[0]
+
+    try:
+        return await ask_for(asker.model, request, parse=parse, insistence=asker.once)
     except ModelError:
         return {}
 

@@ -44,7 +44,7 @@ def _rows(text: str, where: str) -> Iterator[object]:
 
 
 def _lines(text: str, where: str) -> Iterator[object]:
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
                 yield json.loads(line)

@@ -31,7 +31,10 @@ class RetryPolicy(Frozen):
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.5
     """The share of a delay that is drawn at random: 0.5 waits between half and all of it."""
     deadline: Annotated[float, Field(gt=0)] = 600.0
-    """Seconds for all tries and waits together; a try that is under way is cut off there."""
+    """Seconds for all tries and waits together; a try that is under way is cut off there.
+
+    Waiting for a limiter inside a try counts: where rates are tight for the number of calls, allow more time.
+    """
 
     def delay(self, retry: int, draw: float, *, retry_after: float | None = None) -> float:
         """Seconds to wait before the given retry, counted from 0; `draw` is uniform in [0, 1).
