@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rubricem_agent.learn.credit import Credit, Floats
+from rubricem_agent.learn.credit import Credit
 from rubricem_agent.learn.credit_file import CreditRequest, read_credit_file
 from rubricem_env.domain.stage import STAGES
 
@@ -35,10 +35,11 @@ def credit(
 def _table(request: CreditRequest, earned: Credit) -> Table:
     table = Table("rollout", *(f"{stage}\nreturn, advantage" for stage in STAGES), box=None, pad_edge=False)
     for row, is_valid in enumerate(request.valid):
-        cells = _cells(earned.returns, earned.advantages, row) if is_valid else ["masked"] * len(STAGES)
+        cells = _cells(earned, row) if is_valid else ["masked"] * len(STAGES)
         table.add_row(str(row + 1), *cells)
     return table
 
 
-def _cells(returns: Floats, advantages: Floats, row: int) -> list[str]:
-    return [f"{value:.3f}  {advantage:+.3f}" for value, advantage in zip(returns[row], advantages[row], strict=True)]
+def _cells(earned: Credit, row: int) -> list[str]:
+    pairs = zip(earned.returns[row], earned.advantages[row], strict=True)
+    return [f"{value:.3f}  {advantage:+.3f}" for value, advantage in pairs]

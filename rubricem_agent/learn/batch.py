@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from rubricem_agent.learn.errors import BatchError
 
+Number = TypeVar("Number", bound=np.generic)
 PAD = -1
 """Stage id of prompt, tool and padding tokens."""
 
@@ -114,28 +115,21 @@ def pad_batch(samples: Sequence[Sample], *, pad_id: int) -> Batch:
     Raises:
         BatchError: a sample contradicts itself, or holds a number that is none; the message says which and where.
     """
-    lengths = np.array([len(sample.token_ids) for sample in samples], dtype=np.int32)
-    shape = (len(samples), int(lengths.max(initial=0)))
-    token_ids = np.full(shape, pad_id, dtype=np.int32)
-    stage_ids = np.full(shape, PAD, dtype=np.int8)
-    advantages, logprobs = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
     for row, sample in enumerate(samples):
         _check(sample, f"sample {row}")
-        width = lengths[row]
-        token_ids[row, :width] = sample.token_ids
-        stage_ids[row, :width] = sample.stage_ids
-        advantages[row, :width] = sample.advantages
-        logprobs[row, :width] = sample.rollout_logprobs
+    stage_ids = _padded([sample.stage_ids for sample in samples], PAD, dtype=np.int8)
     mask = stage_ids != PAD
+    advantages = _padded([sample.advantages for sample in samples], 0.0, dtype=np.float32)
+    logprobs = _padded([sample.rollout_logprobs for sample in samples], 0.0, dtype=np.float32)
     return Batch(
-        token_ids,
+        _padded([sample.token_ids for sample in samples], pad_id, dtype=np.int32),
         mask,
         stage_ids,
         np.where(mask, advantages, np.float32(0)),
         np.where(mask, logprobs, np.float32(0)),
         temperature=np.array([sample.temperature for sample in samples], dtype=np.float32),
         policy_version=np.array([sample.policy_version for sample in samples], dtype=np.int32),
-        lengths=lengths,
+        lengths=np.array([len(sample.token_ids) for sample in samples], dtype=np.int32),
     )
 
 
@@ -156,6 +150,14 @@ def load_batch(path: Path) -> Batch:
     """The batch that `save` wrote."""
     with np.load(path, allow_pickle=False) as arrays:
         return Batch(**{name: arrays[name] for name in Batch._fields})
+
+
+def _padded(rows: Sequence[npt.ArrayLike], fill: float, *, dtype: type[Number]) -> npt.NDArray[Number]:
+    arrays = [np.asarray(row, dtype=dtype) for row in rows]
+    filled = np.full((len(arrays), max(map(len, arrays), default=0)), fill, dtype=dtype)
+    for row, values in zip(filled, arrays, strict=True):
+        row[: len(values)] = values
+    return filled
 
 
 def _check(sample: Sample, where: str) -> None:

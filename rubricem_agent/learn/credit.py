@@ -79,13 +79,8 @@ def assign_credit(
     """
     checked = check_scores(scores)
     weights = check_matrix(matrix, num_stages=checked.shape[1])
-    length = len(checked)
-    mask = np.ones(length, dtype=bool) if valid is None else np.asarray(valid)
-    labels = np.zeros(length, dtype=np.int64) if groups is None else np.asarray(groups)
-    if mask.shape != (length,) or mask.dtype != bool:
-        raise CreditError(f"valid needs one true or false for each of the {length} rollouts; {mask.shape} were given.")
-    if labels.shape != (length,) or (length and labels.dtype.kind not in "iu"):
-        raise CreditError(f"groups needs one integer for each of the {length} rollouts; {labels.shape} were given.")
+    mask = check_mask(valid, length=len(checked))
+    labels = check_groups(groups, length=len(checked))
     returns = terminal_returns(checked) if mode == "terminal" else stage_returns(checked, weights)
     names, members = np.unique(labels, return_inverse=True)
     counts = np.bincount(members[mask], minlength=len(names))
@@ -137,7 +132,7 @@ def check_matrix(matrix: npt.ArrayLike, num_stages: int = len(STAGES)) -> Floats
         raise CreditError(
             f"the stage matrix must be {num_stages} x {num_stages}, a row for each stage; {_shape(weights)}."
         )
-    _refuse_outside(weights, "the stage matrix", "row", "column")
+    _refuse_outside(weights, "the stage matrix", row_name="row", column_name="column")
     below = np.argwhere(np.tril(weights, -1) != 0)
     if len(below):
         row, column = below[0]
@@ -159,8 +154,24 @@ def check_scores(scores: npt.ArrayLike) -> Floats:
     values = _numbers(scores, "scores")
     if values.ndim != 2 or values.shape[1] == 0:
         raise CreditError(f"scores must have a row for each rollout and a column for each stage; {_shape(values)}.")
-    _refuse_outside(values, "scores", "rollout", "stage")
+    _refuse_outside(values, "scores", row_name="rollout", column_name="stage")
     return values
+
+
+def check_mask(valid: Sequence[bool] | Bools | None, *, length: int) -> Bools:
+    """Which rollouts count; None is all of them."""
+    mask = np.ones(length, dtype=bool) if valid is None else np.asarray(valid)
+    if mask.shape != (length,) or mask.dtype != bool:
+        raise CreditError(f"valid needs one true or false for each of the {length} rollouts; {mask.shape} were given.")
+    return mask
+
+
+def check_groups(groups: Sequence[int] | Integers | None, *, length: int) -> Integers:
+    """The number of each rollout's group; None is one group."""
+    labels = np.zeros(length, dtype=np.int64) if groups is None else np.asarray(groups)
+    if labels.shape != (length,) or (length and labels.dtype.kind not in "iu"):
+        raise CreditError(f"groups needs one integer for each of the {length} rollouts; {labels.shape} were given.")
+    return labels
 
 
 def _normalise(returns: Floats, *, members: Integers, mask: Bools, counts: Integers) -> Floats:
@@ -169,14 +180,14 @@ def _normalise(returns: Floats, *, members: Integers, mask: Bools, counts: Integ
     group = members[rows]
     held = returns[rows]
     sizes = np.maximum(counts, 1)[:, None]
-    centred = held - (_sum_by_group(held, group, len(counts)) / sizes)[group]
-    spread = np.sqrt(_sum_by_group(centred**2, group, len(counts)) / sizes)[group]
+    centred = held - (_sum_by_group(held, group, num_groups=len(counts)) / sizes)[group]
+    spread = np.sqrt(_sum_by_group(centred**2, group, num_groups=len(counts)) / sizes)[group]
     advantages = np.zeros_like(returns)
     advantages[rows] = np.where(spread < FLAT, 0.0, centred / (spread + EPSILON))
     return advantages
 
 
-def _sum_by_group(values: Floats, group: Integers, num_groups: int) -> Floats:
+def _sum_by_group(values: Floats, group: Integers, *, num_groups: int) -> Floats:
     columns = [np.bincount(group, weights=column, minlength=num_groups) for column in values.T]
     return np.stack(columns, axis=1)
 
@@ -191,7 +202,7 @@ def _numbers(values: npt.ArrayLike, what: str) -> Floats:
     return array.astype(np.float64)
 
 
-def _refuse_outside(values: Floats, what: str, row_name: str, column_name: str) -> None:
+def _refuse_outside(values: Floats, what: str, *, row_name: str, column_name: str) -> None:
     outside = np.argwhere(~((values >= 0) & (values <= 1)))
     if len(outside):
         row, column = outside[0]

@@ -55,7 +55,7 @@ def parse_credit_request(text: str) -> CreditRequest:
             raise FileFormatError(f"unknown key {key!a}; {hint}")
     if "scores" not in content:
         raise FileFormatError('no scores; give {"scores": [[plan, research, review, answer], ...]}.')
-    scores = _rows(content["scores"], "scores", "a rollout has 4 scores: plan, research, review, answer")
+    scores = _rows(content["scores"], "scores", rule="a rollout has 4 scores: plan, research, review, answer")
     if not scores:
         raise FileFormatError("scores is empty; give a row for each rollout of the group.")
     mode = next((mode for mode in MODES if mode == content.get("mode", "stages")), None)
@@ -64,7 +64,7 @@ def parse_credit_request(text: str) -> CreditRequest:
     valid = _mask(content.get("valid", [True] * len(scores)), len(scores))
     if "matrix" not in content:
         return CreditRequest(scores, valid, [list(row) for row in PAPER_MATRIX], mode)
-    matrix = _rows(content["matrix"], "matrix", "the matrix is 4 x 4, a row and a column for each stage")
+    matrix = _rows(content["matrix"], "matrix", rule="the matrix is 4 x 4, a row and a column for each stage")
     if len(matrix) != NUM_STAGES:
         raise FileFormatError(f"matrix has {len(matrix)} rows; the matrix is 4 x 4, a row and a column for each stage.")
     return CreditRequest(scores, valid, matrix, mode)
@@ -97,13 +97,13 @@ def _refuse_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return content
 
 
-def _rows(value: object, name: str, rule: str) -> list[list[float]]:
+def _rows(value: object, name: str, *, rule: str) -> list[list[float]]:
     if not isinstance(value, list):
         raise FileFormatError(f"{name} is {_show(value)}; {rule}.")
-    return [_row(row, f"{name}, row {number}", rule) for number, row in enumerate(value, start=1)]
+    return [_row(row, f"{name}, row {number}", rule=rule) for number, row in enumerate(value, start=1)]
 
 
-def _row(value: object, where: str, rule: str) -> list[float]:
+def _row(value: object, where: str, *, rule: str) -> list[float]:
     if not isinstance(value, list):
         raise FileFormatError(f"{where} is {_show(value)}; {rule}.")
     if len(value) != NUM_STAGES:

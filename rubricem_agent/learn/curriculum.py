@@ -59,7 +59,7 @@ class Curriculum:
     """
 
     def __init__(self, keys: Sequence[str], *, batch_size: int, window: int, rng: np.random.Generator) -> None:
-        _check(keys, batch_size, window)
+        _check(keys, batch_size=batch_size, window=window)
         self._keys = tuple(keys)
         self._batch_size = batch_size
         self._window = window
@@ -134,7 +134,7 @@ class Curriculum:
         return {"batch_size": self._batch_size, "window": self._window, "questions": f"{len(self._keys)} ({digest})"}
 
 
-def _check(keys: Sequence[str], batch_size: int, window: int) -> None:
+def _check(keys: Sequence[str], *, batch_size: int, window: int) -> None:
     if window < 1:
         raise ConfigError(
             f"train.window is {window}; a window needs at least 1 step between a query and its repeat (the paper uses 3)."

@@ -22,11 +22,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import torch
 from torch import Tensor
 
-from trainers.local.logprobs import EAGER, HeadKernels, compiled_kernels, token_logprobs
+from trainers.local.logprobs import EAGER, HeadKernels, TokenLogprobs, compiled_kernels, token_logprobs
 from trainers.local.loss import LossSettings, PolicyTokens, policy_loss
 
 GIB = 2**30
-Head = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+class Inputs(NamedTuple):
+    """What a head is given."""
+
+    hidden: Tensor
+    head: Tensor
+    targets: Tensor
+    temperature: Tensor
+
+
+Head = Callable[[Inputs], TokenLogprobs]
 
 
 class Shape(NamedTuple):
@@ -79,22 +90,26 @@ def ceilings(shape: Shape) -> dict[str, float]:
     return {"copy_tb_per_s": 2 * size / copy / 1e9, "bf16_tflop_per_s": 2 * side**3 / product / 1e9}
 
 
-def plain(hidden: Tensor, head: Tensor, targets: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
+def plain(given: Inputs) -> TokenLogprobs:
     """All logits at once, as is usual; entropy without gradient, since it is only reported."""
-    logits = (hidden @ head.T).float() / temperature[:, None]
-    spread = logits.log_softmax(-1)
+    spread = _spread(given)
     with torch.no_grad():
         entropy = -(spread.exp() * spread).sum(-1)
-    return spread.gather(1, targets[:, None])[:, 0], entropy
+    return TokenLogprobs(spread.gather(1, given.targets[:, None])[:, 0], entropy)
 
 
-def plain_without_entropy(hidden: Tensor, head: Tensor, targets: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
-    logits = (hidden @ head.T).float() / temperature[:, None]
-    return logits.log_softmax(-1).gather(1, targets[:, None])[:, 0], torch.zeros_like(temperature)
+def plain_without_entropy(given: Inputs) -> TokenLogprobs:
+    logprobs = _spread(given).gather(1, given.targets[:, None])[:, 0]
+    return TokenLogprobs(logprobs, torch.zeros_like(logprobs))
+
+
+def _spread(given: Inputs) -> Tensor:
+    return ((given.hidden @ given.head.T).float() / given.temperature[:, None]).log_softmax(-1)
 
 
 def tiled(kernels: HeadKernels, tile_elements: int) -> Head:
-    def head_of(hidden: Tensor, head: Tensor, targets: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
+    def head_of(given: Inputs) -> TokenLogprobs:
+        hidden, head, targets, temperature = given
         return token_logprobs(
             hidden, head, targets=targets, temperature=temperature, tile_elements=tile_elements, kernels=kernels
         )
@@ -102,72 +117,61 @@ def tiled(kernels: HeadKernels, tile_elements: int) -> Head:
     return head_of
 
 
-def inputs(shape: Shape, length: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def inputs(shape: Shape, length: int) -> Inputs:
     """Random hidden states and head whose logits have a standard deviation of about 2."""
     place = {"device": shape.device, "dtype": torch.bfloat16}
     hidden = torch.randn(length, shape.width, **place)
     head = torch.randn(shape.vocabulary, shape.width, **place) * (2 / shape.width**0.5)
     targets = torch.randint(0, shape.vocabulary, (length,), device=shape.device)
-    return hidden.requires_grad_(), head.requires_grad_(), targets, torch.ones(length, device=shape.device)
+    return Inputs(hidden.requires_grad_(), head.requires_grad_(), targets, torch.ones(length, device=shape.device))
 
 
-def loss_of(logprobs: Tensor, entropy: Tensor, noise: Tensor) -> Tensor:
+def loss_of(made: TokenLogprobs, noise: Tensor) -> Tensor:
     """The loss on made-up old, reference and rollout log-probabilities close to the new ones."""
-    old = logprobs.detach()
-    length = len(noise)
+    old, length = made.logprobs.detach(), len(noise)
     stage_ids = torch.arange(length, device=noise.device) * 4 // length
-    tokens = PolicyTokens(logprobs, old + noise, old - noise, old, noise * 10, stage_ids, entropy)
+    tokens = PolicyTokens(made.logprobs, old + noise, old - noise, old, noise * 10, stage_ids, made.entropy)
     return policy_loss(tokens, settings=LossSettings(), denominator=length).loss
 
 
-def errors(shape: Shape, head_of: Head, length: int = 512) -> dict[str, float]:
-    """Relative distance from the same step in float64, of the log-probabilities and both gradients."""
+def errors(shape: Shape, head_of: Head) -> dict[str, float]:
+    """Relative distance from the same step in float64 at 512 tokens, of the log-probabilities and both gradients."""
     torch.manual_seed(1)
-    hidden, head, targets, temperature = inputs(shape, length)
-    temperature = temperature * 0.7
-    noise = torch.randn(length, device=shape.device) * 0.1
-    exact_hidden, exact_head = (values.detach().double().requires_grad_() for values in (hidden, head))
-    exact = (exact_hidden @ exact_head.T / temperature.double()[:, None]).log_softmax(-1)
-    chosen = exact.gather(1, targets[:, None])[:, 0]
-    loss_of(chosen, -(exact.detach().exp() * exact.detach()).sum(-1), noise.double()).backward()
-    logprobs, entropy = head_of(hidden, head, targets, temperature)
-    loss_of(logprobs, entropy, noise).backward()
-    pairs = {"logprobs": (logprobs, chosen), "grad_hidden": (hidden.grad, exact_hidden.grad)}
-    pairs["grad_head"] = (head.grad, exact_head.grad)
-    return {name: float((got.double() - want).norm() / want.norm()) for name, (got, want) in pairs.items()}
+    drawn = inputs(shape, 512)
+    given = drawn._replace(temperature=drawn.temperature * 0.7)
+    noise = torch.randn(512, device=shape.device) * 0.1
+    hidden, head = (values.detach().double().requires_grad_() for values in (given.hidden, given.head))
+    spread = (hidden @ head.T / given.temperature.double()[:, None]).log_softmax(-1)
+    exact = TokenLogprobs(spread.gather(1, given.targets[:, None])[:, 0], torch.zeros_like(noise).double())
+    loss_of(exact, noise.double()).backward()
+    made = head_of(given)
+    loss_of(made, noise).backward()
+    pairs = {"logprobs": (made.logprobs, exact.logprobs), "grad_hidden": (given.hidden.grad, hidden.grad)}
+    pairs["grad_head"] = (given.head.grad, head.grad)
+    return {name: ((got.double() - want).norm() / want.norm()).item() for name, (got, want) in pairs.items()}
 
 
-def measure(shape: Shape, head_of: Head, length: int, repeats: int = 5) -> dict[str, float]:
+def measure(shape: Shape, head_of: Head, *, length: int) -> dict[str, float]:
     """Median time of forward and of forward with backward, and the most memory held above the inputs."""
     torch.cuda.empty_cache()
-    hidden, head, targets, temperature = inputs(shape, length)
-    noise = torch.randn(length, device=shape.device) * 0.1
-    on_gpu = shape.device == "cuda"
-    held = torch.cuda.memory_allocated() if on_gpu else 0
-    if on_gpu:
-        torch.cuda.reset_peak_memory_stats()
+    given, noise = inputs(shape, length), torch.randn(length, device=shape.device) * 0.1
+    held = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats() if shape.device == "cuda" else None
 
     def step() -> None:
-        hidden.grad = head.grad = None
-        loss_of(*head_of(hidden, head, targets, temperature), noise).backward()
+        given.hidden.grad = given.head.grad = None
+        loss_of(head_of(given), noise).backward()
 
     def forward() -> None:
         with torch.no_grad():
-            loss_of(*head_of(hidden, head, targets, temperature), noise)
+            loss_of(head_of(given), noise)
 
-    times = milliseconds(step, repeats)
-    peak = torch.cuda.max_memory_allocated() if on_gpu else 0
+    times = milliseconds(step, 5)
+    peak = torch.cuda.max_memory_allocated()
     whole = statistics.median(times)
-    return {
-        "length": length,
-        "ms": whole,
-        "ms_min": min(times),
-        "ms_max": max(times),
-        "forward_ms": statistics.median(milliseconds(forward, repeats)),
-        "tokens_per_s": length / whole * 1e3,
-        "peak_gib": peak / GIB,
-        "peak_above_inputs_gib": (peak - held) / GIB,
-    }
+    figures = {"length": length, "ms": whole, "ms_min": min(times), "ms_max": max(times)}
+    figures |= {"forward_ms": statistics.median(milliseconds(forward, 5)), "tokens_per_s": length / whole * 1e3}
+    return figures | {"peak_gib": peak / GIB, "peak_above_inputs_gib": (peak - held) / GIB}
 
 
 def with_shares(
@@ -184,18 +188,46 @@ def with_shares(
     }
 
 
-def longest_that_fits(shape: Shape, head_of: Head, step: int = 1024) -> dict[str, float]:
+def longest_that_fits(shape: Shape, head_of: Head, *, step: int = 1024) -> dict[str, float]:
     """Figures at the longest multiple of `step`, up to the shape's length, that one step of `head_of` fits."""
     low, high, best = 0, shape.length // step, {"length": 0.0, "ms": math.inf}
     middle = high  # all of it first
     while low < high:
         try:
-            best = measure(shape, head_of, middle * step)
+            best = measure(shape, head_of, length=middle * step)
             low = middle
         except torch.OutOfMemoryError:
             high = middle - 1
         middle = (low + high + 1) // 2
     return best
+
+
+class Notes:
+    """Figures as they come: on stderr at once, in one JSON object at the end."""
+
+    def __init__(self, first: dict[str, object]) -> None:
+        self.figures = first
+
+    def add(self, what: str, value: dict[str, float]) -> None:
+        self.figures[what] = value
+        print(what, json.dumps(value), file=sys.stderr, flush=True)  # noqa: T201
+
+
+def measure_all(shape: Shape, notes: Notes, *, limits: dict[str, float]) -> None:
+    kernels = {"eager": EAGER, "compiled": compiled_kernels()}
+    notes.add("errors, plain", errors(shape, plain))
+    for way, passes in kernels.items():
+        notes.add(f"errors, tiled, {way}", errors(shape, tiled(passes, 2 ** (shape.tile_powers[0] - 3))))
+    for way, passes in kernels.items():
+        for power in shape.tile_powers:
+            found = measure(shape, tiled(passes, 2**power), length=shape.length)
+            notes.add(f"tiled, {way}, 2^{power}", with_shares(shape, found, products=4, limits=limits))
+    for what, head_of in {"plain": plain, "plain without entropy": plain_without_entropy}.items():
+        found = longest_that_fits(shape, head_of)
+        notes.add(f"{what}, longest that fits", with_shares(shape, found, products=3, limits=limits))
+        if found["length"]:
+            beside = measure(shape, tiled(kernels["compiled"], 2 ** shape.tile_powers[1]), length=int(found["length"]))
+            notes.add(f"tiled, compiled, as long as {what}", with_shares(shape, beside, products=4, limits=limits))
 
 
 def main() -> None:
@@ -207,27 +239,9 @@ def main() -> None:
     torch.manual_seed(0)
     limits = ceilings(shape)
     name = torch.cuda.get_device_name() if shape.device == "cuda" else "CPU (a rehearsal)"
-    figures: dict[str, object] = {"device": name, "torch": torch.__version__, "limits": limits}
-
-    def note(what: str, value: dict[str, float]) -> None:
-        figures[what] = value
-        print(what, json.dumps(value), file=sys.stderr, flush=True)  # noqa: T201
-
-    kernels = {"eager": EAGER, "compiled": compiled_kernels()}
-    note("errors, plain", errors(shape, plain))
-    for way, passes in kernels.items():
-        note(f"errors, tiled, {way}", errors(shape, tiled(passes, 2 ** (shape.tile_powers[0] - 3))))
-    for way, passes in kernels.items():
-        for power in shape.tile_powers:
-            found = measure(shape, tiled(passes, 2**power), shape.length)
-            note(f"tiled, {way}, 2^{power}", with_shares(shape, found, products=4, limits=limits))
-    for what, head_of in {"plain": plain, "plain without entropy": plain_without_entropy}.items():
-        found = longest_that_fits(shape, head_of)
-        note(f"{what}, longest that fits", with_shares(shape, found, products=3, limits=limits))
-        if found["length"]:
-            beside = measure(shape, tiled(kernels["compiled"], 2 ** shape.tile_powers[1]), int(found["length"]))
-            note(f"tiled, compiled, as long as {what}", with_shares(shape, beside, products=4, limits=limits))
-    report = json.dumps(figures, indent=1)
+    notes = Notes({"device": name, "torch": torch.__version__, "limits": limits})
+    measure_all(shape, notes, limits=limits)
+    report = json.dumps(notes.figures, indent=1)
     print(report)  # noqa: T201
     if arguments.json:
         arguments.json.write_text(report + "\n", encoding="utf-8")

@@ -32,7 +32,7 @@ def stage_ids_of_rollouts() -> np.ndarray:
     return ids
 
 
-def grpo_advantages(rewards: torch.Tensor, mask: torch.Tensor, prompts: np.ndarray) -> torch.Tensor:
+def grpo_advantages(rewards: torch.Tensor, mask: torch.Tensor, *, prompts: np.ndarray) -> torch.Tensor:
     scores = rewards.sum(dim=-1)
     by_prompt = defaultdict(list)
     with torch.no_grad():
@@ -60,7 +60,7 @@ def test_bench_usual_grpo_estimator(benchmark):
     rewards = torch.zeros(ROLLOUTS, LENGTH)
     rewards[:, -1] = torch.rand(ROLLOUTS)
     prompts = np.array([str(row // GROUP_SIZE) for row in range(ROLLOUTS)], dtype=object)
-    tokens = benchmark(lambda: grpo_advantages(rewards, mask, prompts))
+    tokens = benchmark(lambda: grpo_advantages(rewards, mask, prompts=prompts))
     assert tokens.shape == (ROLLOUTS, LENGTH)
 
 

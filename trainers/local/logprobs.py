@@ -25,34 +25,47 @@ class TokenLogprobs(NamedTuple):
     """Of the whole distribution at this token, in nats. To report, not to train on: it carries no gradient."""
 
 
+class Rows(NamedTuple):
+    """What the passes know of each token; (tokens,) each."""
+
+    targets: Tensor
+    temperature: Tensor
+
+
+class BackwardRows(NamedTuple):
+    """What they know on the way back."""
+
+    targets: Tensor
+    """Counted from the tile's first column; those outside it are not in the tile."""
+    temperature: Tensor
+    log_normaliser: Tensor
+    upstream: Tensor
+
+
 class HeadKernels(NamedTuple):
     """The two passes over a tile of logits; compiled on a GPU, where each pass costs a trip through its memory."""
 
-    statistics: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
-    gradient: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+    statistics: Callable[[Tensor, Rows], tuple[Tensor, Tensor, Tensor]]
+    gradient: Callable[[Tensor, BackwardRows], Tensor]
 
 
-def row_statistics(logits: Tensor, targets: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def row_statistics(logits: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
     """The log-probability of each row's target, the row's log normaliser and its entropy."""
-    scaled = logits / temperature[:, None]
+    scaled = logits / rows.temperature[:, None]
     log_normaliser = scaled.logsumexp(-1)
-    logprobs = scaled.gather(1, targets[:, None])[:, 0] - log_normaliser
+    logprobs = scaled.gather(1, rows.targets[:, None])[:, 0] - log_normaliser
     expected_logit = ((scaled - log_normaliser[:, None]).exp() * scaled).sum(-1)
     return logprobs, log_normaliser, log_normaliser - expected_logit
 
 
-def logit_gradient(
-    logits: Tensor, targets: Tensor, temperature: Tensor, log_normaliser: Tensor, upstream: Tensor
-) -> Tensor:
-    """Gradient with respect to a tile of logits: upstream / temperature * (1[target] - probability).
-
-    `targets` count from the tile's first column; those outside it only push down.
-    """
-    scale = upstream / temperature
-    gradient = (logits / temperature[:, None] - log_normaliser[:, None]).exp() * -scale[:, None]
+def logit_gradient(logits: Tensor, rows: BackwardRows) -> Tensor:
+    """Gradient with respect to a tile of logits: upstream / temperature * (1[target] - probability)."""
+    scale = rows.upstream / rows.temperature
+    probabilities = (logits / rows.temperature[:, None] - rows.log_normaliser[:, None]).exp()
     width = logits.shape[1]
-    chosen = torch.where((targets >= 0) & (targets < width), scale, 0.0)
-    return gradient.scatter_add(1, targets.clamp(0, width - 1)[:, None], chosen[:, None])
+    chosen = torch.where((rows.targets >= 0) & (rows.targets < width), scale, 0.0)
+    columns = rows.targets.clamp(0, width - 1)
+    return (probabilities * -scale[:, None]).scatter_add(1, columns[:, None], chosen[:, None])
 
 
 EAGER = HeadKernels(row_statistics, logit_gradient)
@@ -99,9 +112,8 @@ class _TiledHead(torch.autograd.Function):
         logprobs, log_normaliser, entropy = hidden.new_empty(3, len(hidden), dtype=_wide(hidden.dtype))
         for rows in _slices(len(hidden), max(1, tile_elements // len(head))):
             logits = _product(hidden[rows], head.T)
-            logprobs[rows], log_normaliser[rows], entropy[rows] = kernels.statistics(
-                logits, targets[rows], temperature[rows]
-            )
+            known = Rows(targets[rows], temperature[rows])
+            logprobs[rows], log_normaliser[rows], entropy[rows] = kernels.statistics(logits, known)
         ctx.save_for_backward(hidden, head, targets, temperature, log_normaliser)
         ctx.tile_elements, ctx.kernels = tile_elements, kernels
         ctx.mark_non_differentiable(entropy)
@@ -115,8 +127,8 @@ class _TiledHead(torch.autograd.Function):
         for columns in _slices(len(head), max(1, ctx.tile_elements // max(1, len(hidden)))):
             weights = head[columns]
             logits = _product(hidden, weights.T)
-            tile = ctx.kernels.gradient(logits, targets - columns.start, temperature, log_normaliser, upstream)
-            tile = tile.to(hidden.dtype)
+            rows = BackwardRows(targets - columns.start, temperature, log_normaliser, upstream)
+            tile = ctx.kernels.gradient(logits, rows).to(hidden.dtype)
             if grad_hidden is not None:
                 grad_hidden += _product(tile, weights)
             if grad_head is not None:

@@ -90,7 +90,9 @@ def policy_loss(tokens: PolicyTokens, *, settings: LossSettings, denominator: in
     loss = per_token.sum() / denominator
     if not bool(torch.isfinite(loss.detach())):
         raise NonFiniteLossError(f"the loss of {len(per_token)} policy tokens is {loss.item()}; the step is refused.")
-    return PolicyLoss(loss, _sum_by_stage(tokens, per_token.detach(), divergence.detach(), is_clipped))
+    return PolicyLoss(
+        loss, _sum_by_stage(tokens, per_token.detach(), divergence=divergence.detach(), is_clipped=is_clipped)
+    )
 
 
 def clipped_surrogate(tokens: PolicyTokens, settings: LossSettings) -> tuple[Tensor, Tensor]:
@@ -130,7 +132,7 @@ def refuse_non_finite(tokens: PolicyTokens) -> None:
             )
 
 
-def _sum_by_stage(tokens: PolicyTokens, per_token: Tensor, divergence: Tensor, is_clipped: Tensor) -> StageSums:
+def _sum_by_stage(tokens: PolicyTokens, per_token: Tensor, *, divergence: Tensor, is_clipped: Tensor) -> StageSums:
     ones = torch.ones_like(per_token)
     columns = (ones, tokens.entropy.detach(), divergence, is_clipped.to(ones.dtype), per_token.abs())
     zeros = per_token.new_zeros(NUM_STAGES)
