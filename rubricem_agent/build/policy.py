@@ -1,0 +1,107 @@
+"""Builds policies from their settings: the place that knows the backends, their keys and their optional packages."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from rubricem_agent.config.policy import GEMINI, LOCAL, SCRIPTED, PolicyConfig, PolicySpec, parse_policy
+from rubricem_agent.policy.base import Opening, Policy
+from rubricem_agent.policy.quoting import QuotingResearcher
+from rubricem_agent.policy.scripted import ScriptedPolicy
+from rubricem_agent.policy.text_conversation import Service
+from rubricem_env.domain.errors import ConfigError, MissingExtraError
+from rubricem_env.llm.limiter import Limiter
+from rubricem_env.llm.retry import Timing
+from rubricem_env.llm.secrets import read_secret
+from rubricem_env.llm.usage import Meter
+
+GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+POLICY_KEY = "RUBRICEM_POLICY_KEY"
+OPENAI_KEY = "OPENAI_API_KEY"
+OPENAI_HOST = "api.openai.com"
+
+
+class BuiltPolicy(NamedTuple):
+    """A policy with what it is accounted by."""
+
+    policy: Policy
+    meter: Meter
+
+
+def build_policy(
+    config: PolicyConfig, environ: Mapping[str, str] = os.environ, *, seed: int | None = None
+) -> BuiltPolicy:
+    """The policy that the settings describe. `seed` is that of the waits between retries alone.
+
+    Raises:
+        ConfigError: a name is wrong, a key is missing, a folder holds no model.
+        MissingExtraError: a backend's package is not installed.
+    """
+    spec = parse_policy(config.policy)
+    meter = Meter(config.ceilings)
+    if spec.backend == SCRIPTED:
+        return BuiltPolicy(ScriptedPolicy(_quoting_researcher, name=SCRIPTED), meter)
+    if spec.backend == LOCAL:
+        return BuiltPolicy(_local(spec, config), meter)
+    timing = Timing.real(seed)
+    service = Service(spec.model, Limiter(config.rates, timing), meter, timing, config.retry)
+    if spec.backend == GEMINI:
+        key = read_secret(environ, *GEMINI_KEYS, purpose=f"the policy gemini:{spec.model}")
+        return BuiltPolicy(_gemini(spec, key, service=service, timeout=config.timeout), meter)
+    found = _openai_key(spec.url, environ)
+    return BuiltPolicy(_openai(spec, found, service=service, timeout=config.timeout), meter)
+
+
+def _quoting_researcher(opening: Opening, seed: int) -> QuotingResearcher:
+    """The question is what stands before the last paragraph, which asks for a form, and after the references."""
+    without_form = opening.user.rpartition("\n\n")[0] or opening.user
+    return QuotingResearcher(without_form.rpartition("</reference_examples>")[2])
+
+
+def _local(spec: PolicySpec, config: PolicyConfig) -> Policy:
+    path = Path(spec.model).expanduser()
+    if not path.is_dir():
+        raise ConfigError(f"there is no folder {path}; local:PATH takes the folder that save_pretrained wrote.")
+    try:
+        from rubricem_agent.policy.local import LocalPolicy
+        from rubricem_agent.policy.pretrained import load_model, load_tokenizer
+    except ModuleNotFoundError as cause:
+        raise MissingExtraError(cause.name or "torch", "local", "a local policy") from cause
+    return LocalPolicy.over(
+        load_model(path),
+        load_tokenizer(path),
+        name=f"local:{path.name}",
+        rows=config.local_rows,
+        max_length=config.local_max_length,
+    )
+
+
+def _gemini(spec: PolicySpec, key: SecretStr, *, service: Service, timeout: float) -> Policy:
+    try:
+        from rubricem_agent.policy.gemini import GeminiClient, GeminiPolicy
+    except ModuleNotFoundError as cause:
+        raise MissingExtraError(cause.name or "google-genai", "judge", "the Gemini policy") from cause
+    return GeminiPolicy(GeminiClient.connect(spec.model, key, base_url=spec.url or None, timeout=timeout), service)
+
+
+def _openai(spec: PolicySpec, key: SecretStr | None, *, service: Service, timeout: float) -> Policy:
+    try:
+        from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy
+        from rubricem_agent.policy.openai_server import OpenAIServer
+    except ModuleNotFoundError as cause:
+        raise MissingExtraError(cause.name or "httpx2", "judge", "an OpenAI-compatible policy") from cause
+    return OpenAICompatiblePolicy(OpenAIServer.connect(spec.model, spec.url, key=key, timeout=timeout), service)
+
+
+def _openai_key(url: str, environ: Mapping[str, str]) -> SecretStr | None:
+    """The policy's own key for any server; OpenAI's key for OpenAI alone, so that a URL cannot fetch it."""
+    own = environ.get(POLICY_KEY, "").strip()
+    if own:
+        return SecretStr(own)
+    if urlsplit(url).hostname != OPENAI_HOST:
+        return None
+    return read_secret(environ, OPENAI_KEY, POLICY_KEY, purpose=f"the policy at {OPENAI_HOST}")
