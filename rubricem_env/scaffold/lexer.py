@@ -133,7 +133,7 @@ def _token(match: re.Match[str], offset: int) -> Token:
 
 
 class Scanner:
-    """Finds tags in text that arrives in pieces: any split gives the tokens of `find_tags` on the whole."""
+    """Finds tags in text that arrives in pieces: any split gives the tokens of `find_structure` on the whole."""
 
     def __init__(self) -> None:
         self._pending = ""
@@ -146,14 +146,14 @@ class Scanner:
             self._pending = text  # still the same unfinished candidate: not looked at again before it can end
             return []
         held = _first_undecided(text)
-        tokens = [_token(match, self._offset) for match in _TAG.finditer(text, 0, held)]
+        tokens = [_token(match, self._offset) for match in _STRUCTURE.finditer(text, 0, held)]
         self._pending = text[held:]
         self._offset += held
         return tokens
 
     def close(self) -> list[Token]:
         """The text is over: return the tags in what was held back."""
-        tokens = [_token(match, self._offset) for match in _TAG.finditer(self._pending)]
+        tokens = [_token(match, self._offset) for match in _STRUCTURE.finditer(self._pending)]
         self._offset += len(self._pending)
         self._pending = ""
         return tokens

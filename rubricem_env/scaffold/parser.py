@@ -33,7 +33,7 @@ def parse_turn(text: str, number: int = 1) -> Turn:
 
 
 class TurnReader:
-    """Walks the tags of one emission once, without looking ahead. Citations among them are passed by."""
+    """Walks the tags of one emission once, without looking ahead."""
 
     def __init__(self, number: int = 1) -> None:
         self._number = number
@@ -60,7 +60,7 @@ class TurnReader:
         return ()
 
     def _take(self, token: Token) -> None:
-        if token.role is Role.INLINE or (self._thought is not None and self._stays_in_thought(token)):
+        if self._thought is not None and self._stays_in_thought(token):
             return
         self._elements.see(token)
         self._note_spelling(token)

@@ -29,7 +29,7 @@ def streamed(pieces: list[str]) -> Turn:
 def test_the_scanner_finds_the_same_tags_in_any_pieces(pieces):
     scanner = Scanner()
     found = [token for piece in pieces for token in scanner.feed(piece)]
-    assert [*found, *scanner.close()] == find_tags("".join(pieces))
+    assert [*found, *scanner.close()] == find_structure("".join(pieces))
 
 
 @settings(max_examples=500)
