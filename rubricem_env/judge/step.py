@@ -4,14 +4,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rubricem_env.domain.errors import JudgeError
 from rubricem_env.domain.judgement import StageScore
 from rubricem_env.domain.rubric import Rubric
 from rubricem_env.judge.bait import find_bait
 from rubricem_env.judge.base import Contrast, Examination, Findings, Judge, Proposal, present_stages
 from rubricem_env.judge.buffer import RubricBuffer
 from rubricem_env.judge.dropout import drop_rubrics
-from rubricem_env.judge.group import Group, Merged, merge_groups
+from rubricem_env.judge.group import Group, merge_groups
 from rubricem_env.judge.ledger import StepLedger
 from rubricem_env.judge.outcomes import GroupJudgement, RolloutJudgement
 from rubricem_env.judge.rubric_set import RubricSet
@@ -19,20 +18,8 @@ from rubricem_env.judge.scoring import broadcast_answer, score_trajectory
 from rubricem_env.judge.seeds import derive_seed, open_generator
 from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.judge.together import run_together
+from rubricem_env.judge.watch import JudgeOutageError, Progress, StepWatch
 from rubricem_env.scaffold.reading import Reading
-
-
-class JudgeOutageError(JudgeError):
-    """Too many rollouts of a step have no score. Groups without a failure stay in the ledger, so the step can be resumed."""
-
-
-class Progress(NamedTuple):
-    """How far a step is; given to the callback whenever a group is finished, with everything consistent to be saved."""
-
-    groups_done: int
-    groups_total: int
-    rollouts_failed: int
-    rollouts_total: int
 
 
 class Proposed(NamedTuple):
@@ -72,7 +59,7 @@ class StepJudge:
         """
         self.ledger.open(step)
         merged = merge_groups(groups)
-        watch = _Watch(merged, self.settings.failure_limit)
+        watch = StepWatch(merged, self.settings.failure_limit)
         try:
             judged = await run_together(self._judge_watched(group, step, watch=watch) for group in merged.groups)
         except JudgeOutageError:
@@ -140,7 +127,7 @@ class StepJudge:
         self.buffer.load_state_dict(state.get("buffer", {}))
         self.ledger = ledger
 
-    async def _judge_watched(self, group: Group, step: int, *, watch: "_Watch") -> GroupJudgement:
+    async def _judge_watched(self, group: Group, step: int, *, watch: "StepWatch") -> GroupJudgement:
         judged = self.ledger.find(group.key, group.fingerprint)
         if judged is None:
             judged = await self.judge_group(group, step=step)
@@ -179,30 +166,6 @@ class StepJudge:
                     marks[opinion.rubric_id].append(opinion.mark)
         settings = self.settings
         return proposed.rubrics.pruned(marks, caps=settings.caps, step=step, archive_limit=settings.archive_limit)
-
-
-class _Watch:
-    """Counts failures of a step, and stops it as soon as the limit is passed for certain."""
-
-    def __init__(self, merged: Merged, limit: float) -> None:
-        self._groups = len(merged.groups)
-        self._rollouts = sum(len(group.readings) for group in merged.groups)
-        self._limit = limit
-        self._done = 0
-        self._failed = 0
-        self._example = ""
-
-    def count(self, judged: GroupJudgement) -> Progress:
-        self._done += 1
-        self._failed += judged.failures
-        self._example = self._example or next((r.failure for r in judged.rollouts if not r.is_valid), "")
-        if self._failed > self._limit * self._rollouts:
-            raise JudgeOutageError(
-                f"the judge gave no score for {self._failed} of the step's {self._rollouts} rollouts; more than "
-                f"{self._limit:.0%} stop the step, because a policy must not learn from what is left. First failure: "
-                f"{self._example or 'no detail'}. Groups without a failure are kept; run the step again when the judge answers."
-            )
-        return Progress(self._done, self._groups, self._failed, self._rollouts)
 
 
 def _part(judged: GroupJudgement, start: int, *, end: int) -> GroupJudgement:
