@@ -1,11 +1,13 @@
-"""Advantages beside the usual GRPO estimator; the tiled head beside the plain one, in time and in memory.
+"""What learning costs apart from the model: advantages, the head, batches, the order of questions, reflections.
 
 veRL is not installed here: `grpo_advantages` is the usual torch estimator, written as veRL's is (a sum over the
 tokens, statistics by prompt in a dictionary, a loop over the rows, one number broadcast over the response mask).
 """
 
+import asyncio
 import subprocess
 import sys
+import time
 from collections import defaultdict
 
 import numpy as np
@@ -15,6 +17,8 @@ import torch
 from rubricem_agent.learn.batch import Sample, micro_batches, pad_batch
 from rubricem_agent.learn.credit import assign_credit, spread_to_tokens
 from rubricem_agent.learn.curriculum import Curriculum
+from rubricem_agent.learn.deferred import Codec, Deferred, Timing
+from rubricem_agent.learn.reflection_work import Ticket
 
 GROUPS, GROUP_SIZE, LENGTH = 32, 8, 18_432
 ROLLOUTS = GROUPS * GROUP_SIZE
@@ -127,3 +131,36 @@ def test_bench_head(benchmark, way):
     benchmark.extra_info["seconds, the head alone"] = sorted(seconds for seconds, _ in figures)[1]
     benchmark.extra_info["GiB above the inputs"] = sorted(peak for _, peak in figures)[1]
     print(way, benchmark.extra_info)  # noqa: T201
+
+
+ROLLOUTS_S, JUDGING_S, TASK_UPDATE_S, REFLECTING_S, REFLECTION_UPDATE_S = 0.100, 0.020, 0.030, 0.090, 0.030
+
+
+async def reflect(ticket: Ticket) -> str:
+    """Sample the candidates, then have them judged: waiting for servers, all of it."""
+    await asyncio.sleep(REFLECTING_S)
+    return ticket.key
+
+
+async def train(way: str, *, steps: int) -> None:
+    """The loop of appendix D on simulated latencies: updates hold a thread, all else waits for somebody."""
+    deferred = Deferred(reflect, codec=Codec(str, str), timing=Timing(time.monotonic, asyncio.sleep))
+    for step in range(1, steps + 1):
+        rollouts = asyncio.create_task(asyncio.sleep(ROLLOUTS_S))
+        if way == "deferred" and deferred.collect(step=step).done:
+            await asyncio.to_thread(time.sleep, REFLECTION_UPDATE_S)
+        await rollouts
+        await asyncio.sleep(JUDGING_S)
+        for key in "abcd" if way != "without" else "":
+            deferred.launch(Ticket(step, key))
+        if way == "synchronous":
+            await deferred.drain()
+            await asyncio.to_thread(time.sleep, REFLECTION_UPDATE_S)
+        await asyncio.to_thread(time.sleep, TASK_UPDATE_S)
+    await deferred.cancel()
+
+
+@pytest.mark.benchmark(group="20 steps, simulated: rollouts 100 ms, judging 20, update 30, reflections 90 + 30")
+@pytest.mark.parametrize("way", ["without", "deferred", "synchronous"])
+def test_bench_reflections(benchmark, way):
+    benchmark.pedantic(lambda: asyncio.run(train(way, steps=20)), rounds=3)
