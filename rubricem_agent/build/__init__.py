@@ -1,1 +1,1 @@
-"""The composition root: turns settings into objects. Only here may an import stand inside a function."""
+"""The composition root: turns settings into objects, one file a noun. Only here may an import stand in a function."""

@@ -42,7 +42,13 @@ class HttpServer(NamedTuple):
     token: SecretStr | None = None
 
 
-Target = StdioServer | HttpServer
+class InProcessServer(NamedTuple):
+    """A server object of mcp 2 in this very process: the whole protocol without a wire."""
+
+    server: Any
+
+
+Target = StdioServer | HttpServer | InProcessServer
 
 
 class OfferedTool(NamedTuple):
@@ -116,6 +122,8 @@ async def open_session(target: Target, *, timeout: float) -> AsyncIterator[Sessi
 
 
 async def _transport(target: Target, stack: AsyncExitStack, timeout: float) -> Any:
+    if isinstance(target, InProcessServer):
+        return target.server
     if isinstance(target, StdioServer):
         environment = dict(target.environment)
         return stdio_client(StdioServerParameters(command=target.command, args=list(target.arguments), env=environment))

@@ -1,0 +1,107 @@
+"""The toolbox of an episode, from its settings."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import NamedTuple
+
+from pydantic import SecretStr
+
+from rubricem_agent.build.mounted_tools import mount_server
+from rubricem_agent.build.web_tools import web_toolbox
+from rubricem_agent.config.tools import MountedServerConfig, ToolsConfig
+from rubricem_env.domain.errors import MissingExtraError
+from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.llm.retry import Timing
+from rubricem_env.llm.secrets import Redactor
+from rubricem_env.llm.usage import Ceilings
+from rubricem_env.tools.base import Toolbox
+from rubricem_env.tools.budget import ToolBudget
+from rubricem_env.tools.corpus import Corpus
+from rubricem_env.tools.corpus_search import offline_toolbox
+from rubricem_env.tools.joined import DescribedToolbox, JoinedToolbox
+from rubricem_env.tools.recording import RecordingToolbox
+from rubricem_env.tools.redacting import RedactingToolbox
+from rubricem_env.tools.replay import ReplayToolbox
+from rubricem_env.tools.spec import ToolSpec
+
+TOKEN_VARIABLE = "RUBRICEM_TOOLS_TOKEN"
+_SECRETS = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "S2_API_KEY", "SERPER_API_KEY", TOKEN_VARIABLE)
+
+
+class OpenTools(NamedTuple):
+    """Tools that are ready to be called."""
+
+    toolbox: Toolbox
+    specs: tuple[ToolSpec, ...]
+    """Empty for a replay, which knows names alone."""
+    budget: ToolBudget
+    redactor: Redactor
+
+
+@asynccontextmanager
+async def open_tools(config: ToolsConfig, environ: Mapping[str, str]) -> AsyncIterator[OpenTools]:
+    """Connect what the settings name; everything is closed on the way out.
+
+    Raises:
+        ConfigError: a key is missing, or a server of the settings cannot be reached.
+        MissingExtraError: a package is missing; the message holds the pip line.
+    """
+    budget = ToolBudget(Ceilings(calls=config.budget.calls, dollars=config.budget.dollars))
+    redactor = _redactor(config, environ)
+    if config.replay is not None:
+        yield OpenTools(ReplayToolbox.from_file(config.replay), (), budget, redactor)
+        return
+    async with AsyncExitStack() as stack:
+        own = await _own_toolbox(config, environ, stack=stack, budget=budget)
+        mounted = [await mount_server(server, environ, stack) for server in config.mounted]
+        joined = JoinedToolbox(own, *mounted)
+        toolbox: Toolbox = RedactingToolbox(joined, redactor)
+        if config.record is not None:
+            toolbox = RecordingToolbox(toolbox, config.record)
+        yield OpenTools(toolbox, joined.specs, budget, redactor)
+
+
+@asynccontextmanager
+async def over_mcp(tools: OpenTools) -> AsyncIterator[Toolbox]:
+    """The same tools called through the whole protocol within this process, as a remote server would be."""
+    try:
+        from rubricem_env.tools.mcp_link import LinkSettings, McpLink
+        from rubricem_env.tools.mcp_server import ToolServer
+        from rubricem_env.tools.mcp_session import InProcessServer, open_session
+        from rubricem_env.tools.mcp_toolbox import McpToolbox
+    except ModuleNotFoundError as cause:
+        raise MissingExtraError("mcp", "tools", "calling tools over MCP") from cause
+    target = InProcessServer(ToolServer(tools.toolbox, tools.specs).protocol_server())
+    settings = LinkSettings()
+    link = McpLink(
+        "rubricem", lambda: open_session(target, timeout=settings.timeout), settings=settings, timing=Timing.real()
+    )
+    toolbox = McpToolbox(link, tools.specs)
+    try:
+        yield toolbox
+    finally:
+        await toolbox.aclose()
+
+
+def _redactor(config: ToolsConfig, environ: Mapping[str, str]) -> Redactor:
+    variables = {*_SECRETS, *(server.token_variable or "" for server in config.mounted)}
+    variables |= {name for server in config.mounted for name in server.environment}
+    return Redactor(SecretStr(environ[name].strip()) for name in sorted(variables) if environ.get(name, "").strip())
+
+
+async def _own_toolbox(
+    config: ToolsConfig, environ: Mapping[str, str], *, stack: AsyncExitStack, budget: ToolBudget
+) -> DescribedToolbox:
+    if config.remote is not None:
+        server = MountedServerConfig(
+            name="rubricem",
+            url=config.remote.url,
+            token_variable=TOKEN_VARIABLE if environ.get(TOKEN_VARIABLE, "").strip() else None,
+            timeout=config.remote.timeout,
+            concurrency=config.remote.concurrency,
+            repeats_lost_calls=True,
+        )
+        return await mount_server(server, environ, stack)
+    if config.backend == "offline":
+        return offline_toolbox(Corpus.from_jsonl(config.corpus)) if config.corpus else shipped_toolbox()
+    return await web_toolbox(config, environ, stack=stack, budget=budget)
