@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,17 +24,17 @@ from rubricem_agent.data.harvest import Filter, Frame, harvest
 from rubricem_agent.data.journal import Journal
 from rubricem_agent.data.scripted_teacher import ScriptedTeacher
 from rubricem_agent.data.turns import TeacherTask
+from rubricem_agent.prompting.agent_prompt import AgentPrompt
+from rubricem_agent.prompting.library import prompt_from_text
 from rubricem_env.domain.base import Frozen, UnitScore
 from rubricem_env.domain.errors import RubricEMError
-from rubricem_env.env.offline import query_of
-from rubricem_env.tools.corpus import Corpus
-from rubricem_env.tools.corpus_search import offline_toolbox
-from rubricem_env.world.almanac import Almanac
 from rubricem_env.world.faults import Faults
+from rubricem_env.world.questions import Question
 from rubricem_env.world.splits import Split
 from trainers.sft import run
 from trainers.sft_parts.exam import hold_exam
 from trainers.sft_parts.place import OneProcess
+from trainers.sft_parts.school import School
 from trainers.sft_parts.settings import SftConfig, read_settings
 from trainers.sft_parts.tiny_tokenizer import train_tokenizer
 
@@ -53,6 +53,8 @@ class TinyConfig(Frozen):
     num_worlds: Count
     first_world: int
     faults: Faults
+    guided: UnitScore
+    """The share of samples that come with lessons of an earlier attempt, as the rubric bank offers them."""
     vocabulary: Count
     hidden_size: Count
     layers: Count
@@ -69,28 +71,37 @@ class TinyConfig(Frozen):
     exam_split: Split
 
 
-def write_traces(config: TinyConfig) -> list[Trace]:
-    """The expert's traces of the training questions of every world, in a journal for each."""
-    traces: list[Trace] = []
-    for number in range(config.first_world, config.first_world + config.num_worlds):
-        world = Almanac.from_seed(number)
-        questions = {f"world-{number}/{question.id}": question for question in world.questions_of("train")}
-        teacher = ScriptedTeacher(questions, faults=config.faults, seed=config.seed, flat=config.flat)
-        journal = Journal(config.out / "journals" / f"world-{number}.jsonl")
-        generation = Generation(teacher, offline_toolbox(Corpus(world.documents)), journal, together=len(questions))
-        tasks = [TeacherTask(name, query_of(question)) for name, question in questions.items()]
-        traces += asyncio.run(generation.run(tasks))
-    return traces
-
-
 def make_samples(config: TinyConfig) -> list[ChatSample]:
-    """Write samples.jsonl and the report of what was rejected."""
-    frame = Frame(system=config.system, user=lambda query: query.question, teacher=ScriptedTeacher.name)
-    harvested = harvest(write_traces(config), frame, keep=Filter(flat=config.flat))
-    write_samples(config.out / "samples.jsonl", harvested.samples)
-    report = harvested.report.model_dump(mode="json")
-    (config.out / "rejections.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    return harvested.samples
+    """Write samples.jsonl, and the report of what was rejected."""
+    traces, guided_traces, references = list[Trace](), list[Trace](), dict[str, str]()
+    for number in range(config.first_world, config.first_world + config.num_worlds):
+        school = School.of_world(number, guided=config.guided, seed=config.seed)
+        traces += write_traces(config, school, school.alone, f"world-{number}")
+        # Who is told of the convention follows it: so the policy learns what references are for.
+        heeding = config.model_copy(update={"faults": config.faults.model_copy(update={"miss_convention": 0.0})})
+        guided_traces += write_traces(heeding, school, school.guided, f"world-{number}-guided")
+        references |= school.references
+    prompt = AgentPrompt(config.system, prompt_from_text("tiny", config.system).hash)
+    keep = Filter(flat=config.flat)
+    alone = harvest(traces, Frame(config.system, lambda query: prompt.opening(query).user, "scripted"), keep=keep)
+    told = Frame(
+        config.system, lambda query: prompt.opening(query, references=references[query.source]).user, "scripted"
+    )
+    guided = harvest(guided_traces, told, keep=keep)
+    samples = [*alone.samples, *guided.samples]
+    write_samples(config.out / "samples.jsonl", samples)
+    reports = {"alone": alone.report.model_dump(mode="json"), "guided": guided.report.model_dump(mode="json")}
+    (config.out / "rejections.json").write_text(json.dumps(reports, indent=1) + "\n", encoding="utf-8")
+    return samples
+
+
+def write_traces(config: TinyConfig, school: School, questions: Mapping[str, Question], name: str) -> list[Trace]:
+    """The expert's traces of some questions of a world, by way of a journal."""
+    teacher = ScriptedTeacher(questions, faults=config.faults, seed=config.seed, flat=config.flat)
+    journal = Journal(config.out / "journals" / f"{name}.jsonl")
+    generation = Generation(teacher, school.toolbox, journal, together=max(1, len(questions)))
+    tasks = [TeacherTask(task, school.query(task)) for task in questions]
+    return asyncio.run(generation.run(tasks))
 
 
 def make_policy(config: TinyConfig, samples: Sequence[ChatSample]) -> Path:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
+from rubricem_agent.prompting.agent_prompt import AgentPrompt
 from rubricem_env.domain.query import AnswerFormat
 from rubricem_env.env.drive import advance
 from rubricem_env.env.episode import Episode, Finished
@@ -110,7 +111,8 @@ async def hold_exam(
 
 async def _sit(candidate: Candidate, question: Question, system: str, tokenizer: Any) -> Reading:
     ends = frozenset(tokenizer.convert_tokens_to_ids(end) for end in ACTION_ENDS)
-    conversation = [{"role": "system", "content": system}, {"role": "user", "content": question.question}]
+    opening = AgentPrompt(system, "").opening(query_of(question))
+    conversation = [{"role": "system", "content": opening.system}, {"role": "user", "content": opening.user}]
     prompt = tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
     episode = Episode(query_of(question), limits=EpisodeLimits())
     candidate.read(prompt, is_prompt=True)

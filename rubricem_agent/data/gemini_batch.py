@@ -1,0 +1,86 @@
+"""Carries a mailbox through Gemini batch jobs: a job for each request file, found again after a restart."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from google import genai
+from google.genai import types
+
+from rubricem_agent.data.mailbox import Mailbox, read_requests
+from rubricem_agent.data.turns import TurnReply
+from rubricem_env.domain.errors import ModelError, boundary
+from rubricem_env.llm.retry import Timing
+
+POLL_SECONDS = 60.0
+
+
+class GeminiBatch:
+    """Submits, waits and delivers. The job's name lies beside its request file, so that it is paid for once."""
+
+    def __init__(self, model: str, client: genai.Client, timing: Timing) -> None:
+        self._model = model
+        self._client = client
+        self._timing = timing
+
+    @property
+    def name(self) -> str:
+        return self._model
+
+    async def carry(self, mailbox: Mailbox) -> None:
+        """Wait until every request file is answered.
+
+        Raises:
+            ModelError: the service cannot be reached, or a job failed as a whole.
+        """
+        with boundary(ModelError, "run a Gemini batch job"):
+            jobs = [(path, await self._job_name(path)) for path in mailbox.unanswered()]
+            for path, name in jobs:
+                mailbox.deliver(path, await self._wait(path, name))
+
+    async def aclose(self) -> None:
+        await self._client.aio.aclose()
+
+    async def _job_name(self, requests: Path) -> str:
+        kept = requests.with_suffix(".job")
+        if not kept.exists():
+            inlined = [_inlined(fields) for fields in read_requests(requests)]
+            job = await self._client.aio.batches.create(
+                model=self._model, src=inlined, config=types.CreateBatchJobConfig(display_name=requests.stem)
+            )
+            kept.write_text(job.name or "", encoding="utf-8")
+        return kept.read_text(encoding="utf-8")
+
+    async def _wait(self, requests: Path, name: str) -> list[TurnReply]:
+        job = await self._client.aio.batches.get(name=name)
+        while not job.done:
+            await self._timing.sleep(POLL_SECONDS)
+            job = await self._client.aio.batches.get(name=name)
+        if job.dest is None or job.dest.inlined_responses is None:
+            requests.with_suffix(".job").unlink()
+            raise ModelError(f"the batch job {name} ended as {job.state} without replies; start again to submit anew.")
+        return list(_replies([fields["id"] for fields in read_requests(requests)], job.dest.inlined_responses))
+
+
+def _inlined(fields: dict[str, Any]) -> types.InlinedRequest:
+    return types.InlinedRequest(
+        contents=fields["prompt"],
+        metadata={"id": fields["id"]},
+        config=types.GenerateContentConfig(
+            system_instruction=fields["system"],
+            temperature=fields["temperature"],
+            max_output_tokens=fields["max_output_tokens"],
+        ),
+    )
+
+
+def _replies(ids: list[str], responses: Iterable[types.InlinedResponse]) -> Iterable[TurnReply]:
+    """Replies come in the order of the requests."""
+    for name, response in zip(ids, responses, strict=True):
+        said = response.response
+        candidate = said.candidates[0] if said is not None and said.candidates else None
+        parts = (candidate.content.parts if candidate and candidate.content else None) or []
+        text = "".join(part.text for part in parts if part.text and not part.thought)
+        failure = response.error.message if response.error else ""
+        error = failure or ("" if candidate else "the server refused to write this turn")
+        yield TurnReply(id=name, text="" if error else text, error=error or "")
