@@ -1,0 +1,109 @@
+"""`rubricem bank` as its users meet it, on a real bank on disk."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
+
+from rubricem_agent.cli.bank import bank_app
+from rubricem_agent.memory.errors import BankFormatError, UnknownItemError
+from rubricem_env.domain.errors import UsageError
+from rubricem_env.testing.reflections import make_reflection
+
+QUESTIONS = ("How wide is the Tall Fox river?", "How wide is the Amber Badger river?", "Who wrote the almanac?")
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs a command on a bank of three items; gives what it printed."""
+
+    def run(*arguments, code=0):
+        result = CliRunner().invoke(bank_app, [*arguments, "--bank", str(tmp_path / "bank")])
+        if isinstance(result.exception, UsageError):
+            raise result.exception
+        assert result.exit_code == code, result.output
+        return result.stdout
+
+    (tmp_path / "in.jsonl").write_text("\n".join(make_reflection(question).model_dump_json() for question in QUESTIONS))
+    run("import", str(tmp_path / "in.jsonl"), "--embedder", "hashing")
+    return run
+
+
+def test_list_shows_each_item_on_its_line(run):
+    assert "Tall Fox" in run("list")
+    assert run("list").splitlines()[-1] == "3 items"
+
+
+def test_list_as_json_holds_whole_items(run):
+    items = json.loads(run("list", "--json"))["items"]
+    assert [item["reflection"]["question"] for item in items] == list(QUESTIONS)
+
+
+def test_show_tells_where_an_item_came_from(run):
+    shown = run("show", "1")
+    # utility = 0.4 * 0.5 + 0.3 * 1.0 + 0.3 * 0.0 = 0.5
+    assert "utility 0.500" in shown
+    assert "by tiny with prompt abc" in shown
+
+
+def test_search_finds_similar_questions_and_cross_leaves_out_the_question_itself(run):
+    found = json.loads(run("search", QUESTIONS[0], "--json"))["found"]
+    assert [hit["item"]["id"] for hit in found][:2] == [1, 2]
+    offered = json.loads(run("search", QUESTIONS[0], "--cross", "--json"))["found"]
+    assert [hit["item"]["id"] for hit in offered] == [2, 3]
+
+
+def test_an_item_is_held_back_and_let_in_again(run):
+    assert run("quarantine", "2", "--reason", "odd") == "item 2 is quarantined (odd)\n"
+    assert json.loads(run("stats", "--json"))["quarantined"] == 1
+    assert run("approve", "2") == "item 2 is active\n"
+
+
+def test_a_removed_item_is_gone_from_list_and_search_and_stays_in_the_history(run):
+    run("remove", "1", "--reason", "poison")
+    assert "Tall Fox" not in run("list")
+    assert "Tall Fox" not in run("search", QUESTIONS[0])
+    assert "Tall Fox" in run("list", "--all")
+
+
+def test_a_bank_travels_as_a_file(run, tmp_path):
+    assert json.loads(run("export", str(tmp_path / "out.jsonl"), "--json"))["exported"] == 3
+    run("remove", "3")
+    refused = json.loads(run("import", str(tmp_path / "out.jsonl"), "--json", code=1))["refused"]
+    assert [(row["line"], row["code"]) for row in refused] == [(3, "removed_before")]
+
+
+def test_stats_count_by_status(run):
+    counted = json.loads(run("stats", "--json"))
+    assert (counted["active"], counted["embedder"], counted["mean_utility"]) == (3, "hashing-512", 0.5)
+
+
+@pytest.mark.parametrize("command", ["list", "stats"])
+def test_a_folder_without_a_bank_says_how_to_make_one(command, tmp_path):
+    result = CliRunner().invoke(bank_app, [command, "--bank", str(tmp_path)])
+    assert isinstance(result.exception, BankFormatError)
+    assert "there is no rubric bank in" in str(result.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_number_that_is_not_there_is_named(run):
+    with pytest.raises(UnknownItemError, match="the bank has no item 9"):
+        run("show", "9")
+
+
+def test_an_empty_question_is_refused(run):
+    result = run("search", " ", code=2)
+    assert result == ""
+
+
+def test_a_chroma_folder_full_of_rubbish_is_one_sentence(run, tmp_path):
+    database = tmp_path / "bank" / "chroma" / "chroma.sqlite3"
+    other = tmp_path / "other"
+    (other / "chroma").mkdir(parents=True)
+    (other / "bank.json").write_text((tmp_path / "bank" / "bank.json").read_text())
+    (other / "chroma" / database.name).write_bytes(b"rubbish" * 1_000)
+    result = CliRunner().invoke(bank_app, ["list", "--bank", str(other)])
+    assert isinstance(result.exception, BankFormatError)
+    assert "could not open the bank" in str(result.exception)

@@ -1,0 +1,62 @@
+"""Banks as files: out, in again through the gate, and what a broken file says."""
+
+import pytest
+
+from rubricem_agent.memory.errors import BankFormatError
+from rubricem_agent.memory.exchange import export_items, import_items
+from rubricem_agent.memory.gate import RefusalCode
+from rubricem_env.testing.reflections import make_reflection
+
+
+def test_what_is_exported_can_be_imported(bank, tmp_path):
+    for degrees in (0, 50):
+        bank.write(make_reflection(f"at {degrees}"))
+    before = [item.reflection for item in bank.items()]
+    assert export_items(bank.items(), tmp_path / "out.jsonl") == 2
+    bank.restore(())
+    imported = import_items(bank, tmp_path / "out.jsonl")
+    assert [item.reflection for item in imported.written] == before
+
+
+def test_removed_quarantined_and_superseded_items_stay_behind(bank, tmp_path):
+    for degrees in (0, 20, 40, 40):
+        bank.write(make_reflection(f"at {degrees}", takeaways=f"text {len(bank.items())}"))
+    bank.remove(1, "")
+    bank.quarantine(2, "")
+    assert export_items(bank.items(), tmp_path / "out.jsonl") == 1
+
+
+def test_a_refused_line_is_named_and_the_others_are_written(bank, tmp_path):
+    rows = [make_reflection("at 0", takeaways="see www.evil.example"), make_reflection("at 9")]
+    (tmp_path / "in.jsonl").write_text("\n".join(row.model_dump_json() for row in rows))
+    imported = import_items(bank, tmp_path / "in.jsonl")
+    assert [(line, refusal.code) for line, refusal in imported.refused] == [(1, RefusalCode.ADDRESS)]
+    assert len(imported.written) == 1
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"question": "at 0"}', "NaN", '{"query_key": 5}'])
+def test_a_broken_line_is_named_and_nothing_is_written(bank, tmp_path, line):
+    good = make_reflection("at 0").model_dump_json()
+    (tmp_path / "in.jsonl").write_text(f"{good}\n\n{line}\n")
+    with pytest.raises(BankFormatError, match=r"in\.jsonl, line 3 is not a reflection"):
+        import_items(bank, tmp_path / "in.jsonl")
+    assert bank.items() == ()
+
+
+def test_a_truncated_last_line_is_named(bank, tmp_path):
+    good = make_reflection("at 0").model_dump_json()
+    (tmp_path / "in.jsonl").write_text(f"{good}\n{good[:40]}")
+    with pytest.raises(BankFormatError, match="line 2 is not a reflection"):
+        import_items(bank, tmp_path / "in.jsonl")
+
+
+def test_a_key_that_is_not_the_question_s_is_refused(bank, tmp_path):
+    forged = make_reflection("at 0").model_copy(update={"query_key": "00"})
+    (tmp_path / "in.jsonl").write_text(forged.model_dump_json())
+    with pytest.raises(BankFormatError, match="query_key is not the hash of the question"):
+        import_items(bank, tmp_path / "in.jsonl")
+
+
+def test_a_file_that_is_not_there_is_named(bank, tmp_path):
+    with pytest.raises(BankFormatError, match=r"cannot read .*none\.jsonl"):
+        import_items(bank, tmp_path / "none.jsonl")

@@ -1,0 +1,78 @@
+"""The reference block: its place, its wording, its budget."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rubricem_agent.memory.inject import Injection, Injector
+from rubricem_agent.memory.item import BankItem
+from rubricem_agent.memory.retrieval import Retrieval, Retrieved
+from rubricem_agent.prompting.library import read_prompt
+from rubricem_env.testing.reflections import make_reflection
+
+
+def found(number, similarity, question="Other?"):
+    item = BankItem(id=number, revision=number, reflection=make_reflection(question, takeaways=f"lesson {number}"))
+    return Retrieved(item, similarity)
+
+
+def count_lessons(text):
+    """A budget in lessons, so that what fits is known by hand."""
+    return text.count("### Rubrics")
+
+
+def test_nothing_found_leaves_the_question_as_it_is():
+    assert Injector(count_tokens=len).inject("What?", [], Retrieval.CROSS) == Injection("What?")
+
+
+@pytest.mark.parametrize("mode", list(Retrieval))
+def test_the_block_stands_before_the_question(mode):
+    injected = Injector(count_tokens=len).inject("What?", [found(1, 0.5)], mode)
+    assert injected.prompt == f"{injected.block}\n\nWhat?"
+    assert injected.block.startswith("<reference_examples>\n")
+    assert injected.block.endswith("\n</reference_examples>")
+
+
+def test_cross_shows_each_question_with_its_lessons_most_similar_first():
+    injected = Injector(count_tokens=len).inject(
+        "What?", [found(1, 0.2, "Far?"), found(2, 0.9, "Near?")], Retrieval.CROSS
+    )
+    _, first, second = injected.block.split("## Similar question")
+    assert first.split("\n")[:2] == [" 1", "Near?"]
+    assert second.split("\n")[:2] == [" 2", "Far?"]
+    assert "lesson 2" in first
+    assert "lesson 1" in second
+
+
+def test_within_does_not_repeat_the_question():
+    injected = Injector(count_tokens=len).inject("What?", [found(1, 1.0, "What?")], Retrieval.WITHIN)
+    assert "What?" not in injected.block
+    assert "exactly this question before" in injected.block
+
+
+def test_the_two_modes_speak_differently_and_say_which_file_speaks():
+    cross = Injector(count_tokens=len).inject("What?", [found(1, 0.5)], Retrieval.CROSS)
+    within = Injector(count_tokens=len).inject("What?", [found(1, 0.5)], Retrieval.WITHIN)
+    assert cross.prompt_hash == read_prompt("inject_cross").hash != within.prompt_hash
+
+
+def test_the_budget_drops_the_least_similar_first():
+    injector = Injector(count_tokens=count_lessons, budget=1)
+    injected = injector.inject("What?", [found(1, 0.2), found(2, 0.9), found(3, 0.5)], Retrieval.CROSS)
+    assert [hit.item.id for hit in injected.shown] == [2]
+    assert [hit.item.id for hit in injected.dropped] == [1, 3]
+
+
+def test_a_budget_too_small_for_one_lesson_leaves_no_block_at_all():
+    injected = Injector(count_tokens=count_lessons, budget=0).inject("What?", [found(1, 0.2)], Retrieval.CROSS)
+    assert injected.prompt == "What?"
+    assert injected.prompt_hash == ""
+
+
+@given(st.text(min_size=1), st.integers(0, 3_000), st.lists(st.floats(0, 1), max_size=4))
+def test_the_question_is_never_touched_and_the_block_never_above_the_budget(question, budget, similarities):
+    hits = [found(number, similarity) for number, similarity in enumerate(similarities, start=1)]
+    injected = Injector(count_tokens=len, budget=budget).inject(question, hits, Retrieval.CROSS)
+    assert injected.prompt.endswith(question)
+    assert len(injected.block) <= budget
+    assert len(injected.shown) + len(injected.dropped) == len(hits)
