@@ -1,0 +1,51 @@
+"""What a run has cost, by stage and by model."""
+
+from collections.abc import Iterable
+
+from rubricem_agent.evals.run.records import AnswerRecord, VerdictRecord
+from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.llm.prices import price_of
+from rubricem_env.llm.usage import Meter, Usage
+
+
+class Cost(Frozen):
+    """Of one model in one stage."""
+
+    stage: Text
+    model: Text
+    usage: Usage
+    dollars: float
+    is_priced: bool
+    """Whether the price table knows the model; otherwise the dollars are not all."""
+
+
+def dollars_of(model: str, usage: Usage) -> float:
+    """By list price; 0 where the model has none."""
+    price = price_of(model)
+    return price.cost(usage.input_tokens, usage.cached_tokens, usage.output_tokens) if price else 0.0
+
+
+def costs_of(answers: Iterable[AnswerRecord], verdicts: Iterable[VerdictRecord]) -> tuple[Cost, ...]:
+    """Sums over the log, stages in the order of the run."""
+    sums: dict[tuple[str, str], Usage] = {}
+    for stage, records in (("answers", answers), ("verdicts", verdicts)):
+        for record in records:
+            if record.usage.calls:
+                known = sums.get((stage, record.model), Usage())
+                sums[stage, record.model] = known + record.usage
+    return tuple(
+        Cost(
+            stage=stage,
+            model=model,
+            usage=usage,
+            dollars=dollars_of(model, usage),
+            is_priced=price_of(model) is not None or not usage.tokens,
+        )
+        for (stage, model), usage in sums.items()
+    )
+
+
+def book_logged(meter: Meter, answers: Iterable[AnswerRecord], verdicts: Iterable[VerdictRecord]) -> None:
+    """Count what a resumed run has spent before, so that a budget holds over all its parts."""
+    for cost in costs_of(answers, verdicts):
+        meter.book(cost.stage, model=cost.model, usage=cost.usage)
