@@ -2,10 +2,12 @@
 
 import re
 
+from rubricem_env.scaffold.neutralize import neutralize
 from rubricem_env.tools.base import GOOGLE_SEARCH, SNIPPET_SEARCH
 
 _SNIPPET = re.compile(r'<snippet id="(S_\d+)">(.*?)</snippet>', re.DOTALL)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
+_WORD = re.compile(r"\w{3,}")
 MAX_QUOTES = 4
 
 
@@ -13,7 +15,7 @@ class QuotingResearcher:
     """Plans, searches the web and then the papers for the question's own words, and quotes each source once."""
 
     def __init__(self, question: str) -> None:
-        self._question = " ".join(question.split())
+        self._question = neutralize(" ".join(question.split()))
         self._quotes: dict[str, str] = {}
         self._turn = 0
 
@@ -41,9 +43,13 @@ class QuotingResearcher:
     def _read(self, observation: str) -> None:
         for snippet_id, body in _SNIPPET.findall(observation):
             text = body.partition("\n")[2] or body
-            quote = _SENTENCE.split(" ".join(text.split()), maxsplit=1)[0]
+            quote = max(_SENTENCE.split(" ".join(text.split())), key=self._closeness)
             if quote and quote not in self._quotes.values():
                 self._quotes[snippet_id] = quote
+
+    def _closeness(self, sentence: str) -> int:
+        """How many word stems a sentence shares with the question."""
+        return len(_stems(self._question) & _stems(sentence))
 
     def _review(self) -> str:
         return (
@@ -56,6 +62,11 @@ class QuotingResearcher:
             return "<answer>Nothing was found on this question.</answer>"
         shown = list(self._quotes.items())[:MAX_QUOTES]
         return "<answer>" + "\n\n".join(f'<cite id="{key}">{quote}</cite>' for key, quote in shown) + "</answer>"
+
+
+def _stems(text: str) -> frozenset[str]:
+    """Words by their first three letters: wide is like width."""
+    return frozenset(word[:3].casefold() for word in _WORD.findall(text))
 
 
 def _call(tool: str, query: str) -> str:

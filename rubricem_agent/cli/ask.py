@@ -1,0 +1,79 @@
+"""`rubricem ask`: one question, researched while one watches, answered with sources that open."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from rubricem_agent.build.ask import AskConfig
+from rubricem_agent.cli.ask_attempts import Asked, Attempted, Terminal, ask_with_attempts
+from rubricem_agent.cli.ask_output import print_outcome, save_attempts
+from rubricem_agent.config.policy import SCRIPTED, PolicyConfig
+from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.query import AnswerFormat, Query
+from rubricem_env.env.limits import EpisodeLimits
+from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.usage import CeilingReached
+
+DEFAULT_OUT = Path("runs/ask")
+NO_MODEL = (
+    "No model is at work: a script searches the shipped almanac, an invented world, and quotes what it finds. For a "
+    "real answer: --policy gemini:MODEL, openai:MODEL@URL or local:PATH, with --tools web."
+)
+_RETRY = RetryPolicy(attempts=4, initial_delay=0.5, deadline=300.0)
+"""A person waits: fewer tries than in training."""
+
+
+def ask(
+    question: Annotated[str, typer.Argument(help="What to find out.")],
+    *,
+    answer_format: Annotated[AnswerFormat, typer.Option("--format", help="The shape of the answer.")] = (
+        AnswerFormat.LONG
+    ),
+    policy: Annotated[str, typer.Option(help="scripted, openai:MODEL@URL, gemini:MODEL or local:PATH.")] = SCRIPTED,
+    tools: Annotated[str, typer.Option(help="offline, web, or the URL of a tool server.")] = "offline",
+    reuse: Annotated[
+        Literal["none", "within", "cross"],
+        typer.Option(help="Lessons of the bank to begin with: this question's, others'."),
+    ] = "none",
+    attempts: Annotated[int, typer.Option(min=1, max=10, help="Tries; each takes a lesson from the one before.")] = 1,
+    bank: Annotated[Path | None, typer.Option(envvar="RUBRICEM_BANK", help="The folder of a rubric bank.")] = None,
+    out: Annotated[Path, typer.Option(help="Where to write trajectory.json and report.md.")] = DEFAULT_OUT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end and nothing else.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer alone.")] = False,
+) -> None:
+    """Research a question stage by stage and write a report. Exit code 1 means that there is no answer."""
+    if not question.strip():
+        raise ConfigError('the question is empty; ask one, as in: rubricem ask "How wide is the river Tall Fox?"')
+    if reuse == "cross" and bank is None:
+        raise ConfigError("--reuse cross looks into a bank; give its folder with --bank.")
+    config = AskConfig(
+        PolicyConfig(policy=policy, retry=_RETRY),
+        tools,
+        EpisodeLimits(),
+        bank=bank,
+        has_lessons=reuse != "none" or attempts > 1,
+    )
+    terminal = Terminal(is_silent=as_json or quiet, colour=sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
+    if policy == SCRIPTED and not terminal.is_silent:
+        typer.echo(NO_MODEL)
+    asked = Asked(Query(question=question.strip(), answer_format=answer_format), reuse, attempts)
+    attempted = _run(asked, config, terminal=terminal)
+    save_attempts(attempted, out)
+    print_outcome(attempted, out, as_json=as_json, is_quiet=quiet)
+    if not attempted[-1].reading.is_complete:
+        raise typer.Exit(1)
+
+
+def _run(asked: Asked, config: AskConfig, *, terminal: Terminal) -> list[Attempted]:
+    try:
+        return asyncio.run(ask_with_attempts(asked, config, environ=os.environ, terminal=terminal))
+    except CeilingReached as reached:
+        typer.echo(f"rubricem: {reached}", err=True)
+        raise typer.Exit(1) from reached
+    except KeyboardInterrupt:
+        typer.echo("\nrubricem: interrupted; nothing was written.", err=True)
+        raise typer.Exit(130) from None

@@ -1,0 +1,87 @@
+"""A rollout as a report for people: the answer with its citations as numbered links, and how it came about."""
+
+import re
+from collections.abc import Mapping
+
+from rubricem_agent.rollout.sources import Source, shown_sources
+from rubricem_env.domain.trajectory import Ending
+from rubricem_env.scaffold.citations import find_citations
+from rubricem_env.scaffold.reading import Reading
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>#|!])")
+
+
+def render_report(reading: Reading) -> str:
+    """Markdown: the question, the answer, its sources in the order of first use, the searches."""
+    sources = shown_sources(reading.trajectory)
+    numbers = {snippet_id: number for number, snippet_id in enumerate(reading.citations.known, 1)}
+    parts = [f"# {_escaped(reading.trajectory.question)}", _body(reading, numbers, sources=sources)]
+    if numbers:
+        listed = "\n".join(f"{number}. {_listed(sources.get(key))} ({key})" for key, number in numbers.items())
+        parts.append(f"## Sources\n\n{listed}")
+    if reading.citations.unknown:
+        invented = ", ".join(_escaped(key) for key in reading.citations.unknown)
+        parts.append(f"Cited, but never shown by a tool in this episode: {invented}.")
+    parts.append(f"## How it was found\n\n{_searches(reading)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def linked_answer(answer: str, numbers: Mapping[str, int], *, sources: Mapping[str, Source]) -> str:
+    """The answer with each citation as its claim and numbered links; unknown ids become a question mark."""
+    pieces, at = [], 0
+    for citation in find_citations(answer):
+        marks = "".join(_mark(key, numbers, sources=sources) for key in citation.ids)
+        pieces += [answer[at : citation.start], citation.claim, f" {marks}" if marks else ""]
+        at = citation.end
+    return _CONTROL.sub("", "".join([*pieces, answer[at:]]))
+
+
+def explain_ending(ending: Ending | None) -> str:
+    """Why there is no answer, in one sentence with the way out; nothing for an answered episode."""
+    return {
+        Ending.CALL_BUDGET: "The policy used all its searches and did not answer. Raise --max-calls, or ask more narrowly.",
+        Ending.TURN_BUDGET: "The policy used all its turns and did not answer. Ask more narrowly, or use a stronger model.",
+        Ending.TOKEN_BUDGET: (
+            "The policy ran out of room, its context or its token budget, before it answered. Serve it with a longer "
+            "context, or ask more narrowly."
+        ),
+        Ending.STALLED: (
+            "The policy ended two turns in a row without closing a tool call or an answer. Use a model that follows "
+            "the prompt; what it wrote is in the trajectory."
+        ),
+        Ending.ABANDONED: "The episode was broken off.",
+    }.get(ending or Ending.ABANDONED, "")
+
+
+def _body(reading: Reading, numbers: Mapping[str, int], *, sources: Mapping[str, Source]) -> str:
+    if reading.answer is None:
+        return f"There is no answer. {explain_ending(reading.trajectory.ending)}"
+    answer = linked_answer(reading.answer, numbers, sources=sources)
+    return answer if reading.is_complete else f"{answer}\n\n(The answer breaks off here.)"
+
+
+def _mark(snippet_id: str, numbers: Mapping[str, int], *, sources: Mapping[str, Source]) -> str:
+    number = numbers.get(snippet_id)
+    if number is None:
+        return "[?]"
+    url = sources[snippet_id].url if snippet_id in sources else ""
+    return f"[\\[{number}\\]]({url})" if url else f"[{number}]"
+
+
+def _listed(source: Source | None) -> str:
+    if source is None or not (source.title or source.url):
+        return "a snippet without title or address"
+    title = _escaped(source.title) or source.url
+    return f"[{title}]({source.url})" if source.url else title
+
+
+def _searches(reading: Reading) -> str:
+    calls = [turn.call for turn in reading.turns if turn.call is not None]
+    lines = [f"- {_escaped(call.name)}: {_escaped(call.query)}" for call in calls]
+    ending = reading.trajectory.ending.value if reading.trajectory.ending else "unknown"
+    return "\n".join([f"{len(reading.turns)} turns, {len(calls)} searches; ending: {ending}.", *lines])
+
+
+def _escaped(text: str) -> str:
+    return _MARKDOWN.sub(r"\\\1", _CONTROL.sub("", " ".join(text.split())))
