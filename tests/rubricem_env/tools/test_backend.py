@@ -1,0 +1,147 @@
+"""What stands between a search engine and the episode, with time that passes on command."""
+
+import asyncio
+
+import pytest
+
+from rubricem_env.domain.tool import ToolCall, ToolResult, ToolStatus
+from rubricem_env.llm.limiter import Rates
+from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.usage import Ceilings
+from rubricem_env.testing.tools import FOUND, ManualTime, ScriptedBackend
+from rubricem_env.tools.backend import GuardedTool, GuardSettings
+from rubricem_env.tools.breaker import BreakerSettings
+from rubricem_env.tools.budget import Cost, ToolBudget
+from rubricem_env.tools.failure import ToolFailure, http_failure, result_of_failure
+
+CALL = ToolCall(name="google_search", query="Tall Fox")
+BUSY = http_failure("the engine", 429)
+DOWN = http_failure("the engine", 503)
+
+
+def guard(backend, time, *, budget=None, **settings) -> GuardedTool:
+    budget = budget or ToolBudget(Ceilings())
+    return GuardedTool(backend, GuardSettings(**settings), budget=budget, timing=time.timing())
+
+
+async def test_a_passing_failure_is_asked_again():
+    time, backend = ManualTime(), ScriptedBackend(DOWN, FOUND)
+    assert await guard(backend, time).call(CALL) == FOUND
+    assert len(backend.calls) == 2
+
+
+async def test_retry_after_is_waited_for():
+    time = ManualTime()
+    backend = ScriptedBackend(http_failure("the engine", 429, retry_after=7.0), FOUND)
+    await guard(backend, time).call(CALL)
+    assert time.waits[0] >= 7.0
+
+
+async def test_429_to_the_end_is_rate_limited():
+    result = await guard(ScriptedBackend(BUSY), ManualTime()).call(CALL)
+    assert result.status is ToolStatus.RATE_LIMITED
+    assert result.message == "the engine gave no results: too many requests (429)."
+
+
+async def test_a_refusal_is_not_asked_again():
+    backend = ScriptedBackend(http_failure("the engine", 401))
+    result = await guard(backend, ManualTime()).call(CALL)
+    assert result.status is ToolStatus.ERROR
+    assert len(backend.calls) == 1
+
+
+async def test_an_engine_that_hangs_is_a_timeout():
+    backend = ScriptedBackend(delay=30)
+    retry = RetryPolicy(attempts=2, initial_delay=0.01)
+    result = await guard(backend, ManualTime(), timeout=0.02, retry=retry).call(CALL)
+    assert result.status is ToolStatus.TIMEOUT
+    assert result.message == "google_search did not answer within 0.02 s; try again or go on."
+
+
+async def test_a_bug_of_the_backend_is_an_error_result():
+    class Broken(ScriptedBackend):
+        async def answer(self, call):
+            raise KeyError("organic")
+
+    result = await guard(Broken(), ManualTime()).call(CALL)
+    assert result.status is ToolStatus.ERROR
+    assert "KeyError" in result.message
+
+
+async def test_the_breaker_opens_and_one_call_tries_after_the_cooldown():
+    time = ManualTime()
+    backend = ScriptedBackend(DOWN, DOWN, FOUND)
+    breaker = BreakerSettings(failures=2, cooldown=30)
+    tool = guard(backend, time, breaker=breaker, retry=RetryPolicy(attempts=1))
+    await tool.call(CALL)
+    await tool.call(CALL)
+    refused = await tool.call(CALL)
+    assert "failed 2 times in a row" in refused.message
+    assert len(backend.calls) == 2
+    time.now += 31
+    assert (await tool.call(CALL)).status is ToolStatus.OK
+
+
+async def test_a_probe_that_is_cancelled_lets_another_try():
+    time = ManualTime()
+    backend = ScriptedBackend(DOWN, FOUND, delay=0.05)
+    tool = guard(backend, time, breaker=BreakerSettings(failures=1, cooldown=1), retry=RetryPolicy(attempts=1))
+    await tool.call(CALL)
+    time.now += 2
+    probe = asyncio.create_task(tool.call(CALL))
+    await asyncio.sleep(0.01)
+    probe.cancel()
+    await asyncio.gather(probe, return_exceptions=True)
+    assert (await tool.call(CALL)).status is ToolStatus.OK
+
+
+async def test_the_budget_stops_before_it_is_passed():
+    budget = ToolBudget(Ceilings(dollars=0.025))
+    backend = ScriptedBackend(cost=Cost(dollars=0.01))
+    tool = guard(backend, ManualTime(), budget=budget)
+    results = await asyncio.gather(*(tool.call(CALL) for _ in range(5)))
+    # Two calls of one cent fit into two and a half; the third might pass it.
+    assert [result.status for result in results].count(ToolStatus.OK) == 2
+    assert results[-1].status is ToolStatus.BLOCKED
+    assert results[-1].message == "the run's budget of 0.025 dollars for tools is used; answer from what you have."
+
+
+async def test_a_budget_goes_on_where_it_was():
+    first, second = ToolBudget(Ceilings()), ToolBudget(Ceilings(calls=3))
+    with first.reserve(Cost()) as charge:
+        charge.record(Cost(dollars=1.0))
+    second.load_state_dict(first.state_dict())
+    assert (second.calls, second.dollars) == (1, 1.0)
+
+
+async def test_requests_per_minute_are_kept():
+    time = ManualTime()
+    tool = guard(ScriptedBackend(), time, rates=Rates(requests_per_minute=60))
+    for _ in range(61):
+        await tool.call(CALL)
+    # The bucket holds 60; the next one waits for the sixty-first second of refill.
+    assert sum(time.waits) == pytest.approx(1.0, abs=0.01)
+
+
+async def test_no_more_calls_run_at_once_than_allowed():
+    running, most = 0, 0
+
+    class Counting(ScriptedBackend):
+        async def answer(self, call):
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0.002)
+            running -= 1
+            return await super().answer(call)
+
+    tool = guard(Counting(), ManualTime(), rates=Rates(concurrency=3))
+    await asyncio.gather(*(tool.call(CALL) for _ in range(12)))
+    assert most == 3
+
+
+def test_a_failure_keeps_its_status_and_a_long_message_is_one_line():
+    result = result_of_failure(ToolFailure("a\n" * 5000, status=ToolStatus.BLOCKED))
+    assert isinstance(result, ToolResult)
+    assert result.status is ToolStatus.BLOCKED
+    assert len(result.message) == 300

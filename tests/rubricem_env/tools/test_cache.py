@@ -1,0 +1,157 @@
+"""The cache: successes only, one call for equal questions, safe under many processes."""
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.tool import ToolCall, ToolResult, ToolStatus
+from rubricem_env.testing.tools import FOUND, ScriptedTool
+from rubricem_env.tools.cache import CachedTool, cache_key
+from rubricem_env.tools.cache_store import CacheBounds, MemoryStore, SqliteStore
+
+CALL = ToolCall(name="google_search", query="Tall Fox")
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request, tmp_path):
+    clock, bounds = Clock(), CacheBounds(ttl=60, entries=300)
+    opened = MemoryStore(bounds, clock) if request.param == "memory" else SqliteStore(tmp_path / "c.db", bounds, clock)
+    opened.clock = clock
+    yield opened
+    await opened.aclose()
+
+
+async def test_a_success_is_remembered_byte_for_byte(store):
+    tool = ScriptedTool()
+    cached = CachedTool(tool, store, scope="s")
+    assert [await cached.call(CALL), await cached.call(CALL)] == [FOUND, FOUND]
+    assert len(tool.calls) == 1
+
+
+@pytest.mark.parametrize("status", [status for status in ToolStatus if status.is_error])
+async def test_an_error_is_never_remembered(store, status):
+    tool = ScriptedTool(lambda _: ToolResult(status=status, message="no"))
+    cached = CachedTool(tool, store, scope="s")
+    await cached.call(CALL)
+    await cached.call(CALL)
+    assert len(tool.calls) == 2
+
+
+async def test_an_entry_is_forgotten_after_its_time(store):
+    tool = ScriptedTool()
+    cached = CachedTool(tool, store, scope="s")
+    await cached.call(CALL)
+    store.clock.now += 61
+    await cached.call(CALL)
+    assert len(tool.calls) == 2
+
+
+async def test_old_entries_make_room(store):
+    for number in range(600):
+        store.clock.now += 0.01
+        await store.put(f"key {number}", "text")
+    kept = [await store.get(f"key {number}") for number in range(600)]
+    # SQLite trims every 256 writes: at most that many beyond the bound of 300.
+    assert kept[0] is None
+    assert kept[-1] == "text"
+    assert sum(entry is not None for entry in kept) <= 300 + 256
+
+
+async def test_eight_rollouts_that_ask_the_same_cost_one_call(store):
+    tool = ScriptedTool(delay=0.02)
+    cached = CachedTool(tool, store, scope="s")
+    results = await asyncio.gather(*(cached.call(CALL) for _ in range(8)))
+    assert results == [FOUND] * 8
+    assert len(tool.calls) == 1
+
+
+async def test_the_first_asker_may_be_cancelled_without_harm_to_the_others(store):
+    tool = ScriptedTool(delay=0.05)
+    cached = CachedTool(tool, store, scope="s")
+    first, second = (asyncio.create_task(cached.call(CALL)) for _ in range(2))
+    await asyncio.sleep(0.01)
+    first.cancel()
+    assert await second == FOUND
+    assert len(tool.calls) == 1
+
+
+async def test_work_that_nobody_waits_for_is_cancelled(store):
+    finished = []
+
+    class Slow(ScriptedTool):
+        async def call(self, call):
+            await asyncio.sleep(0.05)
+            finished.append(call)
+            return FOUND
+
+    asking = asyncio.create_task(CachedTool(Slow(), store, scope="s").call(CALL))
+    await asyncio.sleep(0.02)
+    asking.cancel()
+    await asyncio.sleep(0.1)
+    assert finished == []
+
+
+async def test_a_damaged_entry_is_asked_for_again(store):
+    await store.put(cache_key(CALL, "s"), "not a result")
+    assert await CachedTool(ScriptedTool(), store, scope="s").call(CALL) == FOUND
+
+
+async def test_a_store_that_fails_costs_the_entry_and_not_the_call(caplog):
+    class Full(MemoryStore):
+        async def put(self, key, text):
+            raise sqlite3.OperationalError("database or disk is full")
+
+    assert await CachedTool(ScriptedTool(), Full(CacheBounds(), Clock()), scope="s").call(CALL) == FOUND
+    assert "disk is full" in caplog.text
+
+
+def test_spacing_does_not_make_another_question_and_case_does():
+    spaced = CALL.model_copy(update={"query": "  Tall \n Fox "})
+    lower = CALL.model_copy(update={"query": "tall fox"})
+    assert cache_key(spaced, "s") == cache_key(CALL, "s")
+    # Addresses are questions too, and theirs is a case that counts.
+    assert cache_key(lower, "s") != cache_key(CALL, "s")
+    assert cache_key(CALL, "other engine") != cache_key(CALL, "s")
+
+
+async def test_a_file_that_is_no_cache_is_named(tmp_path):
+    path = tmp_path / "cache.db"
+    path.write_text("this is a letter to a friend, and long enough to be no database at all" * 20)
+    with pytest.raises(FileFormatError, match=r"cache\.db cannot be used"):
+        await SqliteStore(path, CacheBounds(), Clock()).get("")
+
+
+WRITER = """
+import asyncio, sys, time
+from pathlib import Path
+from rubricem_env.tools.cache_store import CacheBounds, SqliteStore
+
+async def main():
+    store = SqliteStore(Path(sys.argv[1]), CacheBounds(), time.time)
+    for number in range(60):
+        await store.put(f"{sys.argv[2]} {number}", "text")
+    await store.aclose()
+
+asyncio.run(main())
+"""
+
+
+async def test_four_processes_write_one_file_and_lose_nothing(tmp_path):
+    path = tmp_path / "shared.db"
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(number)]) for number in range(4)]
+    assert [writer.wait(60) for writer in writers] == [0] * 4
+    with sqlite3.connect(path) as connection:
+        count = connection.execute("SELECT count(*) FROM results").fetchone()
+    connection.close()
+    assert count == (240,)

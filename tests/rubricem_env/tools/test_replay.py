@@ -1,0 +1,101 @@
+"""Record and replay: the same trajectory, byte for byte."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.tool import Snippet, ToolCall, ToolResult, ToolStatus
+from rubricem_env.domain.trajectory_json import dump_trajectory
+from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.testing.episodes import run_scripted_episode
+from rubricem_env.testing.tools import ScriptedTool
+from rubricem_env.tools.base import LocalToolbox
+from rubricem_env.tools.record import RecordedCall, read_record, write_line
+from rubricem_env.tools.recording import RecordingToolbox
+from rubricem_env.tools.replay import NotRecordedError, ReplayToolbox
+
+CALL = ToolCall(name="google_search", query="Tall Fox")
+
+
+async def test_a_replayed_episode_equals_the_recorded_one_byte_for_byte(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    recorded = await run_scripted_episode(RecordingToolbox(shipped_toolbox(), path))
+    replayed = await run_scripted_episode(ReplayToolbox.from_file(path))
+    assert dump_trajectory(replayed.trajectory) == dump_trajectory(recorded.trajectory)
+    assert replayed.calls_used == 3
+
+
+async def test_recording_a_replay_gives_the_same_file(tmp_path):
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    await run_scripted_episode(RecordingToolbox(shipped_toolbox(), first))
+    await run_scripted_episode(RecordingToolbox(ReplayToolbox.from_file(first), second))
+    assert second.read_bytes() == first.read_bytes()
+
+
+async def test_the_second_equal_call_gets_the_second_result(tmp_path):
+    answers = iter(["one", "two"])
+    tool = ScriptedTool(lambda _: ToolResult(status=ToolStatus.OK, summary=next(answers)))
+    recording = RecordingToolbox(LocalToolbox(tool), tmp_path / "r.jsonl")
+    for _ in range(2):
+        await recording.call(CALL)
+    replay = ReplayToolbox.from_file(tmp_path / "r.jsonl")
+    assert [(await replay.call(CALL)).summary for _ in range(2)] == ["one", "two"]
+    with pytest.raises(NotRecordedError, match="2 times and not more"):
+        await replay.call(CALL)
+
+
+async def test_a_call_that_was_not_recorded_names_the_way_out(tmp_path):
+    recording = RecordingToolbox(LocalToolbox(ScriptedTool()), tmp_path / "r.jsonl")
+    await recording.call(CALL)
+    other = ToolCall(name="google_search", query="Amber Badger")
+    with pytest.raises(NotRecordedError, match=r"'Amber Badger' not at all.*record the run again"):
+        await ReplayToolbox.from_file(tmp_path / "r.jsonl").call(other)
+
+
+async def test_many_episodes_at_once_write_whole_lines(tmp_path):
+    recording = RecordingToolbox(LocalToolbox(ScriptedTool(delay=0.001)), tmp_path / "r.jsonl")
+    await asyncio.gather(*(recording.call(CALL) for _ in range(100)))
+    assert len(read_record(tmp_path / "r.jsonl").calls) == 100
+
+
+async def test_a_line_that_a_crash_cut_off_is_left_out(tmp_path):
+    path = tmp_path / "r.jsonl"
+    recording = RecordingToolbox(LocalToolbox(ScriptedTool()), path)
+    await recording.call(CALL)
+    await recording.call(CALL)
+    path.write_bytes(path.read_bytes()[:-10])
+    assert len(read_record(path).calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ('{"format":"other","version":1,"tools":[]}\n', "not the head of a tool record"),
+        ('{"format":"rubricem-tool-calls","version":9,"tools":[]}\n', "not the head of a tool record"),
+        ('{"format":"rubricem-tool-calls","version":1,"tools":[]}\n{"call":1}\n', "line 2 is not a recorded call"),
+        ('{"format":"rubricem-tool-calls","version":1,"tools":[]}\n<html>\n', "line 2 is not a recorded call"),
+    ],
+)
+def test_a_file_that_is_no_record_is_named_with_its_line(tmp_path, text, message):
+    path = tmp_path / "r.jsonl"
+    path.write_text(text)
+    with pytest.raises(FileFormatError, match=message):
+        read_record(path)
+
+
+def test_a_missing_record_is_named(tmp_path):
+    with pytest.raises(FileFormatError, match="cannot read the tool record"):
+        ReplayToolbox.from_file(tmp_path / "none.jsonl")
+
+
+@given(st.text(), st.text(), st.sampled_from(ToolStatus))
+def test_any_call_and_result_survive_the_file(query, text, status):
+    result = ToolResult(status=status, summary=text, snippets=(Snippet(text=text),), executed=CALL)
+    entry = RecordedCall(call=ToolCall(name="n", query=query, parameters=((text, query),)), result=result)
+    line = write_line(entry)
+    assert line.count("\n") == 1
+    assert RecordedCall.model_validate_json(line) == entry
