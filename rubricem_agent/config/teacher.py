@@ -52,6 +52,8 @@ class TeacherConfig(Frozen):
     out: Path
     """The journal, the samples, what was rejected and why."""
     teacher: str = SCRIPTED
+    tools: Path | None = None
+    """A TOML file of tool settings; None searches the shipped corpus."""
     faults: Faults = Faults()
     """Of the scripted teacher."""
     flat: bool = False
