@@ -40,11 +40,12 @@ def read_trajectory_file(file: Path, line: int | None = None) -> Trajectory:
     except (OSError, UnicodeDecodeError) as cause:
         raise FileFormatError(f"cannot read {file}: {cause}. Give the path of a trajectory file.") from cause
     if line is None:
-        rows = [row for row in text.splitlines() if row.strip()]
+        rows = [row for row in text.split("\n") if row.strip()]
         if len(rows) > 1 and all(row.startswith("{") and row.rstrip().endswith("}") for row in rows[:2]):
             raise FileFormatError(f"{file} holds {len(rows)} lines; choose one trajectory with --line N.")
         return load_trajectory(text, str(file))
-    lines = text.splitlines()
+    # Not splitlines: a line separator such as U+2028 may stand inside a JSON string.
+    lines = text.rstrip("\n").split("\n")
     if line > len(lines):
         raise FileFormatError(f"{file} has {len(lines)} lines; there is no line {line}.")
     return load_trajectory(lines[line - 1], f"{file}, line {line}")

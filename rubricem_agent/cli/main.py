@@ -5,9 +5,12 @@ from typing import Annotated
 
 import typer
 
+from rubricem_agent.cli.calibrate import calibrate
+from rubricem_agent.cli.credit import credit
 from rubricem_agent.cli.demo import demo
 from rubricem_agent.cli.doctor import doctor
 from rubricem_agent.cli.inspect import inspect
+from rubricem_agent.cli.judge import judge
 from rubricem_agent.cli.parity import parity
 from rubricem_agent.cli.theory import theory_app
 from rubricem_env import __version__
@@ -22,9 +25,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(calibrate)
+app.command()(credit)
 app.command()(demo)
 app.command()(doctor)
 app.command()(inspect)
+app.command()(judge)
 app.command()(parity)
 app.add_typer(theory_app, name="theory")
 

@@ -16,14 +16,19 @@ from rubricem_agent.learn.errors import CheckpointError
 
 def keep(root: Path, step: int, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str) -> Checkpoint:
     """Write the checkpoint of a step; `identity` says which run it belongs to."""
+    parts = learning_parts(step, model=model, optimizer=optimizer, identity=identity)
+    return save_checkpoint(root, step=step, parts=parts)
+
+
+def learning_parts(step: int, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str) -> dict[str, Part]:
+    """The parts of a checkpoint that any trainer has; others may stand beside them."""
     moments, counts = _optimizer_tensors(model, optimizer)
     progress = {"identity": identity, "torch_rng": torch.get_rng_state().tolist(), "counts": counts}
-    parts = {
+    return {
         "weights": Part("weights.safetensors", lambda path: save_model(model, str(path)), step),
         "moments": Part("moments.safetensors", lambda path: save_file(moments, str(path)), step),
         "progress": json_part(progress, file="progress.json", step=step),
     }
-    return save_checkpoint(root, step=step, parts=parts)
 
 
 def restore(checkpoint: Checkpoint, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str) -> int:

@@ -1,0 +1,69 @@
+"""What a local run restarts from, under one manifest: weights, moments, curriculum, rubrics, bank, deferred work."""
+
+from pathlib import Path
+
+from rubricem_agent.learn.checkpoint import (
+    Part,
+    checkpoint_steps,
+    find_checkpoint,
+    json_part,
+    load_checkpoint,
+    save_checkpoint,
+)
+from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
+from trainers.local.run_parts import Parts
+from trainers.sft_parts.keeping import learning_parts, restore
+
+
+def keep_run(parts: Parts, step: int) -> None:
+    """Write the checkpoint of a step."""
+    root = parts.config.out / "checkpoints"
+    states = {
+        "curriculum": parts.curriculum.state_dict(),
+        "judge": parts.judge.state_dict(),
+        "deferred": parts.deferred.state_dict(),
+        "learner": {"updates": parts.learner.updates},
+    }
+    kept = {name: json_part(state, file=f"{name}.json", step=step) for name, state in states.items()}
+    kept["bank"] = Part("bank.npz", lambda path: save_snapshot(parts.bank, path, step=step), step)
+    learner = parts.learner
+    kept |= learning_parts(step, model=learner.policy, optimizer=learner.optimizer, identity=_identity(parts))
+    save_checkpoint(root, step=step, parts=kept)
+
+
+def resume_run(parts: Parts) -> int:
+    """Load the latest checkpoint, if there is one; returns its step, or 0.
+
+    Raises:
+        CheckpointError: it is damaged, or belongs to a run with other settings.
+    """
+    root = parts.config.out / "checkpoints"
+    if not checkpoint_steps(root):
+        return 0
+    checkpoint = load_checkpoint(find_checkpoint(root))
+    learner = parts.learner
+    restore(checkpoint, model=learner.policy, optimizer=learner.optimizer, identity=_identity(parts))
+    parts.curriculum.load_state_dict(checkpoint.read_json("curriculum"))
+    parts.judge.load_state_dict(checkpoint.read_json("judge"))
+    parts.deferred.load_state_dict(checkpoint.read_json("deferred"))
+    learner.updates = checkpoint.read_json("learner")["updates"]
+    load_snapshot(parts.bank, checkpoint.path("bank"), step=checkpoint.step)
+    return checkpoint.step
+
+
+def trim_log(path: Path, step: int) -> None:
+    """Drop the lines of steps after `step`: the resumed run writes them again."""
+    if path.is_file():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        kept = [line for line in lines if line.endswith("}") and _step_of(line) <= step]
+        path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+
+
+def _step_of(line: str) -> int:
+    """Each line begins with its step, so the rest need not be parsed."""
+    return int(line.removeprefix('{"step": ').split(",", 1)[0])
+
+
+def _identity(parts: Parts) -> str:
+    """The settings that a resumed run must share: all but how long it runs and where it lies."""
+    return parts.config.model_dump_json(exclude={"steps", "out", "evaluate_every", "checkpoint_every"})

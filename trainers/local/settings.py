@@ -1,0 +1,54 @@
+"""The settings of the local trainer: one run of one recipe in the almanac, in one process."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from rubricem_agent.learn.credit import CreditMode
+from rubricem_agent.reflection.generate import ReflectionSettings
+from rubricem_env.domain.base import Frozen
+from rubricem_env.env.limits import EpisodeLimits
+from rubricem_env.judge.settings import JudgeSettings
+from rubricem_env.world.judge import JudgeKnobs
+from trainers.local.loss import LossSettings
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class LocalConfig(Frozen):
+    """A run. Credit and meta-policy together name the recipe of the paper's ablation."""
+
+    policy: Path
+    """The folder of the SFT policy: where training starts, and the frozen reference."""
+    out: Path
+    """metrics.jsonl, rollouts and checkpoints."""
+    credit: CreditMode = "stages"
+    """`stages` is SS-GRPO; `terminal` is answer-only GRPO."""
+    meta_policy: bool = True
+    """Reflect, keep the best reflection in the bank, and train on all of them one step late."""
+    steps: Count = 24
+    questions_per_step: Count = 8
+    group_size: Annotated[int, Field(ge=2)] = 8
+    window: Count = 3
+    """Steps between a question and its repeat."""
+    seed: int = 0
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-4
+    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    max_turn_tokens: Count = 512
+    micro_batch_tokens: Count = 16_384
+    """Padded tokens of one forward pass."""
+    rows: Count = 64
+    """Conversations that are decoded together."""
+    system: str = "Search, then answer."
+    """The tiny policy's system prompt; "" gives the whole agent prompt."""
+    reference_tokens: Count = 512
+    """Of the bank's block before a question."""
+    loss: LossSettings = LossSettings()
+    limits: EpisodeLimits = EpisodeLimits(max_tokens=1_400)
+    reflection: ReflectionSettings = ReflectionSettings(total_tokens=2_800, new_tokens=200)
+    judge: JudgeSettings = JudgeSettings()
+    knobs: JudgeKnobs = JudgeKnobs()
+    evaluate_every: Count = 8
+    checkpoint_every: Count = 8
