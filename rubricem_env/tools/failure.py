@@ -1,7 +1,5 @@
 """A backend's failure with its status, and the result that it becomes."""
 
-from pydantic import ValidationError
-
 from rubricem_env.domain.errors import BoundaryError, ToolError
 from rubricem_env.domain.tool import ToolResult, ToolStatus
 from rubricem_env.llm.retry import RETRYABLE_STATUS, RetryAdvice
@@ -62,10 +60,9 @@ def result_of_failure(failure: BoundaryError) -> ToolResult:
     return ToolResult(status=status, message=_one_line(str(failure)))
 
 
-def malformed_reply(backend: str, problem: Exception) -> ToolFailure:
+def malformed_reply(backend: str) -> ToolFailure:
     """The backend answered with success and with what is not its format."""
-    kind = "JSON of another shape" if isinstance(problem, ValidationError) else "no JSON"
-    return ToolFailure(f"{backend} answered with {kind}; its reply cannot be read.", passes=True)
+    return ToolFailure(f"{backend} answered with what is not its format; the reply cannot be read.", passes=True)
 
 
 def _one_line(text: str) -> str:

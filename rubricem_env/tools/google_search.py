@@ -13,7 +13,7 @@ from rubricem_env.llm.prices import price_of
 from rubricem_env.tools.backend import Answer
 from rubricem_env.tools.budget import Cost
 from rubricem_env.tools.catalogue import GOOGLE_SEARCH_SPEC
-from rubricem_env.tools.failure import ToolFailure, http_failure
+from rubricem_env.tools.failure import ToolFailure, http_failure, malformed_reply
 from rubricem_env.tools.grounding import read_grounding
 
 DEFAULT_MODEL = "gemini-3-flash"
@@ -25,6 +25,7 @@ MAX_OUTPUT_TOKENS = 2_048
 _EXPECTED_TOKENS = 1_500
 """Of a usual call, for the limits; the real number is booked afterwards."""
 _BACKEND = "google_search"
+_USUAL_ENDS = (None, types.FinishReason.STOP, types.FinishReason.MAX_TOKENS)
 
 
 class GeminiGoogleSearch:
@@ -59,10 +60,12 @@ class GeminiGoogleSearch:
         response = await self._generate(call.query)
         candidate = response.candidates[0] if response.candidates else None
         if candidate is None:
-            raise ToolFailure("the search engine refuses this query; ask in other words.", status=ToolStatus.BLOCKED)
+            raise _no_candidate(response)
         parts = (candidate.content.parts if candidate.content else None) or []
         text = "".join(part.text for part in parts if part.text and not part.thought)
         snippets = read_grounding(text, candidate.grounding_metadata)
+        if not text.strip() and candidate.finish_reason not in _USUAL_ENDS:
+            raise _refusal()
         status = ToolStatus.OK if text.strip() or snippets else ToolStatus.EMPTY
         return Answer(ToolResult(status=status, summary=text.strip(), snippets=snippets), self._cost(response))
 
@@ -85,7 +88,7 @@ class GeminiGoogleSearch:
         except httpx2.TransportError as failure:
             raise ToolFailure(f"{_BACKEND} cannot be reached: {type(failure).__name__}.", passes=True) from failure
         except (errors.UnknownApiResponseError, ValueError) as failure:
-            raise ToolFailure(f"{_BACKEND} answered with no JSON; its reply cannot be read.", passes=True) from failure
+            raise malformed_reply(_BACKEND) from failure
 
     def _cost(self, response: types.GenerateContentResponse) -> Cost:
         used: Any = response.usage_metadata or types.GenerateContentResponseUsageMetadata()
@@ -96,3 +99,14 @@ class GeminiGoogleSearch:
     def _token_dollars(self, read: int, written: int) -> float:
         price = price_of(self._model)
         return price.cost(read, 0, written) if price else 0.0
+
+
+def _no_candidate(response: types.GenerateContentResponse) -> ToolFailure:
+    """The API says so that it blocked the prompt; without that word it is no answer of the API."""
+    if response.prompt_feedback is not None and response.prompt_feedback.block_reason is not None:
+        return _refusal()
+    return malformed_reply(_BACKEND)
+
+
+def _refusal() -> ToolFailure:
+    return ToolFailure("the search engine refuses this query; ask in other words.", status=ToolStatus.BLOCKED)

@@ -66,7 +66,7 @@ class JsonEndpoint:
         try:
             return json.loads(body.content)
         except (ValueError, RecursionError) as problem:
-            raise malformed_reply(self._name, problem) from problem
+            raise malformed_reply(self._name) from problem
 
 
 def _message(body: bytes) -> str:

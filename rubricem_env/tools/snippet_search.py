@@ -66,7 +66,7 @@ class SemanticScholarSearch:
         try:
             hits = _Reply.model_validate(reply).hits
         except ValidationError as problem:
-            raise malformed_reply(_BACKEND, problem) from problem
+            raise malformed_reply(_BACKEND) from problem
         snippets = tuple(_snippet(hit) for hit in hits if hit.snippet.text.strip())
         return Answer(ToolResult(status=ToolStatus.OK if snippets else ToolStatus.EMPTY, snippets=snippets))
 

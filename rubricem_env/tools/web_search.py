@@ -74,7 +74,7 @@ class PlainWebSearch:
         try:
             found = _Reply.model_validate(reply)
         except ValidationError as problem:
-            raise malformed_reply(_BACKEND, problem) from problem
+            raise malformed_reply(_BACKEND) from problem
         return Answer(_result(found, self._limit), self.expected_cost)
 
     async def aclose(self) -> None:

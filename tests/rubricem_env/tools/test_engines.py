@@ -1,0 +1,174 @@
+"""The search engines against servers on loopback that speak their formats, through the real clients."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from pydantic import SecretStr
+
+from rubricem_env.domain.tool import Snippet, ToolCall, ToolStatus
+from rubricem_env.llm.retry import RetryPolicy, Timing
+from rubricem_env.llm.usage import Ceilings
+from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing.search_servers import Reply, SearchServer, grounded_reply, scholar_reply
+from rubricem_env.tools.backend import GuardedTool, GuardSettings
+from rubricem_env.tools.budget import ToolBudget
+from rubricem_env.tools.google_search import GeminiGoogleSearch
+from rubricem_env.tools.snippet_search import SemanticScholarSearch
+from rubricem_env.tools.web_search import PlainWebSearch
+
+KEY = SecretStr("canary-key-4711")
+ANSWER = "Überall gilt: the Tall Fox is 60 m wide. It freezes in winter."
+GROUNDED = grounded_reply(
+    ANSWER,
+    sources=(
+        ("River sheet", "https://a.example/1"),
+        ("Ice report", "https://b.example/2"),
+        ("Unused", "https://c.example"),
+    ),
+    spans=(("the Tall Fox is 60 m wide", 0), ("It freezes in winter", 1), ("the Tall Fox is 60 m wide", 1)),
+)
+MAKERS = {
+    "gemini": lambda url: GeminiGoogleSearch.connect(KEY, base_url=url),
+    "scholar": lambda url: SemanticScholarSearch.connect(key=KEY, url=url),
+    "plain": lambda url: PlainWebSearch.connect(KEY, url=f"{url}/search"),
+}
+GOOD = {
+    "gemini": GROUNDED,
+    "scholar": scholar_reply("Foxes are tall."),
+    "plain": {"organic": [{"title": "T", "link": "https://a.example", "snippet": "60 m"}]},
+}
+CALL = ToolCall(name="google_search", query="Tall Fox width")
+
+
+@asynccontextmanager
+async def engine(kind: str, *replies: Reply, timeout: float = 10.0):
+    """A guarded engine, and the server behind it."""
+    server = SearchServer(*replies)
+    with serve_loopback(server.app) as url:
+        settings = GuardSettings(timeout=timeout, retry=RetryPolicy(attempts=3, initial_delay=0.01, jitter=0.0))
+        tool = GuardedTool(MAKERS[kind](url), settings, budget=ToolBudget(Ceilings()), timing=Timing.real(0))
+        try:
+            yield tool, server
+        finally:
+            await tool.aclose()
+
+
+async def test_gemini_gives_the_summary_and_what_each_source_supports():
+    async with engine("gemini", Reply(GROUNDED)) as (tool, server):
+        result = await tool.call(CALL)
+    assert result.summary == ANSWER
+    assert result.snippets == (
+        Snippet(text="the Tall Fox is 60 m wide", title="River sheet", url="https://a.example/1"),
+        Snippet(
+            text="It freezes in winter [...] the Tall Fox is 60 m wide", title="Ice report", url="https://b.example/2"
+        ),
+    )
+    asked = server.requests[0]
+    assert asked["path"] == "/v1/models/gemini-3-flash:generateContent"
+    assert asked["json"]["tools"] == [{"googleSearch": {}}]
+
+
+async def test_spans_without_text_are_read_by_their_offsets_in_bytes():
+    reply = grounded_reply(ANSWER, (("A", "https://a.example"),), (("the Tall Fox", 0),))
+    del reply["candidates"][0]["groundingMetadata"]["groundingSupports"][0]["segment"]["text"]
+    async with engine("gemini", Reply(reply)) as (tool, _):
+        result = await tool.call(CALL)
+    assert result.snippets[0].text == "the Tall Fox"
+
+
+async def test_a_grounding_answer_without_chunks_is_a_summary_alone():
+    async with engine("gemini", Reply(grounded_reply(ANSWER))) as (tool, _):
+        result = await tool.call(CALL)
+    assert (result.status, result.summary, result.snippets) == (ToolStatus.OK, ANSWER, ())
+
+
+async def test_an_empty_answer_is_empty():
+    async with engine("gemini", Reply(grounded_reply(" "))) as (tool, _):
+        assert (await tool.call(CALL)).status is ToolStatus.EMPTY
+
+
+async def test_a_blocked_prompt_is_blocked():
+    async with engine("gemini", Reply({"promptFeedback": {"blockReason": "SAFETY"}})) as (tool, _):
+        assert (await tool.call(CALL)).status is ToolStatus.BLOCKED
+
+
+async def test_geminis_retry_info_is_waited_for():
+    details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "0.3s"}]
+    busy = Reply({"error": {"code": 429, "message": "quota", "details": details}}, status=429)
+    async with engine("gemini", busy, Reply(GROUNDED)) as (tool, _):
+        started = asyncio.get_running_loop().time()
+        assert (await tool.call(CALL)).status is ToolStatus.OK
+        assert asyncio.get_running_loop().time() - started >= 0.3
+
+
+async def test_semantic_scholar_is_asked_with_its_own_parameters():
+    parameters = (("fieldsofstudy", "Medicine, Biology"), ("limit", "7"), ("year", "2018 - 2022"))
+    async with engine("scholar", Reply(GOOD["scholar"])) as (tool, server):
+        result = await tool.call(ToolCall(name="snippet_search", query="foxes", parameters=parameters))
+    expected = Snippet(text="Foxes are tall.", title="Paper 1", url="https://api.semanticscholar.org/CorpusID:1")
+    assert result.snippets == (expected,)
+    assert server.requests[0]["query"] == {
+        "query": "foxes",
+        "limit": "7",
+        "year": "2018-2022",
+        "fieldsOfStudy": "Medicine,Biology",
+    }
+    assert server.requests[0]["headers"]["x-api-key"] == KEY.get_secret_value()
+
+
+async def test_a_limit_message_with_status_200_is_not_nothing_found():
+    async with engine("scholar", Reply({"message": "Too Many Requests"})) as (tool, _):
+        assert (await tool.call(CALL)).status is ToolStatus.ERROR
+
+
+async def test_a_plain_engine_gives_its_answer_box_and_results():
+    reply = {"answerBox": {"answer": "60 m"}, **GOOD["plain"]}
+    async with engine("plain", Reply(reply)) as (tool, server):
+        result = await tool.call(CALL)
+    assert result.summary == "60 m"
+    assert result.snippets == (Snippet(text="60 m", title="T", url="https://a.example"),)
+    assert server.requests[0]["json"] == {"q": "Tall Fox width", "num": 5}
+
+
+BROKEN = {
+    "html for json": (Reply("<html>Sign in</html>", media_type="text/html"), ToolStatus.ERROR, 3),
+    "429": (Reply({"error": {"code": 429, "message": "slow down"}}, status=429), ToolStatus.RATE_LIMITED, 3),
+    "503": (Reply({"error": {"code": 503, "message": "down"}}, status=503), ToolStatus.ERROR, 3),
+    "wrong key": (Reply({"error": {"code": 403, "message": "bad key"}}, status=403), ToolStatus.ERROR, 1),
+    "hangs": (Reply({}, delay=20.0), ToolStatus.TIMEOUT, 3),
+    "json of another shape": (Reply([1, 2, 3]), ToolStatus.ERROR, 3),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("failure", BROKEN)
+async def test_every_failure_is_typed_and_one_sentence(kind, failure):
+    reply, status, requests = BROKEN[failure]
+    async with engine(kind, reply, timeout=0.3 if failure == "hangs" else 10.0) as (tool, server):
+        result = await tool.call(CALL)
+    assert result.status is status
+    assert result.message.endswith((".", "on."))
+    assert "\n" not in result.message
+    assert KEY.get_secret_value() not in result.message
+    assert len(server.requests) == requests
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+async def test_nobody_there_is_an_error(kind):
+    settings = GuardSettings(retry=RetryPolicy(attempts=2, initial_delay=0.01))
+    backend = MAKERS[kind]("http://127.0.0.1:9")
+    tool = GuardedTool(backend, settings, budget=ToolBudget(Ceilings()), timing=Timing.real(0))
+    result = await tool.call(CALL)
+    await tool.aclose()
+    assert result.status is ToolStatus.ERROR
+    assert "cannot be reached" in result.message
+
+
+@pytest.mark.parametrize("kind", ["scholar", "plain"])
+async def test_a_body_of_500_MB_is_not_read_to_its_end(kind):
+    async with engine(kind, Reply(endless=True)) as (tool, server):
+        result = await tool.call(CALL)
+    assert result.status is ToolStatus.ERROR
+    assert "more than 5,000,000 bytes" in result.message
+    assert len(server.requests) == 1

@@ -1,0 +1,243 @@
+"""MCP for real: our server over both transports, our client against servers that live, die and lie."""
+
+import asyncio
+import sys
+from contextlib import asynccontextmanager
+
+import httpx2
+import mcp
+import pytest
+from pydantic import SecretStr
+
+from rubricem_env.domain.tool import ToolCall, ToolResult, ToolStatus
+from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.llm.retry import Timing
+from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing.search_servers import Reply, SearchServer
+from rubricem_env.testing.tools import ScriptedTool
+from rubricem_env.tools.base import LocalToolbox
+from rubricem_env.tools.catalogue import GOOGLE_SEARCH_SPEC
+from rubricem_env.tools.mcp_http import http_app
+from rubricem_env.tools.mcp_link import LinkSettings, McpLink
+from rubricem_env.tools.mcp_result import CallOutcome, read_outcome
+from rubricem_env.tools.mcp_server import ToolServer
+from rubricem_env.tools.mcp_session import HttpServer, InProcessServer, StdioServer, open_session
+from rubricem_env.tools.mcp_toolbox import McpToolbox
+
+TOKEN = SecretStr("sesame-sesame")
+CALL = ToolCall(name="google_search", query="Tall Fox width")
+SERVE = "from rubricem_agent.cli.tools import tools_app; tools_app()"
+OURS = StdioServer(sys.executable, ("-c", SERVE, "serve", "--backend", "offline"))
+
+
+def server_of(toolbox: LocalToolbox):
+    return ToolServer(toolbox, toolbox.specs).protocol_server("1")
+
+
+def link_to(target, **settings) -> McpLink:
+    chosen = LinkSettings(**{"connect_timeout": 20.0, **settings})
+    return McpLink("server", lambda: open_session(target, timeout=30.0), settings=chosen, timing=Timing.real(0))
+
+
+@asynccontextmanager
+async def connected(target, **settings):
+    toolbox = await McpToolbox.connect(link_to(target, **settings))
+    try:
+        yield toolbox
+    finally:
+        await toolbox.aclose()
+
+
+@asynccontextmanager
+async def over_http(toolbox: LocalToolbox, **settings):
+    with serve_loopback(http_app(server_of(toolbox), token=TOKEN)) as url:
+        async with connected(HttpServer(f"{url}/mcp", TOKEN), **settings) as remote:
+            yield remote
+
+
+async def test_both_transports_and_the_local_toolbox_give_equal_results():
+    expected = await shipped_toolbox().call(CALL)
+    async with over_http(shipped_toolbox()) as http, connected(OURS) as stdio:
+        assert http.names == stdio.names == ("google_search", "snippet_search")
+        assert await http.call(CALL) == await stdio.call(CALL) == expected
+
+
+async def test_near_misses_are_repaired_before_they_leave():
+    async with over_http(shipped_toolbox()) as remote:
+        result = await remote.call(ToolCall(name="Scholar_Search", query="river", parameters=(("numresults", "2"),)))
+    assert len(result.snippets) == 2
+    assert result.executed is not None
+    assert result.executed.written_name == "Scholar_Search"
+
+
+async def test_a_foreign_client_sees_typed_schemas_and_gets_text_and_structure():
+    async with mcp.Client(server_of(shipped_toolbox())) as client:
+        offered = {tool.name: tool for tool in (await client.list_tools()).tools}
+        limit = offered["snippet_search"].input_schema["properties"]["limit"]
+        assert (limit["type"], limit["minimum"], limit["maximum"]) == ("integer", 1, 10)
+        assert offered["google_search"].output_schema is not None
+        result = await client.call_tool("snippet_search", {"query": "Tall Fox", "limit": 1})
+        assert not result.is_error
+        assert "Tall Fox" in result.content[0].text
+        assert ToolResult.model_validate(result.structured_content, strict=False).snippets
+
+
+async def test_a_foreign_clients_mistake_is_a_result_and_not_a_broken_session():
+    async with mcp.Client(server_of(shipped_toolbox())) as client:
+        for name, arguments in (("bing", {}), ("google_search", {}), ("snippet_search", {"query": "x", "limit": 99})):
+            result = await client.call_tool(name, arguments)
+            assert result.is_error
+            assert result.content[0].text.startswith("error: ")
+
+
+async def test_a_server_that_raises_gives_an_error_result():
+    def explode(_):
+        raise RuntimeError("bug")
+
+    async with over_http(LocalToolbox(ScriptedTool(explode))) as remote:
+        result = await remote.call(CALL)
+    assert result.status is ToolStatus.ERROR
+    assert "RuntimeError" in result.message
+
+
+async def test_every_status_arrives_as_it_was():
+    for status in ToolStatus:
+        sent = ToolResult(status=status, message="so it is." if status.is_error else "")
+        async with connected(InProcessServer(server_of(LocalToolbox(ScriptedTool(lambda _, s=sent: s))))) as remote:
+            assert await remote.call(CALL) == sent
+
+
+async def test_health_is_open_and_the_protocol_wants_the_token():
+    with serve_loopback(http_app(server_of(shipped_toolbox()), token=TOKEN)) as url:
+        async with httpx2.AsyncClient() as client:
+            assert (await client.get(f"{url}/health")).json() == {"status": "ok"}
+            assert (await client.get(f"{url}/ready")).status_code == 200
+            assert (await client.post(f"{url}/mcp", json={})).status_code == 401
+            wrong = {"Authorization": "Bearer wrong"}
+            assert (await client.post(f"{url}/mcp", json={}, headers=wrong)).status_code == 401
+
+
+async def test_a_foreign_host_header_is_refused_on_loopback():
+    with serve_loopback(http_app(server_of(shipped_toolbox()), token=None)) as url:
+        async with httpx2.AsyncClient() as client:
+            refused = await client.post(f"{url}/mcp", json={}, headers={"host": "evil.example"})
+    assert refused.status_code in (403, 421)
+
+
+async def test_a_server_that_is_not_ready_says_so():
+    with serve_loopback(http_app(server_of(shipped_toolbox()), token=None, is_ready=lambda: False)) as url:
+        assert httpx2.get(f"{url}/ready").status_code == 503
+
+
+async def test_a_wrong_token_is_an_error_that_says_where_to_look():
+    with serve_loopback(http_app(server_of(shipped_toolbox()), token=TOKEN)) as url:
+        remote = McpToolbox(link_to(HttpServer(f"{url}/mcp", SecretStr("wrong-wrong"))), (GOOGLE_SEARCH_SPEC,))
+        result = await remote.call(CALL)
+        await remote.aclose()
+    assert result.status is ToolStatus.ERROR
+    assert "check its address and its token" in result.message
+
+
+async def test_a_call_that_hangs_is_a_timeout_and_the_next_one_works():
+    tool = ScriptedTool(delay=0.0)
+    async with over_http(LocalToolbox(tool), timeout=0.3) as remote:
+        tool._delay = 20.0
+        assert (await remote.call(CALL)).status is ToolStatus.TIMEOUT
+        tool._delay = 0.0
+        assert (await remote.call(CALL)).status is ToolStatus.OK
+
+
+async def test_a_cancelled_call_is_cancelled_on_the_server_too():
+    ended = asyncio.Event()
+
+    class Slow(ScriptedTool):
+        async def call(self, call):
+            try:
+                return await super().call(call)
+            finally:
+                ended.set()
+
+    async with connected(InProcessServer(server_of(LocalToolbox(Slow(delay=30))))) as remote:
+        calling = asyncio.create_task(remote.call(CALL))
+        await asyncio.sleep(0.1)
+        calling.cancel()
+        await asyncio.wait_for(ended.wait(), 5)
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+
+
+async def test_calls_under_way_survive_the_death_and_restart_of_the_server():
+    toolbox = LocalToolbox(ScriptedTool(delay=0.2))
+    with serve_loopback(http_app(server_of(toolbox), token=TOKEN)) as url:
+        remote = await McpToolbox.connect(link_to(HttpServer(f"{url}/mcp", TOKEN), attempts=10))
+        calls = [asyncio.create_task(remote.call(CALL)) for _ in range(40)]
+        await asyncio.sleep(0.05)
+    with serve_loopback(http_app(server_of(toolbox), token=TOKEN), port=int(url.rsplit(":", 1)[1])):
+        results = await asyncio.gather(*calls)
+        await remote.aclose()
+    assert {result.status for result in results} == {ToolStatus.OK}
+
+
+CRASHING = """
+import os
+from mcp.server.mcpserver import MCPServer
+server = MCPServer("crashing")
+
+@server.tool()
+def die(query: str) -> str:
+    os._exit(1)
+
+@server.tool()
+def live(query: str) -> str:
+    return f"alive: {query}"
+
+server.run("stdio")
+"""
+
+
+async def test_a_child_that_dies_mid_call_is_an_error_and_is_started_again():
+    target = StdioServer(sys.executable, ("-c", CRASHING))
+    async with connected(target, repeats_lost_calls=False) as remote:
+        died = await remote.call(ToolCall(name="die", query="now"))
+        assert died.status is ToolStatus.ERROR
+        assert died.message == "the connection to server was lost."
+        alive = await remote.call(ToolCall(name="live", query="yes"))
+        assert alive.snippets[0].text == "alive: yes"
+
+
+async def test_a_server_that_answers_with_html_is_an_error():
+    page = SearchServer(Reply("<html>Sign in</html>", media_type="text/html"))
+    with serve_loopback(page.app) as url:
+        remote = McpToolbox(link_to(HttpServer(f"{url}/mcp"), attempts=2), (GOOGLE_SEARCH_SPEC,))
+        result = await remote.call(CALL)
+        await remote.aclose()
+    assert result.status is ToolStatus.ERROR
+
+
+async def test_nobody_there_is_an_error_with_its_reason():
+    remote = McpToolbox(link_to(HttpServer("http://127.0.0.1:9/mcp"), attempts=2), (GOOGLE_SEARCH_SPEC,))
+    result = await remote.call(CALL)
+    await remote.aclose()
+    assert result.message.startswith("server cannot be reached: ConnectError")
+
+
+def test_a_link_serves_one_event_loop_after_another():
+    async def once() -> ToolStatus:
+        result = await remote.call(CALL)
+        await remote.aclose()
+        return result.status
+
+    target = InProcessServer(server_of(shipped_toolbox()))
+    remote = McpToolbox(link_to(target), shipped_toolbox().specs)
+    assert [asyncio.run(once()), asyncio.run(once())] == [ToolStatus.OK] * 2
+
+
+def test_foreign_text_becomes_snippets_and_a_foreign_error_an_error():
+    found = read_outcome(CallOutcome(texts=("one", " ", "two")), server="time")
+    assert [snippet.text for snippet in found.snippets] == ["one", "two"]
+    failed = read_outcome(CallOutcome(texts=("no\nsuch zone",), is_error=True), server="time")
+    assert (failed.status, failed.message) == (ToolStatus.ERROR, "time says: no such zone")
+    assert read_outcome(CallOutcome(), server="time").status is ToolStatus.EMPTY
+    assert (
+        read_outcome(CallOutcome(structured={"status": "sunny"}), server="w").snippets[0].text == '{"status": "sunny"}'
+    )
