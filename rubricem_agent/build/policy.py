@@ -50,7 +50,9 @@ def build_policy(
     timing = Timing.real(seed)
     service = Service(spec.model, Limiter(config.rates, timing), meter, timing, config.retry)
     if spec.backend == GEMINI:
-        key = read_secret(environ, *GEMINI_KEYS, purpose=f"the policy gemini:{spec.model}")
+        # Google's key goes to Google alone: any other address gets the policy's own key.
+        names = (POLICY_KEY,) if spec.url else GEMINI_KEYS
+        key = read_secret(environ, *names, purpose=f"the policy gemini:{spec.model}")
         return BuiltPolicy(_gemini(spec, key, service=service, timeout=config.timeout), meter)
     found = _openai_key(spec.url, environ)
     return BuiltPolicy(_openai(spec, found, service=service, timeout=config.timeout), meter)

@@ -66,6 +66,7 @@ class TextConversation:
         self._thread = thread
         self._service = service
         self._exchanges: list[Exchange] = []
+        self._has_shown = False
         self._size = estimate_tokens(opening.system) + estimate_tokens(opening.user)
 
     @property
@@ -80,17 +81,9 @@ class TextConversation:
             ModelError: all tries failed, or the server refuses.
             CeilingReached: the turn might pass a ceiling, and was not asked for.
         """
-        tries = 0
-
-        async def one_try() -> Emission:
-            nonlocal tries
-            tries += 1
-            if tries > 1:
-                listener.restarted()
-            return await self._try(max_tokens, listener)
-
+        self._has_shown = False
         emission = await call_with_retry(
-            one_try,
+            lambda: self._try(max_tokens, listener),
             doing=f"get a turn from {self._service.name}",
             error=ModelError,
             advise=advise_on_model_error,
@@ -111,6 +104,8 @@ class TextConversation:
         return None
 
     async def _try(self, max_tokens: int, listener: Listener) -> Emission:
+        if self._has_shown:
+            listener.restarted()
         expected = Usage(calls=1, input_tokens=self._size, output_tokens=max_tokens)
         service = self._service
         async with service.limiter.slot(expected.tokens):
@@ -119,6 +114,7 @@ class TextConversation:
                 try:
                     await self._follow(turn, max_tokens)
                 finally:
+                    self._has_shown = bool(turn.text)
                     receipt.record(turn.usage(self._size))
                 return Emission(turn.text, turn.end or TurnEnd.STOPPED, turn.usage(self._size))
 

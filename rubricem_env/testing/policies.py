@@ -1,67 +1,11 @@
-"""Policies to test with: a byte-level BPE with Qwen's chat template, a random Qwen3 of a few thousand weights."""
+"""Fakes for whoever uses a policy: writers of given turns, and model servers that stream."""
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from typing import Any, NamedTuple
 
-import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers  # type: ignore[import-untyped]
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
-
-from rubricem_env.scaffold.grammar import CANONICAL
-
-CHAT_TEMPLATE = (
-    "{%- for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"
-    "{%- endfor %}{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{%- endif %}"
-)
-SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-_QWEN_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-
-
-def tiny_tokenizer(corpus: Iterable[str] = (), *, vocab_size: int = 512) -> PreTrainedTokenizerFast:
-    """A real byte-level BPE trained on the scaffold's tags and `corpus`, split and templated like Qwen's."""
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(_QWEN_SPLIT), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    backend.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        special_tokens=list(SPECIALS),
-        show_progress=False,
-    )
-    tags = [f"<{slash}{name}>" for name in CANONICAL for slash in ("", "/")]
-    backend.train_from_iterator([*tags * 20, *corpus], trainer)
-    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=backend, eos_token="<|im_end|>", pad_token="<|endoftext|>", chat_template=CHAT_TEMPLATE
-    )
-    return tokenizer
-
-
-def tiny_qwen3(
-    vocab_size: int, *, seed: int = 0, layers: int = 2, hidden: int = 32, max_length: int = 4_096
-) -> Qwen3ForCausalLM:
-    """Random weights, the same for the same seed: 4 query heads, 2 key heads of 16, tied embeddings."""
-    config = Qwen3Config(
-        vocab_size=vocab_size,
-        hidden_size=hidden,
-        intermediate_size=2 * hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=max_length,
-        tie_word_embeddings=True,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = Qwen3ForCausalLM(config)  # type: ignore[no-untyped-call]
-    model.train(False)
-    return model
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class ListWriter:
@@ -80,3 +24,124 @@ class ListWriter:
 def writes(*turns: str) -> Callable[[object, int], ListWriter]:
     """For `ScriptedPolicy`: each episode writes the same turns."""
     return lambda opening, seed: ListWriter(turns)
+
+
+class Streamed(NamedTuple):
+    """What a server says to one request."""
+
+    text: str = ""
+    finish: str = "stop"
+    stop_reason: str | None = None
+    status: int = 200
+    breaks_off: bool = False
+    """The stream ends without its end mark."""
+    usage: tuple[int, int] | None = (10, 5)
+    """Tokens read and written, as reported with the last chunk; None reports nothing."""
+    piece: int = 7
+    """Characters of one chunk."""
+    hangs: bool = False
+    """Never ends the stream: it is for the client to go."""
+
+
+class StreamRequest(NamedTuple):
+    """One request as the server understood it."""
+
+    path: str
+    body: Mapping[str, Any]
+    key: str
+    """The API key that came along; empty where none did."""
+
+
+class StreamingServer:
+    """OpenAI's completions and chat completions, vLLM's tokenizer, and Gemini's streams, as one ASGI app.
+
+    `answer` gives what each streaming request gets; `models` is what GET models lists, by name and owner.
+    """
+
+    def __init__(self, answer: Callable[[StreamRequest], Streamed], *, models: Mapping[str, str] | None = None) -> None:
+        self._answer = answer
+        self._models = {} if models is None else models
+        self.asked: list[StreamRequest] = []
+        self.was_left = False
+        """A client went before the stream was over."""
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
+        body = await _read_body(receive)
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        key = headers.get("authorization", "").removeprefix("Bearer ") or headers.get("x-goog-api-key", "")
+        request = StreamRequest(scope["path"], json.loads(body) if body else {}, key)
+        if request.path.endswith("/models"):
+            listed = [{"id": name, "owned_by": owner} for name, owner in self._models.items()]
+            await _send_json(send, 200, {"object": "list", "data": listed})
+        elif request.path == "/tokenize":
+            rendered = "".join(f"[{m['role']}]{m['content']}" for m in request.body["messages"]) + "[assistant]"
+            await _send_json(send, 200, {"tokens": list(rendered.encode())})
+        elif request.path == "/detokenize":
+            await _send_json(send, 200, {"prompt": bytes(request.body["tokens"]).decode()})
+        else:
+            self.asked.append(request)
+            await self._stream(request, receive, send=send)
+
+    async def _stream(self, request: StreamRequest, receive: Receive, *, send: Send) -> None:
+        streamed = self._answer(request)
+        if streamed.status != 200:
+            await _send_json(send, streamed.status, {"error": {"message": streamed.text, "code": streamed.status}})
+            return
+        start = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]}
+        await send(start)
+        for event in _events(request.path, streamed):
+            await send({"type": "http.response.body", "body": f"data: {event}\n\n".encode(), "more_body": True})
+        if streamed.hangs:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            self.was_left = True
+            return
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _events(path: str, streamed: Streamed) -> list[str]:
+    pieces = [streamed.text[at : at + streamed.piece] for at in range(0, len(streamed.text), streamed.piece)]
+    events = [_event(path, piece, streamed=streamed, is_last=False) for piece in pieces]
+    if streamed.hangs or streamed.breaks_off:
+        return events
+    events.append(_event(path, "", streamed=streamed, is_last=True))
+    return events if "Generate" in path else [*events, "[DONE]"]
+
+
+def _event(path: str, piece: str, *, streamed: Streamed, is_last: bool) -> str:
+    usage = streamed.usage if is_last else None
+    if "Generate" in path:
+        reason = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}[streamed.finish]
+        candidate = {"content": {"role": "model", "parts": [{"text": piece}]}, "index": 0}
+        counted = {"usageMetadata": {"promptTokenCount": usage[0], "candidatesTokenCount": usage[1]}} if usage else {}
+        return json.dumps({"candidates": [candidate | ({"finishReason": reason} if is_last else {})], **counted})
+    finish = {"finish_reason": streamed.finish, "stop_reason": streamed.stop_reason} if is_last else {}
+    choice = {"delta": {"content": piece}} if "chat" in path else {"text": piece}
+    counted = {"usage": {"prompt_tokens": usage[0], "completion_tokens": usage[1]}} if usage else {}
+    return json.dumps({"choices": [{**choice, **finish}], **counted})
+
+
+async def _send_json(send: Send, status: int, content: Mapping[str, Any]) -> None:
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": json.dumps(content).encode()})
+
+
+async def _read_body(receive: Receive) -> bytes:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    return body
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

@@ -1,0 +1,24 @@
+"""A tokenizer, a random model and an opening that the policy tests share."""
+
+import pytest
+
+from rubricem_agent.policy.base import Opening
+from rubricem_agent.policy.pretrained import policy_tokenizer
+from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
+
+CORPUS = ("<think>How wide is the Tall Fox?</think>", "The width of Tall Fox is 60 m. Größe: 12 µm — naïve 川の幅 🦊")
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    return policy_tokenizer(tiny_tokenizer(CORPUS))
+
+
+@pytest.fixture(scope="session")
+def model(tokenizer):
+    return tiny_qwen3(tokenizer.size)
+
+
+@pytest.fixture
+def opening():
+    return Opening("You are a researcher.", "How wide is the Tall Fox?")

@@ -1,0 +1,143 @@
+"""A real Qwen3 of random weights: own decode against transformers, batches, caches, sampling."""
+
+import asyncio
+
+import numpy as np
+import pytest
+import torch
+
+from rubricem_agent.policy.base import Sampling, Silence
+from rubricem_agent.policy.batching import Job, Row, common_prefix, draw_tokens
+from rubricem_agent.policy.local import LocalPolicy
+from rubricem_agent.policy.pretrained import load_model, load_tokenizer
+from rubricem_agent.policy.qwen3_decode import Feed, Qwen3Decoder
+from rubricem_env.domain.errors import ConfigError, ModelError
+from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
+
+
+def reference(model, ids):
+    with torch.inference_mode():
+        return model(torch.tensor([list(ids)])).logits[0].float()
+
+
+def ids_of(conversation):
+    return [token_id for piece in conversation.pieces for token_id in piece.ids]
+
+
+async def turn(conversation, max_tokens=24):
+    return await conversation.emit(max_tokens=max_tokens, listener=Silence())
+
+
+@pytest.fixture
+async def policy(model, tokenizer):
+    made = LocalPolicy.over(model, tokenizer, rows=4, max_length=2_000)
+    yield made
+    await made.aclose()
+
+
+def test_rows_of_different_length_have_the_logits_of_transformers(model):
+    decoder = Qwen3Decoder(model, rows=9, max_length=500)
+    rows = {0: range(3, 40), 1: range(10, 21), 8: range(50, 130)}
+    logits = decoder.logits([Feed(row, 0, list(ids)) for row, ids in rows.items()])
+    for got, ids in zip(logits, rows.values(), strict=True):
+        torch.testing.assert_close(got, reference(model, ids)[-1], atol=1e-5, rtol=0)
+
+
+def test_a_cache_that_is_continued_and_outgrows_its_first_size_has_them_too(model):
+    decoder = Qwen3Decoder(model, rows=2, max_length=3_000)
+    ids = np.random.default_rng(0).integers(3, 300, 1_300).tolist()
+    decoder.logits([Feed(1, 0, ids[:900])])
+    decoder.logits([Feed(0, 0, ids[:5]), Feed(1, 900, ids[900:901])])
+    logits = decoder.logits([Feed(1, 901, ids[901:])])
+    torch.testing.assert_close(logits[0], reference(model, ids)[-1], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+async def test_log_probabilities_are_those_of_transformers_at_the_temperature(policy, model, opening, temperature):
+    conversation = policy.open(opening, sampling=Sampling(temperature=temperature), seed=1)
+    await turn(conversation)
+    conversation.observe("<tool_output>60 m</tool_output>")
+    await turn(conversation)
+    ids = ids_of(conversation)
+    expected = torch.log_softmax(reference(model, ids) / temperature, dim=-1)
+    at = 0
+    for piece in conversation.pieces:
+        for place, logprob in enumerate(piece.logprobs):
+            assert logprob == pytest.approx(expected[at + place - 1, piece.ids[place]].item(), abs=1e-5)
+        at += len(piece.ids)
+
+
+async def test_a_later_turn_reads_only_what_is_new(policy, opening):
+    conversation = policy.open(opening, sampling=Sampling(), seed=1)
+    await turn(conversation)
+    before = len(ids_of(conversation))
+    conversation.observe("<tool_output>60 m</tool_output>")
+    second = await turn(conversation)
+    # All but the last token drawn was fed to the model, and so cached, in the first turn.
+    assert second.usage.cached_tokens == before - 1
+
+
+async def test_what_a_seed_draws_does_not_depend_on_the_company(policy, opening):
+    alone = policy.open(opening, sampling=Sampling(), seed=7)
+    await turn(alone)
+    alone.close()
+    crowd = [policy.open(opening, sampling=Sampling(), seed=seed) for seed in (5, 6, 7)]
+    await asyncio.gather(*map(turn, crowd))
+    assert ids_of(crowd[2]) == ids_of(alone)
+
+
+async def test_more_conversations_than_rows_wait_for_one_to_close(policy, opening):
+    async def play(seed):
+        conversation = policy.open(opening, sampling=Sampling(), seed=seed)
+        emission = await turn(conversation, max_tokens=5)
+        conversation.close()
+        return emission.usage.output_tokens
+
+    assert all(await asyncio.gather(*map(play, range(9))))
+
+
+async def test_temperature_zero_takes_the_likeliest_token(policy, model, opening):
+    conversation = policy.open(opening, sampling=Sampling(temperature=0), seed=1)
+    await turn(conversation, max_tokens=1)
+    prompt, drawn = conversation.pieces
+    assert drawn.ids[0] == reference(model, prompt.ids)[-1].argmax().item()
+
+
+async def test_draws_follow_the_probabilities(tokenizer):
+    logits = torch.log(torch.tensor([[0.5, 0.3, 0.2]])).expand(4_000, -1)
+    rng = np.random.default_rng(0)
+    jobs = [Job(Row(0), [1, 2], turn=None, max_tokens=1, temperature=1.0, rng=rng) for _ in range(4_000)]
+    drawn = [draw.id for draw in draw_tokens(logits, jobs)]
+    shares = np.bincount(drawn, minlength=3) / 4_000
+    # Three standard errors of 0.5 over 4,000 draws are 0.024.
+    assert shares == pytest.approx([0.5, 0.3, 0.2], abs=0.024)
+
+
+async def test_a_failure_of_the_model_is_typed_and_the_next_turn_works(model, tokenizer, opening):
+    policy = LocalPolicy.over(tiny_qwen3(tokenizer.size), tokenizer, rows=1)
+    broken = policy.open(opening, sampling=Sampling(), seed=0)
+    broken._ids[0] = 10**6
+    with pytest.raises(ModelError, match="could not run the local model"):
+        await turn(broken)
+    broken.close()
+    assert (await turn(policy.open(opening, sampling=Sampling(), seed=0), 3)).usage.output_tokens == 3
+    await policy.aclose()
+
+
+def test_a_saved_folder_loads_as_model_and_tokenizer(tmp_path, opening):
+    saved = tiny_tokenizer()
+    tiny_qwen3(len(saved)).save_pretrained(tmp_path)
+    saved.save_pretrained(tmp_path)
+    assert load_model(tmp_path).config.vocab_size == len(saved)
+    assert load_tokenizer(tmp_path).size == len(saved)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="holds no config.json"):
+        load_model(tmp_path)
+    with pytest.raises(ConfigError, match="holds no tokenizer"):
+        load_tokenizer(tmp_path)
+
+
+def test_sequences_are_compared_to_where_they_part():
+    assert [common_prefix([1, 2, 3], other) for other in ([1, 2, 4], [1, 2, 3, 4], [], [2])] == [2, 3, 0, 0]
