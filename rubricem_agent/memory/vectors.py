@@ -5,6 +5,9 @@ import numpy as np
 from rubricem_agent.memory.embed import Floats
 
 _FIRST_CAPACITY = 256
+_BLOCK = 64
+_CLOSED = -4.0
+"""Below every inner product of unit vectors."""
 _SLACK = 1e-5
 """More than float32 rounding can move an inner product of unit vectors: so near the edge, nothing equal is lost."""
 
@@ -40,15 +43,26 @@ class VectorTable:
     def nearest(self, vector: Floats, limit: int) -> list[tuple[int, float]]:
         """At least the `limit` open rows of greatest inner product, fewer where there are fewer.
 
-        Rows that tie with the last one come too, so the caller can order ties. Equal rows get equal scores,
-        wherever they stand: the scores returned are summed anew, one row at a time, in float64.
+        Rows that tie with the last one come too, and a few others, so the caller can order ties. Equal rows get
+        equal scores, wherever they stand: the scores returned are summed anew, one row at a time, in float64.
         """
-        open_rows = np.flatnonzero(self._is_open[: self._count])
-        if not len(open_rows) or limit < 1:
+        if limit < 1 or not self._count:
             return []
-        scores = (self._rows[: self._count] @ vector)[open_rows]
-        if limit < len(scores):
-            edge = np.partition(scores, len(scores) - limit)[len(scores) - limit]
-            open_rows = open_rows[scores >= edge - _SLACK]
-        exact = (self._rows[open_rows].astype(np.float64) * vector.astype(np.float64)).sum(axis=1)
-        return list(zip(open_rows.tolist(), exact.tolist(), strict=True))
+        # Row by row, in one thread: as fast as a matrix product here, and it does not crawl where cores are shared.
+        scores = np.where(self._is_open[: self._count], np.vecdot(self.rows, vector), _CLOSED)
+        near = np.flatnonzero(scores >= max(_lower_bound(scores, limit) - _SLACK, _CLOSED / 2))
+        exact = (self._rows[near].astype(np.float64) * vector.astype(np.float64)).sum(axis=1)
+        return list(zip(near.tolist(), exact.tolist(), strict=True))
+
+
+def _lower_bound(scores: Floats, limit: int) -> float:
+    """A score that at least `limit` of them reach, and few more: the limit-th greatest of the maxima of blocks.
+
+    The maxima of so many blocks are so many different scores, so the bound holds; and there are far fewer to sort.
+    """
+    whole = len(scores) // _BLOCK * _BLOCK
+    maxima = scores[:whole].reshape(-1, _BLOCK).max(axis=1)
+    if len(maxima) < limit:
+        maxima = scores
+    place = len(maxima) - limit
+    return float(np.partition(maxima, place)[place]) if place > 0 else _CLOSED
