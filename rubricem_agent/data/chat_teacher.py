@@ -1,11 +1,11 @@
 """A teacher behind a live chat API. Turns are asked for at once; a turn that fails for good is a reply with an error."""
 
-import asyncio
 from collections.abc import Sequence
 
 from rubricem_agent.data.asking import TeacherPrompts
 from rubricem_agent.data.turns import PendingTurn, TurnReply
 from rubricem_env.domain.errors import ModelError
+from rubricem_env.judge.together import run_together
 from rubricem_env.llm.base import ChatModel, ChatReply, Finish, advise_on_model_error
 from rubricem_env.llm.retry import RetryPolicy, Timing, call_with_retry
 
@@ -24,7 +24,7 @@ class ChatTeacher:
         return self._model.name
 
     async def write(self, pending: Sequence[PendingTurn]) -> Sequence[TurnReply]:
-        return await asyncio.gather(*(self._write(turn) for turn in pending))
+        return await run_together(self._write(turn) for turn in pending)
 
     async def aclose(self) -> None:
         await self._model.aclose()

@@ -11,6 +11,7 @@ from rubricem_env.domain.tool import ToolCall, ToolResult, ToolStatus
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.env.episode import CallTool, Episode
 from rubricem_env.env.limits import EpisodeLimits
+from rubricem_env.judge.together import run_together
 from rubricem_env.tools.base import Toolbox
 
 MAX_ROUNDS = 10
@@ -92,7 +93,7 @@ class Generation:
             async with slots:
                 return await self._write_group(group, recorded, on_trace)
 
-        written = await asyncio.gather(*(write(group) for group in groups))
+        written = await run_together(write(group) for group in groups)
         return [trace for group in written for trace in group]
 
     async def _write_group(
@@ -130,7 +131,7 @@ class Generation:
             self._journal.append([entry])
             attempt.take(entry)
 
-        await asyncio.gather(*(call(attempt) for attempt in attempts))
+        await run_together(call(attempt) for attempt in attempts)
 
 
 def _replay(attempt: _Attempt, entries: Sequence[Entry]) -> _Attempt:

@@ -101,7 +101,7 @@ def _unbalanced(trace: Trace) -> Iterator[Rejection]:
 
 
 def _of_violation(found: Violation) -> Rejection:
-    if found.code is Code.MISSING_PLAN_SECTION and "<research_plan>" in found.message:
+    if found.code is Code.MISSING_PLAN_SECTION and "without <research_plan>" in found.message:
         return _own(OwnReason.MISSING_RESEARCH_PLAN, found.message)
     paper = PAPER_REASONS.get(found.code)
     return Rejection(paper or found.code.value, paper is not None, found.message)
