@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from rubricem_agent.evals.grading.grade import Grade
@@ -28,11 +29,15 @@ class Pages(Protocol):
     async def read(self, url: str) -> str: ...
 
 
-class Insistence(NamedTuple):
-    """How long a request that fails on the way is tried again, and by which clock."""
+class Terms(NamedTuple):
+    """Under which a judge is asked, shared by all judges of a run."""
 
     retry: RetryPolicy
+    """For requests that fail on the way; a reply that cannot be read has its own tries."""
     timing: Timing
+    slots: asyncio.Semaphore
+    check_budget: Callable[[], None]
+    """Called before each question; raises CeilingReached."""
 
 
 class JudgeDesk:
@@ -46,8 +51,7 @@ class JudgeDesk:
         benchmark: str,
         rules: Rules,
         journal: Journal[VerdictRecord],
-        slots: asyncio.Semaphore,
-        insistence: Insistence,
+        terms: Terms,
         pages: Pages | None = None,
     ) -> None:
         self.name = name
@@ -55,8 +59,7 @@ class JudgeDesk:
         self._model = model
         self._rules = rules
         self._journal = journal
-        self._slots = slots
-        self._insistence = insistence
+        self._terms = terms
         self._pages = pages
         self._outages = 0
 
@@ -89,7 +92,8 @@ class JudgeDesk:
         known = self._journal.find(verdict_key(key, self.judge_of(question), question))
         if known is not None and known.is_final:
             return known.replies
-        async with self._slots:
+        async with self._terms.slots:
+            self._terms.check_budget()
             record = await self._ask(key, question)
         self._journal.append(record)
         if record.failure:
@@ -102,7 +106,7 @@ class JudgeDesk:
         return PAGES if question.asked is Asked.PAGE else self.name
 
     async def _ask(self, key: CaseKey, question: Question) -> VerdictRecord:
-        begun = self._insistence.timing.clock()
+        begun = self._terms.timing.clock()
         replies: list[ChatReply] = []
         failure = ""
         try:
@@ -126,7 +130,7 @@ class JudgeDesk:
             failure=failure,
             usage=usage,
             dollars=dollars_of(model, usage),
-            seconds=max(0.0, self._insistence.timing.clock() - begun),
+            seconds=max(0.0, self._terms.timing.clock() - begun),
         )
 
     async def _one_reply(self, question: Question) -> ChatReply:
@@ -143,8 +147,8 @@ class JudgeDesk:
             doing=f"ask {self.name}",
             error=ModelError,
             advise=advise_on_model_error,
-            policy=self._insistence.retry,
-            timing=self._insistence.timing,
+            policy=self._terms.retry,
+            timing=self._terms.timing,
         )
 
     def _request(self, question: Question) -> ChatRequest:

@@ -76,6 +76,7 @@ class Runner:
         desks: Sequence[JudgeDesk],
         limits: Limits,
         clock: Callable[[], float],
+        check_budget: Callable[[], None] = lambda: None,
         listener: Listener = lambda step: None,
     ) -> None:
         self._loaded = loaded
@@ -84,6 +85,7 @@ class Runner:
         self._desks = desks
         self._limits = limits
         self._clock = clock
+        self._check_budget = check_budget
         self._listener = listener
         self._failures: list[str] = []
         self._counts = {Stage.ANSWERS: 0, Stage.VERDICTS: 0}
@@ -112,6 +114,7 @@ class Runner:
         async with slots:
             if self._stopped:
                 return None
+            self._check_budget()
             begun = self._clock()
             answered = await self._attempt(self._loaded.example(key.id), key.epoch)
         record = AnswerRecord(

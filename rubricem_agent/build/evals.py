@@ -1,0 +1,241 @@
+"""Builds and drives evaluations: the place that knows the files, the policies, the judges and the folders."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from rubricem_agent.build.eval_agent import open_answerer
+from rubricem_agent.build.eval_files import data_path, read_seen
+from rubricem_agent.build.eval_scores import copy_answers, write_scores
+from rubricem_agent.build.judge import build_judge
+from rubricem_agent.build.tools import open_tools
+from rubricem_agent.config.evals import EvalConfig, default_judges
+from rubricem_agent.config.judge import JudgeConfig
+from rubricem_agent.config.tools import ToolsConfig, load_tools_config
+from rubricem_agent.evals.answering.limited_search import LimitedToolbox
+from rubricem_agent.evals.answering.pages import ToolboxPages
+from rubricem_agent.evals.loading import Loaded, load_benchmark
+from rubricem_agent.evals.rules import rules_for
+from rubricem_agent.evals.run.budget import Budget
+from rubricem_agent.evals.run.journal import Journal
+from rubricem_agent.evals.run.judging import JudgeDesk, Terms
+from rubricem_agent.evals.run.manifest import (
+    ANSWERS_FILE,
+    VERDICTS_FILE,
+    Agent,
+    Inputs,
+    Manifest,
+    judge_model,
+    settle_manifest,
+)
+from rubricem_agent.evals.run.records import AnswerRecord, VerdictRecord
+from rubricem_agent.evals.run.rehearsal import Estimate, rehearse
+from rubricem_agent.evals.run.runner import Listener, Outcome, Runner, case_keys
+from rubricem_agent.evals.scores import Scores
+from rubricem_agent.evals.scoring import Logs, score_run
+from rubricem_agent.evals.subset import Choice, choose, find_seen, without_seen
+from rubricem_agent.evals.suite import DataPaths, find_entry
+from rubricem_env import __version__
+from rubricem_env.domain.errors import ConfigError
+from rubricem_env.llm.base import ChatModel
+from rubricem_env.llm.retry import Timing
+from rubricem_env.llm.usage import Ceilings, Meter
+from rubricem_env.tools.base import FETCH_PAGE, Toolbox
+
+
+class PlannedRun(NamedTuple):
+    """A run before anything is asked."""
+
+    config: EvalConfig
+    loaded: Loaded
+    manifest: Manifest
+
+    def estimate(self) -> list[Estimate]:
+        """Calls and money, for a dry run."""
+        inputs = self.manifest.inputs
+        return rehearse(
+            self.loaded,
+            inputs.ids,
+            epochs=self.config.epochs,
+            policy=judge_model(self.config.policy),
+            judges=self.manifest.judges,
+        )
+
+
+class FinishedRun(NamedTuple):
+    """How a run came out, and its numbers."""
+
+    folder: Path
+    outcome: Outcome
+    scores: Scores
+
+
+class _Judges(NamedTuple):
+    models: tuple[ChatModel, ...]
+    meter: Meter
+
+
+def plan_run(config: EvalConfig, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> PlannedRun:
+    """Read the files, choose the examples, and say what the run will be.
+
+    Raises:
+        UsageError: in one sentence, with the way out.
+    """
+    config.check()
+    find_entry(config.benchmark)
+    rules = rules_for(config.benchmark, config.mode)
+    paths = DataPaths(data_path(config.data), config.criteria, config.references)
+    loaded = load_benchmark(config.benchmark, paths, rules, any_version=config.any_version, with_fact=config.fact)
+    subset = choose(loaded, Choice(config.subset, config.limit, config.ids))
+    for path in config.seen:
+        seen = find_seen(loaded.examples, read_seen(path))
+        subset = without_seen(subset, seen, drops=config.drop_seen, where=str(path))
+    inputs = Inputs(
+        path=str(loaded.source.path),
+        sha256=loaded.source.sha256,
+        rows=loaded.source.rows,
+        criteria=str(config.criteria or ""),
+        references=str(config.references or ""),
+        any_version=config.any_version,
+        with_fact=config.fact,
+        ids=subset.ids,
+        subset=subset.rule,
+        left_out=subset.left_out,
+    )
+    manifest = Manifest(
+        benchmark=config.benchmark,
+        mode=config.mode,
+        rules=rules,
+        judges=_judge_names(config, loaded),
+        prompt_hash=loaded.grader.prompt_hash,
+        inputs=inputs,
+        agent=_agent(config),
+        epochs=config.epochs,
+        seed=config.seed,
+        created=now().isoformat(timespec="seconds"),
+        code=__version__,
+    )
+    return PlannedRun(config, loaded, manifest)
+
+
+async def run_evaluation(
+    planned: PlannedRun, environ: Mapping[str, str] = os.environ, *, listener: Listener = lambda step: None
+) -> FinishedRun:
+    """Do what is missing of a run, then compute its numbers.
+
+    Raises:
+        UsageError: the folder holds a run of another kind, a key is missing, or another run is writing.
+    """
+    config = planned.config
+    folder = _shard_folder(config)
+    manifest = settle_manifest(folder, planned.manifest)
+    with_answers = folder / ANSWERS_FILE
+    if config.answers_from is not None:
+        copy_answers(config.answers_from, planned.manifest, target=with_answers)
+    answers = Journal.open(with_answers, AnswerRecord)
+    verdicts = Journal.open(folder / VERDICTS_FILE, VerdictRecord)
+    try:
+        outcome = await _drive(planned, environ, logs=Logs(answers, verdicts), listener=listener)
+        scores = score_run(planned.loaded, manifest, Logs(answers, verdicts))
+    finally:
+        answers.close()
+        verdicts.close()
+    write_scores(folder, scores)
+    return FinishedRun(folder, outcome, scores)
+
+
+async def _drive(planned: PlannedRun, environ: Mapping[str, str], *, logs: Logs, listener: Listener) -> Outcome:
+    config, loaded = planned.config, planned.loaded
+    judges = _build_judges(config, loaded, environ=environ)
+    async with AsyncExitStack() as stack:
+        for model in judges.models:
+            stack.push_async_callback(model.aclose)
+        toolbox = await stack.enter_async_context(_open_search(config, environ))
+        opened = await stack.enter_async_context(open_answerer(config, toolbox, environ))
+        spent = sum(one.dollars for one in logs.answers.records) + sum(one.dollars for one in logs.verdicts.records)
+        budget = Budget(config.budget, spent_before=spent, meters=(judges.meter, opened.meter))
+        timing = Timing.real(config.seed)
+        terms = Terms(config.retry, timing, asyncio.Semaphore(config.limits.judge), budget.check)
+        runner = Runner(
+            loaded,
+            logs.answers,
+            answerer=opened.answerer,
+            desks=_desks(planned, judges, logs=logs, terms=terms, toolbox=toolbox),
+            limits=config.limits,
+            clock=time.monotonic,
+            check_budget=budget.check,
+            listener=listener,
+        )
+        number, total = config.shard
+        keys = case_keys(planned.manifest.inputs.ids, config.epochs)[number - 1 :: total]
+        return await runner.run(keys, config.stage)
+
+
+def _desks(
+    planned: PlannedRun, judges: _Judges, *, logs: Logs, terms: Terms, toolbox: Toolbox
+) -> tuple[JudgeDesk, ...]:
+    """One desk for each judge; without a judge one that is asked nothing."""
+    names = planned.manifest.judges or ("none",)
+    models: tuple[ChatModel | None, ...] = judges.models or (None,)
+    pages = ToolboxPages(toolbox) if FETCH_PAGE in toolbox.names else None
+    return tuple(
+        JudgeDesk(
+            name,
+            model,
+            benchmark=planned.loaded.name,
+            rules=planned.loaded.rules,
+            journal=logs.verdicts,
+            terms=terms,
+            pages=pages,
+        )
+        for name, model in zip(names, models, strict=True)
+    )
+
+
+def _build_judges(config: EvalConfig, loaded: Loaded, *, environ: Mapping[str, str]) -> _Judges:
+    named = config.judges or default_judges(loaded.rules)
+    if not loaded.rules.judge or not named or config.stage.value == "answers":
+        return _Judges((), Meter())
+    ceilings = Ceilings(dollars=config.budget)
+    built = build_judge(JudgeConfig(judge=named[0], also=named[1:], ceilings=ceilings), environ)
+    return _Judges(built.models, built.meter)
+
+
+def _judge_names(config: EvalConfig, loaded: Loaded) -> tuple[str, ...]:
+    """Models, not addresses: the same model at another address is the same judge."""
+    if not loaded.rules.judge:
+        return ()
+    names = tuple(judge_model(judge) for judge in config.judges or default_judges(loaded.rules))
+    if "rules" in names:
+        raise ConfigError("benchmarks are judged by models. Use --judge gemini:MODEL or openai:MODEL@URL.")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"a judge is named twice in {', '.join(names)}; agreement is between different judges.")
+    return names
+
+
+def _agent(config: EvalConfig) -> Agent:
+    return Agent(
+        policy=config.policy,
+        style=config.style.value,
+        search=str(config.tools or "offline corpus"),
+        reuse=config.reuse.value,
+        bank=str(config.bank or ""),
+        attempts=config.attempts,
+    )
+
+
+def _shard_folder(config: EvalConfig) -> Path:
+    number, total = config.shard
+    return config.folder if total == 1 else config.folder / "shards" / f"{number}-of-{total}"
+
+
+@asynccontextmanager
+async def _open_search(config: EvalConfig, environ: Mapping[str, str]) -> AsyncIterator[Toolbox]:
+    tools = load_tools_config(config.tools) if config.tools is not None else ToolsConfig()
+    async with open_tools(tools, environ) as opened:
+        yield LimitedToolbox(opened.toolbox, asyncio.Semaphore(config.limits.search))

@@ -1,0 +1,76 @@
+"""What `rubricem eval` prints."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rubricem_agent.build.evals import FinishedRun, PlannedRun
+from rubricem_agent.evals.report.summary import Summary
+from rubricem_agent.evals.report.terminal import print_summary
+from rubricem_agent.evals.rules import DRTULU, OFFICIAL
+from rubricem_agent.evals.suite import SUITE
+
+SHOWN_FAILURES = 5
+
+
+def print_report(summary: Summary, console: Console) -> None:
+    """The tables, as wide as they need to be where the output is no terminal."""
+    print_summary(summary, _unbroken(console))
+
+
+def print_estimates(planned: PlannedRun, console: Console) -> None:
+    """A dry run: calls and money, stage by stage."""
+    inputs = planned.manifest.inputs
+    table = Table(
+        title=Text(
+            f"{planned.manifest.benchmark}, {planned.manifest.label}, {len(inputs.ids)} examples ({inputs.subset})"
+        )
+    )
+    for heading in ("stage", "model", "calls", "tokens read", "tokens written", "dollars"):
+        table.add_column(heading, justify="left" if heading in ("stage", "model") else "right")
+    estimates = planned.estimate()
+    for one in estimates:
+        dollars = "no price known" if one.dollars is None else f"{one.dollars:.2f}"
+        usage = one.usage
+        table.add_row(
+            one.what,
+            Text(one.model),
+            f"{usage.calls:,}",
+            f"{usage.input_tokens:,}",
+            f"{usage.output_tokens:,}",
+            dollars,
+        )
+    console.print(table)
+    console.print(f"nothing was asked. Known prices add up to ${sum(one.dollars or 0.0 for one in estimates):.2f}.")
+
+
+def print_outcome(finished: FinishedRun, console: Console) -> None:
+    """What was done now, what failed, and how to go on."""
+    outcome = finished.outcome
+    console.print(Text(f"{finished.folder}: {outcome.answered} answered and {outcome.judged} judged now"))
+    for failure in outcome.failures[:SHOWN_FAILURES]:
+        console.print(Text(f"  {failure}"))
+    if len(outcome.failures) > SHOWN_FAILURES:
+        console.print(f"  and {len(outcome.failures) - SHOWN_FAILURES} more")
+    if outcome.stopped:
+        console.print(Text(f"stopped: {outcome.stopped}"))
+    elif outcome.failures:
+        console.print("Run the same command to try these again.")
+
+
+def print_suite(console: Console) -> None:
+    """Every benchmark with its judges and its files."""
+    table = Table(title="Benchmarks")
+    for heading in ("name", "form", "official judge", "mode drtulu", "file"):
+        table.add_column(heading, overflow="fold")
+    console = _unbroken(console)
+    for entry in SUITE.values():
+        judge = OFFICIAL[entry.name].judge or "none needed"
+        other = DRTULU[entry.name].judge or "none needed" if entry.name in DRTULU else "-"
+        table.add_row(entry.name, entry.answer_format.value, judge, other, entry.hub)
+    console.print(table)
+
+
+def _unbroken(console: Console) -> Console:
+    """A console that breaks no row where the output goes to a file or another program."""
+    return console if console.is_terminal else Console(width=200)

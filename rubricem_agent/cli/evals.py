@@ -1,0 +1,115 @@
+"""`rubricem eval`: run a benchmark, report runs, score them again, export them."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from rubricem_agent.build.eval_scores import read_scores, rescore_run
+from rubricem_agent.build.eval_shards import run_over_ray
+from rubricem_agent.build.evals import PlannedRun, plan_run, run_evaluation
+from rubricem_agent.build.inspect_log import export_inspect_log
+from rubricem_agent.cli.eval_options import RunOptions, as_command
+from rubricem_agent.cli.eval_progress import watch
+from rubricem_agent.cli.eval_tables import print_estimates, print_outcome, print_report, print_suite
+from rubricem_agent.evals.report.page import render_page
+from rubricem_agent.evals.report.summary import Summary, summarize
+from rubricem_agent.evals.scores import Scores
+
+INCOMPLETE = 3
+"""The exit code of a run that is to be resumed."""
+
+
+class _RunByDefault(TyperGroup):
+    """`rubricem eval BENCHMARK` means `rubricem eval run BENCHMARK`."""
+
+    def resolve_command(self, ctx, args):  # type: ignore[no-untyped-def]
+        named = args[0] if args else "run"
+        return super().resolve_command(ctx, args if self.get_command(ctx, named) else ["run", *args])
+
+
+eval_app = typer.Typer(
+    name="eval",
+    cls=_RunByDefault,
+    help="Run a benchmark; report runs, score them again, export them. `eval NAME` is short for `eval run NAME`.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Runs = Annotated[list[Path], typer.Argument(help="Folders of runs.")]
+Run = Annotated[Path, typer.Argument(help="The folder of a run.")]
+
+
+def run(options: RunOptions) -> None:
+    """Answer the examples of a benchmark, have the answers judged, and print the numbers with their mode.
+
+    The same command resumes a run that was stopped. Exits with 3 where something is left to do.
+    """
+    planned = plan_run(options.config())
+    console = Console()
+    if options.dry_run:
+        print_estimates(planned, console)
+        return
+    scores = run_over_ray(planned, options.ray) if options.ray else _run_here(planned)
+    summary = summarize([scores])
+    page = planned.config.folder / "report.html"
+    if planned.config.shard == (1, 1):
+        page.write_text(render_page(summary), encoding="utf-8")
+    print_report(summary, console)
+    if not scores.is_complete and options.shard == "1/1":
+        raise typer.Exit(INCOMPLETE)
+
+
+def _run_here(planned: PlannedRun) -> Scores:
+    with watch(planned) as listener:
+        finished = asyncio.run(run_evaluation(planned, listener=listener))
+    print_outcome(finished, Console(stderr=True))
+    return finished.scores
+
+
+@eval_app.command()
+def report(
+    runs: Runs,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the numbers as JSON.")] = None,
+    html_file: Annotated[Path | None, typer.Option("--html", help="Write one page that needs nothing else.")] = None,
+) -> None:
+    """Show runs beside the paper's rows; two runs of one benchmark are compared on the examples they share."""
+    summary = summarize([read_scores(folder) for folder in runs])
+    print_report(summary, Console())
+    _write(summary, json_file, html_file=html_file)
+
+
+@eval_app.command()
+def rescore(folder: Run, data: Annotated[str, typer.Option(help="Where the data file lies now.")] = "") -> None:
+    """Compute every number of a run anew from its logs, without a judge and without a network."""
+    before = read_scores(folder)
+    after = rescore_run(folder, data)
+    print_report(summarize([after]), Console())
+    same = before.judges == after.judges
+    typer.echo("the numbers are the same as before." if same else "the numbers differ from those that were stored.")
+
+
+@eval_app.command("list")
+def list_benchmarks() -> None:
+    """The benchmarks, their modes and judges, and where their files are."""
+    print_suite(Console())
+
+
+@eval_app.command()
+def export(folder: Run, out: Annotated[Path, typer.Option(help="A file that ends in .eval (or .json).")]) -> None:
+    """Write a run as a log that `inspect view` opens; needs the extra `eval`."""
+    export_inspect_log(folder, out)
+    typer.echo(f"wrote {out}")
+
+
+def _write(summary: Summary, json_file: Path | None, *, html_file: Path | None) -> None:
+    if json_file is not None:
+        json_file.write_text(summary.model_dump_json(indent=1), encoding="utf-8")
+    if html_file is not None:
+        html_file.write_text(render_page(summary), encoding="utf-8")
+
+
+eval_app.command("run")(as_command(run))

@@ -1,0 +1,132 @@
+"""A run as a log of Inspect: one sample for each answer, its conversation, its score. Import needs the extra `eval`."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from inspect_ai.log import (  # type: ignore[import-not-found,unused-ignore]
+    EvalConfig,
+    EvalDataset,
+    EvalLog,
+    EvalMetric,
+    EvalPlan,
+    EvalResults,
+    EvalSample,
+    EvalScore,
+    EvalSpec,
+    EvalStats,
+    write_eval_log,
+)
+from inspect_ai.model import (  # type: ignore[import-not-found,unused-ignore]
+    ChatMessageAssistant,
+    ChatMessageTool,
+    ChatMessageUser,
+    ModelOutput,
+    ModelUsage,
+)
+from inspect_ai.scorer import Score  # type: ignore[import-not-found,unused-ignore]
+from inspect_ai.tool import ToolCall  # type: ignore[import-not-found,unused-ignore]
+
+from rubricem_agent.evals.loading import Loaded
+from rubricem_agent.evals.run.journal import Journal
+from rubricem_agent.evals.run.records import AnswerRecord
+from rubricem_agent.evals.run.runner import extracted
+from rubricem_agent.evals.scores import Scores
+from rubricem_env.domain.trajectory import Origin, Trajectory
+
+SCORER = "rubricem"
+_CALL = re.compile(r"<call_tool\b")
+
+
+def write_inspect_log(path: Path, loaded: Loaded, scores: Scores, *, answers: Journal[AnswerRecord]) -> None:
+    """One file; `.eval` or `.json` by its ending. Gold answers stay out of it: benchmark text must not leak further."""
+    samples = [_sample(loaded, scores, record) for record in answers.records if record.is_final]
+    log = EvalLog(
+        status="success" if scores.is_complete else "started",
+        eval=_spec(scores, samples),
+        plan=EvalPlan(),
+        results=_results(scores, len(samples)),
+        stats=EvalStats(started_at=scores.manifest.created, completed_at=scores.manifest.created),
+        samples=samples,
+    )
+    write_eval_log(log, str(path), format="json" if path.suffix == ".json" else "eval")
+
+
+def _spec(scores: Scores, samples: list[Any]) -> Any:
+    manifest = scores.manifest
+    return EvalSpec(
+        created=manifest.created,
+        task=f"rubricem/{manifest.benchmark}-{manifest.mode.value}",
+        dataset=EvalDataset(
+            name=manifest.benchmark,
+            location=manifest.inputs.path,
+            samples=len(manifest.inputs.ids),
+            sample_ids=list(dict.fromkeys(sample.id for sample in samples)),
+        ),
+        model=manifest.agent.policy,
+        config=EvalConfig(epochs=manifest.epochs),
+        metadata={"mode": manifest.label, "manifest": manifest.model_dump(mode="json", exclude={"inputs"})},
+    )
+
+
+def _results(scores: Scores, completed: int) -> Any:
+    judged = scores.headline
+    metrics = {name: EvalMetric(name=name, value=value) for name, value in judged.metrics.items() if value is not None}
+    score = EvalScore(name=judged.headline, scorer=SCORER, metrics=metrics, params={"mode": scores.manifest.label})
+    return EvalResults(total_samples=scores.expected, completed_samples=completed, scores=[score])
+
+
+def _sample(loaded: Loaded, scores: Scores, record: AnswerRecord) -> Any:
+    answer = extracted(loaded, record)
+    score = scores.headline.per_example.get(record.id)
+    question = loaded.example(record.id).prompt_text
+    messages = (
+        list(_messages(record.trajectory)) if record.trajectory is not None else [ChatMessageUser(content=question)]
+    )
+    usage = ModelUsage(
+        input_tokens=record.usage.input_tokens,
+        output_tokens=record.usage.output_tokens,
+        total_tokens=record.usage.tokens,
+    )
+    found = {"found": answer.found.value, "ending": answer.ending, "mode": scores.manifest.label}
+    value = "N" if score is None else score
+    return EvalSample(
+        id=record.id,
+        epoch=record.epoch + 1,
+        input=question,
+        target="",
+        messages=messages,
+        output=ModelOutput.from_content(model=scores.manifest.agent.policy, content=answer.text),
+        scores={SCORER: Score(value=value, answer=answer.text, metadata=found)},
+        model_usage={scores.manifest.agent.policy: usage},
+        metadata=found,
+    )
+
+
+def _messages(trajectory: Trajectory) -> Iterator[Any]:
+    """Each policy turn as an assistant message with its call; each tool text as the answer to the last call."""
+    number = 0
+    waiting = ""
+    for segment in trajectory.segments:
+        if segment.origin is Origin.PROMPT:
+            yield ChatMessageUser(content=segment.text)
+        elif segment.origin is Origin.POLICY:
+            number += 1
+            waiting = f"call-{number}" if _CALL.search(segment.text) else ""
+            yield _assistant(segment.text, waiting)
+        elif waiting:
+            call = segment.observation.call if segment.observation else None
+            yield ChatMessageTool(content=segment.text, tool_call_id=waiting, function=call.name if call else None)
+        else:
+            yield ChatMessageUser(content=segment.text)
+
+
+def _assistant(text: str, call_id: str) -> Any:
+    if not call_id:
+        return ChatMessageAssistant(content=text)
+    written = text[text.index("<call_tool") :] if "<call_tool" in text else ""
+    name = re.search(r'name="([^"]*)"', written)
+    query = re.sub(r"<[^>]*>", "", written)
+    call = ToolCall(id=call_id, function=name[1] if name else "unknown", arguments={"query": query})
+    return ChatMessageAssistant(content=text, tool_calls=[call])

@@ -1,0 +1,1 @@
+"""Runs as they are shown: beside the paper's rows, with mode, uncertainty, exclusions and cost."""
