@@ -3,6 +3,7 @@
 import socket
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from pydantic import SecretStr
@@ -57,11 +58,14 @@ async def _serve_http(server: Any, token: SecretStr, *, host: str, port: int) ->
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-    except OSError as cause:
-        raise ConfigError(f"cannot listen on {host} port {port}: {cause.strerror}. Choose another --port.") from cause
-    return listening
+    with ExitStack() as stack:
+        try:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            listening = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((host, port))
+        except OSError as cause:
+            reason = f"cannot listen on {host} port {port}: {cause.strerror}"
+            raise ConfigError(f"{reason}. Choose another --port.") from cause
+        stack.pop_all()
+        return listening

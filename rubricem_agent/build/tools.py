@@ -49,15 +49,17 @@ async def open_tools(config: ToolsConfig, environ: Mapping[str, str]) -> AsyncIt
     budget = ToolBudget(Ceilings(calls=config.budget.calls, dollars=config.budget.dollars))
     redactor = _redactor(config, environ)
     if config.replay is not None:
-        yield OpenTools(ReplayToolbox.from_file(config.replay), (), budget, redactor)
+        replay = RedactingToolbox(ReplayToolbox.from_file(config.replay), redactor)
+        yield OpenTools(replay, (), budget, redactor)
         return
     async with AsyncExitStack() as stack:
-        own = await _own_toolbox(config, environ, stack=stack, budget=budget)
+        own = await _own_toolbox(config, environ, stack=stack, budget=budget, redactor=redactor)
         mounted = [await mount_server(server, environ, stack) for server in config.mounted]
         joined = JoinedToolbox(own, *mounted)
         toolbox: Toolbox = RedactingToolbox(joined, redactor)
         if config.record is not None:
-            toolbox = RecordingToolbox(toolbox, config.record)
+            # Once more outside: what is recorded is the call without keys, so that a replay finds it.
+            toolbox = RedactingToolbox(RecordingToolbox(toolbox, config.record), redactor)
         yield OpenTools(toolbox, joined.specs, budget, redactor)
 
 
@@ -90,7 +92,7 @@ def _redactor(config: ToolsConfig, environ: Mapping[str, str]) -> Redactor:
 
 
 async def _own_toolbox(
-    config: ToolsConfig, environ: Mapping[str, str], *, stack: AsyncExitStack, budget: ToolBudget
+    config: ToolsConfig, environ: Mapping[str, str], *, stack: AsyncExitStack, budget: ToolBudget, redactor: Redactor
 ) -> DescribedToolbox:
     if config.remote is not None:
         server = MountedServerConfig(
@@ -104,4 +106,4 @@ async def _own_toolbox(
         return await mount_server(server, environ, stack)
     if config.backend == "offline":
         return offline_toolbox(Corpus.from_jsonl(config.corpus)) if config.corpus else shipped_toolbox()
-    return await web_toolbox(config, environ, stack=stack, budget=budget)
+    return await web_toolbox(config, environ, stack=stack, budget=budget, redactor=redactor)

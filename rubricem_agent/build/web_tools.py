@@ -11,16 +11,17 @@ from rubricem_agent.config.tools import GoogleSearchConfig, RateConfig, ToolsCon
 from rubricem_env.domain.errors import MissingExtraError
 from rubricem_env.llm.limiter import Rates
 from rubricem_env.llm.retry import RetryPolicy, Timing
-from rubricem_env.llm.secrets import read_secret
+from rubricem_env.llm.secrets import Redactor, read_secret
 from rubricem_env.tools.backend import Backend, GuardedTool, GuardSettings
 from rubricem_env.tools.base import LocalToolbox, Tool
 from rubricem_env.tools.budget import ToolBudget
 from rubricem_env.tools.cache import CachedTool
 from rubricem_env.tools.cache_store import CacheBounds, CacheStore, MemoryStore, SqliteStore
+from rubricem_env.tools.redacting import RedactingTool
 
 
 async def web_toolbox(
-    config: ToolsConfig, environ: Mapping[str, str], *, stack: AsyncExitStack, budget: ToolBudget
+    config: ToolsConfig, environ: Mapping[str, str], *, stack: AsyncExitStack, budget: ToolBudget, redactor: Redactor
 ) -> LocalToolbox:
     """The engines that the settings choose, each behind its limits and a shared cache.
 
@@ -29,7 +30,7 @@ async def web_toolbox(
         MissingExtraError: a package is missing.
     """
     store = await _open_store(config, stack)
-    tools = []
+    tools: list[Tool] = []
     for backend, rates, scope in _backends(config, environ):
         guard = GuardSettings(
             rates=Rates(**rates.model_dump()),
@@ -38,8 +39,9 @@ async def web_toolbox(
         )
         guarded = GuardedTool(backend, guard, budget=budget, timing=Timing.real())
         stack.push_async_callback(guarded.aclose)
-        tool: Tool = guarded if store is None else CachedTool(guarded, store, scope=scope)
-        tools.append(tool)
+        # Before the cache: an engine may echo a key, and a cache file outlives the run.
+        tool: Tool = RedactingTool(guarded, redactor)
+        tools.append(tool if store is None else CachedTool(tool, store, scope=scope))
     return LocalToolbox(*tools)
 
 

@@ -31,6 +31,8 @@ class Connection:
         """Why it could not be opened; "" where it could, or nothing is known."""
         self.is_refused = False
         """The server answered the attempt to connect with a refusal, such as of the token."""
+        self.is_hopeless = False
+        """Trying again changes nothing: it was refused, or there is no such program."""
 
     @property
     def is_usable(self) -> bool:
@@ -95,6 +97,7 @@ class Connection:
         if leaf is not None and not self._session.done():
             self.reason = " ".join(f"{type(leaf).__name__}: {leaf}".split())[:200]
             self.is_refused = is_refusal(leaf)
+            self.is_hopeless = self.is_refused or isinstance(leaf, FileNotFoundError | PermissionError)
         self._lost.set_result(None)
 
 

@@ -110,7 +110,7 @@ class McpLink:
             advice = "; check its address and its token" if connection.is_refused else ""
             reason = f"{connection.reason or failure}{advice}"
             raise ToolFailure(
-                f"{self.name} cannot be reached: {reason}.", passes=not connection.is_refused
+                f"{self.name} cannot be reached: {reason}.", passes=not connection.is_hopeless
             ) from failure
 
     async def _run(self, connection: Connection, work: Coroutine[Any, Any, Result], repeats: bool) -> Result:

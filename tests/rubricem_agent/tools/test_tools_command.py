@@ -1,0 +1,145 @@
+"""`rubricem tools` as its users meet it: by hand, as a subprocess, and killed under load."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import httpx2
+import pytest
+from pydantic import SecretStr
+from typer.testing import CliRunner
+
+from rubricem_agent.cli.tools import tools_app
+from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.tool import ToolCall, ToolStatus
+from rubricem_env.llm.retry import Timing
+from rubricem_env.testing.loopback import free_port
+from rubricem_env.tools.mcp_link import LinkSettings, McpLink
+from rubricem_env.tools.mcp_session import HttpServer, open_session
+from rubricem_env.tools.mcp_toolbox import McpToolbox
+
+TOKEN = "sesame-sesame-sesame"
+CALL = ToolCall(name="google_search", query="Tall Fox width")
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(tools_app, list(arguments))
+
+
+def test_call_prints_what_a_policy_would_learn():
+    printed = run("call", "google_search", "Tall Fox width")
+    assert printed.exit_code == 0
+    assert "The width of Tall Fox is 60 m." in printed.output
+
+
+def test_call_prints_json_and_what_was_repaired():
+    result = json.loads(run("call", "Scholar_Search", "river", "-p", "numResults=1", "--json").output)
+    assert result["status"] == "ok"
+    assert result["executed"]["written_name"] == "Scholar_Search"
+
+
+def test_a_failed_call_is_one_sentence_and_exit_code_1():
+    printed = run("call", "bing", "x")
+    assert printed.exit_code == 1
+    assert (
+        printed.output
+        == "error: there is no tool 'bing'; the tools are google_search, snippet_search. Call one of these.\n"
+    )
+
+
+def test_a_parameter_without_a_value_is_explained():
+    mistake = run("call", "google_search", "x", "-p", "limit").exception
+    assert isinstance(mistake, ConfigError)
+    assert "write it as name=value" in str(mistake)
+
+
+def test_a_server_that_is_not_there_is_named():
+    mistake = run("call", "google_search", "x", "--url", f"http://127.0.0.1:{free_port()}/mcp").exception
+    assert isinstance(mistake, ConfigError)
+    assert "ConnectError" in str(mistake)
+
+
+class ServerProcess:
+    """`rubricem tools serve --transport http` as a child."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        command = "from rubricem_agent.cli.tools import tools_app; tools_app()"
+        arguments = ["serve", "--transport", "http", "--port", str(port)]
+        environment = {**os.environ, "RUBRICEM_TOOLS_TOKEN": TOKEN}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", command, *arguments], env=environment, stderr=subprocess.PIPE, text=True
+        )
+
+    def wait_until_ready(self) -> None:
+        ends = time.monotonic() + 30
+        while time.monotonic() < ends:
+            try:
+                if httpx2.get(f"http://127.0.0.1:{self.port}/ready").status_code == 200:
+                    return
+            except httpx2.TransportError:
+                time.sleep(0.05)
+        raise AssertionError("the server did not become ready")
+
+    def end(self, how: signal.Signals) -> int:
+        self.process.send_signal(how)
+        self.process.communicate(timeout=20)
+        return self.process.returncode
+
+
+@pytest.fixture
+def server():
+    process = ServerProcess(free_port())
+    process.wait_until_ready()
+    yield process
+    if process.process.poll() is None:
+        process.end(signal.SIGKILL)
+
+
+def link_to(port: int) -> McpLink:
+    target = HttpServer(f"http://127.0.0.1:{port}/mcp", SecretStr(TOKEN))
+    settings = LinkSettings(attempts=30, total=60.0)
+    return McpLink("rubricem", lambda: open_session(target, timeout=30.0), settings=settings, timing=Timing.real(0))
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_the_server_shuts_down_cleanly(server, how):
+    server.process.send_signal(how)
+    _, errors = server.process.communicate(timeout=20)
+    assert "Traceback" not in errors
+    assert server.process.returncode in (0, -how, 128 + how)
+
+
+def test_call_reaches_a_server_with_the_token_of_the_environment(server, monkeypatch):
+    monkeypatch.setenv("RUBRICEM_TOOLS_TOKEN", TOKEN)
+    printed = run("call", "google_search", "Tall Fox width", "--url", f"http://127.0.0.1:{server.port}/mcp")
+    assert "The width of Tall Fox is 60 m." in printed.output
+
+
+async def test_every_call_survives_a_server_that_is_killed_and_restarted_under_load(server):
+    remote = await McpToolbox.connect(link_to(server.port))
+
+    async def episode() -> list[ToolStatus]:
+        return [(await remote.call(CALL)).status for _ in range(20)]
+
+    episodes = [asyncio.create_task(episode()) for _ in range(16)]
+    await asyncio.sleep(0.15)
+    assert not all(task.done() for task in episodes)
+    server.end(signal.SIGKILL)
+    second = ServerProcess(server.port)
+    try:
+        statuses = [status for finished in await asyncio.gather(*episodes) for status in finished]
+        await remote.aclose()
+    finally:
+        second.end(signal.SIGKILL)
+    assert statuses == [ToolStatus.OK] * 320
+
+
+def test_a_taken_port_is_explained(server):
+    mistake = run("serve", "--transport", "http", "--port", str(server.port)).exception
+    assert isinstance(mistake, ConfigError)
+    assert "Choose another --port" in str(mistake)
