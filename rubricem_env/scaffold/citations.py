@@ -11,6 +11,8 @@ from rubricem_env.scaffold.lexer import Token, find_citation_tags, find_structur
 _ID = re.compile(r"[^,;\s]+")
 _UNQUOTED_IDS = re.compile(r"\sids?\s*=\s*([\w:.-]+(?:\s*[,;]\s*[\w:.-]+)+)\s*/?$", re.IGNORECASE)
 """Several ids without quotes; spaces between them would end an unquoted value."""
+_REGULAR = re.compile(r'(<cite id="([^"<>]{0,2000}+)">)([^<]*+)</cite>')
+"""The form that nearly all take; an answer that has no other is read with this alone."""
 
 
 class Citation(NamedTuple):
@@ -41,6 +43,16 @@ class Citations(NamedTuple):
 
 def find_citations(answer: str) -> Iterator[Citation]:
     """Every citation tag of an answer; one that is never closed reaches to the next tag or the end."""
+    regular = list(_REGULAR.finditer(answer))
+    if 2 * len(regular) == answer.count("<"):
+        for match in regular:
+            yield Citation(tuple(_ID.findall(match[2])), match[3], match[1], match.start(), match.end())
+        return
+    yield from find_any_citations(answer)
+
+
+def find_any_citations(answer: str) -> Iterator[Citation]:
+    """The same, tag by tag, whatever form they take."""
     tags = find_citation_tags(answer)
     for index, token in enumerate(tags):
         if token.closing:

@@ -20,6 +20,7 @@ from rubricem_env.scaffold.characters import suspicious_characters
 from rubricem_env.scaffold.elements import Elements
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, SNIPPET, TAGS, THINK, TOOL_OUTPUT, Role
 from rubricem_env.scaffold.lexer import Token, find_structure, parse_attributes
+from rubricem_env.scaffold.regular import read_regular_turn
 from rubricem_env.scaffold.turn import Block, Turn
 from rubricem_env.scaffold.violations import Code, violation
 
@@ -28,6 +29,11 @@ _FOREIGN = {SNIPPET: Code.SELF_WRITTEN_SNIPPET, TOOL_OUTPUT: Code.SELF_WRITTEN_T
 
 def parse_turn(text: str, number: int = 1) -> Turn:
     """Read one emission; `number` is its place in the trajectory, from 1."""
+    return read_regular_turn(text, number) or read_any_turn(text, number)
+
+
+def read_any_turn(text: str, number: int = 1) -> Turn:
+    """Read one emission tag by tag, whatever it is."""
     reader = TurnReader(number)
     return reader.finish(text, reader.take_all(find_structure(text)))
 

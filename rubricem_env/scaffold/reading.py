@@ -10,6 +10,7 @@ from rubricem_env.scaffold.boundaries import ReviewStart, find_boundaries
 from rubricem_env.scaffold.citations import Citations, resolve_citations, shown_snippets
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION
 from rubricem_env.scaffold.parser import parse_turn
+from rubricem_env.scaffold.regular import read_regular_turn
 from rubricem_env.scaffold.stream import EmissionStream
 from rubricem_env.scaffold.turn import Block, Turn
 from rubricem_env.scaffold.validator import trajectory_violations, turn_violations
@@ -83,18 +84,20 @@ def parse_turns(trajectory: Trajectory) -> tuple[Turn, ...]:
     reads like the whole, and one that left its tool output out still has its turns.
     """
     turns: list[Turn] = []
-    stream = EmissionStream()
+    stream: EmissionStream | None = None
     for segment in trajectory.segments:
         if segment.origin is Origin.POLICY:
-            turn = stream.feed(segment.text)
-            if turn is None and not segment.cut:
-                continue
-            turn = turn or stream.close()
-            turns.append(_with_cut(turn, segment.cut) if segment.cut else turn)
-        elif not stream.is_empty:
+            turn = read_regular_turn(segment.text, len(turns) + 1) if stream is None else None
+            if turn is None:
+                stream = stream or EmissionStream(len(turns) + 1)
+                turn = stream.feed(segment.text) or (stream.close() if segment.cut else None)
+            if turn is not None:
+                turns.append(_with_cut(turn, segment.cut) if segment.cut else turn)
+                stream = None
+        elif stream is not None:
             turns.append(stream.close())
-        stream = EmissionStream(len(turns) + 1)
-    return (*turns, stream.close()) if not stream.is_empty else tuple(turns)
+            stream = None
+    return tuple(turns) if stream is None else (*turns, stream.close())
 
 
 def _with_cut(turn: Turn, cut: str) -> Turn:

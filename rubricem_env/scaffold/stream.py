@@ -18,11 +18,6 @@ class EmissionStream:
         self._reader = TurnReader(number)
         self._pieces: list[str] = []
 
-    @property
-    def is_empty(self) -> bool:
-        """Nothing has been fed yet, not even an empty piece."""
-        return not self._pieces
-
     def feed(self, piece: str) -> Turn | None:
         """Take the next piece; the turn once its action is complete, None as long as it is not.
 

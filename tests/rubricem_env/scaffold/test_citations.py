@@ -1,10 +1,22 @@
 """Which snippets an answer cites, and which of them a tool has shown."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rubricem_env.domain.tool import ToolStatus
 from rubricem_env.domain.trajectory import Observation, Origin, Segment
-from rubricem_env.scaffold.citations import find_citations, resolve_citations, shown_snippets
+from rubricem_env.scaffold.citations import find_any_citations, find_citations, resolve_citations, shown_snippets
+
+PARTS = (
+    '<cite id="S_1, S_2">a</cite>',
+    '<cite id="">b</cite>',
+    "<cite id='S_3'>b</cite>",
+    "<cite>",
+    "</cite>",
+    " c ",
+    "<",
+)
 
 
 def tool(text: str, ids: tuple[str, ...] | None = None) -> Segment:
@@ -76,3 +88,8 @@ def test_a_snippet_that_a_page_opens_after_closing_its_own_is_not_told_apart_in_
 def test_policy_and_prompt_text_show_nothing():
     text = '<snippet id="S_1">mine</snippet>'
     assert shown_snippets([Segment(origin=origin, text=text) for origin in (Origin.POLICY, Origin.PROMPT)]) == set()
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=6).map("".join))
+def test_the_short_way_through_an_answer_finds_what_the_long_way_finds(answer):
+    assert list(find_citations(answer)) == list(find_any_citations(answer))

@@ -22,10 +22,3 @@ def test_self_written_tool_output_ends_the_turn_without_an_action():
     turn = EmissionStream().feed("hm <tool_output>")
     assert turn is not None
     assert (turn.end, turn.has_action) == (3, False)
-
-
-def test_a_stream_is_empty_until_it_is_fed_even_an_empty_piece():
-    stream = EmissionStream()
-    assert stream.is_empty
-    stream.feed("")
-    assert not stream.is_empty
