@@ -69,7 +69,11 @@ def fit(config: SftConfig, place: Place, report: Callable[[Step, int], None]) ->
         report(train_step(model, optimizer, rows, place=place, plan=plan, step=step, clip=config.max_grad_norm), last)
         if step % config.checkpoint_every == 0 or step == last:
             place.keep(checkpoints, step, model=model, optimizer=optimizer, identity=identity)
-    return save_model(config, place.plain(model), tokenizer, is_main=place.rank == 0)
+    folder = config.out / "model"
+    place.save(model, folder)
+    if place.rank == 0:
+        tokenizer.save_pretrained(folder)
+    return folder
 
 
 def encode_all(config: SftConfig, tokenizer: Any) -> tuple[list[TokenSample], int]:
@@ -107,10 +111,11 @@ def train_step(
         group["lr"] = rate
     learnt = sum(row.num_targets for row in rows)
     loss_sum = 0.0
-    for row in share_of(rows, place):
+    share = share_of(rows, place)
+    for number, row in enumerate(share, start=1):
         loss = row_loss(model, row.to(place.device), place) / learnt
         # Data-parallel back ends average gradients over the processes; ours is a sum over the rows.
-        place.backward(loss * place.num_processes)
+        place.backward(loss * place.num_processes, is_last=number == len(share))
         loss_sum += float(loss.detach())
     loss_sum = place.total(loss_sum)
     norm = place.clip(model, clip)
@@ -144,15 +149,6 @@ def row_loss(model: nn.Module, row: Row, place: Place) -> torch.Tensor:
         return nothing
     summed: torch.Tensor = cross_entropy(logits.float(), row.targets, reduction="sum")
     return summed
-
-
-def save_model(config: SftConfig, model: Any, tokenizer: Any, *, is_main: bool) -> Path:
-    """The trained model as transformers loads it."""
-    folder = config.out / "model"
-    if is_main:
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    return folder
 
 
 class Progress:
@@ -199,9 +195,14 @@ def read_arguments(arguments: Sequence[str] | None) -> SftConfig:
 def run(config: SftConfig, place: Place) -> None:
     """Train with progress, and say where the model is."""
     config.out.mkdir(parents=True, exist_ok=True)
-    folder = fit(config, place, Progress(config.out / "metrics.jsonl", time.monotonic))
+    progress = Progress(config.out / "metrics.jsonl", time.monotonic)
+    folder = fit(config, place, progress if place.rank == 0 else _say_nothing)
     if place.rank == 0:
         sys.stdout.write(f"model: {folder}\n")
+
+
+def _say_nothing(step: Step, last: int) -> None:
+    """Only one process reports."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,10 @@ class Place(Protocol):
         """The context of a forward pass: the precision."""
         ...
 
-    def backward(self, loss: Tensor) -> None: ...
+    def backward(self, loss: Tensor, *, is_last: bool) -> None:
+        """Add the gradient of a row; `is_last` on the last row of a step."""
+        ...
+
     def clip(self, model: nn.Module, max_norm: float) -> float:
         """Scale the gradient down to the norm if it is longer; returns the norm before."""
         ...
@@ -46,8 +49,8 @@ class Place(Protocol):
         """Load the latest checkpoint; returns its step, 0 where there is none."""
         ...
 
-    def plain(self, model: nn.Module) -> nn.Module:
-        """The model to be saved."""
+    def save(self, model: nn.Module, folder: Path) -> None:
+        """Write the model as transformers loads it. Every process calls this."""
         ...
 
 
@@ -73,7 +76,7 @@ class OneProcess:
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self._precision == "bf16"):
             yield
 
-    def backward(self, loss: Tensor) -> None:
+    def backward(self, loss: Tensor, *, is_last: bool) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
 
     def clip(self, model: nn.Module, max_norm: float) -> float:
@@ -91,5 +94,6 @@ class OneProcess:
         checkpoint = load_checkpoint(find_checkpoint(root))
         return restore(checkpoint, model=model, optimizer=optimizer, identity=identity)
 
-    def plain(self, model: nn.Module) -> nn.Module:
-        return model
+    def save(self, model: nn.Module, folder: Path) -> None:
+        trained: Any = model
+        trained.save_pretrained(folder)

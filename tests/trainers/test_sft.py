@@ -1,0 +1,205 @@
+"""Fine-tuning: only the policy's tokens are learnt, however the batch is cut, and a stopped run goes on as if never stopped."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+
+from rubricem_agent.data.chatml import ChatSample, read_samples, write_samples
+from rubricem_agent.data.generation import Generation
+from rubricem_agent.data.harvest import Filter, Frame, harvest
+from rubricem_agent.data.journal import Journal
+from rubricem_agent.data.scripted_teacher import ScriptedTeacher
+from rubricem_agent.data.tokens import encode_sample
+from rubricem_agent.data.turns import TeacherTask
+from rubricem_agent.learn.errors import CheckpointError, NonFiniteLossError
+from rubricem_env.domain.errors import ConfigError
+from rubricem_env.env.offline import query_of, shipped_toolbox
+from rubricem_env.world.jsonl import load_questions, shipped_questions_path
+from trainers.sft import Progress, Step, encode_all, fit, main, row_loss, share_of, train_step
+from trainers.sft_parts.place import OneProcess
+from trainers.sft_parts.plan import Plan
+from trainers.sft_parts.rows import make_rows
+from trainers.sft_parts.settings import SftConfig
+from trainers.sft_parts.tiny_tokenizer import train_tokenizer
+
+CPU = OneProcess("fp32", torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def school(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Samples of the scripted teacher, and a model that knows nothing, made by the whole pipeline."""
+    folder = tmp_path_factory.mktemp("school")
+    questions = {question.id: question for question in load_questions(shipped_questions_path())[:8]}
+    generation = Generation(ScriptedTeacher(questions), shipped_toolbox(), Journal(folder / "journal.jsonl"))
+    tasks = [TeacherTask(name, query_of(question)) for name, question in questions.items()]
+    traces = asyncio.run(generation.run(tasks))
+    samples = harvest(traces, Frame("Search, then answer.", lambda query: query.question), keep=Filter()).samples
+    write_samples(folder / "samples.jsonl", samples)
+    texts = (message.content for sample in samples for message in sample.messages)
+    tokenizer: Any = train_tokenizer(texts, vocabulary=420, max_tokens=4096)
+    torch.manual_seed(0)
+    shape = Qwen3Config(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=8, tie_word_embeddings=True, eos_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
+    model: Any = Qwen3ForCausalLM(shape)
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    return folder
+
+
+@pytest.fixture
+def config(school: Path, tmp_path: Path) -> SftConfig:
+    return SftConfig(
+        model=str(school / "model"), samples=school / "samples.jsonl", out=tmp_path / "out", epochs=2,
+        learning_rate=1e-2, batch_size=4, max_tokens=4096, precision="fp32", checkpoint_every=1,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def model(config: SftConfig) -> Any:
+    return AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32)
+
+
+def gradient(model: Any, config: SftConfig, *, packing: bool) -> torch.Tensor:
+    """Of the summed loss over four samples, divided by its number of targets."""
+    samples, _ = encode_all(config, AutoTokenizer.from_pretrained(config.model))
+    rows = make_rows(samples[:4], capacity=4096, packing=packing)
+    model.zero_grad()
+    for row in rows:
+        (row_loss(model, row, CPU) / sum(row.num_targets for row in rows)).backward()
+    grad: torch.Tensor = model.model.embed_tokens.weight.grad.clone()
+    return grad
+
+
+def collect(into: list[Step]) -> Callable[[Step, int], None]:
+    return lambda step, last: into.append(step)
+
+
+def test_labels_are_masked_exactly_on_prompt_and_tool_text(school: Path) -> None:
+    tokenizer: Any = AutoTokenizer.from_pretrained(school / "model")
+    for sample in read_samples(school / "samples.jsonl"):
+        ids, has_loss = encode_sample(sample, tokenizer)
+        learnt = tokenizer.decode([token for token, learns in zip(ids, has_loss, strict=True) if learns])
+        unlearnt = tokenizer.decode([token for token, learns in zip(ids, has_loss, strict=True) if not learns])
+
+        assert learnt == "".join(piece.text for piece in sample.pieces if piece.is_policy) + "<|im_end|>"
+        assert "<tool_output>" not in learnt
+        assert unlearnt.count("<tool_output>") == sample.messages[2].content.count("<tool_output>")
+
+
+def test_the_chat_template_of_transformers_gives_the_same_text(school: Path) -> None:
+    tokenizer: Any = AutoTokenizer.from_pretrained(school / "model")
+    sample: ChatSample = read_samples(school / "samples.jsonl")[0]
+    whole = tokenizer.apply_chat_template([m.model_dump() for m in sample.messages], tokenize=False)
+
+    assert whole == tokenizer.decode(encode_sample(sample, tokenizer).ids) + "\n"
+
+
+def test_packing_changes_the_rows_and_not_the_gradient(model: Any, config: SftConfig) -> None:
+    packed, alone = (gradient(model, config, packing=packing) for packing in (True, False))
+    torch.testing.assert_close(packed, alone, rtol=1e-4, atol=1e-7)
+
+
+def test_the_loss_falls_and_the_model_can_be_loaded(config: SftConfig) -> None:
+    steps: list[Step] = []
+    folder = fit(config, CPU, collect(steps))
+
+    # 8 samples in batches of 4 for 2 epochs are 4 steps.
+    assert [(step.step, step.epoch) for step in steps] == [(1, 0), (2, 0), (3, 1), (4, 1)]
+    assert steps[-1].loss < steps[0].loss
+    assert len(AutoTokenizer.from_pretrained(folder)) == AutoModelForCausalLM.from_pretrained(folder).config.vocab_size
+
+
+@pytest.mark.parametrize("stop_after", [1, 2, 3])
+def test_a_stopped_run_takes_the_same_next_step(config: SftConfig, tmp_path: Path, stop_after: int) -> None:
+    whole: list[Step] = []
+    parts: list[Step] = []
+    fit(config, CPU, collect(whole))
+    other = config.model_copy(update={"out": tmp_path / "other"})
+    fit(other.model_copy(update={"stop_after": stop_after}), CPU, collect(parts))
+    torch.manual_seed(99)
+    fit(other, CPU, collect(parts))
+
+    def facts(steps: list[Step]) -> list[tuple[int, float, float, float]]:
+        return [(step.step, step.loss, step.grad_norm, step.learning_rate) for step in steps]
+
+    assert facts(parts) == facts(whole)
+
+
+def test_a_run_with_other_settings_does_not_go_on_from_the_checkpoint(config: SftConfig) -> None:
+    fit(config.model_copy(update={"stop_after": 1}), CPU, collect([]))
+    with pytest.raises(CheckpointError, match="belongs to a run with other samples, model or settings"):
+        fit(config.model_copy(update={"learning_rate": 0.5}), CPU, collect([]))
+
+
+def test_a_loss_that_is_no_number_updates_nothing(model: Any, config: SftConfig) -> None:
+    samples, _ = encode_all(config, AutoTokenizer.from_pretrained(config.model))
+    with torch.no_grad():
+        model.model.norm.weight.fill_(float("nan"))
+    before = model.model.embed_tokens.weight.clone()
+    optimizer = torch.optim.AdamW(model.parameters())
+    rows = make_rows(samples[:1], capacity=4096, packing=True)
+    with pytest.raises(NonFiniteLossError, match="step 1 has the loss nan"):
+        train_step(model, optimizer, rows, place=CPU, plan=Plan(1, 1, 1, 0, 0.1, 0.0), step=1, clip=1.0)
+
+    assert torch.equal(model.model.embed_tokens.weight, before)
+
+
+def test_samples_that_are_too_long_are_dropped_and_counted(config: SftConfig) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(config.model)
+    lengths = sorted(len(sample.ids) for sample in encode_all(config, tokenizer)[0])
+    fitting, dropped = encode_all(config.model_copy(update={"max_tokens": lengths[4]}), tokenizer)
+
+    assert (len(fitting), dropped) == (5, 3)
+    with pytest.raises(ConfigError, match="max_tokens is 7 and the shortest sample has"):
+        encode_all(config.model_copy(update={"max_tokens": 7}), tokenizer)
+
+
+def test_every_process_gets_as_many_rows_and_the_added_ones_weigh_nothing(model: Any, config: SftConfig) -> None:
+    class Third(OneProcess):
+        rank = 2
+        num_processes = 3
+
+    samples, _ = encode_all(config, AutoTokenizer.from_pretrained(config.model))
+    rows = make_rows(samples[:4], capacity=4096, packing=False)
+    (only, added) = share_of(rows, Third("fp32", torch.device("cpu")))
+
+    assert only is rows[2]
+    assert row_loss(model, added, CPU).detach() == 0.0
+
+
+def test_metrics_of_steps_after_the_last_checkpoint_are_forgotten_on_resume(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    step = Step(1, 0, 1.0, 1.0, 0.1, 10, 5.0)
+    first = Progress(path, lambda: 0.0)
+    for number in (1, 2, 3):
+        first(step._replace(step=number), 9)
+    path.write_text(path.read_text() + '{"step": 4, "lo')
+    Progress(path, lambda: 0.0)(step._replace(step=3), 9)
+
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 2, 3]
+
+
+def test_the_command_trains_from_a_config_file(
+    config: SftConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "sft.yaml"
+    file.write_text(json.dumps({**config.model_dump(mode="json"), "epochs": 5}))
+
+    assert main(["--config", str(file), "epochs=1"]) == 0
+    assert "step 2/2" in capsys.readouterr().out
+
+
+def test_a_mistake_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "sft.yaml"
+    file.write_text("model: x\nlearning_rat: 1\n")
+
+    assert main(["--config", str(file)]) == 2
+    assert "has the key 'learning_rat', which is none; did you mean 'learning_rate'." in capsys.readouterr().err

@@ -1,0 +1,91 @@
+"""The parts of fine-tuning: rows, the plan of a run, and settings."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rubricem_agent.data.tokens import TokenSample
+from rubricem_env.domain.errors import ConfigError
+from trainers.sft_parts.plan import Plan
+from trainers.sft_parts.rows import make_row, pack
+from trainers.sft_parts.settings import SftConfig, read_settings
+
+NEEDED = "model: m\nsamples: s\nout: o\n"
+
+
+@given(st.lists(st.integers(1, 50), max_size=40))
+def test_packing_puts_every_sample_into_one_row_and_overfills_none(lengths: list[int]) -> None:
+    rows = pack(lengths, 50)
+
+    assert sorted(index for row in rows for index in row) == list(range(len(lengths)))
+    assert all(sum(lengths[index] for index in row) <= 50 for row in rows)
+
+
+def test_longest_samples_are_placed_first() -> None:
+    # 6 takes a row; 5 takes the next, where 3 still fits; 2 fits beside 6.
+    assert pack([2, 5, 3, 6], 8) == [[3, 0], [1, 2]]
+
+
+def test_a_row_counts_positions_anew_for_each_sample_and_learns_no_first_token() -> None:
+    row = make_row([TokenSample([7, 8, 9], [False, True, True]), TokenSample([5, 6], [True, True])])
+
+    assert row.ids.tolist() == [[7, 8, 9, 5, 6]]
+    assert row.positions.tolist() == [[0, 1, 2, 0, 1]]
+    # 8 is foretold by 7, 9 by 8, and 6 by 5; 5 begins its sample.
+    assert row.predicting.tolist() == [0, 1, 3]
+    assert row.targets.tolist() == [8, 9, 6]
+
+
+def test_each_epoch_meets_every_sample_once_in_an_order_of_its_own() -> None:
+    plan = Plan(num_samples=5, batch_size=2, epochs=2, seed=0, learning_rate=1.0, warmup_share=0.1)
+    epochs = [[index for step in steps for index in plan.batch(step)] for steps in ((1, 2, 3), (4, 5, 6))]
+
+    assert plan.num_steps == 6
+    assert [sorted(epoch) for epoch in epochs] == [[0, 1, 2, 3, 4]] * 2
+    assert epochs[0] != epochs[1]
+
+
+def test_the_rate_warms_up_over_a_tenth_and_falls_along_a_cosine_to_zero() -> None:
+    plan = Plan(num_samples=20, batch_size=1, epochs=1, seed=0, learning_rate=4e-5, warmup_share=0.1)
+
+    # Two steps of warm-up; half way down after half of the other 18.
+    assert [plan.rate(step) for step in (1, 2)] == [2e-5, 4e-5]
+    assert plan.rate(11) == pytest.approx(2e-5)
+    assert plan.rate(20) == pytest.approx(0.0)
+
+
+def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(NEEDED)
+    config = read_settings(file, SftConfig)
+
+    assert (config.epochs, config.learning_rate, config.warmup_share) == (5, 4e-5, 0.1)
+    assert (config.batch_size, config.max_tokens, config.weight_decay) == (128, 16_384, 0.0)
+
+
+def test_yaml_may_write_the_rate_as_the_paper_does(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(NEEDED + "learning_rate: 4e-5\n")
+    assert read_settings(file, SftConfig).learning_rate == 4e-5
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "message"),
+    [
+        (NEEDED + "batch_sise: 3", [], "the key 'batch_sise', which is none; did you mean 'batch_size'"),
+        (NEEDED + "zzz: 3", [], "the key 'zzz', which is none; the keys are model, samples"),
+        (NEEDED + "epochs: 0", [], "is refused at epochs: input should be greater than or equal to 1"),
+        ("model: m\n", [], "is refused at samples: field required"),
+        ("- a\n", [], "holds a YAML list; a config is a mapping"),
+        ("a: [", [], "cannot read the config"),
+        (NEEDED, ["epochs"], "'epochs' changes no setting; write KEY=VALUE"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_sentence(tmp_path: Path, text: str, changes: list[str], message: str) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as refusal:
+        read_settings(file, SftConfig, changes)
+    assert message in str(refusal.value)

@@ -1,0 +1,78 @@
+"""Many processes through accelerate: DeepSpeed ZeRO-3 or FSDP, as the launch file says. Checkpoints are accelerate's own."""
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from accelerate import Accelerator  # type: ignore[import-not-found, unused-ignore]
+from accelerate.utils import DistributedType  # type: ignore[import-not-found, unused-ignore]
+from torch import Tensor, nn
+
+from rubricem_agent.learn.errors import CheckpointError
+
+IDENTITY = "identity.txt"
+
+
+class Accelerated:
+    """This process as one of those that `accelerate launch` has started.
+
+    Every backward pass synchronises: rows differ in length, and gradients are summed as they come.
+    """
+
+    def __init__(self, accelerator: Any) -> None:
+        self._accelerator = accelerator
+        self.device: torch.device = accelerator.device
+        self.rank: int = accelerator.process_index
+        self.num_processes: int = accelerator.num_processes
+
+    @classmethod
+    def here(cls, precision: Literal["bf16", "fp32"]) -> "Accelerated":
+        return cls(Accelerator(mixed_precision="bf16" if precision == "bf16" else "no"))
+
+    def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
+        prepared: tuple[nn.Module, torch.optim.Optimizer] = self._accelerator.prepare(model, optimizer)
+        return prepared
+
+    def computing(self) -> AbstractContextManager[None]:
+        context: AbstractContextManager[None] = self._accelerator.autocast()
+        return context
+
+    def backward(self, loss: Tensor, *, is_last: bool) -> None:
+        # DeepSpeed updates the weights inside the backward pass that is marked so; the others only sum up.
+        self._accelerator.sync_gradients = is_last or self._accelerator.distributed_type != DistributedType.DEEPSPEED
+        self._accelerator.backward(loss)
+
+    def clip(self, model: nn.Module, max_norm: float) -> float:
+        """Under DeepSpeed its own file clips, before this: only the norm is read."""
+        norm = self._accelerator.clip_grad_norm_(model.parameters(), max_norm)
+        return float(norm) if norm is not None else 0.0
+
+    def total(self, number: float) -> float:
+        return float(self._accelerator.reduce(torch.tensor(number, device=self.device), reduction="sum"))
+
+    def keep(self, root: Path, step: int, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str) -> None:
+        folder = root / f"accelerate-{step:06d}"
+        self._accelerator.save_state(str(folder))
+        self._accelerator.wait_for_everyone()
+        if self.rank == 0:
+            # Written last: a folder without it is half a checkpoint.
+            (folder / IDENTITY).write_text(identity, encoding="utf-8")
+
+    def restore(self, root: Path, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str) -> int:
+        whole = sorted(path.parent for path in root.glob(f"accelerate-*/{IDENTITY}"))
+        if not whole:
+            return 0
+        if (whole[-1] / IDENTITY).read_text(encoding="utf-8") != identity:
+            raise CheckpointError(
+                f"{whole[-1]} belongs to a run with other samples, model or settings; use another folder for `out`."
+            )
+        self._accelerator.load_state(str(whole[-1]))
+        return int(whole[-1].name.rpartition("-")[2])
+
+    def save(self, model: nn.Module, folder: Path) -> None:
+        # Gathering takes every process, writing one.
+        weights = self._accelerator.get_state_dict(model)
+        if self.rank == 0:
+            whole: Any = self._accelerator.unwrap_model(model)
+            whole.save_pretrained(folder, state_dict=weights)
