@@ -13,6 +13,7 @@ from rubricem_agent.rollout.journal import Place, RolloutJournal
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
 from rubricem_env.domain.query import Query
+from rubricem_env.judge.together import run_together
 
 OpenQuery = Callable[[Query], Awaitable[tuple[Opening, str]]]
 """The opening for a question and the hash of the prompt it was made from; asked once for each attempt."""
@@ -66,19 +67,17 @@ async def run_groups(
         if resumed is not None:
             return board.note(resumed, is_resumed=True)
         async with slots:
-            rollout = await _play(task, plan, setting)
+            rollout = await _play(task, plan, setting=setting)
         if journal is not None:
             journal.append(task.place, rollout)
         return board.note(rollout, is_resumed=False)
 
-    async with asyncio.TaskGroup() as group:
-        running = [group.create_task(play(task)) for task in tasks]
-    rollouts = [task.result() for task in running]
+    rollouts = await run_together([play(task) for task in tasks])
     size = plan.group_size
     return [rollouts[start : start + size] for start in range(0, len(rollouts), size)]
 
 
-async def _play(task: _Task, plan: Plan, setting: Setting) -> Rollout:
+async def _play(task: _Task, plan: Plan, *, setting: Setting) -> Rollout:
     opening, prompt_hash = await plan.open_query(task.query)
     seed = attempt_seed(plan.seed, task.place)
     return await run_episode(Attempt(task.query, opening, prompt_hash, seed), setting)

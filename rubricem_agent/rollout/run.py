@@ -121,6 +121,6 @@ def _record(
         prompt_hash=attempt.prompt_hash,
         temperature=setting.sampling.temperature,
         usage=played.usage,
-        tokens=label_tokens(pieces, reading.turns, reading.spans) if pieces else None,
+        tokens=label_tokens(pieces, reading.turns, spans=reading.spans) if pieces else None,
         failure=failure,
     )

@@ -69,7 +69,7 @@ def stage_map(spans: StageSpans) -> _StageMap:
     return _StageMap([start for start, _ in ordered], [stage for _, stage in ordered])
 
 
-def label_tokens(pieces: Sequence[Piece], turns: Sequence[Turn], spans: StageSpans) -> RolloutTokens:
+def label_tokens(pieces: Sequence[Piece], turns: Sequence[Turn], *, spans: StageSpans) -> RolloutTokens:
     """The conversation's tokens with their stages; `turns` are those of the episode, one for each policy piece."""
     stages = stage_map(spans)
     ids: list[int] = []

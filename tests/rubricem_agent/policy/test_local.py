@@ -133,7 +133,7 @@ def test_a_saved_folder_loads_as_model_and_tokenizer(tmp_path, opening):
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="holds no config.json"):
+    with pytest.raises(ConfigError, match=r"holds no config\.json"):
         load_model(tmp_path)
     with pytest.raises(ConfigError, match="holds no tokenizer"):
         load_tokenizer(tmp_path)

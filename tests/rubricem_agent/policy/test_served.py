@@ -1,0 +1,236 @@
+"""Policies behind servers, over real HTTP on loopback: layout, streaming, stopping, retries, refusals, accounts."""
+
+import numpy as np
+import pytest
+from pydantic import SecretStr
+
+from rubricem_agent.policy.base import ContextOverflow, Sampling, TurnEnd
+from rubricem_agent.policy.gemini import GeminiClient, GeminiPolicy
+from rubricem_agent.policy.openai_compatible import Layout, OpenAICompatiblePolicy
+from rubricem_agent.policy.openai_server import OpenAIServer
+from rubricem_agent.policy.text_conversation import Service
+from rubricem_env.domain.errors import ModelError
+from rubricem_env.llm.limiter import Limiter, Rates
+from rubricem_env.llm.retry import RetryPolicy, Timing
+from rubricem_env.llm.usage import CeilingReached, Ceilings, Meter
+from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing.policies import Streamed, StreamingServer
+
+KEY = SecretStr("sk-canary-0123456789")
+CALL = '<think>t</think><call_tool name="google_search">width</call_tool>'
+ANSWER = "<think>t</think><answer>60 m</answer>"
+
+
+class Ears:
+    """Keeps what it hears."""
+
+    def __init__(self):
+        self.heard = ""
+        self.restarts = 0
+
+    def wrote(self, text):
+        self.heard += text
+
+    def restarted(self):
+        self.restarts += 1
+        self.heard = ""
+
+
+async def no_sleep(seconds):
+    return None
+
+
+def service(ceilings=None, attempts=3):
+    timing = Timing(lambda: 0.0, no_sleep, np.random.default_rng(0))
+    return Service("m", Limiter(Rates(), timing), Meter(ceilings), timing, RetryPolicy(attempts=attempts))
+
+
+def replies(*streamed):
+    """A server's answers in order, the last one again and again."""
+    left = list(streamed)
+    return lambda request: left.pop(0) if len(left) > 1 else left[0]
+
+
+class Harness:
+    """One conversation with a fake server."""
+
+    def __init__(self, server, url, service, layout=Layout.AUTO):
+        self.server = server
+        self.service = service
+        self.policy = OpenAICompatiblePolicy(
+            OpenAIServer.connect("m", f"{url}/v1", key=KEY, timeout=5.0), service, layout=layout
+        )
+        self.ears = Ears()
+
+    async def turns(self, opening, count, max_tokens=1_000):
+        conversation = self.policy.open(opening, sampling=Sampling(), seed=3)
+        emissions = []
+        for number in range(count):
+            emissions.append(await conversation.emit(max_tokens=max_tokens, listener=self.ears))
+            conversation.observe(f"<tool_output>{number}</tool_output>")
+        return emissions
+
+
+@pytest.fixture
+async def harness():
+    opened = []
+    contexts = []
+
+    def start(*streamed, models=None, layout=Layout.AUTO, **settings):
+        server = StreamingServer(replies(*streamed), models=models)
+        context = serve_loopback(server)
+        contexts.append(context)
+        opened.append(Harness(server, context.__enter__(), service(**settings), layout))
+        return opened[-1]
+
+    yield start
+    for one in opened:
+        await one.policy.aclose()
+    for context in contexts:
+        context.__exit__(None, None, None)
+
+
+VLLM = {"m": "vllm"}
+
+
+async def test_vllm_gets_the_episode_as_one_assistant_turn_in_its_own_template(harness, opening):
+    started = harness(Streamed(CALL, stop_reason="</call_tool>"), Streamed(ANSWER), models=VLLM)
+    await started.turns(opening, 2)
+    first, second = started.server.asked
+    rendered = f"[system]{opening.system}[user]{opening.user}[assistant]"
+    assert (first.path, first.body["prompt"]) == ("/v1/completions", rendered)
+    assert second.body["prompt"] == f"{rendered}{CALL}<tool_output>0</tool_output>"
+    assert second.body["include_stop_str_in_output"] is True
+
+
+async def test_other_servers_get_turns_as_messages(harness, opening):
+    started = harness(Streamed(CALL), Streamed(ANSWER))
+    await started.turns(opening, 2)
+    assert started.server.asked[1].path == "/v1/chat/completions"
+    roles = [(m["role"], m["content"]) for m in started.server.asked[1].body["messages"][2:]]
+    assert roles == [("assistant", CALL), ("user", "<tool_output>0</tool_output>")]
+
+
+async def test_a_stop_string_inside_a_thought_is_followed_by_another_request(harness, opening):
+    thought = "<think>I end with </answer>"
+    started = harness(
+        Streamed(thought, stop_reason="</answer>"), Streamed(" later.</think><answer>60 m</answer>"), models=VLLM
+    )
+    (emission,) = await started.turns(opening, 1)
+    assert (emission.text, emission.end) == (f"{thought} later.</think><answer>60 m</answer>", TurnEnd.ACTION)
+    assert started.server.asked[1].body["prompt"].endswith(f"[assistant]{thought}")
+
+
+async def test_the_stream_is_left_as_soon_as_the_action_is_complete(harness, opening):
+    started = harness(Streamed(CALL + " and now I invent", hangs=True, piece=len(CALL)))
+    (emission,) = await started.turns(opening, 1)
+    assert (emission.text, emission.end) == (CALL, TurnEnd.ACTION)
+
+
+async def test_usage_is_the_servers_count_or_else_an_estimate(harness, opening):
+    started = harness(Streamed("<think>no action", usage=(100, 7)), Streamed(CALL, usage=None))
+    counted, estimated = await started.turns(opening, 2)
+    assert (counted.usage.input_tokens, counted.usage.output_tokens) == (100, 7)
+    # 65 characters of ASCII at four bytes a token, rounded up.
+    assert estimated.usage.output_tokens == 17
+    assert started.service.meter.total.usage.output_tokens == 24
+
+
+async def test_a_broken_stream_begins_the_turn_anew_and_says_so(harness, opening):
+    started = harness(Streamed("<think>lost", breaks_off=True), Streamed(ANSWER))
+    (emission,) = await started.turns(opening, 1)
+    assert (emission.text, started.ears.heard, started.ears.restarts) == (ANSWER, ANSWER, 1)
+
+
+async def test_an_overloaded_server_is_asked_again(harness, opening):
+    started = harness(Streamed("busy", status=503), Streamed(ANSWER))
+    assert (await started.turns(opening, 1))[0].end is TurnEnd.ACTION
+    assert started.ears.restarts == 0
+
+
+async def test_a_refusal_is_not_repeated_and_never_shows_the_key(harness, opening):
+    started = harness(Streamed(f"bad key {KEY.get_secret_value()}", status=401))
+    with pytest.raises(ModelError, match=r"answered 401: .*\[redacted\]") as refused:
+        await started.turns(opening, 1)
+    assert len(started.server.asked) == 1
+    assert KEY.get_secret_value() not in str(refused.value)
+
+
+async def test_a_context_overflow_is_tried_with_less_room_and_then_typed(harness, opening):
+    started = harness(Streamed("This model's maximum context length is 4096 tokens.", status=400))
+    with pytest.raises(ContextOverflow, match="no longer fits"):
+        await started.turns(opening, 1, max_tokens=200)
+    assert [request.body["max_tokens"] for request in started.server.asked] == [200, 100, 64]
+
+
+async def test_a_wrong_model_name_is_answered_with_the_names_there_are(harness, opening):
+    started = harness(Streamed(ANSWER), models={"qwen3-8b": "vllm", "other": "vllm"})
+    with pytest.raises(ModelError, match="has no model 'm'; it has: qwen3-8b, other"):
+        await started.turns(opening, 1)
+
+
+async def test_a_model_that_never_closes_a_tag_ends_at_its_limit(harness, opening):
+    (emission,) = await harness(Streamed("<think>on and on", finish="length")).turns(opening, 1)
+    assert emission.end is TurnEnd.LENGTH
+
+
+async def test_a_blocked_turn_is_a_typed_failure(harness, opening):
+    with pytest.raises(ModelError, match="refused to write"):
+        await harness(Streamed("", finish="content_filter")).turns(opening, 1)
+
+
+async def test_what_is_no_stream_of_completions_is_a_typed_failure(harness, opening):
+    started = harness(Streamed("<think>", usage=("many", "few")), attempts=1)
+    with pytest.raises(ModelError, match="no completion"):
+        await started.turns(opening, 1)
+
+
+async def test_a_ceiling_stops_before_the_call(harness, opening):
+    started = harness(Streamed(ANSWER), ceilings=Ceilings(tokens=100))
+    with pytest.raises(CeilingReached):
+        await started.turns(opening, 1)
+    assert started.server.asked == []
+
+
+async def test_a_server_that_is_not_there_is_named(opening):
+    policy = OpenAICompatiblePolicy(OpenAIServer.connect("m", "http://127.0.0.1:9/v1"), service(attempts=1))
+    with pytest.raises(ModelError, match=r"no answer from http://127.0.0.1:9/v1/.*Is the server running\?"):
+        await policy.open(opening, sampling=Sampling(), seed=0).emit(max_tokens=10, listener=Ears())
+    await policy.aclose()
+
+
+@pytest.fixture
+async def gemini():
+    server = StreamingServer(replies(Streamed(CALL), Streamed(ANSWER)))
+    with serve_loopback(server) as url:
+        policy = GeminiPolicy(GeminiClient.connect("g", KEY, base_url=url), service())
+        yield policy, server
+        await policy.aclose()
+
+
+async def test_gemini_gets_turns_and_observations_as_contents(gemini, opening):
+    policy, server = gemini
+    conversation = policy.open(opening, sampling=Sampling(temperature=0.5), seed=0)
+    first = await conversation.emit(max_tokens=100, listener=Ears())
+    conversation.observe("<tool_output>60 m</tool_output>")
+    second = await conversation.emit(max_tokens=100, listener=Ears())
+    assert (first.text, second.text) == (CALL, ANSWER)
+    said = [(content["role"], content["parts"][0]["text"]) for content in server.asked[1].body["contents"]]
+    assert said == [("user", opening.user), ("model", CALL), ("user", "<tool_output>60 m</tool_output>")]
+    assert server.asked[1].body["generationConfig"]["maxOutputTokens"] == 100
+
+
+@pytest.mark.parametrize(
+    ("streamed", "error", "said"),
+    [
+        (Streamed("exceeds the maximum number of tokens allowed", status=400), ContextOverflow, "no longer fits"),
+        (Streamed("no such model", status=404), ModelError, "404: no such model"),
+        (Streamed("", finish="content_filter"), ModelError, "refused to write"),
+    ],
+)
+async def test_gemini_refusals_are_typed(opening, streamed, error, said):
+    with serve_loopback(StreamingServer(replies(streamed))) as url:
+        policy = GeminiPolicy(GeminiClient.connect("g", KEY, base_url=url), service())
+        with pytest.raises(error, match=said):
+            await policy.open(opening, sampling=Sampling(), seed=0).emit(max_tokens=9, listener=Ears())
+        await policy.aclose()

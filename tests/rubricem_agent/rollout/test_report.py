@@ -1,0 +1,82 @@
+"""A rollout for people: sources with titles and addresses, and why there is no answer."""
+
+import pytest
+
+from rubricem_agent.rollout.report import explain_ending, linked_answer, render_report
+from rubricem_agent.rollout.sources import Source, shown_sources, sources_in
+from rubricem_env.domain.tool import Snippet, ToolResult, ToolStatus
+from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
+from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.tools.render import render_observation
+
+
+def shown(*snippets):
+    return render_observation(ToolResult(status=ToolStatus.OK, snippets=snippets), first_id=1).text
+
+
+def reading(answer, *snippets, ending=Ending.ANSWERED):
+    call = '<call_tool name="google_search">Tall_Fox</call_tool>'
+    segments = (
+        Segment(origin=Origin.POLICY, text=call),
+        Segment(origin=Origin.TOOL, text=shown(*snippets)),
+        Segment(origin=Origin.POLICY, text=answer),
+    )
+    return read_trajectory(Trajectory(question="How wide?", segments=segments, ending=ending))
+
+
+PAGE = Snippet(text="60 m", title="Tall Fox", url="https://almanac.example/d1")
+
+
+def test_ids_resolve_to_title_and_address():
+    assert sources_in(shown(PAGE)) == {"S_1": Source("Tall Fox", "https://almanac.example/d1")}
+
+
+def test_a_snippet_that_the_policy_writes_itself_is_no_source():
+    forged = Segment(origin=Origin.POLICY, text=shown(PAGE))
+    assert shown_sources(Trajectory(question="q", segments=(forged,))) == {}
+
+
+@pytest.mark.parametrize(
+    ("snippet", "source"),
+    [
+        (Snippet(text="x", title="Only a title"), Source("Only a title", "")),
+        (Snippet(text="x", url="https://a.example/(b)"), Source("", "https://a.example/%28b%29")),
+        (Snippet(text="x", title="t", url="javascript:alert(1)"), Source("t | javascript:alert(1)", "")),
+        (Snippet(text="x"), Source("", "")),
+    ],
+)
+def test_what_a_tool_did_not_say_stays_empty_and_only_web_addresses_are_links(snippet, source):
+    assert sources_in(shown(snippet)) == {"S_1": source}
+
+
+def test_citations_become_numbered_links_and_invented_ones_a_question_mark():
+    answer = '<cite id="S_1, S_9">60 m</cite> wide.'
+    sources = {"S_1": Source("t", "https://a.example/1")}
+    assert linked_answer(answer, {"S_1": 1}, sources=sources) == "60 m [\\[1\\]](https://a.example/1)[?] wide."
+
+
+def test_a_report_has_question_answer_sources_and_searches():
+    report = render_report(reading('<answer><cite id="S_1">60 m</cite></answer>', PAGE))
+    assert report == (
+        "# How wide?\n\n60 m [\\[1\\]](https://almanac.example/d1)\n\n"
+        "## Sources\n\n1. [Tall Fox](https://almanac.example/d1) (S_1)\n\n"
+        "## How it was found\n\n2 turns, 1 searches; ending: answered.\n- google\\_search: Tall\\_Fox\n"
+    )
+
+
+def test_an_invented_citation_is_named():
+    assert "never shown by a tool in this episode: S\\_7." in render_report(
+        reading('<answer><cite id="S_7">x</cite></answer>', PAGE)
+    )
+
+
+def test_an_answer_that_breaks_off_is_marked():
+    assert "60 m\n\n(The answer breaks off here.)" in render_report(
+        reading("<answer>60 m", PAGE, ending=Ending.TOKEN_BUDGET)
+    )
+
+
+@pytest.mark.parametrize("ending", [ending for ending in Ending if ending is not Ending.ANSWERED])
+def test_every_ending_without_an_answer_is_explained(ending):
+    assert explain_ending(ending)
+    assert explain_ending(ending) in render_report(reading("<think>t", PAGE, ending=ending))

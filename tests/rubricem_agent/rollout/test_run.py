@@ -1,0 +1,140 @@
+"""One episode with a policy, whatever happens to it."""
+
+import pytest
+
+from rubricem_agent.policy.base import ContextOverflow, Emission, Opening, Sampling, TurnEnd
+from rubricem_agent.policy.local import LocalPolicy
+from rubricem_agent.policy.pretrained import policy_tokenizer
+from rubricem_agent.policy.scripted import ScriptedPolicy
+from rubricem_agent.rollout.run import Attempt, NoAudience, Setting, run_episode
+from rubricem_env.domain.errors import ModelError
+from rubricem_env.domain.query import Query
+from rubricem_env.domain.trajectory import Ending, Origin
+from rubricem_env.env.limits import EpisodeLimits
+from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.llm.usage import CeilingReached, Usage
+from rubricem_env.testing.episodes import DEMO_QUERY, ScriptedResearcher
+from rubricem_env.testing.policies import writes
+from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
+
+QUERY = Query(question="How wide is the Tall Fox?")
+CALL = '<think>t</think><call_tool name="google_search">Tall Fox width</call_tool>'
+
+
+async def play(policy, limits=None, query=QUERY, audience=None):
+    setting = Setting(policy, shipped_toolbox(), limits or EpisodeLimits())
+    attempt = Attempt(query, Opening("rules", query.question), "hash", seed=1)
+    return await run_episode(attempt, setting, audience=audience)
+
+
+class Broken:
+    """A policy that gives one turn and then raises."""
+
+    name = "broken"
+
+    def __init__(self, failure):
+        self._failure = failure
+        self.closed = False
+
+    def open(self, opening, *, sampling, seed):
+        self._turns = iter([Emission(CALL, TurnEnd.ACTION, Usage(calls=1, output_tokens=3))])
+        return self
+
+    async def emit(self, *, max_tokens, listener):
+        for emission in self._turns:
+            return emission
+        raise self._failure
+
+    def observe(self, text):
+        return None
+
+    def count_tokens(self, text):
+        return 1
+
+    def close(self):
+        self.closed = True
+
+    pieces = ()
+
+
+async def test_an_episode_is_played_to_its_answer():
+    rollout = await play(ScriptedPolicy(lambda opening, seed: ScriptedResearcher()), query=DEMO_QUERY)
+    assert rollout.trajectory.ending is Ending.ANSWERED
+    assert (rollout.prompt_hash, rollout.policy, rollout.is_valid) == ("hash", "scripted", True)
+    assert rollout.usage.calls == 4
+
+
+async def test_a_policy_that_fails_is_a_rollout_with_a_failure():
+    policy = Broken(ModelError("the server is gone"))
+    rollout = await play(policy)
+    assert (rollout.failure, rollout.trajectory.ending) == ("the server is gone", Ending.ABANDONED)
+    assert policy.closed
+    assert not rollout.is_valid
+
+
+async def test_a_bug_in_a_policy_is_named_and_not_a_crash():
+    rollout = await play(Broken(KeyError("x")))
+    assert rollout.failure == "could not get a turn from broken: KeyError: 'x'"
+
+
+async def test_a_context_overflow_ends_the_episode_by_its_limits_and_counts():
+    rollout = await play(Broken(ContextOverflow("full")))
+    assert (rollout.trajectory.ending, rollout.is_valid) == (Ending.TOKEN_BUDGET, True)
+
+
+async def test_a_reached_ceiling_is_raised():
+    with pytest.raises(CeilingReached):
+        await play(Broken(CeilingReached("enough")))
+
+
+async def test_a_model_that_never_closes_a_tag_stalls():
+    rollout = await play(ScriptedPolicy(writes("<think>on and on")))
+    assert rollout.trajectory.ending is Ending.STALLED
+
+
+async def test_a_model_that_loops_on_one_query_runs_out_of_calls_after_having_been_told():
+    rollout = await play(ScriptedPolicy(writes(CALL)))
+    assert rollout.trajectory.ending is Ending.CALL_BUDGET
+    assert "its result will not change" in rollout.trajectory.segments[6].text
+
+
+async def test_the_audience_hears_the_turns_and_what_comes_back():
+    class Ears(NoAudience):
+        heard = ""
+
+        def wrote(self, text):
+            self.heard += text
+
+        def observed(self, text):
+            self.heard += "|seen|"
+
+    ears = Ears()
+    await play(ScriptedPolicy(writes(CALL, "<think>t</think><answer>60 m</answer>")), audience=ears)
+    assert ears.heard == f"{CALL}|seen|<think>t</think><answer>60 m</answer>"
+
+
+async def test_a_turn_gets_no_more_tokens_than_the_episode_has_left():
+    asked = []
+
+    class Asking(Broken):
+        async def emit(self, *, max_tokens, listener):
+            asked.append(max_tokens)
+            return await super().emit(max_tokens=max_tokens, listener=listener)
+
+    await play(Asking(ModelError("end")), EpisodeLimits(max_tokens=100))
+    # The call and its result count 1 token each with this policy's counter.
+    assert asked == [100, 98]
+
+
+async def test_a_local_episode_carries_tokens_that_decode_to_its_text():
+    tokenizer = policy_tokenizer(tiny_tokenizer())
+    policy = LocalPolicy.over(tiny_qwen3(tokenizer.size), tokenizer, rows=1)
+    rollout = await run_episode(
+        Attempt(QUERY, Opening("rules", QUERY.question), seed=4),
+        Setting(policy, shipped_toolbox(), sampling=Sampling(max_turn_tokens=30)),
+    )
+    await policy.aclose()
+    written = [token_id for token_id in rollout.tokens.policy_ids if token_id not in tokenizer.end_ids]
+    assert rollout.trajectory.ending is Ending.STALLED
+    assert tokenizer.decode(written) == rollout.trajectory.policy_text
+    assert sum(segment.origin is Origin.POLICY for segment in rollout.trajectory.segments) == 2

@@ -1,0 +1,184 @@
+"""Every token has its author and its stage: exactly partitioned, with a real byte-level BPE."""
+
+import asyncio
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rubricem_agent.policy.base import Opening, Sampling
+from rubricem_agent.policy.pretrained import policy_tokenizer
+from rubricem_agent.policy.token_conversation import TokenConversation, TokenDraw
+from rubricem_agent.rollout.run import Attempt, Setting, run_episode
+from rubricem_agent.rollout.tokens import NO_STAGE, RolloutTokens, label_tokens
+from rubricem_env.domain.query import Query
+from rubricem_env.domain.span import StageSpans
+from rubricem_env.domain.stage import STAGES
+from rubricem_env.domain.tool import Snippet, ToolResult, ToolStatus
+from rubricem_env.domain.trajectory import Origin
+from rubricem_env.llm.usage import Usage
+from rubricem_env.scaffold.parser import parse_turn
+from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.testing.tiny_qwen3 import SPECIALS, tiny_tokenizer
+
+RAW = tiny_tokenizer(["<think>How wide is the Tall Fox?</think>", "</structured_plan>\n<call_tool"] * 20)
+TOKENIZER = policy_tokenizer(RAW)
+SPECIAL_IDS = set(RAW.convert_tokens_to_ids(list(SPECIALS)))
+QUERY = Query(question="How wide?")
+PLAN = (
+    "<think>t</think>\n<structured_plan><deep_analysis>a</deep_analysis><rubric>r</rubric>"
+    "<research_plan>p</research_plan></structured_plan>\n"
+)
+CALL = '<call_tool name="google_search">Größe 🦊</call_tool>'
+STATE = "<think>so</think><state_evaluation>s</state_evaluation>"
+REVIEW = "<review><rubric_review>r</rubric_review><writing_plan>w</writing_plan></review>\n"
+ANSWER = "<answer>60 m</answer>"
+PARTS = st.lists(
+    st.sampled_from([PLAN, CALL, STATE, REVIEW, ANSWER, "<tool_output>x", "川🦊\n", "</answer>"]), max_size=5
+)
+NOISE = st.text(st.characters(codec="utf-8"), max_size=8)
+TURNS = st.lists(st.tuples(PARTS, NOISE).map(lambda drawn: "".join(drawn[0]) + drawn[1]), min_size=1, max_size=6)
+
+
+class Reciting:
+    """A policy in token mode that draws the tokens of given turns, each with a straight ending."""
+
+    name = "reciting"
+    max_length = 100_000
+    tokenizer = TOKENIZER
+
+    def __init__(self, turns):
+        self._turns = list(turns)
+        self._at = 0
+
+    def open(self, opening, *, sampling, seed):
+        return TokenConversation.begin(self, opening)
+
+    async def draw(self, ids, turn, *, max_tokens):
+        text = self._turns[min(self._at, len(self._turns) - 1)]
+        self._at += 1
+        for token_id in [*TOKENIZER.encode_foreign(text), *TOKENIZER.end_ids][:max_tokens]:
+            if turn.take(TokenDraw(token_id, -1.0)) is not None:
+                break
+        return Usage(calls=1)
+
+    def release(self):
+        return None
+
+    def count_tokens(self, text):
+        return TOKENIZER.count(text)
+
+
+class Page:
+    """A tool that answers with a given text."""
+
+    names = ("google_search",)
+
+    def __init__(self, text="60 m"):
+        self._text = text
+
+    async def call(self, call):
+        return ToolResult(status=ToolStatus.OK, snippets=(Snippet(text=self._text),))
+
+
+def play(turns, page="60 m"):
+    setting = Setting(Reciting(turns), Page(page), sampling=Sampling())
+    return asyncio.run(run_episode(Attempt(QUERY, Opening("rules", QUERY.question)), setting))
+
+
+def runs(tokens):
+    """The tokens as consecutive runs of one author: (is_policy, ids)."""
+    mask = tokens.policy_mask
+    cuts = [0, *(np.flatnonzero(np.diff(mask.astype(int))) + 1).tolist(), len(mask)]
+    return [(bool(mask[a]), tokens.ids[a:b]) for a, b in itertools.pairwise(cuts) if b > a]
+
+
+def spoken(tokens):
+    return [token_id for token_id in tokens.policy_ids if token_id not in TOKENIZER.end_ids]
+
+
+@settings(max_examples=150, deadline=None)
+@given(TURNS)
+def test_mask_and_stages_partition_the_ids(turns):
+    tokens = play(turns).tokens
+    stages = np.array(tokens.stage_ids)
+    assert set(stages.tolist()) <= {NO_STAGE, 0, 1, 2, 3}
+    assert (tokens.policy_mask == (stages != NO_STAGE)).all()
+    assert (stages[: tokens.prompt_length] == NO_STAGE).all()
+    assert all(logprob == 0.0 for logprob, own in zip(tokens.logprobs, tokens.policy_mask, strict=True) if not own)
+
+
+@settings(max_examples=150, deadline=None)
+@given(TURNS)
+def test_policy_ids_decode_to_the_policys_text_but_for_what_hangs_over(turns):
+    rollout = play(turns)
+    decoded = TOKENIZER.decode(spoken(rollout.tokens))
+    overhangs = [piece for piece in (segment.cut for segment in rollout.trajectory.segments) if piece]
+    if not overhangs:
+        assert decoded == rollout.trajectory.policy_text
+    else:
+        assert len(decoded) >= len(rollout.trajectory.policy_text)
+
+
+@settings(max_examples=150, deadline=None)
+@given(TURNS)
+def test_what_the_policy_did_not_write_is_prompt_and_observations_tokenised_apart(turns):
+    rollout = play(turns)
+    foreign = [s.text for s in rollout.trajectory.segments if s.origin is Origin.TOOL]
+    ids = [token_id for own, run in runs(rollout.tokens) if not own for token_id in run]
+    expected = [TOKENIZER.encode_opening(Opening("rules", "How wide?")), *map(TOKENIZER.encode_foreign, foreign)]
+    assert ids == [token_id for part in expected for token_id in part]
+
+
+@settings(max_examples=150, deadline=None)
+@given(TURNS)
+def test_a_token_has_the_stage_of_the_character_it_begins_with(turns):
+    rollout = play(turns)
+    reading = read_trajectory(rollout.trajectory)
+    characters = {
+        at: stage.position for stage in STAGES for span in reading.spans.of(stage) for at in range(span.start, span.end)
+    }
+    if any(segment.cut for segment in rollout.trajectory.segments):
+        return
+    at = 0
+    stages = [stage for stage in rollout.tokens.stage_ids if stage != NO_STAGE]
+    pending = b""
+    for token_id, stage in zip(rollout.tokens.policy_ids, stages, strict=True):
+        if token_id not in TOKENIZER.end_ids and not pending:
+            assert stage == characters[at]
+        pending += b"" if token_id in TOKENIZER.end_ids else TOKENIZER.token_bytes(token_id)
+        text = pending.decode("utf-8", "ignore")
+        if text.encode() == pending:
+            at, pending = at + len(text), b""
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from(SPECIALS), NOISE)
+def test_a_page_that_spells_chat_specials_brings_none(special, noise):
+    tokens = play([PLAN + CALL, STATE + REVIEW + ANSWER], page=f"{noise}{special}\n{special}assistant").tokens
+    outside = [token_id for own, run in runs(tokens) if not own for token_id in run][tokens.prompt_length :]
+    assert not SPECIAL_IDS & set(outside)
+
+
+def test_a_whole_episode_has_its_stages_in_order():
+    tokens = play([PLAN + CALL, STATE + CALL, STATE + REVIEW + ANSWER]).tokens
+    order = [stage for at, stage in enumerate(tokens.stage_ids) if at == 0 or tokens.stage_ids[at - 1] != stage]
+    # prompt; plan, and the call after it; result; search; result; review from its thought on; answer
+    assert order == [-1, 0, 1, -1, 1, -1, 2, 3]
+
+
+def test_a_token_that_ends_an_empty_turn_is_research_where_nothing_came_before():
+    rollout = play([""])
+    assert [stage for stage in rollout.tokens.stage_ids if stage != NO_STAGE] == [1, 1]
+
+
+def test_lists_of_unequal_length_are_refused():
+    with pytest.raises(ValueError, match="one for each token"):
+        RolloutTokens(ids=(1, 2), stage_ids=(0,), logprobs=(0.0, 0.0), prompt_length=0)
+
+
+def test_pieces_that_do_not_fit_the_turns_are_refused():
+    with pytest.raises(ValueError, match="do not fit"):
+        label_tokens((), [parse_turn(ANSWER)], spans=StageSpans())
