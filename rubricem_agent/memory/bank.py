@@ -247,4 +247,6 @@ class RubricBank:
             stepped_back = earlier.model_copy(update={"status": ItemStatus.SUPERSEDED, "revision": item.revision})
             rows.append(StoredItem(stepped_back, vector))
         self._store.put(rows)
-        self.refresh()
+        # Nobody else can have written since the refresh under this lock, so nothing need be read back.
+        self._index.apply(rows)
+        self._mark = self._store.change_mark()

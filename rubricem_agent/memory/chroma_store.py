@@ -64,13 +64,13 @@ class ChromaStore:
             BankFormatError: written by a newer release, holds vectors of another embedder, or is no bank.
             BankStoreError: Chroma cannot open it.
         """
-        with boundary(BankStoreError, f"make the folder of the bank {folder}"):
+        with boundary(BankStoreError, f"make the bank {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
-            header = read_header(folder)
-            if header is None:
-                header = BankHeader(embedder=embedder, dimension=dimension)
-                write_header(folder, header)
+            with _locked(folder):
+                header = read_header(folder)
+                if header is None:
+                    header = BankHeader(embedder=embedder, dimension=dimension)
+                    write_header(folder, header)
         if (header.embedder, header.dimension) != (embedder, dimension):
             raise BankFormatError(
                 f"the bank {folder} holds vectors of {header.embedder} ({header.dimension} numbers); {embedder} "

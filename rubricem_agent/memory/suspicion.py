@@ -1,4 +1,4 @@
-"""Finds what guidance has no reason to hold: addresses, markup, tool calls, orders, pleas for marks, unseen letters.
+"""Finds what guidance has no reason to hold: addresses, markup, tool calls, orders, requests for marks, unseen letters.
 
 Each function gives the offending words, or None. They err on the side of refusal: a reflection that is turned away
 costs the bank one item, a poisoned one costs every attempt that reads it.

@@ -65,5 +65,7 @@ def test_minilm_knows_what_words_mean():
 
 def test_weights_that_are_not_there_are_named_and_not_downloaded(tmp_path):
     pytest.importorskip("sentence_transformers", reason="the extra `bank` is not installed")
-    with pytest.raises(ConfigError, match=r"qwen3-embedding-0\.6b is not on this machine.*Nothing is downloaded unasked"):
+    with pytest.raises(
+        ConfigError, match=r"qwen3-embedding-0\.6b is not on this machine.*Nothing is downloaded unasked"
+    ):
         build_embedder("qwen3-embedding-0.6b", tmp_path / "nowhere")
