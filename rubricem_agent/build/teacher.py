@@ -205,14 +205,10 @@ def _openai_key(url: str, environ: Mapping[str, str]) -> SecretStr | None:
 def _gemini_batch(spec: TeacherSpec, environ: Mapping[str, str], timing: Timing) -> Carrier:
     key = read_secret(environ, *GEMINI_KEYS, purpose=f"the teacher gemini-batch:{spec.model}")
     try:
-        from google import genai
-        from google.genai import types
-
         from rubricem_agent.data.gemini_batch import GeminiBatch
     except ModuleNotFoundError as cause:
         raise MissingExtraError(cause.name or "google-genai", "judge", "Gemini batch jobs") from cause
-    options = types.HttpOptions(base_url=spec.url or None)
-    return GeminiBatch(spec.model, genai.Client(api_key=key.get_secret_value(), http_options=options), timing)
+    return GeminiBatch.connect(spec.model, key, timing, base_url=spec.url or None)
 
 
 def _on_ray(shards: Sequence[Shard], environ: Mapping[str, str]) -> list[Trace]:

@@ -1,0 +1,183 @@
+"""Teachers behind models: a live API, a folder of request files, and Gemini's batch jobs against a server of our own."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from rubricem_agent.data.asking import TeacherPrompts
+from rubricem_agent.data.batch_teacher import BatchTeacher, Nobody
+from rubricem_agent.data.chat_teacher import ChatTeacher
+from rubricem_agent.data.gemini_batch import GeminiBatch
+from rubricem_agent.data.generation import Generation, Trace
+from rubricem_agent.data.journal import Journal
+from rubricem_agent.data.mailbox import Mailbox, read_requests
+from rubricem_agent.data.turns import PendingTurn, RepliesPending, TeacherTask, TurnReply
+from rubricem_env.domain.errors import FileFormatError, ModelError
+from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.llm.base import ChatReply, Finish, PassingModelError
+from rubricem_env.llm.retry import RetryPolicy, Timing
+from rubricem_env.llm.scripted import ScriptedModel
+from rubricem_env.testing.loopback import serve_loopback
+
+Make = Callable[..., Trace]
+PROMPTS = TeacherPrompts.ours()
+
+
+async def no_wait(seconds: float) -> None:
+    return
+
+
+TIMING = Timing.real(0)._replace(sleep=no_wait)
+
+
+@pytest.fixture
+def pending(make_trace: Make) -> list[PendingTurn]:
+    """The first turn of one trace, and the second of another."""
+    trace = make_trace()
+    begun = trace.trajectory.model_copy(update={"segments": trace.trajectory.segments[:3]})
+    fresh = trace.trajectory.model_copy(update={"segments": trace.trajectory.segments[:1]})
+    return [PendingTurn(trace.task, 1, fresh), PendingTurn(TeacherTask("q2", trace.task.query), 2, begun)]
+
+
+def test_the_first_round_shows_the_question_and_later_rounds_all_work_so_far(pending: list[PendingTurn]) -> None:
+    first, later = (PROMPTS.request(turn) for turn in pending)
+
+    assert "How wide is Calm Bridge?" in first.prompt
+    assert "in one short paragraph" in first.prompt
+    assert "No `<answer>`" in first.system
+    assert pending[1].trajectory.segments[2].text in later.prompt
+    assert "You have 9 rounds left" in later.prompt
+
+
+@pytest.mark.parametrize("prompt", [PROMPTS.first, PROMPTS.later], ids=["first", "later"])
+def test_a_prompt_asks_for_what_its_rounds_are_rejected_without(prompt: Any) -> None:
+    parts = {
+        "teacher_first": ("<scratchpad>", "<structured_plan>", "<deep_analysis>", "<rubric>", "<research_plan>"),
+        "teacher_later": ("<scratchpad>", "<state_evaluation>", "<rubric_review>", "<writing_plan>", "<answer>"),
+    }[prompt.name]
+    rules = prompt.section("system")
+    places = [rules.index(part) for part in parts]
+
+    assert places == sorted(places)
+    assert "Never write `<tool_output>` yourself" in rules
+
+
+async def test_a_live_teacher_retries_what_may_pass_and_reports_what_does_not(pending: list[PendingTurn]) -> None:
+    first = iter([PassingModelError("busy"), "a plan"])
+    model = ScriptedModel(lambda asked: ModelError("no such model") if "so far" in asked.prompt else next(first))
+    teacher = ChatTeacher(model, PROMPTS, timing=TIMING, retry=RetryPolicy())
+    replies = {reply.id: reply for reply in await teacher.write(pending)}
+
+    assert replies["q1.1"].text == "a plan"
+    assert replies["q2.2"] == TurnReply(id="q2.2", error="no such model")
+
+
+async def test_a_turn_that_the_server_refuses_to_write_is_a_failure(pending: list[PendingTurn]) -> None:
+    model = ScriptedModel([ChatReply(text="", model="m", finish=Finish.BLOCKED)])
+    teacher = ChatTeacher(model, PROMPTS, timing=TIMING, retry=RetryPolicy())
+    (reply,) = await teacher.write(pending[:1])
+
+    assert reply.error == "the server refused to write this turn"
+
+
+async def test_a_folder_is_the_teacher_requests_go_out_once_and_replies_come_in(
+    pending: list[PendingTurn], tmp_path: Path
+) -> None:
+    mailbox = Mailbox(tmp_path / "box")
+    teacher = BatchTeacher(mailbox, Nobody(), PROMPTS)
+    for _ in range(2):
+        with pytest.raises(RepliesPending, match=r"requests-0001\.jsonl in .* waits for its replies"):
+            await teacher.write(pending)
+    (path,) = mailbox.unanswered()
+    assert [fields["id"] for fields in read_requests(path)] == ["q1.1", "q2.2"]
+
+    mailbox.deliver(path, [TurnReply(id="q2.2", error="refused"), TurnReply(id="q1.1", text="a plan")])
+    assert [reply.text or reply.error for reply in await teacher.write(pending)] == ["a plan", "refused"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (['{"id": "q9.1", "text": "x"}'], "line 1 answers 'q9.1', which was not asked; remove the line."),
+        (['{"id": "q1.1", "tex'], "line 1 is no reply"),
+        (['{"id": "q1.1", "text": "x"}'], "answers 1 of 2 requests; 'q2.2' is missing."),
+    ],
+)
+async def test_a_bad_reply_file_is_refused_in_one_sentence(
+    pending: list[PendingTurn], tmp_path: Path, lines: list[str], message: str
+) -> None:
+    mailbox = Mailbox(tmp_path)
+    mailbox.post({turn.id: PROMPTS.request(turn) for turn in pending})
+    (tmp_path / "replies-0001.jsonl").write_text("\n".join(lines))
+    with pytest.raises(FileFormatError) as refusal:
+        mailbox.replies()
+    assert message in str(refusal.value)
+
+
+async def test_a_run_through_a_folder_goes_on_round_by_round_to_the_end(make_trace: Make, tmp_path: Path) -> None:
+    wanted = make_trace()
+    mailbox = Mailbox(tmp_path / "box")
+    turns = [wanted.trajectory.segments[1].text, wanted.trajectory.segments[3].text]
+    for text in turns:
+        generation = Generation(BatchTeacher(mailbox, Nobody(), PROMPTS), shipped_toolbox(), Journal(tmp_path / "j"))
+        with pytest.raises(RepliesPending):
+            await generation.run([wanted.task])
+        (path,) = mailbox.unanswered()
+        mailbox.deliver(path, [TurnReply(id=read_requests(path)[0]["id"], text=text)])
+    generation = Generation(BatchTeacher(mailbox, Nobody(), PROMPTS), shipped_toolbox(), Journal(tmp_path / "j"))
+    (trace,) = await generation.run([wanted.task])
+
+    assert trace.trajectory.policy_text == "".join(turns)
+
+
+class BatchServer:
+    """Speaks as much of the batch API as is asked of it; a job is done at its second look."""
+
+    def __init__(self) -> None:
+        self.created = 0
+        self.looks = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        if scope["method"] == "POST":
+            self.created += 1
+            reply = {"name": "batches/7", "metadata": {"state": "BATCH_STATE_PENDING"}}
+        else:
+            self.looks += 1
+            reply = self._job()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
+        await send({"type": "http.response.body", "body": json.dumps(reply).encode()})
+
+    def _job(self) -> dict[str, Any]:
+        if self.looks < 2:
+            return {"name": "batches/7", "metadata": {"state": "BATCH_STATE_RUNNING"}}
+        written = {"response": {"candidates": [{"content": {"parts": [{"text": "a plan"}]}}]}}
+        refused = {"error": {"code": 3, "message": "too long"}}
+        output = {"inlinedResponses": {"inlinedResponses": [written, refused]}}
+        return {"name": "batches/7", "metadata": {"state": "BATCH_STATE_SUCCEEDED", "output": output}}
+
+
+async def test_gemini_batch_jobs_answer_the_folder_and_are_submitted_once(
+    pending: list[PendingTurn], tmp_path: Path
+) -> None:
+    server = BatchServer()
+    with serve_loopback(server) as url:
+        carrier = GeminiBatch.connect("gemini-3-pro", SecretStr("test-key"), TIMING, base_url=url)
+        teacher = BatchTeacher(Mailbox(tmp_path), carrier, PROMPTS)
+        replies = await teacher.write(pending)
+        again = await teacher.write(pending)
+        await teacher.aclose()
+
+    assert [reply.text or reply.error for reply in replies] == ["a plan", "too long"]
+    assert again == replies
+    assert (server.created, server.looks) == (1, 2)
+    assert (tmp_path / "requests-0001.job").read_text() == "batches/7"
