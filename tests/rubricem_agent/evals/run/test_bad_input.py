@@ -1,0 +1,192 @@
+"""What users and judges get wrong: one sentence each, one example each, never a number out of thin air."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from rubricem_agent.build.evals import plan_run, run_evaluation
+from rubricem_agent.evals.errors import BenchmarkFileError
+from rubricem_agent.evals.modes import Mode
+from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing.model_servers import Answered, FakeOpenAI
+
+
+def run(config):
+    return asyncio.run(run_evaluation(plan_run(config)))
+
+
+def given(path: Path, *answers: str) -> str:
+    lines = [json.dumps({"id": str(number), "answer": answer}) for number, answer in enumerate(answers)]
+    path.write_text("\n".join(lines) + "\n")
+    return f"file:{path}"
+
+
+def test_a_file_of_another_version_is_refused_with_both_row_counts(make_config):
+    with pytest.raises(BenchmarkFileError, match="has 8 rows; the official file has 4326"):
+        plan_run(make_config("simpleqa", any_version=False))
+
+
+def test_missing_columns_are_named(make_config, tmp_path):
+    path = tmp_path / "two.csv"
+    path.write_text("problem,answer\nq,a\n")
+
+    with pytest.raises(BenchmarkFileError, match="lacks the column metadata"):
+        plan_run(make_config("simpleqa", data=str(path)))
+
+
+def test_a_duplicate_id_is_named(make_config, tmp_path):
+    sample = Path(make_config("healthbench").data).read_text().splitlines()[0]
+    path = tmp_path / "twice.jsonl"
+    path.write_text(f"{sample}\n{sample}\n")
+
+    with pytest.raises(BenchmarkFileError, match="'synthetic-0000' is given twice"):
+        plan_run(make_config("healthbench", data=str(path)))
+
+
+def test_a_criteria_file_without_one_of_the_tasks_is_refused(make_config, tmp_path):
+    config = make_config("drb")
+    path = tmp_path / "criteria.jsonl"
+    path.write_text("\n".join(config.criteria.read_text().splitlines()[1:]))
+
+    with pytest.raises(BenchmarkFileError, match="has no criteria for task 51"):
+        plan_run(config.model_copy(update={"criteria": path}))
+
+
+def test_a_missing_reference_article_is_refused_before_anything_is_paid_for(make_config, tmp_path):
+    config = make_config("drb")
+    config.references.write_text(config.references.read_text().split("\n", 1)[1])
+
+    with pytest.raises(BenchmarkFileError, match="has no article for task 51"):
+        plan_run(config)
+
+
+def test_an_empty_answer_is_excluded_where_the_official_scorer_excludes_it(make_config, tmp_path):
+    policy = given(tmp_path / "a.jsonl", "", *["yes"] * 7)
+
+    judged = run(make_config("deepsearchqa", policy=policy)).scores.headline
+
+    # Of the seven left, answers 3 and 6 are the single ones.
+    assert (judged.graded, judged.excluded) == (7, {"empty_response": 1})
+    assert judged.score == pytest.approx(2 / 7)
+    assert judged.worst == pytest.approx(2 / 8)
+
+
+def test_strictly_an_empty_answer_counts_as_wrong(make_config, tmp_path):
+    policy = given(tmp_path / "a.jsonl", "", *["yes"] * 7)
+
+    judged = run(make_config("deepsearchqa", Mode.STRICT, policy=policy)).scores.headline
+
+    assert (judged.graded, judged.score) == (8, pytest.approx(2 / 8))
+
+
+def test_an_answer_of_two_megabytes_is_judged_as_none_and_said_to_be_too_long(make_config, judge_app, tmp_path):
+    policy = given(tmp_path / "a.jsonl", "x" * 2_000_000, *["yes"] * 7)
+
+    scores = run(make_config("webwalkerqa", policy=policy)).scores
+
+    assert scores.found == {"given answer": 7, "answer too long": 1}
+    assert scores.headline.excluded == {"there is no prediction": 1}
+    assert max(len(asked.prompt) for asked in judge_app.asked) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "excluded", "score"),
+    [
+        ("webwalkerqa", Mode.OFFICIAL, {"the judge gave no grade": 8}, None),
+        ("webwalkerqa", Mode.STRICT, {}, 0.0),
+        # No capital A, B or C: officially C, not attempted; strictly B.
+        ("simpleqa", Mode.OFFICIAL, {}, 0.0),
+        ("deepsearchqa", Mode.OFFICIAL, {"invalid_rater": 8}, None),
+        ("deepsearchqa", Mode.STRICT, {}, 0.0),
+        ("healthbench", Mode.OFFICIAL, {"none of 1 judge replies holds a verdict": 8}, None),
+        ("drb", Mode.STRICT, {}, 0.0),
+    ],
+)
+def test_a_judge_that_replies_i_cannot_gives_no_number_but_the_modes_own(make_config, name, mode, excluded, score):
+    with serve_loopback(FakeOpenAI(lambda asked: "I cannot.")) as url:
+        scores = run(make_config(name, mode, judges=(f"openai:refuser@{url}/v1",))).scores
+
+    assert scores.is_complete
+    assert scores.headline.excluded == excluded
+    assert scores.headline.score == score
+    assert scores.headline.unreadable > 0 or name == "drb"
+
+
+def test_an_outage_leaves_examples_ungraded_and_a_resumed_run_grades_them(make_config, judge_url):
+    with serve_loopback(FakeOpenAI(lambda asked: Answered("down", status=503))) as url:
+        broken = run(make_config("simpleqa", judges=(f"openai:judge@{url}/v1",)))
+
+    assert not broken.scores.is_complete
+    assert broken.scores.headline.score is None
+    assert sum(broken.scores.headline.ungraded.values()) == 8
+    assert len(broken.outcome.failures) == 8
+
+    mended = run(make_config("simpleqa", judges=(f"openai:judge@{judge_url}",)))
+
+    assert mended.scores.is_complete
+    assert mended.scores.headline.score == 0.5
+
+
+def test_one_refused_question_spoils_its_own_example_alone(make_config):
+    def answer(asked):
+        return Answered("no", status=400) if "question 3," in asked.prompt else "A"
+
+    with serve_loopback(FakeOpenAI(answer)) as url:
+        scores = run(make_config("simpleqa", judges=(f"openai:judge@{url}/v1",))).scores
+
+    assert (scores.headline.graded, sum(scores.headline.ungraded.values()), scores.headline.score) == (7, 1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"mode": Mode.STRICT}, "the mode official; refusing to go on with strict"),
+        ({"judges": ("openai:other@http://127.0.0.1:1/v1",)}, "the judge judge-of-tests; refusing to go on with other"),
+        ({"limit": 3}, "the subset"),
+        ({"epochs": 2}, "the number of epochs 1"),
+    ],
+)
+def test_a_run_is_not_resumed_as_another_one_and_the_way_out_is_named(make_config, change, named):
+    run(make_config("simpleqa"))
+
+    with pytest.raises(UsageError, match=named) as refusal:
+        run(make_config("simpleqa", **change))
+
+    assert "--answers-from" in str(refusal.value)
+
+
+def test_a_budget_stops_the_run_and_a_larger_one_lets_it_go_on(make_config, judge_url):
+    priced = {"judges": (f"openai:gpt-4.1@{judge_url}",), "budget": 0.05}
+
+    stopped = run(make_config("simpleqa", **priced))
+
+    # One call holds back 2048 tokens at $8 a million, $0.016 and some: two or three at once fit into $0.05.
+    assert "ceiling" in stopped.outcome.stopped
+    assert 0 < stopped.scores.headline.graded < 8
+    assert stopped.scores.dollars < 0.05
+
+    assert run(make_config("simpleqa", **priced | {"budget": 5.0})).scores.headline.score == 0.5
+
+
+def test_examples_that_training_has_seen_are_refused_or_dropped(make_config, tmp_path):
+    seen = tmp_path / "train.jsonl"
+    seen.write_text(json.dumps({"question": " Invented question 2, with a comma?  "}) + "\n")
+
+    with pytest.raises(UsageError, match="1 of 8 examples are in"):
+        plan_run(make_config("simpleqa", seen=(seen,)))
+
+    manifest = plan_run(make_config("simpleqa", seen=(seen,), drop_seen=True)).manifest
+    assert (len(manifest.inputs.ids), manifest.inputs.left_out) == (7, ("2",))
+
+
+def test_a_mode_that_the_predecessor_never_ran_is_refused(make_config):
+    with pytest.raises(ConfigError, match="no mode drtulu"):
+        plan_run(make_config("deepsearchqa", Mode.DRTULU))
+
+
+def test_a_judge_by_rules_cannot_judge_a_benchmark(make_config):
+    with pytest.raises(ConfigError, match="judged by models"):
+        plan_run(make_config("simpleqa", judges=("rules",)))

@@ -1,0 +1,138 @@
+"""Every benchmark, whole, with real clients against a judge on loopback; killed anywhere, it comes to the same numbers."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from rubricem_agent.build.eval_scores import rescore_run
+from rubricem_agent.build.evals import plan_run, run_evaluation
+from rubricem_agent.evals.modes import Mode
+from rubricem_agent.evals.run.runner import Stage
+
+HEALTHBENCH = (5 / 12 + 5 / 15 + 5 / 20 + 5 / 27) / 4
+"""Item 0 with its 5 points is met; the positive points are 12, 15, 20 and 27, each twice."""
+RESEARCHRUBRICS = (5 / 11 + 5 / 12 + 5 / 12 + 5 / 17 + 5 / 21 + 5 / 21) / 6
+"""Item 0 of weight 5 is satisfied; weights go round 5, 4, -3, 2, 1, -5 and 4 to 9 of them are there."""
+
+RUNS = [
+    ("healthbench", Mode.OFFICIAL, HEALTHBENCH),
+    ("healthbench", Mode.DRTULU, HEALTHBENCH),
+    ("researchqa", Mode.OFFICIAL, 0.75),
+    ("researchqa", Mode.DRTULU, 0.75),
+    ("researchrubrics", Mode.OFFICIAL, RESEARCHRUBRICS),
+    ("simpleqa", Mode.OFFICIAL, 0.5),
+    ("simpleqa", Mode.STRICT, 0.5),
+    ("twowiki", Mode.OFFICIAL, 0.5),
+    ("twowiki", Mode.DRTULU, 0.0),
+    ("webwalkerqa", Mode.OFFICIAL, 0.5),
+    # Three of the eight have a single answer; the other five have one in excess.
+    ("deepsearchqa", Mode.OFFICIAL, 3 / 8),
+    # 6 / (6 + 4).
+    ("drb", Mode.OFFICIAL, 0.6),
+]
+
+
+def run(config):
+    return asyncio.run(run_evaluation(plan_run(config)))
+
+
+@pytest.mark.parametrize(("name", "mode", "expected"), RUNS)
+def test_a_whole_run_gives_the_number_worked_by_hand(make_config, name, mode, expected):
+    finished = run(make_config(name, mode))
+
+    assert finished.scores.is_complete
+    assert finished.outcome.failures == ()
+    assert finished.scores.headline.score == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("name", "mode", "expected"), RUNS)
+@pytest.mark.parametrize("share", [0.3, 0.77])
+def test_logs_cut_off_anywhere_are_completed_to_the_same_numbers(make_config, judge_app, name, mode, expected, share):
+    config = make_config(name, mode)
+    whole = run(config).scores
+    asked = len(judge_app.asked)
+    for log in ("answers.jsonl", "verdicts.jsonl"):
+        cut_off(config.folder / log, share)
+
+    again = run(config).scores
+
+    assert again.judges == whole.judges
+    assert again.found == whole.found
+    # Only what was lost is asked again.
+    assert len(judge_app.asked) - asked <= asked
+
+
+def test_resuming_a_finished_run_asks_nothing_and_writes_nothing(make_config, judge_app):
+    config = make_config("healthbench")
+    run(config)
+    before, asked = contents(config.folder), len(judge_app.asked)
+
+    run(config)
+
+    assert (contents(config.folder), len(judge_app.asked)) == (before, asked)
+
+
+def test_rescoring_needs_no_judge_and_gives_the_stored_numbers(make_config):
+    finished = run(make_config("researchrubrics"))
+
+    assert rescore_run(finished.folder).judges == finished.scores.judges
+
+
+def test_two_judges_are_scored_apart_and_their_agreement_is_counted(make_config, judge_url):
+    judges = (f"openai:first@{judge_url}", f"openai:second@{judge_url}")
+
+    scores = run(make_config("simpleqa", judges=judges)).scores
+
+    assert [judge.score for judge in scores.judges] == [0.5, 0.5]
+    assert (scores.agreements[0].kappa, scores.agreements[0].n) == (1.0, 8)
+
+
+def test_epochs_repeat_every_example_and_split_the_variance(make_config):
+    scores = run(make_config("simpleqa", epochs=3)).scores
+
+    # Half right, half wrong, the same in every epoch: all variance is between examples.
+    assert (scores.expected, scores.headline.score) == (24, 0.5)
+    assert (scores.variance.between, scores.variance.within) == (0.25, 0.0)
+    assert scores.headline.spread.method.startswith("bootstrap over 8 prompts")
+
+
+def test_answers_can_be_made_first_and_judged_later(make_config, judge_app):
+    answers_only = run(make_config("simpleqa", stage=Stage.ANSWERS)).scores
+    assert (answers_only.answered, len(judge_app.asked)) == (8, 0)
+    assert answers_only.headline.ungraded == {"not judged yet": 8}
+
+    judged = run(make_config("simpleqa", stage=Stage.VERDICTS)).scores
+
+    assert judged.headline.score == 0.5
+
+
+def test_another_mode_judges_the_same_answers_without_making_them_anew(make_config, tmp_path):
+    run(make_config("simpleqa"))
+
+    other = run(make_config("simpleqa", Mode.STRICT, out=tmp_path / "strict", answers_from=tmp_path / "run"))
+
+    assert (other.outcome.answered, other.outcome.judged) == (0, 8)
+
+
+def cut_off(path: Path, share: float) -> None:
+    """What kill -9 leaves: a log that ends in the middle of a line."""
+    if path.exists():
+        content = path.read_bytes()
+        path.write_bytes(content[: int(len(content) * share)])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix == ".jsonl"}
+
+
+def test_every_line_of_the_logs_is_keyed_by_benchmark_mode_example_and_epoch(make_config):
+    finished = run(make_config("simpleqa"))
+
+    for name in ("answers.jsonl", "verdicts.jsonl"):
+        lines = [json.loads(line) for line in (finished.folder / name).read_text().splitlines()]
+        assert {(line["benchmark"], line["mode"]) for line in lines} == {("simpleqa", "official")}
+        assert [(line["id"], line["epoch"]) for line in sorted(lines, key=lambda line: line["id"])] == [
+            (str(number), 0) for number in range(8)
+        ]
