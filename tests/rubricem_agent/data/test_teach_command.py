@@ -1,0 +1,113 @@
+"""`rubricem data`, as its user meets it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+from typer.testing import CliRunner
+
+from rubricem_agent.build.teacher import split_shards, teach
+from rubricem_agent.cli.teach import data_app
+from rubricem_agent.config.teacher import TeacherConfig, parse_teacher
+from rubricem_agent.data.chatml import read_samples
+from rubricem_agent.data.question_file import QuestionFile
+from rubricem_agent.data.turns import RepliesPending, TeacherTask
+from rubricem_env.domain.errors import ConfigError, MissingExtraError
+from rubricem_env.domain.query import Query
+from rubricem_env.llm.usage import Ceilings
+from rubricem_env.world.faults import Faults
+
+RUN = CliRunner()
+
+
+def test_the_scripted_teacher_writes_samples_that_can_be_exported(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    taught = RUN.invoke(data_app, ["teach", "--out", str(tmp_path / "run"), "--limit", "5"])
+    options = ["--to", "trl", "--tokenizer", str(tmp_path / "tokenizer"), "--out", str(tmp_path / "trl")]
+    exported = RUN.invoke(data_app, ["export", str(tmp_path / "run" / "samples.jsonl"), *options])
+
+    assert "5 traces: 5 accepted, 0 rejected" in taught.output
+    assert len(read_samples(tmp_path / "run" / "samples.jsonl")) == 5
+    assert "5 rows in" in exported.output
+
+
+def test_a_sample_holds_the_students_prompt_and_the_question_with_its_form(tmp_path: Path) -> None:
+    (sample,) = teach(TeacherConfig(out=tmp_path, limit=1), {}).samples
+
+    assert "<structured_plan>" in sample.messages[0].content
+    assert sample.messages[1].content.startswith("What is the depth of the river Calm Bridge?\n\n")
+    assert "\\boxed" in sample.messages[1].content
+
+
+def test_a_report_shows_whose_reasons_rejected_what(tmp_path: Path) -> None:
+    mailbox, out = tmp_path / "box", tmp_path / "run"
+    config = TeacherConfig(out=out, limit=2, teacher=f"directory:{mailbox}")
+    with pytest.raises(RepliesPending):
+        teach(config, {})
+    replies = [{"id": "train-rivers-01.1", "text": "I know it."}, {"id": "train-rivers-02.1", "error": "refused"}]
+    (mailbox / "replies-0001.jsonl").write_text("\n".join(json.dumps(reply) for reply in replies))
+    teach(config, {})
+    shown = RUN.invoke(data_app, ["report", str(out), "--json"])
+    reasons = {reason["reason"]: reason["is_paper"] for reason in json.loads(shown.output)["reasons"]}
+
+    assert reasons["no_tool_call"] is True
+    assert reasons["teacher_failed"] is False
+    assert "2 rejected, 1 of them for the paper's own reasons" in RUN.invoke(data_app, ["report", str(out)]).output
+
+
+def test_a_dry_run_says_calls_and_money_and_sends_nothing() -> None:
+    shown = RUN.invoke(data_app, ["dry-run", "--teacher", "gemini:gemini-3-pro", "--limit", "10"]).output
+
+    assert "10 questions" in shown
+    # Five rounds are expected of each, ten are the most.
+    assert "expected: 50 calls" in shown
+    assert "at most: 100 calls" in shown
+    assert shown.count("$") == 2
+
+
+def test_a_teacher_that_costs_money_is_asked_only_after_a_yes(tmp_path: Path) -> None:
+    said = RUN.invoke(data_app, ["teach", "--out", str(tmp_path / "run"), "--teacher", "gemini:m"], input="n\n")
+
+    assert "price unknown" in said.output
+    assert not (tmp_path / "run").exists()
+
+
+def test_flat_traces_get_the_flat_prompt_and_faults_are_the_configs(tmp_path: Path) -> None:
+    faults = Faults(miss_convention=1.0)
+    (_, sample) = teach(TeacherConfig(out=tmp_path, limit=2, flat=True, faults=faults), {}).samples
+
+    assert "<review>" not in sample.messages[2].content
+    assert "reporting convention" not in sample.messages[2].content
+
+
+def test_shards_take_every_nth_question_and_their_share_of_the_ceilings(tmp_path: Path) -> None:
+    config = TeacherConfig(out=tmp_path, shards=2, ceilings=Ceilings(calls=11, dollars=5.0))
+    tasks = [TeacherTask(str(number), Query(question="Why?")) for number in range(5)]
+    shards = split_shards(config, QuestionFile(tasks, {}))
+
+    assert [[task.id for task in shard.questions.tasks] for shard in shards] == [["0", "2", "4"], ["1", "3"]]
+    assert [shard.config.ceilings for shard in shards] == [Ceilings(calls=5, dollars=2.5)] * 2
+    assert len({shard.folder for shard in shards}) == 2
+
+
+def test_shards_without_ray_are_refused_with_the_line_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"writing in shards needs ray.*pip install 'rubricem\[verl\]'"):
+        teach(TeacherConfig(out=tmp_path, shards=2), {})
+
+
+@pytest.mark.parametrize("name", ["gemeni:x", "gemini", "openai:m", "scripted:x", "directory:", "openai:m@ftp://h"])
+def test_a_teacher_of_unknown_form_is_refused_with_the_forms_there_are(name: str) -> None:
+    with pytest.raises(ConfigError, match="Use scripted, gemini:MODEL, gemini-batch:MODEL"):
+        parse_teacher(name)
+
+
+def test_a_model_teacher_without_its_key_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the teacher gemini-batch:m needs a key; set GEMINI_API_KEY"):
+        teach(TeacherConfig(out=tmp_path, limit=1, teacher="gemini-batch:m"), {})
