@@ -9,6 +9,8 @@ from rubricem_agent.reflection.errors import ReflectionError
 from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.rubric import Rubric
 from rubricem_env.domain.trajectory import Ending
+from rubricem_env.judge.group import Group
+from rubricem_env.judge.outcomes import GroupJudgement
 from rubricem_env.scaffold.reading import Reading
 
 
@@ -24,6 +26,12 @@ class JudgedAttempt(NamedTuple):
     def is_intact(self) -> bool:
         """Whether it ended by the policy's doing or by a limit; one without an answer is intact (choice C6)."""
         return self.reading.trajectory.ending is not Ending.ABANDONED
+
+
+def judged_attempts(group: Group, judged: GroupJudgement) -> tuple[JudgedAttempt, ...]:
+    """A group's attempts, each with its judgement."""
+    pairs = zip(group.readings, judged.judgements, strict=True)
+    return tuple(JudgedAttempt(reading, judgement, judged.rubrics) for reading, judgement in pairs)
 
 
 def draw_attempt(attempts: Sequence[JudgedAttempt], generator: np.random.Generator) -> int:

@@ -92,11 +92,8 @@ class Reflector:
         """Offer the candidates to the bank, best first, until it takes one."""
         provenance = Provenance(step=step, model=self._source.name, prompt_hash=draws.prompt_hash)
         refusals: dict[int, Refusal] = {}
-        for place in rank(assessed):
-            one = assessed[place]
-            if isinstance(one.blocks, Refusal):
-                continue
-            outcome = await self._write(reading, one.blocks, one.score, provenance)
+        for place, blocks, score in rank(assessed):
+            outcome = await self._write(reading, blocks, score, provenance)
             if not isinstance(outcome, Refusal):
                 return _Offered(refusals, place, outcome)
             refusals[place] = outcome

@@ -30,6 +30,14 @@ class Assessed(NamedTuple):
         return None if isinstance(self.opinion.outcome, Unscored) else self.opinion.outcome
 
 
+class Ranked(NamedTuple):
+    """A candidate that may be offered to the bank."""
+
+    place: int
+    blocks: Blocks
+    score: ReflectionScore
+
+
 async def assess(
     judge: ReflectionJudge, attempt: JudgedAttempt, candidates: Sequence[Candidate], *, mode: ReflectionMode, seed: int
 ) -> tuple[Assessed, ...]:
@@ -53,11 +61,11 @@ async def assess(
     )
 
 
-def rank(assessed: Sequence[Assessed]) -> list[int]:
-    """The places of scored candidates of sound form: greatest utility first, then the shorter, then the earlier."""
+def rank(assessed: Sequence[Assessed]) -> list[Ranked]:
+    """The scored candidates of sound form: greatest utility first, then the shorter, then the earlier."""
     eligible = [
-        (-one.score.utility, len(one.candidate.text), place)
+        Ranked(place, one.blocks, one.score)
         for place, one in enumerate(assessed)
         if one.score is not None and isinstance(one.blocks, Blocks)
     ]
-    return [place for _, _, place in sorted(eligible)]
+    return sorted(eligible, key=lambda one: (-one.score.utility, len(assessed[one.place].candidate.text), one.place))

@@ -107,3 +107,51 @@ def test_a_chroma_folder_full_of_rubbish_is_one_sentence(run, tmp_path):
     result = CliRunner().invoke(bank_app, ["list", "--bank", str(other)])
     assert isinstance(result.exception, BankFormatError)
     assert "could not open the bank" in str(result.exception)
+
+
+def test_show_as_json_lists_the_items_of_the_same_question(run):
+    assert json.loads(run("show", "2", "--json"))["history"] == [2]
+
+
+def test_a_change_as_json_says_what_the_item_is_now(run):
+    assert json.loads(run("remove", "1", "--json")) == {"id": 1, "status": "removed", "reason": ""}
+
+
+def test_tables_tell_of_search_import_export_and_stats(run, tmp_path):
+    assert "similarity" in run("search", QUESTIONS[0])
+    assert run("export", str(tmp_path / "out.jsonl")) == f"exported 3 items to {tmp_path / 'out.jsonl'}\n"
+    assert run("import", str(tmp_path / "out.jsonl")) == "imported 3 items, refused 0\n"
+    assert "mean utility  0.5" in run("stats")
+
+
+def test_a_bank_with_nothing_in_use_finds_nothing(run):
+    for number in ("1", "2", "3"):
+        run("remove", number)
+    assert run("search", QUESTIONS[0]) == "nothing found\n"
+    assert run("list") == "no items\n"
+
+
+def test_a_file_to_import_that_is_not_there_makes_no_bank(tmp_path):
+    result = CliRunner().invoke(bank_app, ["import", str(tmp_path / "none"), "--bank", str(tmp_path / "new")])
+    assert "there is no file" in str(result.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bank_that_cannot_be_made_is_one_sentence(run, tmp_path):
+    (tmp_path / "taken").write_text("")
+    folder = tmp_path / "taken" / "bank"
+    result = CliRunner().invoke(
+        bank_app, ["import", str(tmp_path / "in.jsonl"), "--bank", str(folder), "--embedder", "hashing"]
+    )
+    assert isinstance(result.exception, BankFormatError)
+
+
+def test_text_of_an_item_cannot_move_the_cursor_or_set_colours(tmp_path):
+    row = make_reflection("How \x1b[2J[red]wide[/red]?", takeaways="Measure it.")
+    (tmp_path / "in.jsonl").write_text(row.model_dump_json())
+    place = ["--bank", str(tmp_path / "bank")]
+    CliRunner().invoke(bank_app, ["import", str(tmp_path / "in.jsonl"), "--embedder", "hashing", *place])
+    for command in (["list"], ["show", "1"]):
+        output = CliRunner().invoke(bank_app, [*command, *place]).stdout
+        assert "\x1b[2J" not in output
+        assert "[red]wide[/red]" in output
