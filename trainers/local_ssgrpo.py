@@ -12,7 +12,6 @@ reflections are written while nothing else runs, so deferral changes what they a
 
 import argparse
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -23,8 +22,11 @@ import numpy as np
 from transformers.utils.logging import disable_progress_bar
 
 from rubricem_agent.learn.batch import Batch, Sample, pad_batch
+from rubricem_agent.learn.collapse import CollapseError, find_collapse
 from rubricem_agent.learn.curriculum import Encounter, QueryBatch
+from rubricem_agent.learn.drift import find_drift
 from rubricem_agent.learn.errors import NonFiniteLossError
+from rubricem_agent.learn.metrics_log import METRICS_FILE, SETTINGS_FILE, append_line, read_log
 from rubricem_agent.learn.reflection_work import Ticket
 from rubricem_agent.memory.retrieval import Retrieval
 from rubricem_agent.policy.base import Opening, Sampling
@@ -33,7 +35,7 @@ from rubricem_agent.reflection.outcome import ReflectionOutcome
 from rubricem_agent.rollout.group import Plan, run_groups
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.run import Setting
-from rubricem_env.domain.errors import RubricEMError
+from rubricem_env.domain.errors import ConfigError, RubricEMError
 from rubricem_env.domain.query import Query
 from rubricem_env.domain.stage import STAGES
 from rubricem_env.env.offline import query_of
@@ -42,7 +44,9 @@ from rubricem_env.judge.outcomes import GroupJudgement
 from rubricem_env.judge.seeds import derive_seed
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.world.quality import true_quality
+from trainers.local.diagnostics import GradientComparison, compare_gradients
 from trainers.local.examine import examine
+from trainers.local.habits import measure_habits
 from trainers.local.keeping import keep_run, resume_run, trim_log
 from trainers.local.learner import UpdateReport
 from trainers.local.run_parts import Parts, make_parts
@@ -61,17 +65,17 @@ class Judged(NamedTuple):
 async def train(parts: Parts) -> None:
     """Run to the end of the plan, from wherever the last checkpoint left it."""
     config = parts.config
-    log = config.out / "metrics.jsonl"
-    config.out.mkdir(parents=True, exist_ok=True)
+    log = open_folder(config)
     done = resume_run(parts)
     parts.deferred.relaunch()
-    trim_log(log, done)
+    trim_log(log, done or -1)  # without a checkpoint even the examination at step 0 is held again
     if done == 0:
         await record_examination(parts, log, 0)
     for step in range(done + 1, config.steps + 1):
         metrics = await train_step(parts, next(parts.curriculum))
-        write_line(log, {"step": step, **metrics})
+        append_line(log, {"step": step, **metrics})
         say(step, config.steps, metrics)
+        watch_run(config, step)
         if step % config.evaluate_every == 0 or step == config.steps:
             await record_examination(parts, log, step)
         if step % config.checkpoint_every == 0 or step == config.steps:
@@ -90,8 +94,10 @@ async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
         await reflect(parts, batch, judged)
     reflected = time.monotonic()
     outcomes = [done.result for done in late.done]
-    phase_a = update(parts, reflection_samples(outcomes, version=parts.learner.updates), batch.step)
+    lessons = reflection_samples(outcomes, version=parts.learner.updates)
     credited = task_samples(judged.groups, judged.judgements, mode=parts.config.credit, version=parts.learner.updates)
+    compared = compare_phases(parts, credited.samples, lessons, step=batch.step)
+    phase_a = update(parts, lessons, batch.step)
     phase_b = update(parts, credited.samples, batch.step)
     return {
         "encounter": batch.encounter.value,
@@ -102,8 +108,10 @@ async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
         "reflection": _report(phase_a),
         "utility": mean_utility(outcomes),
         "staleness": list(late.staleness),
-        "failed_reflections": len(late.failed),
+        "failed_reflections": [failure.reason for failure in late.failed],
         "bank": len(parts.bank),
+        "habits": measure_habits(judged.groups)._asdict(),
+        "gradients": compared._asdict() if compared else None,
         "seconds": {
             "sample": round(sampled - started, 2),
             "reflect": round(reflected - sampled, 2),
@@ -157,6 +165,16 @@ def update(parts: Parts, samples: Sequence[Sample], step: int) -> UpdateReport |
         raise
 
 
+def compare_phases(
+    parts: Parts, task: Sequence[Sample], lessons: Sequence[Sample], *, step: int
+) -> GradientComparison | None:
+    """Now and then, the cosine between the gradients of the two phases; None without both."""
+    every = parts.config.compare_gradients_every
+    if not (every and step % every == 0 and task and lessons):
+        return None
+    return compare_gradients(parts.learner, task=pad_batch(task, pad_id=0), reflection=pad_batch(lessons, pad_id=0))
+
+
 def true_scores(parts: Parts, judged: Judged) -> dict[str, float]:
     """The true quality of the rollouts: written down to audit the judge, read by nothing that trains."""
     rows = [
@@ -185,14 +203,36 @@ def mean_utility(outcomes: Sequence[ReflectionOutcome]) -> float | None:
 async def record_examination(parts: Parts, log: Path, step: int) -> None:
     """Grade the policy on the held-out questions and write it down."""
     found = await examine(parts, parts.held_out)
-    write_line(log, {"step": step, "held_out": found.quality._asdict(), "valid": found.valid})
+    append_line(log, {"step": step, "held_out": found.quality._asdict(), "valid": found.valid})
     answer = found.quality.answer
     sys.stdout.write(f"step {step}: held-out answers {answer:.3f} by truth, {found.valid:.0%} valid\n")
 
 
-def write_line(log: Path, fields: dict[str, Any]) -> None:
-    with log.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(fields, allow_nan=False) + "\n")
+def open_folder(config: LocalConfig) -> Path:
+    """Make the run's folder and leave its settings there; returns the path of the log."""
+    try:
+        config.out.mkdir(parents=True, exist_ok=True)
+        (config.out / SETTINGS_FILE).write_text(config.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    except OSError as cause:
+        raise ConfigError(
+            f"cannot write to out, {config.out}: {cause.strerror}. Make room, or choose another."
+        ) from cause
+    return config.out / METRICS_FILE
+
+
+def watch_run(config: LocalConfig, step: int) -> None:
+    """Write an alarm down where judge and truth part; stop a run that is lost.
+
+    Raises:
+        CollapseError: the run is lost.
+    """
+    steps = read_log(config.out).steps
+    drifted = find_drift(steps, config.drift)
+    if drifted and not find_drift(steps[:-1], config.drift):
+        append_line(config.out / METRICS_FILE, {"step": step, "alarm": drifted})
+    lost = find_collapse(steps, config.watch)
+    if lost:
+        raise CollapseError(lost)
 
 
 def say(step: int, steps: int, metrics: dict[str, Any]) -> None:

@@ -11,7 +11,15 @@ from rubricem_agent.learn.batch import Batch, FlatTokens, micro_batches
 from rubricem_agent.learn.errors import NonFiniteLossError
 from rubricem_env.domain.stage import Stage
 from trainers.local.logprobs import TokenLogprobs, token_logprobs
-from trainers.local.loss import LossSettings, PolicyTokens, StageReport, add_sums, policy_loss, report_by_stage
+from trainers.local.loss import (
+    LossSettings,
+    PolicyTokens,
+    StageReport,
+    StageSums,
+    add_sums,
+    policy_loss,
+    report_by_stage,
+)
 
 
 class UpdateReport(NamedTuple):
@@ -23,6 +31,14 @@ class UpdateReport(NamedTuple):
     sampling_gap: float
     """Mean |log-probability here - as sampled|: the two engines' disagreement plus the weights' age."""
     stages: dict[Stage, StageReport]
+
+
+class Accumulated(NamedTuple):
+    """Sums over the micro-batches of a batch."""
+
+    loss: float
+    sampling_gap: float
+    sums: StageSums
 
 
 class Learner:
@@ -69,6 +85,17 @@ class Learner:
         Raises:
             NonFiniteLossError: the weights are untouched; the caller saves the batch.
         """
+        total, gap, sums = self.accumulate_gradient(batch)
+        norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self._max_grad_norm)
+        if not bool(torch.isfinite(norm)):
+            raise NonFiniteLossError(f"the gradient's norm is {float(norm)}; the step is refused.")
+        self.optimizer.step()
+        self.updates += 1
+        count = batch.num_policy_tokens
+        return UpdateReport(total, float(norm), count, gap / max(1, count), report_by_stage(sums))
+
+    def accumulate_gradient(self, batch: Batch) -> Accumulated:
+        """Leave the batch's gradient, before clipping, on the policy's parameters in place of what was there."""
         denominator = self._loss.denominator(batch.num_policy_tokens, batch.num_samples)
         self.optimizer.zero_grad(set_to_none=True)
         total, gap, sums = 0.0, 0.0, []
@@ -83,13 +110,7 @@ class Learner:
             total += float(found.loss.detach())
             gap += float((tokens.old_logprobs - tokens.rollout_logprobs).abs().sum())
             sums.append(found.sums)
-        norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self._max_grad_norm)
-        if not bool(torch.isfinite(norm)):
-            raise NonFiniteLossError(f"the gradient's norm is {float(norm)}; the step is refused.")
-        self.optimizer.step()
-        self.updates += 1
-        count = batch.num_policy_tokens
-        return UpdateReport(total, float(norm), count, gap / max(1, count), report_by_stage(add_sums(sums)))
+        return Accumulated(total, gap, add_sums(sums))
 
     def _read(self, model: Qwen3ForCausalLM, part: Batch, flat: FlatTokens) -> TokenLogprobs:
         """Log-probabilities of the policy's tokens. Padding stands on the right, where a causal model never looks."""

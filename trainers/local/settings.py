@@ -5,7 +5,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from rubricem_agent.learn.collapse import WatchSettings
 from rubricem_agent.learn.credit import CreditMode
+from rubricem_agent.learn.drift import DriftSettings
 from rubricem_agent.reflection.generate import ReflectionSettings
 from rubricem_env.domain.base import Frozen
 from rubricem_env.env.limits import EpisodeLimits
@@ -52,3 +54,10 @@ class LocalConfig(Frozen):
     knobs: JudgeKnobs = JudgeKnobs()
     evaluate_every: Count = 8
     checkpoint_every: Count = 8
+    compare_gradients_every: Annotated[int, Field(ge=0, exclude=True)] = 0
+    """Steps between measurements of the cosine between the two phases' gradients, which cost as much as the updates;
+    0 for none. Changes no update, so a resumed run may have another."""
+    watch: Annotated[WatchSettings, Field(exclude=True)] = WatchSettings()
+    """When the run counts as lost and stops. Not written with the settings: a resumed run may have others."""
+    drift: Annotated[DriftSettings, Field(exclude=True)] = DriftSettings()
+    """When judge and truth count as parted, which is written down and stops nothing."""

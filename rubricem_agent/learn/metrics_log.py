@@ -1,0 +1,180 @@
+"""A run's metrics.jsonl: a line for each step and each examination, written by the trainer and read back by everyone else."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.errors import FileFormatError, UsageError
+from rubricem_env.domain.trajectory_json import first_problem
+
+METRICS_FILE = "metrics.jsonl"
+SETTINGS_FILE = "config.json"
+"""The settings of the run, as its last start had them."""
+
+
+class Line(Frozen):
+    """What a reader wants to know of a line, which may say more."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, strict=False)
+
+
+class StageTold(Line):
+    """Means over the policy's tokens of one stage."""
+
+    tokens: int
+    entropy: float
+    kl: float
+    loss_share: float = 0.0
+
+
+class UpdateTold(Line):
+    """One optimiser step."""
+
+    loss: float
+    grad_norm: float
+    tokens: int
+    stages: dict[str, StageTold]
+
+    @property
+    def entropy(self) -> float:
+        """Nats a token, over all stages."""
+        return sum(stage.tokens * stage.entropy for stage in self.stages.values()) / max(1, self._counted)
+
+    @property
+    def kl(self) -> float:
+        """From the reference, nats a token, over all stages."""
+        return sum(stage.tokens * stage.kl for stage in self.stages.values()) / max(1, self._counted)
+
+    @property
+    def _counted(self) -> int:
+        return sum(stage.tokens for stage in self.stages.values())
+
+
+class HabitsTold(Line):
+    """How the rollouts of a step were written; see `trainers/local/habits.py`."""
+
+    answer_words: float
+    repeated_calls: float
+    valid: float
+    policy_tokens: int
+
+
+class GradientsTold(Line):
+    """The task's gradient against the reflections', at the same weights."""
+
+    cosine: float
+    task_norm: float
+    reflection_norm: float
+
+
+class StepLine(Line):
+    """A training step."""
+
+    step: int
+    encounter: str
+    true: dict[str, float]
+    judged: dict[str, float | None]
+    trained_rollouts: int = 0
+    task: UpdateTold | None = None
+    reflection: UpdateTold | None = None
+    utility: float | None = None
+    bank: int = 0
+    habits: HabitsTold | None = None
+    """None in the logs of runs that did not count them."""
+    gradients: GradientsTold | None = None
+    seconds: dict[str, float] = Field(default_factory=dict)
+
+
+class ExamLine(Line):
+    """The policy on held-out questions, by truth."""
+
+    step: int
+    held_out: dict[str, float]
+    valid: float
+
+
+class AlarmLine(Line):
+    """Something that a person should look at."""
+
+    step: int
+    alarm: str
+
+
+class RunLog(NamedTuple):
+    """A run as its log tells it; each list in the order of steps, the latest line of a step counts."""
+
+    steps: list[StepLine]
+    exams: list[ExamLine]
+    alarms: list[AlarmLine]
+
+
+def read_log(folder: Path) -> RunLog:
+    """The log in a run's folder. A last line that a killed run left half written is passed over.
+
+    Raises:
+        FileFormatError: there is no log, or a line that is not the last cannot be read.
+    """
+    path = folder / METRICS_FILE
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as cause:
+        raise FileFormatError(
+            f"{folder} holds no {METRICS_FILE}, so it is no run's folder ({cause.strerror}); give the folder that the "
+            "config names as `out`, after the first step."
+        ) from cause
+    whole = text[: text.rfind("\n") + 1].splitlines()
+    return sort_lines([_read_line(line, f"{path}:{number}") for number, line in enumerate(whole, 1)])
+
+
+def sort_lines(lines: list[StepLine | ExamLine | AlarmLine]) -> RunLog:
+    """The lines by kind, one for each step."""
+    steps = {line.step: line for line in lines if isinstance(line, StepLine)}
+    exams = {line.step: line for line in lines if isinstance(line, ExamLine)}
+    alarms = {line.step: line for line in lines if isinstance(line, AlarmLine)}
+    return RunLog(
+        [steps[step] for step in sorted(steps)],
+        [exams[step] for step in sorted(exams)],
+        [alarms[step] for step in sorted(alarms)],
+    )
+
+
+def parse_line(fields: Mapping[str, Any]) -> StepLine | ExamLine | AlarmLine:
+    """One line by what it holds; pydantic's ValidationError where it holds nothing known."""
+    if "held_out" in fields:
+        return ExamLine.model_validate(fields)
+    return AlarmLine.model_validate(fields) if "alarm" in fields else StepLine.model_validate(fields)
+
+
+def append_line(path: Path, fields: Mapping[str, Any]) -> None:
+    """Add a line.
+
+    Raises:
+        UsageError: the disk refuses.
+    """
+    text = json.dumps(fields, allow_nan=False) + "\n"
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as cause:
+        raise UsageError(
+            f"cannot write to {path}: {cause.strerror or cause}. Make room; the same command goes on from the last "
+            "checkpoint."
+        ) from cause
+
+
+def _read_line(line: str, where: str) -> StepLine | ExamLine | AlarmLine:
+    try:
+        fields = json.loads(line)
+        if not isinstance(fields, dict):
+            raise FileFormatError(
+                f"{where} holds no JSON object; it is no line of a run. Delete it, or restore the file."
+            )
+        return parse_line(fields)
+    except ValidationError as cause:
+        raise FileFormatError(f"{where} is no line of a run {first_problem(cause)}") from cause
+    except json.JSONDecodeError as cause:
+        raise FileFormatError(f"{where} is not JSON: {cause}. Delete the line, or restore the file.") from cause
