@@ -1,0 +1,76 @@
+"""One optimiser step: it moves the weights the right way, however the batch is cut, or not at all."""
+
+import numpy as np
+import pytest
+import torch
+
+from rubricem_agent.learn.batch import Batch, Sample, pad_batch
+from rubricem_agent.learn.errors import NonFiniteLossError
+from rubricem_env.testing.tiny_qwen3 import tiny_qwen3
+from trainers.local.learner import Learner
+from trainers.local.loss import LossSettings
+
+VOCABULARY = 40
+
+
+def learner(*, micro_batch_tokens: int = 1_000) -> Learner:
+    torch.manual_seed(0)
+    return Learner.over(
+        tiny_qwen3(VOCABULARY),
+        learning_rate=1e-2,
+        loss=LossSettings(),
+        max_grad_norm=100.0,
+        micro_batch_tokens=micro_batch_tokens,
+    )
+
+
+def batch(advantage: float = 1.0) -> Batch:
+    def sample(ids: list[int], sign: float) -> Sample:
+        stages = [-1, -1, *[0] * (len(ids) - 2)]
+        advantages = np.array([0, 0, *[sign * advantage] * (len(ids) - 2)], dtype=np.float32)
+        return Sample(ids, stages, advantages, [0.0] * len(ids), 1.0, 0)
+
+    return pad_batch([sample([5, 6, 7, 8], 1.0), sample([5, 6, 9], -1.0)], pad_id=0)
+
+
+def probability(model: torch.nn.Module, ids: list[int], target: int) -> float:
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([ids])).logits[0, -1]
+    return float(logits.softmax(-1)[target])
+
+
+def test_a_step_makes_the_better_continuation_likelier_and_the_worse_one_less_so():
+    trained = learner()
+    before = [probability(trained.policy, [5, 6], target) for target in (7, 9)]
+    trained.update(batch())
+    after = [probability(trained.policy, [5, 6], target) for target in (7, 9)]
+    assert after[0] > before[0]
+    assert after[1] < before[1]
+
+
+def test_how_the_batch_is_cut_does_not_change_the_step():
+    whole, cut = learner(), learner(micro_batch_tokens=4)
+    reports = [whole.update(batch()), cut.update(batch())]
+    assert reports[0].loss == pytest.approx(reports[1].loss, abs=1e-6)
+    for left, right in zip(whole.policy.parameters(), cut.policy.parameters(), strict=True):
+        assert torch.allclose(left, right, atol=1e-5)
+
+
+def test_the_first_step_is_at_the_reference_and_the_second_is_not():
+    trained = learner()
+    reports = [trained.update(batch()), trained.update(batch())]
+    kl = [next(iter(report.stages.values())).kl for report in reports]
+    assert kl[0] == pytest.approx(0.0, abs=1e-9)
+    assert kl[1] > 0
+    assert trained.updates == 2
+
+
+def test_an_advantage_that_is_infinite_leaves_the_weights_untouched():
+    trained = learner()
+    before = [parameter.clone() for parameter in trained.policy.parameters()]
+    broken = batch()
+    broken.advantages[0, 2] = np.inf
+    with pytest.raises(NonFiniteLossError):
+        trained.update(broken)
+    assert all(torch.equal(old, new) for old, new in zip(before, trained.policy.parameters(), strict=True))
+    assert trained.updates == 0

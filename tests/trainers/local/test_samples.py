@@ -1,0 +1,78 @@
+"""Samples carry the credit of their stage on every token of it."""
+
+import numpy as np
+import pytest
+
+from rubricem_agent.policy.base import Opening, Piece
+from rubricem_agent.reflection.outcome import ReflectionOutcome, ReflectionSample
+from rubricem_agent.rollout.rollout import Rollout
+from rubricem_agent.rollout.tokens import RolloutTokens
+from rubricem_env.domain.judgement import Judgement, StageScore
+from rubricem_env.domain.reflection import ReflectionScore
+from rubricem_env.domain.stage import STAGES
+from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.judge.outcomes import GroupJudgement, RolloutJudgement
+from trainers.local.samples import reflection_samples, task_samples
+
+TOKENS = RolloutTokens(ids=(9, 1, 2, 8, 3), stage_ids=(-1, 0, 0, -1, 3), logprobs=(0, -1, -2, 0, -3), prompt_length=1)
+
+
+def rollout(*, failure: str = "", tokens: RolloutTokens | None = TOKENS) -> Rollout:
+    return Rollout(trajectory=Trajectory(question="q", segments=()), policy="p", tokens=tokens, failure=failure)
+
+
+def judged(*scores: float) -> GroupJudgement:
+    """The same score at each stage."""
+    judgements = [Judgement.of({stage: StageScore(score=score) for stage in STAGES}) for score in scores]
+    rollouts = tuple(RolloutJudgement(judgement=judgement) for judgement in judgements)
+    return GroupJudgement(query_key="k", step=1, fingerprint="f", rubrics=(), rollouts=rollouts)
+
+
+def reflection(text: str, utility: float, *, scored: bool = True) -> ReflectionSample:
+    score = ReflectionScore(diagnosis=utility, specificity=utility, scope=utility) if scored else None
+    pieces = (Piece((7, 7)), Piece((1, 2), is_policy=True, logprobs=(-0.5, -0.5), starts=(0, 1)))
+    return ReflectionSample(text=text, pieces=pieces, score=score)
+
+
+def outcome(*samples: ReflectionSample) -> ReflectionOutcome:
+    opening = Opening("s", "u")
+    return ReflectionOutcome(
+        query_key="k", step=1, attempt=0, opening=opening, prompt_hash="h", temperature=0.7, samples=samples
+    )
+
+
+def test_each_policy_token_carries_its_stages_advantage_and_others_carry_none():
+    # scores 1 and 0 at every stage: advantages are +1 and -1 at every stage
+    samples = task_samples([[rollout(), rollout()]], [judged(1.0, 0.0)], mode="stages", version=4).samples
+    assert np.allclose(samples[0].advantages, [0, 1, 1, 0, 1])
+    assert np.allclose(samples[1].advantages, [0, -1, -1, 0, -1])
+    assert samples[0].policy_version == 4
+
+
+def test_a_group_whose_rollouts_score_alike_teaches_nothing():
+    assert task_samples([[rollout(), rollout()]], [judged(0.5, 0.5)], mode="stages", version=0).samples == []
+
+
+def test_a_failed_rollout_is_left_out_of_statistics_and_samples():
+    groups = [[rollout(), rollout(), rollout(failure="server down")]]
+    credited = task_samples(groups, [judged(1.0, 0.0, 1.0)], mode="terminal", version=0)
+    assert len(credited.samples) == 2
+    assert credited.credit.advantages[2].tolist() == [0, 0, 0, 0]
+
+
+def test_a_policy_without_tokens_cannot_be_trained():
+    with pytest.raises(ValueError, match="token mode"):
+        task_samples([[rollout(tokens=None), rollout(tokens=None)]], [judged(1.0, 0.0)], mode="stages", version=0)
+
+
+def test_reflections_are_normalised_within_their_question_and_keep_their_temperature():
+    samples = reflection_samples([outcome(reflection("a", 1.0), reflection("b", 0.0))], version=2)
+    assert np.allclose(samples[0].advantages, [0, 0, 1, 1])
+    assert np.allclose(samples[1].advantages, [0, 0, -1, -1])
+    assert list(samples[0].stage_ids) == [-1, -1, 0, 0]
+    assert {sample.temperature for sample in samples} == {0.7}
+
+
+def test_unscored_reflections_and_questions_without_any_are_not_trained_on():
+    scored = outcome(reflection("a", 1.0), reflection("b", 0.0), reflection("c", 0.0, scored=False))
+    assert len(reflection_samples([scored, outcome(reflection("d", 0.0, scored=False))], version=0)) == 2
