@@ -31,7 +31,7 @@ class JudgeScores(Frozen):
     """The mean if every exclusion and every unreadable verdict counted as the worst case."""
     spread: Spread | None
     wilson: Spread | None
-    """For scores of 0 and 1 alone."""
+    """For scores of 0 and 1 alone, and one epoch: repeats of an example are not independent."""
     metrics: dict[str, float | None]
     texts: dict[str, Text]
     per_example: dict[str, float]

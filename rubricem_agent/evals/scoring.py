@@ -110,7 +110,7 @@ def _judge_scores(loaded: Loaded, manifest: Manifest, judge: str, graded: _Grade
         score=totals.score,
         worst=_worst(loaded, graded.examples),
         spread=_spread(loaded, scored, seed=manifest.seed),
-        wilson=_wilson(scored) if loaded.grader.is_binary else None,
+        wilson=_wilson(scored) if loaded.grader.is_binary and manifest.epochs == 1 else None,
         metrics=dict(totals.metrics),
         texts=dict(totals.texts),
         per_example=_per_example(scored),

@@ -5,9 +5,8 @@ from importlib import resources
 from rubricem_agent.evals.report.markup import Markup, element, interval_bar, show, table
 from rubricem_agent.evals.report.published import PublishedTable
 from rubricem_agent.evals.report.run_section import run_section
-from rubricem_agent.evals.report.summary import Summary, interval_text, name_of, percent
+from rubricem_agent.evals.report.summary import Summary, interval_text, name_of, own_rows, percent
 from rubricem_agent.evals.report.terminal import SUBSTITUTE_NOTE
-from rubricem_agent.evals.suite import find_entry
 
 TITLE = "RubricEM evaluation"
 
@@ -93,12 +92,8 @@ def _published(published: PublishedTable, summary: Summary) -> Markup:
         (row.system, *("-" if v is None else f"{v:.1f}" for v in row.values), "; ".join(row.flags))
         for row in published.rows
     ]
-    for run in summary.runs:
-        title = find_entry(run.manifest.benchmark).title
-        if title in published.columns:
-            cells = [percent(run.headline.score) if column == title else "" for column in published.columns]
-            note = f"mode {run.manifest.label}, {run.manifest.inputs.subset}, n {run.headline.graded}"
-            own = (f"this run: {run.manifest.agent.policy}", *cells, note)
-            rows.append(tuple(element("span", cell, css="own") for cell in own))
+    for own in own_rows(summary, published.columns):
+        cells = [percent(own.scores[column]) if column in own.scores else "" for column in published.columns]
+        rows.append(tuple(element("span", cell, css="own") for cell in (own.system, *cells, own.note)))
     heading = element("h2", "Published rows, percent") + element("p", published.source, css="faint")
     return Markup(heading + table(("system", *published.columns, "not the same as ours"), rows))

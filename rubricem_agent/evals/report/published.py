@@ -61,11 +61,14 @@ def _backend(system: str) -> tuple[str, ...]:
 
 
 def _flags(written: JsonValue) -> Mapping[str, Sequence[str]]:
-    """By system: a flag holds for all columns, or names those that it holds for."""
-    flags: dict[str, list[str]] = {}
+    """By system, each flag once with the columns that it holds for."""
+    flags: dict[str, dict[str, list[str]]] = {}
     for flag, systems in written.items() if isinstance(written, dict) else ():
         columns = systems if isinstance(systems, dict) else {"": systems}
         for column, listed in columns.items():
             for system in listed if isinstance(listed, list) else []:
-                flags.setdefault(str(system), []).append(f"{column} {flag}".strip())
-    return flags
+                flags.setdefault(str(system), {}).setdefault(flag, []).append(column)
+    return {
+        system: [f"{', '.join(filter(None, columns))} {flag}".strip() for flag, columns in by_flag.items()]
+        for system, by_flag in flags.items()
+    }

@@ -1,7 +1,9 @@
 """Several runs together: both averages of the paper, comparisons of pairs, and the published rows beside them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
+from pathlib import PurePath
+from typing import NamedTuple
 
 import numpy as np
 
@@ -58,10 +60,43 @@ def summarize(runs: Sequence[Scores], *, seed: int = 0) -> Summary:
 
 def name_of(run: Scores) -> str:
     """How a run is named in a report."""
+    return f"{find_entry(run.manifest.benchmark).title}, {agent_name(run)}"
+
+
+class OwnRow(NamedTuple):
+    """The runs of one agent in one mode as a row of a published table."""
+
+    system: str
+    scores: Mapping[str, float | None]
+    """By the title of the benchmark."""
+    note: str
+
+
+def own_rows(summary: Summary, columns: Sequence[str]) -> list[OwnRow]:
+    """One row for each agent and mode that has a number for one of the columns."""
+    groups: dict[tuple[str, str], list[Scores]] = {}
+    for run in summary.runs:
+        if find_entry(run.manifest.benchmark).title in columns:
+            groups.setdefault((agent_name(run), run.manifest.label), []).append(run)
+    rows = []
+    for (agent, label), runs in groups.items():
+        scores = {find_entry(run.manifest.benchmark).title: run.headline.score for run in reversed(runs)}
+        sizes = "; ".join(
+            f"{find_entry(run.manifest.benchmark).title} n {run.headline.graded} ({run.manifest.inputs.subset})"
+            for run in runs
+        )
+        rows.append(OwnRow(f"this run: {agent}", scores, f"mode {label}; {sizes}"))
+    return rows
+
+
+def agent_name(run: Scores) -> str:
+    """Policy, style and memory in short; a file of answers by its name alone."""
     agent = run.manifest.agent
+    kind, colon, rest = agent.policy.partition(":")
+    policy = f"{kind}:{PurePath(rest).name}" if kind in ("file", "local") and colon else agent.policy
     habits = [agent.style, f"reuse {agent.reuse}" if agent.reuse != "none" else ""]
     habits.append(f"{agent.attempts} attempts" if agent.attempts > 1 else "")
-    return f"{find_entry(run.manifest.benchmark).title}, {agent.policy} ({', '.join(filter(None, habits))})"
+    return f"{policy} ({', '.join(filter(None, habits))})"
 
 
 def percent(value: float | None) -> str:
@@ -78,7 +113,7 @@ def interval_text(judge: JudgeScores) -> str:
 def _averages(runs: Sequence[Scores]) -> tuple[Average, ...]:
     groups: dict[tuple[str, str], dict[str, float | None]] = {}
     for run in runs:
-        key = (run.manifest.label, run.manifest.agent.policy)
+        key = (run.manifest.label, agent_name(run))
         groups.setdefault(key, {}).setdefault(run.manifest.benchmark, run.headline.score)
     averages = []
     for (label, agent), scores in groups.items():
@@ -86,6 +121,8 @@ def _averages(runs: Sequence[Scores]) -> tuple[Average, ...]:
             wanted = [entry.name for entry in SUITE.values() if entry.is_long is is_long and entry.name != "almanac"]
             values = [value for name in wanted if (value := scores.get(name)) is not None]
             missing = tuple(name for name in wanted if scores.get(name) is None)
+            if not values:
+                continue
             value = None if missing else sum(values) / len(values)
             averages.append(Average(what=what, label=label, agent=agent, value=value, missing=missing))
     return tuple(averages)

@@ -5,9 +5,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rubricem_agent.evals.report.published import PublishedTable
-from rubricem_agent.evals.report.summary import Summary, interval_text, name_of, percent
+from rubricem_agent.evals.report.summary import Summary, interval_text, name_of, own_rows, percent
 from rubricem_agent.evals.scores import Scores
-from rubricem_agent.evals.suite import find_entry
 
 SUBSTITUTE_NOTE = "* judged by another model than the mode's own: not an official number"
 
@@ -83,10 +82,7 @@ def _published(published: PublishedTable, summary: Summary) -> Table:
     for row in published.rows:
         values = ["-" if value is None else f"{value:.1f}" for value in row.values]
         table.add_row(Text(row.system), *values, Text("; ".join(row.flags)))
-    for run in summary.runs:
-        title = find_entry(run.manifest.benchmark).title
-        if title in published.columns:
-            cells = [percent(run.headline.score) if column == title else "" for column in published.columns]
-            note = f"mode {run.manifest.label}, {run.manifest.inputs.subset}, n {run.headline.graded}"
-            table.add_row(Text(f"this run: {run.manifest.agent.policy}"), *cells, Text(note), style="bold")
+    for own in own_rows(summary, published.columns):
+        cells = [percent(own.scores[column]) if column in own.scores else "" for column in published.columns]
+        table.add_row(Text(own.system), *cells, Text(own.note), style="bold")
     return table
