@@ -1,0 +1,93 @@
+"""The tiny policy: its tokenizer, its school, and the whole way from nothing to an exam, in small."""
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import AutoConfig, AutoTokenizer
+
+from rubricem_agent.data.chatml import read_samples
+from rubricem_env.scaffold.grammar import GRAMMAR
+from trainers.sft_parts.school import School
+from trainers.sft_parts.settings import read_settings
+from trainers.sft_parts.tiny_tokenizer import train_tokenizer
+from trainers.tiny_policy import TinyConfig, main, make_policy, make_samples
+
+CONFIG = Path(__file__).parents[2] / "configs" / "tiny_policy.yaml"
+SMALL = ["num_worlds=1", "epochs=1", "hidden_size=16", "intermediate_size=16", "layers=1", "exam_questions=2"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("tiny")
+    assert main(["--config", str(CONFIG), *SMALL, f"out={out}", "batch_size=36"]) == 0
+    return out
+
+
+def test_the_whole_way_ends_in_a_model_and_its_grades(made: Path) -> None:
+    grades = json.loads((made / "exam.json").read_text())
+
+    assert (made / "sft" / "model" / "model.safetensors").exists()
+    assert grades["questions"] == 2
+    assert 0.0 <= grades["needs_met"] <= 1.0
+
+
+def test_the_vocabulary_is_as_large_as_the_tokenizer_and_head_dim_is_set(made: Path) -> None:
+    shape = AutoConfig.from_pretrained(made / "untrained")
+
+    assert shape.vocab_size == len(AutoTokenizer.from_pretrained(made / "untrained"))
+    assert shape.head_dim == 32
+    assert shape.model_type == "qwen3"
+
+
+def test_its_samples_are_of_no_validation_or_test_question_and_some_are_guided(made: Path) -> None:
+    samples = read_samples(made / "samples.jsonl")
+    guided = [sample for sample in samples if "<reference_examples>" in sample.messages[1].content]
+
+    # A world of 15 questions in each of 8 domains trains on 9 of them.
+    assert len(samples) == 72
+    assert all("/train-" in sample.id for sample in samples)
+    assert 10 <= len(guided) <= 35
+
+
+def test_who_is_guided_follows_the_convention() -> None:
+    config = read_settings(CONFIG, TinyConfig, ["num_worlds=1", "faults={miss_convention: 1.0}", "out=/nowhere"])
+    school = School.of_world(1000, guided=config.guided, seed=0)
+    task = next(name for name, question in school.guided.items() if question.answer_format != "exact")
+    block = school.references[school.query(task).source]
+
+    assert "Search the reporting convention of" in block
+    assert not any(duty.value in block for duty in school.guided[task].truth.implicit_needs if duty.kind == "stated")
+
+
+def test_the_same_seed_makes_the_same_samples_and_weights(tmp_path: Path) -> None:
+    made = []
+    for name in ("a", "b"):
+        config = read_settings(CONFIG, TinyConfig, [*SMALL, f"out={tmp_path / name}"])
+        config.out.mkdir()
+        folder = make_policy(config, make_samples(config))
+        made.append(((config.out / "samples.jsonl").read_bytes(), (folder / "model.safetensors").read_bytes()))
+
+    assert made[0] == made[1]
+
+
+def test_each_tag_is_one_token_that_survives_decoding_and_each_digit_is_its_own() -> None:
+    tokenizer = train_tokenizer(["The width of Calm Bridge is 120 m."] * 3, vocabulary=330, max_tokens=100)
+    for tag in GRAMMAR:
+        (token,) = tokenizer(f"</{tag.name}>", add_special_tokens=False).input_ids
+        assert tokenizer.decode([token], skip_special_tokens=True) == f"</{tag.name}>"
+
+    assert tokenizer.tokenize("120") == ["1", "2", "0"]
+
+
+def test_any_text_comes_back_as_it_was() -> None:
+    tokenizer = train_tokenizer(["plain words"], vocabulary=330, max_tokens=100)
+    text = ' <cite id="S_12">Ünïcode 漢字\n\t 7,5 %</cite><|im_end|>'
+    ids = tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
+
+    assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
+
+
+def test_a_mistake_in_the_config_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config", str(CONFIG), "layer=1"]) == 2
+    assert "the key 'layer', which is none; did you mean 'layers'" in capsys.readouterr().err
