@@ -62,7 +62,7 @@ class PlannedRun(NamedTuple):
             self.loaded,
             inputs.ids,
             epochs=self.config.epochs,
-            policy=judge_model(self.config.policy),
+            policy=judge_model(self.config.policy) if self.config.asks_a_model else None,
             judges=self.manifest.judges,
         )
 

@@ -71,6 +71,11 @@ class EvalConfig(Frozen):
     """Which part of how many this process runs."""
 
     @property
+    def asks_a_model(self) -> bool:
+        """Whether answering costs anything."""
+        return self.policy not in (EXPERT, "scripted") and not self.policy.startswith(GIVEN)
+
+    @property
     def folder(self) -> Path:
         return self.out or Path("runs") / "eval" / f"{self.benchmark}-{self.mode.value}"
 

@@ -96,4 +96,4 @@ def _published(published: PublishedTable, summary: Summary) -> Markup:
         cells = [percent(own.scores[column]) if column in own.scores else "" for column in published.columns]
         rows.append(tuple(element("span", cell, css="own") for cell in (own.system, *cells, own.note)))
     heading = element("h2", "Published rows, percent") + element("p", published.source, css="faint")
-    return Markup(heading + table(("system", *published.columns, "not the same as ours"), rows))
+    return Markup(heading + table(("system", *published.columns, "not the same as ours"), rows, css="notes"))

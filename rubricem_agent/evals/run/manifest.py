@@ -104,7 +104,7 @@ def settle_manifest(folder: Path, wanted: Manifest) -> Manifest:
         UsageError: the folder holds a run of another kind; the message names the difference and the way out.
     """
     path = folder / MANIFEST_FILE
-    if path.exists():
+    if path.exists() and has_lines(folder):
         known = read_manifest(folder)
         refuse_difference(folder, known, wanted)
         return known
@@ -113,6 +113,12 @@ def settle_manifest(folder: Path, wanted: Manifest) -> Manifest:
     partial.write_text(wanted.model_dump_json(indent=1), encoding="utf-8")
     partial.replace(path)
     return wanted
+
+
+def has_lines(folder: Path) -> bool:
+    """Whether anything was answered or judged in the folder: a run that never began binds nobody."""
+    logs = (folder / ANSWERS_FILE, folder / VERDICTS_FILE)
+    return any(log.exists() and log.stat().st_size > 0 for log in logs)
 
 
 def refuse_difference(folder: Path, known: Manifest, wanted: Manifest) -> None:

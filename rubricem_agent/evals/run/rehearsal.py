@@ -32,10 +32,15 @@ class Estimate(NamedTuple):
     dollars: float | None
 
 
-def rehearse(loaded: Loaded, ids: Sequence[str], *, epochs: int, policy: str, judges: Sequence[str]) -> list[Estimate]:
-    """The calls of a run: exact for a judge that is always readable, but that FACT is counted without its pages."""
+def rehearse(
+    loaded: Loaded, ids: Sequence[str], *, epochs: int, policy: str | None, judges: Sequence[str]
+) -> list[Estimate]:
+    """The calls of a run: exact for a judge that is always readable, but that FACT is counted without its pages.
+
+    No policy is one that costs nothing: a script, or answers from a file.
+    """
     asked = sum((_asked_about(loaded, example_id) for example_id in ids), Usage())
-    estimates = [_policy(len(ids) * epochs, policy)]
+    estimates = [_policy(len(ids) * epochs, policy)] if policy else []
     estimates += [_priced("verdicts", judge, _times(asked, epochs)) for judge in judges]
     return estimates
 
