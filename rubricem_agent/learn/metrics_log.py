@@ -126,8 +126,7 @@ def read_log(folder: Path) -> RunLog:
             f"{folder} holds no {METRICS_FILE}, so it is no run's folder ({cause.strerror}); give the folder that the "
             "config names as `out`, after the first step."
         ) from cause
-    whole = text[: text.rfind("\n") + 1].splitlines()
-    return sort_lines([_read_line(line, f"{path}:{number}") for number, line in enumerate(whole, 1)])
+    return sort_lines([_read_line(line, f"{path}:{number}") for number, line in enumerate(_whole_lines(text), 1)])
 
 
 def sort_lines(lines: list[StepLine | ExamLine | AlarmLine]) -> RunLog:
@@ -164,6 +163,30 @@ def append_line(path: Path, fields: Mapping[str, Any]) -> None:
             f"cannot write to {path}: {cause.strerror or cause}. Make room; the same command goes on from the last "
             "checkpoint."
         ) from cause
+
+
+class LogFollower:
+    """Reads a log that is being written. A resumed run writes some steps again: those count as new."""
+
+    def __init__(self, folder: Path, *, skip_present: bool) -> None:
+        self._path = folder / METRICS_FILE
+        self._seen: set[str] = set(self._lines()) if skip_present else set()
+
+    def new_lines(self) -> list[StepLine | ExamLine | AlarmLine]:
+        """What has been written since the last call, in its order; nothing while there is no log."""
+        fresh = [line for line in self._lines() if line not in self._seen]
+        self._seen.update(fresh)
+        return [_read_line(line, str(self._path)) for line in fresh]
+
+    def _lines(self) -> list[str]:
+        try:
+            return _whole_lines(self._path.read_text(encoding="utf-8", errors="replace"))
+        except FileNotFoundError:
+            return []
+
+
+def _whole_lines(text: str) -> list[str]:
+    return text[: text.rfind("\n") + 1].splitlines()
 
 
 def _read_line(line: str, where: str) -> StepLine | ExamLine | AlarmLine:
