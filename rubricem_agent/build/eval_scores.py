@@ -93,10 +93,27 @@ def copy_answers(source: Path, wanted: Manifest, *, target: Path) -> None:
     answers = Journal.open(target, AnswerRecord)
     try:
         for record in Journal.read(source / ANSWERS_FILE, AnswerRecord).records:
-            if record.is_final and answers.find(record.key) is None:
+            if record.is_final and is_news(answers.find(record.key)):
                 answers.append(record.model_copy(update={"mode": wanted.mode.value}))
     finally:
         answers.close()
+
+
+def take_over_parts(folder: Path, logs: Logs) -> None:
+    """Put the lines of the parts of a split run into the run's own logs, each once."""
+    for part in sorted(folder.glob("*-of-*")):
+        of_part = read_logs(part)
+        for answer in of_part.answers.records:
+            if is_news(logs.answers.find(answer.key)):
+                logs.answers.append(answer)
+        for verdict in of_part.verdicts.records:
+            if is_news(logs.verdicts.find(verdict.key)):
+                logs.verdicts.append(verdict)
+
+
+def is_news(known: AnswerRecord | VerdictRecord | None) -> bool:
+    """Whether there is nothing final yet."""
+    return known is None or not known.is_final
 
 
 def read_scores(folder: Path) -> Scores:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rubricem_agent.build.eval_agent import open_answerer
 from rubricem_agent.build.eval_files import data_path, read_seen
-from rubricem_agent.build.eval_scores import copy_answers, write_scores
+from rubricem_agent.build.eval_scores import copy_answers, take_over_parts, write_scores
 from rubricem_agent.build.judge import build_judge
 from rubricem_agent.build.tools import open_tools
 from rubricem_agent.config.evals import EvalConfig, default_judges
@@ -46,6 +46,9 @@ from rubricem_env.llm.base import ChatModel
 from rubricem_env.llm.retry import Timing
 from rubricem_env.llm.usage import Ceilings, Meter
 from rubricem_env.tools.base import FETCH_PAGE, Toolbox
+
+SHARDS = "shards"
+"""The folder of the parts of a run that was split."""
 
 
 class PlannedRun(NamedTuple):
@@ -140,6 +143,7 @@ async def run_evaluation(
     answers = Journal.open(with_answers, AnswerRecord)
     verdicts = Journal.open(folder / VERDICTS_FILE, VerdictRecord)
     try:
+        take_over_parts(folder / SHARDS, Logs(answers, verdicts))
         outcome = await _drive(planned, environ, logs=Logs(answers, verdicts), listener=listener)
         scores = score_run(planned.loaded, manifest, Logs(answers, verdicts))
     finally:
@@ -231,7 +235,7 @@ def _agent(config: EvalConfig) -> Agent:
 
 def _shard_folder(config: EvalConfig) -> Path:
     number, total = config.shard
-    return config.folder if total == 1 else config.folder / "shards" / f"{number}-of-{total}"
+    return config.folder if total == 1 else config.folder / SHARDS / f"{number}-of-{total}"
 
 
 @asynccontextmanager

@@ -10,17 +10,19 @@ from typer.core import TyperGroup
 
 from rubricem_agent.build.eval_scores import read_scores, rescore_run
 from rubricem_agent.build.eval_shards import run_over_ray
-from rubricem_agent.build.evals import PlannedRun, plan_run, run_evaluation
+from rubricem_agent.build.evals import FinishedRun, PlannedRun, plan_run, run_evaluation
 from rubricem_agent.build.inspect_log import export_inspect_log
 from rubricem_agent.cli.eval_options import RunOptions, as_command
 from rubricem_agent.cli.eval_progress import watch
 from rubricem_agent.cli.eval_tables import print_estimates, print_outcome, print_report, print_suite
 from rubricem_agent.evals.report.page import render_page
 from rubricem_agent.evals.report.summary import Summary, summarize
-from rubricem_agent.evals.scores import Scores
 
 INCOMPLETE = 3
 """The exit code of a run that is to be resumed."""
+
+
+PAGE_FILE = "report.html"
 
 
 class _RunByDefault(TyperGroup):
@@ -53,21 +55,19 @@ def run(options: RunOptions) -> None:
     if options.dry_run:
         print_estimates(planned, console)
         return
-    scores = run_over_ray(planned, options.ray) if options.ray else _run_here(planned)
-    summary = summarize([scores])
-    page = planned.config.folder / "report.html"
-    if planned.config.shard == (1, 1):
-        page.write_text(render_page(summary), encoding="utf-8")
+    finished = run_over_ray(planned.config, options.ray) if options.ray else _run_here(planned)
+    print_outcome(finished, Console(stderr=True))
+    summary = summarize([finished.scores])
+    (finished.folder / PAGE_FILE).write_text(render_page(summary), encoding="utf-8")
     print_report(summary, console)
-    if not scores.is_complete and options.shard == "1/1":
+    is_whole = planned.config.shard == (1, 1)
+    if is_whole and not finished.scores.is_complete:
         raise typer.Exit(INCOMPLETE)
 
 
-def _run_here(planned: PlannedRun) -> Scores:
+def _run_here(planned: PlannedRun) -> FinishedRun:
     with watch(planned) as listener:
-        finished = asyncio.run(run_evaluation(planned, listener=listener))
-    print_outcome(finished, Console(stderr=True))
-    return finished.scores
+        return asyncio.run(run_evaluation(planned, listener=listener))
 
 
 @eval_app.command()
