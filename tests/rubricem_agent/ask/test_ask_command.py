@@ -1,0 +1,182 @@
+"""`rubricem ask` as its user meets it: offline, with a served model, and with everything that can be missing."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from rubricem_agent.cli.ask import NO_MODEL, ask
+from rubricem_agent.cli.ask_screen import AskScreen
+from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.trajectory_json import load_trajectory
+from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing.policies import Streamed, StreamingServer
+from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
+
+QUESTION = "How wide is the river Tall Fox?"
+KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "OPENAI_API_KEY", "RUBRICEM_POLICY_KEY", "RUBRICEM_BANK", "NO_COLOR")
+PLAN = (
+    "<think>t</think><structured_plan><deep_analysis>a</deep_analysis><rubric>r</rubric>"
+    "<research_plan>p</research_plan></structured_plan>"
+)
+CALL = '<call_tool name="google_search">Tall Fox width</call_tool>'
+FINAL = (
+    "<think>t</think><state_evaluation>s</state_evaluation><review><rubric_review>r</rubric_review>"
+    '<writing_plan>w</writing_plan></review><answer><cite id="S_1">60 m</cite></answer>'
+)
+LESSON = (
+    "<reflection_rubrics>Critical Requirements: gives the width in metres with its edition.</reflection_rubrics>\n"
+    "<reflection_takeaways>Look for the reporting convention before the figure is stated.</reflection_takeaways>"
+)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    for key in KEYS:
+        monkeypatch.delenv(key, raising=False)
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(ask)
+    return lambda *arguments: CliRunner().invoke(app, [*arguments, "--out", str(tmp_path)])
+
+
+def served(*texts):
+    """A server that writes the texts in turn, the last one again and again."""
+    left = list(texts)
+
+    def answer(request):
+        text = left.pop(0) if len(left) > 1 else left[0]
+        return text if isinstance(text, Streamed) else Streamed(text)
+
+    return StreamingServer(answer)
+
+
+def test_offline_it_says_so_shows_the_stages_and_saves_both_files(run, tmp_path):
+    result = run(QUESTION)
+    order = [result.output.index(f"── {stage} ─") for stage in ("PLAN", "RESEARCH", "REVIEW", "ANSWER")]
+    assert (result.exit_code, order) == (0, sorted(order))
+    assert NO_MODEL in result.output
+    assert "The width of Tall Fox is 60 m. [S_" in result.output
+    assert "\x1b" not in result.output
+    assert "](https://almanac.example/" in (tmp_path / "report.md").read_text()
+    assert load_trajectory((tmp_path / "trajectory.json").read_text()).question == QUESTION
+
+
+def test_json_is_one_object_and_nothing_else(run):
+    shown = json.loads(run(QUESTION, "--json").output)
+    assert (shown["ending"], shown["policy"], shown["problem"]) == ("answered", "scripted", "")
+    assert shown["citations"][0]["url"].startswith("https://almanac.example/")
+
+
+def test_quiet_is_the_answer_alone(run):
+    assert run(QUESTION, "--quiet").output.splitlines()[0] == "Tall Fox is a river. [1]"
+
+
+def test_a_served_model_researches_and_its_text_is_streamed(run, tmp_path):
+    with serve_loopback(served(PLAN + CALL, FINAL)) as url:
+        result = run(QUESTION, "--policy", f"openai:m@{url}/v1")
+    assert result.exit_code == 0
+    assert "→ google_search: Tall Fox width" in result.output
+    assert "60 m [\\[1\\]](https://almanac.example/" in (tmp_path / "report.md").read_text()
+
+
+def test_a_second_attempt_reads_the_lesson_of_the_first(run):
+    server = served(PLAN + CALL, FINAL, LESSON, PLAN + CALL, FINAL)
+    with serve_loopback(server) as url:
+        result = run(QUESTION, "--policy", f"openai:m@{url}/v1", "--attempts", "2")
+    assert result.exit_code == 0, result.output
+    assert "Look for the reporting convention" in result.output
+    assert "1 lesson from the bank." in result.output
+    assert "<reference_examples>" in server.asked[3].body["messages"][1]["content"]
+
+
+def test_a_lesson_that_cannot_be_kept_is_said_and_the_attempts_go_on(run, tmp_path):
+    result = run(QUESTION, "--attempts", "2")
+    assert result.exit_code == 0
+    assert "No lesson was taken:" in result.output
+    assert (tmp_path / "attempt_1.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("turns", "said"),
+    [
+        (["<think>on and on"], "ended two turns in a row without closing"),
+        ([PLAN + CALL], "used all its searches and did not answer"),
+        ([PLAN + CALL], "It asked the same thing 12 times."),
+        ([Streamed("maximum context length is 9", status=400)], "ran out of room"),
+        ([Streamed("no such key", status=401)], "answered 401"),
+    ],
+)
+def test_a_model_that_does_not_answer_is_explained_in_a_sentence(run, turns, said):
+    with serve_loopback(served(*turns)) as url:
+        result = run(QUESTION, "--policy", f"openai:m@{url}/v1")
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([" "], "question is empty"),
+        (["Q", "--policy", "nope"], "no policy 'nope'"),
+        (["Q", "--policy", "scripted:x"], "no policy"),
+        (["Q", "--policy", "openai:m"], "lacks a URL"),
+        (["Q", "--policy", "openai:"], "lacks a model"),
+        (["Q", "--policy", "openai:m@ftp://h"], "must start with http"),
+        (["Q", "--policy", "openai:m@http://me:pw@h/v1"], "has a login"),
+        (["Q", "--policy", "openai:m@https://api.openai.com/v1"], "set OPENAI_API_KEY or RUBRICEM_POLICY_KEY"),
+        (["Q", "--policy", "gemini:g"], "set GEMINI_API_KEY or GOOGLE_API_KEY"),
+        (["Q", "--policy", "gemini:g@http://127.0.0.1:9"], "set RUBRICEM_POLICY_KEY"),
+        (["Q", "--policy", "local:"], "lacks the folder"),
+        (["Q", "--policy", "local:/nope"], "no folder /nope"),
+        (["Q", "--tools", "web"], "needs a key"),
+        (["Q", "--tools", "gopher://x"], "no tools"),
+        (["Q", "--reuse", "cross"], "give its folder with --bank"),
+    ],
+)
+def test_what_is_missing_is_one_sentence_with_the_way_out(run, arguments, said):
+    result = run(*arguments)
+    assert isinstance(result.exception, UsageError)
+    assert said in str(result.exception)
+
+
+def test_a_folder_that_cannot_be_written_is_named(run, tmp_path):
+    (tmp_path / "report.md").mkdir()
+    assert "Choose a folder with --out" in str(run(QUESTION).exception)
+
+
+def test_a_local_model_runs_and_its_failure_to_answer_is_explained(run, tmp_path):
+    folder = tmp_path / "model"
+    tokenizer = tiny_tokenizer()
+    tiny_qwen3(len(tokenizer), max_length=4_700).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    result = run(QUESTION, "--policy", f"local:{folder}")
+    assert result.exit_code == 1
+    assert "rubricem: The policy" in result.stderr
+
+
+def show(pieces, colour=False):
+    shown = []
+    screen = AskScreen(shown.append, colour=colour)
+    for piece in pieces:
+        screen.wrote(piece)
+    return "".join(shown)
+
+
+def test_the_screen_shows_the_same_however_the_text_arrives():
+    text = PLAN + CALL + FINAL
+    assert show(text) == show([text])
+
+
+def test_colour_comes_only_where_it_is_asked_for():
+    assert "\x1b[" in show([PLAN], colour=True)
+    assert "\x1b[" not in show([PLAN])
+
+
+def test_a_model_cannot_drive_the_terminal():
+    assert "\x1b" not in show(["<think>\x1b[2J\u202e</think>", "<answer>\x9b31m</answer>"])
+
+
+def test_a_tag_that_a_thought_speaks_of_is_no_heading():
+    assert "ANSWER" not in show(["<think>then I <answer> it</think>"])
