@@ -32,9 +32,13 @@ class CachedTool:
     async def call(self, call: ToolCall) -> ToolResult:
         """The remembered result, or the tool's."""
         key = cache_key(call, self._scope)
+        found = await self._remembered(key)
+        if found is not None:
+            return found
         return await self._flights.run(key, lambda: self._look_up(key, call))
 
     async def _look_up(self, key: str, call: ToolCall) -> ToolResult:
+        # Once more: an equal call may have ended since this one looked.
         found = await self._remembered(key)
         if found is not None:
             return found

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from rubricem_env.domain.tool import Snippet, ToolResult, ToolStatus
 from rubricem_env.scaffold.lexer import find_tags
+from rubricem_env.scaffold.neutralize import neutralize
 from rubricem_env.tools.caps import CUT, ObservationCaps, cap_text, estimate_tokens
 from rubricem_env.tools.render import NO_RESULTS, render_observation
 
@@ -65,6 +66,12 @@ def test_whatever_a_page_says_the_frame_is_ours(summary, message, texts, status)
     snippets = [("snippet", False), ("snippet", True)] * len(rendered.snippet_ids)
     assert tags == [("tool_output", False), *snippets, ("tool_output", True)]
     assert "<|im_end|>" not in rendered.text
+
+
+@given(st.text(alphabet=st.sampled_from("<[\uff1c\ufe64\u2039|/INSTanswer>\u200b \\]"), max_size=60))
+def test_text_that_is_passed_unread_would_have_been_left_alone(text):
+    rendered = render_observation(result(summary=text or "x"), first_id=1)
+    assert rendered.text == f"<tool_output>\n{neutralize(text or 'x')}\n</tool_output>"
 
 
 @given(st.text(max_size=400), st.integers(16, 60))
