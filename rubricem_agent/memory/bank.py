@@ -134,7 +134,7 @@ class RubricBank:
         with self._lock:
             self.refresh()
             return self._index.nearest(
-                vector, self.settings.top_k, lambda hit: hit.item.key != key and hit.similarity < ceiling
+                vector, self.settings.top_k, admits=lambda hit: hit.item.key != key and hit.similarity < ceiling
             )
 
     def search(self, text: str, *, limit: int) -> tuple[Retrieved, ...]:
@@ -142,7 +142,7 @@ class RubricBank:
         vector = self._vector(query_key(text), text)
         with self._lock:
             self.refresh()
-            return self._index.nearest(vector, limit, lambda _: True)
+            return self._index.nearest(vector, limit, admits=lambda _: True)
 
     def items(self) -> tuple[BankItem, ...]:
         """All items of any status, oldest first."""

@@ -67,7 +67,7 @@ class ItemIndex:
         """Every item with its vector, oldest first."""
         return (StoredItem(item, self._table.rows[self._rows[item.key]]) for _, item in sorted(self.items.items()))
 
-    def nearest(self, vector: Floats, limit: int, admits: Callable[[Retrieved], bool]) -> tuple[Retrieved, ...]:
+    def nearest(self, vector: Floats, limit: int, *, admits: Callable[[Retrieved], bool]) -> tuple[Retrieved, ...]:
         """The most similar active items that are admitted: greatest cosine first, the older one of equals first."""
         fetch = limit + _SPARE
         while True:

@@ -51,7 +51,9 @@ class Draws(NamedTuple):
     prompt_hash: str
 
 
-def build_opening(source: CandidateSource, reading: Reading, prompt: Prompt, settings: ReflectionSettings) -> Opening:
+def build_opening(
+    source: CandidateSource, reading: Reading, *, prompt: Prompt, settings: ReflectionSettings
+) -> Opening:
     """System and user message; tool text gives way until they fit, question and answer never do.
 
     Raises:
@@ -78,7 +80,7 @@ async def draw_candidates(
         ModelError: the policy failed.
     """
     prompt = read_prompt("reflection")
-    opening = build_opening(source, reading, prompt, settings)
+    opening = build_opening(source, reading, prompt=prompt, settings=settings)
     key = reading.trajectory.query_key
     seeds = [derive_seed(settings.seed, step, key, "candidate", place) % _SEEDS for place in range(count)]
     sampling = Sampling(temperature=settings.temperature, max_turn_tokens=settings.new_tokens)

@@ -65,7 +65,7 @@ class Reflector:
         draws = await draw_candidates(self._source, attempt.reading, settings=self.settings, step=step, count=count)
         judge_seed = derive_seed(seed, step, key, "reflection judge")
         assessed = await assess(self._judge, attempt, draws.candidates, mode=self.settings.mode, seed=judge_seed)
-        offered = await self._offer(attempt.reading, assessed, draws, step)
+        offered = await self._offer(attempt.reading, assessed, draws=draws, step=step)
         return ReflectionOutcome(
             query_key=key,
             step=step,
@@ -84,23 +84,22 @@ class Reflector:
         blocks = parse_blocks(draws.candidates[0].text)
         if isinstance(blocks, Refusal):
             return blocks
-        return await self._write(
-            reading, blocks, None, Provenance(model=self._source.name, prompt_hash=draws.prompt_hash)
-        )
+        provenance = Provenance(model=self._source.name, prompt_hash=draws.prompt_hash)
+        return await self._write(reading, blocks, score=None, provenance=provenance)
 
-    async def _offer(self, reading: Reading, assessed: Sequence[Assessed], draws: Draws, step: int) -> _Offered:
+    async def _offer(self, reading: Reading, assessed: Sequence[Assessed], *, draws: Draws, step: int) -> _Offered:
         """Offer the candidates to the bank, best first, until it takes one."""
         provenance = Provenance(step=step, model=self._source.name, prompt_hash=draws.prompt_hash)
         refusals: dict[int, Refusal] = {}
         for place, blocks, score in rank(assessed):
-            outcome = await self._write(reading, blocks, score, provenance)
+            outcome = await self._write(reading, blocks, score=score, provenance=provenance)
             if not isinstance(outcome, Refusal):
                 return _Offered(refusals, place, outcome)
             refusals[place] = outcome
         return _Offered(refusals)
 
     async def _write(
-        self, reading: Reading, blocks: Blocks, score: ReflectionScore | None, provenance: Provenance
+        self, reading: Reading, blocks: Blocks, *, score: ReflectionScore | None, provenance: Provenance
     ) -> BankItem | Refusal:
         reflection = Reflection(
             query_key=reading.trajectory.query_key,
