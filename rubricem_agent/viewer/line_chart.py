@@ -1,0 +1,145 @@
+"""Curves as inline SVG: no script, no library; colours come from the page, so that dark and light both work.
+
+Everything that is text is escaped. Coordinates have one decimal: a chart of a thousand steps stays small.
+"""
+
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
+
+WIDTH, HEIGHT = 460, 240
+_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 10, 10, 26
+_TICKS = 4
+
+
+class Point(NamedTuple):
+    x: float
+    y: float
+
+
+class BandPoint(NamedTuple):
+    """An interval at one place."""
+
+    x: float
+    low: float
+    high: float
+
+
+class Curve(NamedTuple):
+    """One line of a chart; its colour is that of its place in the chart, or of `colour`."""
+
+    name: str
+    points: Sequence[Point]
+    band: Sequence[BandPoint] = ()
+    is_dashed: bool = False
+    colour: int | None = None
+
+
+class Range(NamedTuple):
+    low: float
+    high: float
+
+    @property
+    def span(self) -> float:
+        return self.high - self.low
+
+
+class Frame(NamedTuple):
+    """Where numbers lie on the paper."""
+
+    x: Range
+    y: Range
+
+    def place(self, x: float, y: float) -> str:
+        across = _LEFT + (x - self.x.low) / self.x.span * (WIDTH - _LEFT - _RIGHT)
+        down = HEIGHT - _BOTTOM - (y - self.y.low) / self.y.span * (HEIGHT - _TOP - _BOTTOM)
+        return f"{across:.1f},{down:.1f}"
+
+
+def draw_chart(title: str, curves: Sequence[Curve], *, x_name: str = "step", floor: float | None = None) -> str:
+    """A figure with a legend; a sentence where there is nothing to draw. `floor` is always on the axis."""
+    finite = [_finite(curve) for curve in curves]
+    drawn = [curve for curve in finite if curve.points]
+    if not drawn:
+        return (
+            f'<figure><figcaption>{escape(title)}</figcaption><p class="nothing">not measured in this run</p></figure>'
+        )
+    frame = Frame(_x_range(drawn), _y_range(drawn, floor))
+    marks = "".join(_draw_curve(curve, frame, _colour(curve, place)) for place, curve in enumerate(finite))
+    view = f'viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title, quote=True)}"'
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" {view}>{_draw_axes(frame, x_name)}{marks}</svg>'
+    return f"<figure><figcaption>{escape(title)}</figcaption>{svg}{_legend(finite)}</figure>"
+
+
+def nice_ticks(low: float, high: float, count: int = _TICKS) -> list[float]:
+    """About `count` round numbers from low to high; low must be below high."""
+    raw = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [round(number * step, 12) for number in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _finite(curve: Curve) -> Curve:
+    points = [point for point in curve.points if math.isfinite(point.x) and math.isfinite(point.y)]
+    return curve._replace(points=points, band=[at for at in curve.band if all(map(math.isfinite, at))])
+
+
+def _x_range(curves: Sequence[Curve]) -> Range:
+    values = [point.x for curve in curves for point in curve.points]
+    return _widened(min(values), max(values))
+
+
+def _y_range(curves: Sequence[Curve], floor: float | None) -> Range:
+    values = [point.y for curve in curves for point in curve.points]
+    values += [edge for curve in curves for at in curve.band for edge in (at.low, at.high)]
+    values += [] if floor is None else [floor]
+    return _widened(min(values), max(values))
+
+
+def _widened(low: float, high: float) -> Range:
+    """A single value gets room on both sides, or it would have no place."""
+    room = max(abs(low) * 0.1, 1e-6) if low == high else 0.0
+    return Range(low - room, high + room)
+
+
+def _draw_axes(frame: Frame, x_name: str) -> str:
+    lines = []
+    for tick in nice_ticks(*frame.y):
+        x, y = frame.place(frame.x.low, tick).split(",")
+        lines.append(f'<line class="grid" x1="{x}" x2="{WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
+        lines.append(f'<text class="tick" x="{_LEFT - 6}" y="{float(y) + 3:.1f}" text-anchor="end">{tick:.4g}</text>')
+    for tick in nice_ticks(*frame.x):
+        x = frame.place(tick, frame.y.low).split(",")[0]
+        lines.append(f'<text class="tick" x="{x}" y="{HEIGHT - 10}" text-anchor="middle">{tick:.4g}</text>')
+    lines.append(f'<text class="tick" x="{WIDTH - _RIGHT}" y="{HEIGHT}" text-anchor="end">{escape(x_name)}</text>')
+    return "".join(lines)
+
+
+def _draw_curve(curve: Curve, frame: Frame, colour: int) -> str:
+    band = ""
+    if len(curve.band) > 1:
+        edge = [frame.place(at.x, at.high) for at in curve.band]
+        edge += [frame.place(at.x, at.low) for at in reversed(curve.band)]
+        band = f'<polygon class="band c{colour}" points="{" ".join(edge)}"/>'
+    places = [frame.place(*point) for point in curve.points]
+    dash = ' stroke-dasharray="5 4"' if curve.is_dashed else ""
+    line = f'<polyline class="curve c{colour}"{dash} points="{" ".join(places)}"/>' if len(places) > 1 else ""
+    dots = places if len(places) <= 40 else []
+    marks = (f'<circle class="dot c{colour}" cx="{x}" cy="{y}" r="2.2"/>' for x, y in (at.split(",") for at in dots))
+    return band + line + "".join(marks)
+
+
+def _legend(curves: Sequence[Curve]) -> str:
+    items = (
+        f'<span class="key"><i class="c{_colour(curve, place)}{" dashed" if curve.is_dashed else ""}"></i>'
+        f"{escape(curve.name)}</span>"
+        for place, curve in enumerate(curves)
+        if curve.points
+    )
+    return f'<div class="legend">{"".join(items)}</div>'
+
+
+def _colour(curve: Curve, place: int) -> int:
+    return (place if curve.colour is None else curve.colour) % 5
