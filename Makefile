@@ -50,5 +50,5 @@ $(VENV)/.installed-core: $(BIN)/python pyproject.toml constraints.txt
 # torch first and alone: asked for by another package it comes with gigabytes of CUDA.
 $(VENV)/.installed-test: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) torch==2.13.0
-	$(PIP) -e '.[tools,judge,local,dev]'
+	$(PIP) -e '.[tools,judge,bank,local,dev]'
 	touch $@

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from rubricem_agent.cli.bank import bank_app
 from rubricem_agent.cli.calibrate import calibrate
 from rubricem_agent.cli.credit import credit
 from rubricem_agent.cli.demo import demo
@@ -14,7 +15,7 @@ from rubricem_agent.cli.judge import judge
 from rubricem_agent.cli.parity import parity
 from rubricem_agent.cli.theory import theory_app
 from rubricem_env import __version__
-from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.errors import RubricEMError, UsageError
 
 app = typer.Typer(
     name="rubricem",
@@ -32,6 +33,7 @@ app.command()(doctor)
 app.command()(inspect)
 app.command()(judge)
 app.command()(parity)
+app.add_typer(bank_app, name="bank")
 app.add_typer(theory_app, name="theory")
 
 
@@ -52,12 +54,12 @@ def rubricem(
 
 
 def main() -> None:
-    """Run the command line; a usage error is one sentence on stderr and exit code 2."""
+    """Run the command line: one sentence on stderr for a mistake (exit code 2) or a failure of the world (1)."""
     try:
         app()
-    except UsageError as mistake:
-        sys.stderr.write(f"rubricem: {mistake}\n")
-        sys.exit(2)
+    except RubricEMError as problem:
+        sys.stderr.write(f"rubricem: {problem}\n")
+        sys.exit(2 if isinstance(problem, UsageError) else 1)
 
 
 if __name__ == "__main__":
