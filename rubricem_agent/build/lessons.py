@@ -23,7 +23,8 @@ class References(NamedTuple):
     """What is put before a question."""
 
     block: str = ""
-    count: int = 0
+    shown: int = 0
+    """How many lessons the block holds."""
 
 
 class Lessons:

@@ -89,5 +89,5 @@ async def _references(asked: Asked, parts: AskParts, *, number: int, terminal: T
         return ""
     mode = Retrieval.WITHIN if number > 1 else Retrieval(asked.reuse)
     references = await parts.lessons.references(asked.query.question, mode)
-    terminal.say(f"{references.count or 'No'} lesson{'s' * (references.count != 1)} from the bank.")
+    terminal.say(f"{references.shown or 'No'} lesson{'s' * (references.shown != 1)} from the bank.")
     return references.block

@@ -151,7 +151,7 @@ class Batcher:
         shared = min(common_prefix(leader.ids, job.ids), len(job.ids) - 1)
         if len(leader.row.cached) < shared:
             return True
-        self._decoder.copy_prefix(leader.row.number, job.row.number, shared)
+        self._decoder.copy_prefix(leader.row.number, job.row.number, length=shared)
         job.row.cached = job.ids[:shared]
         return False
 

@@ -36,7 +36,7 @@ class GeminiPolicy:
         settings = types.GenerateContentConfig(
             system_instruction=opening.system, temperature=sampling.temperature, seed=seed % (1 << 31)
         )
-        return TextConversation(_Thread(self._client, opening.user, settings=settings), opening, self._service)
+        return TextConversation(_Thread(self._client, opening.user, settings=settings), opening, service=self._service)
 
     def count_tokens(self, text: str) -> int:
         return estimate_tokens(text)

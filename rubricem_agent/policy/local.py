@@ -17,7 +17,7 @@ from rubricem_env.llm.usage import Usage
 class LocalPolicy:
     """Qwen3 in token mode. Conversations beyond `rows` wait until one of the others is closed."""
 
-    def __init__(self, name: str, tokenizer: PolicyTokenizer, decoder: Qwen3Decoder) -> None:
+    def __init__(self, name: str, tokenizer: PolicyTokenizer, *, decoder: Qwen3Decoder) -> None:
         self._name = name
         self._batcher = Batcher(decoder)
         self._seats = _Seats(decoder.rows)
@@ -39,7 +39,7 @@ class LocalPolicy:
         After a change of weights open new conversations: the caches of old ones belong to the old weights.
         """
         length = min(max_length, model.config.max_position_embeddings)
-        return cls(name, tokenizer, Qwen3Decoder(model, rows=rows, max_length=length))
+        return cls(name, tokenizer, decoder=Qwen3Decoder(model, rows=rows, max_length=length))
 
     @property
     def name(self) -> str:
@@ -49,7 +49,7 @@ class LocalPolicy:
         engine = _RowEngine(
             self.tokenizer,
             self._batcher,
-            self._seats,
+            seats=self._seats,
             max_length=self._max_length,
             temperature=sampling.temperature,
             rng=np.random.default_rng(seed),
@@ -93,8 +93,8 @@ class _RowEngine:
         self,
         tokenizer: PolicyTokenizer,
         batcher: Batcher,
-        seats: _Seats,
         *,
+        seats: _Seats,
         max_length: int,
         temperature: float,
         rng: np.random.Generator,

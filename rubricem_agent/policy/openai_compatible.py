@@ -40,7 +40,7 @@ class OpenAICompatiblePolicy:
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> TextConversation:
         settings = {"temperature": sampling.temperature, "seed": seed % (1 << 31)}
         thread = _Thread(self._server, opening, settings=settings, layout=self._layout)
-        return TextConversation(thread, opening, self._service)
+        return TextConversation(thread, opening, service=self._service)
 
     def count_tokens(self, text: str) -> int:
         return estimate_tokens(text)
@@ -91,8 +91,8 @@ class _Thread:
     async def _render(self) -> str:
         """The opening in the model's own chat template, by the server that knows it."""
         asked = {"messages": self._messages(), "add_generation_prompt": True}
-        tokens = (await self._server.ask("../tokenize", asked, Tokenized)).tokens
-        return (await self._server.ask("../detokenize", {"tokens": tokens}, Detokenized)).prompt
+        tokens = (await self._server.ask("../tokenize", asked, reply=Tokenized)).tokens
+        return (await self._server.ask("../detokenize", {"tokens": tokens}, reply=Detokenized)).prompt
 
     def _in_messages(self, exchanges: Sequence[Exchange]) -> Request:
         messages = self._messages()

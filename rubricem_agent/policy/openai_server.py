@@ -92,7 +92,7 @@ class OpenAIServer:
             raise ModelError(f"the server has no model {self.model!r}; it has: {offered}. Name one of these.")
         return models
 
-    async def ask(self, path: str, body: Mapping[str, Any], reply: type[Body]) -> Body:
+    async def ask(self, path: str, body: Mapping[str, Any], *, reply: type[Body]) -> Body:
         """One plain request outside the API's own root, as vLLM's tokenizer is."""
         try:
             response = await self._client.post(path, json={**body, "model": self.model})

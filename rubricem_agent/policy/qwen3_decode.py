@@ -76,14 +76,14 @@ class Qwen3Decoder:
         step = self._step(feeds)
         hidden = self._model.model.embed_tokens(self._padded(feeds, step))
         for index, layer in enumerate(self._model.model.layers):
-            hidden = self._layer(layer, index, hidden, step)
+            hidden = self._layer(layer, hidden, index=index, step=step)
         last = torch.tensor([len(feed.ids) - 1 for feed in feeds], device=hidden.device)
         final = _norm(self._model.model.norm, hidden[step.busy, last])
         logits: Tensor = self._model.lm_head(final)
         return logits.float()
 
     @torch.inference_mode()
-    def copy_prefix(self, source: int, target: int, length: int) -> None:
+    def copy_prefix(self, source: int, target: int, *, length: int) -> None:
         """Give a row the first positions of another one's cache."""
         for cache in (*self._keys, *self._values):
             cache[target, :, :length] = cache[source, :, :length]
@@ -128,7 +128,7 @@ class Qwen3Decoder:
             ids[feed.row - step.first, : len(feed.ids)] = torch.tensor(feed.ids)
         return ids.to(step.places.device)
 
-    def _layer(self, layer: Qwen3DecoderLayer, index: int, hidden: Tensor, step: _Step) -> Tensor:
+    def _layer(self, layer: Qwen3DecoderLayer, hidden: Tensor, *, index: int, step: _Step) -> Tensor:
         attention = layer.self_attn
         normed = _norm(layer.input_layernorm, hidden)
         shape = (*normed.shape[:2], -1, attention.head_dim)
@@ -136,13 +136,13 @@ class Qwen3Decoder:
         keys = _norm(attention.k_norm, attention.k_proj(normed).view(shape)).transpose(1, 2)
         values = attention.v_proj(normed).view(shape).transpose(1, 2)
         queries, keys = _rotate(queries, step), _rotate(keys, step)
-        keys, values = self._append(index, keys, values, step)
-        mixed = _attend(queries, keys, values, step.mask)
+        keys, values = self._append(keys, values, index=index, step=step)
+        mixed = _attend(queries, keys, values=values, mask=step.mask)
         hidden = hidden + attention.o_proj(mixed.transpose(1, 2).flatten(2))
         out: Tensor = layer.mlp(_norm(layer.post_attention_layernorm, hidden))
         return hidden + out
 
-    def _append(self, index: int, keys: Tensor, values: Tensor, step: _Step) -> tuple[Tensor, Tensor]:
+    def _append(self, keys: Tensor, values: Tensor, *, index: int, step: _Step) -> tuple[Tensor, Tensor]:
         """Write the new keys and values; return what the step's rows have cached so far."""
         length = step.mask.shape[-1]
         seen = []
@@ -173,7 +173,7 @@ def _rotate(states: Tensor, step: _Step) -> Tensor:
     return states * step.cos + turned * step.sin
 
 
-def _attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+def _attend(queries: Tensor, keys: Tensor, *, values: Tensor, mask: Tensor) -> Tensor:
     """Grouped-query attention without repeating keys: the queries of one group stand in line as if they were tokens."""
     batch, heads, width, size = queries.shape
     groups = heads // keys.shape[1]

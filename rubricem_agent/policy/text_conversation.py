@@ -62,7 +62,7 @@ class Service(NamedTuple):
 class TextConversation:
     """One episode in text mode."""
 
-    def __init__(self, thread: TextThread, opening: Opening, service: Service) -> None:
+    def __init__(self, thread: TextThread, opening: Opening, *, service: Service) -> None:
         self._thread = thread
         self._service = service
         self._exchanges: list[Exchange] = []

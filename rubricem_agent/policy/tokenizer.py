@@ -33,7 +33,7 @@ class TokenizerParts(NamedTuple):
 class PolicyTokenizer:
     """The tokenizer of one policy. Safe to share between conversations."""
 
-    def __init__(self, parts: TokenizerParts, foreign: Tokenizer, token_bytes: Sequence[bytes]) -> None:
+    def __init__(self, parts: TokenizerParts, foreign: Tokenizer, *, token_bytes: Sequence[bytes]) -> None:
         self.end_ids = parts.end_ids
         self._trusted = parts.backend
         self._foreign = foreign
@@ -48,7 +48,7 @@ class PolicyTokenizer:
             ConfigError: the vocabulary is not byte-level, or the chat template loses what is put in.
         """
         foreign = Tokenizer.from_str(json.dumps({**json.loads(parts.backend.to_str()), "added_tokens": []}))
-        return cls(parts, foreign, _all_bytes(parts.backend))
+        return cls(parts, foreign, token_bytes=_all_bytes(parts.backend))
 
     @property
     def size(self) -> int:

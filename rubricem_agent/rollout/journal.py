@@ -52,8 +52,8 @@ class RolloutJournal:
             path.write_text(json.dumps(header) + "\n", encoding="utf-8")
             return cls(path, {})
         lines = _whole_lines(path)
-        _check_header(path, lines[0] if lines else "", fingerprint)
-        return cls(path, dict(_read_line(path, number, line) for number, line in enumerate(lines[1:], 2)))
+        _check_header(path, lines[0] if lines else "", fingerprint=fingerprint)
+        return cls(path, dict(_read_line(path, line, number=number) for number, line in enumerate(lines[1:], 2)))
 
     @property
     def finished(self) -> Mapping[Place, Rollout]:
@@ -83,8 +83,8 @@ def _whole_lines(path: Path) -> list[str]:
     return content[:end].decode("utf-8", "replace").split("\n")[:-1]
 
 
-def _check_header(path: Path, line: str, fingerprint: str) -> None:
-    header = _parse(path, 1, line) if line else {}
+def _check_header(path: Path, line: str, *, fingerprint: str) -> None:
+    header = _parse(path, line, number=1) if line else {}
     version = header.get("journal")
     if type(version) is not int:
         raise FileFormatError(f"{path} is not a journal of rollouts; choose another file, or remove it.")
@@ -99,7 +99,7 @@ def _check_header(path: Path, line: str, fingerprint: str) -> None:
         )
 
 
-def _parse(path: Path, number: int, line: str) -> dict[str, object]:
+def _parse(path: Path, line: str, *, number: int) -> dict[str, object]:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as cause:
@@ -109,8 +109,8 @@ def _parse(path: Path, number: int, line: str) -> dict[str, object]:
     return record
 
 
-def _read_line(path: Path, number: int, line: str) -> tuple[Place, Rollout]:
-    record = _parse(path, number, line)
+def _read_line(path: Path, line: str, *, number: int) -> tuple[Place, Rollout]:
+    record = _parse(path, line, number=number)
     place, fields = record.get("place"), record.get("rollout")
     if not (isinstance(place, list) and len(place) == len(Place._fields)):
         raise FileFormatError(f"{path}, line {number} does not say which rollout it is. Remove the line to go on.")

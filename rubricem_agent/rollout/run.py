@@ -67,7 +67,7 @@ async def run_episode(attempt: Attempt, setting: Setting, *, audience: Audience 
         failure = await played.to_the_end(conversation, setting)
     finally:
         conversation.close()
-    return _record(played, conversation, attempt, setting=setting, failure=failure)
+    return _record(played, conversation, attempt=attempt, setting=setting, failure=failure)
 
 
 class _Played:
@@ -108,7 +108,7 @@ class _Played:
 
 
 def _record(
-    played: _Played, conversation: Conversation, attempt: Attempt, *, setting: Setting, failure: str
+    played: _Played, conversation: Conversation, *, attempt: Attempt, setting: Setting, failure: str
 ) -> Rollout:
     reading: Reading = played.episode.read()
     trajectory = reading.trajectory

@@ -75,12 +75,12 @@ class StreamingServer:
         request = StreamRequest(scope["path"], json.loads(body) if body else {}, key)
         if request.path.endswith("/models"):
             listed = [{"id": name, "owned_by": owner} for name, owner in self._models.items()]
-            await _send_json(send, 200, {"object": "list", "data": listed})
+            await _send_json(send, 200, content={"object": "list", "data": listed})
         elif request.path == "/tokenize":
             rendered = "".join(f"[{m['role']}]{m['content']}" for m in request.body["messages"]) + "[assistant]"
-            await _send_json(send, 200, {"tokens": list(rendered.encode())})
+            await _send_json(send, 200, content={"tokens": list(rendered.encode())})
         elif request.path == "/detokenize":
-            await _send_json(send, 200, {"prompt": bytes(request.body["tokens"]).decode()})
+            await _send_json(send, 200, content={"prompt": bytes(request.body["tokens"]).decode()})
         else:
             self.asked.append(request)
             await self._stream(request, receive, send=send)
@@ -88,7 +88,9 @@ class StreamingServer:
     async def _stream(self, request: StreamRequest, receive: Receive, *, send: Send) -> None:
         streamed = self._answer(request)
         if streamed.status != 200:
-            await _send_json(send, streamed.status, {"error": {"message": streamed.text, "code": streamed.status}})
+            await _send_json(
+                send, streamed.status, content={"error": {"message": streamed.text, "code": streamed.status}}
+            )
             return
         start = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]}
         await send(start)
@@ -124,7 +126,7 @@ def _event(path: str, piece: str, *, streamed: Streamed, is_last: bool) -> str:
     return json.dumps({"choices": [{**choice, **finish}], **counted})
 
 
-async def _send_json(send: Send, status: int, content: Mapping[str, Any]) -> None:
+async def _send_json(send: Send, status: int, *, content: Mapping[str, Any]) -> None:
     headers = [(b"content-type", b"application/json")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": json.dumps(content).encode()})
