@@ -38,8 +38,9 @@ async def mount_server(
         total=server.timeout * 2,
         repeats_lost_calls=server.repeats_lost_calls,
     )
-    opener = lambda: open_session(target, timeout=server.timeout)  # noqa: E731
-    link = McpLink(server.name, opener, settings=settings, timing=Timing.real())
+    link = McpLink(
+        server.name, lambda: open_session(target, timeout=server.timeout), settings=settings, timing=Timing.real()
+    )
     stack.push_async_callback(link.aclose)
     try:
         return await McpToolbox.connect(link, server.only)
