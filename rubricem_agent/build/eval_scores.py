@@ -104,10 +104,10 @@ def take_over_parts(folder: Path, logs: Logs) -> None:
     for part in sorted(folder.glob("*-of-*")):
         of_part = read_logs(part)
         for answer in of_part.answers.records:
-            if is_news(logs.answers.find(answer.key)):
+            if answer.is_final and is_news(logs.answers.find(answer.key)):
                 logs.answers.append(answer)
         for verdict in of_part.verdicts.records:
-            if is_news(logs.verdicts.find(verdict.key)):
+            if verdict.is_final and is_news(logs.verdicts.find(verdict.key)):
                 logs.verdicts.append(verdict)
 
 

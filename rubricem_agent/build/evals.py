@@ -20,6 +20,7 @@ from rubricem_agent.config.tools import ToolsConfig, load_tools_config
 from rubricem_agent.evals.answering.limited_search import LimitedToolbox
 from rubricem_agent.evals.answering.pages import ToolboxPages
 from rubricem_agent.evals.loading import Loaded, load_benchmark
+from rubricem_agent.evals.modes import Mode
 from rubricem_agent.evals.rules import rules_for
 from rubricem_agent.evals.run.budget import Budget
 from rubricem_agent.evals.run.journal import Journal
@@ -187,6 +188,11 @@ def _desks(
     names = planned.manifest.judges or ("none",)
     models: tuple[ChatModel | None, ...] = judges.models or (None,)
     pages = ToolboxPages(toolbox) if FETCH_PAGE in toolbox.names else None
+    if planned.config.fact and pages is None and planned.config.mode is not Mode.DRTULU:
+        raise ConfigError(
+            "--fact reads the pages that a report cites, and these tools cannot. Give --tools a file with "
+            'backend = "web" and fetch_page = true, or use --mode drtulu, which checks against the snippets shown.'
+        )
     return tuple(
         JudgeDesk(
             name,

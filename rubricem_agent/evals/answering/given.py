@@ -49,7 +49,7 @@ class GivenAnswers:
         """The answer as it stands there, also an empty one; an example without a line is a failure."""
         given = self._answers.get(task.example.id)
         if given is None:
-            return Answered(failure=f"{self._name} has no answer for example {task.example.id}")
+            return Answered(failure=f"{self._name} has no answer for this example")
         return Answered(given=given)
 
     async def aclose(self) -> None:

@@ -1,0 +1,77 @@
+import pytest
+
+from rubricem_agent.evals.extraction import MAX_ANSWER, Extracted, Found, extract, judged_text, unboxed
+from rubricem_agent.evals.modes import Citations, Extraction, Mode, Rules
+from rubricem_env.domain.query import AnswerFormat
+from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
+
+SHOWN = '<tool_output>\n<snippet id="S_1">Tall Fox | https://a.example/fox\nIt is 60 m wide.</snippet>\n</tool_output>'
+
+
+def rules(citations: Citations = Citations.DROPPED, extraction: Extraction = Extraction.ANSWER_TAG) -> Rules:
+    return Rules(mode=Mode.OFFICIAL, judge="", citations=citations, extraction=extraction)
+
+
+def attempt(text: str, form: AnswerFormat = AnswerFormat.LONG, ending: Ending = Ending.ANSWERED) -> Trajectory:
+    segments = (
+        Segment(origin=Origin.PROMPT, text="How wide?"),
+        Segment(origin=Origin.POLICY, text='<think>t</think><call_tool name="google_search">fox</call_tool>'),
+        Segment(origin=Origin.TOOL, text=SHOWN),
+        Segment(origin=Origin.POLICY, text=text),
+    )
+    return Trajectory(question="How wide?", answer_format=form, segments=segments, ending=ending)
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "answer", "found"),
+    [
+        ("<answer>60 m</answer>", AnswerFormat.LONG, "60 m", Found.ANSWER_TAG),
+        (r"<answer>\boxed{60 m}</answer>", AnswerFormat.EXACT, "60 m", Found.BOX),
+        (r"<answer>\boxed{\frac{1}{2}}</answer>", AnswerFormat.EXACT, r"\frac{1}{2}", Found.BOX),
+        # A box in a report is part of the report.
+        (r"<answer>See \boxed{60 m}.</answer>", AnswerFormat.LONG, r"See \boxed{60 m}.", Found.ANSWER_TAG),
+        ("<answer>60 m, and fur", AnswerFormat.LONG, "60 m, and fur", Found.UNCLOSED),
+        ("<think>I am lost.</think>", AnswerFormat.LONG, "", Found.NONE),
+    ],
+)
+def test_the_answer_is_found_and_it_is_said_where(text, form, answer, found):
+    extracted = extract(attempt(text, form), rules())
+
+    assert (extracted.text, extracted.found) == (answer, found)
+
+
+def test_the_predecessor_cuts_a_box_at_the_first_closing_brace_even_in_a_report():
+    predecessor = rules(Citations.KEPT, Extraction.PREDECESSOR)
+
+    extracted = extract(attempt(r"<answer>See \boxed{\frac{1}{2}}.</answer>"), predecessor)
+
+    assert (extracted.text, extracted.found) == (r"\frac{1", Found.PREDECESSOR)
+
+
+CITED = '<answer>The fox is <cite id="S_1">60 m wide</cite>.</answer>'
+
+
+@pytest.mark.parametrize(
+    ("citations", "expected"),
+    [
+        (Citations.DROPPED, "The fox is 60 m wide."),
+        (Citations.KEPT, 'The fox is <cite id="S_1">60 m wide</cite>.'),
+        (Citations.NUMBERED, "The fox is 60 m wide [1].\n\nReferences:\n[1] https://a.example/fox"),
+    ],
+)
+def test_cite_tags_are_treated_as_the_mode_says(citations, expected):
+    assert extract(attempt(CITED), rules(citations)).text == expected
+
+
+def test_how_the_episode_ended_goes_with_the_answer():
+    assert extract(attempt("", ending=Ending.CALL_BUDGET), rules()).ending == "call_budget"
+
+
+def test_an_answer_beyond_the_limit_is_empty_and_says_why():
+    long = judged_text(Extracted("x" * (MAX_ANSWER + 1), Found.GIVEN), rules())
+
+    assert (long.text, long.found) == ("", Found.TOO_LONG)
+
+
+def test_an_unclosed_box_is_no_box():
+    assert unboxed(r"\boxed{60 m") is None

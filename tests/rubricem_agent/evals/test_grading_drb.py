@@ -1,0 +1,99 @@
+"""FACT, question by question, without a judge."""
+
+import json
+
+from rubricem_agent.evals.drb_race import TaskCriteria
+from rubricem_agent.evals.example import Example
+from rubricem_agent.evals.extraction import Extracted, Found
+from rubricem_agent.evals.files.drb import DrbGold
+from rubricem_agent.evals.grading.base import GradedExample
+from rubricem_agent.evals.grading.drb import DrbGrader
+from rubricem_agent.evals.grading.grade import Case
+from rubricem_agent.evals.grading.replay import replay
+from rubricem_agent.evals.modes import Mode
+from rubricem_agent.evals.race_reply import DIMENSIONS
+from rubricem_agent.evals.rules import rules_for
+
+ARTICLE = "An article with a claim. " * 10
+A, B = "https://a.example", "https://b.example"
+CRITERIA = TaskCriteria.model_validate_json(
+    json.dumps(
+        {
+            "id": 51,
+            "dimension_weight": dict.fromkeys(DIMENSIONS, 0.25),
+            "criterions": {name: [{"criterion": "c", "weight": 1.0}] for name in DIMENSIONS},
+        }
+    )
+)
+
+
+def case(text: str = ARTICLE) -> Case:
+    gold = DrbGold(id="51", language="en", topic="t", criteria=CRITERIA)
+    return Case(Example(id="51", prompt_text="Write it."), gold, Extracted(text, Found.GIVEN))
+
+
+def answer(question):
+    """Three facts from two pages: one is a repetition, one supported, one not."""
+    facts = [{"fact": "f1", "url": A}, {"fact": "f1 again", "url": A}, {"fact": "f2", "url": B}]
+    replies = {
+        "clean": ARTICLE,
+        "race": json.dumps(
+            {name: [{"criterion": "c", "article_1_score": 8, "article_2_score": 2}] for name in DIMENSIONS}
+        ),
+        "extract": json.dumps(facts),
+        f"dedup {A}": "[1]",
+        f"page {A}": "The page says f1.",
+        f"page {B}": "",
+        f"validate {A}": '[{"idx": 1, "result": "supported"}]',
+        f"validate {B}": '[{"idx": 1, "result": "unsupported"}]',
+    }
+    return (replies[question.key],)
+
+
+def grader(*, with_fact: bool = True, mode: Mode = Mode.OFFICIAL) -> DrbGrader:
+    return DrbGrader.for_rules(rules_for("drb", mode), references={"51": ARTICLE}, with_fact=with_fact)
+
+
+def test_race_and_fact_stand_beside_each_other():
+    grade = replay(grader().grade(case()), answer)
+
+    totals = grader().total([GradedExample("51", 0, grade)])
+
+    # RACE 8 / (8 + 2); of two facts that were kept one is supported; one task cites.
+    assert totals.score == 0.8
+    assert totals.metrics["fact:citation_accuracy"] == 0.5
+    assert totals.metrics["fact:effective_citations"] == 1.0
+
+
+def test_a_page_that_cannot_be_read_is_judged_as_such():
+    asked = []
+
+    def note(question):
+        asked.append(question)
+        return answer(question)
+
+    replay(grader().grade(case()), note)
+
+    validated = next(question for question in asked if question.key == f"validate {B}")
+    assert "scrape failed" in validated.prompt
+
+
+def test_weights_never_reach_the_judge():
+    asked = []
+
+    def note(question):
+        asked.append(question)
+        return answer(question)
+
+    replay(grader(with_fact=False).grade(case()), note)
+
+    assert [question.key for question in asked] == ["clean", "race"]
+    assert "0.25" not in asked[1].prompt
+
+
+def test_an_article_that_cleaning_eats_up_has_no_score_and_strictly_a_zero():
+    official = replay(grader(with_fact=False).grade(case()), lambda question: ("gone",))
+    strict = replay(grader(with_fact=False, mode=Mode.STRICT).grade(case()), lambda question: ("gone",))
+
+    assert (official.score, strict.score) == (None, 0.0)
+    assert "fewer than 100 characters" in official.excluded
