@@ -47,7 +47,7 @@ class Step(NamedTuple):
     tokens_per_second: float
 
 
-def fit(config: SftConfig, place: Place, report: Callable[[Step, int], None]) -> Path:
+def fit(config: SftConfig, place: Place, *, report: Callable[[Step, int], None]) -> Path:
     """Train to the end of the plan, or to `stop_after`; returns the folder of the trained model."""
     torch.manual_seed(config.seed)
     tokenizer = AutoTokenizer.from_pretrained(config.model)
@@ -66,7 +66,9 @@ def fit(config: SftConfig, place: Place, report: Callable[[Step, int], None]) ->
     for step in range(done + 1, last + 1):
         batch = [samples[index] for index in plan.batch(step)]
         rows = make_rows(batch, capacity=config.max_tokens, packing=config.packing)
-        report(train_step(model, optimizer, rows, place=place, plan=plan, step=step, clip=config.max_grad_norm), last)
+        report(
+            train_step(model, optimizer, rows=rows, place=place, plan=plan, step=step, clip=config.max_grad_norm), last
+        )
         if step % config.checkpoint_every == 0 or step == last:
             place.keep(checkpoints, step, model=model, optimizer=optimizer, identity=identity)
     folder = config.out / "model"
@@ -93,8 +95,8 @@ def encode_all(config: SftConfig, tokenizer: Any) -> tuple[list[TokenSample], in
 def train_step(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    rows: Sequence[Row],
     *,
+    rows: Sequence[Row],
     place: Place,
     plan: Plan,
     step: int,
@@ -113,7 +115,7 @@ def train_step(
     loss_sum = 0.0
     share = share_of(rows, place)
     for number, row in enumerate(share, start=1):
-        loss = row_loss(model, row.to(place.device), place) / learnt
+        loss = row_loss(model, row.to(place.device), place=place) / learnt
         # Data-parallel back ends average gradients over the processes; ours is a sum over the rows.
         place.backward(loss * place.num_processes, is_last=number == len(share))
         loss_sum += float(loss.detach())
@@ -136,7 +138,7 @@ def share_of(rows: Sequence[Row], place: Place) -> list[Row]:
     return padded[place.rank :: place.num_processes]
 
 
-def row_loss(model: nn.Module, row: Row, place: Place) -> torch.Tensor:
+def row_loss(model: nn.Module, row: Row, *, place: Place) -> torch.Tensor:
     """The summed loss of a row, over the learnt tokens only: no other logits are made."""
     if not row.num_targets:
         row = row._replace(predicting=torch.zeros(1, dtype=torch.long, device=row.ids.device))
@@ -189,14 +191,14 @@ def read_arguments(arguments: Sequence[str] | None) -> SftConfig:
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="settings that differ from the file's")
     chosen = parser.parse_args(arguments)
-    return read_settings(chosen.config, SftConfig, chosen.changes)
+    return read_settings(chosen.config, SftConfig, changes=chosen.changes)
 
 
 def run(config: SftConfig, place: Place) -> None:
     """Train with progress, and say where the model is."""
     config.out.mkdir(parents=True, exist_ok=True)
     progress = Progress(config.out / "metrics.jsonl", time.monotonic)
-    folder = fit(config, place, progress if place.rank == 0 else _say_nothing)
+    folder = fit(config, place, report=progress if place.rank == 0 else _say_nothing)
     if place.rank == 0:
         sys.stdout.write(f"model: {folder}\n")
 

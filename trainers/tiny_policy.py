@@ -76,10 +76,10 @@ def make_samples(config: TinyConfig) -> list[ChatSample]:
     traces, guided_traces, references = list[Trace](), list[Trace](), dict[str, str]()
     for number in range(config.first_world, config.first_world + config.num_worlds):
         school = School.of_world(number, guided=config.guided, seed=config.seed)
-        traces += write_traces(config, school, school.alone, f"world-{number}")
+        traces += write_traces(config, school, questions=school.alone, name=f"world-{number}")
         # Who is told of the convention follows it: so the policy learns what references are for.
         heeding = config.model_copy(update={"faults": config.faults.model_copy(update={"miss_convention": 0.0})})
-        guided_traces += write_traces(heeding, school, school.guided, f"world-{number}-guided")
+        guided_traces += write_traces(heeding, school, questions=school.guided, name=f"world-{number}-guided")
         references |= school.references
     prompt = AgentPrompt(config.system, prompt_from_text("tiny", config.system).hash)
     keep = Filter(flat=config.flat)
@@ -95,11 +95,11 @@ def make_samples(config: TinyConfig) -> list[ChatSample]:
     return samples
 
 
-def write_traces(config: TinyConfig, school: School, questions: Mapping[str, Question], name: str) -> list[Trace]:
+def write_traces(config: TinyConfig, school: School, *, questions: Mapping[str, Question], name: str) -> list[Trace]:
     """The expert's traces of some questions of a world, by way of a journal."""
     teacher = ScriptedTeacher(questions, faults=config.faults, seed=config.seed, flat=config.flat)
     journal = Journal(config.out / "journals" / f"{name}.jsonl")
-    generation = Generation(teacher, school.toolbox, journal, together=max(1, len(questions)))
+    generation = Generation(teacher, school.toolbox, journal=journal, together=max(1, len(questions)))
     tasks = [TeacherTask(task, school.query(task)) for task in questions]
     return asyncio.run(generation.run(tasks))
 
@@ -156,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("changes", nargs="*", metavar="KEY=VALUE")
     chosen = parser.parse_args(arguments)
     try:
-        config = read_settings(chosen.config, TinyConfig, chosen.changes)
+        config = read_settings(chosen.config, TinyConfig, changes=chosen.changes)
         config.out.mkdir(parents=True, exist_ok=True)
         model = train(config, make_policy(config, make_samples(config)))
         grades = asyncio.run(

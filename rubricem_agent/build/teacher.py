@@ -120,13 +120,13 @@ async def write_shard(shard: Shard, environ: Mapping[str, str], *, on_trace: OnT
             on_trace(trace)
 
     tools = load_tools_config(config.tools) if config.tools else ToolsConfig()
-    teacher = _teacher(spec, shard, environ, meter=meter)
+    teacher = _teacher(spec, shard, environ=environ, meter=meter)
     try:
         async with open_tools(tools, environ) as opened:
             generation = Generation(
                 teacher,
                 opened.toolbox,
-                Journal(shard.folder / "journal.jsonl"),
+                journal=Journal(shard.folder / "journal.jsonl"),
                 max_rounds=config.max_rounds,
                 max_tokens=config.max_tokens,
                 together=len(shard.questions.tasks) if spec.is_batch else 1,
@@ -158,7 +158,7 @@ def load_chat_tokenizer(name: str) -> ChatTokenizer:
     return loaded
 
 
-def _teacher(spec: TeacherSpec, shard: Shard, environ: Mapping[str, str], *, meter: Meter) -> Teacher:
+def _teacher(spec: TeacherSpec, shard: Shard, *, environ: Mapping[str, str], meter: Meter) -> Teacher:
     config = shard.config
     if spec.kind == SCRIPTED:
         return ScriptedTeacher(shard.questions.almanac, faults=config.faults, seed=config.seed, flat=config.flat)
@@ -167,15 +167,17 @@ def _teacher(spec: TeacherSpec, shard: Shard, environ: Mapping[str, str], *, met
     if spec.kind == DIRECTORY:
         root = Path(spec.model)
         folder = root if shard.folder == config.out else root / shard.folder.name
-        return BatchTeacher(Mailbox(folder), Nobody(), prompts)
+        return BatchTeacher(Mailbox(folder), Nobody(), prompts=prompts)
     if spec.kind == GEMINI_BATCH:
-        return BatchTeacher(Mailbox(shard.folder / "batches"), _gemini_batch(spec, environ, timing), prompts)
-    model, redactor = _connect(spec, environ, config.timeout)
+        return BatchTeacher(
+            Mailbox(shard.folder / "batches"), _gemini_batch(spec, environ, timing=timing), prompts=prompts
+        )
+    model, redactor = _connect(spec, environ, timeout=config.timeout)
     metered = MeteredModel(model, limiter=Limiter(config.rates, timing), meter=meter, redactor=redactor)
     return ChatTeacher(metered, prompts, timing=timing, retry=RetryPolicy())
 
 
-def _connect(spec: TeacherSpec, environ: Mapping[str, str], timeout: float) -> tuple[ChatModel, Redactor]:
+def _connect(spec: TeacherSpec, environ: Mapping[str, str], *, timeout: float) -> tuple[ChatModel, Redactor]:
     if spec.kind == GEMINI:
         key = read_secret(environ, *GEMINI_KEYS, purpose=f"the teacher gemini:{spec.model}")
         try:
@@ -202,13 +204,13 @@ def _openai_key(url: str, environ: Mapping[str, str]) -> SecretStr | None:
     return read_secret(environ, OPENAI_KEY, TEACHER_KEY, purpose=f"the teacher at {OPENAI_HOST}")
 
 
-def _gemini_batch(spec: TeacherSpec, environ: Mapping[str, str], timing: Timing) -> Carrier:
+def _gemini_batch(spec: TeacherSpec, environ: Mapping[str, str], *, timing: Timing) -> Carrier:
     key = read_secret(environ, *GEMINI_KEYS, purpose=f"the teacher gemini-batch:{spec.model}")
     try:
         from rubricem_agent.data.gemini_batch import GeminiBatch
     except ModuleNotFoundError as cause:
         raise MissingExtraError(cause.name or "google-genai", "judge", "Gemini batch jobs") from cause
-    return GeminiBatch.connect(spec.model, key, timing, base_url=spec.url or None)
+    return GeminiBatch.connect(spec.model, key, timing=timing, base_url=spec.url or None)
 
 
 def _on_ray(shards: Sequence[Shard], environ: Mapping[str, str]) -> list[Trace]:

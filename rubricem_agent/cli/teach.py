@@ -81,7 +81,7 @@ def export(
 ) -> None:
     """Write samples as token rows with labels, and the paper's settings for that trainer."""
     exported = export_rows(
-        read_samples(samples), load_chat_tokenizer(tokenizer), out, trainer=to, max_tokens=max_tokens
+        read_samples(samples), load_chat_tokenizer(tokenizer), folder=out, trainer=to, max_tokens=max_tokens
     )
     typer.echo(f"{exported.rows} rows in {exported.folder}, {exported.dropped} dropped as too long.")
 

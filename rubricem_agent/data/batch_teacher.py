@@ -36,7 +36,7 @@ class Nobody:
 class BatchTeacher:
     """Posts each turn once, however often the run is started, and reads what has come in."""
 
-    def __init__(self, mailbox: Mailbox, carrier: Carrier, prompts: TeacherPrompts) -> None:
+    def __init__(self, mailbox: Mailbox, carrier: Carrier, *, prompts: TeacherPrompts) -> None:
         self._mailbox = mailbox
         self._carrier = carrier
         self._prompts = prompts

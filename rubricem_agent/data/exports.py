@@ -31,7 +31,7 @@ class Exported(NamedTuple):
 
 
 def export_rows(
-    samples: Sequence[ChatSample], tokenizer: ChatTokenizer, folder: Path, *, trainer: str, max_tokens: int
+    samples: Sequence[ChatSample], tokenizer: ChatTokenizer, *, folder: Path, trainer: str, max_tokens: int
 ) -> Exported:
     """Write rows.jsonl and the trainer's recipe into the folder.
 
@@ -43,7 +43,7 @@ def export_rows(
     folder.mkdir(parents=True, exist_ok=True)
     written = 0
     with (folder / ROWS_FILE).open("w", encoding="utf-8") as file:
-        for row in _rows(samples, tokenizer, max_tokens):
+        for row in _rows(samples, tokenizer, max_tokens=max_tokens):
             file.write(json.dumps(row) + "\n")
             written += 1
     name = RECIPES[trainer]
@@ -52,7 +52,7 @@ def export_rows(
     return Exported(folder, written, len(samples) - written)
 
 
-def _rows(samples: Sequence[ChatSample], tokenizer: ChatTokenizer, max_tokens: int) -> Iterator[dict[str, Any]]:
+def _rows(samples: Sequence[ChatSample], tokenizer: ChatTokenizer, *, max_tokens: int) -> Iterator[dict[str, Any]]:
     for sample in samples:
         ids, has_loss = encode_sample(sample, tokenizer)
         if len(ids) <= max_tokens:

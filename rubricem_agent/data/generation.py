@@ -60,8 +60,8 @@ class Generation:
         self,
         teacher: Teacher,
         toolbox: Toolbox,
-        journal: Journal,
         *,
+        journal: Journal,
         max_rounds: int = MAX_ROUNDS,
         max_tokens: int = 16_384,
         together: int = 1,
@@ -91,7 +91,7 @@ class Generation:
 
         async def write(group: Sequence[TeacherTask]) -> list[Trace]:
             async with slots:
-                return await self._write_group(group, recorded, on_trace)
+                return await self._write_group(group, recorded, on_trace=on_trace)
 
         written = await run_together(write(group) for group in groups)
         return [trace for group in written for trace in group]
@@ -100,6 +100,7 @@ class Generation:
         self,
         tasks: Sequence[TeacherTask],
         recorded: Mapping[str, list[Entry]],
+        *,
         on_trace: Callable[[Trace], None] | None,
     ) -> list[Trace]:
         attempts = [_replay(_Attempt(task, self._limits), recorded.get(task.id, ())) for task in tasks]

@@ -43,4 +43,4 @@ class ScriptedTeacher:
             )
         segments = turn.trajectory.segments
         observations = [segment.text for segment in segments if segment.origin is Origin.TOOL]
-        return self._form.for_seed(question, self._faults, self._seed).turn(observations)
+        return self._form.for_seed(question, self._faults, seed=self._seed).turn(observations)

@@ -46,7 +46,7 @@ class Slips(NamedTuple):
     misses_convention: bool = False
 
 
-def draw_slips(question: Question, faults: Faults, seed: int) -> Slips:
+def draw_slips(question: Question, faults: Faults, *, seed: int) -> Slips:
     """The faults of the trace for this question and seed: the same on every machine."""
     key = int.from_bytes(hashlib.sha256(question.id.encode()).digest()[:8])
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, key])))

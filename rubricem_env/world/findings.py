@@ -25,29 +25,29 @@ class Finding(NamedTuple):
         return not self.sentence
 
 
-def find_all(question: Question, slips: Slips, progress: Progress) -> tuple[Finding, ...]:
+def find_all(question: Question, slips: Slips, *, progress: Progress) -> tuple[Finding, ...]:
     """One finding for each need that the expert means to meet, in the order of the question, conventions last."""
     trusted = _trusted_trap(question, progress) if slips.trusts_stale else None
     found: dict[str, Finding] = {}
     for need in wanted_needs(question, slips):
         if need.id == slips.unfounded:
-            found[need.id] = _invent(need, slips, progress)
+            found[need.id] = _invent(need, slips, progress=progress)
         elif trusted is not None and need.id == trusted[0].need_id:
-            found[need.id] = _say(need, trusted[0].wrong_value, (trusted[1].snippet_id,))
+            found[need.id] = _say(need, trusted[0].wrong_value, sources=(trusted[1].snippet_id,))
         else:
-            found[need.id] = _look_up(need, progress, found)
-    duties = (_look_up(duty, progress, found) for duty in wanted_duties(question, slips))
+            found[need.id] = _look_up(need, progress, found=found)
+    duties = (_look_up(duty, progress, found=found) for duty in wanted_duties(question, slips))
     return (*found.values(), *duties)
 
 
-def set_aside(question: Question, slips: Slips, progress: Progress) -> tuple[str, ...]:
+def set_aside(question: Question, slips: Slips, *, progress: Progress) -> tuple[str, ...]:
     """The newly shown snippets that a careful reader distrusts: an old edition, or the side that lost a dispute."""
     new = progress.shown[len(progress.shown) - progress.num_new :]
     wrong = {name for trap in question.truth.traps if trap.kind in ("stale", "rival") for name in trap.document_ids}
     return () if slips.trusts_stale else tuple(shown.snippet_id for shown in new if shown.document_id in wrong)
 
 
-def _look_up(target: Target, progress: Progress, found: dict[str, Finding]) -> Finding:
+def _look_up(target: Target, progress: Progress, *, found: dict[str, Finding]) -> Finding:
     if isinstance(target, Need) and target.kind == "verdict":
         grounds = [found[name] for name in target.depends_on if name in found]
         is_founded = len(grounds) == len(target.depends_on) and not any(ground.is_gap for ground in grounds)
@@ -57,14 +57,14 @@ def _look_up(target: Target, progress: Progress, found: dict[str, Finding]) -> F
     return Finding(target, target.sentence if source else "", target.value, (source.snippet_id,) if source else ())
 
 
-def _invent(need: Need, slips: Slips, progress: Progress) -> Finding:
+def _invent(need: Need, slips: Slips, *, progress: Progress) -> Finding:
     """A value that no page has shown, with the last page as its alleged source."""
     pages = " ".join(shown.text for shown in progress.shown)
     value = next(value for value in slips.inventions if not mentions(pages, value))
-    return _say(need, value, tuple(shown.snippet_id for shown in progress.shown[-1:]))
+    return _say(need, value, sources=tuple(shown.snippet_id for shown in progress.shown[-1:]))
 
 
-def _say(need: Need, value: str, sources: tuple[str, ...]) -> Finding:
+def _say(need: Need, value: str, *, sources: tuple[str, ...]) -> Finding:
     return Finding(need, need.sentence.replace(need.value, value), value, sources)
 
 

@@ -17,14 +17,16 @@ class FlatTeacher:
         self.slips = slips
 
     @classmethod
-    def for_seed(cls, question: Question, faults: Faults, seed: int) -> "FlatTeacher":
+    def for_seed(cls, question: Question, faults: Faults, *, seed: int) -> "FlatTeacher":
         """The expert with the faults that are drawn for this question and seed."""
-        return cls(question, draw_slips(question, faults, seed))
+        return cls(question, draw_slips(question, faults, seed=seed))
 
     def turn(self, observations: Sequence[str]) -> str:
         """The next turn, after all observations so far."""
         progress = follow(plan_errands(self.question, self.slips), observations)
-        opening = f"<think>{reading_text(self.question, self.slips, progress)}</think>"
+        opening = f"<think>{reading_text(self.question, self.slips, progress=progress)}</think>"
         if progress.ahead:
             return opening + call_text(progress.ahead[0])
-        return opening + answer_text(find_all(self.question, self.slips, progress), self.question, self.slips)
+        return opening + answer_text(
+            find_all(self.question, self.slips, progress=progress), self.question, slips=self.slips
+        )

@@ -25,9 +25,9 @@ class AlmanacTeacher:
         self.slips = slips
 
     @classmethod
-    def for_seed(cls, question: Question, faults: Faults, seed: int) -> "AlmanacTeacher":
+    def for_seed(cls, question: Question, faults: Faults, *, seed: int) -> "AlmanacTeacher":
         """The expert with the faults that are drawn for this question and seed."""
-        return cls(question, draw_slips(question, faults, seed))
+        return cls(question, draw_slips(question, faults, seed=seed))
 
     def turn(self, observations: Sequence[str]) -> str:
         """The next turn, after all observations so far; it answers once there is nothing left to search for."""
@@ -37,8 +37,8 @@ class AlmanacTeacher:
         opening = self._evaluation(progress)
         if progress.ahead:
             return opening + call_text(progress.ahead[0])
-        findings = find_all(self.question, self.slips, progress)
-        return opening + review_text(findings, self.question) + answer_text(findings, self.question, self.slips)
+        findings = find_all(self.question, self.slips, progress=progress)
+        return opening + review_text(findings, self.question) + answer_text(findings, self.question, slips=self.slips)
 
     def _plan(self, errands: Sequence[Errand]) -> str:
         needs = wanted_needs(self.question, self.slips)
@@ -56,16 +56,16 @@ class AlmanacTeacher:
         )
 
     def _evaluation(self, progress: Progress) -> str:
-        doubts = "".join(f" {name} is out." for name in set_aside(self.question, self.slips, progress))
+        doubts = "".join(f" {name} is out." for name in set_aside(self.question, self.slips, progress=progress))
         step = "" if progress.ahead else " Now review."
-        said = reading_text(self.question, self.slips, progress)
+        said = reading_text(self.question, self.slips, progress=progress)
         return f"<think>I read the result.{doubts}</think><state_evaluation>{said}{step}</state_evaluation>"
 
 
-def reading_text(question: Question, slips: Slips, progress: Progress) -> str:
+def reading_text(question: Question, slips: Slips, *, progress: Progress) -> str:
     """What the last result brought, snippet by snippet, and the next search."""
     new = {shown.snippet_id: shown.document_id for shown in progress.shown[len(progress.shown) - progress.num_new :]}
-    fresh = [found for found in find_all(question, slips, progress) if _is_read_off(found)]
+    fresh = [found for found in find_all(question, slips, progress=progress) if _is_read_off(found)]
     said = [f"{found.sources[-1]}: {found.sentence}" for found in fresh if new.keys() & set(found.sources)]
     asked = {duty.aspect: duty for duty in wanted_duties(question, slips) if duty.kind == "stated"}
     for aspect, duty in asked.items():
@@ -93,7 +93,7 @@ def review_text(findings: Sequence[Finding], question: Question) -> str:
     return f"<review><rubric_review>{lines}</rubric_review><writing_plan>State {stated}, with sources.</writing_plan></review>"
 
 
-def answer_text(findings: Sequence[Finding], question: Question, slips: Slips) -> str:
+def answer_text(findings: Sequence[Finding], question: Question, *, slips: Slips) -> str:
     """The answer in the question's format: one boxed value, a paragraph, or a short report."""
     if question.answer_format is AnswerFormat.EXACT:
         facts = [found for found in findings if isinstance(found.target, Need)]

@@ -36,7 +36,7 @@ def school(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Samples of the scripted teacher, and a model that knows nothing, made by the whole pipeline."""
     folder = tmp_path_factory.mktemp("school")
     questions = {question.id: question for question in load_questions(shipped_questions_path())[:8]}
-    generation = Generation(ScriptedTeacher(questions), shipped_toolbox(), Journal(folder / "journal.jsonl"))
+    generation = Generation(ScriptedTeacher(questions), shipped_toolbox(), journal=Journal(folder / "journal.jsonl"))
     tasks = [TeacherTask(name, query_of(question)) for name, question in questions.items()]
     traces = asyncio.run(generation.run(tasks))
     samples = harvest(traces, Frame("Search, then answer.", lambda query: query.question), keep=Filter()).samples
@@ -73,7 +73,7 @@ def gradient(model: Any, config: SftConfig, *, packing: bool) -> torch.Tensor:
     rows = make_rows(samples[:4], capacity=4096, packing=packing)
     model.zero_grad()
     for row in rows:
-        (row_loss(model, row, CPU) / sum(row.num_targets for row in rows)).backward()
+        (row_loss(model, row, place=CPU) / sum(row.num_targets for row in rows)).backward()
     grad: torch.Tensor = model.model.embed_tokens.weight.grad.clone()
     return grad
 
@@ -109,7 +109,7 @@ def test_packing_changes_the_rows_and_not_the_gradient(model: Any, config: SftCo
 
 def test_the_loss_falls_and_the_model_can_be_loaded(config: SftConfig) -> None:
     steps: list[Step] = []
-    folder = fit(config, CPU, collect(steps))
+    folder = fit(config, CPU, report=collect(steps))
 
     # 8 samples in batches of 4 for 2 epochs are 4 steps.
     assert [(step.step, step.epoch) for step in steps] == [(1, 0), (2, 0), (3, 1), (4, 1)]
@@ -121,11 +121,11 @@ def test_the_loss_falls_and_the_model_can_be_loaded(config: SftConfig) -> None:
 def test_a_stopped_run_takes_the_same_next_step(config: SftConfig, tmp_path: Path, stop_after: int) -> None:
     whole: list[Step] = []
     parts: list[Step] = []
-    fit(config, CPU, collect(whole))
+    fit(config, CPU, report=collect(whole))
     other = config.model_copy(update={"out": tmp_path / "other"})
-    fit(other.model_copy(update={"stop_after": stop_after}), CPU, collect(parts))
+    fit(other.model_copy(update={"stop_after": stop_after}), CPU, report=collect(parts))
     torch.manual_seed(99)
-    fit(other, CPU, collect(parts))
+    fit(other, CPU, report=collect(parts))
 
     def facts(steps: list[Step]) -> list[tuple[int, float, float, float]]:
         return [(step.step, step.loss, step.grad_norm, step.learning_rate) for step in steps]
@@ -134,9 +134,9 @@ def test_a_stopped_run_takes_the_same_next_step(config: SftConfig, tmp_path: Pat
 
 
 def test_a_run_with_other_settings_does_not_go_on_from_the_checkpoint(config: SftConfig) -> None:
-    fit(config.model_copy(update={"stop_after": 1}), CPU, collect([]))
+    fit(config.model_copy(update={"stop_after": 1}), CPU, report=collect([]))
     with pytest.raises(CheckpointError, match="belongs to a run with other samples, model or settings"):
-        fit(config.model_copy(update={"learning_rate": 0.5}), CPU, collect([]))
+        fit(config.model_copy(update={"learning_rate": 0.5}), CPU, report=collect([]))
 
 
 def test_a_loss_that_is_no_number_updates_nothing(model: Any, config: SftConfig) -> None:
@@ -147,7 +147,7 @@ def test_a_loss_that_is_no_number_updates_nothing(model: Any, config: SftConfig)
     optimizer = torch.optim.AdamW(model.parameters())
     rows = make_rows(samples[:1], capacity=4096, packing=True)
     with pytest.raises(NonFiniteLossError, match="step 1 has the loss nan"):
-        train_step(model, optimizer, rows, place=CPU, plan=Plan(1, 1, 1, 0, 0.1, 0.0), step=1, clip=1.0)
+        train_step(model, optimizer, rows=rows, place=CPU, plan=Plan(1, 1, 1, 0, 0.1, 0.0), step=1, clip=1.0)
 
     assert torch.equal(model.model.embed_tokens.weight, before)
 
@@ -172,7 +172,7 @@ def test_every_process_gets_as_many_rows_and_the_added_ones_weigh_nothing(model:
     (only, added) = share_of(rows, Third("fp32", torch.device("cpu")))
 
     assert only is rows[2]
-    assert row_loss(model, added, CPU).detach() == 0.0
+    assert row_loss(model, added, place=CPU).detach() == 0.0
 
 
 def test_metrics_of_steps_after_the_last_checkpoint_are_forgotten_on_resume(tmp_path: Path) -> None:

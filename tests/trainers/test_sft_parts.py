@@ -87,5 +87,5 @@ def test_bad_settings_are_refused_in_one_sentence(tmp_path: Path, text: str, cha
     file = tmp_path / "c.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as refusal:
-        read_settings(file, SftConfig, changes)
+        read_settings(file, SftConfig, changes=changes)
     assert message in str(refusal.value)

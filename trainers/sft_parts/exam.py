@@ -105,11 +105,13 @@ async def hold_exam(
     for place in range(num_questions):
         candidate = Candidate(model, tokenizer, temperature=temperature, rng=rng)
         question = questions[place % len(questions)]
-        papers.append((question, await _sit(candidate, question, system, tokenizer), candidate.tokens_written))
+        papers.append(
+            (question, await _sit(candidate, question, system=system, tokenizer=tokenizer), candidate.tokens_written)
+        )
     return grade(papers, temperature)
 
 
-async def _sit(candidate: Candidate, question: Question, system: str, tokenizer: Any) -> Reading:
+async def _sit(candidate: Candidate, question: Question, *, system: str, tokenizer: Any) -> Reading:
     ends = frozenset(tokenizer.convert_tokens_to_ids(end) for end in ACTION_ENDS)
     opening = AgentPrompt(system, "").opening(query_of(question))
     conversation = [{"role": "system", "content": opening.system}, {"role": "user", "content": opening.user}]

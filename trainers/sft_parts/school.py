@@ -40,7 +40,7 @@ class School(NamedTuple):
                 continue
             told[task] = question
             kin = [other for other in questions if _is_kin(other, question)]
-            references[_source(task)] = _references(question, kin, rng)
+            references[_source(task)] = _references(question, kin, rng=rng)
         return cls(alone, told, references, offline_toolbox(Corpus(world.documents)))
 
     def query(self, task: str) -> Query:
@@ -58,7 +58,7 @@ def _is_kin(other: Question, question: Question) -> bool:
     return is_other and other.domain == question.domain and other.answer_format == question.answer_format
 
 
-def _references(question: Question, kin: list[Question], rng: np.random.Generator) -> str:
+def _references(question: Question, kin: list[Question], *, rng: np.random.Generator) -> str:
     """The lesson of the question itself, or that of its kin, as the bank would render them."""
     is_within = not kin or rng.random() < 0.5
     lesson_from = question if is_within else kin[int(rng.integers(len(kin)))]

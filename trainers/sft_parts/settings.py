@@ -46,7 +46,7 @@ class SftConfig(Frozen):
     """Stop, with a checkpoint, after this many steps of the whole run; the schedule is that of the whole run."""
 
 
-def read_settings(path: Path, kind: type[Settings], changes: Iterable[str] = ()) -> Settings:
+def read_settings(path: Path, kind: type[Settings], *, changes: Iterable[str] = ()) -> Settings:
     """The settings of a YAML file, with `key=value` changes on top.
 
     Raises:

@@ -60,7 +60,7 @@ async def test_every_task_gets_its_trace_in_order(
     teacher: ScriptedTeacher, tasks: list[TeacherTask], tmp_path: Path
 ) -> None:
     heard: list[Trace] = []
-    generation = Generation(teacher, shipped_toolbox(), Journal(tmp_path / "j.jsonl"))
+    generation = Generation(teacher, shipped_toolbox(), journal=Journal(tmp_path / "j.jsonl"))
     traces = await generation.run(tasks, on_trace=heard.append)
 
     assert [trace.task.id for trace in traces] == [task.id for task in tasks]
@@ -72,7 +72,7 @@ async def test_a_batch_teacher_is_asked_once_a_round_for_all_that_go_on(
     teacher: ScriptedTeacher, tasks: list[TeacherTask], tmp_path: Path
 ) -> None:
     counting = Counting(teacher)
-    await Generation(counting, shipped_toolbox(), Journal(tmp_path / "j.jsonl"), together=6).run(tasks)
+    await Generation(counting, shipped_toolbox(), journal=Journal(tmp_path / "j.jsonl"), together=6).run(tasks)
 
     # Searches: 1, 3, 5, 2, 4 and 3; each trace has a turn more than searches.
     assert counting.batches == [6, 6, 5, 4, 2, 1]
@@ -82,13 +82,13 @@ async def test_a_batch_teacher_is_asked_once_a_round_for_all_that_go_on(
 async def test_a_killed_run_goes_on_to_the_same_traces_without_asking_twice(
     teacher: ScriptedTeacher, tasks: list[TeacherTask], tmp_path: Path, dies_after: int
 ) -> None:
-    whole = await Generation(teacher, shipped_toolbox(), Journal(tmp_path / "whole.jsonl")).run(tasks)
+    whole = await Generation(teacher, shipped_toolbox(), journal=Journal(tmp_path / "whole.jsonl")).run(tasks)
     journal = Journal(tmp_path / "cut.jsonl")
     first = Counting(teacher, dies_after=dies_after)
     with pytest.raises(Killed):
-        await Generation(first, shipped_toolbox(), journal, concurrency=1).run(tasks)
+        await Generation(first, shipped_toolbox(), journal=journal, concurrency=1).run(tasks)
     second = Counting(teacher)
-    resumed = await Generation(second, shipped_toolbox(), journal, concurrency=1).run(tasks)
+    resumed = await Generation(second, shipped_toolbox(), journal=journal, concurrency=1).run(tasks)
 
     assert resumed == whole
     assert set(first.asked).isdisjoint(second.asked)
@@ -98,11 +98,11 @@ async def test_a_line_that_a_kill_has_cut_short_is_written_again(
     teacher: ScriptedTeacher, tasks: list[TeacherTask], tmp_path: Path
 ) -> None:
     journal = Journal(tmp_path / "j.jsonl")
-    whole = await Generation(teacher, shipped_toolbox(), journal).run(tasks)
+    whole = await Generation(teacher, shipped_toolbox(), journal=journal).run(tasks)
     content = journal.path.read_bytes()
     journal.path.write_bytes(content[:-200])
 
-    assert await Generation(teacher, shipped_toolbox(), journal).run(tasks) == whole
+    assert await Generation(teacher, shipped_toolbox(), journal=journal).run(tasks) == whole
     assert journal.path.read_bytes().count(b"\n") == content.count(b"\n")
 
 
@@ -117,7 +117,7 @@ async def test_one_failure_of_the_teacher_is_one_trace_less(
     teacher: ScriptedTeacher, tasks: list[TeacherTask], tmp_path: Path
 ) -> None:
     failing = Counting(teacher, fails=tasks[2].id)
-    traces = await Generation(failing, shipped_toolbox(), Journal(tmp_path / "j.jsonl"), together=6).run(tasks)
+    traces = await Generation(failing, shipped_toolbox(), journal=Journal(tmp_path / "j.jsonl"), together=6).run(tasks)
 
     assert [trace.failure for trace in traces] == ["", "", "gone", "", "", ""]
     assert traces[2].trajectory.ending is Ending.ABANDONED
@@ -126,7 +126,7 @@ async def test_one_failure_of_the_teacher_is_one_trace_less(
 async def test_a_tool_that_raises_is_an_error_result(
     teacher: ScriptedTeacher, tasks: list[TeacherTask], tmp_path: Path
 ) -> None:
-    (trace,) = await Generation(teacher, NoTools(), Journal(tmp_path / "j.jsonl")).run(tasks[:1])
+    (trace,) = await Generation(teacher, NoTools(), journal=Journal(tmp_path / "j.jsonl")).run(tasks[:1])
     record = trace.trajectory.segments[2].observation
 
     assert record is not None
@@ -142,7 +142,7 @@ async def test_a_trace_ends_at_the_tenth_round(tasks: list[TeacherTask], tmp_pat
             ]
 
     endless = Endless(ScriptedTeacher({}))
-    (trace,) = await Generation(endless, shipped_toolbox(), Journal(tmp_path / "j.jsonl")).run(tasks[:1])
+    (trace,) = await Generation(endless, shipped_toolbox(), journal=Journal(tmp_path / "j.jsonl")).run(tasks[:1])
 
     assert trace.trajectory.ending is Ending.TURN_BUDGET
     assert sum(segment.origin == "policy" for segment in trace.trajectory.segments) == 10
@@ -154,11 +154,13 @@ async def test_a_reply_that_nobody_asked_for_is_refused(tasks: list[TeacherTask]
             return [TurnReply(id="q99.1", text="hello")]
 
     with pytest.raises(FileFormatError, match=r"replied to 'q99\.1', which was not asked"):
-        await Generation(Stray(ScriptedTeacher({})), shipped_toolbox(), Journal(tmp_path / "j.jsonl")).run(tasks[:1])
+        await Generation(Stray(ScriptedTeacher({})), shipped_toolbox(), journal=Journal(tmp_path / "j.jsonl")).run(
+            tasks[:1]
+        )
 
 
 async def test_the_scripted_teacher_refuses_a_question_of_another_world(
     tasks: list[TeacherTask], tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match="knows no question 'train-rivers-01'"):
-        await Generation(ScriptedTeacher({}), shipped_toolbox(), Journal(tmp_path / "j.jsonl")).run(tasks[:1])
+        await Generation(ScriptedTeacher({}), shipped_toolbox(), journal=Journal(tmp_path / "j.jsonl")).run(tasks[:1])

@@ -123,7 +123,7 @@ def test_over_long_samples_are_dropped_and_counted_never_cut(make_trace: Make) -
 def test_an_export_holds_the_same_ids_and_masks_as_our_trainer(
     sample: ChatSample, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, trainer: str, recipe: str
 ) -> None:
-    exported = export_rows([sample], tokenizer, tmp_path, trainer=trainer, max_tokens=1000)
+    exported = export_rows([sample], tokenizer, folder=tmp_path, trainer=trainer, max_tokens=1000)
     row = json.loads((tmp_path / "rows.jsonl").read_text())
     ids, has_loss = encode_sample(sample, tokenizer)
 
@@ -136,9 +136,9 @@ def test_an_export_holds_the_same_ids_and_masks_as_our_trainer(
 def test_an_export_drops_what_is_too_long_and_refuses_an_unknown_trainer(
     sample: ChatSample, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
-    assert export_rows([sample], tokenizer, tmp_path, trainer="trl", max_tokens=5).dropped == 1
+    assert export_rows([sample], tokenizer, folder=tmp_path, trainer="trl", max_tokens=5).dropped == 1
     with pytest.raises(ConfigError, match="there is no export for 'axolotl'; there is one for trl and llama_factory"):
-        export_rows([sample], tokenizer, tmp_path, trainer="axolotl", max_tokens=5)
+        export_rows([sample], tokenizer, folder=tmp_path, trainer="axolotl", max_tokens=5)
 
 
 def test_questions_are_read_with_the_papers_labels_and_numbered_where_they_have_no_id(tmp_path: Path) -> None:

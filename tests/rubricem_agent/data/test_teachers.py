@@ -88,7 +88,7 @@ async def test_a_folder_is_the_teacher_requests_go_out_once_and_replies_come_in(
     pending: list[PendingTurn], tmp_path: Path
 ) -> None:
     mailbox = Mailbox(tmp_path / "box")
-    teacher = BatchTeacher(mailbox, Nobody(), PROMPTS)
+    teacher = BatchTeacher(mailbox, Nobody(), prompts=PROMPTS)
     for _ in range(2):
         with pytest.raises(RepliesPending, match=r"requests-0001\.jsonl in .* waits for its replies"):
             await teacher.write(pending)
@@ -123,12 +123,16 @@ async def test_a_run_through_a_folder_goes_on_round_by_round_to_the_end(make_tra
     mailbox = Mailbox(tmp_path / "box")
     turns = [wanted.trajectory.segments[1].text, wanted.trajectory.segments[3].text]
     for text in turns:
-        generation = Generation(BatchTeacher(mailbox, Nobody(), PROMPTS), shipped_toolbox(), Journal(tmp_path / "j"))
+        generation = Generation(
+            BatchTeacher(mailbox, Nobody(), prompts=PROMPTS), shipped_toolbox(), journal=Journal(tmp_path / "j")
+        )
         with pytest.raises(RepliesPending):
             await generation.run([wanted.task])
         (path,) = mailbox.unanswered()
         mailbox.deliver(path, [TurnReply(id=read_requests(path)[0]["id"], text=text)])
-    generation = Generation(BatchTeacher(mailbox, Nobody(), PROMPTS), shipped_toolbox(), Journal(tmp_path / "j"))
+    generation = Generation(
+        BatchTeacher(mailbox, Nobody(), prompts=PROMPTS), shipped_toolbox(), journal=Journal(tmp_path / "j")
+    )
     (trace,) = await generation.run([wanted.task])
 
     assert trace.trajectory.policy_text == "".join(turns)
@@ -171,8 +175,8 @@ async def test_gemini_batch_jobs_answer_the_folder_and_are_submitted_once(
 ) -> None:
     server = BatchServer()
     with serve_loopback(server) as url:
-        carrier = GeminiBatch.connect("gemini-3-pro", SecretStr("test-key"), TIMING, base_url=url)
-        teacher = BatchTeacher(Mailbox(tmp_path), carrier, PROMPTS)
+        carrier = GeminiBatch.connect("gemini-3-pro", SecretStr("test-key"), timing=TIMING, base_url=url)
+        teacher = BatchTeacher(Mailbox(tmp_path), carrier, prompts=PROMPTS)
         replies = await teacher.write(pending)
         again = await teacher.write(pending)
         await teacher.aclose()

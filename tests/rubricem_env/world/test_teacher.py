@@ -162,16 +162,16 @@ async def test_a_search_that_brings_nothing_is_tried_once_more_further_down() ->
 
 async def test_the_same_question_and_seed_give_the_same_trace() -> None:
     faults = Faults(skip_need=0.5, repeat_query=0.5, trust_stale=0.5, claim_unfound=0.5, miss_convention=0.5)
-    first = [(await play(AlmanacTeacher.for_seed(q, faults, 7))).policy_text for q in QUESTIONS[:10]]
-    again = [(await play(AlmanacTeacher.for_seed(q, faults, 7))).policy_text for q in QUESTIONS[:10]]
+    first = [(await play(AlmanacTeacher.for_seed(q, faults, seed=7))).policy_text for q in QUESTIONS[:10]]
+    again = [(await play(AlmanacTeacher.for_seed(q, faults, seed=7))).policy_text for q in QUESTIONS[:10]]
 
     assert first == again
-    assert first != [(await play(AlmanacTeacher.for_seed(q, faults, 8))).policy_text for q in QUESTIONS[:10]]
+    assert first != [(await play(AlmanacTeacher.for_seed(q, faults, seed=8))).policy_text for q in QUESTIONS[:10]]
 
 
 def test_turning_one_knob_leaves_the_other_faults_as_they_were() -> None:
     def repeats(faults: Faults) -> list[bool]:
-        return [draw_slips(question, faults, 5).repeats_query for question in QUESTIONS]
+        return [draw_slips(question, faults, seed=5).repeats_query for question in QUESTIONS]
 
     assert repeats(Faults(repeat_query=0.3)) == repeats(Faults(repeat_query=0.3, forget_citation=1.0))
     # 120 draws at 0.3 come to 36, give or take three standard deviations of 5.
