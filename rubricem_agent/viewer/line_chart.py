@@ -1,4 +1,4 @@
-"""Curves as inline SVG: no script, no library; colours come from the page, so that dark and light both work.
+"""Curves as inline SVG: no script, no library. In a page the colours are the page's, so that dark and light both work.
 
 Everything that is text is escaped. Coordinates have one decimal: a chart of a thousand steps stays small.
 """
@@ -8,9 +8,20 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
+from rubricem_env.domain.errors import UsageError
+
 WIDTH, HEIGHT = 460, 240
-_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 10, 10, 26
+_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 10, 10, 36
 _TICKS = 4
+_COLOURS = ("#1f5fae", "#c2571a", "#7a3f9d", "#2b7d4f", "#8a8f99")
+_STYLE = (
+    "<style>svg{background:#fff;font-family:sans-serif}.grid{stroke:#e3e1da}.tick{fill:#555;font-size:11px}"
+    ".title{font-size:12px;font-weight:600}.curve{fill:none;stroke:var(--c);stroke-width:2}"
+    ".band{fill:var(--c);opacity:.16}.dot{fill:var(--c)}"
+    + "".join(f".c{place}{{--c:{colour}}}" for place, colour in enumerate(_COLOURS))
+    + "</style>"
+)
+"""Of a chart in a file of its own, which has no page to take colours from."""
 
 
 class Point(NamedTuple):
@@ -57,28 +68,61 @@ class Frame(NamedTuple):
         return f"{across:.1f},{down:.1f}"
 
 
-def draw_chart(title: str, curves: Sequence[Curve], *, x_name: str = "step", floor: float | None = None) -> str:
-    """A figure with a legend; a sentence where there is nothing to draw. `floor` is always on the axis."""
+def draw_chart(title: str, curves: Sequence[Curve], *, x_name: str = "step", including: Sequence[float] = ()) -> str:
+    """A figure with a legend; a sentence where there is nothing to draw. The values `including` are on the axis."""
     finite = [_finite(curve) for curve in curves]
     drawn = [curve for curve in finite if curve.points]
     if not drawn:
         return (
             f'<figure><figcaption>{escape(title)}</figcaption><p class="nothing">not measured in this run</p></figure>'
         )
-    frame = Frame(_x_range(drawn), _y_range(drawn, floor))
-    marks = "".join(_draw_curve(curve, frame, _colour(curve, place)) for place, curve in enumerate(finite))
-    view = f'viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title, quote=True)}"'
-    svg = f'<svg xmlns="http://www.w3.org/2000/svg" {view}>{_draw_axes(frame, x_name)}{marks}</svg>'
+    svg = _draw(title, finite, Frame(_x_range(drawn), _y_range(drawn, including)), x_name)
     return f"<figure><figcaption>{escape(title)}</figcaption>{svg}{_legend(finite)}</figure>"
 
 
-def nice_ticks(low: float, high: float, count: int = _TICKS) -> list[float]:
-    """About `count` round numbers from low to high; low must be below high."""
+def draw_svg(title: str, curves: Sequence[Curve], *, x_name: str = "step", including: Sequence[float] = ()) -> str:
+    """The chart as a file of its own, with title, legend and colours inside.
+
+    Raises:
+        UsageError: there is nothing to draw.
+    """
+    finite = [_finite(curve) for curve in curves]
+    drawn = [curve for curve in finite if curve.points]
+    if not drawn:
+        raise UsageError(f"there is no point to draw for the figure {title!r}; examine the runs at least once.")
+    inner = _draw(title, finite, Frame(_x_range(drawn), _y_range(drawn, including)), x_name)
+    keys = [_key_line(curve.name, place, _colour(curve, place)) for place, curve in enumerate(finite) if curve.points]
+    height = HEIGHT + 30 + 18 * len(keys)
+    head = f'<text class="title" x="8" y="18">{escape(title)}</text>'
+    moved = inner.replace("<svg ", f'<svg y="26" width="{WIDTH}" height="{HEIGHT}" ', 1)
+    outer = f'viewBox="0 0 {WIDTH} {height}" width="{2 * WIDTH}" height="{2 * height}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {outer}>{_STYLE}{head}{moved}{"".join(keys)}</svg>\n'
+
+
+def nice_step(low: float, high: float, count: int = _TICKS) -> float:
+    """1, 2 or 5 times a power of ten, such that about `count` steps lead from low to high; low must be below high."""
     raw = (high - low) / count
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
+
+
+def nice_ticks(low: float, high: float) -> list[float]:
+    """Round numbers from low to high."""
+    step = nice_step(low, high)
     first = math.ceil(low / step - 1e-9)
     return [round(number * step, 12) for number in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _draw(title: str, curves: Sequence[Curve], frame: Frame, x_name: str) -> str:
+    marks = "".join(_draw_curve(curve, frame, _colour(curve, place)) for place, curve in enumerate(curves))
+    view = f'viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title, quote=True)}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {view}>{_draw_axes(frame, x_name)}{marks}</svg>'
+
+
+def _key_line(name: str, place: int, colour: int) -> str:
+    y = HEIGHT + 40 + 18 * place
+    mark = f'<line class="curve c{colour}" x1="48" x2="68" y1="{y - 4}" y2="{y - 4}"/>'
+    return f'{mark}<text class="tick" x="76" y="{y}">{escape(name)}</text>'
 
 
 def _finite(curve: Curve) -> Curve:
@@ -91,11 +135,14 @@ def _x_range(curves: Sequence[Curve]) -> Range:
     return _widened(min(values), max(values))
 
 
-def _y_range(curves: Sequence[Curve], floor: float | None) -> Range:
+def _y_range(curves: Sequence[Curve], including: Sequence[float]) -> Range:
+    """From a round number below the least value to one above the greatest."""
     values = [point.y for curve in curves for point in curve.points]
     values += [edge for curve in curves for at in curve.band for edge in (at.low, at.high)]
-    values += [] if floor is None else [floor]
-    return _widened(min(values), max(values))
+    values += including
+    low, high = _widened(min(values), max(values))
+    step = nice_step(low, high)
+    return Range(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step)
 
 
 def _widened(low: float, high: float) -> Range:
@@ -112,8 +159,8 @@ def _draw_axes(frame: Frame, x_name: str) -> str:
         lines.append(f'<text class="tick" x="{_LEFT - 6}" y="{float(y) + 3:.1f}" text-anchor="end">{tick:.4g}</text>')
     for tick in nice_ticks(*frame.x):
         x = frame.place(tick, frame.y.low).split(",")[0]
-        lines.append(f'<text class="tick" x="{x}" y="{HEIGHT - 10}" text-anchor="middle">{tick:.4g}</text>')
-    lines.append(f'<text class="tick" x="{WIDTH - _RIGHT}" y="{HEIGHT}" text-anchor="end">{escape(x_name)}</text>')
+        lines.append(f'<text class="tick" x="{x}" y="{HEIGHT - 20}" text-anchor="middle">{tick:.4g}</text>')
+    lines.append(f'<text class="tick" x="{WIDTH - _RIGHT}" y="{HEIGHT - 5}" text-anchor="end">{escape(x_name)}</text>')
     return "".join(lines)
 
 
@@ -142,4 +189,4 @@ def _legend(curves: Sequence[Curve]) -> str:
 
 
 def _colour(curve: Curve, place: int) -> int:
-    return (place if curve.colour is None else curve.colour) % 5
+    return (place if curve.colour is None else curve.colour) % len(_COLOURS)

@@ -106,7 +106,10 @@ def _held_out_section(log: RunLog, expected: Expected | None) -> str:
         )
         found = compare_with(expected, log)
         note += f" {found.sentence[:1].upper()}{found.sentence[1:]}." if found else ""
-    figures = [draw_chart("Answers to held-out questions", against, floor=0), draw_chart("All stages", curves, floor=0)]
+    figures = [
+        draw_chart("Answers to held-out questions", against, including=(0, 1)),
+        draw_chart("All stages", curves, including=(0, 1)),
+    ]
     return section("Held-out quality", paragraph(note), charts(figures))
 
 
@@ -116,7 +119,11 @@ def _judge_section(steps: list[StepLine]) -> str:
         judged = [Point(line.step, score) for line in steps if (score := line.judged.get(stage.value)) is not None]
         true = [Point(line.step, line.true[stage.value]) for line in steps if stage.value in line.true]
         figures.append(
-            draw_chart(stage.value.capitalize(), [Curve("truth", true), Curve("judge", judged, is_dashed=True)])
+            draw_chart(
+                stage.value.capitalize(),
+                [Curve("truth", true), Curve("judge", judged, is_dashed=True)],
+                including=(0, 1),
+            )
         )
     note = (
         "Rollouts of training, stage by stage. Rubrics evolve towards what separates the rollouts, so the judge's level "
@@ -127,15 +134,15 @@ def _judge_section(steps: list[StepLine]) -> str:
 
 def _policy_section(steps: list[StepLine]) -> str:
     figures = [
-        draw_chart("KL from the reference, nats a token", _phases(steps, lambda told: told.kl), floor=0),
-        draw_chart("Entropy, nats a token", _phases(steps, lambda told: told.entropy), floor=0),
-        draw_chart("Gradient norm before clipping", _phases(steps, lambda told: told.grad_norm), floor=0),
-        draw_chart("Valid scaffolds and repeated searches, shares", _habits(steps), floor=0),
+        draw_chart("KL from the reference, nats a token", _phases(steps, lambda told: told.kl), including=(0,)),
+        draw_chart("Entropy, nats a token", _phases(steps, lambda told: told.entropy), including=(0,)),
+        draw_chart("Gradient norm before clipping", _phases(steps, lambda told: told.grad_norm), including=(0,)),
+        draw_chart("Valid scaffolds and repeated searches, shares", _habits(steps), including=(0, 1)),
         draw_chart(
             "Words of an answer",
             [_curve("words", steps, lambda line: line.habits.answer_words if line.habits else None)],
         ),
-        draw_chart("Cosine of the phases' gradients", [_curve("task and reflection", steps, _cosine)], floor=0),
+        draw_chart("Cosine of the phases' gradients", [_curve("task and reflection", steps, _cosine)], including=(0,)),
     ]
     note = "Below zero, the last figure says that reflecting and researching pull the shared policy apart."
     return section("The policy", paragraph(note), charts(figures))
@@ -146,8 +153,8 @@ def _cost_section(steps: list[StepLine]) -> str:
     seconds = [_curve(part, steps, _seconds_of(part)) for part in parts]
     figures = [
         draw_chart("Utility of reflections, by the judge", [_curve("utility", steps, lambda line: line.utility)]),
-        draw_chart("Lessons in the bank", [_curve("lessons", steps, lambda line: line.bank)], floor=0),
-        draw_chart("Seconds of a step", seconds, floor=0),
+        draw_chart("Lessons in the bank", [_curve("lessons", steps, lambda line: line.bank)], including=(0,)),
+        draw_chart("Seconds of a step", seconds, including=(0,)),
     ]
     return section("Reflections and cost", charts(figures))
 

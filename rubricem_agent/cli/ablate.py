@@ -1,0 +1,98 @@
+"""`rubricem ablate`: the paper's four recipes over seeds under one budget, with table, figure and page."""
+
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from rubricem_agent.build.train import TrainingPlan, current_environment, read_plan, trainer_environment
+from rubricem_agent.cli.ablate_runs import AblationRun, plan_runs, run_all
+from rubricem_agent.learn.expected import make_expected
+from rubricem_agent.learn.metrics_log import RunLog, read_log
+from rubricem_agent.viewer.ablation import ABLATION_FILE, Ablation, summarise
+from rubricem_agent.viewer.ablation_report import HEAD, render_ablation, render_figure, result_cells
+from rubricem_env.domain.errors import UsageError
+
+DEFAULT_CONFIG = Path("configs/ablation_almanac.yaml")
+
+
+def ablate(
+    config: Annotated[Path, typer.Argument(help="YAML; what all recipes share.")] = DEFAULT_CONFIG,
+    changes: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="On top of the file.")] = None,
+    *,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each recipe, from 0.")] = 3,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of each run; the config's by default.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each on one core.")] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")] = False,
+) -> None:
+    """Train every recipe with every seed and compare them by truth. Ctrl-C stops; the same command goes on."""
+    base = read_plan(config, changes or [])
+    runs = plan_runs(base, seeds=seeds, steps=steps)
+    failures = _run_watched(runs, jobs=jobs, is_silent=as_json)
+    if failures:
+        told = "; ".join(f"{name}: {message}" for name, message in failures.items())
+        raise UsageError(f"{len(failures)} of {len(runs)} runs failed; the same command tries them again. {told}")
+    logs: dict[str, dict[int, RunLog]] = {}
+    for run in runs:
+        logs.setdefault(run.recipe.name, {})[run.seed] = read_log(run.plan.out)
+    command = (
+        f"rubricem ablate {config} {' '.join(changes or [])}".rstrip()
+        + f" --seeds {seeds} --steps {runs[0].plan.steps}"
+    )
+    found = summarise(logs, steps=runs[0].plan.steps, command=command)
+    _write(base, found, logs)
+    if as_json:
+        typer.echo(found.model_dump_json())
+        return
+    _print_table(found)
+    typer.echo(
+        f"Page: {base.out / 'ablation.html'}; figure: {base.out / 'ablation.svg'}; numbers: {base.out / ABLATION_FILE}"
+    )
+
+
+def _run_watched(runs: list[AblationRun], *, jobs: int, is_silent: bool) -> dict[str, str]:
+    console = Console(stderr=True, quiet=is_silent)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with Progress(*columns, console=console) as bars:
+            tasks = {run.name: bars.add_task(escape(run.name), total=run.plan.steps) for run in runs}
+
+            def report() -> None:
+                for run in runs:
+                    bars.update(tasks[run.name], completed=run.steps_done)
+
+            report()
+            environ = trainer_environment(current_environment(), threads=1)
+            return run_all(runs, jobs=jobs, environ=environ, report=report)
+    except KeyboardInterrupt as interrupt:
+        typer.echo("\nstopped; the same command goes on from the last checkpoints.", err=True)
+        raise typer.Exit(130) from interrupt
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _write(base: TrainingPlan, found: Ablation, logs: dict[str, dict[int, RunLog]]) -> None:
+    try:
+        (base.out / ABLATION_FILE).write_text(found.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        (base.out / "ablation.svg").write_text(render_figure(found), encoding="utf-8")
+        (base.out / "ablation.html").write_text(render_ablation(found), encoding="utf-8")
+        folder = base.out / "expected"
+        folder.mkdir(exist_ok=True)
+        for name, runs in logs.items():
+            curve = make_expected(name, list(runs.values()), made_by=found.command)
+            (folder / f"{name}.json").write_text(curve.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    except OSError as cause:
+        raise UsageError(f"cannot write to {base.out}: {cause.strerror}. Make room; the runs are kept.") from cause
+
+
+def _print_table(found: Ablation) -> None:
+    table = Table(*HEAD, box=None, pad_edge=False)
+    for result in found.results:
+        table.add_row(*map(escape, result_cells(result)))
+    Console().print(table)

@@ -1,0 +1,89 @@
+"""The ablation for people: table and figure, on a page or each by itself."""
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from rubricem_agent.learn.recipes import BASELINE
+from rubricem_agent.viewer.ablation import ABLATION_FILE, Ablation, RecipeResult, Spread
+from rubricem_agent.viewer.line_chart import BandPoint, Curve, Point, draw_chart, draw_svg
+from rubricem_agent.viewer.page import charts, fill_page, folded, heading, paragraph, section, table
+from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.trajectory_json import first_problem
+
+HEAD = (
+    "recipe",
+    "answers",
+    "all stages",
+    "valid",
+    "against answer-only",
+    "steps to answer-only's end",
+    "seconds a run",
+)
+FIGURE_TITLE = "Held-out answers by truth, mean over seeds with 95 % interval"
+
+
+def load_ablation(folder: Path) -> Ablation:
+    """What `rubricem ablate` left in its folder.
+
+    Raises:
+        FileFormatError: it is not there, or not whole.
+    """
+    path = folder / ABLATION_FILE
+    try:
+        return Ablation.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as cause:
+        raise FileFormatError(f"cannot read {path}: {cause}. Give the folder of an ablation that has ended.") from cause
+    except ValidationError as cause:
+        raise FileFormatError(f"{path} is no ablation {first_problem(cause)} Run rubricem ablate again.") from cause
+
+
+def result_cells(result: RecipeResult) -> tuple[str, ...]:
+    """A row of the table, in the order of HEAD."""
+    own = result.against_baseline
+    return (
+        result.title,
+        format_spread(result.answer),
+        format_spread(result.all_stages),
+        format_spread(result.valid),
+        "-" if result.name == BASELINE.name else f"{own.mean:+.3f} [{own.low:+.3f}, {own.high:+.3f}]",
+        "not reached" if result.steps_to_baseline is None else str(result.steps_to_baseline),
+        f"{result.seconds:.0f}",
+    )
+
+
+def format_spread(value: Spread) -> str:
+    return f"{value.mean:.3f} [{value.low:.3f}, {value.high:.3f}]"
+
+
+def curves_of(ablation: Ablation) -> list[Curve]:
+    return [
+        Curve(
+            result.title,
+            [Point(at.step, at.answer.mean) for at in result.curve],
+            [BandPoint(at.step, at.answer.low, at.answer.high) for at in result.curve],
+        )
+        for result in ablation.results
+    ]
+
+
+def render_figure(ablation: Ablation) -> str:
+    """The figure as an SVG file of its own."""
+    return draw_svg(FIGURE_TITLE, curves_of(ablation))
+
+
+def render_ablation(ablation: Ablation) -> str:
+    """The page."""
+    seeds = len(ablation.results[0].seeds)
+    note = (
+        "By truth, on questions that training never sees, with the bank off; mean over seeds with a 95 % bootstrap "
+        f"interval, which is coarse with {seeds} seeds. All recipes start from the same policy and have the same budget."
+    )
+    rows = [result_cells(result) for result in ablation.results]
+    sections = [
+        heading("The ablation", f"{len(ablation.results)} recipes, {seeds} seeds each, {ablation.steps} steps"),
+        section("At the end", paragraph(note), table(HEAD, rows)),
+        section("On the way", charts([draw_chart(FIGURE_TITLE, curves_of(ablation))])),
+        folded("Command", ablation.command),
+    ]
+    return fill_page("The ablation", sections)
