@@ -44,21 +44,21 @@ class OpenAnswerer(NamedTuple):
 
 @asynccontextmanager
 async def open_answerer(
-    config: EvalConfig, toolbox: Toolbox, environ: Mapping[str, str]
+    config: EvalConfig, toolbox: Toolbox, *, environ: Mapping[str, str]
 ) -> AsyncIterator[OpenAnswerer]:
     """Who the settings name; closed on the way out.
 
     Raises:
         UsageError: a key, a file or a package is missing.
     """
-    opened = _open(config, toolbox, environ)
+    opened = _open(config, toolbox, environ=environ)
     try:
         yield opened
     finally:
         await opened.answerer.aclose()
 
 
-def _open(config: EvalConfig, toolbox: Toolbox, environ: Mapping[str, str]) -> OpenAnswerer:
+def _open(config: EvalConfig, toolbox: Toolbox, *, environ: Mapping[str, str]) -> OpenAnswerer:
     if config.policy.startswith(GIVEN):
         return OpenAnswerer(GivenAnswers.read(Path(config.policy.removeprefix(GIVEN))), Meter())
     settings = PolicyConfig(policy="scripted" if config.policy == EXPERT else config.policy)
@@ -85,7 +85,7 @@ def _references(config: EvalConfig, policy: Policy) -> References:
     if config.reuse is Reuse.CROSS and config.bank is not None:
         return CrossReuse(open_existing_bank(config.bank, embeds=True), injector)
     if config.reuse is Reuse.WITHIN:
-        return WithinReuse(_empty_bank, _reflector_of(policy), injector)
+        return WithinReuse(_empty_bank, _reflector_of(policy), injector=injector)
     return NoReferences()
 
 

@@ -30,7 +30,7 @@ def rescore_run(folder: Path, data: str = "") -> Scores:
     """
     manifest = read_manifest(folder)
     loaded = reload_benchmark(folder, manifest, data=data)
-    scores = score_run(loaded, manifest, read_logs(folder))
+    scores = score_run(loaded, manifest, logs=read_logs(folder))
     write_scores(folder, scores)
     return scores
 
@@ -47,7 +47,9 @@ def reload_benchmark(folder: Path, manifest: Manifest, *, data: str = "") -> Loa
         Path(inputs.criteria) if inputs.criteria else None,
         Path(inputs.references) if inputs.references else None,
     )
-    loaded = load_benchmark(manifest.benchmark, paths, manifest.rules, any_version=True, with_fact=inputs.with_fact)
+    loaded = load_benchmark(
+        manifest.benchmark, paths, rules=manifest.rules, any_version=True, with_fact=inputs.with_fact
+    )
     if loaded.source.sha256 != inputs.sha256:
         raise UsageError(
             f"{loaded.source.path} has the sha256 {loaded.source.sha256[:12]}; {folder} was made on "

@@ -31,7 +31,7 @@ def run_over_ray(config: EvalConfig, shards: int) -> FinishedRun:
     return asyncio.run(run_evaluation(plan_run(config)))
 
 
-def run_part(config: str, number: int, shards: int) -> None:
+def run_part(config: str, number: int, *, shards: int) -> None:
     """One part, from settings as JSON: what a worker is sent."""
     # Not strict: JSON has lists for tuples.
     whole = EvalConfig.model_validate_json(config, strict=False)

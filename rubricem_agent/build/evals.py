@@ -94,7 +94,7 @@ def plan_run(config: EvalConfig, now: Callable[[], datetime] = lambda: datetime.
     find_entry(config.benchmark)
     rules = rules_for(config.benchmark, config.mode)
     paths = DataPaths(data_path(config.data), config.criteria, config.references)
-    loaded = load_benchmark(config.benchmark, paths, rules, any_version=config.any_version, with_fact=config.fact)
+    loaded = load_benchmark(config.benchmark, paths, rules=rules, any_version=config.any_version, with_fact=config.fact)
     subset = choose(loaded, Choice(config.subset, config.limit, config.ids))
     for path in config.seen:
         seen = find_seen(loaded.examples, read_seen(path))
@@ -146,7 +146,7 @@ async def run_evaluation(
     try:
         take_over_parts(folder / SHARDS, Logs(answers, verdicts))
         outcome = await _drive(planned, environ, logs=Logs(answers, verdicts), listener=listener)
-        scores = score_run(planned.loaded, manifest, Logs(answers, verdicts))
+        scores = score_run(planned.loaded, manifest, logs=Logs(answers, verdicts))
     finally:
         answers.close()
         verdicts.close()
@@ -161,7 +161,7 @@ async def _drive(planned: PlannedRun, environ: Mapping[str, str], *, logs: Logs,
         for model in judges.models:
             stack.push_async_callback(model.aclose)
         toolbox = await stack.enter_async_context(_open_search(config, environ))
-        opened = await stack.enter_async_context(open_answerer(config, toolbox, environ))
+        opened = await stack.enter_async_context(open_answerer(config, toolbox, environ=environ))
         spent = sum(one.dollars for one in logs.answers.records) + sum(one.dollars for one in logs.verdicts.records)
         budget = Budget(config.budget, spent_before=spent, meters=(judges.meter, opened.meter))
         timing = Timing.real(config.seed)

@@ -21,4 +21,6 @@ def export_inspect_log(folder: Path, out: Path) -> None:
     except ModuleNotFoundError as cause:
         raise MissingExtraError("inspect-ai", "eval", "a log for `inspect view`") from cause
     manifest = read_manifest(folder)
-    write_inspect_log(out, reload_benchmark(folder, manifest), read_scores(folder), answers=read_logs(folder).answers)
+    write_inspect_log(
+        out, reload_benchmark(folder, manifest), scores=read_scores(folder), answers=read_logs(folder).answers
+    )

@@ -66,7 +66,7 @@ def judged_text(found: Extracted, rules: Rules, *, sources: Sequence[Source] = (
         return Extracted("", Found.TOO_LONG, found.ending)
     if rules.citations is Citations.KEPT:
         return found
-    return found._replace(text=_without_tags(found.text, rules.citations, sources))
+    return found._replace(text=_without_tags(found.text, rules.citations, sources=sources))
 
 
 def shown_sources(trajectory: Trajectory) -> tuple[Source, ...]:
@@ -106,7 +106,7 @@ def _predecessor(trajectory: Trajectory) -> Extracted:
     return Extracted(extract_answer(trajectory.policy_text), Found.PREDECESSOR)
 
 
-def _without_tags(text: str, citations: Citations, sources: Sequence[Source]) -> str:
+def _without_tags(text: str, citations: Citations, *, sources: Sequence[Source]) -> str:
     numbers: dict[str, int] = {}
     pieces: list[str] = []
     position = 0

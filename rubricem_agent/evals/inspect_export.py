@@ -39,9 +39,9 @@ SCORER = "rubricem"
 _CALL = re.compile(r"<call_tool\b")
 
 
-def write_inspect_log(path: Path, loaded: Loaded, scores: Scores, *, answers: Journal[AnswerRecord]) -> None:
+def write_inspect_log(path: Path, loaded: Loaded, *, scores: Scores, answers: Journal[AnswerRecord]) -> None:
     """One file; `.eval` or `.json` by its ending. Gold answers stay out of it: benchmark text must not leak further."""
-    samples = [_sample(loaded, scores, record) for record in answers.records if record.is_final]
+    samples = [_sample(loaded, scores, record=record) for record in answers.records if record.is_final]
     log = EvalLog(
         status="success" if scores.is_complete else "started",
         eval=_spec(scores, samples),
@@ -77,7 +77,7 @@ def _results(scores: Scores, completed: int) -> Any:
     return EvalResults(total_samples=scores.expected, completed_samples=completed, scores=[score])
 
 
-def _sample(loaded: Loaded, scores: Scores, record: AnswerRecord) -> Any:
+def _sample(loaded: Loaded, scores: Scores, *, record: AnswerRecord) -> Any:
     answer = extracted(loaded, record)
     score = scores.headline.per_example.get(record.id)
     question = loaded.example(record.id).prompt_text

@@ -70,7 +70,7 @@ class _Plain(NamedTuple, Generic[GoldT]):
     official: Expectation
     grader: Callable[[Rules], Grader]
 
-    def open(self, name: str, path: Path, rules: Rules, *, any_version: bool) -> Loaded:
+    def open(self, name: str, path: Path, *, rules: Rules, any_version: bool) -> Loaded:
         benchmark = self.load(path, expect=_expect(self.official, any_version))
         return Loaded(name, rules, benchmark.examples, benchmark.gold, benchmark.source, self.grader(rules))
 
@@ -87,7 +87,7 @@ _PLAIN: Mapping[str, Callable[..., Loaded]] = MappingProxyType(
 
 
 def load_benchmark(
-    name: str, paths: DataPaths, rules: Rules, *, any_version: bool = False, with_fact: bool = False
+    name: str, paths: DataPaths, *, rules: Rules, any_version: bool = False, with_fact: bool = False
 ) -> Loaded:
     """Read and check the files; `any_version` lets other hashes and row counts through.
 
@@ -97,23 +97,25 @@ def load_benchmark(
     """
     if name == "almanac":
         return _almanac(paths, rules)
-    path = _needed(paths.path, f"the benchmark {name}", "--data FILE")
+    path = _needed(paths.path, f"the benchmark {name}", option="--data FILE")
     if name == "drb":
-        return _drb(path, paths, rules, any_version=any_version, with_fact=with_fact)
+        return _drb(path, paths, rules=rules, any_version=any_version, with_fact=with_fact)
     if name == "twowiki":
         return _twowiki(path, rules, any_version=any_version)
     if name == "webwalkerqa":
         return _webwalker(path, rules, any_version=any_version)
-    return _PLAIN[name](name, path, rules, any_version=any_version)
+    return _PLAIN[name](name, path, rules=rules, any_version=any_version)
 
 
 def _expect(official: Expectation, any_version: bool) -> Expectation:
     return UNCHECKED if any_version else official
 
 
-def _drb(path: Path, paths: DataPaths, rules: Rules, *, any_version: bool, with_fact: bool) -> Loaded:
-    criteria = _needed(paths.criteria, "DeepResearchBench", "--criteria FILE")
-    references_path = _needed(paths.references, "RACE, which compares with a reference article,", "--references FILE")
+def _drb(path: Path, paths: DataPaths, *, rules: Rules, any_version: bool, with_fact: bool) -> Loaded:
+    criteria = _needed(paths.criteria, "DeepResearchBench", option="--criteria FILE")
+    references_path = _needed(
+        paths.references, "RACE, which compares with a reference article,", option="--references FILE"
+    )
     benchmark = drb.load(path, criteria_path=criteria, expect=_expect(drb.OFFICIAL, any_version))
     references = drb.load_articles(references_path)
     missing = [example.id for example in benchmark.examples if example.id not in references]
@@ -160,7 +162,7 @@ def _almanac(paths: DataPaths, rules: Rules) -> Loaded:
     return Loaded("almanac", rules, examples, gold, source, AlmanacGrader(), formats)
 
 
-def _needed(path: Path | None, what: str, option: str) -> Path:
+def _needed(path: Path | None, what: str, *, option: str) -> Path:
     if path is None:
         raise UsageError(f"{what} needs a file that was not named. Give it with {option}.")
     return path

@@ -45,13 +45,16 @@ class _Graded(NamedTuple):
     ungraded: Mapping[CaseKey, str]
 
 
-def score_run(loaded: Loaded, manifest: Manifest, logs: Logs) -> Scores:
+def score_run(loaded: Loaded, manifest: Manifest, *, logs: Logs) -> Scores:
     """All numbers of a run, finished or not."""
     keys = case_keys(manifest.inputs.ids, manifest.epochs)
     records = [record for key in sorted(keys) if (record := logs.answers.find(key)) is not None]
     final = [record for record in records if record.is_final]
-    by_judge = {judge: _grade_all(loaded, final, logs.verdicts, judge) for judge in manifest.judges or (NO_JUDGE,)}
-    judges = tuple(_judge_scores(loaded, manifest, judge, graded) for judge, graded in by_judge.items())
+    by_judge = {
+        judge: _grade_all(loaded, final, verdicts=logs.verdicts, judge=judge)
+        for judge in manifest.judges or (NO_JUDGE,)
+    }
+    judges = tuple(_judge_scores(loaded, manifest, judge=judge, graded=graded) for judge, graded in by_judge.items())
     cases = [case_of(loaded, record).answer for record in final]
     return Scores(
         manifest=manifest,
@@ -69,12 +72,12 @@ def score_run(loaded: Loaded, manifest: Manifest, logs: Logs) -> Scores:
 
 
 def _grade_all(
-    loaded: Loaded, records: Sequence[AnswerRecord], verdicts: Journal[VerdictRecord], judge: str
+    loaded: Loaded, records: Sequence[AnswerRecord], *, verdicts: Journal[VerdictRecord], judge: str
 ) -> _Graded:
     graded: list[GradedExample] = []
     ungraded: dict[CaseKey, str] = {}
     for record in records:
-        grade = _grade(loaded, record, verdicts, judge)
+        grade = _grade(loaded, record, verdicts=verdicts, judge=judge)
         if isinstance(grade, str):
             ungraded[record.key] = grade
         else:
@@ -82,17 +85,17 @@ def _grade_all(
     return _Graded(tuple(graded), ungraded)
 
 
-def _grade(loaded: Loaded, record: AnswerRecord, verdicts: Journal[VerdictRecord], judge: str) -> Grade | str:
+def _grade(loaded: Loaded, record: AnswerRecord, *, verdicts: Journal[VerdictRecord], judge: str) -> Grade | str:
     """The grade, or why there is none."""
 
     def find(question: Question) -> Replies | None:
-        known = verdicts.find(verdict_key(record.key, _asked_of(judge, question), question))
+        known = verdicts.find(verdict_key(record.key, _asked_of(judge, question), question=question))
         return known.replies if known is not None and known.is_final else None
 
     try:
         return replay(loaded.grader.grade(case_of(loaded, record)), find)
     except MissingReplyError as missing:
-        known = verdicts.find(verdict_key(record.key, _asked_of(judge, missing.question), missing.question))
+        known = verdicts.find(verdict_key(record.key, _asked_of(judge, missing.question), question=missing.question))
         return known.failure if known is not None else "not judged yet"
 
 
@@ -100,7 +103,7 @@ def _asked_of(judge: str, question: Question) -> str:
     return PAGES if question.asked is Asked.PAGE else judge
 
 
-def _judge_scores(loaded: Loaded, manifest: Manifest, judge: str, graded: _Graded) -> JudgeScores:
+def _judge_scores(loaded: Loaded, manifest: Manifest, *, judge: str, graded: _Graded) -> JudgeScores:
     totals = loaded.grader.total(graded.examples)
     scored = [one for one in graded.examples if one.grade.score is not None]
     reasons = (one.grade.excluded for one in graded.examples if one.grade.score is None)

@@ -49,13 +49,13 @@ def choose(loaded: Loaded, choice: Choice) -> Subset:
         raise UsageError("--ids names the examples; give it without --limit and --subset.")
     known = [example.id for example in loaded.examples]
     if choice.ids_file is not None:
-        return _subset(known, rows_of_ids(choice.ids_file, known), f"the ids of {choice.ids_file.name}")
+        return _subset(known, rows_of_ids(choice.ids_file, known), rule=f"the ids of {choice.ids_file.name}")
     if choice.name is SubsetName.ABLATION:
         rows = ablation_rows(len(known))
-        return _limited(_subset(known, rows, f"ablation subset, seed {ABLATION_SEED}"), choice.limit)
+        return _limited(_subset(known, rows, rule=f"ablation subset, seed {ABLATION_SEED}"), choice.limit)
     if choice.limit is None:
         return Subset(tuple(known), "all")
-    return _by_mode(known, loaded.rules.sampling, choice.limit)
+    return _by_mode(known, loaded.rules.sampling, limit=choice.limit)
 
 
 def find_seen(examples: Sequence[Example], keys: Collection[str]) -> tuple[str, ...]:
@@ -83,17 +83,17 @@ def without_seen(subset: Subset, seen: Collection[str], *, drops: bool, where: s
     return subset._replace(ids=kept, left_out=found)
 
 
-def _by_mode(known: Sequence[str], sampling: Sampling, limit: int) -> Subset:
+def _by_mode(known: Sequence[str], sampling: Sampling, *, limit: int) -> Subset:
     if sampling is Sampling.SIMPLE_EVALS:
-        return _subset(known, official_rows(len(known), limit), f"simple-evals sample of {limit}, seed 0")
+        return _subset(known, official_rows(len(known), limit), rule=f"simple-evals sample of {limit}, seed 0")
     if sampling is Sampling.DRTULU:
-        return _subset(known, drtulu_rows(len(known), limit), f"shuffled with seed 42, first {limit}")
+        return _subset(known, drtulu_rows(len(known), limit), rule=f"shuffled with seed 42, first {limit}")
     if not 1 <= limit <= len(known):
         raise UsageError(f"--limit is {limit} and the benchmark has {len(known)} examples; ask for 1 to {len(known)}.")
-    return _subset(known, range(limit), f"first {limit}")
+    return _subset(known, range(limit), rule=f"first {limit}")
 
 
-def _subset(known: Sequence[str], rows: Sequence[int], rule: str) -> Subset:
+def _subset(known: Sequence[str], rows: Sequence[int], *, rule: str) -> Subset:
     return Subset(tuple(known[row] for row in rows), rule)
 
 

@@ -54,4 +54,4 @@ class ExpertSchool:
         if asked is None:
             raise UsageError("the policy expert knows the questions of the almanac alone. Use it with that benchmark.")
         kind = FlatTeacher if self._is_flat else AlmanacTeacher
-        return ExpertWriter(kind.for_seed(self._questions[asked], self._faults, seed))
+        return ExpertWriter(kind.for_seed(self._questions[asked], faults=self._faults, seed=seed))

@@ -44,6 +44,7 @@ class WithinReuse:
         self,
         open_bank: Callable[[], RubricBank],
         open_reflector: Callable[[RubricBank], Reflector],
+        *,
         injector: Injector,
     ) -> None:
         self._open_bank = open_bank

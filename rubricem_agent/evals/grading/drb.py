@@ -59,7 +59,7 @@ class DrbGrader:
         ((*_, cleaned),) = yield (self._clean(case, gold),)
         if not is_article(cleaned):
             return self._failed(f"the cleaned article has fewer than {LEAST_CLEANED} characters")
-        (replies,) = yield (self._compare(case, gold, cleaned),)
+        (replies,) = yield (self._compare(case, gold, cleaned=cleaned),)
         grade = self._race(replies, gold.criteria)
         if self._citations is None:
             return grade
@@ -75,7 +75,7 @@ class DrbGrader:
         prompt = self._prompts.user("drb_clean", article=case.answer.text, language=gold.language)
         return Question("clean", prompt, tries=CLEANING_TRIES, accepts=is_article)
 
-    def _compare(self, case: Case, gold: DrbGold, cleaned: str) -> Question:
+    def _compare(self, case: Case, gold: DrbGold, *, cleaned: str) -> Question:
         prompt = self._prompts.user(
             "drb_race",
             task=case.example.prompt_text,

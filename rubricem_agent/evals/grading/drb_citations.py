@@ -47,7 +47,7 @@ class CitationCheck:
         replies = (yield asked) if asked else ()
         kept = dict(groups)
         for url, said in zip(crowded, replies, strict=True):
-            kept[url] = thinned(url, groups[url], said)
+            kept[url] = thinned(url, groups[url], replies=said)
         return kept
 
     def _dedup(self, url: str, facts: Sequence[str]) -> Question:
@@ -55,7 +55,7 @@ class CitationCheck:
         return Question(f"dedup {url}", prompt, tries=MAX_TRIES, accepts=is_list)
 
     def _validate(self, facts: FactsByUrl, pages: Mapping[str, str], *, language: str, article_id: str) -> Checking:
-        asked = tuple(self._question(url, listed, pages[url]) for url, listed in facts.items())
+        asked = tuple(self._question(url, listed, page=pages[url]) for url, listed in facts.items())
         replies = (yield asked) if asked else ()
         checked: dict[str, JsonValue] = {}
         for (url, listed), said in zip(facts.items(), replies, strict=True):
@@ -68,7 +68,7 @@ class CitationCheck:
         citations: list[JsonValue] = [{"fact": fact, "url": url} for url, listed in facts.items() for fact in listed]
         return {"citations": citations, "citations_deduped": checked}
 
-    def _question(self, url: str, facts: Sequence[str], page: str) -> Question:
+    def _question(self, url: str, facts: Sequence[str], *, page: str) -> Question:
         size = len(facts)
         return Question(
             f"validate {url}",
@@ -103,7 +103,7 @@ def group_facts(reply: str) -> FactsByUrl:
     return groups
 
 
-def thinned(url: str, facts: list[str], replies: Sequence[str]) -> list[str]:
+def thinned(url: str, facts: list[str], *, replies: Sequence[str]) -> list[str]:
     """The facts that the judge keeps; all of them where it names one that there is not."""
     try:
         return deduplicate([(url, facts)], replies=replies).facts_by_url[url]

@@ -40,7 +40,9 @@ class HealthBenchGrader:
         """One round: every item."""
         gold = case.gold_as(HealthBenchGold)
         conversation = self._conversation(case)
-        replies = yield tuple(self._question(number, item, conversation) for number, item in enumerate(gold.rubrics))
+        replies = yield tuple(
+            self._question(number, item, conversation=conversation) for number, item in enumerate(gold.rubrics)
+        )
         return self._grade(gold, replies)
 
     def total(self, graded: Sequence[GradedExample]) -> Totals:
@@ -59,7 +61,7 @@ class HealthBenchGrader:
         said = [f"{turn.role}: {turn.content}" for turn in turns]
         return "\n\n".join((*said, f"assistant: {case.answer.text}"))
 
-    def _question(self, number: int, item: RubricItem, conversation: str) -> Question:
+    def _question(self, number: int, item: RubricItem, *, conversation: str) -> Question:
         return Question(
             key=f"item-{number}",
             prompt=self._prompts.user("healthbench", conversation=conversation, criterion=item.for_judge()),

@@ -34,8 +34,8 @@ class ResearchQAGrader:
         """One round: every batch."""
         gold = case.gold_as(ResearchQAGold)
         batches = list(self._batches(gold))
-        replies = yield tuple(self._question(n, batch, case.answer.text) for n, batch in enumerate(batches))
-        return self._grade(gold, batches, replies)
+        replies = yield tuple(self._question(n, batch, answer=case.answer.text) for n, batch in enumerate(batches))
+        return self._grade(gold, batches, replies=replies)
 
     def total(self, graded: Sequence[GradedExample]) -> Totals:
         """The unweighted mean over the questions that survived, overall and by domain."""
@@ -45,7 +45,7 @@ class ResearchQAGrader:
         for start in range(0, len(gold.rubric), self._rules.batch_size):
             yield gold.rubric[start : start + self._rules.batch_size]
 
-    def _question(self, number: int, batch: Sequence[str], answer: str) -> Question:
+    def _question(self, number: int, batch: Sequence[str], *, answer: str) -> Question:
         items = "\n".join(f"{place}. {item}" for place, item in enumerate(batch, start=1))
         size = len(batch)
         return Question(
@@ -55,7 +55,7 @@ class ResearchQAGrader:
             accepts=lambda reply: not isinstance(parse_batch(reply, size=size), Unparsed),
         )
 
-    def _grade(self, gold: ResearchQAGold, batches: Sequence[Sequence[str]], replies: Sequence[Replies]) -> Grade:
+    def _grade(self, gold: ResearchQAGold, batches: Sequence[Sequence[str]], *, replies: Sequence[Replies]) -> Grade:
         labels: list[str] = []
         failed = 0
         for batch, tries in zip(batches, replies, strict=True):

@@ -48,7 +48,7 @@ class ResearchRubricsGrader:
         if case.answer.is_empty:
             return Grade(0.0 if self._rules.is_strict else None, 0.0, "the report is empty")
         replies = yield tuple(
-            self._question(number, item, case.answer.text) for number, item in enumerate(gold.rubrics)
+            self._question(number, item, report=case.answer.text) for number, item in enumerate(gold.rubrics)
         )
         return self._grade(gold, replies)
 
@@ -56,7 +56,7 @@ class ResearchRubricsGrader:
         """The macro mean over samples, never clipped; by axis the mean compliance of the samples that have the axis."""
         return Totals("compliance", {"compliance": mean_of(scores_of(graded)), **mean_metrics(graded)})
 
-    def _question(self, number: int, item: WeightedCriterion, report: str) -> Question:
+    def _question(self, number: int, item: WeightedCriterion, *, report: str) -> Question:
         prompt = self._prompts.user(
             "researchrubrics", report=report, criterion=item.criterion, axis=item.axis, weight=str(item.weight)
         )

@@ -28,7 +28,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, css: str
     return element("div", element("table", element("thead", head), element("tbody", *body), css=css), css="scroll")
 
 
-def interval_bar(value: float | None, low: float, high: float) -> Markup:
+def interval_bar(value: float | None, low: float, *, high: float) -> Markup:
     """A score from 0 to 1 on a scale, with its interval; what lies outside the scale is drawn at its end."""
     if value is None:
         return Markup("")

@@ -45,7 +45,7 @@ def _overview(summary: Summary) -> Markup:
                     judge.headline,
                     element("span", percent(judge.score), css="big"),
                     interval_text(judge),
-                    interval_bar(judge.score, spread.low, spread.high) if spread else "",
+                    interval_bar(judge.score, spread.low, high=spread.high) if spread else "",
                     percent(judge.worst),
                     f"{judge.graded} of {run.expected}",
                     f"${run.dollars:.2f}",

@@ -31,7 +31,7 @@ def _judge(judge: JudgeScores) -> Markup:
         if not name.endswith(_QUIET):
             group, colon, rest = name.partition(":")
             groups.setdefault(group if colon else "", []).append((rest if colon else name, value))
-    tables = [_group(judge, group, entries) for group, entries in groups.items()]
+    tables = [_group(judge, group, entries=entries) for group, entries in groups.items()]
     left_out = [
         *(("excluded by the mode", reason, count) for reason, count in judge.excluded.items()),
         *(("ungraded: outage", reason, count) for reason, count in judge.ungraded.items()),
@@ -45,7 +45,7 @@ def _judge(judge: JudgeScores) -> Markup:
     return Markup("".join(parts))
 
 
-def _group(judge: JudgeScores, group: str, entries: Sequence[tuple[str, float | None]]) -> Markup:
+def _group(judge: JudgeScores, group: str, *, entries: Sequence[tuple[str, float | None]]) -> Markup:
     rows = []
     for name, value in entries:
         full = f"{group}:{name}" if group else name
@@ -53,11 +53,11 @@ def _group(judge: JudgeScores, group: str, entries: Sequence[tuple[str, float | 
         notes = [f"n {companions[':n_samples']:.0f}"] if companions[":n_samples"] else []
         deviation = companions[":bootstrap_std"] or companions[":std"]
         notes += [f"sd {percent(deviation)}"] if deviation else []
-        rows.append((name, _number(group, name, value), ", ".join(notes)))
+        rows.append((name, _number(group, name, value=value), ", ".join(notes)))
     return table((group or "metric", "score", ""), rows)
 
 
-def _number(group: str, name: str, value: float | None) -> str:
+def _number(group: str, name: str, *, value: float | None) -> str:
     """FACT counts citations per task; everything else is a share."""
     is_count = group == "fact" and name != "citation_accuracy"
     return f"{value:.2f}" if is_count and value is not None else percent(value)

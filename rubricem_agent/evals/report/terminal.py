@@ -43,13 +43,13 @@ def _overview(summary: Summary) -> Table:
                 interval_text(judge),
                 percent(judge.worst),
                 f"{judge.graded}/{run.expected}",
-                _left_out(run, sum(judge.excluded.values()), sum(judge.ungraded.values())),
+                _left_out(run, sum(judge.excluded.values()), ungraded=sum(judge.ungraded.values())),
                 f"${run.dollars:.2f}",
             )
     return table
 
 
-def _left_out(run: Scores, excluded: int, ungraded: int) -> str:
+def _left_out(run: Scores, excluded: int, *, ungraded: int) -> str:
     parts = ((excluded, "excluded"), (ungraded, "ungraded"), (run.expected - run.answered, "unanswered"))
     return ", ".join(f"{count} {what}" for count, what in parts if count) or "none"
 

@@ -89,7 +89,7 @@ class JudgeDesk:
         return tuple(result for result in results if not isinstance(result, BaseException))
 
     async def _replies(self, key: CaseKey, question: Question) -> Replies:
-        known = self._journal.find(verdict_key(key, self.judge_of(question), question))
+        known = self._journal.find(verdict_key(key, self.judge_of(question), question=question))
         if known is not None and known.is_final:
             return known.replies
         async with self._terms.slots:
@@ -167,6 +167,6 @@ def hash_of(question: Question) -> str:
     return hashlib.sha256(f"{question.system}\0{question.prompt}".encode()).hexdigest()[:16]
 
 
-def verdict_key(key: CaseKey, judge: str, question: Question) -> VerdictKey:
+def verdict_key(key: CaseKey, judge: str, *, question: Question) -> VerdictKey:
     """How the log knows a question."""
     return VerdictKey(key.id, key.epoch, judge, question.key, hash_of(question))

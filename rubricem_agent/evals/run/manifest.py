@@ -106,7 +106,7 @@ def settle_manifest(folder: Path, wanted: Manifest) -> Manifest:
     path = folder / MANIFEST_FILE
     if path.exists() and has_lines(folder):
         known = read_manifest(folder)
-        refuse_difference(folder, known, wanted)
+        refuse_difference(folder, known, wanted=wanted)
         return known
     folder.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
@@ -121,7 +121,7 @@ def has_lines(folder: Path) -> bool:
     return any(log.exists() and log.stat().st_size > 0 for log in logs)
 
 
-def refuse_difference(folder: Path, known: Manifest, wanted: Manifest) -> None:
+def refuse_difference(folder: Path, known: Manifest, *, wanted: Manifest) -> None:
     """Raise UsageError for the first thing in which the two runs differ and that a number depends on."""
     for what, before, now in _identities(known, wanted):
         if before != now:

@@ -45,7 +45,7 @@ def costs_of(answers: Iterable[AnswerRecord], verdicts: Iterable[VerdictRecord])
     )
 
 
-def book_logged(meter: Meter, answers: Iterable[AnswerRecord], verdicts: Iterable[VerdictRecord]) -> None:
+def book_logged(meter: Meter, answers: Iterable[AnswerRecord], *, verdicts: Iterable[VerdictRecord]) -> None:
     """Count what a resumed run has spent before, so that a budget holds over all its parts."""
     for cost in costs_of(answers, verdicts):
         meter.book(cost.stage, model=cost.model, usage=cost.usage)

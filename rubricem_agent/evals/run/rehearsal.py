@@ -41,7 +41,7 @@ def rehearse(
     """
     asked = sum((_asked_about(loaded, example_id) for example_id in ids), Usage())
     estimates = [_policy(len(ids) * epochs, policy)] if policy else []
-    estimates += [_priced("verdicts", judge, _times(asked, epochs)) for judge in judges]
+    estimates += [_priced("verdicts", judge, usage=_times(asked, epochs)) for judge in judges]
     return estimates
 
 
@@ -52,7 +52,7 @@ def _policy(episodes: int, policy: str) -> Estimate:
     # Each turn reads the conversation so far again, half of the whole on average.
     read = turns * limits.max_tokens // 2
     whole = Usage(calls=turns, input_tokens=read, output_tokens=limits.max_tokens)
-    return _priced("answers, at most", policy, _times(whole, episodes))
+    return _priced("answers, at most", policy, usage=_times(whole, episodes))
 
 
 def _asked_about(loaded: Loaded, example_id: str) -> Usage:
@@ -81,6 +81,6 @@ def _times(usage: Usage, times: int) -> Usage:
     )
 
 
-def _priced(what: str, model: str, usage: Usage) -> Estimate:
+def _priced(what: str, model: str, *, usage: Usage) -> Estimate:
     is_free = not usage.calls
     return Estimate(what, model, usage, dollars_of(model, usage) if is_free or price_of(model) else None)

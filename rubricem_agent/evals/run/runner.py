@@ -94,12 +94,12 @@ class Runner:
     async def run(self, keys: Sequence[CaseKey], stage: Stage = Stage.ALL) -> Outcome:
         """Do what is missing for these cases; a failure is that of its case alone."""
         slots = asyncio.Semaphore(self._limits.policy)
-        await asyncio.gather(*(self._case(key, stage, slots) for key in keys))
+        await asyncio.gather(*(self._case(key, stage, slots=slots) for key in keys))
         return Outcome(
             self._counts[Stage.ANSWERS], self._counts[Stage.VERDICTS], tuple(sorted(self._failures)), self._stopped
         )
 
-    async def _case(self, key: CaseKey, stage: Stage, slots: asyncio.Semaphore) -> None:
+    async def _case(self, key: CaseKey, stage: Stage, *, slots: asyncio.Semaphore) -> None:
         try:
             record = self._answers.find(key)
             if stage is not Stage.VERDICTS and (record is None or record.failure):
@@ -131,7 +131,7 @@ class Runner:
             seconds=max(0.0, self._clock() - begun),
         )
         self._answers.append(record)
-        self._tell(Stage.ANSWERS, key, record.failure)
+        self._tell(Stage.ANSWERS, key, failure=record.failure)
         return record
 
     async def _attempt(self, example: Example, epoch: int) -> Answered:
@@ -153,9 +153,9 @@ class Runner:
                     await desk.grade(record.key, self._loaded.grader.grade(case))
             except BoundaryError as outage:
                 failure = str(outage)
-        self._tell(Stage.VERDICTS, record.key, failure)
+        self._tell(Stage.VERDICTS, record.key, failure=failure)
 
-    def _tell(self, stage: Stage, key: CaseKey, failure: str) -> None:
+    def _tell(self, stage: Stage, key: CaseKey, *, failure: str) -> None:
         self._counts[stage] += not failure
         if failure:
             self._failures.append(f"example {key.id}, epoch {key.epoch}: {failure}")
