@@ -146,6 +146,8 @@ class BatchServer:
         self.looks = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
         body = b""
         while True:
             message = await receive()
