@@ -258,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     disable_progress_bar()
     try:
-        asyncio.run(train(make_parts(read_settings(chosen.config, LocalConfig, chosen.changes))))
+        asyncio.run(train(make_parts(read_settings(chosen.config, LocalConfig, changes=chosen.changes))))
     except RubricEMError as mistake:
         sys.stderr.write(f"local_ssgrpo: {mistake}\n")
         return 2
