@@ -13,6 +13,7 @@ from rubricem_agent.cli.doctor import doctor
 from rubricem_agent.cli.inspect import inspect
 from rubricem_agent.cli.judge import judge
 from rubricem_agent.cli.parity import parity
+from rubricem_agent.cli.teach import data_app
 from rubricem_agent.cli.theory import theory_app
 from rubricem_env import __version__
 from rubricem_env.domain.errors import RubricEMError, UsageError
@@ -34,6 +35,7 @@ app.command()(inspect)
 app.command()(judge)
 app.command()(parity)
 app.add_typer(bank_app, name="bank")
+app.add_typer(data_app, name="data")
 app.add_typer(theory_app, name="theory")
 
 
