@@ -50,7 +50,7 @@ def play_groups(
     seeds = count(seed * 1_000_003)
     groups = []
     for done, question in enumerate(questions, 1):
-        slips = [draw_slips(question, faults, next(seeds)) for _ in range(rollouts)]
+        slips = [draw_slips(question, faults, seed=next(seeds)) for _ in range(rollouts)]
         readings = asyncio.run(_play_all(question, slips, toolbox))
         groups.append(_marked(question, slips, readings))
         progress(done)
