@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from rubricem_agent.build.eval_plan import beside_sha256
 from rubricem_agent.evals.loading import Loaded, load_benchmark
 from rubricem_agent.evals.run.journal import Journal
 from rubricem_agent.evals.run.manifest import (
@@ -54,6 +55,11 @@ def reload_benchmark(folder: Path, manifest: Manifest, *, data: str = "") -> Loa
         raise UsageError(
             f"{loaded.source.path} has the sha256 {loaded.source.sha256[:12]}; {folder} was made on "
             f"{inputs.sha256[:12]}. Give the file of that run with --data."
+        )
+    if beside_sha256(paths.criteria, paths.references) != inputs.beside_sha256:
+        raise UsageError(
+            f"the criteria or reference articles of {folder} have changed since; its numbers can only be made again "
+            f"with the same ones at {inputs.criteria} and {inputs.references}."
         )
     if loaded.grader.prompt_hash != manifest.prompt_hash:
         raise UsageError(

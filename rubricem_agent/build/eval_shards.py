@@ -5,7 +5,8 @@ from importlib import import_module
 from pathlib import Path
 
 from rubricem_agent.build.eval_files import HUB
-from rubricem_agent.build.evals import FinishedRun, plan_run, run_evaluation
+from rubricem_agent.build.eval_plan import plan_run
+from rubricem_agent.build.evals import FinishedRun, run_evaluation
 from rubricem_agent.config.evals import EvalConfig
 from rubricem_env.domain.errors import MissingExtraError
 

@@ -3,14 +3,13 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from rubricem_agent.build.eval_agent import open_answerer
-from rubricem_agent.build.eval_files import data_path, read_seen
+from rubricem_agent.build.eval_plan import PlannedRun
 from rubricem_agent.build.eval_scores import copy_answers, take_over_parts, write_scores
 from rubricem_agent.build.judge import build_judge
 from rubricem_agent.build.tools import open_tools
@@ -19,29 +18,20 @@ from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.config.tools import ToolsConfig, load_tools_config
 from rubricem_agent.evals.answering.limited_search import LimitedToolbox
 from rubricem_agent.evals.answering.pages import ToolboxPages
-from rubricem_agent.evals.loading import Loaded, load_benchmark
+from rubricem_agent.evals.loading import Loaded
 from rubricem_agent.evals.modes import Mode
-from rubricem_agent.evals.rules import rules_for
 from rubricem_agent.evals.run.budget import Budget
 from rubricem_agent.evals.run.journal import Journal
 from rubricem_agent.evals.run.judging import JudgeDesk, Terms
 from rubricem_agent.evals.run.manifest import (
     ANSWERS_FILE,
     VERDICTS_FILE,
-    Agent,
-    Inputs,
-    Manifest,
-    judge_model,
     settle_manifest,
 )
 from rubricem_agent.evals.run.records import AnswerRecord, VerdictRecord
-from rubricem_agent.evals.run.rehearsal import Estimate, rehearse
 from rubricem_agent.evals.run.runner import Listener, Outcome, Runner, case_keys
 from rubricem_agent.evals.scores import Scores
 from rubricem_agent.evals.scoring import Logs, score_run
-from rubricem_agent.evals.subset import Choice, choose, find_seen, without_seen
-from rubricem_agent.evals.suite import DataPaths, find_entry
-from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.base import ChatModel
 from rubricem_env.llm.retry import Timing
@@ -50,25 +40,6 @@ from rubricem_env.tools.base import FETCH_PAGE, Toolbox
 
 SHARDS = "shards"
 """The folder of the parts of a run that was split."""
-
-
-class PlannedRun(NamedTuple):
-    """A run before anything is asked."""
-
-    config: EvalConfig
-    loaded: Loaded
-    manifest: Manifest
-
-    def estimate(self) -> list[Estimate]:
-        """Calls and money, for a dry run."""
-        inputs = self.manifest.inputs
-        return rehearse(
-            self.loaded,
-            inputs.ids,
-            epochs=self.config.epochs,
-            policy=judge_model(self.config.policy) if self.config.asks_a_model else None,
-            judges=self.manifest.judges,
-        )
 
 
 class FinishedRun(NamedTuple):
@@ -82,49 +53,6 @@ class FinishedRun(NamedTuple):
 class _Judges(NamedTuple):
     models: tuple[ChatModel, ...]
     meter: Meter
-
-
-def plan_run(config: EvalConfig, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> PlannedRun:
-    """Read the files, choose the examples, and say what the run will be.
-
-    Raises:
-        UsageError: in one sentence, with the way out.
-    """
-    config.check()
-    find_entry(config.benchmark)
-    rules = rules_for(config.benchmark, config.mode)
-    paths = DataPaths(data_path(config.data), config.criteria, config.references)
-    loaded = load_benchmark(config.benchmark, paths, rules=rules, any_version=config.any_version, with_fact=config.fact)
-    subset = choose(loaded, Choice(config.subset, config.limit, config.ids))
-    for path in config.seen:
-        seen = find_seen(loaded.examples, read_seen(path))
-        subset = without_seen(subset, seen, drops=config.drop_seen, where=str(path))
-    inputs = Inputs(
-        path=str(loaded.source.path),
-        sha256=loaded.source.sha256,
-        rows=loaded.source.rows,
-        criteria=str(config.criteria or ""),
-        references=str(config.references or ""),
-        any_version=config.any_version,
-        with_fact=config.fact,
-        ids=subset.ids,
-        subset=subset.rule,
-        left_out=subset.left_out,
-    )
-    manifest = Manifest(
-        benchmark=config.benchmark,
-        mode=config.mode,
-        rules=rules,
-        judges=_judge_names(config, loaded),
-        prompt_hash=loaded.grader.prompt_hash,
-        inputs=inputs,
-        agent=_agent(config),
-        epochs=config.epochs,
-        seed=config.seed,
-        created=now().isoformat(timespec="seconds"),
-        code=__version__,
-    )
-    return PlannedRun(config, loaded, manifest)
 
 
 async def run_evaluation(
@@ -214,29 +142,6 @@ def _build_judges(config: EvalConfig, loaded: Loaded, *, environ: Mapping[str, s
     ceilings = Ceilings(dollars=config.budget)
     built = build_judge(JudgeConfig(judge=named[0], also=named[1:], ceilings=ceilings), environ)
     return _Judges(built.models, built.meter)
-
-
-def _judge_names(config: EvalConfig, loaded: Loaded) -> tuple[str, ...]:
-    """Models, not addresses: the same model at another address is the same judge."""
-    if not loaded.rules.judge:
-        return ()
-    names = tuple(judge_model(judge) for judge in config.judges or default_judges(loaded.rules))
-    if "rules" in names:
-        raise ConfigError("benchmarks are judged by models. Use --judge gemini:MODEL or openai:MODEL@URL.")
-    if len(set(names)) < len(names):
-        raise ConfigError(f"a judge is named twice in {', '.join(names)}; agreement is between different judges.")
-    return names
-
-
-def _agent(config: EvalConfig) -> Agent:
-    return Agent(
-        policy=config.policy,
-        style=config.style.value,
-        search=str(config.tools or "offline corpus"),
-        reuse=config.reuse.value,
-        bank=str(config.bank or ""),
-        attempts=config.attempts,
-    )
 
 
 def _shard_folder(config: EvalConfig) -> Path:

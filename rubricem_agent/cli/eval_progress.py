@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from rubricem_agent.build.evals import PlannedRun
+from rubricem_agent.build.eval_plan import PlannedRun
 from rubricem_agent.evals.run.runner import Listener, Stage, Step
 
 

@@ -4,7 +4,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rubricem_agent.build.evals import FinishedRun, PlannedRun
+from rubricem_agent.build.eval_plan import PlannedRun
+from rubricem_agent.build.evals import FinishedRun
 from rubricem_agent.evals.report.summary import Summary
 from rubricem_agent.evals.report.terminal import print_summary
 from rubricem_agent.evals.rules import DRTULU, OFFICIAL

@@ -8,9 +8,10 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
+from rubricem_agent.build.eval_plan import PlannedRun, plan_run
 from rubricem_agent.build.eval_scores import read_scores, rescore_run
 from rubricem_agent.build.eval_shards import run_over_ray
-from rubricem_agent.build.evals import FinishedRun, PlannedRun, plan_run, run_evaluation
+from rubricem_agent.build.evals import FinishedRun, run_evaluation
 from rubricem_agent.build.inspect_log import export_inspect_log
 from rubricem_agent.cli.eval_options import RunOptions, as_command
 from rubricem_agent.cli.eval_progress import watch
@@ -73,6 +74,7 @@ def _run_here(planned: PlannedRun) -> FinishedRun:
 @eval_app.command()
 def report(
     runs: Runs,
+    *,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the numbers as JSON.")] = None,
     html_file: Annotated[Path | None, typer.Option("--html", help="Write one page that needs nothing else.")] = None,
 ) -> None:

@@ -22,6 +22,8 @@ class Inputs(Frozen):
     rows: int
     criteria: Text = ""
     references: Text = ""
+    beside_sha256: Text = ""
+    """Of criteria and reference articles together: their weights move numbers and stand in no prompt."""
     any_version: bool = False
     with_fact: bool = False
     ids: tuple[Text, ...]
@@ -139,6 +141,7 @@ def _identities(known: Manifest, wanted: Manifest) -> list[tuple[str, object, ob
         ("the judge", known.judges, wanted.judges),
         ("the judge prompts", known.prompt_hash, wanted.prompt_hash),
         ("the data of sha256", known.inputs.sha256, wanted.inputs.sha256),
+        ("criteria and references of sha256", known.inputs.beside_sha256, wanted.inputs.beside_sha256),
         ("the subset", known.inputs.ids, wanted.inputs.ids),
         ("FACT", known.inputs.with_fact, wanted.inputs.with_fact),
         ("the agent", known.agent, wanted.agent),

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from rubricem_agent.evals.run.records import AnswerRecord, VerdictRecord
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.llm.prices import price_of
-from rubricem_env.llm.usage import Meter, Usage
+from rubricem_env.llm.usage import Usage
 
 
 class Cost(Frozen):
@@ -43,9 +43,3 @@ def costs_of(answers: Iterable[AnswerRecord], verdicts: Iterable[VerdictRecord])
         )
         for (stage, model), usage in sums.items()
     )
-
-
-def book_logged(meter: Meter, answers: Iterable[AnswerRecord], *, verdicts: Iterable[VerdictRecord]) -> None:
-    """Count what a resumed run has spent before, so that a budget holds over all its parts."""
-    for cost in costs_of(answers, verdicts):
-        meter.book(cost.stage, model=cost.model, usage=cost.usage)

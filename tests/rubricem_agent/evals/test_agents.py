@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from rubricem_agent.build.evals import plan_run, run_evaluation
+from rubricem_agent.build.eval_plan import plan_run
+from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.config.evals import EvalConfig, Style
 from rubricem_agent.evals.answering.episodes import EpisodeAnswerer, Habits, seed_of, with_guidance
 from rubricem_agent.evals.answering.reuse import Reuse

@@ -4,7 +4,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from rubricem_agent.build.evals import plan_run, run_evaluation
+from rubricem_agent.build.eval_plan import plan_run
+from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.config.evals import EvalConfig, Style
 from rubricem_agent.evals.report.page import render_page
 from rubricem_agent.evals.report.published import published_tables

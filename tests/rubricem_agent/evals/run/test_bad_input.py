@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.build.evals import plan_run, run_evaluation
+from rubricem_agent.build.eval_plan import plan_run
+from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.evals.errors import BenchmarkFileError
 from rubricem_agent.evals.modes import Mode
 from rubricem_env.domain.errors import ConfigError, UsageError

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.eval_scores import rescore_run
-from rubricem_agent.build.evals import plan_run, run_evaluation
+from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.evals.modes import Mode
 from rubricem_agent.evals.run.runner import Stage
 
