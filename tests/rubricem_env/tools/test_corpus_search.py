@@ -1,0 +1,88 @@
+"""The offline backend: both tools over a small corpus, and the parameters of tools of other people."""
+
+import pytest
+
+from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.tool import ToolCall, ToolStatus
+from rubricem_env.tools.arguments import ArgumentError, read_argument
+from rubricem_env.tools.corpus import Corpus, Document
+from rubricem_env.tools.corpus_search import offline_toolbox
+from rubricem_env.tools.spec import Kind, Parameter
+
+PAGES = [
+    Document(
+        id=str(year), title=f"Fox {year}", url=f"https://a.example/{year}", text="The fox.", year=year, field="Biology"
+    )
+    for year in (2015, 2018, 2020, 2022)
+]
+
+
+async def titles(**parameters: str) -> list[str]:
+    call = ToolCall(name="snippet_search", query="fox", parameters=tuple(sorted(parameters.items())))
+    result = await offline_toolbox(Corpus(PAGES)).call(call)
+    return [snippet.title for snippet in result.snippets]
+
+
+@pytest.mark.parametrize(
+    ("year", "found"),
+    [
+        ("2018", ["Fox 2018"]),
+        ("2018-2020", ["Fox 2018", "Fox 2020"]),
+        ("2020-", ["Fox 2020", "Fox 2022"]),
+        ("-2018", ["Fox 2015", "Fox 2018"]),
+        ("1999", []),
+    ],
+)
+async def test_years_are_a_year_or_a_range_open_on_either_side(year, found):
+    assert await titles(year=year, limit="10") == found
+
+
+async def test_limit_and_field_narrow_the_results():
+    assert len(await titles(limit="2")) == 2
+    assert await titles(fieldsofstudy="biology, Medicine", limit="1") == ["Fox 2015"]
+    assert await titles(fieldsofstudy="Law") == []
+
+
+async def test_nothing_found_is_empty():
+    result = await offline_toolbox(Corpus(PAGES)).call(ToolCall(name="google_search", query="submarine"))
+    assert result.status is ToolStatus.EMPTY
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{}", "line 1 is not a document"), ('{"id":"1","title":"","url":"","text":""}\n' * 2, "occurs twice")],
+)
+def test_a_broken_corpus_is_named_with_its_line(tmp_path, text, message):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text(text)
+    with pytest.raises(FileFormatError, match=message):
+        Corpus.from_jsonl(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "value"),
+    [
+        (Kind.BOOLEAN, "Yes", True),
+        (Kind.NUMBER, "2.5", 2.5),
+        (Kind.INTEGER, " 7 ", 7),
+        (Kind.JSON, "[1, 2]", [1, 2]),
+        (Kind.JSON, "plain words", "plain words"),
+        (Kind.TEXT, "as it is", "as it is"),
+    ],
+)
+def test_a_value_is_read_as_its_kind(kind, written, value):
+    assert read_argument(written, Parameter(name="p", kind=kind)) == value
+
+
+@pytest.mark.parametrize(
+    ("parameter", "written", "sentence"),
+    [
+        (Parameter(name="p", kind=Kind.BOOLEAN), "perhaps", "p is 'perhaps'; it is true or false."),
+        (Parameter(name="p", kind=Kind.NUMBER), "nan", "p is 'nan'; it is a number."),
+        (Parameter(name="p", choices=("a", "b")), "c", "p is 'c'; it is one of a, b."),
+    ],
+)
+def test_a_value_of_another_kind_gives_one_sentence(parameter, written, sentence):
+    with pytest.raises(ArgumentError) as caught:
+        read_argument(written, parameter)
+    assert str(caught.value) == sentence
