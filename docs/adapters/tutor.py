@@ -1,0 +1,41 @@
+"""Attempts that differ: the almanac's expert with drawn faults, where a random policy would write nothing to tell apart."""
+
+from rubricem_env.domain.query import Query
+from rubricem_env.env.offline import query_of
+from rubricem_env.world.faults import Faults
+from rubricem_env.world.jsonl import load_questions, shipped_questions_path
+from rubricem_env.world.questions import Question
+from rubricem_env.world.teacher import AlmanacTeacher
+
+QUESTION_ID = "train-rivers-02"
+ATTEMPTS = (
+    Faults(),
+    Faults(skip_need=0.9, forget_citation=0.9),
+    Faults(repeat_query=0.9, miss_convention=1.0, claim_unfound=0.9),
+    Faults(trust_stale=0.9, skip_need=0.5),
+)
+"""Four attempts at one question; the place is the seed. Their scores stand in tests/adapters/golden.json."""
+
+
+class Tutor:
+    """Writes one attempt; call it with each observation, the prompt first."""
+
+    def __init__(self, question: Question, place: int) -> None:
+        self._teacher = AlmanacTeacher.for_seed(question, ATTEMPTS[place % len(ATTEMPTS)], seed=place)
+        self._observations: list[str] | None = None
+
+    def __call__(self, observation: str) -> str:
+        """The next turn."""
+        self._observations = [] if self._observations is None else [*self._observations, observation]
+        return self._teacher.turn(self._observations)
+
+
+def tutored_questions() -> dict[str, Question]:
+    """The training questions by their text."""
+    found = load_questions(shipped_questions_path())
+    return {question.question: question for question in found if question.split == "train"}
+
+
+def tutored_query() -> Query:
+    """The one question of the examples."""
+    return next(query_of(question) for question in tutored_questions().values() if question.id == QUESTION_ID)

@@ -1,0 +1,91 @@
+"""The tutor in the tokens of a policy, for trainers that take tokens."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from docs.adapters.tutor import Tutor, tutored_questions
+from rubricem_agent.policy.base import Emission, Listener, Opening, Piece, Sampling
+from rubricem_agent.policy.pretrained import policy_tokenizer
+from rubricem_agent.policy.token_conversation import TokenConversation, TokenDraw, TokenTurn
+from rubricem_agent.policy.tokenizer import PolicyTokenizer
+from rubricem_agent.rollout.rollout import Rollout
+from rubricem_agent.rollout.run import Attempt, Setting, run_episode
+from rubricem_env.domain.query import Query
+from rubricem_env.env.limits import EpisodeLimits
+from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.llm.usage import Usage
+
+
+class _TutorEngine:
+    """Draws what the tutor writes, in the policy's tokens; the probabilities are not the policy's and said to be 1."""
+
+    max_length = 100_000
+
+    def __init__(self, tutor: Tutor, tokenizer: PolicyTokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.observation = ""
+        self._tutor = tutor
+
+    async def draw(self, ids: Sequence[int], turn: TokenTurn, *, max_tokens: int) -> Usage:
+        for token in self.tokenizer.encode_foreign(self._tutor(self.observation)):
+            if turn.take(TokenDraw(token, 0.0)) is not None:
+                break
+        return Usage(calls=1)
+
+    def release(self) -> None:
+        return None
+
+
+class _TutoredConversation:
+    def __init__(self, engine: _TutorEngine, opening: Opening) -> None:
+        self._engine = engine
+        self._tokens = TokenConversation.begin(engine, opening)
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        return self._tokens.pieces
+
+    async def emit(self, *, max_tokens: int, listener: Listener) -> Emission:
+        return await self._tokens.emit(max_tokens=max_tokens, listener=listener)
+
+    def observe(self, text: str) -> None:
+        self._engine.observation = text
+        self._tokens.observe(text)
+
+    def close(self) -> None:
+        return None
+
+
+class TutoredPolicy:
+    """A policy that writes the tutor's attempts; the seed is the place among `ATTEMPTS`."""
+
+    name = "tutor"
+
+    def __init__(self, tokenizer: PolicyTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._questions = tutored_questions()
+
+    def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> _TutoredConversation:
+        tutor = Tutor(self._questions[opening.user], seed)
+        return _TutoredConversation(_TutorEngine(tutor, self._tokenizer), opening)
+
+    def count_tokens(self, text: str) -> int:
+        return self._tokenizer.count(text)
+
+    async def aclose(self) -> None:
+        return None
+
+
+def play_tutored() -> Callable[[Sequence[Query], Any], Awaitable[Sequence[Rollout]]]:
+    """Plays the attempts in the tokens of a trainer's tokenizer, whatever its model is."""
+
+    async def play(queries: Sequence[Query], trainer: Any) -> Sequence[Rollout]:
+        policy = TutoredPolicy(policy_tokenizer(trainer.processing_class))
+        setting = Setting(policy, shipped_toolbox(), EpisodeLimits(max_tokens=100_000))
+        openings = [Opening("Search, then answer.", query.question) for query in queries]
+        return [
+            await run_episode(Attempt(query, opening, "", place), setting)
+            for place, (query, opening) in enumerate(zip(queries, openings, strict=True))
+        ]
+
+    return play

@@ -1,0 +1,215 @@
+"""TRL's GRPOTrainer: rollouts in tokens, the four stage scores as rewards, and stage advantages in the loss.
+
+    spec = TrlSpec(play=play, scorer=scorer, advantages=stage_advantages)
+    trainer = StageGRPOTrainer(model, spec.reward_funcs, config, train_dataset=spec.train_dataset,
+                               rollout_func=spec.rollout_func, processing_class=tokenizer)
+
+A plain GRPOTrainer takes the same spec; it sees four rewards and makes one advantage of them.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from rubricem_env.adapters.groups import (
+    NO_STAGE,
+    Advantages,
+    JudgedRows,
+    group_places,
+    pad_stage_ids,
+    refuse_retokenised,
+)
+from rubricem_env.adapters.versions import require_tested
+from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.domain.judgement import Judgement
+from rubricem_env.domain.query import Query
+from rubricem_env.domain.stage import STAGES, Stage
+from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.env.loop import LoopThread
+from rubricem_env.env.offline import offline_queries
+from rubricem_env.env.scoring import Scorer
+
+require_tested("trl", ">=1.16,<1.17", extra="trl")
+
+import torch  # noqa: E402 - the version of TRL is looked at first
+from datasets import Dataset  # type: ignore[import-not-found,unused-ignore]  # noqa: E402 - of the extra
+from trl import GRPOTrainer  # type: ignore[import-not-found,unused-ignore]  # noqa: E402 - of the extra
+
+
+class Tokens(Protocol):
+    """The tokens of an attempt, one entry each from the prompt to the end; the agent's `RolloutTokens` are such."""
+
+    @property
+    def ids(self) -> Sequence[int]: ...
+
+    @property
+    def stage_ids(self) -> Sequence[int]: ...
+
+    @property
+    def logprobs(self) -> Sequence[float]: ...
+
+    @property
+    def prompt_length(self) -> int: ...
+
+
+class Played(Protocol):
+    """One attempt; the agent's `Rollout` is such."""
+
+    @property
+    def trajectory(self) -> Trajectory: ...
+
+    @property
+    def tokens(self) -> Tokens | None: ...
+
+    @property
+    def is_valid(self) -> bool: ...
+
+
+Play = Callable[[Sequence[Query], Any], Awaitable[Sequence[Played]]]
+"""Plays one attempt at each query with the weights of a trainer, in order; the same query may come many times."""
+
+
+class Completion(NamedTuple):
+    """What the policy and the tools wrote after the prompt."""
+
+    ids: list[int]
+    stage_ids: list[int]
+    logprobs: list[float]
+
+
+class TrlSpec:
+    """What a GRPOTrainer is given; the trainer decides on batches, group size and steps."""
+
+    def __init__(
+        self,
+        *,
+        play: Play,
+        scorer: Scorer,
+        advantages: Advantages | None = None,
+        queries: Sequence[Query] | None = None,
+    ) -> None:
+        self._play = play
+        self._scorer = scorer
+        self._advantages = advantages
+        self._queries = {query.question: query for query in (offline_queries() if queries is None else queries)}
+        self._loop = LoopThread()
+
+    @property
+    def train_dataset(self) -> Dataset:
+        """A row for each question; rules and references are the policy's business, so the prompt is the question."""
+        return Dataset.from_list(
+            [
+                {"prompt": [{"role": "user", "content": query.question}], "query_key": query.key}
+                for query in self._queries.values()
+            ]
+        )
+
+    @property
+    def reward_funcs(self) -> list[Callable[..., list[float | None]]]:
+        """One for each stage: None where it has no score. For GDPO set multi_objective_aggregation."""
+        return [_stage_reward(stage) for stage in STAGES]
+
+    def rollout_func(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
+        """Play and judge a batch; every prompt is one attempt, as TRL repeats them for the group.
+
+        Raises:
+            ConfigError: the trainer is set to mask completions without an end token.
+            UsageError: a prompt is none of the data set's, or the policy has no tokens.
+        """
+        if trainer.args.mask_truncated_completions:
+            raise ConfigError(
+                "mask_truncated_completions masks every episode, for none ends in <eos>; set it to False."
+            )
+        queries = [self._query(prompt) for prompt in prompts]
+        attempts = self._loop.run(_gather(self._play, queries, trainer))
+        completions = [_completion(attempt) for attempt in attempts]
+        size = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
+        rows = self._judge(queries, attempts, completions, size=size)
+        fields: dict[str, list[Any]] = {
+            "prompt_ids": [list(_tokens(attempt).ids[: _tokens(attempt).prompt_length]) for attempt in attempts],
+            "completion_ids": [completion.ids for completion in completions],
+            "logprobs": [completion.logprobs for completion in completions],
+            "env_mask": [[int(stage != NO_STAGE) for stage in one.stage_ids] for one in completions],
+            "written_ids": [list(completion.ids) for completion in completions],
+            "judgement": list(rows.judgements),
+        }
+        if self._advantages is not None:
+            fields["stage_advantages"] = list(self._advantages(rows))
+        return fields
+
+    def close(self) -> None:
+        """Stop the thread that plays."""
+        self._loop.close()
+
+    def _judge(
+        self, queries: Sequence[Query], attempts: Sequence[Played], completions: Sequence[Completion], *, size: int
+    ) -> JudgedRows:
+        groups = [0] * len(attempts)
+        judgements: dict[int, Judgement] = {}
+        for number, places in enumerate(group_places([query.key for query in queries], size)):
+            scored = self._loop.run(_score(self._scorer, [attempts[place].trajectory for place in places]))
+            for place, judgement in zip(places, scored, strict=True):
+                groups[place] = number
+                judgements[place] = judgement
+        return JudgedRows(
+            tuple(judgements[place] for place in range(len(attempts))),
+            tuple(groups),
+            tuple(attempt.is_valid for attempt in attempts),
+            pad_stage_ids([completion.stage_ids for completion in completions]),
+        )
+
+    def _query(self, prompt: Any) -> Query:
+        text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+        query = self._queries.get(text)
+        if query is None:
+            raise UsageError(f"the prompt {str(text)[:80]!r} is no question of this spec; train on spec.train_dataset.")
+        return query
+
+
+class StageGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL is not installed where types are checked
+    """GRPO whose advantages are those of a spec, token by token; everything else is TRL's."""
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        if "stage_advantages" not in inputs[0]:
+            raise UsageError("the rollouts bring no stage advantages; pass advantages=... to the TrlSpec.")
+        ids = output["completion_ids"]
+        written = [row["written_ids"] for row in inputs]
+        lengths = output["completion_mask"].sum(dim=1).tolist()
+        held = [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)]
+        refuse_retokenised(written, held, trainer=type(self).__name__)
+        advantages = torch.zeros(ids.shape, dtype=torch.float32, device=ids.device)
+        for row, fields in enumerate(inputs):
+            length = len(written[row])
+            advantages[row, :length] = torch.as_tensor(fields["stage_advantages"][:length], device=ids.device)
+        return {**output, "advantages": advantages}
+
+
+def _stage_reward(stage: Stage) -> Callable[..., list[float | None]]:
+    def reward(judgement: Sequence[Judgement], **_: Any) -> list[float | None]:
+        return [one.score(stage) for one in judgement]
+
+    reward.__name__ = f"{stage.value}_score"
+    return reward
+
+
+def _tokens(attempt: Played) -> Tokens:
+    if attempt.tokens is None:
+        raise UsageError("the policy gave no tokens; training needs one with a token mode, such as LocalPolicy.")
+    return attempt.tokens
+
+
+def _completion(attempt: Played) -> Completion:
+    tokens = _tokens(attempt)
+    start = tokens.prompt_length
+    if len(tokens.ids) == start:
+        # An episode that failed before its first token: TRL wants one, and it is masked.
+        return Completion([tokens.ids[-1]], [NO_STAGE], [0.0])
+    return Completion(list(tokens.ids[start:]), list(tokens.stage_ids[start:]), list(tokens.logprobs[start:]))
+
+
+async def _gather(play: Play, queries: Sequence[Query], trainer: Any) -> Sequence[Played]:
+    return await play(queries, trainer)
+
+
+async def _score(scorer: Scorer, trajectories: Sequence[Trajectory]) -> Sequence[Judgement]:
+    return await scorer.score(trajectories)

@@ -1,0 +1,175 @@
+"""TRL's own GRPOTrainer with a tiny random Qwen3: real optimiser steps on attempts in tokens."""
+
+import pytest
+
+pytest.importorskip("trl", reason="TRL is not installed; run make adapter-trl")
+
+import numpy as np
+import torch
+from trl import GRPOConfig, GRPOTrainer
+
+from docs.adapters.agent_side import play_locally, stage_advantages
+from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
+from docs.adapters.tutored_policy import play_tutored
+from rubricem_agent.prompting.agent_prompt import AgentPrompt
+from rubricem_env.adapters.groups import CutGroupWarning, RetokenisedError
+from rubricem_env.adapters.trl import StageGRPOTrainer, TrlSpec
+from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.domain.stage import STAGES
+from rubricem_env.domain.trajectory import Ending
+from rubricem_env.env.limits import EpisodeLimits
+from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
+from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_judgements, group_scorer
+
+pytestmark = pytest.mark.filterwarnings("default")
+QUERY = tutored_query()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    tutor = Tutor(tutored_questions()[QUERY.question], 0)
+    return tiny_tokenizer([tutor(QUERY.question)] * 3, vocab_size=600)
+
+
+@pytest.fixture
+def make_trainer(tokenizer, tmp_path):
+    specs = []
+
+    def make(kind=StageGRPOTrainer, *, play=None, advantages=stage_advantages, batch=SIZE, **settings):
+        spec = TrlSpec(play=play or play_tutored(), scorer=group_scorer(), advantages=advantages, queries=[QUERY])
+        specs.append(spec)
+        config = GRPOConfig(
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=batch,
+            num_generations=SIZE,
+            learning_rate=1e-3,
+            report_to=[],
+            save_strategy="no",
+            use_cpu=True,
+            **{"max_steps": 1, **settings},
+        )
+        return kind(
+            tiny_qwen3(len(tokenizer)),
+            spec.reward_funcs,
+            config,
+            train_dataset=spec.train_dataset,
+            rollout_func=spec.rollout_func,
+            processing_class=tokenizer,
+        )
+
+    yield make
+    for spec in specs:
+        spec.close()
+
+
+def rows_of(trainer):
+    return [{"prompt": [{"role": "user", "content": QUERY.question}]} for _ in range(SIZE)]
+
+
+def test_two_steps_with_stage_advantages_move_the_weights(make_trainer):
+    trainer = make_trainer(max_steps=2)
+    before = [weight.detach().clone() for weight in trainer.model.parameters()]
+    trainer.train()
+    moved = max(float((a - b.detach()).abs().max()) for a, b in zip(before, trainer.model.parameters(), strict=True))
+    assert trainer.state.global_step == 2
+    # Adam at 1e-3 and then 5e-4: a weight with a steady gradient moves by about 1.5e-3.
+    assert 1e-4 < moved < 3e-3
+
+
+def test_the_loss_gets_the_golden_advantage_of_each_tokens_stage(make_trainer):
+    trainer = make_trainer()
+    rows = rows_of(trainer)
+    output = trainer._generate_and_score_completions(rows)
+    assert_golden_judgements([row["judgement"] for row in rows])
+    assert output["advantages"].shape == output["completion_ids"].shape
+    spec_rows = trainer.rollout_func([row["prompt"] for row in rows], trainer)
+    for row in range(SIZE):
+        held = output["advantages"][row][output["tool_mask"][row] * output["completion_mask"][row] == 1]
+        expected = {round(value, 4) for value in GOLDEN["advantages"][row]}
+        assert {round(value, 4) for value in held.tolist()} <= expected
+        assert len(spec_rows["completion_ids"][row]) == int(output["completion_mask"][row].sum())
+    # What tools wrote earns nothing.
+    assert not output["advantages"][output["tool_mask"] == 0].any()
+
+
+def test_each_token_has_the_advantage_of_the_stage_that_its_text_is_in(make_trainer, tokenizer):
+    trainer = make_trainer()
+    output = trainer._generate_and_score_completions(rows_of(trainer))
+    ids, advantages = output["completion_ids"][1].tolist(), output["advantages"][1].tolist()
+    text = ""
+    first = {}
+    for token, advantage in zip(ids, advantages, strict=True):
+        if "<answer>" in text:
+            first.setdefault("answer", advantage)
+        text += tokenizer.decode([token])
+    assert advantages[0] == pytest.approx(GOLDEN["advantages"][1][0], abs=1e-4)
+    assert first["answer"] == pytest.approx(GOLDEN["advantages"][1][3], abs=1e-4)
+
+
+def test_a_plain_trainer_sees_four_rewards_and_one_advantage(make_trainer):
+    trainer = make_trainer(GRPOTrainer, advantages=None, multi_objective_aggregation="normalize_then_sum")
+    rows = rows_of(trainer)
+    output = trainer._generate_and_score_completions(rows)
+    assert output["advantages"].shape == (SIZE,)
+    logged = {name: list(values) for name, values in trainer._logs["rewards"].items()}
+    assert logged == {
+        f"{stage.value}_score": pytest.approx([row[stage.position] for row in GOLDEN["scores"]]) for stage in STAGES
+    }
+
+
+class RetokenisingTrainer(StageGRPOTrainer):
+    def _generate(self, prompts):
+        found = list(super()._generate(prompts))
+        found[1] = [self.processing_class.encode(self.processing_class.decode(ids) + " ") for ids in found[1]]
+        found[2] = [[1] * len(ids) for ids in found[1]]
+        found[4] = None
+        return tuple(found)
+
+
+def test_a_trainer_that_tokenises_again_is_found_out(make_trainer):
+    trainer = make_trainer(RetokenisingTrainer)
+    with pytest.raises(RetokenisedError, match="RetokenisingTrainer holds other tokens than the policy wrote: row 0"):
+        trainer._generate_and_score_completions(rows_of(trainer))
+
+
+def test_a_group_that_a_batch_cuts_short_is_said(make_trainer):
+    trainer = make_trainer()
+    with pytest.warns(CutGroupWarning, match="the first has 3 attempts where 4"):
+        trainer.rollout_func([row["prompt"] for row in rows_of(trainer)][:3], trainer)
+
+
+def test_masking_of_truncated_completions_is_refused_since_it_would_mask_every_episode(make_trainer):
+    trainer = make_trainer(mask_truncated_completions=True)
+    with pytest.raises(ConfigError, match="set it to False"):
+        trainer.rollout_func([rows_of(trainer)[0]["prompt"]], trainer)
+
+
+def test_a_prompt_that_is_no_question_of_the_spec_is_refused(make_trainer):
+    trainer = make_trainer()
+    with pytest.raises(UsageError, match="is no question of this spec"):
+        trainer.rollout_func([[{"role": "user", "content": "Who?"}]], trainer)
+
+
+def test_the_stage_trainer_says_when_the_spec_has_no_advantages(make_trainer):
+    trainer = make_trainer(advantages=None)
+    with pytest.raises(UsageError, match="pass advantages="):
+        trainer._generate_and_score_completions(rows_of(trainer))
+
+
+def test_a_policy_that_never_ends_is_ended_by_the_limits_and_its_step_is_harmless(make_trainer):
+    seen = []
+    play = play_locally(
+        AgentPrompt("Search.", ""), shipped_toolbox(), limits=EpisodeLimits(max_tokens=60), max_turn_tokens=40
+    )
+
+    async def watched(queries, trainer):
+        rollouts = await play(queries, trainer)
+        seen.extend(rollouts)
+        return rollouts
+
+    trainer = make_trainer(play=watched)
+    trainer.train()
+    assert {rollout.trajectory.ending for rollout in seen} <= {Ending.STALLED, Ending.TOKEN_BUDGET}
+    assert all(torch.isfinite(weight).all() for weight in trainer.model.parameters())
+    assert all(np.isfinite(rollout.tokens.logprobs).all() for rollout in seen)
