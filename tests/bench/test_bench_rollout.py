@@ -1,6 +1,6 @@
 """Rollouts against their critical path; batched local generation against transformers' own `generate`.
 
-python -m pytest tests/bench/test_bench_rollout.py --benchmark-only --benchmark-disable-gc --benchmark-json=out.json
+OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 python -m pytest tests/bench/test_bench_rollout.py --benchmark-only --benchmark-disable-gc --benchmark-json=out.json
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
 
 TURN_SECONDS, TOOL_SECONDS = 0.05, (0.05, 0.4)
 CALLS, EPISODES = 6, 256
-BATCH, TURNS, NEW_TOKENS = 16, 3, 64
+BATCH, TURNS, NEW_TOKENS = 32, 4, 100
 PAGE = Snippet(text="The width of Tall Fox is 60 m. " * 30, title="Tall Fox", url="https://almanac.example/d1")
 THOUGHT = "<think>" + "What is still open, and where could it be found? " * 12 + "</think>"
 STATE = "<state_evaluation>" + "Width and depth are known; the convention is open. " * 12 + "</state_evaluation>"
@@ -83,7 +83,7 @@ def endless(tokenizer):
     return tokenizer
 
 
-@pytest.mark.benchmark(group="16 episodes of 3 turns of 64 tokens, observations of 30 sentences")
+@pytest.mark.benchmark(group="32 episodes of 4 turns of 100 tokens, observations of 30 sentences")
 def test_bench_local_policy(benchmark):
     tokenizer = endless(policy_tokenizer(tiny_tokenizer([PAGE.text])))
     model = make_model(tokenizer)
@@ -101,10 +101,10 @@ def test_bench_local_policy(benchmark):
             assert emission.usage.output_tokens == NEW_TOKENS
             conversation.observe(OBSERVATION)
 
-    benchmark.pedantic(lambda: asyncio.run(play()), rounds=2, warmup_rounds=1)
+    benchmark.pedantic(lambda: asyncio.run(play()), rounds=1)
 
 
-@pytest.mark.benchmark(group="16 episodes of 3 turns of 64 tokens, observations of 30 sentences")
+@pytest.mark.benchmark(group="32 episodes of 4 turns of 100 tokens, observations of 30 sentences")
 def test_bench_transformers_generate(benchmark):
     """The same episodes in lockstep, the whole text read again at each turn, as `generate` does by itself."""
     tokenizer = policy_tokenizer(tiny_tokenizer([PAGE.text]))
@@ -128,4 +128,4 @@ def test_bench_transformers_generate(benchmark):
             )
             ids = [row + new + observation for row, new in zip(ids, drawn[:, width:].tolist(), strict=True)]
 
-    benchmark.pedantic(play, rounds=2, warmup_rounds=1)
+    benchmark.pedantic(play, rounds=1)
