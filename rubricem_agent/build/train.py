@@ -28,10 +28,12 @@ class TrainingPlan(NamedTuple):
     """KEY=VALUE."""
     out: Path
     steps: int
+    module: str = TRAINER
+    """What Python runs."""
 
     @property
     def command(self) -> list[str]:
-        return [sys.executable, "-m", TRAINER, "--config", str(self.config), *self.changes]
+        return [sys.executable, "-m", self.module, "--config", str(self.config), *self.changes]
 
 
 def read_plan(config: Path, changes: Sequence[str]) -> TrainingPlan:

@@ -92,7 +92,10 @@ def _write(base: TrainingPlan, found: Ablation, logs: dict[str, dict[int, RunLog
 
 
 def _print_table(found: Ablation) -> None:
-    table = Table(*HEAD, box=None, pad_edge=False)
+    """What fits on a terminal; the page has all columns."""
+    shown = [HEAD.index(name) for name in ("recipe", "answers", "against answer-only", "steps to answer-only's end")]
+    table = Table(*(HEAD[column] for column in shown), box=None, pad_edge=False, padding=(0, 1))
     for result in found.results:
-        table.add_row(*map(escape, result_cells(result)))
+        cells = result_cells(result)
+        table.add_row(*(escape(cells[column]) for column in shown))
     Console().print(table)
