@@ -1,0 +1,36 @@
+"""The habits of rollouts: counted from what the policy wrote."""
+
+import pytest
+
+from rubricem_agent.rollout.rollout import Rollout
+from rubricem_env.domain.tool import ToolCall
+from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.testing.episodes import run_scripted_episode
+from trainers.local.habits import count_repeats, measure_habits
+
+
+def test_a_call_repeats_another_whatever_its_case_and_spacing():
+    calls = [
+        ToolCall(name="google_search", query="Tall Fox width"),
+        ToolCall(name="google_search", query="tall  fox width"),
+        ToolCall(name="snippet_search", query="tall fox width"),
+        ToolCall(name="google_search", query="tall fox length"),
+    ]
+
+    assert count_repeats(calls) == 1
+    assert count_repeats([]) == 0
+
+
+async def test_habits_of_a_good_episode_and_of_an_empty_one_are_averaged():
+    episode = await run_scripted_episode(shipped_toolbox())
+    reading = episode.read()
+    good = Rollout(trajectory=reading.trajectory, policy="scripted")
+    empty = Rollout(trajectory=reading.trajectory.model_copy(update={"segments": ()}), policy="scripted")
+
+    habits = measure_habits([[good], [empty]])
+
+    assert habits.answer_words == pytest.approx(len(reading.answer.split()) / 2)
+    assert habits.valid == 0.5
+    assert habits.repeated_calls == 0.0
+    # The scripted policy has no tokens.
+    assert habits.policy_tokens == 0
