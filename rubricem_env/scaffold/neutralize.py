@@ -36,15 +36,28 @@ _TAG_BODY = rf"{GAP}/?{GAP}(?:{spaced_names((*RESERVED, *_CHAT_TAGS))})(?![\w-])
 _BAIT = rf"(?={_TAG_BODY}|{GAP}[|\uff5c])"
 _BRACKET_BAIT = rf"(?=/?(?:{_BRACKETED})\])"
 _FLAGS = re.IGNORECASE | re.ASCII
-_THREAT = re.compile(rf"[{_OPENERS}](?=\\*+{_BAIT})|\[(?=\\*+{_BRACKET_BAIT})", _FLAGS)
-_DEFUSED = re.compile(rf"[{_OPENERS}]\\(?=\\*+{_BAIT})|\[\\(?=\\*+{_BRACKET_BAIT})", _FLAGS)
+# By opener, since a search for one literal character is many times as fast as one for an alternative of them.
+_PATTERNS = tuple(
+    (
+        opener,
+        re.compile(rf"{re.escape(opener)}(?=\\*+{bait})", _FLAGS),
+        re.compile(rf"{re.escape(opener)}\\(?=\\*+{bait})", _FLAGS),
+    )
+    for opener, bait in (*((opener, _BAIT) for opener in _OPENERS), ("[", _BRACKET_BAIT))
+)
 
 
 def neutralize(text: str) -> str:
     """The text with every reserved tag and chat special defused; anything else is untouched."""
-    return _THREAT.sub(r"\g<0>\\", text)
+    for opener, threat, _ in _PATTERNS:
+        if opener in text:
+            text = threat.sub(rf"{opener}\\", text)
+    return text
 
 
 def restore(text: str) -> str:
     """The inverse of `neutralize`, byte for byte."""
-    return _DEFUSED.sub(lambda defused: defused[0][0], text)
+    for opener, _, defused in _PATTERNS:
+        if opener in text:
+            text = defused.sub(opener, text)
+    return text
