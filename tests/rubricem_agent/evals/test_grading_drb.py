@@ -13,6 +13,7 @@ from rubricem_agent.evals.grading.replay import replay
 from rubricem_agent.evals.modes import Mode
 from rubricem_agent.evals.race_reply import DIMENSIONS
 from rubricem_agent.evals.rules import rules_for
+from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 
 ARTICLE = "An article with a claim. " * 10
 A, B = "https://a.example", "https://b.example"
@@ -97,3 +98,36 @@ def test_an_article_that_cleaning_eats_up_has_no_score_and_strictly_a_zero():
 
     assert (official.score, strict.score) == (None, 0.0)
     assert "fewer than 100 characters" in official.excluded
+
+
+def test_the_predecessor_checks_citations_against_the_snippets_that_its_tools_showed():
+    shown = '<tool_output>\n<snippet id="S_1">Fox | https://a.example\nf1 holds.</snippet>\n</tool_output>'
+    cited = f'<answer>{ARTICLE}<cite id="S_1">f1</cite> and <cite id="S_9">never shown</cite></answer>'
+    segments = (
+        Segment(origin=Origin.PROMPT, text="Write it."),
+        Segment(origin=Origin.TOOL, text=shown),
+        Segment(origin=Origin.POLICY, text=cited),
+    )
+    asked = []
+
+    def note(question):
+        asked.append(question)
+        return answer(question)
+
+    attempt = case()._replace(trajectory=Trajectory(question="Write it.", segments=segments))
+    grade = replay(grader(mode=Mode.DRTULU).grade(attempt), note)
+
+    # No extraction and no page is read: the one snippet that was shown is the page.
+    assert [question.key for question in asked] == ["clean", "race", f"validate {A}"]
+    assert "f1 holds." in asked[-1].prompt
+    assert list(grade.record["citations_deduped"]) == [A]
+
+
+def test_a_report_that_cites_nothing_has_no_fact_numbers():
+    replies = {"clean": ARTICLE, "extract": "[]"}
+    grade = replay(grader().grade(case()), lambda question: (replies.get(question.key) or answer(question)[0],))
+
+    totals = grader().total([GradedExample("51", 0, grade)])
+
+    assert totals.metrics["fact:citation_accuracy"] is None
+    assert totals.score == 0.8

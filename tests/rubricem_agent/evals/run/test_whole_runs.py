@@ -11,6 +11,7 @@ from rubricem_agent.build.eval_scores import rescore_run
 from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.evals.modes import Mode
 from rubricem_agent.evals.run.runner import Stage
+from rubricem_env.domain.errors import ConfigError
 
 HEALTHBENCH = (5 / 12 + 5 / 15 + 5 / 20 + 5 / 27) / 4
 """Item 0 with its 5 points is met; the positive points are 12, 15, 20 and 27, each twice."""
@@ -137,3 +138,19 @@ def test_every_line_of_the_logs_is_keyed_by_benchmark_mode_example_and_epoch(mak
         assert [(line["id"], line["epoch"]) for line in sorted(lines, key=lambda line: line["id"])] == [
             (str(number), 0) for number in range(8)
         ]
+
+
+def test_a_policy_with_tools_is_judged_on_the_answer_that_it_gave(make_config, judge_app):
+    scores = run(make_config("simpleqa", policy="scripted", limit=3)).scores
+
+    assert scores.is_complete
+    assert scores.endings == {"answered": 3}
+    # random.Random(0).sample(range(8), 3); the judge here grades by the gold answer alone, and only 6 is even.
+    assert scores.manifest.inputs.ids == ("6", "7", "3")
+    assert scores.headline.score == 1 / 3
+    assert all("<answer>" not in asked.prompt for asked in judge_app.asked)
+
+
+def test_fact_is_refused_where_no_tool_can_read_a_page(make_config):
+    with pytest.raises(ConfigError, match="fetch_page = true"):
+        run(make_config("drb", fact=True))

@@ -1,0 +1,87 @@
+"""The bank at evaluation: read for other questions, made anew for each example, never written to from outside."""
+
+import asyncio
+
+from rubricem_agent.evals.answering.reuse import CrossReuse, WithinReuse
+from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.embed import HashingEmbedder
+from rubricem_agent.memory.inject import Injector, count_roughly
+from rubricem_agent.memory.store import MemoryStore
+from rubricem_agent.policy.scripted import ScriptedPolicy
+from rubricem_agent.prompting.agent_prompt import agent_prompt
+from rubricem_agent.reflection.candidates import PolicyCandidates
+from rubricem_agent.reflection.reflector import Reflector
+from rubricem_agent.rollout.run import Attempt, Setting, run_episode
+from rubricem_env.domain.query import Query, query_key
+from rubricem_env.domain.reflection import Reflection
+from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.judge.rules.rules_judge import RulesJudge
+
+QUESTION = "How wide is the river Tall Fox?"
+INJECTOR = Injector(count_tokens=count_roughly)
+
+
+def empty_bank() -> RubricBank:
+    embedder = HashingEmbedder()
+    return RubricBank.open(MemoryStore(embedder=embedder.name, dimension=embedder.dimension), embedder)
+
+
+def lesson(question: str) -> Reflection:
+    return Reflection(
+        query_key=query_key(question),
+        question=question,
+        rubrics="States the width with its unit and the season in which it was measured.",
+        takeaways="Look for the convention of the domain before the figures, since the figures depend on it.",
+    )
+
+
+class Researcher:
+    """Answers as an agent, and reflects where it is asked to."""
+
+    def emission(self, observation: str) -> str:
+        if "# The attempt" in observation:
+            given = lesson(QUESTION)
+            return (
+                f"<reflection_rubrics>{given.rubrics}</reflection_rubrics>\n"
+                f"<reflection_takeaways>{given.takeaways}</reflection_takeaways>"
+            )
+        return "<answer>60 m</answer>"
+
+
+POLICY = ScriptedPolicy(lambda opening, seed: Researcher())
+
+
+def first_attempt():
+    opening = agent_prompt(("google_search",)).opening(Query(question=QUESTION))
+    return asyncio.run(run_episode(Attempt(Query(question=QUESTION), opening), Setting(POLICY, shipped_toolbox())))
+
+
+def test_cross_shows_a_similar_questions_lesson_and_writes_nothing():
+    bank = empty_bank()
+    bank.write(lesson("How wide is the river Calm Otter at its mouth in summer?"))
+
+    block = asyncio.run(CrossReuse(bank, INJECTOR).before(QUESTION, attempts=()))
+
+    assert "Look for the convention of the domain" in block
+    assert len(bank) == 1
+
+
+def test_cross_shows_nothing_where_the_bank_is_empty():
+    assert asyncio.run(CrossReuse(empty_bank(), INJECTOR).before(QUESTION, attempts=())) == ""
+
+
+def within() -> WithinReuse:
+    return WithinReuse(
+        empty_bank, lambda bank: Reflector(PolicyCandidates(POLICY), RulesJudge(), bank), injector=INJECTOR
+    )
+
+
+def test_within_shows_nothing_before_the_first_attempt():
+    assert asyncio.run(within().before(QUESTION, attempts=())) == ""
+
+
+def test_within_shows_the_reflection_on_the_last_attempt():
+    block = asyncio.run(within().before(QUESTION, attempts=(first_attempt(),)))
+
+    assert block.startswith("<reference_examples>")
+    assert "States the width with its unit" in block

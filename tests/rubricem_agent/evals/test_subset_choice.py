@@ -1,0 +1,82 @@
+import json
+
+import pytest
+
+from rubricem_agent.evals.contamination import seen_keys
+from rubricem_agent.evals.errors import BenchmarkFileError
+from rubricem_agent.evals.example import Example, SourceFile
+from rubricem_agent.evals.grading.almanac import AlmanacGrader
+from rubricem_agent.evals.loading import Loaded
+from rubricem_agent.evals.modes import Mode
+from rubricem_agent.evals.rules import rules_for
+from rubricem_agent.evals.subset import Choice, Subset, SubsetName, choose, find_seen, without_seen
+from rubricem_agent.evals.subsets import ablation_rows, drtulu_rows, official_rows
+from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.query import query_key
+
+SIZE = 300
+
+
+def loaded(name: str, mode: Mode = Mode.OFFICIAL) -> Loaded:
+    examples = tuple(Example(id=f"e{number}", prompt_text=f"question {number}") for number in range(SIZE))
+    return Loaded(name, rules_for(name, mode), examples, {}, SourceFile(None, "", SIZE), AlmanacGrader())
+
+
+def ids(rows) -> tuple[str, ...]:
+    return tuple(f"e{row}" for row in rows)
+
+
+def test_a_limit_follows_the_published_rule_of_the_mode():
+    assert choose(loaded("simpleqa"), Choice(limit=7)).ids == ids(official_rows(SIZE, 7))
+    assert choose(loaded("simpleqa", Mode.DRTULU), Choice(limit=7)).ids == ids(drtulu_rows(SIZE, 7))
+    assert choose(loaded("drb"), Choice(limit=7)) == Subset(ids(range(7)), "first 7")
+
+
+def test_the_ablation_subset_is_the_same_hundred_and_can_be_cut():
+    whole = choose(loaded("drb"), Choice(SubsetName.ABLATION))
+
+    assert whole.ids == ids(ablation_rows(SIZE))
+    assert choose(loaded("drb"), Choice(SubsetName.ABLATION, limit=5)).ids == whole.ids[:5]
+
+
+def test_an_id_file_names_the_examples_and_goes_with_no_other_rule(tmp_path):
+    path = tmp_path / "ids.txt"
+    path.write_text("e9\ne2\n")
+
+    assert choose(loaded("drb"), Choice(ids_file=path)).ids == ("e9", "e2")
+    with pytest.raises(UsageError, match="without --limit"):
+        choose(loaded("drb"), Choice(ids_file=path, limit=1))
+
+
+def test_more_examples_than_there_are_cannot_be_had():
+    with pytest.raises(UsageError, match="301"):
+        choose(loaded("drb"), Choice(limit=301))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"question": " question 3 "},
+        {"trajectory": {"question": "question 3"}},
+        {"query_key": query_key("question 3")},
+        {"problem": "question 3", "answer": 1},
+    ],
+)
+def test_a_seen_question_is_found_by_its_key_wherever_the_row_holds_it(tmp_path, row):
+    path = tmp_path / "train.jsonl"
+    path.write_text(json.dumps(row))
+
+    assert find_seen(loaded("drb").examples, seen_keys(path)) == ("e3",)
+
+
+def test_a_training_file_without_any_question_is_refused(tmp_path):
+    path = tmp_path / "train.jsonl"
+    path.write_text('{"text": "x"}\n[1]')
+
+    with pytest.raises(BenchmarkFileError, match="names no question"):
+        seen_keys(path)
+
+
+def test_nothing_is_left_where_all_was_seen():
+    with pytest.raises(UsageError, match="nothing is left"):
+        without_seen(Subset(("a", "b"), "all"), {"a", "b"}, drops=True, where="train.jsonl")
