@@ -1,0 +1,59 @@
+"""Evaluate in the almanac with verifiers' own command line, offline: python -m docs.adapters.verifiers_eval.
+
+The plugin is rubricem_almanac.py beside this file; the model is a tutor behind a server on this machine.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from docs.adapters.tutor_server import tutor_server
+from rubricem_env.testing.loopback import serve_loopback
+
+ROOT = Path(__file__).parents[2]
+PLUGIN = "rubricem-almanac"
+
+
+def evaluate(url: str, out: Path, *, group_size: int = 4, task: int = 1) -> list[dict[str, Any]]:
+    """The traces of one group, as vf-eval wrote them."""
+    command = [
+        *(str(Path(sys.executable).with_name("vf-eval")), PLUGIN),
+        *("--env.agent.harness.id", PLUGIN),
+        *("--env.agent.runtime.type", "subprocess"),
+        *("--client.base-url", f"{url}/v1"),
+        *("--client.api-key-var", "TUTOR_KEY"),
+        *("-m", "tutor"),
+        *("-r", str(group_size)),
+        *("--select.include.idx", json.dumps([str(task)])),
+        *("--output-dir", str(out)),
+        *("--no-push", "--no-rich"),
+    ]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT / 'docs' / 'adapters'}{os.pathsep}{ROOT}",
+        "RUBRICEM_GROUP_SIZE": str(group_size),
+        "TUTOR_KEY": "none",
+    }
+    told = subprocess.run(
+        command, env=environment, timeout=120, cwd=out, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    if told.returncode:
+        raise SystemExit(f"vf-eval ended with {told.returncode}: {told.stderr[-2000:]}")
+    lines = next(out.rglob("traces.jsonl")).read_text(encoding="utf-8").splitlines()
+    return [trace for line in lines for trace in json.loads(line)["traces"]]
+
+
+def main() -> None:
+    """One group of four; says the stage rewards of each."""
+    with serve_loopback(tutor_server()) as url, tempfile.TemporaryDirectory() as folder:
+        for trace in evaluate(url, Path(folder)):
+            rewards = {name: round(reward["score"], 3) for name, reward in trace["rewards"].items()}
+            sys.stdout.write(f"{rewards} by turn {trace['info']['turn_rewards']}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""verifiers: a taskset whose four stage scores are named rewards, and a harness that plays episodes in this process.
+
+A plugin is a module of yours, which its name finds on the path:
+
+    class MyTaskset(ResearchTaskset):
+        research = make_setup(scorer=...)
+    class MyHarness(ResearchHarness):
+        research = MyTaskset.research
+    __all__ = ["MyHarness", "MyTaskset"]
+"""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from openai import AsyncOpenAI  # type: ignore[import-not-found,unused-ignore]  # comes with verifiers
+
+from rubricem_env.adapters.session import Setup
+from rubricem_env.adapters.turns import turn_rewards
+from rubricem_env.adapters.versions import require_tested
+from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.stage import STAGES
+from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.env.drive import advance, step_info
+from rubricem_env.env.episode import Continue, Episode, Finished
+
+require_tested("verifiers", ">=0.4,<0.5", extra="verifiers")
+
+import verifiers.v1 as vf  # type: ignore[import-not-found,unused-ignore]  # noqa: E402 - after its version
+
+TRAJECTORY = "rubricem_trajectory"
+"""Where a trace's `info` keeps the record of the episode."""
+
+
+class ResearchData(vf.TaskData):  # type: ignore[misc,unused-ignore]  # verifiers is absent where types are checked
+    """One question, by the key that names it in the setup."""
+
+    query_key: str
+
+
+class ResearchTask(vf.Task[ResearchData, vf.State, vf.TaskConfig]):  # type: ignore[misc,unused-ignore]
+    """Scores the finished episode, within its group if the setup's scorer gathers."""
+
+    research: Setup
+
+    @vf.reward(weight=1.0)  # type: ignore[untyped-decorator,unused-ignore]
+    async def stage_scores(self, trace: Any) -> dict[str, float]:
+        """A reward for each stage that has a score; one without is absent, and said in the trace's info.
+
+        `info["turn_rewards"]` holds the same scores by turn: a number or None for each turn of the policy.
+        """
+        if TRAJECTORY not in trace.info or self.research.scorer is None:
+            return {}
+        trajectory = Trajectory.model_validate(trace.info[TRAJECTORY], strict=False)
+        judgement = (await self.research.scorer.score([trajectory]))[0]
+        trace.info["stage_outcomes"] = judgement.model_dump(mode="json")
+        trace.info["turn_rewards"] = turn_rewards(trajectory, judgement)
+        scores = {stage.value: judgement.score(stage) for stage in STAGES}
+        return {name: score for name, score in scores.items() if score is not None}
+
+
+class ResearchTaskset(vf.Taskset[ResearchTask, vf.TasksetConfig]):  # type: ignore[misc,unused-ignore]
+    """The questions of a setup; subclass it and set `research`."""
+
+    research: ClassVar[Setup]
+
+    def load(self) -> Iterable[ResearchTask]:
+        """A task for each question, in their order."""
+        for key, query in self.research.queries.items():
+            task = ResearchTask(ResearchData(query_key=key, prompt=self.research.prompt(query)), self.config.task)
+            task.research = self.research
+            yield task
+
+
+class ResearchHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc,unused-ignore]
+    """Turns the episode's crank; every model call goes through the endpoint that verifiers gives it."""
+
+    research: ClassVar[Setup]
+    APPENDS_SYSTEM_PROMPT = True
+    EXECUTES_CODE = False
+    NEEDS_CONTAINER = False
+
+    async def launch(
+        self,
+        ctx: Any,
+        trace: Any,
+        runtime: Any,
+        endpoint: str,
+        secret: str,
+        mcp_urls: dict[str, str],
+        data: Any,
+    ) -> Any:
+        """One episode in chat messages, each observation a user message. A model that fails is verifiers' to handle."""
+        system, prompt = self.resolve_text_prompt(data)
+        query = self.research.query(data.query_key)
+        episode = Episode(query, prompt=prompt, limits=self.research.limits)
+        messages = [{"role": "system", "content": system}] if system else []
+        reply: Continue | Finished = Continue(self.research.prompt(query) if prompt is None else prompt)
+        async with AsyncOpenAI(base_url=endpoint, api_key=secret, max_retries=0) as client:
+            while isinstance(reply, Continue):
+                messages.append({"role": "user", "content": reply.observation})
+                text = await _ask(client, ctx, messages)
+                messages.append({"role": "assistant", "content": text})
+                # Kept whenever a turn is done: a limit of verifiers may end the rollout between two.
+                reply = await advance(episode, self.research.toolbox, text)
+                trace.info[TRAJECTORY] = episode.trajectory.model_dump(mode="json")
+        trace.record_metrics({name: value for name, value in step_info(episode).items() if isinstance(value, int)})
+        return vf.ProgramResult(exit_code=0, stdout="", stderr="")
+
+
+async def _ask(client: AsyncOpenAI, ctx: Any, messages: list[dict[str, str]]) -> str:
+    answer = await client.chat.completions.create(model=ctx.model, messages=messages)
+    text = answer.choices[0].message.content
+    if text is None:
+        raise UsageError("the model answered without text; this environment's tools are called in text, not natively.")
+    return str(text)

@@ -1,0 +1,75 @@
+"""verifiers' own command line, offline, with a model server on this machine."""
+
+import pytest
+
+pytest.importorskip("verifiers", reason="verifiers is not installed; run make adapter-verifiers")
+
+from docs.adapters.tutor_server import tutor_server
+from docs.adapters.verifiers_eval import evaluate
+from rubricem_env.domain.judgement import Judgement
+from rubricem_env.domain.trajectory import Ending
+from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing.model_servers import Answered, FakeOpenAI
+from tests.adapters.golden_group import GOLDEN, assert_golden_judgements
+
+STAGES = ("plan", "research", "review", "answer")
+
+
+def in_golden_order(traces):
+    """The attempts come in any order; the plan, research and answer scores tell them apart."""
+    order = {tuple(round(value, 6) for value in row): place for place, row in enumerate(GOLDEN["scores"])}
+    return sorted(traces, key=lambda trace: order[scores_of(trace)])
+
+
+def scores_of(trace):
+    return tuple(round(trace["rewards"][stage]["score"], 6) for stage in STAGES)
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory):
+    with serve_loopback(tutor_server()) as url:
+        return in_golden_order(evaluate(url, tmp_path_factory.mktemp("eval")))
+
+
+def test_the_command_line_gives_the_golden_group(traces):
+    judgements = [Judgement.model_validate(trace["info"]["stage_outcomes"], strict=False) for trace in traces]
+    assert_golden_judgements(judgements)
+
+
+def test_stage_scores_are_named_rewards_and_their_sum_is_the_reward(traces):
+    for trace, row in zip(traces, GOLDEN["scores"], strict=True):
+        assert trace["ok"]
+        assert sum(reward["score"] * reward["weight"] for reward in trace["rewards"].values()) == pytest.approx(
+            sum(row)
+        )
+
+
+def test_every_turn_has_its_reward_or_none(traces):
+    # The first attempt plans in turn 1, ends its research in turn 4, reviews and answers in turn 5.
+    assert traces[0]["info"]["turn_rewards"] == [1.0, None, None, 1.0, 2.0]
+    for trace, row in zip(traces, GOLDEN["scores"], strict=True):
+        assert len(trace["info"]["turn_rewards"]) == sum(
+            "sampled" in node and node["sampled"] for node in trace["nodes"]
+        )
+        assert sum(filter(None, trace["info"]["turn_rewards"])) == pytest.approx(sum(row))
+
+
+def test_a_policy_that_never_ends_is_ended_by_the_limits(tmp_path):
+    def ramble(asked):
+        body = b'{"id":"x","object":"chat.completion","created":0,"model":"m","choices":[{"index":0,"finish_reason":"stop",'
+        body += b'"message":{"role":"assistant","content":"and on"}}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}'
+        return Answered(raw=body)
+
+    server = FakeOpenAI(ramble)
+    with serve_loopback(server) as url:
+        (trace,) = evaluate(url, tmp_path, group_size=1)
+    assert trace["info"]["rubricem_trajectory"]["ending"] == Ending.STALLED
+    assert len(server.asked) == 2
+    assert scores_of(trace) == (0.0, 0.0, 0.0, 0.0)
+
+
+def test_a_model_that_fails_is_an_error_on_the_trace_and_no_reward(tmp_path):
+    with serve_loopback(FakeOpenAI(lambda asked: Answered(status=400, text="no"))) as url:
+        (trace,) = evaluate(url, tmp_path, group_size=1)
+    assert not trace["ok"]
+    assert trace["rewards"] == {}
