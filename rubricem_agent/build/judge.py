@@ -25,6 +25,8 @@ GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 JUDGE_KEY = "RUBRICEM_JUDGE_KEY"
 OPENAI_KEY = "OPENAI_API_KEY"
 OPENAI_HOST = "api.openai.com"
+GEMINI_HOST = "googleapis.com"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class BuiltJudge(NamedTuple):
@@ -67,7 +69,7 @@ def build_judge(config: JudgeConfig, environ: Mapping[str, str] = os.environ) ->
 
 def _connect(spec: JudgeSpec, environ: Mapping[str, str], *, timeout: float) -> tuple[ChatModel, Redactor]:
     if spec.backend == GEMINI:
-        key = read_secret(environ, *GEMINI_KEYS, purpose=f"the judge gemini:{spec.model}")
+        key = _gemini_key(spec, environ)
         return _connect_gemini(spec, key, timeout=timeout), Redactor([key])
     found = _openai_key(spec.url, environ)
     return _connect_openai(spec, found, timeout=timeout), Redactor([found] if found else [])
@@ -87,6 +89,14 @@ def _connect_openai(spec: JudgeSpec, key: SecretStr | None, *, timeout: float) -
     except ModuleNotFoundError as cause:
         raise MissingExtraError(cause.name or "httpx2", "judge", "an OpenAI-compatible judge") from cause
     return OpenAICompatibleModel.connect(spec.model, spec.url, key=key, timeout=timeout)
+
+
+def _gemini_key(spec: JudgeSpec, environ: Mapping[str, str]) -> SecretStr:
+    """The judge's own key for any server; Google's key for Google and this machine alone."""
+    host = urlsplit(spec.url).hostname or GEMINI_HOST
+    is_trusted = host == GEMINI_HOST or host.endswith(f".{GEMINI_HOST}") or host in LOOPBACK
+    names = (JUDGE_KEY, *GEMINI_KEYS) if is_trusted else (JUDGE_KEY,)
+    return read_secret(environ, *names, purpose=f"the judge gemini:{spec.model} at {host}")
 
 
 def _openai_key(url: str, environ: Mapping[str, str]) -> SecretStr | None:

@@ -5,16 +5,22 @@ from typing import Annotated
 
 import typer
 
+from rubricem_agent.cli.ablate import ablate
+from rubricem_agent.cli.ask import ask
 from rubricem_agent.cli.bank import bank_app
 from rubricem_agent.cli.calibrate import calibrate
 from rubricem_agent.cli.credit import credit
 from rubricem_agent.cli.demo import demo
 from rubricem_agent.cli.doctor import doctor
+from rubricem_agent.cli.evals import eval_app
 from rubricem_agent.cli.inspect import inspect
 from rubricem_agent.cli.judge import judge
 from rubricem_agent.cli.parity import parity
+from rubricem_agent.cli.report import report
 from rubricem_agent.cli.teach import data_app
 from rubricem_agent.cli.theory import theory_app
+from rubricem_agent.cli.tools import tools_app
+from rubricem_agent.cli.train import train
 from rubricem_env import __version__
 from rubricem_env.domain.errors import RubricEMError, UsageError
 
@@ -27,16 +33,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(calibrate)
-app.command()(credit)
-app.command()(demo)
-app.command()(doctor)
-app.command()(inspect)
-app.command()(judge)
-app.command()(parity)
-app.add_typer(bank_app, name="bank")
-app.add_typer(data_app, name="data")
-app.add_typer(theory_app, name="theory")
+for command in (demo, ask, train, ablate, report, judge, calibrate, credit, inspect, parity, doctor):
+    app.command()(command)
+for name, group in (
+    ("eval", eval_app),
+    ("tools", tools_app),
+    ("bank", bank_app),
+    ("data", data_app),
+    ("theory", theory_app),
+):
+    app.add_typer(group, name=name)
 
 
 @app.callback()

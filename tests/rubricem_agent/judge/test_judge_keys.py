@@ -1,0 +1,23 @@
+"""Whose key goes where: a URL that someone names cannot fetch Google's or OpenAI's key."""
+
+import pytest
+
+from rubricem_agent.build.judge import build_judge
+from rubricem_agent.config.judge import JudgeConfig
+from rubricem_env.domain.errors import UsageError
+
+
+@pytest.mark.parametrize("host", ["https://evil.example", "https://googleapis.com.evil.example", "http://10.0.0.5"])
+def test_googles_key_is_not_sent_to_a_foreign_server(host):
+    with pytest.raises(UsageError, match="RUBRICEM_JUDGE_KEY"):
+        build_judge(JudgeConfig(judge=f"gemini:flash@{host}"), {"GEMINI_API_KEY": "canary"})
+
+
+@pytest.mark.parametrize("url", ["", "@https://generativelanguage.googleapis.com", "@http://127.0.0.1:1"])
+async def test_googles_key_serves_google_and_this_machine(url):
+    await build_judge(JudgeConfig(judge=f"gemini:flash{url}"), {"GEMINI_API_KEY": "canary"}).aclose()
+
+
+async def test_the_judges_own_key_serves_any_server():
+    config = JudgeConfig(judge="gemini:flash@https://judge.example")
+    await build_judge(config, {"RUBRICEM_JUDGE_KEY": "canary"}).aclose()
