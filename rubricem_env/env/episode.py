@@ -22,6 +22,7 @@ from rubricem_env.env.limits import EpisodeLimits
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.scaffold.reading import Reading, read_trajectory
 from rubricem_env.scaffold.turn import Turn
+from rubricem_env.tools.caps import estimate_tokens as estimate_tokens
 from rubricem_env.tools.render import render_notice, render_observation
 
 NO_ACTION_NOTICE = (
@@ -57,11 +58,6 @@ class Finished(NamedTuple):
 
 
 Reply = CallTool | Continue | Finished
-
-
-def estimate_tokens(text: str) -> int:
-    """A rough count where no tokenizer is at hand: four bytes a token, rounded up."""
-    return (len(text.encode("utf-8", "replace")) + 3) // 4
 
 
 class Episode:
