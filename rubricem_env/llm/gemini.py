@@ -49,7 +49,7 @@ class GeminiModel:
                 model=self._model, contents=request.prompt, config=_config(request)
             )
         except errors.APIError as failure:
-            raise status_error(failure.code, failure.message or "", retry_after=_retry_after(failure)) from failure
+            raise status_error(failure.code, failure.message or "", retry_after=read_retry_after(failure)) from failure
         except httpx2.TransportError as failure:
             raise PassingModelError(f"no answer: {type(failure).__name__}: {failure}") from failure
         except (errors.UnknownApiResponseError, json.JSONDecodeError, ValidationError) as failure:
@@ -105,7 +105,7 @@ def _finish(candidate: types.Candidate | None) -> Finish:
     return {"STOP": Finish.STOP, "MAX_TOKENS": Finish.LENGTH}.get(reason, Finish.OTHER)
 
 
-def _retry_after(failure: errors.APIError) -> float | None:
+def read_retry_after(failure: errors.APIError) -> float | None:
     """The seconds from the header, or from the RetryInfo that Google puts into the body."""
     headers: Any = failure.response.headers if failure.response is not None else {}
     return parse_retry_after(headers.get("retry-after")) or _retry_info(failure.details)

@@ -8,7 +8,7 @@ from google.genai import errors, types
 from pydantic import SecretStr
 
 from rubricem_env.domain.tool import ToolCall, ToolResult, ToolStatus
-from rubricem_env.llm.gemini import _retry_after as read_retry_after
+from rubricem_env.llm.gemini import read_retry_after
 from rubricem_env.llm.prices import price_of
 from rubricem_env.tools.backend import Answer
 from rubricem_env.tools.budget import Cost
