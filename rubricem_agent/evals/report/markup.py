@@ -32,10 +32,10 @@ def interval_bar(value: float | None, low: float, *, high: float) -> Markup:
     """A score from 0 to 1 on a scale, with its interval; what lies outside the scale is drawn at its end."""
     if value is None:
         return Markup("")
-    at, start, end = (min(1.0, max(0.0, x)) * 160 for x in (value, low, high))
+    at, start, end = (min(1.0, max(0.0, x)) * 100 for x in (value, low, high))
     return Markup(
-        '<svg width="164" height="14" viewBox="-2 0 164 14" role="img" aria-hidden="true">'
-        '<rect class="scale" x="0" y="6" width="160" height="2"/>'
+        '<svg width="108" height="14" viewBox="-4 0 108 14" role="img" aria-hidden="true">'
+        '<rect class="scale" x="0" y="6" width="100" height="2"/>'
         f'<rect class="range" x="{start:.1f}" y="4" width="{max(1.0, end - start):.1f}" height="6"/>'
         f'<circle class="point" cx="{at:.1f}" cy="7" r="4"/></svg>'
     )

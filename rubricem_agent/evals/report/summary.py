@@ -81,6 +81,10 @@ def own_rows(summary: Summary, columns: Sequence[str]) -> list[OwnRow]:
     rows = []
     for (agent, label), runs in groups.items():
         scores = {find_entry(run.manifest.benchmark).title: run.headline.score for run in reversed(runs)}
+        measured = [scores.get(column) for column in columns[:-1]]
+        if None not in measured:
+            # The last column of both tables is the mean of the others.
+            scores[columns[-1]] = sum(value for value in measured if value is not None) / len(measured)
         sizes = "; ".join(
             f"{find_entry(run.manifest.benchmark).title} n {run.headline.graded} ({run.manifest.inputs.subset})"
             for run in runs

@@ -9,7 +9,7 @@ from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.config.evals import EvalConfig, Style
 from rubricem_agent.evals.report.page import render_page
 from rubricem_agent.evals.report.published import published_tables
-from rubricem_agent.evals.report.summary import LONG, Summary, summarize
+from rubricem_agent.evals.report.summary import LONG, Summary, own_rows, summarize
 from rubricem_agent.evals.scores import Scores
 
 HOSTILE = "<script>alert(1)</script>\"'&"
@@ -66,6 +66,8 @@ def test_the_long_average_is_that_of_the_paper_and_is_not_made_of_three(almanac)
     # The paper's own row: 49.3, 74.5, 47.8 and 50.3 have the mean 55.475.
     whole = {average.what: average.value for average in summarize(runs).averages}
     assert whole[LONG] == pytest.approx(0.55475)
+    (row,) = own_rows(summarize(runs), summarize(runs).published[0].columns)
+    assert row.scores["Average"] == pytest.approx(0.55475)
     part = summarize(runs[:3]).averages[0]
     assert (part.value, part.missing) == (None, ("researchrubrics",))
 
