@@ -256,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("changes", nargs="*", metavar="KEY=VALUE")
     chosen = parser.parse_args(arguments)
-    disable_progress_bar()
+    disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         asyncio.run(train(make_parts(read_settings(chosen.config, LocalConfig, changes=chosen.changes))))
     except RubricEMError as mistake:
