@@ -70,16 +70,8 @@ class Trainer:
         Raises:
             ConfigError: the folder cannot be written to, or another process trains in it.
         """
-        try:
-            plan.out.mkdir(parents=True, exist_ok=True)
-            lock = (plan.out / _LOCK_FILE).open("ab")
-            errors = (plan.out / ERRORS_FILE).open("wb")
-        except OSError as cause:
-            raise ConfigError(f"cannot write to out, {plan.out}: {cause.strerror}. Choose another folder.") from cause
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as cause:
-            raise ConfigError(f"another process trains in {plan.out}; wait for it, or choose another `out`.") from cause
+        lock = _lock_folder(plan.out)
+        errors = (plan.out / ERRORS_FILE).open("wb")
         with errors:
             process = subprocess.Popen(
                 plan.command,
@@ -131,6 +123,20 @@ class Trainer:
         return (
             f"the trainer broke: {lines[-1]} (all of it in {path}). The same command goes on from the last checkpoint."
         )
+
+
+def _lock_folder(folder: Path) -> IO[bytes]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / _LOCK_FILE).open("ab")
+    except OSError as cause:
+        raise ConfigError(f"cannot write to out, {folder}: {cause.strerror}. Choose another folder.") from cause
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as cause:
+        lock.close()
+        raise ConfigError(f"another process trains in {folder}; wait for it, or choose another `out`.") from cause
+    return lock
 
 
 def trainer_environment(environ: Mapping[str, str], *, threads: int | None = None) -> dict[str, str]:

@@ -1,8 +1,10 @@
 """The ablation as numbers: what each recipe came to over seeds, against answer-only GRPO, and how soon."""
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from rubricem_agent.evals.statistics import bootstrap_mean, paired_bootstrap
 from rubricem_agent.learn.metrics_log import ExamLine, RunLog
@@ -51,7 +53,7 @@ class Ablation(Frozen):
 
     steps: int
     command: str
-    results: tuple[RecipeResult, ...]
+    results: Annotated[tuple[RecipeResult, ...], Field(min_length=1)]
 
 
 def summarise(logs: Logs, *, steps: int, command: str) -> Ablation:

@@ -1,0 +1,64 @@
+"""What the trainer does with the watch over its log: it stops a lost run and writes an alarm down once."""
+
+from pathlib import Path
+
+import pytest
+
+from rubricem_agent.learn.collapse import CollapseError, WatchSettings
+from rubricem_agent.learn.drift import DriftSettings
+from rubricem_agent.learn.metrics_log import append_line, read_log
+from trainers.local.settings import LocalConfig
+from trainers.local_ssgrpo import main, watch_run
+
+
+@pytest.fixture
+def config(tmp_path):
+    watch, drift = WatchSettings(window=1, fewest_valid=0.5), DriftSettings(window=1)
+    return LocalConfig(policy=Path("policy"), out=tmp_path, watch=watch, drift=drift)
+
+
+def write(folder, number, *, valid=1.0, judge=0.5):
+    habits = {"answer_words": 40, "repeated_calls": 0.0, "valid": valid, "policy_tokens": 10}
+    line = {"step": number, "encounter": "new", "true": {"plan": 0.5}, "judged": {"plan": judge}, "habits": habits}
+    append_line(folder / "metrics.jsonl", line)
+
+
+def test_a_lost_run_is_stopped_with_a_sentence(config, tmp_path):
+    write(tmp_path, 1)
+    write(tmp_path, 2, valid=0.1)
+
+    with pytest.raises(CollapseError, match="step 2: the scaffold is falling apart"):
+        watch_run(config, 2)
+
+
+def test_an_alarm_is_written_when_it_begins_and_training_goes_on(config, tmp_path):
+    for number, judge in ((1, 0.5), (2, 0.5), (3, 0.9), (4, 0.9)):
+        write(tmp_path, number, judge=judge)
+        watch_run(config, number)
+
+    (alarm,) = read_log(tmp_path).alarms
+    assert alarm.step == 3
+
+
+def test_thresholds_are_no_part_of_a_runs_identity(config):
+    other = config.model_copy(update={"watch": WatchSettings(fewest_valid=None), "compare_gradients_every": 3})
+
+    assert other.model_dump_json() == config.model_dump_json()
+
+
+def test_an_unknown_key_is_answered_with_the_nearest_one(tmp_path, capsys):
+    (tmp_path / "config.yaml").write_text("policy: x\nout: y\n", encoding="utf-8")
+
+    code = main(["--config", str(tmp_path / "config.yaml"), "stepps=3"])
+
+    assert code == 2
+    assert "did you mean 'steps'" in capsys.readouterr().err
+
+
+def test_a_folder_without_a_policy_is_named(tmp_path, capsys):
+    (tmp_path / "config.yaml").write_text(f"policy: {tmp_path}\nout: {tmp_path}/run\n", encoding="utf-8")
+
+    code = main(["--config", str(tmp_path / "config.yaml")])
+
+    assert code == 2
+    assert f"{tmp_path} holds no config.json" in capsys.readouterr().err
