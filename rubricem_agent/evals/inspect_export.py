@@ -1,5 +1,6 @@
 """A run as a log of Inspect: one sample for each answer, its conversation, its score. Import needs the extra `eval`."""
 
+import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,7 +56,12 @@ def write_inspect_log(path: Path, loaded: Loaded, *, scores: Scores, answers: Jo
 
 def _spec(scores: Scores, samples: list[Any]) -> Any:
     manifest = scores.manifest
+    # The viewer tells logs apart by these; the same run gives the same ones.
+    name = hashlib.sha256(manifest.model_dump_json().encode()).hexdigest()[:22]
     return EvalSpec(
+        eval_id=name,
+        run_id=name,
+        task_id=name,
         created=manifest.created,
         task=f"rubricem/{manifest.benchmark}-{manifest.mode.value}",
         dataset=EvalDataset(
