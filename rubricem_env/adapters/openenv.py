@@ -1,0 +1,179 @@
+"""OpenEnv: episodes behind a server, a session each, and a typed client. This is also our server mode.
+
+    app = research_app(make_setup(), token="...")          # module.py; serve with: uvicorn module:app
+    async with ResearchClient("http://host:8000", token="...") as client:
+        result = await client.reset(query_key=key)
+        result = await client.step(ResearchAction(text=turn))
+
+The stage vector is in the last observation; the reward is a scalar.
+"""
+
+import hmac
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from rubricem_env.adapters.session import Session, Setup
+from rubricem_env.adapters.versions import require_tested
+from rubricem_env.domain.errors import ConfigError, OrderError
+from rubricem_env.domain.stage import STAGES
+
+require_tested("openenv", ">=0.10,<0.11", extra="openenv")
+
+from openenv.core import EnvClient  # type: ignore[import-not-found,unused-ignore]  # noqa: E402 - after its version
+from openenv.core.client_types import StepResult  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
+from openenv.core.env_server import create_app  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
+from openenv.core.env_server.interfaces import Environment  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
+from openenv.core.env_server.types import (  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
+    Action,
+    ConcurrencyConfig,
+    Observation,
+    State,
+)
+
+Scope = MutableMapping[str, Any]
+Asgi = Callable[[Scope, Callable[..., Awaitable[Any]], Callable[..., Awaitable[Any]]], Awaitable[None]]
+
+
+class ResearchAction(Action):  # type: ignore[misc,unused-ignore]  # OpenEnv is absent where types are checked
+    """One turn of the policy."""
+
+    text: str
+
+
+class ResearchObservation(Observation):  # type: ignore[misc,unused-ignore]
+    """What the policy reads next; when `done`, the stage vector beside the scalar reward."""
+
+    text: str
+    query_key: str
+    stage_scores: dict[str, float | None] = Field(default_factory=dict)
+    unscored: dict[str, str] = Field(default_factory=dict)
+    """Why a stage has no score."""
+    facts: dict[str, str | int] = Field(default_factory=dict)
+
+
+class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State]):  # type: ignore[misc,unused-ignore]
+    """One session. Asynchronous alone: all sessions of a server share its event loop, and with it the tools."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__()
+        self._setup = setup
+        self._session: Session | None = None
+        self._state = State()
+
+    async def reset_async(
+        self, seed: int | None = None, episode_id: str | None = None, *, query_key: str | None = None
+    ) -> ResearchObservation:
+        """Begin on the question of that key, or on one drawn by the seed."""
+        keys = list(self._setup.queries)
+        key = keys[int(np.random.default_rng(seed).integers(len(keys)))] if query_key is None else query_key
+        self.close()
+        self._session = Session(self._setup, self._setup.query(key), seed=seed)
+        self._state = State(episode_id=episode_id, query_key=key)
+        return ResearchObservation(text=self._session.prompt, query_key=key)
+
+    async def step_async(self, action: ResearchAction, timeout_s: float | None = None) -> ResearchObservation:
+        """Take a turn. A server-side `timeout_s` is not kept: tools have their own, and the client has one.
+
+        Raises:
+            OrderError: there is no episode in this session, as after a connection was lost.
+        """
+        if self._session is None:
+            raise OrderError("this session has no episode; a lost connection loses it. Call reset() and begin anew.")
+        step = await self._session.step(action.text)
+        self._state.step_count += 1
+        told = dict(step.info)
+        scores = {stage.value: told.pop(f"score_{stage.value}", None) for stage in STAGES}
+        reasons = {stage.value: told.pop(f"unscored_{stage.value}", None) for stage in STAGES}
+        return ResearchObservation(
+            done=step.is_over,
+            reward=step.reward,
+            text=step.observation,
+            query_key=self._state.query_key,
+            stage_scores=scores if step.is_over else {},
+            unscored={name: reason for name, reason in reasons.items() if reason is not None},
+            facts=told,
+        )
+
+    def reset(self, *_: Any, **__: Any) -> ResearchObservation:
+        """Refused: a thread of its own would bring a second event loop to the tools."""
+        raise OrderError("this environment is asynchronous; await reset_async().")
+
+    def step(self, *_: Any, **__: Any) -> ResearchObservation:
+        """Refused, as `reset`."""
+        raise OrderError("this environment is asynchronous; await step_async().")
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    def close(self) -> None:
+        """The client has gone, or begins anew: an unfinished episode is abandoned."""
+        if self._session is not None:
+            self._session.abandon()
+            self._session = None
+
+
+class ResearchClient(EnvClient[ResearchAction, ResearchObservation, State]):  # type: ignore[misc,unused-ignore]
+    """One episode at a time. A receive time-out loses the session: what comes late is never read as an answer."""
+
+    def __init__(self, base_url: str, *, token: str | None = None, timeout: float = 600.0) -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else None
+        super().__init__(base_url, message_timeout_s=timeout, headers=headers)
+
+    def _step_payload(self, action: ResearchAction) -> dict[str, Any]:
+        return {"text": action.text}
+
+    def _parse_result(self, payload: dict[str, Any]) -> StepResult:
+        facts = {"done": payload.get("done", False), "reward": payload.get("reward")}
+        observation = ResearchObservation(**payload["observation"], **facts)
+        return StepResult(observation=observation, **facts)
+
+    def _parse_state(self, payload: dict[str, Any]) -> State:
+        return State(**payload)
+
+
+def research_app(
+    setup: Setup, *, max_sessions: int = 256, session_timeout: float = 1_800.0, token: str | None = None
+) -> Asgi:
+    """The server as an ASGI app. A session that is idle for `session_timeout` seconds is closed.
+
+    With a `token` every request but /health must bear it, as "Authorization: Bearer ...".
+
+    Raises:
+        ConfigError: the token is empty.
+    """
+    if token == "":
+        raise ConfigError("the server's token is empty, which would let nobody in; give one, or None to let all in.")
+    limits = ConcurrencyConfig(max_concurrent_envs=max_sessions, session_timeout=session_timeout)
+    app: Asgi = create_app(
+        lambda: ResearchEnvironment(setup),
+        ResearchAction,
+        ResearchObservation,
+        env_name="rubricem",
+        concurrency_config=limits,
+    )
+    return app if token is None else _guarded(app, token)
+
+
+def _guarded(app: Asgi, token: str) -> Asgi:
+    expected = f"Bearer {token}".encode()
+
+    async def guard(scope: Scope, receive: Callable[..., Awaitable[Any]], send: Callable[..., Awaitable[Any]]) -> None:
+        if scope["type"] not in ("http", "websocket") or scope["path"] == "/health":
+            await app(scope, receive, send)
+            return
+        given = dict(scope["headers"]).get(b"authorization", b"")
+        if hmac.compare_digest(given, expected):
+            await app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 4401, "reason": "no valid token"})
+        else:
+            await send({"type": "http.response.start", "status": 401, "headers": [(b"content-type", b"text/plain")]})
+            await send({"type": "http.response.body", "body": b"no valid token\n"})
+
+    return guard

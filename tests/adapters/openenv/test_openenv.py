@@ -1,0 +1,128 @@
+"""An OpenEnv server in a process of its own, and many clients."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("openenv", reason="OpenEnv is not installed; run make adapter-openenv")
+
+import httpx
+from openenv.core import GenericEnvClient
+
+from docs.adapters.openenv_episodes import TOKEN, attempt, serve
+from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
+from rubricem_env.adapters.openenv import ResearchAction, ResearchClient, research_app
+from rubricem_env.adapters.session import make_setup
+from rubricem_env.domain.errors import ConfigError
+from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_scores
+
+KEY = tutored_query().key
+CLIENT_TO_KILL = """
+import asyncio, sys
+from docs.adapters.openenv_episodes import TOKEN
+from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
+from rubricem_env.adapters.openenv import ResearchAction, ResearchClient
+
+async def play():
+    write = Tutor(tutored_questions()[tutored_query().question], 3)
+    async with ResearchClient(sys.argv[1], token=TOKEN) as client:
+        result = await client.reset(query_key=tutored_query().key)
+        await client.step(ResearchAction(text=write(result.observation.text)))
+        print("mid-episode", flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(play())
+"""
+
+
+async def play_on(client, result, write):
+    while not result.done:
+        result = await client.step(ResearchAction(text=write(result.observation.text)))
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serve(RUBRICEM_PATIENCE="2") as url:
+        yield url
+
+
+async def test_a_group_of_sessions_gets_the_golden_scores():
+    with serve() as url:
+        played = await asyncio.gather(*(attempt(url, place) for place in range(SIZE)))
+    assert_golden_scores([list(observation.stage_scores.values()) for observation in played])
+    assert [observation.reward for observation in played] == pytest.approx([row[3] for row in GOLDEN["scores"]])
+
+
+async def test_64_episodes_at_once_survive_the_death_of_one_of_their_clients(server):
+    doomed = subprocess.Popen([sys.executable, "-c", CLIENT_TO_KILL, server], stdout=subprocess.PIPE, text=True)
+    assert doomed.stdout.readline().strip() == "mid-episode"
+    running = [asyncio.create_task(attempt(server, place)) for place in range(63)]
+    await asyncio.sleep(0.05)
+    doomed.send_signal(signal.SIGKILL)
+    doomed.wait(timeout=10)
+    doomed.stdout.close()
+    played = await asyncio.wait_for(asyncio.gather(*running), 100)
+    assert [observation.facts["ending"] for observation in played] == ["answered"] * 63
+    assert all(set(observation.stage_scores) == {"plan", "research", "review", "answer"} for observation in played)
+    # 63 is 15 groups of four and one of three, which was judged without the fourth.
+    assert all(observation.reward is not None for observation in played)
+
+
+async def test_a_receive_time_out_loses_the_session_and_never_answers_late(server):
+    write = Tutor(tutored_questions()[tutored_query().question], 0)
+    async with ResearchClient(server, token=TOKEN, timeout=0.8) as client:
+        result = await client.reset(query_key=KEY)
+        # The last step waits two seconds for siblings that never come.
+        with pytest.raises(TimeoutError):
+            await play_on(client, result, write)
+        with pytest.raises(RuntimeError, match="this session has no episode"):
+            await client.step(ResearchAction(text="<answer>late</answer>"))
+        fresh = await client.reset(query_key=KEY)
+        assert (fresh.done, fresh.observation.text) == (False, tutored_query().question)
+
+
+async def test_without_the_token_nobody_comes_in(server):
+    with pytest.raises(ConnectionError):
+        await ResearchClient(server, token="guess").reset(query_key=KEY)
+    assert httpx.get(f"{server}/schema").status_code == 401
+    assert httpx.get(f"{server}/schema", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert httpx.get(f"{server}/health").status_code == 200
+
+
+async def test_an_untyped_client_is_told_of_a_field_that_is_not_there_and_of_a_key_that_is_unknown(server):
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with GenericEnvClient(server, headers=headers) as client:
+        with pytest.raises(RuntimeError, match="names none of the"):
+            await client.reset(query_key="nothing")
+        await client.reset(seed=3)
+        with pytest.raises(RuntimeError, match="VALIDATION_ERROR"):
+            await client.step({"text": "<answer>x</answer>", "emission": "y"})
+
+
+async def test_the_same_seed_draws_the_same_question_and_the_state_names_it(server):
+    async with ResearchClient(server, token=TOKEN) as client:
+        first = await client.reset(seed=7, episode_id="seven")
+        second = await client.reset(seed=7, episode_id="seven")
+        assert first.observation.query_key == second.observation.query_key
+        state = await client.state()
+        assert (state.episode_id, state.query_key) == ("seven", first.observation.query_key)
+
+
+async def test_a_policy_that_never_ends_is_ended_by_the_limits(server):
+    started = time.monotonic()
+    async with ResearchClient(server, token=TOKEN) as client:
+        result = await client.reset(query_key=KEY)
+        while not result.done:
+            result = await client.step(ResearchAction(text="and on"))
+    assert result.observation.facts["ending"] == "stalled"
+    assert result.observation.stage_scores == dict.fromkeys(("plan", "research", "review", "answer"), 0.0)
+    assert time.monotonic() - started < 10
+
+
+def test_an_empty_token_is_refused():
+    with pytest.raises(ConfigError, match="would let nobody in"):
+        research_app(make_setup(), token="")
