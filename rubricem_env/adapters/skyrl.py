@@ -1,0 +1,91 @@
+"""SkyRL-Gym: an episode as a BaseTextEnv, with a reward for every turn.
+
+    class MyEnv(ResearchTextEnv):                          # my_module.py
+        research = make_setup(reward="stagewise", scorer=...)
+    skyrl_gym.register(id="rubricem", entry_point="my_module:MyEnv")
+
+Named by a string, it is found in every worker of a trainer, which calls it from a pool of threads.
+"""
+
+import asyncio
+import threading
+from typing import Any, ClassVar
+
+from rubricem_env.adapters.session import Session, SessionStep, Setup
+from rubricem_env.adapters.turns import turn_rewards
+from rubricem_env.adapters.versions import require_tested
+from rubricem_env.domain.errors import OrderError, UsageError
+from rubricem_env.domain.stage import STAGES
+from rubricem_env.env.loop import LoopThread
+
+require_tested("skyrl-gym", ">=0.4,<0.5", extra="skyrl")
+
+from skyrl_gym.envs.base_text_env import (  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
+    BaseTextEnv,
+    BaseTextEnvStepOutput,
+)
+
+Messages = list[dict[str, str]]
+
+
+class ResearchTextEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]  # SkyRL-Gym is absent where types are checked
+    """One episode; subclass it and set `research`. The extra fields of a data row name its question by `query_key`."""
+
+    research: ClassVar[Setup]
+    _loop: ClassVar[LoopThread]
+    _starting: ClassVar[threading.Lock]
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """All episodes of a class share one event loop, in a thread of its own, and with it the tools."""
+        super().__init_subclass__(**keywords)
+        cls._loop = LoopThread()
+        cls._starting = threading.Lock()
+
+    def __init__(self, env_config: Any = None, extras: Any = None) -> None:
+        super().__init__()
+        del env_config  # The setup says it all.
+        with self._starting:  # Two threads at once would start two loops.
+            self._loop.run(asyncio.sleep(0))
+        key = (extras or {}).get("query_key")
+        if key is None:
+            raise UsageError("the data row has no query_key; add the key of its question to the row's extra fields.")
+        self.max_turns = self.research.limits.max_turns
+        self._session = Session(self.research, self.research.query(key))
+        self._last: SessionStep | None = None
+
+    def init(self, prompt: Messages) -> tuple[Messages, dict[str, Any]]:
+        """The data set's prompt as it is; where it is empty, the question."""
+        messages = prompt or [{"role": "user", "content": self._session.prompt}]
+        return messages, {"query_key": self._session.trajectory.query_key}
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:
+        """Take a turn; `metadata` holds the facts, and at the end the stage vector and the rewards by turn.
+
+        `postprocessed_action` is never set: it would make the trainer tokenise the turn again.
+        """
+        step = self._last = self._loop.run(self._session.step(action))
+        self.turns += 1
+        metadata = dict(step.info)
+        if step.is_over and self._session.judgement is not None:
+            metadata["turn_rewards"] = turn_rewards(self._session.trajectory, self._session.judgement)
+        observations = [] if step.is_over else [{"role": "user", "content": step.observation}]
+        return BaseTextEnvStepOutput(
+            observations=observations, reward=step.reward, done=step.is_over, metadata=metadata
+        )
+
+    def get_metrics(self) -> dict[str, Any]:
+        """The stage scores there are, and how the episode went.
+
+        Raises:
+            OrderError: the episode has not begun.
+        """
+        if self._last is None:
+            raise OrderError("the episode has no turn yet; step it before asking for metrics.")
+        info = self._last.info
+        scores = {f"score_{stage.value}": info.get(f"score_{stage.value}") for stage in STAGES}
+        told = {name: score for name, score in scores.items() if score is not None}
+        return {**told, "answered": float(self._last.answered), "calls_used": info["calls_used"], "turns": self.turns}
+
+    def close(self) -> None:
+        """An unfinished episode is abandoned. The event loop is the class's and runs on."""
+        self._session.abandon()

@@ -1,0 +1,97 @@
+"""SkyRL-Gym's own registry, interface and metrics."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+pytest.importorskip("skyrl_gym", reason="SkyRL-Gym is not installed; run make adapter-skyrl")
+
+import skyrl_gym
+from skyrl_gym.envs.registration import deregister
+from skyrl_gym.metrics import aggregate_for_environment
+
+from docs.adapters.tutor import tutored_query
+from rubricem_env.adapters.gathering import GatheringScorer
+from rubricem_env.adapters.session import make_setup
+from rubricem_env.adapters.skyrl import ResearchTextEnv
+from rubricem_env.domain.errors import OrderError, UsageError
+from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_scores, group_scorer, tutor
+
+KEY = tutored_query().key
+STAGES = ("plan", "research", "review", "answer")
+
+
+@pytest.fixture
+def make_env():
+    """Registers a class for a setup, and makes its environments."""
+
+    def register(**settings):
+        kind = type("Env", (ResearchTextEnv,), {"research": make_setup(**settings)})
+        skyrl_gym.register(id="test", entry_point=kind)
+        return lambda: skyrl_gym.make("test", env_config={}, extras={"query_key": KEY})
+
+    yield register
+    deregister("test")
+
+
+def play(env, place):
+    write = tutor(place)
+    messages, _ = env.init([{"role": "user", "content": tutored_query().question}])
+    outputs = [env.step(write(messages[-1]["content"]))]
+    while not outputs[-1]["done"]:
+        outputs.append(env.step(write(outputs[-1]["observations"][-1]["content"])))
+    return env, outputs
+
+
+def test_a_group_in_a_pool_of_threads_gets_the_golden_scores(make_env):
+    make = make_env(reward="answer", scorer=GatheringScorer(group_scorer(), SIZE, patience=30))
+    with ThreadPoolExecutor(SIZE) as pool:
+        played = list(pool.map(lambda place: play(make(), place), range(SIZE)))
+    last = [outputs[-1] for _, outputs in played]
+    assert_golden_scores([[output["metadata"][f"score_{stage}"] for stage in STAGES] for output in last])
+    assert [output["reward"] for output in last] == pytest.approx([row[3] for row in GOLDEN["scores"]])
+    # The first attempt plans in turn 1, ends its research in turn 4, reviews and answers in turn 5.
+    assert last[0]["metadata"]["turn_rewards"] == [1.0, None, None, 1.0, 2.0]
+    metrics = aggregate_for_environment("test", [env.get_metrics() for env, _ in played])
+    assert metrics["score_plan"] == pytest.approx(0.75)
+    assert metrics["answered"] == 1.0
+
+
+def test_the_plan_is_paid_in_the_turn_that_closes_it(make_env):
+    make = make_env(reward="stagewise", scorer=group_scorer())
+    _, outputs = play(make(), 0)
+    rewards = [output["reward"] for output in outputs]
+    # Alone there is no contrast and no rubric but the question's own, which are the answer's.
+    assert rewards == [0.0] * (len(outputs) - 1) + [pytest.approx(1.0)]
+    assert outputs[-1]["metadata"]["unscored_plan"] == "no_rubric"
+
+
+def test_a_step_returns_messages_for_the_trainer_to_append_and_nothing_to_tokenise_again(make_env):
+    env = make_env()()
+    output = env.step(tutor(0)(tutored_query().question))
+    (message,) = output["observations"]
+    assert message["role"] == "user"
+    assert "<tool_output" in message["content"]
+    assert "postprocessed_action" not in output
+
+
+def test_a_policy_that_never_ends_is_ended_by_the_limits(make_env):
+    env = make_env()()
+    outputs = [env.step("and on")]
+    while not outputs[-1]["done"]:
+        outputs.append(env.step("and on"))
+    assert outputs[-1]["metadata"]["ending"] == "stalled"
+    assert env.get_metrics()["answered"] == 0.0
+
+
+def test_a_closed_environment_is_not_stepped_on(make_env):
+    env = make_env()()
+    env.close()
+    with pytest.raises(OrderError, match="the episode is over"):
+        env.step("late")
+
+
+def test_a_row_without_a_query_key_is_refused(make_env):
+    make_env()
+    with pytest.raises(UsageError, match="has no query_key"):
+        skyrl_gym.make("test", env_config={}, extras={})
