@@ -12,7 +12,7 @@ from rubricem_env.domain.errors import UsageError
 
 WIDTH, HEIGHT = 460, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 10, 10, 36
-_TICKS = 4
+_TICKS = 5
 _COLOURS = ("#1f5fae", "#c2571a", "#7a3f9d", "#2b7d4f", "#8a8f99")
 _STYLE = (
     "<style>svg{background:#fff;font-family:sans-serif}.grid{stroke:#e3e1da}.tick{fill:#555;font-size:11px}"

@@ -79,7 +79,7 @@ def _warnings(log: RunLog) -> list[str]:
 def _tiles(log: RunLog) -> Iterable[tuple[str, str]]:
     if log.exams:
         first, last = log.exams[0], log.exams[-1]
-        yield "held-out answers, by truth", f"{first.held_out['answer']:.3f} → {last.held_out['answer']:.3f}"
+        yield "held-out answers", f"{first.held_out['answer']:.3f} → {last.held_out['answer']:.3f}"
         yield "valid scaffolds", f"{first.valid:.0%} → {last.valid:.0%}"
     if log.steps:
         yield "lessons in the bank", str(log.steps[-1].bank)
