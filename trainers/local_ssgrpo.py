@@ -221,7 +221,7 @@ def open_folder(config: LocalConfig) -> Path:
 
 
 def watch_run(config: LocalConfig, step: int) -> None:
-    """Write an alarm down where judge and truth part; stop a run that is lost.
+    """Write an alarm down where judge and truth part; stop a run that is lost, and write that down as well.
 
     Raises:
         CollapseError: the run is lost.
@@ -232,6 +232,7 @@ def watch_run(config: LocalConfig, step: int) -> None:
         append_line(config.out / METRICS_FILE, {"step": step, "alarm": drifted})
     lost = find_collapse(steps, config.watch)
     if lost:
+        append_line(config.out / METRICS_FILE, {"step": step, "alarm": lost})
         raise CollapseError(lost)
 
 

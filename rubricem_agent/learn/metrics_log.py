@@ -130,14 +130,14 @@ def read_log(folder: Path) -> RunLog:
 
 
 def sort_lines(lines: list[StepLine | ExamLine | AlarmLine]) -> RunLog:
-    """The lines by kind, one for each step."""
+    """The lines by kind: a step and an examination of each step, and all alarms."""
     steps = {line.step: line for line in lines if isinstance(line, StepLine)}
     exams = {line.step: line for line in lines if isinstance(line, ExamLine)}
-    alarms = {line.step: line for line in lines if isinstance(line, AlarmLine)}
+    alarms = dict.fromkeys(line for line in lines if isinstance(line, AlarmLine))
     return RunLog(
         [steps[step] for step in sorted(steps)],
         [exams[step] for step in sorted(exams)],
-        [alarms[step] for step in sorted(alarms)],
+        sorted(alarms, key=lambda line: line.step),
     )
 
 

@@ -45,7 +45,7 @@ def result_cells(result: RecipeResult) -> tuple[str, ...]:
         result.title,
         format_spread(result.answer),
         format_spread(result.all_stages),
-        format_spread(result.valid),
+        f"{result.valid.mean:.0%}",
         "-" if result.name == BASELINE.name else f"{own.mean:+.3f} [{own.low:+.3f}, {own.high:+.3f}]",
         "not reached" if result.steps_to_baseline is None else str(result.steps_to_baseline),
         f"{result.seconds:.0f}",

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rubricem_agent.learn.collapse import WatchSettings, find_collapse
 from rubricem_agent.learn.expected import Expected, compare_with, load_expected
 from rubricem_agent.learn.metrics_log import SETTINGS_FILE, RunLog, StepLine, UpdateTold, read_log
 from rubricem_agent.learn.recipes import RECIPES
@@ -60,7 +59,7 @@ def render_run(run: Run) -> str:
     lead = f"{run.folder}: {last} of {run.settings.get('steps', '?')} steps, seed {run.settings.get('seed', '?')}"
     sections = [
         heading(run.title[:1].upper() + run.title[1:], lead),
-        *(alarm_box(text) for text in _warnings(run.log)),
+        *(alarm_box(line.alarm) for line in run.log.alarms),
         tiles(_tiles(run.log)),
         _held_out_section(run.log, expected),
         _judge_section(run.log.steps),
@@ -69,11 +68,6 @@ def render_run(run: Run) -> str:
         folded("Settings", json.dumps(run.settings, indent=1, ensure_ascii=False)),
     ]
     return fill_page(f"{run.title}: {run.folder.name}", sections)
-
-
-def _warnings(log: RunLog) -> list[str]:
-    lost = find_collapse(log.steps, WatchSettings())
-    return [*([lost] if lost else []), *(line.alarm for line in log.alarms)]
 
 
 def _tiles(log: RunLog) -> Iterable[tuple[str, str]]:

@@ -85,15 +85,14 @@ def test_the_page_names_the_recipe_and_the_change(tmp_path):
     assert "1 min 20 s" in page
 
 
-def test_an_alarm_and_a_collapse_stand_at_the_top(tmp_path):
-    fine, lost = [step(number) for number in range(1, 7)], {"habits": {**step(1)["habits"], "valid": 0.1}}
-    lines = [*fine, *(step(number, **lost) for number in range(7, 13)), {"step": 12, "alarm": "judge & truth part"}]
+def test_alarms_stand_at_the_top_as_text(tmp_path):
+    alarms = [{"step": 2, "alarm": "judge & truth part"}, {"step": 2, "alarm": "answers are shrinking"}]
 
-    page = page_of(write(tmp_path, *lines))
+    page = page_of(write(tmp_path, step(1), step(2), *alarms))
 
     assert page.count('class="alarm"') == 2
-    assert "the scaffold is falling apart" in page
     assert "judge &amp; truth part" in page
+    assert page.index("answers are shrinking") < page.index("<svg")
 
 
 def test_a_run_with_nothing_but_its_first_examination_has_a_page(tmp_path):

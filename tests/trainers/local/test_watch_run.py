@@ -27,8 +27,10 @@ def test_a_lost_run_is_stopped_with_a_sentence(config, tmp_path):
     write(tmp_path, 1)
     write(tmp_path, 2, valid=0.1)
 
-    with pytest.raises(CollapseError, match="step 2: the scaffold is falling apart"):
+    with pytest.raises(CollapseError, match="step 2: the scaffold is falling apart") as stopped:
         watch_run(config, 2)
+
+    assert [line.alarm for line in read_log(tmp_path).alarms] == [str(stopped.value)]
 
 
 def test_an_alarm_is_written_when_it_begins_and_training_goes_on(config, tmp_path):
