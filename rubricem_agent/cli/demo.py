@@ -1,4 +1,4 @@
-"""`rubricem demo`: one whole episode, offline, stage by stage."""
+"""`rubricem demo`: one whole episode, offline, its searches over MCP, stage by stage."""
 
 import asyncio
 from pathlib import Path
@@ -6,9 +6,12 @@ from typing import Annotated
 
 import typer
 
+from rubricem_agent.build.tools import open_tools, over_mcp
+from rubricem_agent.config.tools import ToolsConfig
+from rubricem_env.domain.errors import MissingExtraError
 from rubricem_env.domain.trajectory_json import dump_trajectory
 from rubricem_env.env.ansi import render_ansi
-from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.env.episode import Episode
 from rubricem_env.testing.episodes import run_scripted_episode
 
 DEFAULT_OUT = Path("runs/demo/trajectory.json")
@@ -18,7 +21,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Where to write the trajectory.")] = DEFAULT_OUT,
 ) -> None:
     """Play a scripted research episode in the offline world and save its trajectory."""
-    episode = asyncio.run(run_scripted_episode(shipped_toolbox()))
+    episode = asyncio.run(_play())
     reading = episode.read()
     typer.echo(render_ansi(reading))
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -26,3 +29,14 @@ def demo(
     cited = len(reading.citations.known)
     typer.echo(f"\n{len(reading.turns)} turns, {episode.calls_used} searches, {cited} snippets cited.")
     typer.echo(f"Trajectory: {out}. Look into it with: rubricem inspect {out}")
+
+
+async def _play() -> Episode:
+    """Over the whole protocol where the tools extra is installed; the episode is the same without it."""
+    async with open_tools(ToolsConfig(), {}) as tools:
+        try:
+            async with over_mcp(tools) as remote:
+                return await run_scripted_episode(remote)
+        except MissingExtraError as missing:
+            typer.echo(f"The tools are called in this process instead: {missing}\n", err=True)
+            return await run_scripted_episode(tools.toolbox)
