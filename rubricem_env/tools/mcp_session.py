@@ -22,6 +22,8 @@ IS_MCP_1 = version("mcp").startswith("1.")
 _http: Any = import_module("httpx" if IS_MCP_1 else "httpx2")
 _ProtocolError: Any = mcp.McpError if IS_MCP_1 else mcp.MCPError  # type: ignore[attr-defined, unused-ignore]
 _CONNECTION_CLOSED = -32000
+_UNAUTHORIZED = (401, 403)
+"""How mcp 1 reports a wrong token: the bare HTTP error. mcp 2 wraps it in one of the protocol."""
 
 MAX_PAGES = 20
 """Of a server's list of tools: one that never ends must not hold us up."""
@@ -68,7 +70,10 @@ class Session(Protocol):
 
 
 def is_refusal(failure: BaseException | None) -> bool:
-    """The server answered, and answered with an error of the protocol: the connection is well."""
+    """The server answered, with an error of the protocol or a refusal of the token: the connection is well."""
+    if isinstance(failure, _http.HTTPStatusError):
+        status: int = failure.response.status_code
+        return status in _UNAUTHORIZED
     if not isinstance(failure, _ProtocolError):
         return False
     code: int = failure.error.code
