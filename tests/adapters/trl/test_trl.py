@@ -4,9 +4,12 @@ import pytest
 
 pytest.importorskip("trl", reason="TRL is not installed; run make adapter-trl")
 
+import dataclasses
+
 import numpy as np
 import torch
 from trl import GRPOConfig, GRPOTrainer
+from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
 from docs.adapters.agent_side import play_locally, stage_advantages
 from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
@@ -173,3 +176,11 @@ def test_a_policy_that_never_ends_is_ended_by_the_limits_and_its_step_is_harmles
     assert {rollout.trajectory.ending for rollout in seen} <= {Ending.STALLED, Ending.TOKEN_BUDGET}
     assert all(torch.isfinite(weight).all() for weight in trainer.model.parameters())
     assert all(np.isfinite(rollout.tokens.logprobs).all() for rollout in seen)
+
+
+def test_the_recipe_for_async_grpo_names_the_fields_that_a_rollout_sample_has():
+    fields = [field.name for field in dataclasses.fields(RolloutSample)]
+    assert fields[:9] == [
+        *("prompt", "completion", "input_ids", "completion_mask", "old_log_probs", "advantage"),
+        *("model_version", "group_id", "metrics"),
+    ]
