@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from rubricem_agent.config.policy import GEMINI, LOCAL, SCRIPTED, PolicyConfig, PolicySpec, parse_policy
+from rubricem_agent.config.policy import GEMINI, LOCAL, SCRIPTED, VLLM, PolicyConfig, PolicySpec, parse_policy
 from rubricem_agent.policy.base import Opening, Policy
 from rubricem_agent.policy.quoting import QuotingResearcher
 from rubricem_agent.policy.scripted import ScriptedPolicy
@@ -55,6 +55,8 @@ def build_policy(
         key = read_secret(environ, *names, purpose=f"the policy gemini:{spec.model}")
         return BuiltPolicy(_gemini(spec, key, service=service, timeout=config.timeout), meter)
     found = _openai_key(spec.url, environ)
+    if spec.backend == VLLM:
+        return BuiltPolicy(_served_in_tokens(spec, found, service=service, timeout=config.timeout), meter)
     return BuiltPolicy(_openai(spec, found, service=service, timeout=config.timeout), meter)
 
 
@@ -97,6 +99,25 @@ def _openai(spec: PolicySpec, key: SecretStr | None, *, service: Service, timeou
     except ModuleNotFoundError as cause:
         raise MissingExtraError(cause.name or "httpx2", "judge", "an OpenAI-compatible policy") from cause
     return OpenAICompatiblePolicy(OpenAIServer.connect(spec.model, spec.url, key=key, timeout=timeout), service)
+
+
+def _served_in_tokens(spec: PolicySpec, key: SecretStr | None, *, service: Service, timeout: float) -> Policy:
+    folder = Path(spec.tokenizer).expanduser()
+    if not folder.is_dir():
+        raise ConfigError(
+            f"there is no folder {folder} with the tokenizer of {spec.model}; name it: vllm:MODEL@URL#FOLDER."
+        )
+    try:
+        from rubricem_agent.policy.openai_server import OpenAIServer
+        from rubricem_agent.policy.served_tokens import ServedTokenPolicy
+    except ModuleNotFoundError as cause:
+        raise MissingExtraError(cause.name or "httpx2", "judge", "a policy on a vLLM server") from cause
+    try:
+        from rubricem_agent.policy.pretrained import load_tokenizer
+    except ModuleNotFoundError as cause:
+        raise MissingExtraError(cause.name or "transformers", "local", "a policy in token mode") from cause
+    server = OpenAIServer.connect(spec.model, spec.url, key=key, timeout=timeout)
+    return ServedTokenPolicy(server, load_tokenizer(folder), service=service)
 
 
 def _openai_key(url: str, environ: Mapping[str, str]) -> SecretStr | None:

@@ -17,7 +17,8 @@ SCRIPTED = "scripted"
 OPENAI = "openai"
 GEMINI = "gemini"
 LOCAL = "local"
-_WAY_OUT = "Use scripted, openai:MODEL@URL, gemini:MODEL or local:PATH."
+VLLM = "vllm"
+_WAY_OUT = "Use scripted, openai:MODEL@URL, vllm:MODEL@URL#FOLDER, gemini:MODEL or local:PATH."
 _SERVED = re.compile(r"(?P<model>[^@\s]+)(?:@(?P<url>\S+))?")
 
 
@@ -28,13 +29,15 @@ class PolicySpec(NamedTuple):
     model: str = ""
     """The model's name, or the folder of a local one."""
     url: str = ""
+    tokenizer: str = ""
+    """The folder of the tokenizer of a model that is served in token mode."""
 
 
 class PolicyConfig(Frozen):
     """Everything that a policy is built from."""
 
     policy: str = SCRIPTED
-    """`scripted`, `openai:MODEL@URL`, `gemini:MODEL` or `local:PATH`."""
+    """`scripted`, `openai:MODEL@URL`, `vllm:MODEL@URL#FOLDER`, `gemini:MODEL` or `local:PATH`."""
     sampling: Sampling = Sampling()
     rates: Rates = Rates()
     ceilings: Ceilings = Ceilings()
@@ -56,18 +59,27 @@ def parse_policy(text: str) -> PolicySpec:
     backend, _, rest = text.strip().partition(":")
     if backend == SCRIPTED and not rest:
         return PolicySpec(SCRIPTED)
-    if backend not in (OPENAI, GEMINI, LOCAL):
+    if backend not in (OPENAI, GEMINI, LOCAL, VLLM):
         raise ConfigError(f"there is no policy {text!r}. {_WAY_OUT}")
     if backend == LOCAL:
         if not rest:
             raise ConfigError(f"the policy {text!r} lacks the folder of a model. {_WAY_OUT}")
         return PolicySpec(LOCAL, rest)
+    if backend == VLLM:
+        return _parse_in_tokens(text, rest)
     return _parse_served(text, backend, rest=rest)
+
+
+def _parse_in_tokens(text: str, rest: str) -> PolicySpec:
+    """MODEL@URL#FOLDER; without a folder MODEL is one, as where vLLM was started with it."""
+    served, _, folder = rest.partition("#")
+    spec = _parse_served(text, VLLM, rest=served)
+    return spec._replace(tokenizer=folder or spec.model)
 
 
 def _parse_served(text: str, backend: str, *, rest: str) -> PolicySpec:
     found = _SERVED.fullmatch(rest)
-    if found is None or (backend == OPENAI and not found["url"]):
+    if found is None or (backend != GEMINI and not found["url"]):
         lacking = "a model" if found is None else "a URL"
         raise ConfigError(f"the policy {text!r} lacks {lacking}. {_WAY_OUT}")
     url = found["url"] or ""

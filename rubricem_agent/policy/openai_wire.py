@@ -25,8 +25,16 @@ class _Content(_Loose):
     content: str | None = None
 
 
+class _Logprobs(_Loose):
+    token_logprobs: list[float | None] | None = None
+    top_logprobs: list[dict[str, float] | None] | None = None
+
+
 class _Choice(_Loose):
     text: str | None = None
+    token_ids: list[int] | None = None
+    """vLLM, asked for them."""
+    logprobs: _Logprobs | None = None
     delta: _Content | None = None
     finish_reason: str | None = None
     stop_reason: str | int | None = None
@@ -52,6 +60,7 @@ class _Event(_Loose):
 class _Model(_Loose):
     id: str
     owned_by: str = ""
+    max_model_len: int | None = None
 
 
 class Models(_Loose):
@@ -66,6 +75,11 @@ class Models(_Loose):
     def is_vllm(self, name: str) -> bool:
         return any(model.id == name and model.owned_by == "vllm" for model in self.data)
 
+    def vllm_length(self, name: str) -> int:
+        """The tokens that a model of vLLM reads; 0 where it is none."""
+        lengths = (model.max_model_len or 0 for model in self.data if model.id == name and model.owned_by == "vllm")
+        return max(lengths, default=0)
+
 
 class Tokenized(_Loose):
     """vLLM's answer to POST tokenize."""
@@ -77,6 +91,19 @@ class Detokenized(_Loose):
     """vLLM's answer to POST detokenize."""
 
     prompt: str
+
+
+class Completion(_Loose):
+    """A plain answer to POST completions."""
+
+    choices: list[_Choice] = []
+
+    @property
+    def top_logprobs(self) -> tuple[float, ...]:
+        """Of the alternatives to the first token."""
+        logprobs = self.choices[0].logprobs if self.choices else None
+        first = logprobs.top_logprobs[0] if logprobs and logprobs.top_logprobs else None
+        return tuple((first or {}).values())
 
 
 def says_overflow(body: str) -> bool:
@@ -111,7 +138,15 @@ def _delta(content: str) -> Delta:
     choice = event.choices[0] if event.choices else _Choice()
     text = choice.text if choice.text is not None else (choice.delta.content if choice.delta else None)
     finish = _FINISH.get(choice.finish_reason, Finish.OTHER) if choice.finish_reason else None
-    return Delta(text or "", _usage(event.usage), finish, isinstance(choice.stop_reason, str))
+    logprobs = (choice.logprobs.token_logprobs or []) if choice.logprobs else []
+    return Delta(
+        text or "",
+        _usage(event.usage),
+        finish,
+        isinstance(choice.stop_reason, str),
+        ids=tuple(choice.token_ids or ()),
+        logprobs=tuple(logprob for logprob in logprobs if logprob is not None),
+    )
 
 
 def _usage(tokens: _Tokens | None) -> Usage | None:

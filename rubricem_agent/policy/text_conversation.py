@@ -33,6 +33,9 @@ class Delta(NamedTuple):
     finish: Finish | None = None
     at_stop_string: bool = False
     """The stream ended at a stop string of ours, which may have been no end of the turn."""
+    ids: tuple[int, ...] = ()
+    """The tokens, from a server that was asked for them."""
+    logprobs: tuple[float, ...] = ()
 
 
 class TextThread(Protocol):

@@ -1,0 +1,174 @@
+"""A model on a vLLM server in token mode: ids in, ids and log-probabilities out, drawn in as many streams as it takes."""
+
+import sys
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Any
+
+import numpy as np
+
+from rubricem_agent.policy.base import ContextOverflow, Opening, Sampling, TurnEnd
+from rubricem_agent.policy.openai_compatible import STOP_STRINGS
+from rubricem_agent.policy.openai_server import OpenAIServer
+from rubricem_agent.policy.text_conversation import PHASE, Delta, Service
+from rubricem_agent.policy.token_conversation import TokenConversation, TokenDraw, TokenTurn
+from rubricem_agent.policy.token_server import TokenServer
+from rubricem_agent.policy.tokenizer import PolicyTokenizer
+from rubricem_env.domain.errors import ModelError
+from rubricem_env.llm.base import Finish, advise_on_model_error
+from rubricem_env.llm.retry import call_with_retry
+from rubricem_env.llm.usage import Usage
+
+_FIXED: dict[str, Any] = {
+    "logprobs": 0,
+    "return_token_ids": True,
+    "stop": list(STOP_STRINGS),
+    "include_stop_str_in_output": True,
+    "skip_special_tokens": False,
+    "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    # The model's generation_config.json would set these, and the log-probabilities would not be the sampler's.
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "watermarking": False,
+}
+NO_IDS = (
+    "the server streams text without token ids and their log-probabilities; token mode needs a vLLM that knows "
+    "return_token_ids. Upgrade it, or use openai:MODEL@URL, which works in text."
+)
+
+
+class ServedTokenPolicy:
+    """A served model in token mode."""
+
+    def __init__(self, server: OpenAIServer, tokenizer: PolicyTokenizer, *, service: Service) -> None:
+        self._server = server
+        self._token_server = TokenServer(server, tokenizer)
+        self._service = service
+        self.tokenizer = tokenizer
+
+    @property
+    def name(self) -> str:
+        return self._service.name
+
+    def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> TokenConversation:
+        rng = np.random.default_rng(seed)
+        engine = _ServedEngine(self._token_server, self._service, temperature=sampling.temperature, rng=rng)
+        return TokenConversation.begin(engine, opening)
+
+    def count_tokens(self, text: str) -> int:
+        return self.tokenizer.count(text)
+
+    async def aclose(self) -> None:
+        await self._server.aclose()
+
+
+class _ServedEngine:
+    """The engine of one conversation. The server's prefix cache is all that is kept between turns."""
+
+    def __init__(
+        self, token_server: TokenServer, service: Service, *, temperature: float, rng: np.random.Generator
+    ) -> None:
+        self.tokenizer = token_server.tokenizer
+        self.max_length = sys.maxsize
+        """What the server reads, known from the first turn on."""
+        self._token_server = token_server
+        self._service = service
+        self._temperature = temperature
+        self._rng = rng
+
+    async def draw(self, ids: Sequence[int], turn: TokenTurn, *, max_tokens: int) -> Usage:
+        """Draw a turn. Where a connection breaks, the next one goes on after what was drawn: nothing is drawn twice."""
+        streams: list[_Stream] = []
+        await call_with_retry(
+            lambda: self._go_on(ids, turn, streams=streams, max_tokens=max_tokens),
+            doing=f"get a turn from {self._service.name}",
+            error=ModelError,
+            advise=advise_on_model_error,
+            policy=self._service.retry,
+            timing=self._service.timing,
+        )
+        return sum((stream.usage for stream in streams), Usage())
+
+    def release(self) -> None:
+        return None
+
+    async def _go_on(self, ids: Sequence[int], turn: TokenTurn, *, streams: "list[_Stream]", max_tokens: int) -> None:
+        """Stream until the turn is over; a stop string inside a thought is followed by another request."""
+        self.max_length = await self._token_server.max_length(self._temperature)
+        if len(ids) >= self.max_length:
+            raise ContextOverflow(f"the conversation has {len(ids)} tokens and the server reads {self.max_length}.")
+        goes_on = True
+        while goes_on and turn.end is None:
+            prompt = [*ids, *(draw.id for draw in turn.draws)]
+            left = min(max_tokens - len(turn.draws), self.max_length - len(prompt))
+            if left <= 0:
+                return
+            streams.append(_Stream(turn, len(prompt)))
+            await self._follow(streams[-1], prompt, max_tokens=left)
+            goes_on = streams[-1].goes_on
+
+    async def _follow(self, stream: "_Stream", prompt: list[int], *, max_tokens: int) -> None:
+        seed = int(self._rng.integers(1 << 31))
+        body = {**_FIXED, "prompt": prompt, "temperature": self._temperature, "seed": seed}
+        expected = Usage(calls=1, input_tokens=len(prompt), output_tokens=max_tokens)
+        service = self._service
+        async with service.limiter.slot(expected.tokens):
+            with service.meter.reserve(PHASE, service.name, expected=expected) as receipt:
+                try:
+                    async with aclosing(self._token_server.stream(body, max_tokens)) as deltas:
+                        async for delta in deltas:
+                            if stream.take(delta):
+                                break
+                finally:
+                    receipt.record(stream.usage)
+
+
+class _Stream:
+    """One stream of a turn: its tokens go to the turn, its cost stays here."""
+
+    def __init__(self, turn: TokenTurn, num_sent: int) -> None:
+        self._turn = turn
+        self._num_sent = num_sent
+        self._num_drawn = 0
+        self._reported: Usage | None = None
+        self._is_at_stop_string = False
+
+    @property
+    def usage(self) -> Usage:
+        """As the server counted so far, or else as it came."""
+        return self._reported or Usage(calls=1, input_tokens=self._num_sent, output_tokens=self._num_drawn)
+
+    @property
+    def goes_on(self) -> bool:
+        """It stopped at a stop string, which was no end of the turn."""
+        return self._is_at_stop_string and self._num_drawn > 0
+
+    def take(self, delta: Delta) -> bool:
+        """Hand the tokens of a delta to the turn; whether nothing more is wanted of the stream.
+
+        Raises:
+            ModelError: it holds text without ids, or the server read other ids than were sent.
+        """
+        self._check(delta)
+        self._reported = delta.usage or self._reported
+        for token_id, logprob in zip(delta.ids, delta.logprobs, strict=True):
+            self._num_drawn += 1
+            if self._turn.take(TokenDraw(token_id, logprob)) is not None:
+                return True
+        self._is_at_stop_string = self._is_at_stop_string or delta.at_stop_string
+        if delta.finish is Finish.BLOCKED:
+            raise ModelError("the server refused to write the turn; ask something else or use another model")
+        if delta.finish is Finish.STOP and not self._is_at_stop_string:
+            self._turn.end = TurnEnd.STOPPED
+        return False
+
+    def _check(self, delta: Delta) -> None:
+        if len(delta.ids) != len(delta.logprobs) or (delta.text and not (delta.ids or self._num_drawn)):
+            raise ModelError(NO_IDS)
+        if delta.usage is not None and delta.usage.input_tokens != self._num_sent:
+            raise ModelError(
+                f"the server read {delta.usage.input_tokens} tokens where {self._num_sent} were sent; it tokenises "
+                "again. Use openai:MODEL@URL, which works in text."
+            )

@@ -1,0 +1,168 @@
+"""Token mode over a server that speaks vLLM's dialect, on loopback: ids, log-probabilities, stops, refusals."""
+
+import numpy as np
+import pytest
+import torch
+
+from rubricem_agent.policy.base import ContextOverflow, Sampling, Silence, TurnEnd
+from rubricem_agent.policy.openai_server import OpenAIServer
+from rubricem_agent.policy.served_tokens import ServedTokenPolicy
+from rubricem_agent.policy.text_conversation import Service
+from rubricem_env.domain.errors import ModelError
+from rubricem_env.llm.limiter import Limiter, Rates
+from rubricem_env.llm.retry import RetryPolicy, Timing
+from rubricem_env.llm.usage import CeilingReached, Ceilings, Meter
+from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing.tiny_qwen3 import tiny_tokenizer
+from rubricem_env.testing.vllm_server import VllmQuirks, VllmServer, draw_from, recite
+
+CORPUS = ("<think>How wide is the Tall Fox?</think>", "The width of Tall Fox is 60 m. Größe: 12 µm — naïve 川の幅 🦊")
+CALL = '<think>t</think><call_tool name="google_search">width</call_tool>'
+OBSERVATION = "<tool_output>60 m</tool_output>"
+
+
+async def no_sleep(seconds):
+    return None
+
+
+def service(ceilings=None):
+    timing = Timing(lambda: 0.0, no_sleep, np.random.default_rng(0))
+    return Service("m", Limiter(Rates(), timing), Meter(ceilings), timing, RetryPolicy(attempts=3))
+
+
+@pytest.fixture
+async def start(tokenizer):
+    """Serves a draw; gives a policy over it and the server."""
+    opened = []
+
+    def start(draw, *, served_tokenizer=None, max_length=4_096, quirks=None, ceilings=None):
+        server = VllmServer(served_tokenizer or tiny_tokenizer(CORPUS), draw, max_length=max_length, quirks=quirks)
+        context = serve_loopback(server)
+        url = context.__enter__()
+        policy = ServedTokenPolicy(OpenAIServer.connect("m", f"{url}/v1"), tokenizer, service=service(ceilings))
+        opened.append((policy, context))
+        return policy, server
+
+    yield start
+    for policy, context in opened:
+        await policy.aclose()
+        context.__exit__(None, None, None)
+
+
+async def turn(conversation, max_tokens=200):
+    return await conversation.emit(max_tokens=max_tokens, listener=Silence())
+
+
+def ids_of(conversation):
+    return [token_id for piece in conversation.pieces for token_id in piece.ids]
+
+
+async def test_the_next_request_is_prompt_turn_and_observation_id_by_id(start, tokenizer, opening):
+    written = tokenizer.encode_foreign(CALL)
+    policy, server = start(recite(written, tokenizer.encode_foreign("<answer>60 m</answer>")))
+    conversation = policy.open(opening, sampling=Sampling(), seed=1)
+    first = await turn(conversation)
+    conversation.observe(OBSERVATION)
+    second = await turn(conversation)
+    prompt = tokenizer.encode_opening(opening)
+    assert (first.text, first.end, second.end) == (CALL, TurnEnd.ACTION, TurnEnd.ACTION)
+    assert server.asked[1]["prompt"] == [*prompt, *written, *tokenizer.encode_foreign(OBSERVATION)]
+    assert first.usage.output_tokens == len(written)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+async def test_log_probabilities_are_those_of_the_model_at_the_temperature(start, model, opening, temperature):
+    policy, _ = start(draw_from(model))
+    conversation = policy.open(opening, sampling=Sampling(temperature=temperature), seed=1)
+    await turn(conversation, 12)
+    conversation.observe(OBSERVATION)
+    await turn(conversation, 12)
+    ids = ids_of(conversation)
+    with torch.inference_mode():
+        expected = torch.log_softmax(model(torch.tensor([ids])).logits[0].float() / (temperature or 1.0), dim=-1)
+    at = 0
+    for piece in conversation.pieces:
+        for place, logprob in enumerate(piece.logprobs):
+            assert logprob == pytest.approx(expected[at + place - 1, piece.ids[place]].item(), abs=1e-4)
+        at += len(piece.ids)
+
+
+async def test_ids_that_no_tokenizer_would_cut_that_way_are_kept_as_drawn(start, tokenizer, opening):
+    odd = [token_id for char in CALL for token_id in tokenizer.encode_foreign(char)]
+    assert odd != tokenizer.encode_foreign(CALL)
+    policy, _ = start(recite(odd))
+    conversation = policy.open(opening, sampling=Sampling(), seed=1)
+    assert (await turn(conversation, 500)).text == CALL
+    assert list(conversation.pieces[1].ids) == odd
+
+
+async def test_a_stop_string_inside_a_thought_is_followed_by_another_request(start, tokenizer, opening):
+    thought = tokenizer.encode_foreign("<think>I end with </answer>")
+    rest = tokenizer.encode_foreign(" later.</think><answer>60 m</answer>")
+    policy, server = start(recite(thought, rest))
+    conversation = policy.open(opening, sampling=Sampling(), seed=1)
+    assert (await turn(conversation)).end is TurnEnd.ACTION
+    assert list(conversation.pieces[1].ids) == [*thought, *rest]
+    assert server.asked[1]["prompt"] == [*tokenizer.encode_opening(opening), *thought]
+    assert server.asked[0]["seed"] != server.asked[1]["seed"]
+
+
+async def test_a_broken_stream_goes_on_after_what_was_drawn(start, tokenizer, opening):
+    written = tokenizer.encode_foreign(CALL)
+    policy, server = start(recite(written, written[4:]), quirks=VllmQuirks(breaks_after=(4,)))
+    conversation = policy.open(opening, sampling=Sampling(), seed=1)
+    assert (await turn(conversation)).text == CALL
+    assert list(conversation.pieces[1].ids) == written
+    assert server.asked[1]["prompt"][-4:] == written[:4]
+
+
+async def test_the_token_that_ends_a_turn_is_kept(start, tokenizer, opening):
+    (end,) = tokenizer.end_ids
+    policy, _ = start(recite([*tokenizer.encode_foreign("I give up."), end]))
+    conversation = policy.open(opening, sampling=Sampling(), seed=1)
+    assert (await turn(conversation)).end is TurnEnd.STOPPED
+    assert conversation.pieces[1].ids[-1] == end
+
+
+async def test_limits_are_the_turns_and_the_servers(start, tokenizer, opening):
+    size = len(tokenizer.encode_opening(opening))
+    policy, server = start(recite(tokenizer.encode_foreign(CALL)), max_length=size + 3)
+    conversation = policy.open(opening, sampling=Sampling(), seed=1)
+    assert (await turn(conversation)).end is TurnEnd.LENGTH
+    assert server.asked[0]["max_tokens"] == 3
+    with pytest.raises(ContextOverflow, match=f"has {size + 3} tokens"):
+        await turn(conversation)
+
+
+@pytest.mark.parametrize(
+    ("quirks", "said"),
+    [
+        (VllmQuirks(gives_ids=False), "without token ids and their log-probabilities"),
+        (VllmQuirks(owner="somebody"), "token mode needs vLLM"),
+        (VllmQuirks(prompt_surplus=1), "it tokenises again"),
+    ],
+)
+async def test_a_server_that_does_not_speak_in_tokens_is_refused(start, tokenizer, opening, quirks, said):
+    policy, _ = start(recite(tokenizer.encode_foreign(CALL)), quirks=quirks)
+    with pytest.raises(ModelError, match=said):
+        await turn(policy.open(opening, sampling=Sampling(), seed=1))
+
+
+async def test_another_tokenizer_than_the_servers_is_refused(start, tokenizer, opening):
+    policy, _ = start(recite([5]), served_tokenizer=tiny_tokenizer(vocab_size=300))
+    with pytest.raises(ModelError, match="has another tokenizer than the folder"):
+        await turn(policy.open(opening, sampling=Sampling(), seed=1))
+
+
+async def test_log_probabilities_from_before_the_temperature_are_refused_where_it_matters(start, model, opening):
+    policy, _ = start(draw_from(model, is_raw=True))
+    assert await turn(policy.open(opening, sampling=Sampling(), seed=1), 4)
+    with pytest.raises(ModelError, match="--logprobs-mode processed_logprobs"):
+        await turn(policy.open(opening, sampling=Sampling(temperature=0.7), seed=1), 4)
+
+
+async def test_a_ceiling_stops_before_the_call(start, tokenizer, opening):
+    policy, server = start(recite(tokenizer.encode_foreign(CALL)), ceilings=Ceilings(tokens=50))
+    with pytest.raises(CeilingReached):
+        await turn(policy.open(opening, sampling=Sampling(), seed=1))
+    assert server.asked == []
