@@ -34,6 +34,7 @@ class ResearchTextEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]  # SkyRL
     research: ClassVar[Setup]
     _loop: ClassVar[LoopThread]
     _starting: ClassVar[threading.Lock]
+    _has_started: ClassVar[bool] = False
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """All episodes of a class share one event loop, in a thread of its own, and with it the tools."""
@@ -44,19 +45,19 @@ class ResearchTextEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]  # SkyRL
     def __init__(self, env_config: Any = None, extras: Any = None) -> None:
         super().__init__()
         del env_config  # The setup says it all.
-        with self._starting:  # Two threads at once would start two loops.
-            self._loop.run(asyncio.sleep(0))
+        self._start_loop()
         key = (extras or {}).get("query_key")
         if key is None:
             raise UsageError("the data row has no query_key; add the key of its question to the row's extra fields.")
         self.max_turns = self.research.limits.max_turns
-        self._session = Session(self.research, self.research.query(key))
+        self._query = self.research.query(key)
+        self._session = Session(self.research, self._query)
         self._last: SessionStep | None = None
 
     def init(self, prompt: Messages) -> tuple[Messages, dict[str, Any]]:
         """The data set's prompt as it is; where it is empty, the question."""
         messages = prompt or [{"role": "user", "content": self._session.prompt}]
-        return messages, {"query_key": self._session.trajectory.query_key}
+        return messages, {"query_key": self._query.key}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Take a turn; `metadata` holds the facts, and at the end the stage vector and the rewards by turn.
@@ -89,3 +90,11 @@ class ResearchTextEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]  # SkyRL
     def close(self) -> None:
         """An unfinished episode is abandoned. The event loop is the class's and runs on."""
         self._session.abandon()
+
+    @classmethod
+    def _start_loop(cls) -> None:
+        """Once: two threads that first use a loop at the same moment would start two."""
+        with cls._starting:
+            if not cls._has_started:
+                cls._loop.run(asyncio.sleep(0))
+                cls._has_started = True
