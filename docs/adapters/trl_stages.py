@@ -11,7 +11,7 @@ import tempfile
 from trl import GRPOConfig
 
 from docs.adapters.agent_side import stage_advantages
-from docs.adapters.tutor import tutored_query
+from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
 from docs.adapters.tutored_policy import play_tutored
 from rubricem_env.adapters.trl import StageGRPOTrainer, TrlSpec
 from rubricem_env.judge.buffer import RubricBuffer
@@ -23,7 +23,8 @@ from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
 
 def main() -> None:
     """Two optimiser steps; says how far they moved the weights."""
-    tokenizer = tiny_tokenizer(vocab_size=320)
+    write = Tutor(tutored_questions()[tutored_query().question], 0)
+    tokenizer = tiny_tokenizer([write("")] * 3, vocab_size=600)
     model = tiny_qwen3(len(tokenizer), max_length=4_096)
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     spec = TrlSpec(

@@ -8,7 +8,7 @@ A plain GRPOTrainer takes the same spec; it sees four rewards and makes one adva
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from rubricem_env.adapters.groups import (
     NO_STAGE,
@@ -18,6 +18,7 @@ from rubricem_env.adapters.groups import (
     pad_stage_ids,
     refuse_retokenised,
 )
+from rubricem_env.adapters.played import Completion, Played, completion_of, tokens_of
 from rubricem_env.adapters.versions import require_tested
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement
@@ -34,46 +35,8 @@ import torch  # noqa: E402 - the version of TRL is looked at first
 from datasets import Dataset  # type: ignore[import-not-found,unused-ignore]  # noqa: E402 - of the extra
 from trl import GRPOTrainer  # type: ignore[import-not-found,unused-ignore]  # noqa: E402 - of the extra
 
-
-class Tokens(Protocol):
-    """The tokens of an attempt, one entry each from the prompt to the end; the agent's `RolloutTokens` are such."""
-
-    @property
-    def ids(self) -> Sequence[int]: ...
-
-    @property
-    def stage_ids(self) -> Sequence[int]: ...
-
-    @property
-    def logprobs(self) -> Sequence[float]: ...
-
-    @property
-    def prompt_length(self) -> int: ...
-
-
-class Played(Protocol):
-    """One attempt; the agent's `Rollout` is such."""
-
-    @property
-    def trajectory(self) -> Trajectory: ...
-
-    @property
-    def tokens(self) -> Tokens | None: ...
-
-    @property
-    def is_valid(self) -> bool: ...
-
-
 Play = Callable[[Sequence[Query], Any], Awaitable[Sequence[Played]]]
 """Plays one attempt at each query with the weights of a trainer, in order; the same query may come many times."""
-
-
-class Completion(NamedTuple):
-    """What the policy and the tools wrote after the prompt."""
-
-    ids: list[int]
-    stage_ids: list[int]
-    logprobs: list[float]
 
 
 class TrlSpec:
@@ -121,11 +84,11 @@ class TrlSpec:
             )
         queries = [self._query(prompt) for prompt in prompts]
         attempts = self._loop.run(_gather(self._play, queries, trainer))
-        completions = [_completion(attempt) for attempt in attempts]
+        completions = [completion_of(attempt) for attempt in attempts]
         size = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
         rows = self._judge(queries, attempts, completions, size=size)
         fields: dict[str, list[Any]] = {
-            "prompt_ids": [list(_tokens(attempt).ids[: _tokens(attempt).prompt_length]) for attempt in attempts],
+            "prompt_ids": [list(tokens_of(attempt).ids[: tokens_of(attempt).prompt_length]) for attempt in attempts],
             "completion_ids": [completion.ids for completion in completions],
             "logprobs": [completion.logprobs for completion in completions],
             "env_mask": [[int(stage != NO_STAGE) for stage in one.stage_ids] for one in completions],
@@ -190,21 +153,6 @@ def _stage_reward(stage: Stage) -> Callable[..., list[float | None]]:
 
     reward.__name__ = f"{stage.value}_score"
     return reward
-
-
-def _tokens(attempt: Played) -> Tokens:
-    if attempt.tokens is None:
-        raise UsageError("the policy gave no tokens; training needs one with a token mode, such as LocalPolicy.")
-    return attempt.tokens
-
-
-def _completion(attempt: Played) -> Completion:
-    tokens = _tokens(attempt)
-    start = tokens.prompt_length
-    if len(tokens.ids) == start:
-        # An episode that failed before its first token: TRL wants one, and it is masked.
-        return Completion([tokens.ids[-1]], [NO_STAGE], [0.0])
-    return Completion(list(tokens.ids[start:]), list(tokens.stage_ids[start:]), list(tokens.logprobs[start:]))
 
 
 async def _gather(play: Play, queries: Sequence[Query], trainer: Any) -> Sequence[Played]:
