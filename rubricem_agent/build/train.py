@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -137,6 +138,20 @@ def _lock_folder(folder: Path) -> IO[bytes]:
         lock.close()
         raise ConfigError(f"another process trains in {folder}; wait for it, or choose another `out`.") from cause
     return lock
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGINT and SIGTERM raise KeyboardInterrupt, here and in what is started here.
+
+    A shell starts background commands with SIGINT ignored, and they would hand that on to their trainers.
+    """
+    before = {name: signal.signal(name, signal.default_int_handler) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
 
 
 def trainer_environment(environ: Mapping[str, str], *, threads: int | None = None) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """`rubricem ablate`: the paper's four recipes over seeds under one budget, with table, figure and page."""
 
-import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from rubricem_agent.build.train import TrainingPlan, current_environment, read_plan, trainer_environment
+from rubricem_agent.build.train import TrainingPlan, current_environment, interruptible, read_plan, trainer_environment
 from rubricem_agent.cli.ablate_runs import AblationRun, plan_runs, run_all
 from rubricem_agent.learn.expected import make_expected
 from rubricem_agent.learn.metrics_log import RunLog, read_log
@@ -58,9 +57,8 @@ def ablate(
 def _run_watched(runs: list[AblationRun], *, jobs: int, is_silent: bool) -> dict[str, str]:
     console = Console(stderr=True, quiet=is_silent)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with Progress(*columns, console=console) as bars:
+        with interruptible(), Progress(*columns, console=console) as bars:
             tasks = {run.name: bars.add_task(escape(run.name), total=run.plan.steps) for run in runs}
 
             def report() -> None:
@@ -73,8 +71,6 @@ def _run_watched(runs: list[AblationRun], *, jobs: int, is_silent: bool) -> dict
     except KeyboardInterrupt as interrupt:
         typer.echo("\nstopped; the same command goes on from the last checkpoints.", err=True)
         raise typer.Exit(130) from interrupt
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _write(base: TrainingPlan, found: Ablation, logs: dict[str, dict[int, RunLog]]) -> None:

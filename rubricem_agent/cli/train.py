@@ -1,16 +1,22 @@
 """`rubricem train`: run the local trainer, watch it, stop it, go on."""
 
-import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from rubricem_agent.build.trackers import open_trackers, scalars
-from rubricem_agent.build.train import Trainer, current_environment, read_plan, trainer_environment
+from rubricem_agent.build.trackers import Tracker, open_trackers, scalars
+from rubricem_agent.build.train import (
+    Trainer,
+    TrainingPlan,
+    current_environment,
+    interruptible,
+    read_plan,
+    trainer_environment,
+)
 from rubricem_agent.cli.train_screen import TrainScreen
 from rubricem_agent.learn.metrics_log import AlarmLine, ExamLine, LogFollower, StepLine
 
@@ -28,26 +34,29 @@ def train(
     """Train by SS-GRPO in the almanac. Ctrl-C stops; the same command goes on from the last checkpoint."""
     plan = read_plan(config, changes or [])
     trackers = open_trackers(plan.out, tensorboard=tensorboard, wandb=wandb)
+    with interruptible():
+        _run_watched(plan, trackers, Console(quiet=quiet))
+    typer.echo(f"Trained: {plan.out / 'model'}. Its page: rubricem report {plan.out}")
+
+
+def _run_watched(plan: TrainingPlan, trackers: Sequence[Tracker], console: Console) -> None:
     follower = LogFollower(plan.out, skip_present=True)
-    # A polite kill is an interrupt too: the trainer must not be left behind.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     trainer = Trainer.start(plan, trainer_environment(current_environment()))
     try:
-        with TrainScreen(Console(quiet=quiet), plan.steps) as screen:
+        with TrainScreen(console, plan.steps) as screen:
             for line in follow(trainer, follower):
                 screen.show(line)
                 for tracker in trackers:
                     tracker.record(line.step, scalars(line))
     except KeyboardInterrupt as interrupt:
+        trainer.stop()
         typer.echo("\nstopped; the same command goes on from the last checkpoint.", err=True)
         raise typer.Exit(130) from interrupt
     finally:
-        signal.signal(signal.SIGTERM, before)
+        trainer.stop()
         for tracker in trackers:
             tracker.close()
-        trainer.stop()
         trainer.finish()
-    typer.echo(f"Trained: {plan.out / 'model'}. Its page: rubricem report {plan.out}")
 
 
 def follow(trainer: Trainer, follower: LogFollower) -> Iterator[StepLine | ExamLine | AlarmLine]:

@@ -7,21 +7,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rubricem_agent.build.train import TrainingPlan
+from rubricem_agent.build.train import TrainingPlan, read_plan
 from rubricem_agent.cli.ablate import ablate
 from rubricem_agent.cli.ablate_runs import plan_runs, run_all
 from rubricem_agent.cli.report import report
-from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
+from trainers.local.settings import LocalConfig
+from trainers.sft_parts.settings import read_settings
 
-CONFIG = """
-policy: {policy}
-out: {out}
-questions_per_step: 2
-group_size: 2
-max_turn_tokens: 24
-limits: {{max_tokens: 300, max_turns: 3, max_calls: 2}}
-reflection: {{total_tokens: 2800, new_tokens: 16, num_candidates: 2}}
-"""
+STAGES = ("plan", "research", "review", "answer")
 APP = typer.Typer()
 APP.command()(ablate)
 APP.command()(report)
@@ -96,28 +89,42 @@ def test_a_failed_run_stops_no_other_and_is_the_only_one_tried_again(fake):
     assert len((base.out / "together").read_text(encoding="utf-8").splitlines()) == 6
 
 
-def test_an_ablation_leaves_table_figure_numbers_page_and_expected_curves(tmp_path):
-    policy, out = tmp_path / "policy", tmp_path / "out"
-    tokenizer = tiny_tokenizer()
-    tiny_qwen3(len(tokenizer)).save_pretrained(policy)
-    tokenizer.save_pretrained(policy)
+def test_the_trainer_understands_the_changes_of_every_recipe(tmp_path):
     config = tmp_path / "config.yaml"
-    config.write_text(CONFIG.format(policy=policy, out=out), encoding="utf-8")
-    command = ["ablate", str(config), "--seeds", "1", "--steps", "1", "--json"]
+    config.write_text(f"policy: p\nout: {tmp_path}/out\n", encoding="utf-8")
 
-    first, second = (CliRunner().invoke(APP, command) for _ in range(2))
+    plans = [one.plan for one in plan_runs(read_plan(config, ["rows=8"]), seeds=1, steps=5)]
+    settings = [read_settings(config, LocalConfig, changes=plan.changes) for plan in plans]
 
-    assert first.exit_code == 0, first.exception
-    found = json.loads(first.stdout)
+    recipes = [("terminal", False), ("stages", False), ("terminal", True), ("stages", True)]
+    assert [(one.credit, one.meta_policy) for one in settings] == recipes
+    assert {(one.steps, one.rows) for one in settings} == {(5, 8)}
+    assert [one.out for one in settings] == [plan.out for plan in plans]
+
+
+def test_a_finished_ablation_leaves_table_figure_numbers_page_and_expected_curves(tmp_path):
+    out, config = tmp_path / "out", tmp_path / "config.yaml"
+    config.write_text(f"policy: p\nout: {out}\nsteps: 8\n", encoding="utf-8")
+    exams = [{"step": at, "held_out": dict.fromkeys(STAGES, 0.5 + at / 100), "valid": 1.0} for at in (0, 8)]
+    for one in plan_runs(read_plan(config, []), seeds=2, steps=None):
+        one.plan.out.mkdir(parents=True)
+        (one.plan.out / "metrics.jsonl").write_text(
+            "".join(json.dumps(exam) + "\n" for exam in exams), encoding="utf-8"
+        )
+
+    result = CliRunner().invoke(APP, ["ablate", str(config), "--seeds", "2", "--json"])
+
+    assert result.exit_code == 0, result.exception
+    found = json.loads(result.stdout)
     assert [one["name"] for one in found["results"]] == ["answer_only", "ss_grpo", "answer_only_meta", "whole"]
-    # Nothing is run again: the seconds of the steps are the same.
-    assert json.loads(second.stdout) == found
+    assert found["results"][3]["answer"]["mean"] == pytest.approx(0.58)
     assert "<polyline" in (out / "ablation.html").read_text(encoding="utf-8")
     assert (out / "ablation.svg").read_text(encoding="utf-8").startswith("<svg")
-    assert json.loads((out / "expected" / "whole.json").read_text(encoding="utf-8"))["seeds"] == 1
+    assert json.loads((out / "expected" / "whole.json").read_text(encoding="utf-8"))["seeds"] == 2
+    assert "not reached" not in CliRunner().invoke(APP, ["ablate", str(config), "--seeds", "2"]).output
 
 
-def test_the_report_of_an_ablations_folder_is_its_page(tmp_path):
+def test_a_folder_with_an_ablation_of_nothing_is_refused(tmp_path):
     (tmp_path / "ablation.json").write_text('{"steps": 1, "command": "x", "results": []}', encoding="utf-8")
 
     result = CliRunner().invoke(APP, ["report", str(tmp_path)])

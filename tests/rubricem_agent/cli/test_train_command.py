@@ -64,19 +64,10 @@ def fake_plan(tmp_path, code):
     return plan, {**os.environ, "PYTHONPATH": str(tmp_path)}
 
 
-def test_a_run_is_trained_to_its_end_with_a_log_a_model_and_a_page(config, tmp_path):
-    result = invoke("train", config)
-
-    assert result.exit_code == 0, result.exception
-    assert "step 2/2 new: true plan" in result.output
-    assert [line.step for line in read_log(tmp_path / "run").steps] == [1, 2]
-    assert (tmp_path / "run" / "model" / "config.json").is_file()
-    assert invoke("report", tmp_path / "run").exit_code == 0
-    assert "<svg" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-
-
-def test_an_interrupt_stops_it_and_the_same_command_goes_on(config, tmp_path):
+def test_an_interrupt_stops_it_and_the_same_command_goes_on_to_the_model_and_the_page(config, tmp_path):
     command = [sys.executable, "-c", SCRIPT, "train", str(config), "steps=10000"]
+    # A shell starts what is in the background with SIGINT ignored, and that is inherited.
+    command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: (tmp_path / "run" / "checkpoints" / "step-000002").is_dir(), process)
     process.send_signal(signal.SIGINT)
@@ -88,7 +79,11 @@ def test_an_interrupt_stops_it_and_the_same_command_goes_on(config, tmp_path):
     assert process.returncode == 130
     assert "stopped; the same command goes on" in errors
     assert result.exit_code == 0, result.exception
+    assert f"step {done + 1}/{done + 1}" in result.output
     assert [line.step for line in read_log(tmp_path / "run").steps] == list(range(1, done + 2))
+    assert (tmp_path / "run" / "model" / "config.json").is_file()
+    assert invoke("report", tmp_path / "run").exit_code == 0
+    assert "<svg" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
 def wait_for(is_true, process, seconds=180.0):
