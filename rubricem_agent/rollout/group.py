@@ -72,7 +72,11 @@ async def run_groups(
             journal.append(task.place, rollout)
         return board.note(rollout, is_resumed=False)
 
-    rollouts = await run_together([play(task) for task in tasks])
+    try:
+        rollouts = await run_together([play(task) for task in tasks])
+    finally:
+        if journal is not None:
+            journal.sync()
     size = plan.group_size
     return [rollouts[start : start + size] for start in range(0, len(rollouts), size)]
 

@@ -1,11 +1,13 @@
 """Finished rollouts on disk, one line each, only ever appended: what a killed run had finished is not done again.
 
 The first line names the run by a fingerprint of its settings. A line is whole once its line break is written: a
-kill leaves at most the last one broken, which is dropped with a warning. Lines are handed to the system at once
-and outlive the process; a power failure may take the last few.
+kill leaves at most the last one broken, which is dropped with a warning. A line is handed to the system in one piece
+and outlives the process; `sync`, once a run, makes it outlive the power. No fsync for each line: it takes some 8 ms, in
+which all the other episodes of the run stand still.
 """
 
 import json
+import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,12 +63,31 @@ class RolloutJournal:
         return {place: rollout for place, rollout in self._finished.items() if rollout.is_valid}
 
     def append(self, place: Place, rollout: Rollout) -> None:
-        """Keep a rollout; a later one of the same place replaces it."""
+        """Keep a rollout; a later one of the same place replaces it.
+
+        Raises:
+            FileFormatError: the line does not fit on the disk; nothing of it is left there.
+        """
         record = {"place": place, "rollout": rollout.model_dump(mode="json")}
         line = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        self._write((line + "\n").encode())
         self._finished[place] = rollout
+
+    def sync(self) -> None:
+        """Wait until all lines are on the disk."""
+        with self._path.open("ab") as file:
+            os.fsync(file.fileno())
+
+    def _write(self, line: bytes) -> None:
+        try:
+            with self._path.open("ab", buffering=0) as file:
+                start = file.seek(0, os.SEEK_END)
+                if file.write(line) == len(line):
+                    return
+                file.truncate(start)
+        except OSError as cause:
+            raise FileFormatError(f"cannot write {self._path}: {cause}.") from cause
+        raise FileFormatError(f"cannot write a whole line to {self._path}: the disk is full. Make room, and run again.")
 
 
 def _whole_lines(path: Path) -> list[str]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -150,6 +151,36 @@ async def test_a_broken_last_line_is_dropped_with_a_warning_and_done_again(tmp_p
     assert len(journal.finished) == 5
     assert await run_groups(plan(), setting(), journal=journal) == whole
     assert len(RolloutJournal.open(path, fingerprint="f").finished) == 6
+
+
+@pytest.mark.parametrize("left", [1, 0.5, 0.999])
+async def test_wherever_the_last_line_breaks_the_lines_before_and_after_it_are_whole(tmp_path, left):
+    path = tmp_path / "run.jsonl"
+    queries = (Query(question="川の幅は？ Größe?"),)
+    await run_groups(plan(queries), setting(), journal=RolloutJournal.open(path, fingerprint="f"))
+    content = path.read_bytes()
+    begun = content.rfind(b"\n", 0, -1) + 1
+    path.write_bytes(content[: begun + (left if left == 1 else int((len(content) - begun) * left))])
+    with pytest.warns(TruncatedJournalWarning):
+        journal = RolloutJournal.open(path, fingerprint="f")
+    assert path.read_bytes() == content[:begun]
+    await run_groups(plan(queries), setting(), journal=journal)
+    assert path.read_bytes() == content
+
+
+async def test_a_line_that_does_not_fit_on_the_disk_leaves_no_part_of_itself(tmp_path):
+    path = tmp_path / "run.jsonl"
+    ((rollout, _),) = await run_groups(plan(QUERIES[:1]), setting())
+    journal = RolloutJournal.open(path, fingerprint="f")
+    before = path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, hard))
+    try:
+        with pytest.raises(FileFormatError, match="the disk is full"):
+            journal.append(Place("k", 0, 0), rollout)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (path.read_bytes(), journal.finished) == (before, {})
 
 
 @pytest.mark.parametrize(
