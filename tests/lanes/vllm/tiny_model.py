@@ -1,22 +1,37 @@
-"""Writes a Qwen3 of random weights with a real BPE tokenizer into a folder: `python -m tests.lanes.vllm.tiny_model FOLDER`."""
+"""Writes a Qwen3 of random weights with a real BPE tokenizer into a folder."""
 
-import sys
 from pathlib import Path
 
-from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from rubricem_env.testing.tiny_qwen3 import tiny_tokenizer
 
 MAX_LENGTH = 2_048
+HEAD_DIM = 64
+"""vLLM's attention on a CPU knows 32, 64 and more, and fails at the first request below that."""
 
 
 def write_model(folder: Path) -> Path:
     """In float32, with as many ids as the tokenizer has."""
     tokenizer = tiny_tokenizer(["How wide is the Tall Fox? Größe: 12 µm, 川の幅."])
-    model = tiny_qwen3(len(tokenizer), max_length=MAX_LENGTH)
-    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=HEAD_DIM,
+        max_position_embeddings=MAX_LENGTH,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        # Wider than usual, so that some tokens are far likelier than others and a wrong place shows.
+        initializer_range=0.2,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Qwen3ForCausalLM(config)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
-
-
-if __name__ == "__main__":
-    write_model(Path(sys.argv[1]))
