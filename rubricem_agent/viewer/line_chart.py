@@ -147,7 +147,7 @@ def _y_range(curves: Sequence[Curve], including: Sequence[float]) -> Range:
 
 def _widened(low: float, high: float) -> Range:
     """A single value gets room on both sides, or it would have no place."""
-    room = max(abs(low) * 0.1, 1e-6) if low == high else 0.0
+    room = (abs(low) * 0.1 or 0.5) if low == high else 0.0
     return Range(low - room, high + room)
 
 
