@@ -36,6 +36,7 @@ class LocalToolbox:
 
     def __init__(self, *tools: Tool) -> None:
         self._tools: Mapping[str, Tool] = {tool.spec.name: tool for tool in tools}
+        self._specs = tuple(tool.spec for tool in self._tools.values())
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -43,12 +44,12 @@ class LocalToolbox:
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        return tuple(tool.spec for tool in self._tools.values())
+        return self._specs
 
     async def call(self, call: ToolCall) -> ToolResult:
         """Call the tool; what no repair can save is an error result that says how to write the call."""
-        repaired = repair_call(call, self.specs)
+        repaired = repair_call(call, self._specs)
         if isinstance(repaired, ToolResult):
             return repaired
         result = await self._tools[repaired.name].call(repaired)
-        return result if repaired == call else result.model_copy(update={"executed": repaired})
+        return result if repaired is call or repaired == call else result.model_copy(update={"executed": repaired})

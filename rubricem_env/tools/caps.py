@@ -22,6 +22,8 @@ class ObservationCaps(Frozen):
 
 def estimate_tokens(text: str) -> int:
     """A rough count where no tokenizer is at hand: four bytes a token, rounded up."""
+    if text.isascii():
+        return (len(text) + 3) // 4
     return (len(text.encode("utf-8", "replace")) + 3) // 4
 
 

@@ -17,7 +17,6 @@ NO_RESULTS = (
 _DEFAULT_CAPS = ObservationCaps()
 _LEAST = 16
 """Tokens below which a snippet says nothing: it is left out instead."""
-_OPENERS = "<[\uff1c\ufe64\u2039"
 _MAX_TITLE, _MAX_URL = 200, 2_000  # characters
 
 
@@ -40,7 +39,7 @@ def render_observation(
 
     A snippet that has no room left is not shown, gets no id, and is counted in a line of its own.
     """
-    lines = [_defuse(cap_text(result.summary, caps.summary, count_tokens))] if result.summary else []
+    lines = [neutralize(cap_text(result.summary, caps.summary, count_tokens))] if result.summary else []
     bodies = _fit(result.snippets, caps, count_tokens, room=caps.observation - sum(map(count_tokens, lines)))
     ids = tuple(f"S_{first_id + place}" for place in range(len(bodies)))
     lines += [f'<{SNIPPET} id="{snippet_id}">{body}</{SNIPPET}>' for snippet_id, body in zip(ids, bodies, strict=True)]
@@ -58,7 +57,7 @@ def render_notice(notice: str) -> str:
 
 def _state(result: ToolResult, *, is_bare: bool) -> list[str]:
     if result.status.is_error:
-        message = _defuse(cap_text(result.message, 100, estimate_tokens)) or "no reason given."
+        message = neutralize(cap_text(result.message, 100, estimate_tokens)) or "no reason given."
         return [f"The call failed ({result.status.value}): {message}"]
     return [NO_RESULTS] if result.status is ToolStatus.EMPTY or is_bare else []
 
@@ -69,15 +68,10 @@ def _fit(snippets: tuple[Snippet, ...], caps: ObservationCaps, count: TokenCount
     for snippet in snippets:
         if room < _LEAST:
             break
-        body = _defuse(cap_text(_write(snippet), min(caps.snippet, room), count))
+        body = neutralize(cap_text(_write(snippet), min(caps.snippet, room), count))
         bodies.append(body)
         room -= count(body)
     return bodies
-
-
-def _defuse(text: str) -> str:
-    """`neutralize`, at no cost for text without any character that a tag or a chat special begins with."""
-    return neutralize(text) if any(opener in text for opener in _OPENERS) else text
 
 
 def _write(snippet: Snippet) -> str:

@@ -27,15 +27,17 @@ def repair_call(call: ToolCall, specs: Sequence[ToolSpec]) -> ToolCall | ToolRes
         parameters = _repair_parameters(call, spec)
     except ArgumentError as problem:
         return ToolResult(status=ToolStatus.ERROR, message=str(problem))
+    if call.name == spec.name and parameters == call.parameters:
+        return call
     written_name = call.written_name or (call.name if call.name != spec.name else "")
     return ToolCall(name=spec.name, query=call.query, parameters=parameters, written_name=written_name)
 
 
 def find_tool(name: str, specs: Sequence[ToolSpec]) -> ToolSpec | None:
     """The tool of that name, of that name in other spelling, of an alias, or of the one name very much like it."""
-    by_name = {spec.name: spec for spec in specs}
-    if name in by_name:
-        return by_name[name]
+    for spec in specs:
+        if spec.name == name:
+            return spec
     # Aliases first, so that no alias shadows the real name of another tool.
     spelt = {_plain(alias): spec for spec in specs for alias in spec.aliases}
     spelt |= {_plain(spec.name): spec for spec in specs}
