@@ -11,6 +11,7 @@ from rubricem_agent.build.policy import build_policy
 from rubricem_agent.build.tools import open_tools
 from rubricem_agent.config.policy import PolicyConfig
 from rubricem_agent.config.tools import RemoteToolsConfig, ToolsConfig
+from rubricem_agent.policy.base import Policy
 from rubricem_agent.rollout.run import Setting
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.env.limits import EpisodeLimits
@@ -24,8 +25,10 @@ class AskConfig(NamedTuple):
     tools: str = "offline"
     limits: EpisodeLimits = EpisodeLimits()
     bank: Path | None = None
-    has_lessons: bool = False
-    """Whether lessons are read or taken at all."""
+    reads_lessons: bool = False
+    """From the bank, before the first attempt."""
+    takes_lessons: bool = False
+    """From an attempt, for the next one; where there is no bank yet, one begins."""
 
 
 class AskParts(NamedTuple):
@@ -46,12 +49,18 @@ async def open_ask(config: AskConfig, environ: Mapping[str, str]) -> AsyncIterat
     tools = _tools_config(config.tools)
     policy, meter = build_policy(config.policy, environ)
     try:
-        lessons = build_lessons(config.bank, policy) if config.has_lessons else None
+        lessons = _lessons(config, policy)
         async with open_tools(tools, environ) as opened:
             setting = Setting(policy, opened.toolbox, config.limits, config.policy.sampling)
             yield AskParts(setting, meter, lessons)
     finally:
         await policy.aclose()
+
+
+def _lessons(config: AskConfig, policy: Policy) -> Lessons | None:
+    if not (config.reads_lessons or config.takes_lessons):
+        return None
+    return build_lessons(config.bank, policy, may_begin=config.takes_lessons)
 
 
 def _tools_config(tools: str) -> ToolsConfig:

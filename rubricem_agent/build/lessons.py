@@ -25,6 +25,8 @@ class References(NamedTuple):
     block: str = ""
     shown: int = 0
     """How many lessons the block holds."""
+    kept: int = 0
+    """How many the bank has in all."""
 
 
 class Lessons:
@@ -39,7 +41,7 @@ class Lessons:
         """The block for a question; empty where the bank has nothing."""
         found = await asyncio.to_thread(self._bank.retrieve, question, mode)
         injection = self._injector.inject(question, found, mode=mode)
-        return References(injection.block, len(injection.shown))
+        return References(injection.block, len(injection.shown), len(self._bank))
 
     async def learn(self, reading: Reading) -> str:
         """Reflect on an attempt and keep the lesson, unranked: there is no judge at inference. What became of it."""
@@ -52,15 +54,15 @@ class Lessons:
         return f"The lesson:\n{outcome.reflection.takeaways.strip()}"
 
 
-def build_lessons(folder: Path | None, policy: Policy) -> Lessons:
-    """A bank in a folder, made where there is none; without a folder one that is forgotten afterwards.
+def build_lessons(folder: Path | None, policy: Policy, *, may_begin: bool) -> Lessons:
+    """A bank in a folder, made where there is none and one may begin; without a folder one that is forgotten.
 
     Raises:
         MissingExtraError: a bank on disk needs a package that is not installed.
-        BankFormatError: the folder holds what this release cannot read.
+        BankFormatError: the folder holds what this release cannot read, or no bank where none may begin.
     """
     config = BankConfig(folder=folder) if folder is not None else BankConfig(embedder=HASHING)
-    if folder is not None and read_header(folder) is not None:
+    if folder is not None and (not may_begin or read_header(folder) is not None):
         bank = open_existing_bank(folder, embeds=True)
     else:
         bank = build_bank(config)

@@ -33,7 +33,9 @@ def ask(
     answer_format: Annotated[AnswerFormat, typer.Option("--format", help="The shape of the answer.")] = (
         AnswerFormat.LONG
     ),
-    policy: Annotated[str, typer.Option(help="scripted, openai:MODEL@URL, gemini:MODEL or local:PATH.")] = SCRIPTED,
+    policy: Annotated[
+        str, typer.Option(help="scripted, openai:MODEL@URL, vllm:MODEL@URL#FOLDER, gemini:MODEL or local:PATH.")
+    ] = SCRIPTED,
     tools: Annotated[str, typer.Option(help="offline, web, or the URL of a tool server.")] = "offline",
     reuse: Annotated[
         Literal["none", "within", "cross"],
@@ -48,14 +50,15 @@ def ask(
     """Research a question stage by stage and write a report. Exit code 1 means that there is no answer."""
     if not question.strip():
         raise ConfigError('the question is empty; ask one, as in: rubricem ask "How wide is the river Tall Fox?"')
-    if reuse == "cross" and bank is None:
-        raise ConfigError("--reuse cross looks into a bank; give its folder with --bank.")
+    if bank is None and (reuse == "cross" or (reuse == "within" and attempts == 1)):
+        raise ConfigError(f"--reuse {reuse} looks into a bank; give its folder with --bank.")
     config = AskConfig(
         PolicyConfig(policy=policy, retry=_RETRY),
         tools,
         EpisodeLimits(),
         bank=bank,
-        has_lessons=reuse != "none" or attempts > 1,
+        reads_lessons=reuse != "none",
+        takes_lessons=attempts > 1,
     )
     terminal = Terminal(is_silent=as_json or quiet, colour=sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
     if policy == SCRIPTED and not terminal.is_silent:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import typer
 
 from rubricem_agent.build.ask import AskConfig, AskParts, open_ask
+from rubricem_agent.build.lessons import References
 from rubricem_agent.cli.ask_screen import AskScreen
 from rubricem_agent.memory.retrieval import Retrieval
 from rubricem_agent.prompting.agent_prompt import agent_prompt
@@ -89,5 +90,14 @@ async def _references(asked: Asked, parts: AskParts, *, number: int, terminal: T
         return ""
     mode = Retrieval.WITHIN if number > 1 else Retrieval(asked.reuse)
     references = await parts.lessons.references(asked.query.question, mode)
-    terminal.say(f"{references.shown or 'No'} lesson{'s' * (references.shown != 1)} from the bank.")
+    terminal.say(_count(references, mode))
     return references.block
+
+
+def _count(references: References, mode: Retrieval) -> str:
+    if references.shown:
+        return f"{references.shown} lesson{'s' * (references.shown > 1)} from the bank."
+    if not references.kept:
+        return "No lesson from the bank: it is empty."
+    wanted = "this question" if mode is Retrieval.WITHIN else "another question that is like it"
+    return f"No lesson from the bank: none of its {references.kept} is of {wanted}."

@@ -13,6 +13,7 @@ from rubricem_env.domain.trajectory_json import load_trajectory
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.policies import Streamed, StreamingServer
 from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
+from rubricem_env.testing.vllm_server import VllmServer, recite
 
 QUESTION = "How wide is the river Tall Fox?"
 KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "OPENAI_API_KEY", "RUBRICEM_POLICY_KEY", "RUBRICEM_BANK", "NO_COLOR")
@@ -133,6 +134,13 @@ def test_a_model_that_does_not_answer_is_explained_in_a_sentence(run, turns, sai
         (["Q", "--tools", "web"], "needs a key"),
         (["Q", "--tools", "gopher://x"], "no tools"),
         (["Q", "--reuse", "cross"], "give its folder with --bank"),
+        (["Q", "--reuse", "cross", "--attempts", "2"], "give its folder with --bank"),
+        (["Q", "--reuse", "within"], "give its folder with --bank"),
+        (["Q", "--reuse", "within", "--bank", "/nope/bank"], "there is no rubric bank in /nope/bank"),
+        (["Q", "--policy", "vllm:m"], "lacks a URL"),
+        (["Q", "--policy", "vllm:m@ftp://h#f"], "must start with http"),
+        (["Q", "--policy", "vllm:m@http://h/v1"], "no folder m with the tokenizer"),
+        (["Q", "--policy", "vllm:m@http://h/v1#/nope"], "no folder /nope with the tokenizer of m"),
     ],
 )
 def test_what_is_missing_is_one_sentence_with_the_way_out(run, arguments, said):
@@ -144,6 +152,19 @@ def test_what_is_missing_is_one_sentence_with_the_way_out(run, arguments, said):
 def test_a_folder_that_cannot_be_written_is_named(run, tmp_path):
     (tmp_path / "report.md").mkdir()
     assert "Choose a folder with --out" in str(run(QUESTION).exception)
+
+
+def test_a_model_on_a_vllm_server_runs_in_tokens(run, tmp_path):
+    tokenizer = tiny_tokenizer()
+    tokenizer.save_pretrained(tmp_path / "model")
+    written = [tokenizer.encode(text, add_special_tokens=False) for text in (PLAN + CALL, FINAL)]
+    server = VllmServer(tokenizer, recite(*written), max_length=32_000)
+    with serve_loopback(server) as url:
+        result = run(QUESTION, "--policy", f"vllm:m@{url}/v1#{tmp_path / 'model'}")
+    assert result.exit_code == 0, result.output
+    assert "60 m [S_" in result.output
+    opening, turn = server.asked[0]["prompt"], written[0]
+    assert server.asked[1]["prompt"][: len(opening) + len(turn)] == [*opening, *turn]
 
 
 def test_a_local_model_runs_and_its_failure_to_answer_is_explained(run, tmp_path):
