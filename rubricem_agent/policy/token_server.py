@@ -12,8 +12,8 @@ from rubricem_env.domain.errors import ModelError
 
 PROBE = "How wide is the river Tall Fox? Größe: 12 µm, 川の幅.\n\nThe answer"
 """Text that tokenizers cut differently, without special tokens, and after which a model is not certain."""
-_HOT = 5.0
-"""A temperature at which any model is far less certain than at 1."""
+_HOT = 2.0
+"""The most that vLLM takes; at it any model is far less certain than at 1."""
 _LEAST_CHANGE = 0.02
 """More than the rounding of one and the same log-probability."""
 
