@@ -1,6 +1,6 @@
 """Episodes through each adapter against the bare crank, in the lanes where the libraries are: make bench-adapters.
 
-The shipped almanac, its real tools, four attempts of 17 turns in all; what the judge costs is left out.
+The shipped almanac, its real tools, four attempts of 16 turns in all; what the judge costs is left out.
 """
 
 import asyncio
