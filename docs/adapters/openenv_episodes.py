@@ -29,7 +29,7 @@ def make_app():
     """What uvicorn serves: groups of four, judged by rules when the fourth attempt is over."""
     query = tutored_query()
     scorer = GroupScorer(StepJudge(RulesJudge(), RubricBuffer()), {query.key: query})
-    patience = float(os.environ.get("RUBRICEM_PATIENCE", "30"))
+    patience = float(os.environ.get("RUBRICEM_PATIENCE", "120"))
     setup = make_setup(reward="answer", scorer=GatheringScorer(scorer, len(ATTEMPTS), patience=patience))
     return research_app(setup, max_sessions=80, token=TOKEN)
 

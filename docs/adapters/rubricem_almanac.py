@@ -20,7 +20,7 @@ _SCORER = GroupScorer(StepJudge(RulesJudge(), RubricBuffer()), {query.key: query
 class AlmanacTaskset(ResearchTaskset):
     """The training questions of the shipped almanac."""
 
-    research = make_setup(queries=_QUERIES, scorer=GatheringScorer(_SCORER, GROUP_SIZE, patience=20.0))
+    research = make_setup(queries=_QUERIES, scorer=GatheringScorer(_SCORER, GROUP_SIZE, patience=120.0))
 
 
 class AlmanacHarness(ResearchHarness):

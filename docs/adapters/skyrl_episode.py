@@ -26,7 +26,7 @@ _SCORER = GroupScorer(StepJudge(RulesJudge(), RubricBuffer()), {_QUERY.key: _QUE
 class AlmanacEnv(ResearchTextEnv):
     """The almanac, judged by rules within groups of four; the answer's score is the reward."""
 
-    research = make_setup(reward="answer", scorer=GatheringScorer(_SCORER, len(ATTEMPTS), patience=20.0))
+    research = make_setup(reward="answer", scorer=GatheringScorer(_SCORER, len(ATTEMPTS), patience=120.0))
 
 
 def play(place: int) -> tuple[dict[str, Any], dict[str, Any]]:

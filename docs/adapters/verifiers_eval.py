@@ -39,7 +39,7 @@ def evaluate(url: str, out: Path, *, group_size: int = 4, task: int = 1) -> list
         "TUTOR_KEY": "none",
     }
     told = subprocess.run(
-        command, env=environment, timeout=120, cwd=out, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        command, env=environment, timeout=200, cwd=out, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
     if told.returncode:
         raise SystemExit(f"vf-eval ended with {told.returncode}: {told.stderr[-2000:]}")
