@@ -42,7 +42,7 @@ def serve(**environment: str) -> Iterator[str]:
     command += ["--port", str(port), "--log-level", "error"]
     server = subprocess.Popen(command, env={**os.environ, **environment})
     try:
-        _wait_for(f"http://127.0.0.1:{port}/health")
+        _wait_for(f"http://127.0.0.1:{port}/health", server)
         yield f"http://127.0.0.1:{port}"
     finally:
         server.terminate()
@@ -59,13 +59,14 @@ async def attempt(url: str, place: int) -> ResearchObservation:
         return result.observation
 
 
-def _wait_for(address: str) -> None:
-    ends = time.monotonic() + 60
+def _wait_for(address: str, server: subprocess.Popen[bytes]) -> None:
+    """Up to three minutes: on a busy machine OpenEnv's first import takes one."""
+    ends = time.monotonic() + 180
     while True:
         try:
             urllib.request.urlopen(address, timeout=2).read()
         except OSError:
-            if time.monotonic() > ends:
+            if server.poll() is not None or time.monotonic() > ends:
                 raise
             time.sleep(0.1)
         else:
