@@ -20,6 +20,7 @@ REGULAR = [
     f"{THINK}{STATE}{REVIEW}\n\n{ANSWER}",
     f"{THINK} in between {CALL}",
     f"{THINK}<structured_plan><rubric>only</rubric></structured_plan>{CALL}",
+    f"{THINK}\ufffd\u202e{CALL}",
 ]
 PARTS = (THINK, STATE, PLAN, REVIEW, CALL, ANSWER, "", "\n", " text ", "<", "\u202e", "\ud800", "<cite>", "</answer>")
 
