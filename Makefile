@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # Two busy torch threads on shared cores crawl without the first; the others keep libraries off the network.
 export OMP_WAIT_POLICY := PASSIVE
+export OMP_NUM_THREADS ?= 1
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
@@ -24,7 +25,7 @@ demo: $(VENV)/.installed-core
 	$(BIN)/rubricem demo
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered
 	$(BIN)/python -m coverage report --fail-under=95
 	$(BIN)/python -m coverage report --include='$(WHOLLY_COVERED)' --fail-under=100
 
@@ -39,7 +40,7 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/bench -p no:cacheprovider --benchmark-only --benchmark-disable-gc -q -s
+	$(BIN)/python -m pytest tests/bench -p no:cacheprovider --benchmark-only --benchmark-disable-gc -q -s
 
 lanes: mcp-lane adapters vllm-lane
 
