@@ -1,7 +1,7 @@
 """Text to tokens and back for a policy with token mode: any byte-level BPE that transformers can load.
 
 Trusted text, the chat template and our own rules, may hold special tokens. Foreign text, the question with its
-references and all that tools say, is tokenised with every added token disabled: it cannot become one.
+references and all that tools say, is tokenised with every special token disabled: it cannot become one.
 """
 
 import json
@@ -47,7 +47,11 @@ class PolicyTokenizer:
         Raises:
             ConfigError: the vocabulary is not byte-level, or the chat template loses what is put in.
         """
-        foreign = Tokenizer.from_str(json.dumps({**json.loads(parts.backend.to_str()), "added_tokens": []}))
+        described = json.loads(parts.backend.to_str())
+        # Added tokens that are not special, such as tags that a policy was taught as one token, stay: fine-tuning and
+        # every server read the frame of an observation with them, and foreign text has its own tags defused.
+        described["added_tokens"] = [token for token in described["added_tokens"] if not token["special"]]
+        foreign = Tokenizer.from_str(json.dumps(described))
         return cls(parts, foreign, token_bytes=_all_bytes(parts.backend))
 
     @property
@@ -69,7 +73,7 @@ class PolicyTokenizer:
         return [*ids, *self.encode_foreign(opening.user.strip()), *self._encode_trusted(after)]
 
     def encode_foreign(self, text: str) -> list[int]:
-        """Ids of text that is not ours: no added token, whatever it spells."""
+        """Ids of text that is not ours: no special token, whatever it spells."""
         return list(self._foreign.encode(text, add_special_tokens=False).ids)
 
     def count(self, text: str) -> int:

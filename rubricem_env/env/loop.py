@@ -17,6 +17,7 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        self._starting = threading.Lock()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait for the coroutine's result. An interrupt cancels it.
@@ -46,8 +47,9 @@ class LoopThread:
         loop.close()
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name="rubricem-env", daemon=True)
-            self._thread.start()
-        return self._loop
+        with self._starting:  # several threads may step environments that share one loop
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="rubricem-env", daemon=True)
+                self._thread.start()
+            return self._loop

@@ -22,7 +22,7 @@ ROLLOUTS = 8
 
 
 async def play(question, seed):
-    teacher, episode = AlmanacTeacher.for_seed(question, FAULTS, seed), Episode(query_of(question))
+    teacher, episode = AlmanacTeacher.for_seed(question, FAULTS, seed=seed), Episode(query_of(question))
     observations = []
     reply = await advance(episode, shipped_toolbox(), teacher.turn(observations))
     while not isinstance(reply, Finished):
