@@ -28,7 +28,6 @@ from rubricem_agent.learn.drift import find_drift
 from rubricem_agent.learn.errors import NonFiniteLossError
 from rubricem_agent.learn.metrics_log import METRICS_FILE, SETTINGS_FILE, append_line, read_log
 from rubricem_agent.learn.reflection_work import Ticket
-from rubricem_agent.memory.retrieval import Retrieval
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.reflection.attempt import JudgedAttempt
 from rubricem_agent.reflection.outcome import ReflectionOutcome
@@ -124,7 +123,7 @@ async def sample_and_judge(parts: Parts, batch: QueryBatch) -> Judged:
     """The rollouts of a step's questions, and their judgements."""
     config = parts.config
     queries = [query_of(parts.train[key]) for key in batch.keys]
-    mode = Retrieval(batch.retrieval.value)
+    mode = batch.retrieval
 
     async def opened(query: Query) -> tuple[Opening, str]:
         found = parts.bank.retrieve(query.question, mode) if config.meta_policy else ()

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rubricem_agent.learn.errors import CheckpointError
+from rubricem_agent.memory.retrieval import Retrieval
 from rubricem_env.domain.errors import ConfigError
 
 
@@ -27,15 +28,6 @@ class Encounter(StrEnum):
 
     NEW = "new"
     REPEAT = "repeat"
-
-
-class Retrieval(StrEnum):
-    """Which lessons the bank offers."""
-
-    CROSS = "cross"
-    """Those of other questions."""
-    WITHIN = "within"
-    """The question's own."""
 
 
 class QueryBatch(NamedTuple):
