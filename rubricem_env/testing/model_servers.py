@@ -5,11 +5,11 @@ Serve one with `serve_loopback(FakeGemini(answer))`; the real clients talk to it
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+from rubricem_env.testing.asgi import Receive, Send, live, read_body
+
 _NO_HEADERS: Mapping[str, str] = {}
 
 
@@ -51,9 +51,9 @@ class _FakeServer:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await _live(receive, send)
+            await live(receive, send)
             return
-        asked = self._read(scope, json.loads(await _read_body(receive)))
+        asked = self._read(scope, json.loads(await read_body(receive)))
         self.asked.append(asked)
         answered = self._answer(asked)
         if isinstance(answered, str):
@@ -141,23 +141,6 @@ def _join_parts(content: Mapping[str, Any]) -> str:
 
 def _header(scope: MutableMapping[str, Any], name: bytes) -> str:
     return next((value.decode() for key, value in scope["headers"] if key == name), "")
-
-
-async def _read_body(receive: Receive) -> bytes:
-    body, more = b"", True
-    while more:
-        message = await receive()
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-    return body
-
-
-async def _live(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return
 
 
 async def _send(send: Send, answered: Answered, body: bytes) -> None:

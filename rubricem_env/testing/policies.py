@@ -1,11 +1,10 @@
 """Fakes for whoever uses a policy: writers of given turns, and model servers that stream."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+from rubricem_env.testing.asgi import Receive, Send, live, read_body
 
 
 class ListWriter:
@@ -67,9 +66,9 @@ class StreamingServer:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await _live(receive, send)
+            await live(receive, send)
             return
-        body = await _read_body(receive)
+        body = await read_body(receive)
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         key = headers.get("authorization", "").removeprefix("Bearer ") or headers.get("x-goog-api-key", "")
         request = StreamRequest(scope["path"], json.loads(body) if body else {}, key)
@@ -130,20 +129,3 @@ async def _send_json(send: Send, status: int, *, content: Mapping[str, Any]) -> 
     headers = [(b"content-type", b"application/json")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": json.dumps(content).encode()})
-
-
-async def _read_body(receive: Receive) -> bytes:
-    body, more = b"", True
-    while more:
-        message = await receive()
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-    return body
-
-
-async def _live(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return

@@ -4,14 +4,14 @@
 """
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+from rubricem_env.testing.asgi import Receive, Send, live, read_body
+
 Body = Mapping[str, Any]
 
 
@@ -62,9 +62,9 @@ class VllmServer:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await _live(receive, send)
+            await live(receive, send)
             return
-        content = await _read_body(receive)
+        content = await read_body(receive)
         body = json.loads(content) if content else {}
         if scope["path"].endswith("/models"):
             model = {"id": "m", "owned_by": self._quirks.owner, "max_model_len": self._max_length}
@@ -137,23 +137,6 @@ def recite(*turns: Sequence[int]) -> Draw:
         yield from (Drawn(token_id, -0.5, -0.5) for token_id in (left.pop(0) if len(left) > 1 else left[0]))
 
     return draw
-
-
-async def _read_body(receive: Receive) -> bytes:
-    body, more = b"", True
-    while more:
-        message = await receive()
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-    return body
-
-
-async def _live(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return
 
 
 async def _send(send: Send, kind: str, parts: Sequence[str]) -> None:
