@@ -224,6 +224,11 @@ def test_blocks_after_a_mention_of_an_action_count():
     assert names(f"maybe <answer> soon <review>r</review>{CALL}") == ["review", "call_tool"]
 
 
+def test_a_mention_that_closes_itself_expects_no_closing_tag():
+    assert codes(f'<snippet id="S_1"/>{CALL}') == ["self_written_snippet"]
+    assert codes(f'<snippet id="S_1"/></snippet>{CALL}') == ["self_written_snippet", "unexpected_close"]
+
+
 def test_citations_shape_nothing():
     assert codes('<answer><cite id="S_1">c</cite></cite></answer>') == []
 
