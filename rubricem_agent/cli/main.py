@@ -16,6 +16,7 @@ from rubricem_agent.cli.evals import eval_app
 from rubricem_agent.cli.inspect import inspect
 from rubricem_agent.cli.judge import judge
 from rubricem_agent.cli.parity import parity
+from rubricem_agent.cli.prepare import prepare
 from rubricem_agent.cli.report import report
 from rubricem_agent.cli.teach import data_app
 from rubricem_agent.cli.theory import theory_app
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 for command in (demo, ask, train, ablate, report, judge, calibrate, credit, inspect, parity, doctor):
     app.command()(command)
+data_app.command()(prepare)
 for name, group in (
     ("eval", eval_app),
     ("tools", tools_app),

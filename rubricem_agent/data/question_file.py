@@ -14,7 +14,7 @@ from rubricem_env.domain.trajectory_json import first_problem
 from rubricem_env.env.offline import query_of
 from rubricem_env.world.questions import Question
 
-_FORMATS = {"exact_answer": "exact", "short_form": "short", "long_form": "long"}
+FORMATS = {"exact_answer": "exact", "short_form": "short", "long_form": "long"}
 """The labels of the paper's data set."""
 
 
@@ -68,8 +68,8 @@ def _read_line(line: str, where: str) -> Question | Asked:
         fields: Any = json.loads(line)
         if isinstance(fields, dict) and "truth" in fields:
             return Question.model_validate_json(line)
-        if isinstance(fields, dict) and fields.get("answer_format") in _FORMATS:
-            fields["answer_format"] = _FORMATS[fields["answer_format"]]
+        if isinstance(fields, dict) and fields.get("answer_format") in FORMATS:
+            fields["answer_format"] = FORMATS[fields["answer_format"]]
         # Not strict: JSON has strings for enums.
         return Asked.model_validate(fields, strict=False)
     except ValidationError as cause:

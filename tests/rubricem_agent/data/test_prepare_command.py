@@ -1,0 +1,237 @@
+"""`rubricem data prepare`, as its user meets it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rubricem_agent.build.training_data import choose_file, prepare
+from rubricem_agent.cli.main import app
+from rubricem_agent.data.prepare import LeftOut
+from rubricem_agent.data.training_set import read_training_set
+from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
+from rubricem_env.domain.query import AnswerFormat
+from rubricem_env.domain.rubric import Polarity
+from rubricem_env.domain.stage import Stage
+from rubricem_env.world.jsonl import shipped_questions_path
+
+RUN = CliRunner()
+RUBRIC = {"title": "COP", "description": "Explains the coefficient of performance.", "weight": 3.0}
+
+
+def written(path: Path, *rows: object) -> Path:
+    path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def asked(question: str, *rubrics: object) -> dict[str, object]:
+    return {"question": question, "rubrics": list(rubrics or (RUBRIC,))}
+
+
+def predecessors_row(question: str, rubrics: list[object]) -> dict[str, object]:
+    """A row in the shape of rl-research/dr-tulu-rl-data, whose truth is JSON in a text."""
+    return {
+        "source": "rl_rag_train_sqa",
+        "question_type": "short_form",
+        "messages": [{"role": "user", "content": question}],
+        "ground_truth": json.dumps({"query": question, "rubrics": rubrics}),
+        "dataset": "general_rubric",
+    }
+
+
+def test_a_row_of_the_predecessor_becomes_a_query_with_persistent_answer_rubrics(tmp_path: Path) -> None:
+    flaw = {"title": "Hype", "description": "Repeats marketing claims.", "weight": -1.5}
+    nothing = {"title": "Nothing", "description": "Weighs nothing.", "weight": 0}
+    source = written(tmp_path / "in.jsonl", predecessors_row("What limits heat pumps?", [RUBRIC, flaw, nothing]))
+
+    prepare(str(source), tmp_path / "out.jsonl")
+    (query,) = read_training_set(tmp_path / "out.jsonl")
+
+    assert query.question == "What limits heat pumps?"
+    assert query.answer_format is AnswerFormat.SHORT
+    assert query.source == "rl_rag_train_sqa"
+    assert [(rubric.polarity, rubric.weight) for rubric in query.rubrics] == [
+        (Polarity.POSITIVE, 3.0),
+        (Polarity.NEGATIVE, 1.5),
+    ]
+    assert all(rubric.persistent and rubric.stage is Stage.ANSWER for rubric in query.rubrics)
+
+
+def test_questions_that_are_evaluated_on_stay_out_whatever_their_case_and_punctuation(tmp_path: Path) -> None:
+    source = written(tmp_path / "in.jsonl", asked("Why is the sky blue?"), asked("Why is the sea salty?"))
+    evals = written(tmp_path / "evals.jsonl", {"prompt": "why IS the sky, blue"})
+
+    found = prepare(str(source), tmp_path / "out.jsonl", evals=[str(evals)])
+
+    assert found.left_out == {LeftOut.EVALUATED: (1,)}
+    assert [query.question for query in read_training_set(tmp_path / "out.jsonl")] == ["Why is the sea salty?"]
+
+
+def test_the_almanacs_own_held_out_questions_never_get_in(tmp_path: Path) -> None:
+    found = prepare(str(shipped_questions_path()), tmp_path / "out.jsonl")
+
+    assert found.questions == 72
+    assert len(found.left_out[LeftOut.EVALUATED]) == 48
+
+
+def test_a_benchmark_in_its_own_form_is_kept_out_by_its_name(tmp_path: Path) -> None:
+    benchmark = tmp_path / "simpleqa.csv"
+    benchmark.write_text("metadata,problem,answer\n{},Who wrote Ulysses?,Joyce\n")
+    source = written(tmp_path / "in.jsonl", asked("Who wrote Ulysses?"), asked("Why is the sea salty?"))
+
+    found = prepare(str(source), tmp_path / "out.jsonl", evals=[f"simpleqa={benchmark}"])
+
+    assert found.left_out == {LeftOut.EVALUATED: (1,)}
+
+
+def test_a_file_of_evaluations_that_names_no_question_is_refused_with_its_row(tmp_path: Path) -> None:
+    source = written(tmp_path / "in.jsonl", asked("Why?"))
+    evals = written(tmp_path / "evals.jsonl", {"prompt": "why"}, {"text": "what"})
+
+    with pytest.raises(FileFormatError, match=r"evals\.jsonl, row 2 names no question"):
+        prepare(str(source), tmp_path / "out.jsonl", evals=[str(evals)])
+
+
+def test_a_question_twice_without_rubrics_or_too_long_is_left_out_with_the_numbers_of_its_rows(tmp_path: Path) -> None:
+    rows = [asked("Why?"), {"question": "How?"}, asked(" Why? "), asked("When? " * 2_000)]
+    found = prepare(str(written(tmp_path / "in.jsonl", *rows)), tmp_path / "out.jsonl")
+
+    assert found.left_out == {LeftOut.BARE: (2,), LeftOut.REPEATED: (3,), LeftOut.LONG: (4,)}
+    assert (found.rows, found.questions, found.rubrics) == (4, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("not json", "row 2: not JSON"),
+        ([1], "row 2: it is a JSON list"),
+        ({"rubrics": [RUBRIC]}, "row 2: it names no question"),
+        ({"question": "a", "rubrics": 3}, "row 2: its rubrics are a JSON int"),
+        (asked("a", {"description": "x", "weight": "much"}), "row 2: its list of rubrics, rubric 1 has the weight"),
+        (asked("a", {"description": "x", "stage": "plan"}), "row 2: one of its rubrics judges another stage"),
+        ({**asked("a"), "answer_format": "poem"}, "row 2: its answer format is 'poem'"),
+        ({"ground_truth": "{"}, "row 2: its ground_truth is not JSON"),
+        ({"ground_truth": 7}, "row 2: its ground_truth is a JSON int"),
+        ({"ground_truth": "[]"}, "row 2: its ground_truth holds a JSON list"),
+        ({"question": "a", "truth": {}}, "row 2: it has a truth and is no question of the almanac"),
+    ],
+)
+def test_a_broken_row_is_named_and_nothing_is_written(row: object, said: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    source = str(written(tmp_path / "in.jsonl", asked("Why?"), row))
+
+    with pytest.raises(FileFormatError) as told:
+        prepare(source, out)
+
+    assert said in str(told.value)
+    assert not out.exists()
+    assert prepare(source, out, skips_broken=True).left_out == {LeftOut.BROKEN: (2,)}
+
+
+def test_a_data_set_without_rubrics_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    source = written(tmp_path / "in.jsonl", {"question": "Why?"}, {"question": "How?"})
+
+    shown = RUN.invoke(app, ["data", "prepare", str(source), "-o", str(tmp_path / "out.jsonl")])
+
+    assert isinstance(shown.exception, FileFormatError)
+    assert str(shown.exception).startswith("no row of the data set has rubrics in rubrics or rubric")
+
+
+def test_what_is_left_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match="has no rows"):
+        prepare(str(written(tmp_path / "in.jsonl")), tmp_path / "out.jsonl")
+    long = written(tmp_path / "long.jsonl", asked("When? " * 2_000))
+    with pytest.raises(FileFormatError, match="1 has too long a question"):
+        prepare(str(long), tmp_path / "out.jsonl")
+
+
+def test_the_old_training_set_stays_where_the_new_one_fails(tmp_path: Path) -> None:
+    out = written(tmp_path / "out.jsonl", "the old one")
+
+    with pytest.raises(FileFormatError):
+        prepare(str(written(tmp_path / "in.jsonl", "not json")), out)
+
+    assert out.read_text() == "the old one\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
+
+
+def test_the_data_set_itself_is_not_written_over(tmp_path: Path) -> None:
+    source = written(tmp_path / "in.jsonl", asked("Why?"))
+
+    with pytest.raises(ConfigError, match="is the data set itself"):
+        prepare(str(source), source)
+
+
+def test_a_json_array_is_read_as_rows(tmp_path: Path) -> None:
+    source = tmp_path / "in.json"
+    source.write_text(json.dumps([asked("Why?"), asked("How?")]))
+
+    assert prepare(str(source), tmp_path / "out.jsonl").questions == 2
+
+
+def test_a_cut_json_array_and_a_missing_file_are_refused(tmp_path: Path) -> None:
+    source = tmp_path / "in.json"
+    source.write_text("[1, ")
+    with pytest.raises(FileFormatError, match="begins as a JSON array"):
+        prepare(str(source), tmp_path / "out.jsonl")
+    with pytest.raises(FileFormatError, match=r"cannot read the data set .*hf:OWNER/NAME"):
+        prepare(str(tmp_path / "none.jsonl"), tmp_path / "out.jsonl")
+
+
+def test_a_table_needs_its_package(tmp_path: Path) -> None:
+    with pytest.raises((MissingExtraError, FileFormatError), match=r"pyarrow|cannot read the table"):
+        prepare(str(tmp_path / "none.parquet"), tmp_path / "out.jsonl")
+
+
+def test_the_one_file_for_training_is_chosen_on_the_hub() -> None:
+    assert choose_file(["README.md", "data/rows.jsonl"], "hf:a/b") == "data/rows.jsonl"
+    assert choose_file(["test.parquet", "train-00000.parquet"], "hf:a/b") == "train-00000.parquet"
+    with pytest.raises(ConfigError, match=r"hf:a/b holds a\.jsonl, b\.jsonl"):
+        choose_file(["a.jsonl", "b.jsonl"], "hf:a/b")
+    with pytest.raises(ConfigError, match="holds no file"):
+        choose_file(["README.md"], "hf:a/b")
+
+
+def test_half_a_name_on_the_hub_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="hf:OWNER/NAME"):
+        prepare("hf:rl-research", tmp_path / "out.jsonl")
+
+
+@pytest.mark.parametrize("option", [[], ["--json"]])
+def test_the_command_says_what_became_of_the_rows(option: list[str], tmp_path: Path) -> None:
+    source = written(tmp_path / "in.jsonl", asked("Why?"), {"question": "How?"}, "not json")
+    arguments = ["data", "prepare", str(source), "-o", str(tmp_path / "out.jsonl"), "--skip-broken", *option]
+
+    shown = RUN.invoke(app, arguments)
+
+    assert shown.exit_code == 0
+    if option:
+        assert json.loads(shown.output)["left_out"] == {"has no rubrics": [2], "cannot be read": [3]}
+    else:
+        assert "1 questions of 3 rows" in shown.output
+        assert "left out 1: the row has no rubrics (2)" in shown.output
+        assert "row 3: not JSON" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([], "holds no question"),
+        (["{}"], "line 1 is no training question"),
+        ([json.dumps({"question": "Why?"})], "has no persistent rubrics"),
+    ],
+)
+def test_a_training_set_that_is_none_is_refused_with_the_way_out(lines: list[str], said: str, tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match=said) as told:
+        read_training_set(written(tmp_path / "set.jsonl", *lines))
+    assert "rubricem data prepare" in str(told.value)
+
+
+def test_a_training_set_with_a_question_twice_or_none_at_all_is_refused(tmp_path: Path) -> None:
+    prepare(str(written(tmp_path / "in.jsonl", asked("Why?"))), tmp_path / "out.jsonl")
+    (tmp_path / "out.jsonl").write_text((tmp_path / "out.jsonl").read_text() * 2)
+    with pytest.raises(FileFormatError, match="line 2: the question stands there already"):
+        read_training_set(tmp_path / "out.jsonl")
+    with pytest.raises(FileFormatError, match="cannot read the questions"):
+        read_training_set(tmp_path / "none.jsonl")
