@@ -28,6 +28,7 @@ from rubricem_agent.learn.drift import find_drift
 from rubricem_agent.learn.errors import NonFiniteLossError
 from rubricem_agent.learn.metrics_log import METRICS_FILE, SETTINGS_FILE, append_line, read_log
 from rubricem_agent.learn.reflection_work import Ticket
+from rubricem_agent.memory.retrieval import Retrieved
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.reflection.attempt import JudgedAttempt
 from rubricem_agent.reflection.outcome import ReflectionOutcome
@@ -48,6 +49,7 @@ from trainers.local.examine import examine
 from trainers.local.habits import measure_habits
 from trainers.local.keeping import keep_run, resume_run, trim_log
 from trainers.local.learner import UpdateReport
+from trainers.local.recording import begin_record, record_step
 from trainers.local.run_parts import Parts, make_parts
 from trainers.local.samples import reflection_samples, task_samples
 from trainers.local.settings import LocalConfig
@@ -59,6 +61,8 @@ class Judged(NamedTuple):
 
     groups: list[list[Rollout]]
     judgements: tuple[GroupJudgement, ...]
+    shown: dict[str, tuple[Retrieved, ...]]
+    """Lessons that stood before each question, by its key."""
 
 
 async def train(parts: Parts) -> None:
@@ -68,6 +72,7 @@ async def train(parts: Parts) -> None:
     done = resume_run(parts)
     parts.deferred.relaunch()
     trim_log(log, done or -1)  # without a checkpoint even the examination at step 0 is held again
+    begin_record(parts, done)
     if done == 0:
         await record_examination(parts, log, 0)
     for step in range(done + 1, config.steps + 1):
@@ -95,6 +100,7 @@ async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
     outcomes = [done.result for done in late.done]
     lessons = reflection_samples(outcomes, version=parts.learner.updates)
     credited = task_samples(judged.groups, judged.judgements, mode=parts.config.credit, version=parts.learner.updates)
+    record_step(parts, batch, judged.groups, judgements=judged.judgements, credit=credited.credit, shown=judged.shown)
     compared = compare_phases(parts, credited.samples, lessons, step=batch.step)
     phase_a = update(parts, lessons, batch.step)
     phase_b = update(parts, credited.samples, batch.step)
@@ -124,10 +130,12 @@ async def sample_and_judge(parts: Parts, batch: QueryBatch) -> Judged:
     config = parts.config
     queries = [query_of(parts.train[key]) for key in batch.keys]
     mode = batch.retrieval
+    shown: dict[str, tuple[Retrieved, ...]] = {}
 
     async def opened(query: Query) -> tuple[Opening, str]:
         found = parts.bank.retrieve(query.question, mode) if config.meta_policy else ()
         injection = parts.injector.inject("", found, mode)
+        shown[query.key] = injection.shown
         return parts.prompt.opening(query, references=injection.block), parts.prompt.hash
 
     sampling = Sampling(temperature=config.temperature, max_turn_tokens=config.max_turn_tokens)
@@ -137,7 +145,7 @@ async def sample_and_judge(parts: Parts, batch: QueryBatch) -> Judged:
     judging = [
         Group.of(query, (rollout.trajectory for rollout in group)) for query, group in zip(queries, groups, strict=True)
     ]
-    return Judged(groups, await parts.judge.judge_step(judging, step=batch.step))
+    return Judged(groups, await parts.judge.judge_step(judging, step=batch.step), shown)
 
 
 async def reflect(parts: Parts, batch: QueryBatch, judged: Judged) -> None:

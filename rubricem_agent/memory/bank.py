@@ -196,9 +196,14 @@ class RubricBank:
 
     def contents(self) -> tuple[StoredItem, ...]:
         """Every item with its vector, oldest first: what a snapshot saves."""
+        return self.changed_since(0)
+
+    def changed_since(self, revision: int) -> tuple[StoredItem, ...]:
+        """The items that writes after `revision` have touched, with their vectors, oldest first."""
         with self._lock:
             self.refresh()
-            return tuple(StoredItem(item, vector.copy()) for item, vector in self._index.stored())
+            stored = (row for row in self._index.stored() if row.item.revision > revision)
+            return tuple(StoredItem(item, vector.copy()) for item, vector in stored)
 
     def restore(self, contents: Sequence[StoredItem]) -> None:
         """Make these the bank's only items, in the store as well: all at once, or not at all.

@@ -10,6 +10,8 @@ import torch
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.deferred import Codec, Deferred, Timing
 from rubricem_agent.learn.reflection_work import Ticket
+from rubricem_agent.learn.run_record import RECORD_FOLDER
+from rubricem_agent.learn.run_recorder import RunRecorder
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import Injector
@@ -53,6 +55,8 @@ class Parts(NamedTuple):
     """Training questions by query key."""
     held_out: tuple[Question, ...]
     """Validation questions, in their order."""
+    recorder: RunRecorder | None
+    """None where nothing is kept to be looked at."""
 
 
 def make_parts(config: LocalConfig) -> Parts:
@@ -106,4 +110,5 @@ def make_parts(config: LocalConfig) -> Parts:
         pending=pending,
         train=train,
         held_out=tuple(question for question in questions if question.split == "validation"),
+        recorder=RunRecorder(config.out / RECORD_FOLDER) if config.record else None,
     )

@@ -57,6 +57,8 @@ class LocalConfig(Frozen):
     compare_gradients_every: Annotated[int, Field(ge=0, exclude=True)] = 0
     """Steps between measurements of the cosine between the two phases' gradients, which cost as much as the updates;
     0 for none. Changes no update, so a resumed run may have another."""
+    record: Annotated[bool, Field(exclude=True)] = True
+    """Keep rollouts, judgements, rubrics and bank step by step for `rubricem view`; changes nothing in training."""
     watch: Annotated[WatchSettings, Field(exclude=True)] = WatchSettings()
     """When the run counts as lost and stops. Not written with the settings: a resumed run may have others."""
     drift: Annotated[DriftSettings, Field(exclude=True)] = DriftSettings()

@@ -1,0 +1,188 @@
+"""Writes a run's record while it trains: whole lines, appended, the index after what it points to."""
+
+import base64
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from rubricem_agent.learn.run_record import (
+    GROUPS,
+    LESSONS,
+    QUESTION_CHARS,
+    RECORD_VERSION,
+    ROLLOUTS,
+    VOCABULARY_FILE,
+    FourNumbers,
+    GroupEntry,
+    GroupHead,
+    Header,
+    LessonLine,
+    RolloutEntry,
+    RolloutHead,
+)
+from rubricem_agent.memory.atomic_file import write_atomic
+from rubricem_agent.memory.store import StoredItem
+from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.stage import STAGES
+from rubricem_env.scaffold.reading import read_trajectory
+
+Entry = TypeVar("Entry", GroupEntry, RolloutEntry)
+
+
+class RunRecorder:
+    """The record of one run, in its folder. One process writes it at a time; any number may read meanwhile."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.bank_revision = 0
+        """The latest change of the bank that is in the record."""
+
+    def begin(self, step: int) -> None:
+        """Go on after `step`: what was recorded of later ones is cut off. Call it once before anything is recorded.
+
+        Raises:
+            UsageError: the folder cannot be written.
+        """
+        header = Header(record=RECORD_VERSION, name=secrets.token_hex(8)).model_dump_json()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for kind in (ROLLOUTS, GROUPS):
+                self._cut(kind, step, header)
+            kept = [line for line in _lines(self._path(LESSONS)) if _step_of(line) <= step]
+            _replace(self._path(LESSONS), header, kept)
+        except OSError as cause:
+            raise self._refused(cause) from cause
+        self.bank_revision = max((json.loads(line)["item"]["revision"] for line in kept), default=0)
+
+    def record_step(self, entries: Iterable[tuple[GroupEntry, Sequence[RolloutEntry]]]) -> None:
+        """Append the groups of a step with their rollouts.
+
+        Raises:
+            UsageError: the disk refuses.
+        """
+        for group, rollouts in entries:
+            self._append(GROUPS, [group], group_head)
+            self._append(ROLLOUTS, rollouts, rollout_head)
+
+    def record_lessons(self, changed: Sequence[StoredItem], *, step: int) -> None:
+        """Append what has changed in the bank: `bank.changed_since(recorder.bank_revision)`."""
+        lines = [
+            LessonLine(step=step, item=item, vector=base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii"))
+            for item, vector in changed
+        ]
+        self._write(self._path(LESSONS), b"".join(line.model_dump_json().encode() + b"\n" for line in lines))
+        self.bank_revision = max([self.bank_revision, *(line.item.revision for line in lines)])
+
+    def record_vocabulary(self, texts: Callable[[], Sequence[str]]) -> None:
+        """Write what each token says, unless it is there."""
+        path = self._folder / VOCABULARY_FILE
+        if not path.exists():
+            content = json.dumps(texts(), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+            write_atomic(path, lambda file: file.write(content))
+
+    def _append(self, kind: str, entries: Sequence[Entry], head_of: Callable[[Entry, int, int], Frozen]) -> None:
+        lines = [entry.model_dump_json(exclude_defaults=True).encode() for entry in entries]
+        at = self._write(self._path(kind), b"".join(line + b"\n" for line in lines))
+        heads = []
+        for entry, line in zip(entries, lines, strict=True):
+            heads.append(head_of(entry, at, len(line)).model_dump_json().encode())
+            at += len(line) + 1
+        self._write(self._index(kind), b"".join(head + b"\n" for head in heads))
+
+    def _write(self, path: Path, lines: bytes) -> int:
+        """Append whole lines; returns the byte at which they begin."""
+        try:
+            with path.open("ab") as file:
+                start = file.seek(0, os.SEEK_END)
+                file.write(lines)
+        except OSError as cause:
+            raise self._refused(cause) from cause
+        return start
+
+    def _cut(self, kind: str, step: int, header: str) -> None:
+        """Keep the lines up to `step`, in the data and in its index."""
+        kept = []
+        end = 0
+        for line in _lines(self._index(kind)):
+            fields = json.loads(line)
+            if fields["step"] > step:
+                break
+            kept.append(line)
+            end = fields["at"] + fields["size"] + 1
+        with self._path(kind).open("ab") as file:
+            file.truncate(end)
+        _replace(self._index(kind), header, kept)
+
+    def _path(self, kind: str) -> Path:
+        return self._folder / f"{kind}.jsonl"
+
+    def _index(self, kind: str) -> Path:
+        return self._folder / f"{kind}.index.jsonl"
+
+    def _refused(self, cause: OSError) -> UsageError:
+        return UsageError(
+            f"cannot write the record {self._folder}: {cause.strerror or cause}. Make room, or train with record=false."
+        )
+
+
+def group_head(entry: GroupEntry, at: int, size: int) -> GroupHead:
+    """What a list shows of a group."""
+    return GroupHead(
+        at=at,
+        size=size,
+        step=entry.step,
+        place=entry.place,
+        query_key=entry.query_key,
+        question=entry.question[:QUESTION_CHARS],
+        encounter=entry.encounter,
+        active=len(entry.active),
+        retired=len(entry.retired),
+        lessons=entry.lessons,
+    )
+
+
+def rollout_head(entry: RolloutEntry, at: int, size: int) -> RolloutHead:
+    """What a list shows of a rollout."""
+    reading = read_trajectory(entry.rollout.trajectory)
+    plan, research, review, answer = (entry.judged.judgement.score(stage) for stage in STAGES)
+    nothing: FourNumbers = (None, None, None, None)
+    return RolloutHead(
+        at=at,
+        size=size,
+        step=entry.step,
+        place=entry.place,
+        attempt=entry.attempt,
+        scores=(plan, research, review, answer),
+        true=entry.true or nothing,
+        valid=entry.rollout.is_valid and entry.judged.is_valid,
+        complete=reading.is_complete,
+        ending=reading.trajectory.ending.value if reading.trajectory.ending else "",
+        calls=sum(turn.call is not None for turn in reading.turns),
+        tokens=entry.tokens.length if entry.tokens is not None else 0,
+        violations=len(reading.violations),
+    )
+
+
+def _lines(path: Path) -> list[str]:
+    """The whole lines after the first; nothing of a file that is not there, or that another format wrote."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        header, *rest = text[: text.rfind("\n") + 1].split("\n")[:-1] or [""]
+        return rest if Header.model_validate_json(header).record == RECORD_VERSION else []
+    except (FileNotFoundError, UnicodeDecodeError, ValidationError):
+        return []
+
+
+def _step_of(line: str) -> int:
+    return int(json.loads(line)["step"])
+
+
+def _replace(path: Path, header: str, lines: Sequence[str]) -> None:
+    content = "".join(f"{line}\n" for line in (header, *lines)).encode()
+    write_atomic(path, lambda file: file.write(content))
