@@ -11,8 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ENV = ("domain", "scaffold", "llm", "tools", "judge", "world", "env", "adapters", "testing")
 AGENT = (
-    *("policy", "prompting", "memory", "rollout", "reflection", "learn", "data"),
-    *("evals", "viewer", "config", "build", "cli"),
+    *("policy", "prompting", "memory", "rollout", "reflection", "learn", "adapters"),
+    *("data", "evals", "viewer", "config", "build", "cli"),
 )
 LAYERS = (*(f"rubricem_env.{name}" for name in ENV), *(f"rubricem_agent.{name}" for name in AGENT), "trainers")
 PACKAGES = ("rubricem_env", "rubricem_agent", "trainers")

@@ -4,30 +4,31 @@ import sys
 
 import gem
 
-from docs.adapters.tutor import ATTEMPTS, Tutor, tutored_query, tutored_questions
-from rubricem_env.judge.buffer import RubricBuffer
-from rubricem_env.judge.rules.rules_judge import RulesJudge
-from rubricem_env.judge.scorer import GroupScorer
-from rubricem_env.judge.step import StepJudge
+from docs.adapters.prompt import prompt_of
+from docs.adapters.tutor import ATTEMPTS, tutored_query
+from docs.adapters.writers import find_writers
+from rubricem_env.adapters.offline import offline_scorer
 
 ENV_ID = "rubricem:almanac"
 
 
 def main() -> None:
     """Four episodes, each scored by the question's own rubrics alone; says the rewards."""
-    query = tutored_query()
-    scorer = GroupScorer(StepJudge(RulesJudge(), RubricBuffer()), {query.key: query})
+    writers = find_writers()
+    sys.stdout.write(f"written by {writers.name}\n")
     gem.register(ENV_ID, "rubricem_env.adapters.gem:ResearchGemEnv")
+    settings = {"queries": [tutored_query()], "prompt": prompt_of}
     for place in range(len(ATTEMPTS)):
-        env = gem.make(ENV_ID, queries=[query], reward="answer", scorer=scorer)
-        write = Tutor(tutored_questions()[query.question], place)
+        env = gem.make(ENV_ID, reward="answer", scorer=offline_scorer([tutored_query()]), **settings)
+        write = writers.begin(place)
         observation, _ = env.reset(seed=0)
         is_over = False
         while not is_over:
-            observation, reward, terminated, truncated, _ = env.step(write(observation))
+            observation, reward, terminated, truncated, info = env.step(write(observation))
             is_over = terminated or truncated
-        sys.stdout.write(f"reward {reward:.3f}\n")
+        sys.stdout.write(f"{info['ending']}, reward {reward:.3f}\n")
         env.close()
+    writers.close()
 
 
 if __name__ == "__main__":

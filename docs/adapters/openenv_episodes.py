@@ -12,33 +12,18 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from docs.adapters.tutor import ATTEMPTS, Tutor, tutored_query, tutored_questions
-from rubricem_env.adapters.gathering import GatheringScorer
-from rubricem_env.adapters.openenv import ResearchAction, ResearchClient, ResearchObservation, research_app
-from rubricem_env.adapters.session import make_setup
-from rubricem_env.judge.buffer import RubricBuffer
-from rubricem_env.judge.rules.rules_judge import RulesJudge
-from rubricem_env.judge.scorer import GroupScorer
-from rubricem_env.judge.step import StepJudge
+from docs.adapters.openenv_server import TOKEN
+from docs.adapters.tutor import ATTEMPTS, tutored_query
+from docs.adapters.writers import Writer, find_writers
+from rubricem_env.adapters.openenv import ResearchAction, ResearchClient, ResearchObservation
 from rubricem_env.testing.loopback import free_port
-
-TOKEN = "almanac"
-
-
-def make_app():
-    """What uvicorn serves: groups of four, judged by rules when the fourth attempt is over."""
-    query = tutored_query()
-    scorer = GroupScorer(StepJudge(RulesJudge(), RubricBuffer()), {query.key: query})
-    patience = float(os.environ.get("RUBRICEM_PATIENCE", "120"))
-    setup = make_setup(reward="answer", scorer=GatheringScorer(scorer, len(ATTEMPTS), patience=patience))
-    return research_app(setup, max_sessions=80, token=TOKEN)
 
 
 @contextmanager
 def serve(**environment: str) -> Iterator[str]:
     """The server as a process; gives its address."""
     port = free_port()
-    command = [sys.executable, "-m", "uvicorn", "--factory", "docs.adapters.openenv_episodes:make_app"]
+    command = [sys.executable, "-m", "uvicorn", "--factory", "docs.adapters.openenv_server:make_app"]
     command += ["--port", str(port), "--log-level", "error"]
     server = subprocess.Popen(command, env={**os.environ, **environment})
     try:
@@ -49,13 +34,13 @@ def serve(**environment: str) -> Iterator[str]:
         server.wait(timeout=20)
 
 
-async def attempt(url: str, place: int) -> ResearchObservation:
-    """One episode to its end."""
-    write = Tutor(tutored_questions()[tutored_query().question], place)
+async def attempt(url: str, write: Writer) -> ResearchObservation:
+    """One episode to its end; the writer, who may take long, has a thread."""
     async with ResearchClient(url, token=TOKEN) as client:
         result = await client.reset(query_key=tutored_query().key)
         while not result.done:
-            result = await client.step(ResearchAction(text=write(result.observation.text)))
+            text = await asyncio.to_thread(write, result.observation.text)
+            result = await client.step(ResearchAction(text=text))
         return result.observation
 
 
@@ -73,16 +58,19 @@ def _wait_for(address: str, server: subprocess.Popen[bytes]) -> None:
             return
 
 
-async def _group(url: str) -> list[ResearchObservation]:
-    return list(await asyncio.gather(*(attempt(url, place) for place in range(len(ATTEMPTS)))))
+async def _group(url: str, writers: list[Writer]) -> list[ResearchObservation]:
+    return list(await asyncio.gather(*(attempt(url, write) for write in writers)))
 
 
 def main() -> None:
     """One group of four; says reward and stage scores of each."""
+    writers = find_writers()
+    sys.stdout.write(f"written by {writers.name}\n")
     with serve() as url:
-        for observation in asyncio.run(_group(url)):
-            scores = {name: round(score or 0.0, 3) for name, score in observation.stage_scores.items()}
-            sys.stdout.write(f"reward {observation.reward:.3f}, stages {scores}\n")
+        for told in asyncio.run(_group(url, [writers.begin(place) for place in range(len(ATTEMPTS))])):
+            scores = {name: None if score is None else round(score, 3) for name, score in told.stage_scores.items()}
+            sys.stdout.write(f"{told.facts['ending']}, reward {told.reward:.3f}, stages {scores}\n")
+    writers.close()
 
 
 if __name__ == "__main__":

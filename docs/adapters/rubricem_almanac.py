@@ -1,32 +1,13 @@
-"""A verifiers plugin: the almanac, judged offline by rules within groups of four. Put its folder on PYTHONPATH."""
+"""A verifiers plugin: the almanac, judged offline by rules within groups. Put its folder on PYTHONPATH."""
 
 import os
 
-from rubricem_env.adapters.gathering import GatheringScorer
-from rubricem_env.adapters.session import make_setup
-from rubricem_env.adapters.verifiers import ResearchHarness, ResearchTaskset
-from rubricem_env.env.offline import offline_queries
-from rubricem_env.judge.buffer import RubricBuffer
-from rubricem_env.judge.rules.rules_judge import RulesJudge
-from rubricem_env.judge.scorer import GroupScorer
-from rubricem_env.judge.step import StepJudge
+from docs.adapters.prompt import prompt_of
+from rubricem_env.adapters.offline import offline_setup
+from rubricem_env.adapters.verifiers import research_plugin
 
 GROUP_SIZE = int(os.environ.get("RUBRICEM_GROUP_SIZE", "4"))
 """The same as the number of rollouts that the run asks for."""
-_QUERIES = offline_queries()
-_SCORER = GroupScorer(StepJudge(RulesJudge(), RubricBuffer()), {query.key: query for query in _QUERIES})
 
-
-class AlmanacTaskset(ResearchTaskset):
-    """The training questions of the shipped almanac."""
-
-    research = make_setup(queries=_QUERIES, scorer=GatheringScorer(_SCORER, GROUP_SIZE, patience=120.0))
-
-
-class AlmanacHarness(ResearchHarness):
-    """Plays them with the shipped tools."""
-
-    research = AlmanacTaskset.research
-
-
+AlmanacTaskset, AlmanacHarness = research_plugin(offline_setup(group_size=GROUP_SIZE, patience=120.0, prompt=prompt_of))
 __all__ = ["AlmanacHarness", "AlmanacTaskset"]

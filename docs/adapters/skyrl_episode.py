@@ -9,45 +9,42 @@ from typing import Any
 
 import skyrl_gym
 
-from docs.adapters.tutor import ATTEMPTS, Tutor, tutored_query, tutored_questions
-from rubricem_env.adapters.gathering import GatheringScorer
-from rubricem_env.adapters.session import make_setup
+from docs.adapters.prompt import prompt_of
+from docs.adapters.tutor import ATTEMPTS, tutored_query
+from docs.adapters.writers import Writer, find_writers
+from rubricem_env.adapters.offline import offline_setup
 from rubricem_env.adapters.skyrl import ResearchTextEnv
-from rubricem_env.judge.buffer import RubricBuffer
-from rubricem_env.judge.rules.rules_judge import RulesJudge
-from rubricem_env.judge.scorer import GroupScorer
-from rubricem_env.judge.step import StepJudge
 
 ENV_ID = "rubricem_almanac"
-_QUERY = tutored_query()
-_SCORER = GroupScorer(StepJudge(RulesJudge(), RubricBuffer()), {_QUERY.key: _QUERY})
 
 
 class AlmanacEnv(ResearchTextEnv):
     """The almanac, judged by rules within groups of four; the answer's score is the reward."""
 
-    research = make_setup(reward="answer", scorer=GatheringScorer(_SCORER, len(ATTEMPTS), patience=120.0))
+    research = offline_setup(queries=[tutored_query()], group_size=len(ATTEMPTS), patience=120.0, prompt=prompt_of)
 
 
-def play(place: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """One episode to its end: its last output, and its metrics."""
-    env = skyrl_gym.make(ENV_ID, env_config={}, extras={"query_key": _QUERY.key})
-    write = Tutor(tutored_questions()[_QUERY.question], place)
+def play(write: Writer) -> dict[str, Any]:
+    """One episode to its end: its last output."""
+    env = skyrl_gym.make(ENV_ID, env_config={}, extras={"query_key": tutored_query().key})
     messages, _ = env.init([])
     output = env.step(write(messages[-1]["content"]))
     while not output["done"]:
         output = env.step(write(output["observations"][-1]["content"]))
     env.close()
-    return output, env.get_metrics()
+    return output
 
 
 def main() -> None:
     """One group of four; says reward and rewards by turn of each."""
+    writers = find_writers()
+    sys.stdout.write(f"written by {writers.name}\n")
     skyrl_gym.register(id=ENV_ID, entry_point="docs.adapters.skyrl_episode:AlmanacEnv")
     with ThreadPoolExecutor(len(ATTEMPTS)) as pool:
-        for output, _ in pool.map(play, range(len(ATTEMPTS))):
+        for output in pool.map(play, map(writers.begin, range(len(ATTEMPTS)))):
             rewards = output["metadata"]["turn_rewards"]
-            sys.stdout.write(f"reward {output['reward']:.3f}, by turn {rewards}\n")
+            sys.stdout.write(f"{output['metadata']['ending']}, reward {output['reward']:.3f}, by turn {rewards}\n")
+    writers.close()
 
 
 if __name__ == "__main__":

@@ -1,59 +1,70 @@
-"""Train a tiny random Qwen3 with TRL in the almanac, with stage advantages: python -m docs.adapters.trl_stages.
+"""Train with TRL in the almanac, with stage advantages: python -m docs.adapters.trl_stages.
 
-Three lines are this project's: the spec, the trainer's class, and the rollout function. The rest is any TRL script.
-A random model writes nothing that a judge could tell apart, so a tutor writes the attempts here, in its tokens. With
-a model of your own use `play_locally`.
+Three lines are this project's: the spec, the trainer's class, and what the trainer takes from the spec. The rest is
+any TRL script. The model is the trained tiny policy; where there is none it is a random Qwen3, and since that writes
+nothing that a judge could tell apart, the tutor writes the attempts in its tokens.
 """
 
 import sys
 import tempfile
+from pathlib import Path
+from typing import Any
 
+from transformers import AutoTokenizer
 from trl import GRPOConfig
 
-from docs.adapters.agent_side import stage_advantages
+from docs.adapters.prompt import PROMPT
 from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
 from docs.adapters.tutored_policy import play_tutored
-from rubricem_env.adapters.trl import StageGRPOTrainer, TrlSpec
-from rubricem_env.judge.buffer import RubricBuffer
-from rubricem_env.judge.rules.rules_judge import RulesJudge
-from rubricem_env.judge.scorer import GroupScorer
-from rubricem_env.judge.step import StepJudge
+from docs.adapters.writers import TURN_TOKENS, policy_folder
+from rubricem_agent.adapters.credit import stage_advantages
+from rubricem_agent.adapters.trl import StageGRPOTrainer, research_spec
+from rubricem_agent.policy.pretrained import load_model
+from rubricem_env.adapters.offline import offline_scorer
+from rubricem_env.adapters.trl import TrlSpec
 from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
 
 
-def main() -> None:
-    """Two optimiser steps; says how far they moved the weights."""
+def settings(folder: str, **others: Any) -> GRPOConfig:
+    """Two steps of one group of four, on a CPU."""
+    return GRPOConfig(
+        output_dir=folder,
+        max_steps=2,
+        per_device_train_batch_size=4,
+        num_generations=4,
+        beta=0.0,
+        report_to=[],
+        save_strategy="no",
+        use_cpu=True,
+        logging_steps=1,
+        **others,
+    )
+
+
+def trained(folder: Path) -> tuple[Any, Any, TrlSpec]:
+    """The trained policy, which plays for itself."""
+    spec = research_spec(queries=[tutored_query()], prompt=PROMPT, max_turn_tokens=TURN_TOKENS)
+    return load_model(folder), AutoTokenizer.from_pretrained(folder, local_files_only=True), spec
+
+
+def tutored() -> tuple[Any, Any, TrlSpec]:
+    """A random model, for which the tutor writes."""
     write = Tutor(tutored_questions()[tutored_query().question], 0)
     tokenizer = tiny_tokenizer([write("")] * 3, vocab_size=600)
-    model = tiny_qwen3(len(tokenizer), max_length=4_096)
+    scorer = offline_scorer([tutored_query()])
+    spec = TrlSpec(play=play_tutored(), scorer=scorer, advantages=stage_advantages, queries=[tutored_query()])
+    return tiny_qwen3(len(tokenizer), max_length=4_096), tokenizer, spec
+
+
+def main() -> None:
+    """Two optimiser steps; says who wrote, and how far they moved the weights."""
+    found = policy_folder()
+    model, tokenizer, spec = tutored() if found is None else trained(found)
+    sys.stdout.write(f"written by {'the tutor (no trained policy was found)' if found is None else found}\n")
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-    spec = TrlSpec(
-        play=play_tutored(),
-        scorer=GroupScorer(StepJudge(RulesJudge(), RubricBuffer())),
-        advantages=stage_advantages,
-        queries=[tutored_query()],
-    )
     with tempfile.TemporaryDirectory() as folder:
-        config = GRPOConfig(
-            output_dir=folder,
-            max_steps=2,
-            per_device_train_batch_size=4,
-            num_generations=4,
-            learning_rate=1e-3,
-            beta=0.0,
-            report_to=[],
-            save_strategy="no",
-            use_cpu=True,
-            logging_steps=1,
-        )
-        trainer = StageGRPOTrainer(
-            model,
-            spec.reward_funcs,
-            config,
-            train_dataset=spec.train_dataset,
-            rollout_func=spec.rollout_func,
-            processing_class=tokenizer,
-        )
+        config = settings(folder, learning_rate=1e-3 if found is None else 1e-4)
+        trainer = StageGRPOTrainer(model, args=config, processing_class=tokenizer, **spec.trainer_arguments)
         trainer.train()
     spec.close()
     moved = max(float((weight - before[name]).detach().abs().max()) for name, weight in model.named_parameters())

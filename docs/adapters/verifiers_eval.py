@@ -1,6 +1,6 @@
 """Evaluate in the almanac with verifiers' own command line, offline: python -m docs.adapters.verifiers_eval.
 
-The plugin is rubricem_almanac.py beside this file; the model is a tutor behind a server on this machine.
+The plugin is rubricem_almanac.py beside this file; the model stands behind a server on this machine.
 """
 
 import json
@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from docs.adapters.tutor_server import tutor_server
+from docs.adapters.writer_server import writer_server
+from docs.adapters.writers import find_writers
 from rubricem_env.testing.loopback import serve_loopback
 
 ROOT = Path(__file__).parents[2]
@@ -25,8 +26,8 @@ def evaluate(url: str, out: Path, *, group_size: int = 4, task: int = 1) -> list
         *("--env.agent.harness.id", PLUGIN),
         *("--env.agent.runtime.type", "subprocess"),
         *("--client.base-url", f"{url}/v1"),
-        *("--client.api-key-var", "TUTOR_KEY"),
-        *("-m", "tutor"),
+        *("--client.api-key-var", "ALMANAC_KEY"),
+        *("-m", "writer"),
         *("-r", str(group_size)),
         *("--select.include.idx", json.dumps([str(task)])),
         *("--output-dir", str(out)),
@@ -36,7 +37,7 @@ def evaluate(url: str, out: Path, *, group_size: int = 4, task: int = 1) -> list
         **os.environ,
         "PYTHONPATH": f"{ROOT / 'docs' / 'adapters'}{os.pathsep}{ROOT}",
         "RUBRICEM_GROUP_SIZE": str(group_size),
-        "TUTOR_KEY": "none",
+        "ALMANAC_KEY": "none",
     }
     told = subprocess.run(
         command, env=environment, timeout=200, cwd=out, stdin=subprocess.DEVNULL, capture_output=True, text=True
@@ -49,10 +50,13 @@ def evaluate(url: str, out: Path, *, group_size: int = 4, task: int = 1) -> list
 
 def main() -> None:
     """One group of four; says the stage rewards of each."""
-    with serve_loopback(tutor_server()) as url, tempfile.TemporaryDirectory() as folder:
+    writers = find_writers()
+    sys.stdout.write(f"written by {writers.name}\n")
+    with serve_loopback(writer_server(writers)) as url, tempfile.TemporaryDirectory() as folder:
         for trace in evaluate(url, Path(folder)):
             rewards = {name: round(reward["score"], 3) for name, reward in trace["rewards"].items()}
             sys.stdout.write(f"{rewards} by turn {trace['info']['turn_rewards']}\n")
+    writers.close()
 
 
 if __name__ == "__main__":

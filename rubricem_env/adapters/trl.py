@@ -1,10 +1,10 @@
 """TRL's GRPOTrainer: rollouts in tokens, the four stage scores as rewards, and stage advantages in the loss.
 
     spec = TrlSpec(play=play, scorer=scorer, advantages=stage_advantages)
-    trainer = StageGRPOTrainer(model, spec.reward_funcs, config, train_dataset=spec.train_dataset,
-                               rollout_func=spec.rollout_func, processing_class=tokenizer)
+    trainer = StageGRPOTrainer(model, args=config, processing_class=tokenizer, **spec.trainer_arguments)
 
-A plain GRPOTrainer takes the same spec; it sees four rewards and makes one advantage of them.
+A plain GRPOTrainer takes the same arguments; it sees four rewards and makes one advantage of them.
+`rubricem_agent.adapters.trl.research_spec()` is the spec with the agent's play and credit filled in.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -70,6 +70,15 @@ class TrlSpec:
     def reward_funcs(self) -> list[Callable[..., list[float | None]]]:
         """One for each stage: None where it has no score. For GDPO set multi_objective_aggregation."""
         return [_stage_reward(stage) for stage in STAGES]
+
+    @property
+    def trainer_arguments(self) -> dict[str, Any]:
+        """What a trainer takes from here, by the names of its parameters."""
+        return {
+            "reward_funcs": self.reward_funcs,
+            "train_dataset": self.train_dataset,
+            "rollout_func": self.rollout_func,
+        }
 
     def rollout_func(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
         """Play and judge a batch; every prompt is one attempt, as TRL repeats them for the group.

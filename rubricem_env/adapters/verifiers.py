@@ -2,10 +2,7 @@
 
 A plugin is a module of yours, which its name finds on the path:
 
-    class MyTaskset(ResearchTaskset):
-        research = make_setup(scorer=...)
-    class MyHarness(ResearchHarness):
-        research = MyTaskset.research
+    MyTaskset, MyHarness = research_plugin(make_setup(scorer=...))
     __all__ = ["MyHarness", "MyTaskset"]
 """
 
@@ -105,6 +102,12 @@ class ResearchHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc,unused
                 trace.info[TRAJECTORY] = episode.trajectory.model_dump(mode="json")
         trace.record_metrics({name: value for name, value in step_info(episode).items() if isinstance(value, int)})
         return vf.ProgramResult(exit_code=0, stdout="", stderr="")
+
+
+def research_plugin(setup: Setup) -> tuple[type[ResearchTaskset], type[ResearchHarness]]:
+    """The two classes of a plugin over one setup; a module gives them names and lists these in `__all__`."""
+    fields = {"research": setup}
+    return type("Taskset", (ResearchTaskset,), fields), type("Harness", (ResearchHarness,), fields)
 
 
 async def _ask(client: AsyncOpenAI, ctx: Any, messages: list[dict[str, str]]) -> str:

@@ -5,7 +5,7 @@ Serve one with `serve_loopback(FakeGemini(answer))`; the real clients talk to it
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 from rubricem_env.testing.asgi import Receive, Send, live, read_body
@@ -39,7 +39,8 @@ class Answered(NamedTuple):
     """Seconds before the answer."""
 
 
-Answer = Callable[[Asked], Answered | str]
+Answer = Callable[[Asked], Answered | str | Awaitable[Answered | str]]
+"""What to say to a request, at once or after a while of work."""
 
 
 class _FakeServer:
@@ -55,9 +56,10 @@ class _FakeServer:
             return
         asked = self._read(scope, json.loads(await read_body(receive)))
         self.asked.append(asked)
-        answered = self._answer(asked)
-        if isinstance(answered, str):
-            answered = Answered(answered)
+        said = self._answer(asked)
+        if isinstance(said, Awaitable):
+            said = await said
+        answered = Answered(said) if isinstance(said, str) else said
         if answered.delay:
             await asyncio.sleep(answered.delay)
         await _send(send, answered, self._write(asked, answered) if answered.raw is None else answered.raw)
@@ -103,7 +105,7 @@ class FakeGemini(_FakeServer):
 
 
 class FakeOpenAI(_FakeServer):
-    """`POST .../chat/completions`."""
+    """`POST .../chat/completions`; the answer has every field that the API promises, for clients that insist."""
 
     def _read(self, scope: MutableMapping[str, Any], body: dict[str, Any]) -> Asked:
         texts = {
@@ -123,14 +125,14 @@ class FakeOpenAI(_FakeServer):
             return json.dumps({"error": {"message": answered.text or "no"}}).encode()
         finish = {"stop": "stop", "length": "length", "blocked": "content_filter"}[answered.finish]
         message = {"role": "assistant", "content": answered.text}
+        read, wrote = len(asked.system + asked.prompt) // 4, len(answered.text) // 4
         reply = {
+            "id": f"chatcmpl-{len(self.asked)}",
             "object": "chat.completion",
+            "created": 0,
             "model": asked.model,
             "choices": [{"index": 0, "message": message, "finish_reason": finish}],
-            "usage": {
-                "prompt_tokens": len(asked.system + asked.prompt) // 4,
-                "completion_tokens": len(answered.text) // 4,
-            },
+            "usage": {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote},
         }
         return json.dumps(reply).encode()
 

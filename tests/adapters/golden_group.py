@@ -9,19 +9,15 @@ import pytest
 from docs.adapters.tutor import ATTEMPTS, Tutor, tutored_query, tutored_questions
 from rubricem_agent.learn.credit import assign_credit
 from rubricem_agent.learn.group_scores import group_scores
+from rubricem_env.adapters.offline import offline_scorer
 from rubricem_env.domain.stage import STAGES
-from rubricem_env.judge.buffer import RubricBuffer
-from rubricem_env.judge.rules.rules_judge import RulesJudge
-from rubricem_env.judge.scorer import GroupScorer
-from rubricem_env.judge.step import StepJudge
 
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))
 SIZE = len(ATTEMPTS)
 
 
 def group_scorer():
-    query = tutored_query()
-    return GroupScorer(StepJudge(RulesJudge(), RubricBuffer()), {query.key: query})
+    return offline_scorer([tutored_query()])
 
 
 def tutor(place):

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from docs.adapters.agent_side import stage_advantages
+from rubricem_agent.adapters.credit import stage_advantages
 from rubricem_agent.learn.credit import assign_credit
 from rubricem_env.adapters.groups import (
     CutGroupWarning,

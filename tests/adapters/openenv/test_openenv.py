@@ -12,17 +12,19 @@ pytest.importorskip("openenv", reason="OpenEnv is not installed; run make adapte
 import httpx
 from openenv.core import GenericEnvClient
 
-from docs.adapters.openenv_episodes import TOKEN, attempt, serve
+from docs.adapters.openenv_episodes import attempt, serve
+from docs.adapters.openenv_server import TOKEN
+from docs.adapters.prompt import prompt_of
 from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
 from rubricem_env.adapters.openenv import ResearchAction, ResearchClient, research_app
 from rubricem_env.adapters.session import make_setup
 from rubricem_env.domain.errors import ConfigError
-from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_scores
+from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_scores, tutor
 
 KEY = tutored_query().key
 CLIENT_TO_KILL = """
 import asyncio, sys
-from docs.adapters.openenv_episodes import TOKEN
+from docs.adapters.openenv_server import TOKEN
 from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
 from rubricem_env.adapters.openenv import ResearchAction, ResearchClient
 
@@ -51,7 +53,7 @@ def server():
 
 async def test_a_group_of_sessions_gets_the_golden_scores():
     with serve() as url:
-        played = await asyncio.gather(*(attempt(url, place) for place in range(SIZE)))
+        played = await asyncio.gather(*(attempt(url, tutor(place)) for place in range(SIZE)))
     assert_golden_scores([list(observation.stage_scores.values()) for observation in played])
     assert [observation.reward for observation in played] == pytest.approx([row[3] for row in GOLDEN["scores"]])
 
@@ -59,7 +61,7 @@ async def test_a_group_of_sessions_gets_the_golden_scores():
 async def test_64_episodes_at_once_survive_the_death_of_one_of_their_clients(server):
     doomed = subprocess.Popen([sys.executable, "-c", CLIENT_TO_KILL, server], stdout=subprocess.PIPE, text=True)
     assert doomed.stdout.readline().strip() == "mid-episode"
-    running = [asyncio.create_task(attempt(server, place)) for place in range(63)]
+    running = [asyncio.create_task(attempt(server, tutor(place))) for place in range(63)]
     await asyncio.sleep(0.05)
     doomed.send_signal(signal.SIGKILL)
     doomed.wait(timeout=10)
@@ -81,7 +83,7 @@ async def test_a_receive_time_out_loses_the_session_and_never_answers_late(serve
         with pytest.raises(RuntimeError, match="this session has no episode"):
             await client.step(ResearchAction(text="<answer>late</answer>"))
         fresh = await client.reset(query_key=KEY)
-        assert (fresh.done, fresh.observation.text) == (False, tutored_query().question)
+        assert (fresh.done, fresh.observation.text) == (False, prompt_of(tutored_query()))
 
 
 async def test_without_the_token_nobody_comes_in(server):

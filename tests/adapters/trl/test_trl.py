@@ -11,9 +11,10 @@ import torch
 from trl import GRPOConfig, GRPOTrainer
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
-from docs.adapters.agent_side import play_locally, stage_advantages
 from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
 from docs.adapters.tutored_policy import play_tutored
+from rubricem_agent.adapters.credit import stage_advantages
+from rubricem_agent.adapters.local_play import play_locally
 from rubricem_agent.prompting.agent_prompt import AgentPrompt
 from rubricem_env.adapters.groups import CutGroupWarning, RetokenisedError
 from rubricem_env.adapters.trl import StageGRPOTrainer, TrlSpec
@@ -52,14 +53,8 @@ def make_trainer(tokenizer, tmp_path):
             use_cpu=True,
             **{"max_steps": 1, **settings},
         )
-        return kind(
-            tiny_qwen3(len(tokenizer)),
-            spec.reward_funcs,
-            config,
-            train_dataset=spec.train_dataset,
-            rollout_func=spec.rollout_func,
-            processing_class=tokenizer,
-        )
+        model = tiny_qwen3(len(tokenizer))
+        return kind(model, args=config, processing_class=tokenizer, **spec.trainer_arguments)
 
     yield make
     for spec in specs:

@@ -4,8 +4,9 @@ import pytest
 
 pytest.importorskip("verifiers", reason="verifiers is not installed; run make adapter-verifiers")
 
-from docs.adapters.tutor_server import tutor_server
 from docs.adapters.verifiers_eval import evaluate
+from docs.adapters.writer_server import writer_server
+from docs.adapters.writers import Tutors
 from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.testing.loopback import serve_loopback
@@ -27,7 +28,7 @@ def scores_of(trace):
 
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory):
-    with serve_loopback(tutor_server()) as url:
+    with serve_loopback(writer_server(Tutors())) as url:
         return in_golden_order(evaluate(url, tmp_path_factory.mktemp("eval")))
 
 
@@ -55,12 +56,7 @@ def test_every_turn_has_its_reward_or_none(traces):
 
 
 def test_a_policy_that_never_ends_is_ended_by_the_limits(tmp_path):
-    def ramble(asked):
-        body = b'{"id":"x","object":"chat.completion","created":0,"model":"m","choices":[{"index":0,"finish_reason":"stop",'
-        body += b'"message":{"role":"assistant","content":"and on"}}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}'
-        return Answered(raw=body)
-
-    server = FakeOpenAI(ramble)
+    server = FakeOpenAI(lambda asked: "and on")
     with serve_loopback(server) as url:
         (trace,) = evaluate(url, tmp_path, group_size=1)
     assert trace["info"]["rubricem_trajectory"]["ending"] == Ending.STALLED

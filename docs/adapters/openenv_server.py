@@ -1,0 +1,17 @@
+"""A server of the almanac's episodes: uvicorn --factory docs.adapters.openenv_server:make_app."""
+
+import os
+
+from docs.adapters.prompt import prompt_of
+from docs.adapters.tutor import ATTEMPTS
+from rubricem_env.adapters.offline import offline_setup
+from rubricem_env.adapters.openenv import research_app
+
+TOKEN = "almanac"
+
+
+def make_app():
+    """Groups of four, judged by rules when the fourth attempt is over."""
+    patience = float(os.environ.get("RUBRICEM_PATIENCE", "120"))
+    setup = offline_setup(group_size=len(ATTEMPTS), patience=patience, prompt=prompt_of)
+    return research_app(setup, max_sessions=80, token=TOKEN)

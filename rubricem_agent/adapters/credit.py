@@ -1,0 +1,20 @@
+"""The paper's credit, as the adapters of trainers ask for it."""
+
+import numpy as np
+import numpy.typing as npt
+
+from rubricem_agent.learn.credit import assign_credit, spread_to_tokens
+from rubricem_agent.learn.group_scores import group_scores
+from rubricem_env.adapters.groups import JudgedRows
+
+
+def stage_advantages(rows: JudgedRows) -> npt.NDArray[np.float32]:
+    """The advantage of every token of a judged batch (equation 2), 0 where the policy did not write."""
+    groups = np.array(rows.groups)
+    scores, valid = np.zeros((len(groups), 4)), np.array(rows.valid)
+    for number in np.unique(groups):
+        places = np.flatnonzero(groups == number)
+        found = group_scores([rows.judgements[place] for place in places])
+        scores[places] = found.scores
+        valid[places] &= found.valid
+    return spread_to_tokens(assign_credit(scores, groups=groups, valid=valid).advantages, rows.stage_ids)
