@@ -87,7 +87,7 @@ class RunRecorder:
             write_atomic(path, lambda file: file.write(content))
 
     def _append(self, kind: str, entries: Sequence[Entry], head_of: Callable[[Entry, int, int], Frozen]) -> None:
-        lines = [entry.model_dump_json(exclude_defaults=True).encode() for entry in entries]
+        lines = [entry.model_dump_json().encode() for entry in entries]
         at = self._write(self._path(kind), b"".join(line + b"\n" for line in lines))
         heads = []
         for entry, line in zip(entries, lines, strict=True):
