@@ -1,8 +1,7 @@
 """The tool server, from its settings to its end."""
 
 import socket
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -17,9 +16,17 @@ _GRACE_SECONDS = 5
 
 
 async def serve_tools(
-    config: ToolsConfig, environ: Mapping[str, str], *, token: SecretStr | None, host: str, port: int
+    config: ToolsConfig,
+    environ: Mapping[str, str],
+    *,
+    token: SecretStr | None,
+    host: str,
+    port: int,
+    announce: Callable[[str], None],
 ) -> None:
     """Serve until the client closes standard input, or over HTTP until SIGINT or SIGTERM; HTTP is where a token is.
+
+    `announce` is told the address once it is taken; over standard input and output there is none to tell.
 
     Raises:
         ConfigError: the settings do not work, or the port is taken.
@@ -36,10 +43,10 @@ async def serve_tools(
         if token is None:
             await serve_stdio(server)
         else:
-            await _serve_http(server, token, host=host, port=port)
+            await _serve_http(server, token, host=host, port=port, announce=announce)
 
 
-async def _serve_http(server: Any, token: SecretStr, *, host: str, port: int) -> None:
+async def _serve_http(server: Any, token: SecretStr, *, host: str, port: int, announce: Callable[[str], None]) -> None:
     try:
         import uvicorn
 
@@ -52,8 +59,7 @@ async def _serve_http(server: Any, token: SecretStr, *, host: str, port: int) ->
         app, log_level="warning", access_log=False, ws="none", timeout_graceful_shutdown=_GRACE_SECONDS
     )
     address, taken = listening.getsockname()[:2]
-    sys.stderr.write(f"serving http://{address}:{taken}/mcp\n")
-    sys.stderr.flush()
+    announce(f"http://{address}:{taken}/mcp")
     await uvicorn.Server(settings).serve(sockets=[listening])
 
 

@@ -4,13 +4,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from rubricem_agent.build.train import TrainingPlan, current_environment, interruptible, read_plan, trainer_environment
 from rubricem_agent.cli.ablate_runs import AblationRun, plan_runs, run_all
+from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, plain_table
 from rubricem_agent.learn.expected import make_expected
 from rubricem_agent.learn.metrics_log import RunLog, read_log
 from rubricem_agent.viewer.ablation import ABLATION_FILE, Ablation, summarise
@@ -27,12 +25,14 @@ def ablate(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each recipe, from 0.")] = 3,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of each run; the config's by default.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each on one core.")] = 2,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Train every recipe with every seed and compare them by truth. Ctrl-C stops; the same command goes on."""
     base = read_plan(config, changes or [])
     runs = plan_runs(base, seeds=seeds, steps=steps)
-    failures = _run_watched(runs, jobs=jobs, is_silent=as_json)
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    failures = _run_watched(runs, jobs=jobs, terminal=terminal)
     if failures:
         told = "; ".join(f"{name}: {message}" for name, message in failures.items())
         raise UsageError(f"{len(failures)} of {len(runs)} runs failed; the same command tries them again. {told}")
@@ -45,20 +45,17 @@ def ablate(
     )
     found = summarise(logs, steps=runs[0].plan.steps, command=command)
     _write(base, found, logs)
-    if as_json:
-        typer.echo(found.model_dump_json())
-        return
-    _print_table(found)
-    typer.echo(
-        f"Page: {base.out / 'ablation.html'}; figure: {base.out / 'ablation.svg'}; numbers: {base.out / ABLATION_FILE}"
+    _show_table(found, terminal)
+    terminal.close(
+        found,
+        {"page": base.out / "ablation.html", "figure": base.out / "ablation.svg", "numbers": base.out / ABLATION_FILE},
+        brief=str(base.out / ABLATION_FILE),
     )
 
 
-def _run_watched(runs: list[AblationRun], *, jobs: int, is_silent: bool) -> dict[str, str]:
-    console = Console(stderr=True, quiet=is_silent)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+def _run_watched(runs: list[AblationRun], *, jobs: int, terminal: Terminal) -> dict[str, str]:
     try:
-        with interruptible(), Progress(*columns, console=console) as bars:
+        with interruptible(), terminal.progress() as bars:
             tasks = {run.name: bars.add_task(escape(run.name), total=run.plan.steps) for run in runs}
 
             def report() -> None:
@@ -87,11 +84,11 @@ def _write(base: TrainingPlan, found: Ablation, logs: dict[str, dict[int, RunLog
         raise UsageError(f"cannot write to {base.out}: {cause.strerror}. Make room; the runs are kept.") from cause
 
 
-def _print_table(found: Ablation) -> None:
+def _show_table(found: Ablation, terminal: Terminal) -> None:
     """What fits on a terminal; the page has all columns."""
     shown = [HEAD.index(name) for name in ("recipe", "answers", "against answer-only", "steps to answer-only's end")]
-    table = Table(*(HEAD[column] for column in shown), box=None, pad_edge=False, padding=(0, 1))
+    table = plain_table(*(HEAD[column] for column in shown))
     for result in found.results:
         cells = result_cells(result)
         table.add_row(*(escape(cells[column]) for column in shown))
-    Console().print(table)
+    terminal.show(table)

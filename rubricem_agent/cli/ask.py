@@ -2,15 +2,15 @@
 
 import asyncio
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from rubricem_agent.build.ask import AskConfig
-from rubricem_agent.cli.ask_attempts import Asked, Attempted, Terminal, ask_with_attempts
+from rubricem_agent.cli.ask_attempts import Asked, Attempted, ask_with_attempts
 from rubricem_agent.cli.ask_output import print_outcome, save_attempts
+from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal
 from rubricem_agent.config.policy import SCRIPTED, PolicyConfig
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.query import AnswerFormat, Query
@@ -44,8 +44,8 @@ def ask(
     attempts: Annotated[int, typer.Option(min=1, max=10, help="Tries; each takes a lesson from the one before.")] = 1,
     bank: Annotated[Path | None, typer.Option(envvar="RUBRICEM_BANK", help="The folder of a rubric bank.")] = None,
     out: Annotated[Path, typer.Option(help="Where to write trajectory.json and report.md.")] = DEFAULT_OUT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end and nothing else.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer alone.")] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Research a question stage by stage and write a report. Exit code 1 means that there is no answer."""
     if not question.strip():
@@ -60,13 +60,13 @@ def ask(
         reads_lessons=reuse != "none",
         takes_lessons=attempts > 1,
     )
-    terminal = Terminal(is_silent=as_json or quiet, colour=sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
-    if policy == SCRIPTED and not terminal.is_silent:
-        typer.echo(NO_MODEL)
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    if policy == SCRIPTED:
+        terminal.say(NO_MODEL)
     asked = Asked(Query(question=question.strip(), answer_format=answer_format), reuse, attempts)
     attempted = _run(asked, config, terminal=terminal)
     save_attempts(attempted, out)
-    print_outcome(attempted, out, as_json=as_json, is_quiet=quiet)
+    print_outcome(attempted, out, terminal)
     if not attempted[-1].reading.is_complete:
         raise typer.Exit(1)
 
@@ -75,8 +75,8 @@ def _run(asked: Asked, config: AskConfig, *, terminal: Terminal) -> list[Attempt
     try:
         return asyncio.run(ask_with_attempts(asked, config, environ=os.environ, terminal=terminal))
     except CeilingReached as reached:
-        typer.echo(f"rubricem: {reached}", err=True)
+        terminal.warn(f"rubricem: {reached}")
         raise typer.Exit(1) from reached
     except KeyboardInterrupt:
-        typer.echo("\nrubricem: interrupted; nothing was written.", err=True)
+        terminal.warn("\nrubricem: interrupted; nothing was written.")
         raise typer.Exit(130) from None

@@ -8,6 +8,7 @@ import typer
 from rubricem_agent.build.ask import AskConfig, AskParts, open_ask
 from rubricem_agent.build.lessons import References
 from rubricem_agent.cli.ask_screen import AskScreen
+from rubricem_agent.cli.terminal import Terminal
 from rubricem_agent.memory.retrieval import Retrieval
 from rubricem_agent.prompting.agent_prompt import agent_prompt
 from rubricem_agent.rollout.rollout import Rollout
@@ -33,22 +34,6 @@ class Attempted(NamedTuple):
     """What was taken from it for the next one."""
     dollars: float = 0.0
     """Spent until here, where the model's price is known."""
-
-
-class Terminal(NamedTuple):
-    """How to show what happens."""
-
-    is_silent: bool = False
-    colour: bool = False
-
-    def say(self, text: str) -> None:
-        if not self.is_silent:
-            typer.echo(text)
-
-    def audience(self) -> Audience:
-        if self.is_silent:
-            return NoAudience()
-        return AskScreen(lambda text: typer.echo(text, nl=False, color=True), colour=self.colour)
 
 
 async def ask_with_attempts(
@@ -79,9 +64,15 @@ async def _attempt(asked: Asked, parts: AskParts, *, number: int, terminal: Term
     references = await _references(asked, parts, number=number, terminal=terminal)
     opening = prompt.opening(asked.query, references=references)
     attempt = Attempt(asked.query, opening, prompt.hash, seed=number - 1)
-    rollout = await run_episode(attempt, parts.setting, audience=terminal.audience())
+    rollout = await run_episode(attempt, parts.setting, audience=_audience(terminal))
     reading = read_trajectory(rollout.trajectory)
     return Attempted(rollout, reading, dollars=parts.meter.total.dollars)
+
+
+def _audience(terminal: Terminal) -> Audience:
+    if terminal.is_silent:
+        return NoAudience()
+    return AskScreen(lambda text: typer.echo(text, nl=False, color=True), colour=terminal.colour)
 
 
 async def _references(asked: Asked, parts: AskParts, *, number: int, terminal: Terminal) -> str:

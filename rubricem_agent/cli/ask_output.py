@@ -1,13 +1,11 @@
 """What remains of a question: files, and a last word on the terminal."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from rubricem_agent.cli.ask_attempts import Attempted
+from rubricem_agent.cli.terminal import Terminal
 from rubricem_agent.rollout.report import explain_ending, linked_answer, render_report
 from rubricem_agent.rollout.sources import Source, shown_sources
 from rubricem_env.domain.errors import FileFormatError
@@ -33,17 +31,13 @@ def save_attempts(attempted: Sequence[Attempted], out: Path) -> None:
         raise FileFormatError(f"cannot write to {out}: {cause}. Choose a folder with --out.") from cause
 
 
-def print_outcome(attempted: Sequence[Attempted], out: Path, *, as_json: bool, is_quiet: bool) -> None:
+def print_outcome(attempted: Sequence[Attempted], out: Path, terminal: Terminal) -> None:
     """One JSON object, the answer alone, or sources and a summary. A missing answer is explained on stderr."""
     last = attempted[-1]
-    if as_json:
-        typer.echo(json.dumps(outcome(attempted, out), ensure_ascii=False))
-    elif is_quiet:
-        typer.echo(_plain_answer(last))
-    else:
-        _print_summary(attempted, out)
+    _list_sources(last, terminal)
+    terminal.close(outcome(attempted, out), _summary(last, out), brief=_plain_answer(last))
     if not last.reading.is_complete:
-        typer.echo(f"rubricem: {explain(last)}", err=True)
+        terminal.warn(f"rubricem: {explain(last)}")
 
 
 def explain(attempted: Attempted) -> str:
@@ -81,23 +75,30 @@ def outcome(attempted: Sequence[Attempted], out: Path) -> dict[str, Any]:
     }
 
 
-def _print_summary(attempted: Sequence[Attempted], out: Path) -> None:
-    last = attempted[-1]
-    sources = shown_sources(last.reading.trajectory)
-    typer.echo("\n")
-    for number, key in enumerate(last.reading.citations.known, 1):
+def _list_sources(attempted: Attempted, terminal: Terminal) -> None:
+    citations = attempted.reading.citations
+    sources = shown_sources(attempted.reading.trajectory)
+    terminal.say("\n")
+    for number, key in enumerate(citations.known, 1):
         title, url = sources.get(key, Source("", ""))
-        typer.echo(f"[{number}] {key}  {title or '(untitled)'}  {url}".rstrip())
-    if last.reading.citations.unknown:
-        typer.echo(f"Cited, but never shown by a tool: {', '.join(last.reading.citations.unknown)}")
-    usage = last.rollout.usage
-    spent = f", ${last.dollars:.4f}" if last.dollars else ""
-    calls = sum(turn.call is not None for turn in last.reading.turns)
-    typer.echo(
-        f"\n{len(last.reading.turns)} turns, {calls} searches, {usage.input_tokens} tokens read and "
-        f"{usage.output_tokens} written{spent}."
-    )
-    typer.echo(f"Report: {out / REPORT}\nTrajectory: {out / TRAJECTORY}")
+        terminal.say(f"[{number}] {key}  {title or '(untitled)'}  {url}".rstrip())
+    if citations.unknown:
+        terminal.say(f"Cited, but never shown by a tool: {', '.join(citations.unknown)}")
+    terminal.say()
+
+
+def _summary(attempted: Attempted, out: Path) -> dict[str, object]:
+    usage = attempted.rollout.usage
+    calls = sum(turn.call is not None for turn in attempted.reading.turns)
+    spent = {"spent": f"${attempted.dollars:.4f}"} if attempted.dollars else {}
+    return {
+        "turns": len(attempted.reading.turns),
+        "searches": calls,
+        "tokens": f"{usage.input_tokens} read, {usage.output_tokens} written",
+        **spent,
+        "report": out / REPORT,
+        "trajectory": out / TRAJECTORY,
+    }
 
 
 def _plain_answer(attempted: Attempted) -> str:

@@ -1,17 +1,15 @@
 """`rubricem bank`: look at what the agent remembers, let it in, hold it back, take it out, carry it elsewhere."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from rubricem_agent.build.memory import build_bank, open_existing_bank
+from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, plain_table
 from rubricem_agent.config.memory import MINILM, BankConfig
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.errors import BankFormatError, BankStoreError
@@ -30,7 +28,6 @@ bank_app = typer.Typer(
 BankOption = Annotated[
     Path, typer.Option("--bank", envvar="RUBRICEM_BANK", help="The bank's folder.", show_default=True)
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 NumberArgument = Annotated[int, typer.Argument(min=1, help="The item's number, as `rubricem bank list` shows it.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Kept with the item.")]
 WeightsOption = Annotated[Path | None, typer.Option(help="A folder with the embedder's weights.")]
@@ -46,29 +43,40 @@ def list_items(
     bank: BankOption = DEFAULT_BANK,
     status: Annotated[ItemStatus | None, typer.Option(help="Only items of this status.")] = None,
     show_all: Annotated[bool, typer.Option("--all", help="History and tombstones as well.")] = False,
+    *,
     as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """List the items that are in use or wait for approval, oldest first."""
     current = (ItemStatus.ACTIVE, ItemStatus.QUARANTINED)
     wanted = (status,) if status else tuple(ItemStatus) if show_all else current
     items = [item for item in _open(bank).items() if item.status in wanted]
-    if as_json:
-        _print_json({"items": [item.model_dump(mode="json") for item in items]})
-        return
-    _print_items((item, None) for item in items)
-    typer.echo(f"{len(items)} items" if items else "no items")
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    _show_items(((item, None) for item in items), terminal)
+    terminal.close(
+        {"items": [item.model_dump(mode="json") for item in items]},
+        f"{len(items)} items" if items else "no items",
+        brief=_numbers(items),
+    )
 
 
 @bank_app.command()
-def show(number: NumberArgument, bank: BankOption = DEFAULT_BANK, as_json: JsonOption = False) -> None:
+def show(
+    number: NumberArgument,
+    bank: BankOption = DEFAULT_BANK,
+    *,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
     """Show one item whole: its texts, its scores and where it came from."""
     opened = _open(bank)
     item = opened.item(number)
     history = [other.id for other in opened.history(item.key)]
-    if as_json:
-        _print_json(item.model_dump(mode="json") | {"history": history})
-    else:
-        _print_item(item, history)
+    Terminal(as_json=as_json, is_quiet=quiet).close(
+        item.model_dump(mode="json") | {"history": history},
+        _whole(item, history),
+        brief=_printable(f"{item.reflection.rubrics}\n{item.reflection.takeaways}"),
+    )
 
 
 @bank_app.command()
@@ -78,55 +86,76 @@ def search(
     top: Annotated[int, typer.Option(min=1, help="How many items.")] = 5,
     cross: Annotated[bool, typer.Option("--cross", help="What CROSS retrieval would offer an attempt.")] = False,
     embedder_path: WeightsOption = None,
+    *,
     as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Find the items whose questions are most similar."""
     if not question.strip():
         raise typer.BadParameter("the question is empty; give at least one word")
-    opened = _open(bank, embeds=True, embedder_path=embedder_path)
-    found = opened.retrieve(question, Retrieval.CROSS) if cross else opened.search(question, limit=top)
-    if as_json:
-        _print_json({"found": [_found_json(hit) for hit in found]})
-        return
-    _print_items(found)
-    if not found:
-        typer.echo("nothing found")
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    with terminal.working("searching"):
+        opened = _open(bank, embeds=True, embedder_path=embedder_path)
+        found = opened.retrieve(question, Retrieval.CROSS) if cross else opened.search(question, limit=top)
+    _show_items(found, terminal)
+    terminal.close(
+        {"found": [_found_json(hit) for hit in found]},
+        "" if found else "nothing found",
+        brief=_numbers(hit.item for hit in found),
+    )
 
 
 @bank_app.command()
-def approve(number: NumberArgument, bank: BankOption = DEFAULT_BANK, as_json: JsonOption = False) -> None:
+def approve(
+    number: NumberArgument,
+    bank: BankOption = DEFAULT_BANK,
+    *,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
     """Put a quarantined item into use, in place of its question's earlier one."""
-    _print_change(_changed(bank, lambda opened: opened.approve(number)), as_json)
+    _change(bank, lambda opened: opened.approve(number), Terminal(as_json=as_json, is_quiet=quiet))
 
 
 @bank_app.command()
 def quarantine(
-    number: NumberArgument, bank: BankOption = DEFAULT_BANK, reason: ReasonOption = "", as_json: JsonOption = False
+    number: NumberArgument,
+    bank: BankOption = DEFAULT_BANK,
+    reason: ReasonOption = "",
+    *,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Hold an item back until it is approved or removed."""
-    _print_change(_changed(bank, lambda opened: opened.quarantine(number, reason)), as_json)
+    _change(bank, lambda opened: opened.quarantine(number, reason), Terminal(as_json=as_json, is_quiet=quiet))
 
 
 @bank_app.command()
 def remove(
-    number: NumberArgument, bank: BankOption = DEFAULT_BANK, reason: ReasonOption = "", as_json: JsonOption = False
+    number: NumberArgument,
+    bank: BankOption = DEFAULT_BANK,
+    reason: ReasonOption = "",
+    *,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Take an item out for good: it is never offered again, and its text is refused when it comes back."""
-    _print_change(_changed(bank, lambda opened: opened.remove(number, reason)), as_json)
+    _change(bank, lambda opened: opened.remove(number, reason), Terminal(as_json=as_json, is_quiet=quiet))
 
 
 @bank_app.command("export")
 def export_bank(
     file: Annotated[Path, typer.Argument(help="The JSONL file to write.")],
     bank: BankOption = DEFAULT_BANK,
+    *,
     as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Write the active items to a JSONL file, one reflection a line, without their vectors."""
     count = export_items(_open(bank).items(), file)
-    if as_json:
-        _print_json({"file": str(file), "exported": count})
-    else:
-        typer.echo(f"exported {count} items to {file}")
+    Terminal(as_json=as_json, is_quiet=quiet).close(
+        {"file": str(file), "exported": count}, f"exported {count} items to {file}", brief=str(count)
+    )
 
 
 @bank_app.command("import")
@@ -135,7 +164,9 @@ def import_bank(
     bank: BankOption = DEFAULT_BANK,
     embedder: Annotated[str, typer.Option(help="For a new bank: minilm, qwen3-embedding-0.6b or hashing.")] = MINILM,
     embedder_path: WeightsOption = None,
+    *,
     as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Write the reflections of a file to a bank, each through the write gate; the bank is made where there is none.
 
@@ -143,24 +174,28 @@ def import_bank(
     """
     if not file.is_file():
         raise BankFormatError(f"there is no file {file}. Give a file of `rubricem bank export`.")
-    if read_header(bank):
-        opened = _open(bank, embeds=True, embedder_path=embedder_path)
-    else:
-        opened = _make(BankConfig(folder=bank, embedder=embedder, embedder_path=embedder_path))
-    imported = import_items(opened, file)
-    if as_json:
-        refused = [{"line": line, "code": why.code.value, "why": why.sentence} for line, why in imported.refused]
-        _print_json({"written": [item.id for item in imported.written], "refused": refused})
-    else:
-        typer.echo(f"imported {len(imported.written)} items, refused {len(imported.refused)}")
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    with terminal.working("writing through the gate"):
+        if read_header(bank):
+            opened = _open(bank, embeds=True, embedder_path=embedder_path)
+        else:
+            opened = _make(BankConfig(folder=bank, embedder=embedder, embedder_path=embedder_path))
+        imported = import_items(opened, file)
+    refused = [{"line": line, "code": why.code.value, "why": why.sentence} for line, why in imported.refused]
+    terminal.close(
+        {"written": [item.id for item in imported.written], "refused": refused},
+        f"imported {len(imported.written)} items, refused {len(imported.refused)}",
+        brief=_numbers(imported.written),
+    )
+    if not as_json:
         for line, why in imported.refused:
-            typer.echo(f"  line {line}: {why.code}: {why.sentence}", err=True)
+            terminal.warn(f"  line {line}: {why.code}: {why.sentence}")
     if imported.refused:
         raise typer.Exit(1)
 
 
 @bank_app.command()
-def stats(bank: BankOption = DEFAULT_BANK, as_json: JsonOption = False) -> None:
+def stats(bank: BankOption = DEFAULT_BANK, *, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
     """Count the items by status and say what the bank is made of."""
     opened = _open(bank)
     items = opened.items()
@@ -174,11 +209,8 @@ def stats(bank: BankOption = DEFAULT_BANK, as_json: JsonOption = False) -> None:
         "mean_utility": round(sum(scores) / len(scores), 4) if scores else None,
         "last_step": max((item.reflection.provenance.step for item in items), default=None),
     }
-    if as_json:
-        _print_json(counted)
-        return
-    for name, value in counted.items():
-        typer.echo(f"{name.replace('_', ' '):<14}{'-' if value is None else value}")
+    shown = {name.replace("_", " "): "-" if value is None else value for name, value in counted.items()}
+    Terminal(as_json=as_json, is_quiet=quiet).close(counted, shown, brief=str(counted[ItemStatus.ACTIVE.value]))
 
 
 def _open(folder: Path, *, embeds: bool = False, embedder_path: Path | None = None) -> RubricBank:
@@ -196,27 +228,25 @@ def _make(config: BankConfig) -> RubricBank:
         raise BankFormatError(f"{cause}. Give a folder that can be written with --bank.") from cause
 
 
-def _changed(folder: Path, change: _Change) -> BankItem:
-    return change(_open(folder))
+def _change(folder: Path, change: _Change, terminal: Terminal) -> None:
+    item = change(_open(folder))
+    terminal.close(
+        {"id": item.id, "status": item.status.value, "reason": item.reason},
+        f"item {item.id} is {item.status}{f' ({item.reason})' if item.reason else ''}",
+        brief=item.status.value,
+    )
 
 
-def _print_change(item: BankItem, as_json: bool) -> None:
-    if as_json:
-        _print_json({"id": item.id, "status": item.status.value, "reason": item.reason})
-    else:
-        typer.echo(f"item {item.id} is {item.status}{f' ({item.reason})' if item.reason else ''}")
+def _numbers(items: Iterable[BankItem]) -> str:
+    return "\n".join(str(item.id) for item in items)
 
 
 def _found_json(hit: Retrieved) -> dict[str, Any]:
     return {"similarity": round(hit.similarity, 6), "item": hit.item.model_dump(mode="json")}
 
 
-def _print_json(value: dict[str, Any]) -> None:
-    typer.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
-
-
-def _print_items(rows: Iterable[tuple[BankItem, float | None]]) -> None:
-    table = Table("item", "status", "step", "utility", "similarity", "question", box=None, pad_edge=False)
+def _show_items(rows: Iterable[tuple[BankItem, float | None]], terminal: Terminal) -> None:
+    table = plain_table("item", "status", "step", "utility", "similarity", "question")
     for item, similarity in rows:
         score = item.reflection.score
         table.add_row(
@@ -228,10 +258,10 @@ def _print_items(rows: Iterable[tuple[BankItem, float | None]]) -> None:
             _plain(item.reflection.question)[:100],
         )
     if table.row_count:
-        Console().print(table)
+        terminal.show(table)
 
 
-def _print_item(item: BankItem, history: list[int]) -> None:
+def _whole(item: BankItem, history: list[int]) -> str:
     reflection = item.reflection
     score, origin = reflection.score, reflection.provenance
     judged = (
@@ -241,15 +271,19 @@ def _print_item(item: BankItem, history: list[int]) -> None:
         f"scope {score.scope:g})"
     )
     because = f" ({item.reason})" if item.reason else ""
-    typer.echo(f"item {item.id}: {item.status}{because}; {judged}")
-    typer.echo(f"written at step {origin.step} by {origin.model or '-'} with prompt {origin.prompt_hash or '-'}")
-    typer.echo(f"items on this question: {', '.join(map(str, history))}")
-    for title, text in (
+    texts = (
         ("Question", reflection.question),
         ("Rubrics", reflection.rubrics),
         ("Takeaways", reflection.takeaways),
-    ):
-        typer.echo(f"\n{title}\n{_printable(text)}")
+    )
+    return "\n".join(
+        (
+            f"item {item.id}: {item.status}{because}; {judged}",
+            f"written at step {origin.step} by {origin.model or '-'} with prompt {origin.prompt_hash or '-'}",
+            f"items on this question: {', '.join(map(str, history))}",
+            *(f"\n{title}\n{_printable(text)}" for title, text in texts),
+        )
+    )
 
 
 def _plain(text: str) -> str:

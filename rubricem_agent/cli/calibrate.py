@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from rubricem_agent.build.judge import build_judge
+from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, inert, plain_table
+from rubricem_agent.cli.watched_judge import WatchedJudge
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory_json import first_problem, load_trajectory
@@ -26,18 +25,20 @@ _SHOWN_DISAGREEMENTS = 10
 def calibrate(
     file: Annotated[Path, typer.Argument(help='JSON lines: {"trajectory": {...}, "rubric": {...}, "label": 0|1|2}.')],
     judge: Annotated[str, typer.Option("--judge", help="rules, gemini:MODEL or openai:MODEL@URL.")] = "rules",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    *,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Run a judge over labelled examples and print its agreement with the labels.
 
     "trajectory" is an object as in a trajectory file, or the path of one beside FILE; "rubric" a row of a rubric file.
     """
     examples = read_examples(file)
-    found = asyncio.run(_calibrate(examples, JudgeConfig(judge=judge)))
-    if as_json:
-        typer.echo(json.dumps(_describe(found), ensure_ascii=False, allow_nan=False))
-    else:
-        _print(found, Console())
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    found = asyncio.run(_calibrate(examples, JudgeConfig(judge=judge), terminal=terminal))
+    _show(found, terminal)
+    kappa = _cells(found.overall)[3]
+    terminal.close(_describe(found), {"judge": judge, "examples": len(examples), "kappa": kappa}, brief=kappa)
     if found.unscored:
         raise typer.Exit(1)
 
@@ -84,10 +85,11 @@ def _read_example(line: str, where: str, *, folder: Path) -> LabelledExample:
         raise FileFormatError(f"{where}: {first_problem(cause)} A label is 0, 1 or 2.") from cause
 
 
-async def _calibrate(examples: list[LabelledExample], config: JudgeConfig) -> Calibration:
+async def _calibrate(examples: list[LabelledExample], config: JudgeConfig, *, terminal: Terminal) -> Calibration:
     built = build_judge(config)
     try:
-        return await run_calibration(built.judge, examples)
+        with terminal.bar(f"marking with {built.judge.name}", len(examples)) as on_marked:
+            return await run_calibration(WatchedJudge(built.judge, on_marked), examples)
     finally:
         await built.aclose()
 
@@ -101,16 +103,16 @@ def _describe(found: Calibration) -> dict[str, Any]:
     }
 
 
-def _print(found: Calibration, console: Console) -> None:
-    table = Table("stage", "examples", "exact", "within one", "kappa", "bias", box=None, pad_edge=False)
+def _show(found: Calibration, terminal: Terminal) -> None:
+    table = plain_table("stage", "examples", "exact", "within one", "kappa", "bias")
     for name, agreement in (*((stage.value, own) for stage, own in found.by_stage), ("all", found.overall)):
         table.add_row(name, *_cells(agreement))
-    console.print(table)
+    terminal.show(table)
     if found.unscored:
-        console.print(f"{found.unscored} examples got no mark from the judge")
+        terminal.say(f"{found.unscored} examples got no mark from the judge")
     for row in found.disagreements[:_SHOWN_DISAGREEMENTS]:
         told = f"example {row.place + 1}, {row.title}: mark {row.mark}, label {row.label}. {row.justification}"
-        console.print(escape("".join(char if char.isprintable() else " " for char in told)), style="dim")
+        terminal.show(f"[dim]{inert(told)}[/dim]")
 
 
 def _cells(agreement: Agreement) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rubricem_agent.build.tools import open_tools, over_mcp
+from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal
 from rubricem_agent.config.tools import ToolsConfig
 from rubricem_env.domain.errors import MissingExtraError
 from rubricem_env.domain.trajectory_json import dump_trajectory
@@ -19,16 +20,25 @@ DEFAULT_OUT = Path("runs/demo/trajectory.json")
 
 def demo(
     out: Annotated[Path, typer.Option(help="Where to write the trajectory.")] = DEFAULT_OUT,
+    *,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Play a scripted research episode in the offline world and save its trajectory."""
-    episode = asyncio.run(_play())
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    with terminal.working("playing an episode"):
+        episode = asyncio.run(_play())
     reading = episode.read()
-    typer.echo(render_ansi(reading))
+    terminal.say(render_ansi(reading, colour=terminal.colour))
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(dump_trajectory(reading.trajectory) + "\n", encoding="utf-8")
     cited = len(reading.citations.known)
-    typer.echo(f"\n{len(reading.turns)} turns, {episode.calls_used} searches, {cited} snippets cited.")
-    typer.echo(f"Trajectory: {out}. Look into it with: rubricem inspect {out}")
+    terminal.close(
+        {"trajectory": str(out), "turns": len(reading.turns), "searches": episode.calls_used, "snippets_cited": cited},
+        f"\n{len(reading.turns)} turns, {episode.calls_used} searches, {cited} snippets cited.\n"
+        f"Trajectory: {out}. Look into it with: rubricem inspect {out}",
+        brief=str(out),
+    )
 
 
 async def _play() -> Episode:

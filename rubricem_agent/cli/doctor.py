@@ -1,19 +1,17 @@
 """`rubricem doctor`: what is installed, which keys are set, what the machine can run, and what to do about each gap."""
 
-import json
 import os
 import platform
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, requires, version
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-import typer
 from packaging.requirements import Requirement
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+
+from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, plain_table
 
 State = Literal["ok", "missing", "wrong", "note"]
 
@@ -44,13 +42,14 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
-    """Say what is installed, which keys are set (never their values) and what this machine can run."""
+def doctor(*, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
+    """Say what is installed, which keys are set (never their values) and what this machine can run.
+
+    --quiet prints what is wrong, and nothing where all is well.
+    """
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
     findings = [*look_at_packages(), *look_at_keys(os.environ), *look_at_machine()]
-    if as_json:
-        typer.echo(json.dumps([finding._asdict() for finding in findings]))
-        return
-    table = Table("", "", "what to do", box=None, pad_edge=False)
+    table = plain_table("", "", "what to do")
     marks = {"ok": "[green]ok[/green]", "missing": "[yellow]--[/yellow]", "wrong": "[red]!![/red]", "note": "  "}
     section = ""
     for finding in findings:
@@ -58,7 +57,13 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON inst
             section = finding.section
             table.add_row(f"[bold]{section}[/bold]", "", "")
         table.add_row(f"{marks[finding.state]} {finding.name}", escape(finding.detail), escape(finding.remedy))
-    Console().print(table)
+    terminal.show(table)
+    wrong = [finding for finding in findings if finding.state == "wrong"]
+    terminal.close(
+        [finding._asdict() for finding in findings],
+        f"\n{len(wrong)} to mend; what is missing is needed only for what stands beside it.",
+        brief="\n".join(f"{finding.name}: {finding.detail}. {finding.remedy}" for finding in wrong),
+    )
 
 
 def look_at_packages() -> list[Finding]:

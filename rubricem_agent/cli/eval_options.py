@@ -9,6 +9,7 @@ from typing import Annotated, get_type_hints
 
 import typer
 
+from rubricem_agent.cli.terminal import JsonOption, QuietOption
 from rubricem_agent.config.evals import EvalConfig, Style
 from rubricem_agent.evals.answering.reuse import Reuse
 from rubricem_agent.evals.modes import Mode
@@ -61,6 +62,8 @@ class RunOptions:
     shard: Annotated[str, typer.Option(help="Run part I of N: I/N.")] = "1/1"
     ray: Annotated[int, typer.Option(min=0, help="Run so many parts over a Ray cluster.")] = 0
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count calls and money, ask nothing.")] = False
+    as_json: JsonOption = False
+    quiet: QuietOption = False
 
     def config(self) -> EvalConfig:
         """The settings that the options mean.

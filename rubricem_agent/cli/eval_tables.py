@@ -6,17 +6,33 @@ from rich.text import Text
 
 from rubricem_agent.build.eval_plan import PlannedRun
 from rubricem_agent.build.evals import FinishedRun
-from rubricem_agent.evals.report.summary import Summary
-from rubricem_agent.evals.report.terminal import print_summary
+from rubricem_agent.evals.report.summary import Summary, name_of, percent
 from rubricem_agent.evals.rules import DRTULU, OFFICIAL
 from rubricem_agent.evals.suite import SUITE
 
 SHOWN_FAILURES = 5
 
 
-def print_report(summary: Summary, console: Console) -> None:
-    """The tables, as wide as they need to be where the output is no terminal."""
-    print_summary(summary, _unbroken(console))
+def brief_scores(summary: Summary) -> str:
+    """A line a run and judge: its score times 100, and its name."""
+    return "\n".join(
+        f"{percent(judge.score)}\t{name_of(run)}, {run.manifest.label}, {judge.judge}"
+        for run in summary.runs
+        for judge in run.judges
+    )
+
+
+def describe_estimates(planned: PlannedRun) -> dict[str, object]:
+    """A dry run as JSON values."""
+    return {
+        "benchmark": planned.manifest.benchmark,
+        "mode": planned.manifest.label,
+        "examples": len(planned.manifest.inputs.ids),
+        "stages": [
+            {"stage": one.what, "model": one.model, "dollars": one.dollars, **one.usage.model_dump(mode="json")}
+            for one in planned.estimate()
+        ],
+    }
 
 
 def print_estimates(planned: PlannedRun, console: Console) -> None:
@@ -42,7 +58,11 @@ def print_estimates(planned: PlannedRun, console: Console) -> None:
             dollars,
         )
     console.print(table)
-    console.print(f"nothing was asked. Known prices add up to ${sum(one.dollars or 0.0 for one in estimates):.2f}.")
+
+
+def known_dollars(planned: PlannedRun) -> float:
+    """What the known prices of a dry run add up to."""
+    return sum(one.dollars or 0.0 for one in planned.estimate())
 
 
 def print_outcome(finished: FinishedRun, console: Console) -> None:
@@ -64,14 +84,8 @@ def print_suite(console: Console) -> None:
     table = Table(title="Benchmarks")
     for heading in ("name", "form", "official judge", "mode drtulu", "file"):
         table.add_column(heading, overflow="fold")
-    console = _unbroken(console)
     for entry in SUITE.values():
         judge = OFFICIAL[entry.name].judge or "none needed"
         other = DRTULU[entry.name].judge or "none needed" if entry.name in DRTULU else "-"
         table.add_row(entry.name, entry.answer_format.value, judge, other, entry.hub)
     console.print(table)
-
-
-def _unbroken(console: Console) -> Console:
-    """A console that breaks no row where the output goes to a file or another program."""
-    return console if console.is_terminal else Console(width=200)

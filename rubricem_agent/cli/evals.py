@@ -15,9 +15,20 @@ from rubricem_agent.build.evals import FinishedRun, run_evaluation
 from rubricem_agent.build.inspect_log import export_inspect_log
 from rubricem_agent.cli.eval_options import RunOptions, as_command
 from rubricem_agent.cli.eval_progress import watch
-from rubricem_agent.cli.eval_tables import print_estimates, print_outcome, print_report, print_suite
+from rubricem_agent.cli.eval_tables import (
+    brief_scores,
+    describe_estimates,
+    known_dollars,
+    print_estimates,
+    print_outcome,
+    print_suite,
+)
+from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal
 from rubricem_agent.evals.report.page import render_page
 from rubricem_agent.evals.report.summary import Summary, summarize
+from rubricem_agent.evals.report.terminal import print_summary
+from rubricem_agent.evals.rules import DRTULU, OFFICIAL
+from rubricem_agent.evals.suite import SUITE
 
 INCOMPLETE = 3
 """The exit code of a run that is to be resumed."""
@@ -51,23 +62,26 @@ def run(options: RunOptions) -> None:
 
     The same command resumes a run that was stopped. Exits with 3 where something is left to do.
     """
+    terminal = Terminal(as_json=options.as_json, is_quiet=options.quiet)
     planned = plan_run(options.config())
-    console = Console()
     if options.dry_run:
-        print_estimates(planned, console)
+        dollars = f"{known_dollars(planned):.2f}"
+        print_estimates(planned, terminal.console)
+        told = f"nothing was asked. Known prices add up to ${dollars}."
+        terminal.close(describe_estimates(planned), told, brief=dollars)
         return
-    finished = run_over_ray(planned.config, options.ray) if options.ray else _run_here(planned)
-    print_outcome(finished, Console(stderr=True))
+    finished = run_over_ray(planned.config, options.ray) if options.ray else _run_here(planned, terminal)
+    print_outcome(finished, Console(stderr=True, quiet=terminal.is_silent))
     summary = summarize([finished.scores])
     (finished.folder / PAGE_FILE).write_text(render_page(summary), encoding="utf-8")
-    print_report(summary, console)
+    _close(summary, terminal)
     is_whole = planned.config.shard == (1, 1)
     if is_whole and not finished.scores.is_complete:
         raise typer.Exit(INCOMPLETE)
 
 
-def _run_here(planned: PlannedRun) -> FinishedRun:
-    with watch(planned) as listener:
+def _run_here(planned: PlannedRun, terminal: Terminal) -> FinishedRun:
+    with watch(planned, terminal) as listener:
         return asyncio.run(run_evaluation(planned, listener=listener))
 
 
@@ -75,43 +89,72 @@ def _run_here(planned: PlannedRun) -> FinishedRun:
 def report(
     runs: Runs,
     *,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the numbers as JSON.")] = None,
     html_file: Annotated[Path | None, typer.Option("--html", help="Write one page that needs nothing else.")] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Show runs beside the paper's rows; two runs of one benchmark are compared on the examples they share."""
-    summary = summarize([read_scores(folder) for folder in runs])
-    print_report(summary, Console())
-    _write(summary, json_file, html_file=html_file)
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    with terminal.working("comparing"):
+        summary = summarize([read_scores(folder) for folder in runs])
+    if html_file is not None:
+        html_file.write_text(render_page(summary), encoding="utf-8")
+    _close(summary, terminal)
 
 
 @eval_app.command()
-def rescore(folder: Run, data: Annotated[str, typer.Option(help="Where the data file lies now.")] = "") -> None:
+def rescore(
+    folder: Run,
+    data: Annotated[str, typer.Option(help="Where the data file lies now.")] = "",
+    *,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
     """Compute every number of a run anew from its logs, without a judge and without a network."""
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
     before = read_scores(folder)
-    after = rescore_run(folder, data)
-    print_report(summarize([after]), Console())
+    with terminal.working("scoring"):
+        after = rescore_run(folder, data)
+    _close(summarize([after]), terminal)
     same = before.judges == after.judges
-    typer.echo("the numbers are the same as before." if same else "the numbers differ from those that were stored.")
+    terminal.say("the numbers are the same as before." if same else "the numbers differ from those that were stored.")
 
 
 @eval_app.command("list")
-def list_benchmarks() -> None:
+def list_benchmarks(*, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
     """The benchmarks, their modes and judges, and where their files are."""
-    print_suite(Console())
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    print_suite(terminal.console)
+    benchmarks = [
+        {
+            "name": entry.name,
+            "form": entry.answer_format.value,
+            "judges": {
+                rules.mode.value: rules.judge for rules in (OFFICIAL[entry.name], DRTULU.get(entry.name)) if rules
+            },
+            "file": entry.hub,
+        }
+        for entry in SUITE.values()
+    ]
+    terminal.close(benchmarks, brief="\n".join(SUITE))
 
 
 @eval_app.command()
-def export(folder: Run, out: Annotated[Path, typer.Option(help="A file that ends in .eval (or .json).")]) -> None:
+def export(
+    folder: Run,
+    out: Annotated[Path, typer.Option(help="A file that ends in .eval (or .json).")],
+    *,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
     """Write a run as a log that `inspect view` opens; needs the extra `eval`."""
     export_inspect_log(folder, out)
-    typer.echo(f"wrote {out}")
+    Terminal(as_json=as_json, is_quiet=quiet).close({"log": str(out)}, f"wrote {out}", brief=str(out))
 
 
-def _write(summary: Summary, json_file: Path | None, *, html_file: Path | None) -> None:
-    if json_file is not None:
-        json_file.write_text(summary.model_dump_json(indent=1), encoding="utf-8")
-    if html_file is not None:
-        html_file.write_text(render_page(summary), encoding="utf-8")
+def _close(summary: Summary, terminal: Terminal) -> None:
+    print_summary(summary, terminal.console)
+    terminal.close(summary, brief=brief_scores(summary))
 
 
 eval_app.command("run")(as_command(run))

@@ -1,13 +1,11 @@
 """`rubricem inspect`: what a trajectory file amounts to."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, inert, plain_table
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.stage import STAGES
 from rubricem_env.domain.trajectory import Trajectory
@@ -18,15 +16,22 @@ from rubricem_env.scaffold.violations import Mode
 
 def inspect(
     file: Annotated[Path, typer.Argument(help="A trajectory: one JSON object, or a JSONL file with --line.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     line: Annotated[int | None, typer.Option(min=1, help="Which line of a JSONL file to read, from 1.")] = None,
+    *,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Show the turns, stages, violations and citations of a trajectory file."""
     reading = read_trajectory(read_trajectory_file(file, line))
-    if as_json:
-        typer.echo(json.dumps(summary(reading), ensure_ascii=False))
-    else:
-        _print_reading(reading, Console())
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    _show_reading(reading, terminal)
+    rejecting = reading.rejects(Mode.STRICT)
+    verdict = "accepted" if not rejecting else f"rejected ({len(rejecting)} reasons)"
+    terminal.close(
+        summary(reading),
+        {"complete": "yes" if reading.is_complete else "no", "strict mode": verdict},
+        brief=verdict,
+    )
 
 
 def read_trajectory_file(file: Path, line: int | None = None) -> Trajectory:
@@ -66,36 +71,20 @@ def summary(reading: Reading) -> dict[str, Any]:
     }
 
 
-def _print_reading(reading: Reading, console: Console) -> None:
-    console.print(f"[bold]{_plain(reading.trajectory.question) or '(no question)'}[/bold]")
-    stages = Table("stage", "characters", "spans", "happened", box=None, title_justify="left")
+def _show_reading(reading: Reading, terminal: Terminal) -> None:
+    stages = plain_table("stage", "characters", "spans", "happened")
     for stage in STAGES:
         spans = reading.spans.of(stage)
         size = sum(span.end - span.start for span in spans)
         shown = " ".join(f"{span.start}-{span.end}" for span in spans) or "-"
         stages.add_row(stage.value, str(size), shown, "yes" if reading.happened(stage) else "no")
-    console.print(stages)
-    turns = Table("turn", "blocks", "action", box=None)
+    turns = plain_table("turn", "blocks", "action")
     for turn in reading.turns:
         action = f"{turn.call.name}: {turn.call.query[:60]}" if turn.call else ("answer" if turn.answer else "none")
-        turns.add_row(str(turn.number), ", ".join(block.name for block in turn.blocks), _plain(action))
-    console.print(turns)
-    _print_findings(reading, console)
-
-
-def _print_findings(reading: Reading, console: Console) -> None:
+        turns.add_row(str(turn.number), ", ".join(block.name for block in turn.blocks), inert(action))
     known, unknown, _ = reading.citations
-    console.print(
-        f"citations: {len(known)} known, {len(unknown)} unknown{': ' + ', '.join(unknown) if unknown else ''}",
-        markup=False,
-    )
-    rejecting = reading.rejects(Mode.STRICT)
-    verdict = "accepted" if not rejecting else f"rejected ({len(rejecting)} reasons)"
-    console.print(f"complete: {'yes' if reading.is_complete else 'no'}; strict mode: {verdict}")
+    cited = f"citations: {len(known)} known, {len(unknown)} unknown{': ' + ', '.join(unknown) if unknown else ''}"
+    question = inert(reading.trajectory.question) or "(no question)"
+    terminal.show(f"[bold]{question}[/bold]", stages, turns, inert(cited))
     for found in reading.violations:
-        console.print(f"  {found.code.value}: {found.message}", markup=False, highlight=False)
-
-
-def _plain(text: str) -> str:
-    """Without markup or control characters: the text is not ours."""
-    return "".join(char if char.isprintable() else " " for char in text).replace("[", "\\[")
+        terminal.show(inert(f"  {found.code.value}: {found.message}"))

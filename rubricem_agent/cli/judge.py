@@ -1,16 +1,16 @@
 """`rubricem judge`: score trajectory files of one question as a group."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
-from rich.console import Console
 
 from rubricem_agent.build.judge import BuiltJudge, build_judge
-from rubricem_agent.cli.judge_table import print_group
+from rubricem_agent.cli.judge_table import brief_scores, print_group
+from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal
+from rubricem_agent.cli.watched_judge import WatchedJudge
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.query import Query
@@ -42,7 +42,9 @@ def judge(
     rubrics: Annotated[
         Path | None, typer.Option(help="Rubrics to score by as well: a JSON list, or one JSON object a line.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    *,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Score a group of trajectories stage by stage, criterion by criterion, with the reasons.
 
@@ -52,15 +54,17 @@ def judge(
     group = _read_group(files)
     names = [name for name, _ in group]
     given = _read_rubric_file(rubrics) if rubrics is not None else ()
-    judged = asyncio.run(_judge([trajectory for _, trajectory in group], given, config=JudgeConfig(judge=judge)))
-    if as_json:
-        typer.echo(
-            json.dumps(describe_group(judged.group, names, rubrics=judged.rubrics), ensure_ascii=False, allow_nan=False)
-        )
-    else:
-        print_group(judged.group, names, rubrics=judged.rubrics, meter=judged.built.meter, console=Console())
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    trajectories = [trajectory for _, trajectory in group]
+    judged = asyncio.run(_judge(trajectories, given, config=JudgeConfig(judge=judge), terminal=terminal))
+    print_group(judged.group, names, rubrics=judged.rubrics, meter=judged.built.meter, console=terminal.console)
+    terminal.close(
+        describe_group(judged.group, names, rubrics=judged.rubrics),
+        {"trajectories": len(names), "criteria": len(judged.group.rubrics), "judge": judged.built.judge.name},
+        brief=brief_scores(judged.group, names),
+    )
     if judged.group.failures:
-        typer.echo(f"the judge gave no score for {judged.group.failures} of {len(names)} trajectories.", err=True)
+        terminal.warn(f"the judge gave no score for {judged.group.failures} of {len(names)} trajectories.")
         raise typer.Exit(1)
 
 
@@ -106,7 +110,9 @@ def _read_rubric_file(file: Path) -> tuple[Rubric, ...]:
     return read_rubrics(text, str(file))
 
 
-async def _judge(trajectories: Sequence[Trajectory], given: tuple[Rubric, ...], *, config: JudgeConfig) -> Judged:
+async def _judge(
+    trajectories: Sequence[Trajectory], given: tuple[Rubric, ...], *, config: JudgeConfig, terminal: Terminal
+) -> Judged:
     built = build_judge(config)
     first = trajectories[0]
     persistent = tuple(rubric for rubric in given if rubric.persistent)
@@ -114,9 +120,10 @@ async def _judge(trajectories: Sequence[Trajectory], given: tuple[Rubric, ...], 
     query = Query(question=first.question, answer_format=first.answer_format, rubrics=persistent)
     # Given rubrics that can be retired begin as active ones, so that they compete with what the judge proposes.
     known = RubricSet().with_persistent(persistent).with_proposed(others, step=0)
-    step_judge = StepJudge(built.judge, RubricBuffer({query.key: known}), settings=config.settings)
     try:
-        with Console(stderr=True).status(f"judging {len(trajectories)} trajectories with {built.judge.name}"):
+        with terminal.bar(f"judging with {built.judge.name}", len(trajectories)) as on_marked:
+            watched = WatchedJudge(built.judge, on_marked)
+            step_judge = StepJudge(watched, RubricBuffer({query.key: known}), settings=config.settings)
             group = await step_judge.judge_group(Group.of(query, trajectories), step=0)
     finally:
         await built.aclose()

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from rubricem_agent.cli.terminal import inert, plain_table
 from rubricem_env.domain.judgement import StageScore
 from rubricem_env.domain.rubric import Polarity
 from rubricem_env.domain.stage import STAGES
@@ -29,20 +29,26 @@ def print_group(
     for rubric in sorted(judged.rubrics, key=lambda rubric: STAGES.index(rubric.stage)):
         sign = "flaw" if rubric.polarity is Polarity.NEGATIVE else "quality"
         kind = ", persistent" if rubric.persistent else ""
-        console.print(f"\n[bold]{rubric.stage}: {_plain(rubric.title)}[/bold] ({sign}, weight {rubric.weight:g}{kind})")
-        console.print(f"  {_plain(rubric.description)}", style="dim")
+        console.print(f"\n[bold]{rubric.stage}: {inert(rubric.title)}[/bold] ({sign}, weight {rubric.weight:g}{kind})")
+        console.print(f"  {inert(rubric.description)}", style="dim")
         for name, rollout in zip(names, judged.rollouts, strict=True):
             opinion = next((o for o in rollout.opinions if o.rubric_id == rubric.id), None)
             if opinion is not None:
-                console.print(f"  {opinion.mark:g}  {_plain(_short(name))}: {_plain(opinion.justification)}")
+                console.print(f"  {opinion.mark:g}  {inert(_short(name))}: {inert(opinion.justification)}")
     _print_notes(judged, names, rubrics=rubrics, console=console)
     _print_cost(meter, console)
 
 
+def brief_scores(judged: GroupJudgement, names: Sequence[str]) -> str:
+    """A line an attempt: its four stage scores and its file, for a script to read."""
+    rows = zip(names, judged.rollouts, strict=True)
+    return "\n".join("\t".join([*_cells(rollout), name]) for name, rollout in rows)
+
+
 def _stage_table(judged: GroupJudgement, names: Sequence[str]) -> Table:
-    table = Table("trajectory", *(stage.value for stage in STAGES), box=None, pad_edge=False)
+    table = plain_table("trajectory", *(stage.value for stage in STAGES))
     for name, rollout in zip(names, judged.rollouts, strict=True):
-        table.add_row(_plain(_short(name)), *_cells(rollout))
+        table.add_row(inert(_short(name)), *_cells(rollout))
     return table
 
 
@@ -72,7 +78,7 @@ def _print_notes(judged: GroupJudgement, names: Sequence[str], *, rubrics: Rubri
     if notes:
         console.print()
     for note in notes:
-        console.print(_plain(note), style="dim")
+        console.print(inert(note), style="dim")
 
 
 def _print_cost(meter: Meter, console: Console) -> None:
@@ -87,8 +93,3 @@ def _print_cost(meter: Meter, console: Console) -> None:
 
 def _short(name: str) -> str:
     return name if len(name) <= _SHORT_NAME else "…" + name[1 - _SHORT_NAME :]
-
-
-def _plain(text: str) -> str:
-    """Without markup or control characters: the text is not ours."""
-    return escape("".join(char if char.isprintable() else " " for char in text))

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal
 from rubricem_agent.viewer.ablation import ABLATION_FILE
 from rubricem_agent.viewer.ablation_report import load_ablation, render_ablation
 from rubricem_agent.viewer.run_report import read_run, render_run
@@ -14,6 +15,9 @@ from rubricem_env.domain.errors import ConfigError
 def report(
     folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Folder of a run or of an ablation.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The page; RUN_DIR/report.html by default.")] = None,
+    *,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Write one self-contained page: curves, health, cost. Works while the run goes on, too."""
     page = (
@@ -25,4 +29,4 @@ def report(
         path.write_text(page, encoding="utf-8")
     except OSError as cause:
         raise ConfigError(f"cannot write {path}: {cause.strerror}. Choose another path with -o.") from cause
-    typer.echo(f"Page: {path}")
+    Terminal(as_json=as_json, is_quiet=quiet).close({"page": str(path)}, f"Page: {path}", brief=str(path))

@@ -1,22 +1,19 @@
 """`rubricem data`: write teacher data, export it to other trainers, and see what was rejected."""
 
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from pydantic import ValidationError
-from rich.console import Console
-from rich.table import Table
 
 from rubricem_agent.build.teacher import load_chat_tokenizer, read_questions
 from rubricem_agent.build.teacher import teach as run_teacher
+from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, inert, plain_table
 from rubricem_agent.config.teacher import SCRIPTED, TeacherConfig, parse_teacher
 from rubricem_agent.data.asking import TeacherPrompts
 from rubricem_agent.data.chatml import read_samples
 from rubricem_agent.data.estimate import Cost, estimate
 from rubricem_agent.data.exports import export_rows
-from rubricem_agent.data.generation import Trace
 from rubricem_agent.data.output import SAMPLES_FILE, read_report
 from rubricem_agent.data.rejection_report import RejectionReport
 from rubricem_agent.data.turns import RepliesPending
@@ -40,23 +37,34 @@ def teach(
     max_dollars: Annotated[float | None, typer.Option(min=0, help="Stop before more is spent.")] = None,
     ray: Annotated[int, typer.Option(min=1, help="Shards on Ray; 1 stays in this process.")] = 1,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a teacher that costs money.")] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Have a teacher write traces, and keep those that are fit to train on. Says what it will cost, and asks, first."""
     fields = {"out": out, "teacher": teacher, "questions": questions, "tools": tools, "limit": limit, "shards": ray}
     config = _config({**fields, "ceilings": Ceilings(dollars=max_dollars)})
-    num_questions = _show_estimate(config)
-    if parse_teacher(config.teacher).costs and not yes and not typer.confirm("Go on?"):
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    expected = _estimate(config)
+    terminal.say(expected.text)
+    # On the error stream: the question is no part of the result.
+    if parse_teacher(config.teacher).costs and not yes and not typer.confirm("Go on?", err=True):
         return
     try:
-        harvested = run_teacher(config, on_trace=_Counter(num_questions))
+        with terminal.bar("traces", expected.questions) as on_trace:
+            harvested = run_teacher(config, on_trace=lambda _: on_trace(1))
     except RepliesPending as pause:
-        typer.echo(str(pause))
+        terminal.close({"waiting": str(pause)}, str(pause), brief=str(pause))
         return
     except CeilingReached as stop:
-        typer.echo(f"stopped: {stop} What is written is in {out}.", err=True)
+        terminal.warn(f"stopped: {stop} What is written is in {out}.")
         raise typer.Exit(1) from stop
-    _show_report(harvested.report)
-    typer.echo(f"Samples: {out / SAMPLES_FILE}. Train on them with: python trainers/sft.py --config ...")
+    samples = str(out / SAMPLES_FILE)
+    _show_report(harvested.report, terminal)
+    terminal.close(
+        {"samples": samples, **harvested.report.model_dump(mode="json")},
+        f"Samples: {samples}. Train on them with: python trainers/sft.py --config ...",
+        brief=samples,
+    )
 
 
 @data_app.command("dry-run")
@@ -65,9 +73,19 @@ def dry_run(
     questions: Annotated[Path | None, typer.Option(help="JSONL; the shipped almanac's by default.")] = None,
     *,
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many questions.")] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Estimate the calls, the tokens and the money of `teach`. Nothing is sent."""
-    _show_estimate(_config({"out": Path(), "teacher": teacher, "questions": questions, "limit": limit}))
+    found = _estimate(_config({"out": Path(), "teacher": teacher, "questions": questions, "limit": limit}))
+    Terminal(as_json=as_json, is_quiet=quiet).close(
+        {
+            "questions": found.questions,
+            **{name: None if cost is None else cost._asdict() for name, cost in found.costs.items()},
+        },
+        found.text,
+        brief=found.text.splitlines()[-1],
+    )
 
 
 @data_app.command()
@@ -78,38 +96,43 @@ def export(
     tokenizer: Annotated[str, typer.Option(help="The student's, by folder or name.")],
     out: Annotated[Path, typer.Option(help="Folder for the rows and the recipe.")],
     max_tokens: Annotated[int, typer.Option(min=1, help="Longer samples are dropped.")] = 16_384,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Write samples as token rows with labels, and the paper's settings for that trainer."""
-    exported = export_rows(
-        read_samples(samples), load_chat_tokenizer(tokenizer), folder=out, trainer=to, max_tokens=max_tokens
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    with terminal.working("writing rows"):
+        exported = export_rows(
+            read_samples(samples), load_chat_tokenizer(tokenizer), folder=out, trainer=to, max_tokens=max_tokens
+        )
+    terminal.close(
+        {"folder": str(exported.folder), "rows": exported.rows, "dropped": exported.dropped},
+        f"{exported.rows} rows in {exported.folder}, {exported.dropped} dropped as too long.",
+        brief=str(exported.folder),
     )
-    typer.echo(f"{exported.rows} rows in {exported.folder}, {exported.dropped} dropped as too long.")
 
 
 @data_app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a run.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    *,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Show how many traces were rejected, and for what."""
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
     found = read_report(folder)
-    if as_json:
-        typer.echo(found.model_dump_json())
-    else:
-        _show_report(found)
+    _show_report(found, terminal)
+    terminal.close(found, brief=f"{found.accepted}/{found.traces}")
 
 
-class _Counter:
-    """Says how far a run is, on a terminal."""
+class _Estimate(NamedTuple):
+    """What a run will cost."""
 
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._done = 0
-
-    def __call__(self, trace: Trace) -> None:
-        self._done += 1
-        if sys.stderr.isatty() or self._done == self._total:
-            typer.echo(f"\r{self._done}/{self._total} traces", err=True, nl=self._done == self._total)
+    questions: int
+    text: str
+    costs: dict[str, Cost | None]
+    """None where nothing is paid for."""
 
 
 def _config(fields: dict[str, object]) -> TeacherConfig:
@@ -119,18 +142,16 @@ def _config(fields: dict[str, object]) -> TeacherConfig:
         raise ConfigError(f"the options are refused {first_problem(cause)}") from cause
 
 
-def _show_estimate(config: TeacherConfig) -> int:
-    """Say what a run will cost; returns how many questions it has."""
+def _estimate(config: TeacherConfig) -> _Estimate:
     spec = parse_teacher(config.teacher)
     tasks = read_questions(config).tasks
     if not spec.costs:
-        typer.echo(f"{len(tasks)} questions; the scripted teacher costs nothing.")
-        return len(tasks)
+        said = f"{len(tasks)} questions; the scripted teacher costs nothing."
+        return _Estimate(len(tasks), said, {"expected": None, "at most": None})
     found = estimate(tasks, TeacherPrompts.ours(max_rounds=config.max_rounds), model=spec.model)
-    typer.echo(f"{found.questions} questions.")
-    for name, cost in (("expected", found.expected), ("at most", found.at_most)):
-        typer.echo(f"{name}: {_cost_text(cost)}")
-    return len(tasks)
+    costs: dict[str, Cost | None] = {"expected": found.expected, "at most": found.at_most}
+    lines = (f"{name}: {_cost_text(cost)}" for name, cost in costs.items() if cost is not None)
+    return _Estimate(len(tasks), "\n".join([f"{found.questions} questions.", *lines]), costs)
 
 
 def _cost_text(cost: Cost) -> str:
@@ -138,15 +159,15 @@ def _cost_text(cost: Cost) -> str:
     return f"{cost.calls:,} calls, {cost.input_tokens:,} tokens in, {cost.output_tokens:,} out, {money}"
 
 
-def _show_report(found: RejectionReport) -> None:
-    typer.echo(
+def _show_report(found: RejectionReport, terminal: Terminal) -> None:
+    terminal.say(
         f"{found.traces} traces: {found.accepted} accepted, {found.rejected} rejected, "
         f"{found.by_paper} of them for the paper's own reasons."
     )
     if not found.reasons:
         return
-    table = Table("reason", "whose", "traces", "alone", "example", box=None, pad_edge=False)
+    table = plain_table("reason", "whose", "traces", "alone", "example")
     for reason in found.reasons:
         whose = "paper" if reason.is_paper else "ours"
-        table.add_row(reason.reason, whose, str(reason.named), str(reason.alone), reason.example.replace("[", "\\["))
-    Console().print(table)
+        table.add_row(reason.reason, whose, str(reason.named), str(reason.alone), inert(reason.example))
+    terminal.show(table)

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from rubricem_agent.build.tool_server import serve_tools
 from rubricem_agent.build.tools import TOKEN_VARIABLE, open_tools
+from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, to_json
 from rubricem_agent.config.tools import RemoteToolsConfig, ToolsConfig, load_tools_config
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.tool import ToolCall, ToolResult
@@ -36,14 +37,30 @@ def serve(
         str | None, typer.Option(envvar=TOKEN_VARIABLE, help="HTTP: the bearer token; one is made up without it.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file of settings.")] = None,
+    *,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Serve the tools until interrupted. HTTP is at /mcp; /health and /ready need no token."""
+    """Serve the tools until interrupted. HTTP is at /mcp; /health and /ready need no token.
+
+    Over HTTP --json prints one line, {"url", "token"}, once it listens; the token is null where you gave it. Over stdio
+    the output is the protocol's, whatever is asked.
+    """
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
     settings = _settings(config, backend)
     given = SecretStr(token or secrets.token_urlsafe(24)) if transport == "http" else None
-    if given is not None and not token:
-        # To the terminal of the one who started it, and nowhere else: it is in no log and no file.
-        typer.echo(f"token: {given.get_secret_value()}", err=True)
-    asyncio.run(serve_tools(settings, os.environ, token=given, host=host, port=port))
+    made_up = given.get_secret_value() if given is not None and not token else None
+
+    def announce(url: str) -> None:
+        # To the terminal of the one who started it, and nowhere else: the token is in no log and no file.
+        if as_json:
+            typer.echo(to_json({"url": url, "token": made_up}))
+        elif made_up is not None:
+            terminal.warn(f"token: {made_up}")
+        if not terminal.is_silent:
+            terminal.warn(f"serving {url}")
+
+    asyncio.run(serve_tools(settings, os.environ, token=given, host=host, port=port, announce=announce))
 
 
 @tools_app.command()
@@ -54,14 +71,21 @@ def call(
     backend: Annotated[Backend | None, typer.Option(help="Where answers come from; offline needs no key.")] = None,
     url: Annotated[str | None, typer.Option(help="Ask this server instead, such as http://127.0.0.1:8765/mcp.")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file of settings.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    *,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Call one tool and print what a policy would learn. Exit code 1 means that the call failed."""
     settings = _settings(config, backend)
     if url is not None:
         settings = settings.model_copy(update={"remote": RemoteToolsConfig(url=url)})
-    result = asyncio.run(_call(settings, ToolCall(name=name, query=query, parameters=_parameters(parameter or []))))
-    typer.echo(result.model_dump_json(indent=2) if as_json else _text(result))
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    asked = ToolCall(name=name, query=query, parameters=_parameters(parameter or []))
+    with terminal.working(f"asking {name}"):
+        result = asyncio.run(_call(settings, asked))
+    if result.executed:
+        terminal.say(f"(read as {result.executed.name} {dict(result.executed.parameters) or ''})")
+    terminal.close(result, _text(result), brief=_text(result))
     if result.status.is_error:
         raise typer.Exit(1)
 
@@ -87,8 +111,7 @@ def _parameters(written: list[str]) -> tuple[tuple[str, str], ...]:
 
 
 def _text(result: ToolResult) -> str:
-    repaired = f"(read as {result.executed.name} {dict(result.executed.parameters) or ''})\n" if result.executed else ""
     if result.status.is_error:
-        return f"{repaired}{result.status.value}: {result.message}"
+        return f"{result.status.value}: {result.message}"
     blocks = [result.summary, *(f"{each.title} | {each.url}\n{each.text}" for each in result.snippets)]
-    return repaired + ("\n\n".join(block for block in blocks if block) or "no results")
+    return "\n\n".join(block for block in blocks if block) or "no results"

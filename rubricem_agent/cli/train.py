@@ -1,9 +1,9 @@
 """`rubricem train`: run the local trainer, watch it, stop it, go on."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,8 +17,9 @@ from rubricem_agent.build.train import (
     read_plan,
     trainer_environment,
 )
+from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal
 from rubricem_agent.cli.train_screen import TrainScreen
-from rubricem_agent.learn.metrics_log import AlarmLine, ExamLine, LogFollower, StepLine
+from rubricem_agent.learn.metrics_log import METRICS_FILE, AlarmLine, ExamLine, LogFollower, RunLog, StepLine, read_log
 
 POLL_SECONDS = 0.25
 
@@ -29,14 +30,43 @@ def train(
     *,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write OUT/tensorboard as well.")] = False,
     wandb: Annotated[bool, typer.Option("--wandb", help="Write an offline W&B run to OUT/wandb as well.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Train by SS-GRPO in the almanac. Ctrl-C stops; the same command goes on from the last checkpoint."""
     plan = read_plan(config, changes or [])
     trackers = open_trackers(plan.out, tensorboard=tensorboard, wandb=wandb)
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    began = time.monotonic()
     with interruptible():
-        _run_watched(plan, trackers, Console(quiet=quiet))
-    typer.echo(f"Trained: {plan.out / 'model'}. Its page: rubricem report {plan.out}")
+        # A line a step is news, and no table: it is as wide as it is.
+        _run_watched(plan, trackers, Console(quiet=terminal.is_silent))
+    log = read_log(plan.out) if (plan.out / METRICS_FILE).is_file() else RunLog([], [], [])
+    model = str(plan.out / "model")
+    told = _describe(log, seconds=time.monotonic() - began)
+    terminal.close({"model": model, "out": str(plan.out), **told}, {**_rows(told), "model": model}, brief=model)
+    terminal.say(f"Trained: {model}. Its page: rubricem report {plan.out}")
+
+
+def _describe(log: RunLog, *, seconds: float) -> dict[str, Any]:
+    """What the run came to; examinations of held-out questions are by truth."""
+    return {
+        "steps": log.steps[-1].step if log.steps else 0,
+        "first_held_out": log.exams[0].held_out if log.exams else None,
+        "last_held_out": log.exams[-1].held_out if log.exams else None,
+        "bank": log.steps[-1].bank if log.steps else 0,
+        "alarms": [line.alarm for line in log.alarms],
+        "seconds": round(seconds, 1),
+    }
+
+
+def _rows(told: Mapping[str, Any]) -> dict[str, object]:
+    rows: dict[str, object] = {"steps": told["steps"], "lessons in the bank": told["bank"]}
+    for when in ("first", "last"):
+        if (held_out := told[f"{when}_held_out"]) is not None:
+            scores = "  ".join(f"{stage} {value:.2f}" for stage, value in held_out.items())
+            rows[f"held-out questions, {when}"] = scores
+    return {**rows, "alarms": len(told["alarms"]), "seconds of this start": told["seconds"]}
 
 
 def _run_watched(plan: TrainingPlan, trackers: Sequence[Tracker], console: Console) -> None:

@@ -4,13 +4,13 @@ Any file of the recorded shape will do; nothing here knows particular rows. A un
 disagreement, never as agreement.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from rubricem_agent.evals.errors import RecordedCaseError, ScoringError
+from rubricem_agent.evals.errors import ScoringError
 from rubricem_agent.evals.recorded import (
     deepsearchqa,
     drb_fact,
@@ -41,6 +41,7 @@ UNITS: Mapping[str, Mapping[str, Unit]] = {
 }
 
 AGREED, DISAGREED, UNREADABLE = 0, 1, 2
+"""The exit codes of `rubricem parity`."""
 
 
 class Disagreement(NamedTuple):
@@ -87,27 +88,6 @@ def replay_case(case: RecordedCase) -> list[str]:
         where = ".".join(str(part) for part in first["loc"])
         return [f"the input does not fit unit {case.unit!r}: {where}: {first['msg']}"]
     return differences
-
-
-def run_parity(paths: Sequence[Path], write: Callable[[str], None]) -> int:
-    """Replay files and write, for each, agreed/total and every disagreement with its id.
-
-    Returns 0 where all agree, 1 where any differs, 2 where a file cannot be read; the other files are still replayed.
-    """
-    code = AGREED
-    for path in paths:
-        try:
-            agreed, total, disagreements = replay(path)
-        except RecordedCaseError as error:
-            write(str(error))
-            code = UNREADABLE
-            continue
-        write(f"{path}: {agreed}/{total}")
-        for disagreement in disagreements:
-            for difference in disagreement.differences:
-                write(f"  {disagreement.id}: {difference}")
-        code = max(code, DISAGREED if disagreements else AGREED)
-    return code
 
 
 def _computed(score: Scorer, case_input: CaseInput) -> object:

@@ -34,13 +34,13 @@ def test_a_dry_run_counts_calls_and_money_and_writes_nothing(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_report_writes_json_and_a_page(tmp_path):
+def test_report_prints_json_and_writes_a_page(tmp_path):
     call("almanac", "--policy", "expert", "--limit", 3, "--out", tmp_path / "run")
 
-    result = call("report", tmp_path / "run", "--json", tmp_path / "r.json", "--html", tmp_path / "r.html")
+    result = call("report", tmp_path / "run", "--json", "--html", tmp_path / "r.html")
 
     assert result.exit_code == 0
-    assert json.loads((tmp_path / "r.json").read_text())["runs"][0]["judges"][0]["score"] == 1.0
+    assert json.loads(result.stdout)["runs"][0]["judges"][0]["score"] == 1.0
     assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
 
 

@@ -2,9 +2,12 @@ import json
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from rubricem_agent.cli.parity import parity
 from rubricem_agent.evals.errors import RecordedCaseError
-from rubricem_agent.evals.parity import replay, replay_case, run_parity
+from rubricem_agent.evals.parity import replay, replay_case
 from rubricem_agent.evals.recorded.case import RecordedCase, read_cases
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "benchmarks"
@@ -41,6 +44,14 @@ def a_case(**changes: object) -> str:
     return json.dumps(case | changes)
 
 
+def parity_of(*paths: Path) -> tuple[int, list[str]]:
+    """The exit code and the lines of `rubricem parity`."""
+    app = typer.Typer()
+    app.command()(parity)
+    result = CliRunner().invoke(app, [str(path) for path in paths])
+    return result.exit_code, result.output.splitlines()
+
+
 @pytest.mark.parametrize("case", recorded_cases())
 def test_the_recorded_official_result_is_reproduced(case: RecordedCase) -> None:
     assert replay_case(case) == []
@@ -54,18 +65,14 @@ def test_a_whole_file_reports_how_many_cases_agree() -> None:
 
 def test_agreement_writes_one_line_per_file_and_exits_with_0(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "ok.jsonl", a_case())
-    written: list[str] = []
 
-    assert run_parity([path], written.append) == 0
-    assert written == [f"{path}: 1/1"]
+    assert parity_of(path) == (0, [f"{path}: 1/1"])
 
 
 def test_a_disagreement_is_written_with_id_expected_and_got_and_exits_with_1(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "off.jsonl", a_case(expected={"letter": "B"}))
-    written: list[str] = []
 
-    assert run_parity([path], written.append) == 1
-    assert written == [f"{path}: 0/1", "  one: letter: expected 'B', got 'A'"]
+    assert parity_of(path) == (1, [f"{path}: 0/1", "  one: letter: expected 'B', got 'A'"])
 
 
 def test_an_unknown_unit_is_a_disagreement_with_a_sentence(tmp_path: Path) -> None:
@@ -103,17 +110,19 @@ def test_an_expected_error_disagrees_with_a_result_and_the_other_way_round(tmp_p
 @pytest.mark.parametrize("line", ["{", "[]", '"text"', '{"id": "x"}', '{"id": 1}'])
 def test_a_malformed_line_is_named_by_its_number_and_exits_with_2(tmp_path: Path, line: str) -> None:
     path = write_lines(tmp_path / "bad.jsonl", a_case(), "", line)
-    written: list[str] = []
 
-    assert run_parity([path], written.append) == 2
+    code, written = parity_of(path)
+
+    assert code == 2
     assert f"{path} line 3: " in written[0]
 
 
 def test_an_unreadable_file_does_not_stop_the_others(tmp_path: Path) -> None:
     good = write_lines(tmp_path / "ok.jsonl", a_case())
-    written: list[str] = []
 
-    assert run_parity([tmp_path / "absent.jsonl", good], written.append) == 2
+    code, written = parity_of(tmp_path / "absent.jsonl", good)
+
+    assert code == 2
     assert written[1] == f"{good}: 1/1"
 
 
