@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rubricem_agent.learn.credit import PAPER_MATRIX
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.stage import NUM_STAGES, STAGES, Stage
 
 Floats = npt.NDArray[np.float64]
@@ -88,6 +89,9 @@ def compare_estimators(
     """Errors of both estimators over all rollouts, noise level by noise level.
 
     `deciding[f]` is the stage in which fault f is decided. Baselines are the group means, which change no expectation.
+
+    Raises:
+        UsageError: so few rollouts that the faults of a stage show no effect on any score.
     """
     owners = np.array([stage.position for stage in deciding])
     gamma = [_centred(group.faults - setting.chance) for group in groups]
@@ -141,6 +145,11 @@ def _compare(noise: float, truth: Floats, judged: Floats, owners: npt.NDArray[np
             continue
         row, name = matrix[stage.position], stage.value
         oracle, staged, terminal = truth[own] @ row, judged[own] @ row, judged[own][:, -1]
+        if not np.any(oracle):
+            raise UsageError(
+                f"the faults of {name} change no score in these rollouts, so there is nothing to measure a distance "
+                "by. Play more: raise --rollouts or --questions."
+            )
         level.stage_error[name] = _distance(staged, oracle)
         level.terminal_error[name] = _distance(terminal, oracle)
         level.stage_angle[name] = _angle(staged, oracle)

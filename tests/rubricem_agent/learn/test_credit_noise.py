@@ -12,6 +12,7 @@ from rubricem_agent.learn.credit_noise import (
     turnover,
 )
 from rubricem_agent.learn.fault_rollouts import DECIDING_STAGES, play_groups
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.stage import Stage
 from rubricem_env.env.offline import shipped_toolbox
 from rubricem_env.world.jsonl import load_questions, shipped_questions_path
@@ -31,6 +32,12 @@ def group() -> MarkedGroup:
         is_flaw=np.zeros(4, dtype=bool),
         stages=np.arange(4, dtype=np.int8),
     )
+
+
+def test_too_few_rollouts_to_measure_by_are_refused_with_the_way_out(group):
+    same = group._replace(faults=np.array([[False], [False]]))
+    with pytest.raises(UsageError, match=r"the faults of plan change no score .* raise --rollouts or --questions"):
+        compare_estimators([same], [Stage.PLAN], setting(NoiseKind.FLIP, (0.0,)))
 
 
 def test_scores_are_weighted_shares_with_flaws_inverted(group):
