@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from pydantic import Field
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -34,6 +35,7 @@ from rubricem_env.world.splits import Split
 from trainers.sft import run
 from trainers.sft_parts.exam import hold_exam
 from trainers.sft_parts.place import OneProcess
+from trainers.sft_parts.reflections import reflection_sample
 from trainers.sft_parts.school import School
 from trainers.sft_parts.settings import SftConfig, read_settings
 from trainers.sft_parts.tiny_tokenizer import train_tokenizer
@@ -47,7 +49,9 @@ class TinyConfig(Frozen):
     out: Path
     seed: int = 0
     system: str
-    """The system prompt of every sample: short, because the policy's context is."""
+    """The system prompt of every trace: short, because the policy's context is."""
+    reflection_system: str
+    """That of every reflection."""
     flat: bool = False
     """Think-and-act traces instead of the scaffold."""
     num_worlds: Count
@@ -62,6 +66,12 @@ class TinyConfig(Frozen):
     kv_heads: Count
     head_dim: Count
     intermediate_size: Count
+    reflecting: UnitScore
+    """The share of traces on which a reflection is written, with the attempt as its prompt."""
+    overlooking: UnitScore
+    """The chance that such a reflection overlooks a fault: judging the own work is left for RL to learn, too."""
+    reading_epochs: Annotated[int, Field(ge=0)]
+    """Before fine-tuning, passes in which pages count as well: as a large model has read the web."""
     epochs: Count
     learning_rate: float
     warmup_share: UnitScore = 0.05
@@ -74,6 +84,7 @@ class TinyConfig(Frozen):
 def make_samples(config: TinyConfig) -> list[ChatSample]:
     """Write samples.jsonl, and the report of what was rejected."""
     traces, guided_traces, references = list[Trace](), list[Trace](), dict[str, str]()
+    questions = dict[str, Question]()
     for number in range(config.first_world, config.first_world + config.num_worlds):
         school = School.of_world(number, guided=config.guided, seed=config.seed)
         traces += write_traces(config, school, questions=school.alone, name=f"world-{number}")
@@ -81,6 +92,7 @@ def make_samples(config: TinyConfig) -> list[ChatSample]:
         heeding = config.model_copy(update={"faults": config.faults.model_copy(update={"miss_convention": 0.0})})
         guided_traces += write_traces(heeding, school, questions=school.guided, name=f"world-{number}-guided")
         references |= school.references
+        questions |= school.alone | school.guided
     prompt = AgentPrompt(config.system, prompt_from_text("tiny", config.system).hash)
     keep = Filter(flat=config.flat)
     alone = harvest(traces, Frame(config.system, lambda query: prompt.opening(query).user, "scripted"), keep=keep)
@@ -88,7 +100,10 @@ def make_samples(config: TinyConfig) -> list[ChatSample]:
         config.system, lambda query: prompt.opening(query, references=references[query.source]).user, "scripted"
     )
     guided = harvest(guided_traces, told, keep=keep)
-    samples = [*alone.samples, *guided.samples]
+    reflections = write_reflections(
+        [trace for trace in (*traces, *guided_traces) if not trace.failure], questions, config=config
+    )
+    samples = [*alone.samples, *guided.samples, *reflections]
     write_samples(config.out / "samples.jsonl", samples)
     reports = {"alone": alone.report.model_dump(mode="json"), "guided": guided.report.model_dump(mode="json")}
     (config.out / "rejections.json").write_text(json.dumps(reports, indent=1) + "\n", encoding="utf-8")
@@ -102,6 +117,20 @@ def write_traces(config: TinyConfig, school: School, *, questions: Mapping[str, 
     generation = Generation(teacher, school.toolbox, journal=journal, together=max(1, len(questions)))
     tasks = [TeacherTask(task, school.query(task)) for task in questions]
     return asyncio.run(generation.run(tasks))
+
+
+def write_reflections(
+    traces: Sequence[Trace], questions: Mapping[str, Question], *, config: TinyConfig
+) -> list[ChatSample]:
+    """The scripted reflections on a share of the traces."""
+    rng = np.random.default_rng([config.seed, 1])
+    chosen = [trace for trace in traces if rng.random() < config.reflecting]
+    return [
+        reflection_sample(
+            trace, questions[trace.task.id], system=config.reflection_system, overlooking=config.overlooking, rng=rng
+        )
+        for trace in chosen
+    ]
 
 
 def make_policy(config: TinyConfig, samples: Sequence[ChatSample]) -> Path:
@@ -130,13 +159,22 @@ def make_policy(config: TinyConfig, samples: Sequence[ChatSample]) -> Path:
     return folder
 
 
-def train(config: TinyConfig, base: Path) -> Path:
-    """Fine-tune with `trainers/sft.py`; returns the folder of the model."""
+def read_first(config: TinyConfig, base: Path, samples: Sequence[ChatSample]) -> Path:
+    """The model after it has read the samples whole, what the tools show included; returns its folder."""
+    if not config.reading_epochs:
+        return base
+    path = config.out / "reading.jsonl"
+    write_samples(path, (one.model_copy(update={"spans": ((0, len(one.messages[2].content)),)}) for one in samples))
+    return train(config, base, samples=path, name="reading", epochs=config.reading_epochs)
+
+
+def train(config: TinyConfig, base: Path, *, samples: Path, name: str, epochs: int) -> Path:
+    """Train with `trainers/sft.py`; returns the folder of the model."""
     settings = SftConfig(
         model=str(base),
-        samples=config.out / "samples.jsonl",
-        out=config.out / "sft",
-        epochs=config.epochs,
+        samples=samples,
+        out=config.out / name,
+        epochs=epochs,
         learning_rate=config.learning_rate,
         warmup_share=config.warmup_share,
         batch_size=config.batch_size,
@@ -158,7 +196,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = read_settings(chosen.config, TinyConfig, changes=chosen.changes)
         config.out.mkdir(parents=True, exist_ok=True)
-        model = train(config, make_policy(config, make_samples(config)))
+        samples = make_samples(config)
+        base = read_first(config, make_policy(config, samples), samples)
+        model = train(config, base, samples=config.out / "samples.jsonl", name="sft", epochs=config.epochs)
         grades = asyncio.run(
             hold_exam(model, system=config.system, split=config.exam_split, num_questions=config.exam_questions)
         )

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 from pydantic import Field, model_validator
 
 from rubricem_agent.policy.base import Opening, Sampling
-from rubricem_agent.prompting.library import Prompt, fill, read_prompt
+from rubricem_agent.prompting.library import Prompt, fill, prompt_from_text, read_prompt
 from rubricem_agent.reflection.candidates import Candidate, CandidateSource
 from rubricem_agent.reflection.transcript import render_transcript
 from rubricem_env.domain.base import Frozen
@@ -32,6 +32,8 @@ class ReflectionSettings(Frozen):
     mode: ReflectionMode = ReflectionMode.LISTWISE
     """All candidates in one call to the judge, or one call each (choice C2)."""
     seed: int = 0
+    system: str = ""
+    """A policy that was taught to reflect under a prompt of its own has it here; "" gives the whole prompt."""
 
     @model_validator(mode="after")
     def _leaves_room(self) -> "ReflectionSettings":
@@ -41,6 +43,14 @@ class ReflectionSettings(Frozen):
                 "make total_tokens several times as large"
             )
         return self
+
+
+def reflection_prompt(system: str = "") -> Prompt:
+    """The prompt file; or, under a system prompt of the policy's own, the question and the attempt with nothing around."""
+    if not system:
+        return read_prompt("reflection")
+    layout = "{{question}}\n\n{{trajectory}}"
+    return prompt_from_text("own", f"<!-- section: system -->\n{system}\n<!-- section: user -->\n{layout}\n")
 
 
 class Draws(NamedTuple):
@@ -79,7 +89,7 @@ async def draw_candidates(
         ReflectionError: the attempt does not fit into a prompt.
         ModelError: the policy failed.
     """
-    prompt = read_prompt("reflection")
+    prompt = reflection_prompt(settings.system)
     opening = build_opening(source, reading, prompt=prompt, settings=settings)
     key = reading.trajectory.query_key
     seeds = [derive_seed(settings.seed, step, key, "candidate", place) % _SEEDS for place in range(count)]

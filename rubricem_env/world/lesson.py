@@ -1,9 +1,15 @@
-"""What an attempt at an almanac question can teach the next one, in two lines: the scripted form of a reflection."""
+"""What an attempt at an almanac question can teach the next one, in a few lines: the scripted form of a reflection."""
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rubricem_env.domain.query import AnswerFormat
+from rubricem_env.world.evidence import Evidence
 from rubricem_env.world.questions import Question
+from rubricem_env.world.truth import Need
+
+SOUND = "Keep to the plan and name a source for each fact."
+"""The takeaway of an attempt in which no fault was seen."""
 
 
 class Lesson(NamedTuple):
@@ -11,6 +17,13 @@ class Lesson(NamedTuple):
 
     rubrics: str
     takeaways: str
+
+
+class Remark(NamedTuple):
+    """One fault of an attempt: the criterion that it failed, and what to do about it."""
+
+    rubric: str
+    takeaway: str
 
 
 def lesson_of(question: Question) -> Lesson:
@@ -22,3 +35,38 @@ def lesson_of(question: Question) -> Lesson:
     closings = (f"says that all figures are {duty.value}" for duty in duties if duty.kind == "closing")
     owed = " and ".join([f"states the {aspect}" for aspect in aspects] + list(closings))
     return Lesson(f"The answer {owed}.", f"Search the reporting convention of {question.domain} and follow it.")
+
+
+def lesson_after(
+    question: Question, seen: Evidence, *, overlooks: Callable[[Remark], bool] = lambda remark: False
+) -> Lesson:
+    """What this attempt teaches: what the answer owes, then each fault that is not overlooked."""
+    asked = ", ".join(f"the {_askable(need)}" for need in _owed(question) if need.kind != "verdict")
+    remarks = [remark for remark in find_faults(question, seen) if not overlooks(remark)]
+    rubrics = [f"The answer states {asked}.", *(remark.rubric for remark in remarks)]
+    takeaways = [remark.takeaway for remark in remarks] or [SOUND]
+    return Lesson(" ".join(rubrics), "\n".join(takeaways))
+
+
+def find_faults(question: Question, seen: Evidence) -> Iterator[Remark]:
+    """What went wrong, the gravest first; nothing where all is well."""
+    if any(trap.has_caught(seen.answer) for trap in question.truth.traps):
+        yield Remark("The answer avoids the stale value.", "Trust the ruling and the current edition.")
+    if any(not need.is_met_by(seen.answer) for need in _owed(question)):
+        yield Remark("No fact that is asked for is missing.", "Search each fact by its name and copy its value.")
+    if any(not duty.is_met_by(seen.answer) for duty in question.truth.implicit_needs):
+        yield Remark(*lesson_of(question))
+    if question.answer_format is not AnswerFormat.EXACT and not seen.known_citations:
+        yield Remark("The answer cites its sources.", "Cite a snippet for each claim.")
+    if seen.repeated_calls:
+        yield Remark("No search is made twice.", "Search for something new each time.")
+
+
+def _owed(question: Question) -> tuple[Need, ...]:
+    """The needs that the answer must state: of a chain with an exact answer, the last."""
+    return question.truth.needs[-1:] if question.answer_format is AnswerFormat.EXACT else question.truth.needs
+
+
+def _askable(need: Need) -> str:
+    """Its title; of a step of a chain the attribute alone, since the title would tell the step before."""
+    return need.attribute if need.depends_on else need.title

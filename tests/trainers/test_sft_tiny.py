@@ -7,6 +7,7 @@ import pytest
 from transformers import AutoConfig, AutoTokenizer
 
 from rubricem_agent.data.chatml import read_samples
+from rubricem_agent.reflection.format import Blocks, parse_blocks
 from rubricem_env.scaffold.grammar import GRAMMAR
 from trainers.sft_parts.school import School
 from trainers.sft_parts.settings import read_settings
@@ -44,8 +45,11 @@ def test_its_samples_are_of_no_validation_or_test_question_and_some_are_guided(m
     samples = read_samples(made / "samples.jsonl")
     guided = [sample for sample in samples if "<reference_examples>" in sample.messages[1].content]
 
+    reflections = [sample for sample in samples if sample.id.endswith("/reflection")]
+
     # A world of 15 questions in each of 8 domains trains on 9 of them.
-    assert len(samples) == 72
+    assert len(samples) - len(reflections) == 72
+    assert 8 <= len(reflections) <= 30
     assert all("/train-" in sample.id for sample in samples)
     assert 5 <= len(guided) <= 25
 
@@ -62,6 +66,26 @@ def test_who_is_guided_follows_the_convention() -> None:
     assert not any(duty.value in block for duty in school.guided[task].truth.implicit_needs if duty.kind == "stated")
 
 
+def test_a_reflection_is_asked_for_as_the_reflector_asks_and_has_its_form(made: Path) -> None:
+    samples = read_samples(made / "samples.jsonl")
+    reflection = next(sample for sample in samples if sample.id.endswith("/reflection"))
+    attempt = next(sample for sample in samples if sample.id == reflection.id.removesuffix("/reflection"))
+    blocks = parse_blocks(reflection.messages[2].content)
+
+    assert isinstance(blocks, Blocks)
+    assert reflection.messages[0].content == "Reflect."
+    assert attempt.messages[2].content[-60:] in reflection.messages[1].content
+    assert reflection.spans == ((0, len(reflection.messages[2].content)),)
+
+
+def test_reading_counts_what_the_tools_have_shown_too(made: Path) -> None:
+    read, learnt = read_samples(made / "reading.jsonl"), read_samples(made / "samples.jsonl")
+
+    assert [one.id for one in read] == [one.id for one in learnt]
+    assert all(one.spans == ((0, len(one.messages[2].content)),) for one in read)
+    assert any(len(one.spans) > 1 for one in learnt)
+
+
 def test_the_same_seed_makes_the_same_samples_and_weights(tmp_path: Path) -> None:
     made = []
     for name in ("a", "b"):
@@ -73,13 +97,14 @@ def test_the_same_seed_makes_the_same_samples_and_weights(tmp_path: Path) -> Non
     assert made[0] == made[1]
 
 
-def test_each_tag_is_one_token_that_survives_decoding_and_each_digit_is_its_own() -> None:
+def test_each_tag_is_one_token_that_survives_decoding_and_so_is_each_number_of_the_texts() -> None:
     tokenizer = train_tokenizer(["The width of Calm Bridge is 120 m."] * 3, vocabulary=330, max_tokens=100)
     for tag in GRAMMAR:
         (token,) = tokenizer(f"</{tag.name}>", add_special_tokens=False).input_ids
         assert tokenizer.decode([token], skip_special_tokens=True) == f"</{tag.name}>"
 
-    assert tokenizer.tokenize("120") == ["1", "2", "0"]
+    assert tokenizer.tokenize("is 120 m")[-3:] == ["is", "Ġ120", "Ġm"]
+    assert tokenizer.tokenize(" 121") == ["Ġ", "1", "2", "1"]
 
 
 def test_any_text_comes_back_as_it_was() -> None:

@@ -1,6 +1,9 @@
-"""A small byte-level BPE with ChatML specials and template; the scaffold's tags are tokens of their own."""
+"""A small byte-level BPE with ChatML specials and template; tags, and the numbers of its school, are single tokens."""
 
+import json
+import re
 from collections.abc import Iterable
+from typing import Any
 
 from tokenizers import (  # type: ignore[import-untyped]
     AddedToken,
@@ -20,7 +23,12 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'"
     " + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
+ADDRESS = " https://almanac.example/d"
+"""Of every page, up to its number."""
 _WITH_ATTRIBUTES = frozenset({CALL_TOOL, CITE, SNIPPET})
+_NUMBER = re.compile(r" ?\d+")
+_SPACE = "Ġ"
+"""How byte-level BPE writes a space."""
 
 
 def scaffold_tokens() -> list[str]:
@@ -32,26 +40,26 @@ def scaffold_tokens() -> list[str]:
 
 
 def train_tokenizer(texts: Iterable[str], *, vocabulary: int, max_tokens: int) -> PreTrainedTokenizerFast:
-    """A tokenizer of at most `vocabulary` tokens, its tags and specials included.
+    """A tokenizer of at most `vocabulary` tokens, its tags and specials included, and the numbers of the texts on top.
 
-    A digit is always a token of its own, so that a number is copied digit by digit. Tags are no special tokens: they
-    survive decoding, as Qwen3's <think> does.
+    A number of the texts is one token, so that a very small model copies it as it copies a name; any other number is
+    read digit by digit. Tags are no special tokens: they survive decoding, as Qwen3's <think> does.
     """
-    tags = scaffold_tokens()
+    whole = [*scaffold_tokens(), ADDRESS]
+    texts = [_without(text, whole) for text in texts]
     tokenizer = Tokenizer(models.BPE())
-    # Digits first: what is left of them keeps its leading space.
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary - len(tags),
+        vocab_size=vocabulary - len(whole),
         special_tokens=[PAD, START, END],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator((_without(text, tags) for text in texts), trainer)
-    tokenizer.add_tokens([AddedToken(tag, normalized=False, special=False) for tag in tags])
+    tokenizer.train_from_iterator((_NUMBER.sub("\n", text) for text in texts), trainer)
+    tokenizer.model = _with_words(tokenizer, (number for text in texts for number in _NUMBER.findall(text)))
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in (PAD, START, END)])
+    tokenizer.add_tokens([AddedToken(name, normalized=False, special=False) for name in whole])
     made: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, model_max_length=max_tokens
     )
@@ -59,7 +67,17 @@ def train_tokenizer(texts: Iterable[str], *, vocabulary: int, max_tokens: int) -
     return made
 
 
-def _without(text: str, tags: Iterable[str]) -> str:
-    for tag in tags:
-        text = text.replace(tag, "\n")
+def _with_words(tokenizer: Any, words: Iterable[str]) -> Any:
+    """The tokenizer's model with the words as tokens of their own, which no merge leads to."""
+    trained = json.loads(tokenizer.to_str())["model"]
+    vocabulary: dict[str, int] = trained["vocab"]
+    for word in sorted({word.replace(" ", _SPACE) for word in words}):
+        vocabulary.setdefault(word, len(vocabulary))
+    merges = [tuple(merge) for merge in trained["merges"]]
+    return models.BPE(vocab=vocabulary, merges=merges, ignore_merges=True)
+
+
+def _without(text: str, words: Iterable[str]) -> str:
+    for word in words:
+        text = text.replace(word, "\n")
     return text
