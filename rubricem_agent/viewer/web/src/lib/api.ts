@@ -1,0 +1,576 @@
+// Made from rubricem_agent/viewer/api_models by tests/lanes/browser/api_types.py; the tests compare the two.
+
+export interface Problem {
+  status: number;
+  message: string;
+}
+
+export interface About {
+  api_version: number;
+  release: string;
+  root: string;
+  only_run: string | null;
+}
+
+export interface StageScores {
+  plan: number | null;
+  research: number | null;
+  review: number | null;
+  answer: number | null;
+}
+
+export interface RunCard {
+  id: string;
+  name: string;
+  kind: "training" | "evaluation" | "ablation";
+  state: "running" | "finished" | "stopped" | "stale" | "unreadable";
+  recipe: string;
+  title: string;
+  step: number;
+  steps: number | null;
+  scores: StageScores;
+  scored_at: number | null;
+  lessons: number;
+  seconds: number;
+  dollars: number | null;
+  alarms: number;
+  changed: number;
+  recorded: number;
+  has_bank: boolean;
+  problem: string;
+}
+
+export interface RunList {
+  runs: Array<RunCard>;
+}
+
+export interface Alarm {
+  step: number;
+  message: string;
+}
+
+export interface RunDetail {
+  card: RunCard;
+  settings: Record<string, unknown>;
+  alarms: Array<Alarm>;
+  notes: Array<string>;
+}
+
+export interface RunState {
+  state: "running" | "finished" | "stopped" | "stale" | "unreadable";
+  step: number;
+  steps: number | null;
+  recorded: number;
+  lessons: number;
+  alarms: number;
+  changed: number;
+}
+
+export interface Curve {
+  name: string;
+  x: Array<number>;
+  y: Array<number>;
+  low: Array<number>;
+  high: Array<number>;
+  dashed: boolean;
+  stage: string;
+  run: string;
+}
+
+export interface Figure {
+  key: string;
+  section: string;
+  title: string;
+  unit: string;
+  x_name: string;
+  including: Array<number>;
+  curves: Array<Curve>;
+}
+
+export interface Curves {
+  figures: Array<Figure>;
+}
+
+export interface ComparedSetting {
+  key: string;
+  values: Array<string>;
+}
+
+export interface Comparison {
+  runs: Array<RunCard>;
+  differs: Array<ComparedSetting>;
+  figures: Array<Figure>;
+}
+
+export interface TrajectoryRow {
+  id: string;
+  step: number;
+  group: string;
+  attempt: number;
+  question: string;
+  question_key: string;
+  scores: StageScores;
+  mean: number | null;
+  true: StageScores;
+  valid: boolean;
+  complete: boolean;
+  ending: string;
+  calls: number;
+  tokens: number;
+  violations: number;
+  lessons: Array<number>;
+}
+
+export interface TrajectoryPage {
+  total: number;
+  matched: number;
+  page: number;
+  size: number;
+  rows: Array<TrajectoryRow>;
+  endings: Array<string>;
+  steps: [number, number] | null;
+}
+
+export interface Place {
+  element: number;
+  start: number;
+  end: number;
+}
+
+export interface CitationView {
+  ids: Array<string>;
+  claim: string;
+  start: number;
+  end: number;
+  known: Array<string>;
+}
+
+export interface SnippetView {
+  id: string;
+  title: string;
+  url: string;
+  text: string;
+  cited: boolean;
+}
+
+export interface CallView {
+  tool: string;
+  query: string;
+  parameters: Array<[string, string]>;
+  repeated: boolean;
+}
+
+export interface ResultView {
+  status: string;
+  snippets: Array<SnippetView>;
+}
+
+export interface SectionView {
+  name: string;
+  text: string;
+  start: number;
+  end: number;
+}
+
+export interface Element {
+  index: number;
+  kind: "prompt" | "think" | "plan" | "call" | "result" | "notice" | "state_evaluation" | "review" | "answer" | "text" | "cut";
+  stage: string;
+  turn: number;
+  text: string;
+  length: number;
+  closed: boolean;
+  sections: Array<SectionView>;
+  call: CallView | null;
+  result: ResultView | null;
+  citations: Array<CitationView>;
+}
+
+export interface ElementText {
+  index: number;
+  offset: number;
+  text: string;
+  next_offset: number | null;
+}
+
+export interface Band {
+  stage: string;
+  first: number;
+  last: number;
+}
+
+export interface RubricView {
+  id: string;
+  stage: string;
+  title: string;
+  description: string;
+  polarity: "positive" | "negative";
+  weight: number;
+  persistent: boolean;
+  step: number;
+  model: string;
+}
+
+export interface VerdictView {
+  rubric: RubricView;
+  mark: number;
+  marks: Array<number>;
+  fulfilled: number;
+  reason: string;
+  places: Array<Place>;
+}
+
+export interface StageView {
+  stage: string;
+  happened: boolean;
+  score: number | null;
+  unscored: string;
+  detail: string;
+  true: number | null;
+  returned: number | null;
+  advantage: number | null;
+  verdicts: Array<VerdictView>;
+}
+
+export interface ViolationView {
+  code: string;
+  turn: number;
+  message: string;
+  strict: boolean;
+  place: Place | null;
+}
+
+export interface LessonView {
+  item: number;
+  similarity: number;
+}
+
+export interface CostView {
+  calls: number;
+  turns: number;
+  input_tokens: number;
+  output_tokens: number;
+  seconds: number | null;
+  dollars: number | null;
+}
+
+export interface TrajectoryView {
+  row: TrajectoryRow;
+  policy: string;
+  prompt_hash: string;
+  temperature: number | null;
+  seed: number | null;
+  failure: string;
+  judge: string;
+  judge_failure: string;
+  encounter: string;
+  trained: boolean | null;
+  lessons: Array<LessonView>;
+  bait: Array<string>;
+  bands: Array<Band>;
+  elements: Array<Element>;
+  elements_total: number;
+  stages: Array<StageView>;
+  violations: Array<ViolationView>;
+  unknown_citations: Array<string>;
+  cost: CostView;
+  num_tokens: number;
+  siblings: Array<string>;
+}
+
+export interface TokenPage {
+  total: number;
+  offset: number;
+  prompt_length: number;
+  texts: Array<string>;
+  stages: Array<number>;
+  logprobs: Array<number | null>;
+  advantages: Array<number | null>;
+}
+
+export interface Separator {
+  kind: "stage" | "rubric" | "habit";
+  key: string;
+  title: string;
+  stage: string;
+  values: Array<number | null>;
+  spread: number;
+  agreement: number | null;
+}
+
+export interface GroupRollout {
+  row: TrajectoryRow;
+  advantages: StageScores;
+  trained: boolean;
+  opening: string;
+  answer: string;
+}
+
+export interface GroupView {
+  id: string;
+  step: number;
+  encounter: string;
+  question: string;
+  question_key: string;
+  judge: string;
+  rubrics: Array<RubricView>;
+  rollouts: Array<GroupRollout>;
+  separators: Array<Separator>;
+  lessons: Array<LessonView>;
+  proposal_failure: string;
+  refused: Array<string>;
+}
+
+export interface QuestionRow {
+  key: string;
+  question: string;
+  steps: Array<number>;
+  active: number;
+  retired: number;
+  mean: number | null;
+}
+
+export interface QuestionPage {
+  total: number;
+  matched: number;
+  page: number;
+  size: number;
+  rows: Array<QuestionRow>;
+}
+
+export interface RubricEvent {
+  step: number;
+  group: string;
+  fate: "born" | "kept" | "returned" | "retired";
+  reason: string;
+  variance: number | null;
+  marks: Array<number>;
+  mean: number | null;
+}
+
+export interface RubricLife {
+  rubric: RubricView;
+  status: "persistent" | "active" | "retired";
+  prompt_hash: string;
+  events: Array<RubricEvent>;
+}
+
+export interface StepNote {
+  step: number;
+  group: string;
+  encounter: string;
+  refused: Array<string>;
+  failure: string;
+}
+
+export interface RubricHistory {
+  key: string;
+  question: string;
+  steps: Array<StepNote>;
+  rubrics: Array<RubricLife>;
+}
+
+export interface BankRow {
+  id: number;
+  status: "active" | "quarantined" | "superseded" | "removed";
+  reason: string;
+  question: string;
+  question_key: string;
+  step: number;
+  utility: number | null;
+  uses: number;
+  similarity: number | null;
+}
+
+export interface BankPage {
+  total: number;
+  matched: number;
+  page: number;
+  size: number;
+  rows: Array<BankRow>;
+  counts: Record<string, number>;
+  embedder: string;
+  editable: boolean;
+  note: string;
+}
+
+export interface BankSearch {
+  rows: Array<BankRow>;
+}
+
+export interface LessonScore {
+  diagnosis: number;
+  specificity: number;
+  scope: number;
+  within: number;
+  cross: number;
+  utility: number;
+}
+
+export interface LessonUse {
+  group: string;
+  step: number;
+  question: string;
+  question_key: string;
+  own_question: boolean;
+  similarity: number;
+  scores: StageScores;
+  before: StageScores;
+}
+
+export interface LessonEffect {
+  groups: number;
+  difference: StageScores;
+}
+
+export interface BankItemView {
+  row: BankRow;
+  rubrics: string;
+  takeaways: string;
+  score: LessonScore | null;
+  model: string;
+  prompt_hash: string;
+  history: Array<BankRow>;
+  uses: Array<LessonUse>;
+  effect: LessonEffect;
+  editable: boolean;
+}
+
+export interface BankChange {
+  action: "approve" | "quarantine" | "remove";
+  reason: string;
+}
+
+export interface ScoreRow {
+  judge: string;
+  metric: string;
+  score: number | null;
+  worst: number | null;
+  low: number | null;
+  high: number | null;
+  interval: string;
+  graded: number;
+  excluded: Record<string, number>;
+  ungraded: Record<string, number>;
+  unreadable: number;
+  metrics: Record<string, number | null>;
+}
+
+export interface PublishedCell {
+  column: string;
+  value: number | null;
+}
+
+export interface PublishedRow {
+  system: string;
+  cells: Array<PublishedCell>;
+  flags: Array<string>;
+  own: boolean;
+}
+
+export interface PublishedView {
+  source: string;
+  columns: Array<string>;
+  rows: Array<PublishedRow>;
+}
+
+export interface AgreementView {
+  first: string;
+  second: string;
+  n: number;
+  share: number;
+  kappa: number;
+}
+
+export interface Count {
+  name: string;
+  count: number;
+}
+
+export interface EvaluationView {
+  benchmark: string;
+  title: string;
+  mode: string;
+  agent: string;
+  expected: number;
+  answered: number;
+  complete: boolean;
+  scores: Array<ScoreRow>;
+  agreements: Array<AgreementView>;
+  published: Array<PublishedView>;
+  endings: Array<Count>;
+  failures: Array<Count>;
+  found: Array<Count>;
+  dollars: number;
+  seconds: number;
+  note: string;
+}
+
+export interface ExampleRow {
+  id: string;
+  example: string;
+  epoch: number;
+  question: string;
+  answer: string;
+  scores: Array<number | null>;
+  disagreement: number | null;
+  failure: string;
+  ending: string;
+  seconds: number;
+  dollars: number;
+}
+
+export interface ExamplePage {
+  total: number;
+  matched: number;
+  page: number;
+  size: number;
+  rows: Array<ExampleRow>;
+}
+
+export interface ReplyView {
+  judge: string;
+  question: string;
+  replies: Array<string>;
+  failure: string;
+  model: string;
+  dollars: number;
+  seconds: number;
+}
+
+export interface ExampleView {
+  row: ExampleRow;
+  given: string;
+  trajectory: TrajectoryView | null;
+  replies: Array<ReplyView>;
+}
+
+export interface Spread {
+  mean: number;
+  low: number;
+  high: number;
+}
+
+export interface CurvePoint {
+  step: number;
+  answer: Spread;
+}
+
+export interface RecipeResult {
+  name: string;
+  title: string;
+  seeds: Array<number>;
+  answer: Spread;
+  all_stages: Spread;
+  valid: Spread;
+  against_baseline: Spread;
+  steps_to_baseline: number | null;
+  seconds: number;
+  curve: Array<CurvePoint>;
+}
+
+export interface Ablation {
+  steps: number;
+  command: string;
+  results: Array<RecipeResult>;
+}

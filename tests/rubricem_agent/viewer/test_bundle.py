@@ -1,0 +1,67 @@
+"""The shipped page is the build of its sources, runs under its policy, and speaks of the types that the server does."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from rubricem_agent.viewer.bundle import STATIC, WEB, load_bundle, recorded_sources, source_digest, source_hash
+
+pytestmark = pytest.mark.skipif(not WEB.is_dir(), reason="the page's sources are not in an installed package")
+API_TYPES = Path(__file__).parents[2] / "lanes" / "browser" / "api_types.py"
+
+
+def test_the_bundle_is_the_build_of_its_sources():
+    assert recorded_sources() == source_digest(), "run: cd rubricem_agent/viewer/web && npm ci && npm run build"
+
+
+def test_a_changed_source_has_another_digest(tmp_path):
+    for name in ("package.json", "package-lock.json", "vite.config.js", "index.html"):
+        (tmp_path / name).write_text("{}", encoding="utf-8")
+    (tmp_path / "src").mkdir()
+    before = source_digest(tmp_path)
+
+    (tmp_path / "src" / "main.ts").write_text("x", encoding="utf-8")
+
+    assert source_digest(tmp_path) != before
+
+
+def test_the_page_knows_the_servers_types():
+    spec = importlib.util.spec_from_file_location("api_types", API_TYPES)
+    api_types = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(api_types)
+
+    assert api_types.type_script() == api_types.API_TS.read_text(encoding="utf-8")
+
+
+def test_the_bundle_can_stand_inside_a_page():
+    # An end tag in the script would end the script element, a start tag after <!-- would hide the end; an import would
+    # be a request.
+    script, style = load_bundle()
+
+    assert "</script" not in script.lower()
+    assert "<script" not in script.lower()
+    assert "</style" not in style.lower()
+    assert "@import" not in style
+    assert "url(" not in style
+
+
+def test_no_source_shows_text_as_markup():
+    sources = [path.read_text(encoding="utf-8") for path in (WEB / "src").rglob("*") if path.is_file()]
+
+    assert sources
+    assert not [
+        text for text in sources if re.search(r"@html|innerHTML|outerHTML|insertAdjacentHTML|document\.write", text)
+    ]
+
+
+def test_the_page_of_the_server_asks_for_its_own_files_alone():
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+
+    assert sorted(re.findall(r'(?:src|href)="([^"]*)"', page)) == ["./viewer.css", "./viewer.js", "data:,"]
+
+
+def test_the_name_of_a_script_is_the_one_that_browsers_compute():
+    # echo -n "x" | openssl dgst -sha256 -binary | base64
+    assert source_hash("x") == "sha256-LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE="
