@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rubricem_agent.build.training_data import prepare as prepare_set
+from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal
 from rubricem_agent.data.prepare import MAX_QUESTION_TOKENS, PreparedSet
 
 _SHOWN = 8
@@ -28,21 +29,20 @@ def prepare(
         int, typer.Option(min=1, help="Longer questions are left out.")
     ] = MAX_QUESTION_TOKENS,
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave out rows that cannot be read.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of sentences.")] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Turn a data set with rubrics, such as hf:rl-research/dr-tulu-rl-data, into questions to train on.
 
     Its rubrics become persistent ones. Questions that are evaluated on stay out: the almanac's held-out ones, and
     those of each --evals.
     """
-    found = prepare_set(
-        source, out, evals=evals or (), max_question_tokens=max_question_tokens, skips_broken=skip_broken
-    )
-    if as_json:
-        typer.echo(found.model_dump_json())
-        return
-    for line in _sentences(found, out):
-        typer.echo(line)
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    with terminal.working("reading rows"):
+        found = prepare_set(
+            source, out, evals=evals or (), max_question_tokens=max_question_tokens, skips_broken=skip_broken
+        )
+    terminal.close(found, "\n".join(_sentences(found, out)), brief=str(out))
 
 
 def _sentences(found: PreparedSet, out: Path) -> list[str]:
