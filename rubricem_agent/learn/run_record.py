@@ -43,6 +43,8 @@ class Header(Frozen):
     """The version of the format."""
     name: Text
     """Of this recording: another one after every resume."""
+    embedder: Text = ""
+    """Of the lessons' vectors."""
 
 
 class ShownLesson(Frozen):

@@ -43,19 +43,21 @@ class RunRecorder:
         self.bank_revision = 0
         """The latest change of the bank that is in the record."""
 
-    def begin(self, step: int) -> None:
+    def begin(self, step: int, *, embedder: str) -> None:
         """Go on after `step`: what was recorded of later ones is cut off. Call it once before anything is recorded.
+
+        `embedder` is the bank's, by name.
 
         Raises:
             UsageError: the folder cannot be written.
         """
-        header = Header(record=RECORD_VERSION, name=secrets.token_hex(8)).model_dump_json()
+        header = Header(record=RECORD_VERSION, name=secrets.token_hex(8))
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             for kind in (ROLLOUTS, GROUPS):
                 self._cut(kind, step, header)
             kept = [line for line in _lines(self._path(LESSONS)) if _step_of(line) <= step]
-            _replace(self._path(LESSONS), header, kept)
+            _replace(self._path(LESSONS), header.model_copy(update={"embedder": embedder}), kept)
         except OSError as cause:
             raise self._refused(cause) from cause
         self.bank_revision = max((json.loads(line)["item"]["revision"] for line in kept), default=0)
@@ -105,7 +107,7 @@ class RunRecorder:
             raise self._refused(cause) from cause
         return start
 
-    def _cut(self, kind: str, step: int, header: str) -> None:
+    def _cut(self, kind: str, step: int, header: Header) -> None:
         """Keep the lines up to `step`, in the data and in its index."""
         kept = []
         end = 0
@@ -183,6 +185,6 @@ def _step_of(line: str) -> int:
     return int(json.loads(line)["step"])
 
 
-def _replace(path: Path, header: str, lines: Sequence[str]) -> None:
-    content = "".join(f"{line}\n" for line in (header, *lines)).encode()
+def _replace(path: Path, header: Header, lines: Sequence[str]) -> None:
+    content = "".join(f"{line}\n" for line in (header.model_dump_json(), *lines)).encode()
     write_atomic(path, lambda file: file.write(content))

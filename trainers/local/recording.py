@@ -19,7 +19,7 @@ def begin_record(parts: Parts, step: int) -> None:
     recorder = parts.recorder
     if recorder is None:
         return
-    recorder.begin(step)
+    recorder.begin(step, embedder=parts.bank.embedder_name)
     tokenizer = parts.policy.tokenizer
     recorder.record_vocabulary(lambda: [tokenizer.decode([token_id]) for token_id in range(tokenizer.size)])
 
