@@ -1,11 +1,15 @@
 """The paper's credit, as the adapters of trainers ask for it."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from rubricem_agent.learn.credit import assign_credit, spread_to_tokens
 from rubricem_agent.learn.group_scores import group_scores
-from rubricem_env.adapters.groups import JudgedRows
+from rubricem_env.adapters.groups import JudgedRows, pad_stage_ids
+from rubricem_env.adapters.played import Played, completion_of
+from rubricem_env.domain.judgement import Judgement
 
 
 def stage_advantages(rows: JudgedRows) -> npt.NDArray[np.float32]:
@@ -18,3 +22,11 @@ def stage_advantages(rows: JudgedRows) -> npt.NDArray[np.float32]:
         scores[places] = found.scores
         valid[places] &= found.valid
     return spread_to_tokens(assign_credit(scores, groups=groups, valid=valid).advantages, rows.stage_ids)
+
+
+def group_advantages(attempts: Sequence[Played], judgements: Sequence[Judgement]) -> list[list[float]]:
+    """The advantage of every token after the prompt, for the attempts at one question, each of its own length."""
+    stage_ids = [completion_of(attempt).stage_ids for attempt in attempts]
+    valid = tuple(attempt.is_valid for attempt in attempts)
+    rows = stage_advantages(JudgedRows(tuple(judgements), (0,) * len(attempts), valid, pad_stage_ids(stage_ids)))
+    return [row[: len(ids)].tolist() for row, ids in zip(rows, stage_ids, strict=True)]

@@ -1,6 +1,7 @@
 """An attempt as a trainer needs it: the trajectory with its tokens, as the policy drew them."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from rubricem_env.adapters.groups import NO_STAGE
@@ -64,3 +65,10 @@ def completion_of(attempt: Played) -> Completion:
         # An episode that failed before its first token: trainers want one, and it is masked.
         return Completion([tokens.ids[-1]], [NO_STAGE], [0.0])
     return Completion(list(tokens.ids[start:]), list(tokens.stage_ids[start:]), list(tokens.logprobs[start:]))
+
+
+def policy_runs(stage_ids: Sequence[int]) -> list[tuple[int, int]]:
+    """Where the policy wrote, as [start, end) of each turn: between two turns stands what it read."""
+    is_policy = [False, *(stage != NO_STAGE for stage in stage_ids), False]
+    edges = [place for place, (before, after) in enumerate(pairwise(is_policy)) if before != after]
+    return list(zip(edges[::2], edges[1::2], strict=True))

@@ -1,12 +1,14 @@
 """Groups in a batch, and tokens that are no longer the policy's."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from rubricem_agent.adapters.credit import stage_advantages
+from rubricem_agent.adapters.credit import group_advantages, stage_advantages
 from rubricem_agent.learn.credit import assign_credit
+from rubricem_agent.rollout.tokens import RolloutTokens
 from rubricem_env.adapters.groups import (
     CutGroupWarning,
     JudgedRows,
@@ -75,3 +77,13 @@ def test_a_rollout_that_the_infrastructure_ended_or_no_judge_scored_earns_nothin
 def test_groups_are_normalised_each_by_itself():
     both = stage_advantages(rows([FULL, FULL, EMPTY, EMPTY], groups=[0, 1, 0, 1]))
     assert np.sign(both[:, 1]).tolist() == [1, 1, -1, -1]
+
+
+def test_the_attempts_at_one_question_are_credited_each_at_its_own_length():
+    def attempt(stage_ids):
+        ids = tuple(range(len(stage_ids)))
+        tokens = RolloutTokens(ids=ids, stage_ids=stage_ids, logprobs=(0.0,) * len(ids), prompt_length=1)
+        return SimpleNamespace(tokens=tokens, is_valid=True)
+
+    rows = group_advantages([attempt((-1, 0, -1, 3)), attempt((-1, 0))], [FULL, EMPTY])
+    assert rows == [[pytest.approx(1.0), 0.0, pytest.approx(1.0)], [pytest.approx(-1.0)]]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from rubricem_agent.rollout.tokens import RolloutTokens
-from rubricem_env.adapters.played import completion_of, tokens_of
+from rubricem_env.adapters.played import completion_of, policy_runs, tokens_of
 from rubricem_env.domain.errors import UsageError
 
 
@@ -26,3 +26,8 @@ def test_an_episode_that_failed_before_its_first_token_is_one_masked_token():
 def test_a_policy_without_tokens_is_refused():
     with pytest.raises(UsageError, match="needs one with a token mode"):
         tokens_of(attempt(None))
+
+
+def test_the_turns_of_the_policy_are_the_runs_of_its_tokens_whatever_stage_they_are_in():
+    assert policy_runs([-1, 0, 0, 1, -1, -1, 3]) == [(1, 4), (6, 7)]
+    assert policy_runs([-1, -1]) == []

@@ -4,7 +4,7 @@ import pytest
 
 from docs.adapters.tutor import tutored_query
 from rubricem_env.adapters.session import Session, make_setup
-from rubricem_env.adapters.turns import turn_rewards
+from rubricem_env.adapters.turns import turn_rewards, turns_of_stage
 from rubricem_env.domain.errors import ConfigError, OrderError, UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.domain.stage import STAGES, Stage
@@ -74,3 +74,10 @@ async def test_turn_rewards_stand_where_stages_end_and_absent_scores_add_nothing
     partial = Judgement.of({Stage.ANSWER: StageScore(score=0.0)})
     assert turn_rewards(session.trajectory, partial) == [None, None, None, None, 0.0]
     assert len(steps) == 5
+
+
+async def test_a_turn_that_reviews_and_answers_belongs_to_both_stages():
+    session, _ = await play(make_setup())
+    turns = {stage.value: turns_of_stage(session.trajectory, stage) for stage in STAGES}
+    # The tutor plans and calls in its first turn, and reviews and answers in its fifth.
+    assert turns == {"plan": {0}, "research": {0, 1, 2, 3}, "review": {4}, "answer": {4}}

@@ -4,13 +4,13 @@ import pytest
 
 pytest.importorskip("trl", reason="TRL is not installed; run make adapter-trl")
 
-import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 from trl import GRPOConfig, GRPOTrainer
-from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
+from docs.adapters.recipes.async_grpo import worker
 from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
 from docs.adapters.tutored_policy import play_tutored
 from rubricem_agent.adapters.credit import stage_advantages
@@ -173,9 +173,18 @@ def test_a_policy_that_never_ends_is_ended_by_the_limits_and_its_step_is_harmles
     assert all(np.isfinite(rollout.tokens.logprobs).all() for rollout in seen)
 
 
-def test_the_recipe_for_async_grpo_names_the_fields_that_a_rollout_sample_has():
-    fields = [field.name for field in dataclasses.fields(RolloutSample)]
-    assert fields[:9] == [
-        *("prompt", "completion", "input_ids", "completion_mask", "old_log_probs", "advantage"),
-        *("model_version", "group_id", "metrics"),
-    ]
+def test_the_recipe_for_async_grpo_fills_the_buffer_with_a_row_for_each_stage(tokenizer):
+    play = play_tutored()
+    trainer = SimpleNamespace(processing_class=tokenizer)
+    one = worker(lambda query: play([query] * SIZE, trainer), group_scorer(), [QUERY])
+    one.start()
+    samples = [one.rollout_buffer.get(timeout=60) for _ in range(SIZE * len(STAGES))]
+    one.stop()
+    one.check_health(60.0)
+    assert [sample.advantage for sample in samples] == pytest.approx(np.array(GOLDEN["advantages"]).ravel(), abs=1e-4)
+    assert {sample.group_id for sample in samples} == {0}
+    for attempt in range(SIZE):
+        masks = [sample.completion_mask for sample in samples[4 * attempt : 4 * attempt + 4]]
+        # Every token that the policy wrote is in one stage's row.
+        assert set(np.sum(masks, axis=0)) == {0, 1}
+        assert all(mask.shape == samples[4 * attempt].input_ids.shape for mask in masks)

@@ -1,0 +1,13 @@
+# ruff: noqa
+# mypy: disable-error-code="type-arg"
+import queue
+from multiprocessing.queues import Queue as MPQueue
+from typing import Protocol
+
+class RolloutWorkerProtocol(Protocol):
+    rollout_buffer: queue.Queue | MPQueue
+    metrics_queue: queue.Queue | MPQueue
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def update_model_version(self, model_version: int) -> None: ...
+    def check_health(self, stale_after_s: float) -> None: ...
