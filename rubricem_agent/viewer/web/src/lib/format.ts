@@ -63,6 +63,11 @@ export function beginning(text: string, most: number): string {
   return `${cut.slice(0, Math.max(cut.lastIndexOf(" "), most - 20))}\u2026`;
 }
 
+/** A text without the tags of the scaffold, for an excerpt. */
+export function untagged(text: string): string {
+  return text.replace(/<\/?[a-z_]+(?:\s[^<>]*)?>?/gi, " ").replace(/ {2,}/g, " ").trim();
+}
+
 /** A tick of an axis or a value of a chart, as short as it can be. */
 export function short(value: number): string {
   return Number(value.toPrecision(4)).toString().replace("-", MINUS);
