@@ -1,0 +1,1 @@
+"""The viewer over HTTP: the guard before everything, one file of routes for each noun."""

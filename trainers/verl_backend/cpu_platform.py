@@ -1,0 +1,124 @@
+"""veRL's platform for machines without an accelerator: the CPU in the place of a GPU, gloo in the place of NCCL.
+
+veRL asks a platform for everything that differs between accelerators. It counts "GPUs" in Ray's books, so the config
+gives Ray as many logical ones as there are to be ranks (`ray_kwargs.ray_init.num_gpus`).
+"""
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import torch
+from verl.plugin.platform.platform_base import PlatformBase  # type: ignore[import-not-found,unused-ignore]
+
+NAME = "cpu"
+_KIBIBYTE = 1_024
+
+
+class CPUPlatform(PlatformBase):  # type: ignore[misc,unused-ignore]
+    """One device, always there."""
+
+    @property
+    def device_name(self) -> str:
+        return NAME
+
+    @property
+    def vendor_name(self) -> str:
+        return NAME
+
+    @property
+    def device_module(self) -> ModuleType:
+        return _MODULE
+
+    def is_available(self) -> bool:
+        return True
+
+    def current_device(self) -> Any:
+        """A device, not a number: veRL hands it to `Tensor.to`, and there is no CPU of that number."""
+        return torch.device(NAME)
+
+    def device_count(self) -> int:
+        return 1
+
+    def set_device(self, device_index: int) -> None:
+        return None
+
+    def synchronize(self, device_index: int | None = None) -> None:
+        return None
+
+    def manual_seed(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def manual_seed_all(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def set_allocator_settings(self, settings: str) -> None:
+        return None
+
+    def empty_cache(self) -> None:
+        return None
+
+    def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
+        return None, None
+
+    def communication_backend_name(self) -> str:
+        return "gloo"
+
+    def visible_devices_envvar(self) -> str:
+        return "CUDA_VISIBLE_DEVICES"
+
+    @contextmanager
+    def nvtx_range(self, msg: str) -> Iterator[None]:
+        yield
+
+    def profiler_start(self) -> None:
+        return None
+
+    def profiler_stop(self) -> None:
+        return None
+
+    def ray_resource_name(self) -> str:
+        return "GPU"
+
+    def ray_noset_envvars(self) -> list[str]:
+        return []
+
+    def is_ipc_supported(self) -> bool:
+        """No: veRL then sends weights to vLLM through shared memory."""
+        return False
+
+    def cudart(self) -> None:
+        return None
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """What there is to synchronise, to empty or to limit on a CPU."""
+
+
+def _resident_bytes(*_: object, **__: object) -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE
+
+
+def _device_module() -> ModuleType:
+    """`torch.cpu` with the calls that veRL makes on `torch.cuda`, for which there is nothing to do here."""
+    module = ModuleType("rubricem_torch_cpu")
+    module.__dict__.update({name: getattr(torch.cpu, name) for name in dir(torch.cpu) if not name.startswith("__")})
+    idle = ("empty_cache", "ipc_collect", "synchronize", "set_device", "set_per_process_memory_fraction")
+    module.__dict__.update(dict.fromkeys(idle, _nothing))
+    counters = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
+    module.__dict__.update(dict.fromkeys(counters, _resident_bytes))
+    module.__dict__.update(
+        is_available=lambda: True,
+        device_count=lambda: 1,
+        current_device=lambda: torch.device(NAME),
+        get_device_name=lambda *_: NAME,
+        mem_get_info=lambda *_: (0, 0),
+        get_rng_state=lambda *_: torch.get_rng_state(),
+        set_rng_state=lambda state, *_: torch.set_rng_state(state),
+    )
+    return module
+
+
+_MODULE = _device_module()

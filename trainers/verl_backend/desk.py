@@ -1,0 +1,181 @@
+"""The desk: judges groups as they come in, lends lessons, and has reflections written behind the training.
+
+One desk serves a whole run, beside the trainer. Rollouts of a group are handed in one by one and wait for the last;
+then the group is judged, and every one of them gets its marks. Nothing here holds up the sampling of other groups.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rubricem_agent.learn.curriculum import Encounter
+from rubricem_agent.learn.deferred import Codec, Deferred
+from rubricem_agent.learn.group_scores import group_scores
+from rubricem_agent.learn.reflection_work import Ticket
+from rubricem_agent.memory.retrieval import Retrieval
+from rubricem_agent.reflection.attempt import JudgedAttempt, judged_attempts
+from rubricem_agent.reflection.candidates import PolicyCandidates
+from rubricem_agent.reflection.outcome import ReflectionOutcome
+from rubricem_agent.reflection.reflector import Reflector
+from rubricem_env.domain.errors import OrderError, RubricEMError
+from rubricem_env.domain.stage import STAGES
+from rubricem_env.judge.group import Group
+from rubricem_env.judge.outcomes import GroupJudgement
+from rubricem_env.world.quality import true_quality
+from trainers.verl_backend.desk_parts import DeskParts
+from trainers.verl_backend.desk_types import Four, Handed, Lessons, Marks, Meeting
+from trainers.verl_backend.engine_policy import EnginePolicy, TokenClient
+from trainers.verl_backend.keeping import DeskState, keep_desk, resume_desk
+
+NO_MARKS = Marks((0.0, 0.0, 0.0, 0.0), (None, None, None, None), is_valid=False)
+
+
+class _Group:
+    """A group that is coming in."""
+
+    def __init__(self) -> None:
+        self.handed: dict[int, Handed] = {}
+        self.marks: asyncio.Future[list[Marks]] = asyncio.get_running_loop().create_future()
+
+
+class Desk:
+    """All methods run on one event loop."""
+
+    def __init__(self, parts: DeskParts) -> None:
+        self._parts = parts
+        self._groups: dict[str, _Group] = {}
+        self._waiting: dict[Ticket, Sequence[JudgedAttempt]] = {}
+        self._launched: set[Ticket] = set()
+        self._reflector: Reflector | None = None
+        self._fault = ""
+        self._deferred = Deferred(
+            self._reflect,
+            codec=Codec[ReflectionOutcome](
+                encode=lambda outcome: outcome.model_dump(mode="json"),
+                decode=lambda form: ReflectionOutcome.model_validate(form, strict=False),
+            ),
+            timing=parts.timing,
+        )
+
+    async def open(self, client: TokenClient) -> None:
+        """Let reflections be drawn from the engines behind `client`; those of a resumed run are written again."""
+        parts = self._parts
+        policy = EnginePolicy(client, parts.tokenizer, max_length=parts.settings.reflection.total_tokens)
+        self._reflector = Reflector(
+            PolicyCandidates(policy), parts.reflection_judge, parts.bank, settings=parts.settings.reflection
+        )
+        self._deferred.relaunch()
+
+    async def references(self, meeting: Meeting) -> str:
+        """Lessons of other questions at a new encounter, the question's own at a repeat (choices C11-C13)."""
+        parts = self._parts
+        if not parts.settings.meta_policy:
+            return ""
+        mode = Retrieval.CROSS if meeting.encounter is Encounter.NEW else Retrieval.WITHIN
+        if mode is Retrieval.WITHIN:
+            await self._deferred.wait(meeting.query.key, timeout=parts.settings.time_limits.lesson)
+        found = await asyncio.to_thread(parts.bank.retrieve, meeting.query.question, mode)
+        return parts.injector.inject("", found, mode).block
+
+    async def hand_in(self, handed: Handed) -> Marks:
+        """Wait until the group is whole and judged; what this rollout is worth."""
+        group = self._groups.setdefault(handed.group, _Group())
+        group.handed[handed.place] = handed
+        if len(group.handed) == self._parts.group_size:
+            del self._groups[handed.group]
+            group.marks.set_result(await self._mark([group.handed[place] for place in sorted(group.handed)]))
+        # Shielded: a rollout that is given up must not take its group's marks along.
+        return (await asyncio.shield(group.marks))[handed.place]
+
+    async def collect(self, step: int) -> Lessons:
+        """The reflections of earlier steps that have ended by now. Never waits."""
+        late = self._deferred.collect(step=step)
+        self._waiting = {ticket: self._waiting[ticket] for ticket in self._deferred.pending}
+        return Lessons(
+            outcomes=tuple(done.result for done in late.done),
+            failures=tuple(f"{failure.ticket}: {failure.reason}" for failure in late.failed),
+            staleness=late.staleness,
+            pending=len(self._deferred.pending),
+            bank=len(self._parts.bank),
+            fault=self._fault,
+        )
+
+    async def drain(self) -> None:
+        """Wait for all reflections: for the synchronous mode, whose engines must be idle between steps."""
+        await self._deferred.drain()
+
+    async def keep(self, root: Path, *, step: int, stream: dict[str, Any], identity: dict[str, Any]) -> None:
+        """Write the checkpoint of a step: the state of the desk and of the stream of questions, under one manifest."""
+        await asyncio.to_thread(keep_desk, root, self._state(), step=step, stream=stream, identity=identity)
+
+    async def resume(self, root: Path, *, step: int, identity: dict[str, Any]) -> dict[str, Any]:
+        """Take over the checkpoint of a step; returns the state of the stream. Call `open` afterwards.
+
+        Raises:
+            CheckpointError: there is none of that step, it is damaged, or it belongs to a run with other settings.
+        """
+        kept = resume_desk(root, self._parts.bank, step=step, identity=identity)
+        self._parts.judge.load_state_dict(kept.judge)
+        self._deferred.load_state_dict(kept.deferred)
+        self._waiting = dict(kept.waiting)
+        self._launched = kept.launched
+        return kept.stream
+
+    def _state(self) -> DeskState:
+        return DeskState(
+            judge=self._parts.judge.state_dict(),
+            deferred=self._deferred.state_dict(),
+            waiting={ticket: self._waiting[ticket] for ticket in self._deferred.pending},
+            bank=self._parts.bank,
+        )
+
+    async def _mark(self, handed: Sequence[Handed]) -> list[Marks]:
+        """Judge a whole group. A fault of ours or a reached ceiling marks nothing, and is told at the next `collect`."""
+        meeting = handed[0].meeting
+        group = Group.of(meeting.query, (one.rollout.trajectory for one in handed))
+        try:
+            judged = await self._parts.judge.judge_group(group, step=meeting.step)
+        except RubricEMError as fault:
+            self._fault = self._fault or str(fault)
+            return [NO_MARKS._replace(failure=str(fault))] * len(handed)
+        if self._parts.settings.meta_policy and meeting.encounter is Encounter.NEW:
+            self._launch(Ticket(meeting.step, group.key), judged_attempts(group, judged))
+        return self._marks(handed, group, judged)
+
+    def _marks(self, handed: Sequence[Handed], group: Group, judged: GroupJudgement) -> list[Marks]:
+        scored = group_scores(judged.judgements)
+        truth = self._parts.almanac.get(group.key)
+        marks = []
+        for place, (one, outcome) in enumerate(zip(handed, judged.rollouts, strict=True)):
+            plan, research, review, answer = scored.scores[place].tolist()
+            is_valid = bool(scored.valid[place]) and one.rollout.is_valid
+            given = [outcome.judgement.score(stage) for stage in STAGES]
+            marks.append(
+                Marks(
+                    (plan, research, review, answer),
+                    judged=(given[0], given[1], given[2], given[3]),
+                    is_valid=is_valid,
+                    failure="" if is_valid else one.rollout.failure or outcome.failure or "the judge gave no score",
+                    true=_four(true_quality(truth, group.readings[place])) if truth is not None else None,
+                )
+            )
+        return marks
+
+    def _launch(self, ticket: Ticket, attempts: Sequence[JudgedAttempt]) -> None:
+        """A group that a resumed run plays again may have its reflection in hand already."""
+        if ticket in self._launched:
+            return
+        self._launched.add(ticket)
+        self._waiting[ticket] = attempts
+        self._deferred.launch(ticket)
+
+    async def _reflect(self, ticket: Ticket) -> ReflectionOutcome:
+        if self._reflector is None:
+            raise OrderError("the desk has no engine to reflect with; call open() first.")
+        return await self._reflector.reflect(self._waiting[ticket], step=ticket.step)
+
+
+def _four(values: Sequence[float]) -> Four:
+    plan, research, review, answer = values
+    return (plan, research, review, answer)

@@ -1,0 +1,137 @@
+"""What a run on veRL restarts from beside veRL's own weights: rubrics, bank, questions and reflections, one manifest.
+
+It is written before veRL writes down that the step is saved, and read at the step of the weights that veRL has read:
+a kill between the two leaves a newer state here, which is ignored (choice C15).
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rubricem_agent.learn.checkpoint import (
+    Checkpoint,
+    Part,
+    find_checkpoint,
+    json_part,
+    load_checkpoint,
+    save_checkpoint,
+)
+from rubricem_agent.learn.errors import CheckpointError
+from rubricem_agent.learn.reflection_work import Ticket
+from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
+from rubricem_agent.reflection.attempt import JudgedAttempt
+from rubricem_env.domain.judgement import Judgement
+from rubricem_env.domain.rubric import Rubric
+from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.scaffold.reading import read_trajectory
+from trainers.verl_backend.settings import VerlSettings
+
+FOLDER = "rubricem"
+"""Under veRL's `trainer.default_local_dir`."""
+
+
+class DeskState(NamedTuple):
+    """The desk as it is saved."""
+
+    judge: dict[str, Any]
+    deferred: dict[str, Any]
+    waiting: Mapping[Ticket, Sequence[JudgedAttempt]]
+    """The judged groups of the reflections that have not ended."""
+    bank: RubricBank
+
+
+class KeptDesk(NamedTuple):
+    """The desk and the stream of questions as they were saved; the bank has been restored in place."""
+
+    judge: dict[str, Any]
+    deferred: dict[str, Any]
+    waiting: dict[Ticket, tuple[JudgedAttempt, ...]]
+    stream: dict[str, Any]
+
+    @property
+    def launched(self) -> set[Ticket]:
+        """Reflections that are in hand: pending, or ended and not trained on."""
+        ended = (*self.deferred["done"], *self.deferred["failed"])
+        return {Ticket(*row[:2]) for row in (*self.deferred["pending"], *ended)}
+
+
+def run_identity(settings: VerlSettings, *, group_size: int) -> dict[str, Any]:
+    """The settings that a resumed run must share; batch size and questions are checked by the curriculum."""
+    return {
+        "rubricem.window": settings.window,
+        "rubricem.matrix": [list(row) for row in settings.matrix],
+        "rubricem.credit": settings.credit,
+        "rubricem.meta_policy": settings.meta_policy,
+        "rubricem.seed": settings.seed,
+        "rubricem.bank.embedder": settings.bank.embedder,
+        "actor_rollout_ref.rollout.n": group_size,
+    }
+
+
+def keep_desk(
+    root: Path, state: DeskState, *, step: int, stream: dict[str, Any], identity: dict[str, Any]
+) -> Checkpoint:
+    """Write the checkpoint of a step under `root`."""
+    states = {
+        "identity": identity,
+        "stream": stream,
+        "judge": state.judge,
+        "deferred": state.deferred,
+        "waiting": [_pack(ticket, attempts) for ticket, attempts in state.waiting.items()],
+    }
+    parts = {name: json_part(one, file=f"{name}.json", step=step) for name, one in states.items()}
+    parts["bank"] = Part("bank.npz", lambda path: save_snapshot(state.bank, path, step=step), step)
+    return save_checkpoint(root, step=step, parts=parts)
+
+
+def resume_desk(root: Path, bank: RubricBank, *, step: int, identity: dict[str, Any]) -> KeptDesk:
+    """Read the checkpoint of the step that the weights are of.
+
+    Raises:
+        CheckpointError: there is none, it is damaged, or it belongs to a run with other settings.
+    """
+    checkpoint = load_checkpoint(find_checkpoint(root, step=step), step=step)
+    refuse_others(checkpoint.read_json("identity"), identity)
+    load_snapshot(bank, checkpoint.path("bank"), step=step)
+    return KeptDesk(
+        checkpoint.read_json("judge"),
+        checkpoint.read_json("deferred"),
+        dict(map(_unpack, checkpoint.read_json("waiting"))),
+        checkpoint.read_json("stream"),
+    )
+
+
+def refuse_others(kept: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Refuse to go on with other settings than those that the checkpoint was written with."""
+    for name, value in here.items():
+        if name not in kept or kept[name] != value:
+            raise CheckpointError(
+                f"the checkpoint was written with {name}={kept.get(name, 'nothing')}, and this run has {value}; its "
+                "rubrics, lessons and advantages would not go together. Resume with that value, or begin anew in "
+                "another trainer.default_local_dir."
+            )
+
+
+def _pack(ticket: Ticket, attempts: Sequence[JudgedAttempt]) -> dict[str, Any]:
+    """The rubrics are the group's, so they are kept once."""
+    return {
+        "ticket": list(ticket),
+        "rubrics": [rubric.model_dump(mode="json") for rubric in attempts[0].rubrics],
+        "attempts": [
+            [one.reading.trajectory.model_dump(mode="json"), one.judgement.model_dump(mode="json")] for one in attempts
+        ],
+    }
+
+
+def _unpack(form: Mapping[str, Any]) -> tuple[Ticket, tuple[JudgedAttempt, ...]]:
+    rubrics = tuple(Rubric.model_validate(one, strict=False) for one in form["rubrics"])
+    attempts = tuple(
+        JudgedAttempt(
+            read_trajectory(Trajectory.model_validate(trajectory, strict=False)),
+            Judgement.model_validate(judgement, strict=False),
+            rubrics,
+        )
+        for trajectory, judgement in form["attempts"]
+    )
+    return Ticket(*form["ticket"]), attempts

@@ -1,0 +1,174 @@
+"""RubricEM on veRL's trainers: what is theirs moves tensors, what is put in their place asks `rubricem_agent.learn`.
+
+Three modes are registered, each over the mode of veRL that it is named after:
+
+    rubricem_async      trainer and engines share their GPUs; a turn that is cut off goes on under the new weights
+    rubricem_sync       the same, but nothing is being sampled while the weights change
+    rubricem_separate   trainer and engines have GPUs of their own
+
+A step samples the questions of the curriculum, takes an update on the reflections that have come in (Phase A), then
+one on the rollouts (Phase B). Judging and reflecting are the desk's, in another process.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray  # type: ignore[import-not-found,unused-ignore]
+from omegaconf import OmegaConf, open_dict  # type: ignore[import-not-found,unused-ignore]
+from verl.trainer.ppo.utils import Role  # type: ignore[import-not-found,unused-ignore]
+from verl.trainer.ppo.v1.trainer_base import register_trainer  # type: ignore[import-not-found,unused-ignore]
+from verl.trainer.ppo.v1.trainer_colocate_async import (  # type: ignore[import-not-found,unused-ignore]
+    PPOTrainerColocateAsync,
+)
+from verl.trainer.ppo.v1.trainer_separate_async import (  # type: ignore[import-not-found,unused-ignore]
+    PPOTrainerSeparateAsync,
+)
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync  # type: ignore[import-not-found,unused-ignore]
+
+from rubricem_agent.learn.curriculum import Curriculum
+from rubricem_env.domain.errors import ConfigError
+from trainers.verl_backend.desk_actor import start_desk
+from trainers.verl_backend.keeping import FOLDER, run_identity
+from trainers.verl_backend.questions import load_training_questions
+from trainers.verl_backend.reflection_phase import ReflectionPhase
+from trainers.verl_backend.replica import register_replica
+from trainers.verl_backend.run_log import VerlLog, update_told
+from trainers.verl_backend.settings import SECTION, read_section
+from trainers.verl_backend.stream import CurriculumStream
+from trainers.verl_backend.time_limits import within
+from trainers.verl_backend.worker import StageDetachWorker, StageWorker
+
+SYNC_LIMIT = "rubricem.time_limits.sync"
+_ACTORS = (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef, Role.RefPolicy)
+
+# The trainer looks its sampling engines up by name, in its own process.
+register_replica()
+
+
+class StageTrainer(ReflectionPhase):
+    """What all three modes have in common: questions, desk, checkpoints, the log and the time-outs."""
+
+    worker_class: type = StageWorker
+
+    def __init__(self, config: Any) -> None:
+        self.settings = read_section(OmegaConf.to_container(config[SECTION], resolve=True))
+        _refuse_validation(config)
+        self.told = {}
+        self._phase_a_metrics: dict[str, float] = {}
+        self._folder = Path(config.trainer.default_local_dir).absolute()
+        self._log = VerlLog(self._folder, self.settings)
+        super().__init__(config)
+
+    def _init_dataloader(self) -> None:
+        """The curriculum in the place of veRL's data loader, which has no notion of a window."""
+        queries = load_training_questions(self.settings).queries
+        curriculum = Curriculum(
+            list(queries),
+            batch_size=self.config.data.train_batch_size,
+            window=self.settings.window,
+            rng=np.random.default_rng(self.settings.seed),
+        )
+        self.train_dataloader = CurriculumStream(curriculum, queries)
+        self.train_dataloader_it = None
+        self.total_training_steps = self.config.trainer.total_training_steps
+        # The stream has no epochs: one that lasts as long as the run keeps veRL from stopping before.
+        self.steps_per_epoch = self.total_training_steps
+        with open_dict(self.config):
+            self.config.data.gen_batch_size = 1
+            updates = self.total_training_steps * self.parameter_sync_step
+            self.config.actor_rollout_ref.actor.optim.total_training_steps = updates
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        for role in _ACTORS:
+            if role in self.role_worker_mapping:
+                self.role_worker_mapping[role] = ray.remote(self.worker_class)
+
+    def _load_checkpoint(self) -> None:
+        """The weights by veRL, and our state of the same step."""
+        super()._load_checkpoint()
+        group_size = self.config.actor_rollout_ref.rollout.n
+        self.desk = start_desk(self.settings, model=self.config.actor_rollout_ref.model.path, group_size=group_size)
+        self._identity = run_identity(self.settings, group_size=group_size)
+        self._log.begin(self.global_steps)
+        if self.global_steps > 0:
+            kept = self.desk.resume.remote(self._folder / FOLDER, step=self.global_steps, identity=self._identity)
+            self.train_dataloader.load_state_dict(ray.get(kept))
+
+    def _save_checkpoint(self) -> None:
+        """Ours first: veRL writes down last of all that the step is saved."""
+        stream = self.train_dataloader.state_dict()
+        root = self._folder / FOLDER
+        ray.get(self.desk.keep.remote(root, step=self.global_steps, stream=stream, identity=self._identity))
+        super()._save_checkpoint()
+
+    def on_init_end(self) -> None:
+        self._in_time("bring the first weights to the sampling engines", super().on_init_end)
+        ray.get(self.desk.open.remote(self.get_llm_client()))
+
+    def on_step_end(self) -> None:
+        self._in_time("bring the weights to the sampling engines", super().on_step_end)
+
+    def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> Any:
+        limits = self.settings.time_limits
+        call = partial(super()._step_once, metrics, timing_raw, sample_batch_size)
+        seconds = limits.sample + limits.update
+        batch = within(seconds, "sample and train on a step", call, setting="rubricem.time_limits.sample")
+        metrics.update(self._phase_a_metrics)
+        return batch
+
+    def _compute_metrics(self, batch: Any, metrics: dict[str, Any], timing_raw: Any, **named: Any) -> None:
+        super()._compute_metrics(batch, metrics, timing_raw, **named)
+        stages = self.told.pop("stages", None)
+        told = {
+            **self.told,
+            "task": update_told(metrics, stages),
+            "reflection": update_told(metrics, None, prefix="reflection/"),
+            "seconds": {name: round(float(value), 2) for name, value in timing_raw.items()},
+        }
+        self.told = {}
+        self._log.write(self.global_steps, told)
+
+    def _in_time(self, doing: str, call: Any) -> None:
+        within(self.settings.time_limits.sync, doing, call, setting=SYNC_LIMIT)
+
+
+@register_trainer("rubricem_async")
+class AsyncStageTrainer(StageTrainer, PPOTrainerColocateAsync):  # type: ignore[misc,unused-ignore]
+    """The default."""
+
+
+@register_trainer("rubricem_sync")
+class SyncStageTrainer(StageTrainer, PPOTrainerSync):  # type: ignore[misc,unused-ignore]
+    """To compare with: reflections are waited for before the engines rest."""
+
+    def on_sample_end(self) -> None:
+        ray.get(self.desk.drain.remote())
+        super().on_sample_end()
+
+
+@register_trainer("rubricem_separate")
+class SeparateStageTrainer(StageTrainer, PPOTrainerSeparateAsync):  # type: ignore[misc,unused-ignore]
+    """Needs a transport for weights between GPUs (nccl and the like), so it runs nowhere else."""
+
+    worker_class = StageDetachWorker
+
+
+TRAINERS = (AsyncStageTrainer, SyncStageTrainer, SeparateStageTrainer)
+
+
+def _refuse_validation(config: Any) -> None:
+    """Validation by veRL would play our episodes without a judge.
+
+    Raises:
+        ConfigError: the config asks for it, or says not how many steps there are.
+    """
+    if config.trainer.val_before_train or config.trainer.test_freq > 0:
+        raise ConfigError(
+            "veRL's validation does not know our episodes; set trainer.val_before_train=false and "
+            "trainer.test_freq=-1, and examine checkpoints with `rubricem eval`."
+        )
+    if config.trainer.total_training_steps is None:
+        raise ConfigError("trainer.total_training_steps is not set; the curriculum has no end of its own.")
