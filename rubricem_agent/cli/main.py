@@ -22,6 +22,7 @@ from rubricem_agent.cli.teach import data_app
 from rubricem_agent.cli.theory import theory_app
 from rubricem_agent.cli.tools import tools_app
 from rubricem_agent.cli.train import train
+from rubricem_agent.cli.view import view
 from rubricem_env import __version__
 from rubricem_env.domain.errors import RubricEMError, UsageError
 
@@ -34,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, ask, train, ablate, report, judge, calibrate, credit, inspect, parity, doctor):
+for command in (demo, ask, train, ablate, view, report, judge, calibrate, credit, inspect, parity, doctor):
     app.command()(command)
 data_app.command()(prepare)
 for name, group in (

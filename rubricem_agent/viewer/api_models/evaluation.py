@@ -69,18 +69,18 @@ class EvaluationView(Frozen):
     agent: Text
     expected: int
     answered: int
-    complete: bool
-    scores: tuple[ScoreRow, ...]
+    complete: bool = False
+    scores: tuple[ScoreRow, ...] = ()
     """Empty as long as nothing was scored."""
-    agreements: tuple[AgreementView, ...]
-    published: tuple[PublishedView, ...]
-    endings: tuple[Count, ...]
-    failures: tuple[Count, ...]
-    found: tuple[Count, ...]
+    agreements: tuple[AgreementView, ...] = ()
+    published: tuple[PublishedView, ...] = ()
+    endings: tuple[Count, ...] = ()
+    failures: tuple[Count, ...] = ()
+    found: tuple[Count, ...] = ()
     """How answers were found."""
-    dollars: float
-    seconds: float
-    note: Text
+    dollars: float = 0.0
+    seconds: float = 0.0
+    note: Text = ""
     """Why there are no numbers yet, where there are none."""
 
 

@@ -46,27 +46,27 @@ class RunCard(Frozen):
     state: Standing
     """running: a line within the last two minutes; stale: no line for longer, and not at its end; stopped: lost, an
     alarm ended it."""
-    recipe: Text
-    """As the ablation calls it, such as `SS-GRPO + meta-policy`; empty where it is none of the four."""
-    title: Text
-    """Recipe, or benchmark and agent."""
-    step: int
-    """The last step; answered examples of an evaluation."""
-    steps: int | None
-    """Of the whole plan."""
-    scores: StageScores
-    """Held-out quality by truth at the last examination; an evaluation has its number under `answer`."""
-    scored_at: int | None
-    """The step of that examination."""
-    lessons: int
-    seconds: float
-    dollars: float | None
-    alarms: int
     changed: float
     """Unix time of the last change."""
-    recorded: int
+    recipe: Text = ""
+    """As the ablation calls it, such as `SS-GRPO + meta-policy`; empty where it is none of the four."""
+    title: Text = ""
+    """Recipe, or benchmark and agent."""
+    step: int = 0
+    """The last step; answered examples of an evaluation."""
+    steps: int | None = None
+    """Of the whole plan."""
+    scores: StageScores = StageScores()
+    """Held-out quality by truth at the last examination; an evaluation has its number under `answer`."""
+    scored_at: int | None = None
+    """The step of that examination."""
+    lessons: int = 0
+    seconds: float = 0.0
+    dollars: float | None = None
+    alarms: int = 0
+    recorded: int = 0
     """Trajectories that can be looked at."""
-    has_bank: bool
+    has_bank: bool = False
     problem: Text = ""
     """Why it cannot be read, where its state is `unreadable`."""
 
