@@ -1,0 +1,199 @@
+"""Recorded runs made by hand, and the viewer's server over them."""
+
+import json
+from contextlib import contextmanager
+
+import httpx2
+import pytest
+
+from rubricem_agent.learn.run_record import GroupEntry, RolloutEntry, ShownLesson
+from rubricem_agent.learn.run_recorder import RunRecorder
+from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.embed import HashingEmbedder
+from rubricem_agent.memory.store import MemoryStore
+from rubricem_agent.rollout.packed_tokens import pack_tokens
+from rubricem_agent.rollout.rollout import Rollout
+from rubricem_agent.rollout.tokens import RolloutTokens
+from rubricem_agent.viewer.bank_door import BankDoor
+from rubricem_agent.viewer.run_shelf import RunShelf
+from rubricem_agent.viewer.server.app import make_app
+from rubricem_agent.viewer.server.asking import Desk
+from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
+from rubricem_env.domain.query import query_key
+from rubricem_env.domain.reflection import Reflection, ReflectionScore
+from rubricem_env.domain.stage import STAGES, Stage
+from rubricem_env.judge.opinion import Opinion
+from rubricem_env.judge.outcomes import RolloutJudgement
+from rubricem_env.judge.rubric_set import ActiveRubric, RetiredReason, RetiredRubric
+from rubricem_env.testing.judge_samples import attempt, rubric
+from rubricem_env.testing.loopback import serve_loopback
+
+TOKEN = "the-token"
+NAMES = [stage.value for stage in STAGES]
+
+
+class Recording:
+    """A training run in a folder, written as a trainer writes it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.recorder = RunRecorder(folder / "record")
+        self.recorder.begin(0, embedder=HashingEmbedder().name)
+        self.settings({"credit": "stages", "meta_policy": True, "steps": 2, "seed": 0})
+        self.log()
+
+    def settings(self, fields):
+        (self.folder / "config.json").write_text(json.dumps(fields), encoding="utf-8")
+
+    def log(self, steps=2, **more):
+        lines = [
+            {"step": 0, "held_out": dict.fromkeys(NAMES, 0.25), "valid": 1.0},
+            *(
+                {
+                    "step": step,
+                    "encounter": "new",
+                    "true": dict.fromkeys(NAMES, 0.5),
+                    "judged": {**dict.fromkeys(NAMES, 0.4), "review": None},
+                    "bank": step,
+                    "seconds": {"sample": 1.0},
+                    **more,
+                }
+                for step in range(1, steps + 1)
+            ),
+        ]
+        (self.folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def add(self, step=1, place=0, *, scores=(0.0, 0.5, 1.0), question="Which is wider?", **more):
+        """A group of one attempt for each score, which is that of every stage."""
+        group = GroupEntry(
+            step=step,
+            place=place,
+            encounter="new",
+            query_key=query_key(question),
+            question=question,
+            judge="almanac",
+            **{"rubrics": (RUBRIC,), "active": (kept(RUBRIC, step),)} | more.pop("group", {}),
+        )
+        entries = [entry(step, place, number, score, **more) for number, score in enumerate(scores)]
+        self.recorder.record_step([(group, entries)])
+        return self
+
+    def add_lessons(self, *questions, step=1, takeaways="Search first."):
+        """A lesson for each question, in the record and in a bank that is given back."""
+        bank = memory_bank()
+        for question in questions:
+            bank.write(lesson(question, takeaways))
+        self.recorder.record_lessons(bank.contents(), step=step)
+        return bank
+
+
+RUBRIC = rubric("The answer names the wider river.")
+
+
+def kept(one, step, variance=0.5):
+    return ActiveRubric(rubric=one, created_step=step, last_step=step, variance=variance)
+
+
+def dropped(one, step, reason=RetiredReason.SEPARATES_NOTHING):
+    return RetiredRubric(last=kept(one, 1, 0.0), reason=reason, retired_step=step)
+
+
+def shown(item, similarity=0.5):
+    return ShownLesson(item=item, similarity=similarity)
+
+
+def lesson(question, takeaways="Search first."):
+    return Reflection(
+        query_key=query_key(question),
+        question=question,
+        rubrics="The answer has both figures.",
+        takeaways=takeaways,
+        score=ReflectionScore(diagnosis=0.5, specificity=0.5, scope=0.5),
+    )
+
+
+def memory_bank():
+    embedder = HashingEmbedder()
+    return RubricBank.open(MemoryStore(embedder=embedder.name, dimension=embedder.dimension), embedder)
+
+
+def entry(step, place, number, score, *, trajectory=None, reason="", mark=1, failure="", tokens=True):
+    """One attempt; a score of None is a judge's failure at the review."""
+    outcomes = {stage: StageScore(score=0.5 if score is None else score) for stage in STAGES}
+    if score is None:
+        outcomes[Stage.REVIEW] = Unscored(reason=UnscoredReason.JUDGE_FAILED, detail="no reply")
+    return RolloutEntry(
+        step=step,
+        place=place,
+        attempt=number,
+        rollout=Rollout(trajectory=trajectory or attempt(), policy="scripted", failure=failure),
+        tokens=pack_tokens(some_tokens()) if tokens else None,
+        judged=RolloutJudgement(
+            judgement=Judgement.of(outcomes),
+            opinions=(Opinion.whole(RUBRIC.id, mark, reason),),
+        ),
+        true=(0.0, 0.25, 0.5, 1.0),
+        returns=(2.8, 2.2, 1.8, 1.0),
+        advantages=(-1.0, 0.0, 0.5, 1.0),
+        trained=True,
+    )
+
+
+def some_tokens():
+    """Two tokens of the prompt, one of each stage, one of a tool."""
+    return RolloutTokens(
+        ids=(0, 1, 2, 3, 1, 2, 99),
+        stage_ids=(-1, -1, 0, 1, 2, 3, -1),
+        logprobs=(0.0, 0.0, -0.5, -1.0, -0.25, -0.125, 0.0),
+        prompt_length=2,
+    )
+
+
+@pytest.fixture
+def recording(tmp_path):
+    return Recording(tmp_path / "run")
+
+
+@contextmanager
+def viewer(root, *, bank=None, **options):
+    """A client that knows the token; `bank` is what lies in the folder that --bank names."""
+    named = root if bank is not None else None
+    desk = Desk(RunShelf.open(root), BankDoor(lambda folder: bank, named))
+    with serve_loopback(make_app(desk, token=TOKEN, **options)) as address:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        with httpx2.Client(base_url=address, headers=headers, timeout=60) as client:
+            yield client
+
+
+@pytest.fixture
+def looked_at(recording):
+    """Serve the recording: a function, so that a test writes first."""
+
+    @contextmanager
+    def looking(**options):
+        with viewer(recording.folder, **options) as client:
+            run = client.get("/api/runs").json()["runs"][0]["id"]
+
+            def get(path, status=200, **params):
+                answer = client.get(f"/api/runs/{run}{path}", params=params)
+                assert answer.status_code == status, answer.text
+                return answer.json()
+
+            get.client, get.run = client, run
+            yield get
+
+    return looking
+
+
+@pytest.fixture
+def made():
+    """The makers of this file, for tests that build an entry themselves."""
+
+    class Makers:
+        pass
+
+    for maker in (kept, dropped, shown, lesson, memory_bank, entry, some_tokens, viewer):
+        setattr(Makers, maker.__name__, staticmethod(maker))
+    Makers.RUBRIC, Makers.TOKEN, Makers.Recording = RUBRIC, TOKEN, Recording
+    return Makers
