@@ -12,7 +12,8 @@ from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, plain
 from rubricem_agent.learn.expected import make_expected
 from rubricem_agent.learn.metrics_log import RunLog, read_log
 from rubricem_agent.viewer.ablation import ABLATION_FILE, Ablation, summarise
-from rubricem_agent.viewer.ablation_report import HEAD, render_ablation, render_figure, result_cells
+from rubricem_agent.viewer.ablation_report import HEAD, render_figure, result_cells
+from rubricem_agent.viewer.run_report import render_report
 from rubricem_env.domain.errors import UsageError
 
 DEFAULT_CONFIG = Path("configs/ablation_almanac.yaml")
@@ -74,7 +75,7 @@ def _write(base: TrainingPlan, found: Ablation, logs: dict[str, dict[int, RunLog
     try:
         (base.out / ABLATION_FILE).write_text(found.model_dump_json(indent=1) + "\n", encoding="utf-8")
         (base.out / "ablation.svg").write_text(render_figure(found), encoding="utf-8")
-        (base.out / "ablation.html").write_text(render_ablation(found), encoding="utf-8")
+        (base.out / "ablation.html").write_text(render_report(base.out), encoding="utf-8")
         folder = base.out / "expected"
         folder.mkdir(exist_ok=True)
         for name, runs in logs.items():

@@ -1,4 +1,4 @@
-"""The ablation for people: table and figure, on a page or each by itself."""
+"""The ablation for people: its table and its figure."""
 
 from pathlib import Path
 
@@ -6,8 +6,7 @@ from pydantic import ValidationError
 
 from rubricem_agent.learn.recipes import BASELINE
 from rubricem_agent.viewer.ablation import ABLATION_FILE, Ablation, RecipeResult, Spread
-from rubricem_agent.viewer.line_chart import BandPoint, Curve, Point, draw_chart, draw_svg
-from rubricem_agent.viewer.page import charts, fill_page, folded, heading, paragraph, section, table
+from rubricem_agent.viewer.line_chart import BandPoint, Curve, Point, draw_svg
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory_json import first_problem
 
@@ -70,20 +69,3 @@ def curves_of(ablation: Ablation) -> list[Curve]:
 def render_figure(ablation: Ablation) -> str:
     """The figure as an SVG file of its own."""
     return draw_svg(FIGURE_TITLE, curves_of(ablation))
-
-
-def render_ablation(ablation: Ablation) -> str:
-    """The page."""
-    seeds = len(ablation.results[0].seeds)
-    note = (
-        "By truth, on questions that training never sees, with the bank off; mean over seeds with a 95 % bootstrap "
-        f"interval, which is coarse with {seeds} seeds. All recipes start from the same policy and have the same budget."
-    )
-    rows = [result_cells(result) for result in ablation.results]
-    sections = [
-        heading("The ablation", f"{len(ablation.results)} recipes, {seeds} seeds each, {ablation.steps} steps"),
-        section("At the end", paragraph(note), table(HEAD, rows)),
-        section("On the way", charts([draw_chart(FIGURE_TITLE, curves_of(ablation))])),
-        folded("Command", ablation.command),
-    ]
-    return fill_page("The ablation", sections)

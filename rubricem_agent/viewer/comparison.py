@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from rubricem_agent.viewer.api_models.runs import ComparedSetting, Comparison, Curve, Figure, RunCard
 from rubricem_agent.viewer.curve_figures import make_figures
-from rubricem_agent.viewer.run_report import Run
+from rubricem_agent.viewer.training_run import Run
 
 MAX_VALUE = 200
 _PLACES = ("out",)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from rubricem_agent.learn.expected import load_expected
 from rubricem_agent.learn.metrics_log import ExamLine, StepLine, UpdateTold
 from rubricem_agent.viewer.api_models.runs import Curve, Figure
-from rubricem_agent.viewer.run_report import Run
+from rubricem_agent.viewer.training_run import Run
 from rubricem_env.domain.stage import STAGES, Stage
 
 HELD_OUT, JUDGE, POLICY, COST = (

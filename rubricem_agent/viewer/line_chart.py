@@ -1,4 +1,4 @@
-"""Curves as inline SVG: no script, no library. In a page the colours are the page's, so that dark and light both work.
+"""Curves as an SVG file: no script, no library.
 
 Everything that is text is escaped. Coordinates have one decimal: a chart of a thousand steps stays small.
 """
@@ -66,18 +66,6 @@ class Frame(NamedTuple):
         across = _LEFT + (x - self.x.low) / self.x.span * (WIDTH - _LEFT - _RIGHT)
         down = HEIGHT - _BOTTOM - (y - self.y.low) / self.y.span * (HEIGHT - _TOP - _BOTTOM)
         return f"{across:.1f},{down:.1f}"
-
-
-def draw_chart(title: str, curves: Sequence[Curve], *, x_name: str = "step", including: Sequence[float] = ()) -> str:
-    """A figure with a legend; a sentence where there is nothing to draw. The values `including` are on the axis."""
-    finite = [_finite(curve) for curve in curves]
-    drawn = [curve for curve in finite if curve.points]
-    if not drawn:
-        return (
-            f'<figure><figcaption>{escape(title)}</figcaption><p class="nothing">not measured in this run</p></figure>'
-        )
-    svg = _draw(title, finite, Frame(_x_range(drawn), _y_range(drawn, including)), x_name)
-    return f"<figure><figcaption>{escape(title)}</figcaption>{svg}{_legend(finite)}</figure>"
 
 
 def draw_svg(title: str, curves: Sequence[Curve], *, x_name: str = "step", including: Sequence[float] = ()) -> str:
@@ -176,16 +164,6 @@ def _draw_curve(curve: Curve, frame: Frame, colour: int) -> str:
     dots = places if len(places) <= 40 else []
     marks = (f'<circle class="dot c{colour}" cx="{x}" cy="{y}" r="2.2"/>' for x, y in (at.split(",") for at in dots))
     return band + line + "".join(marks)
-
-
-def _legend(curves: Sequence[Curve]) -> str:
-    items = (
-        f'<span class="key"><i class="c{_colour(curve, place)}{" dashed" if curve.is_dashed else ""}"></i>'
-        f"{escape(curve.name)}</span>"
-        for place, curve in enumerate(curves)
-        if curve.points
-    )
-    return f'<div class="legend">{"".join(items)}</div>'
 
 
 def _colour(curve: Curve, place: int) -> int:

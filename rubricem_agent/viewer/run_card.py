@@ -13,7 +13,7 @@ from rubricem_agent.viewer.ablation_report import load_ablation
 from rubricem_agent.viewer.api_models.runs import RunCard, StageScores, Standing
 from rubricem_agent.viewer.rows import number_or_none
 from rubricem_agent.viewer.run_folder import RunFolder
-from rubricem_agent.viewer.run_report import Run
+from rubricem_agent.viewer.training_run import Run
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory_json import first_problem
 

@@ -11,7 +11,7 @@ from rubricem_agent.viewer.ablation import ABLATION_FILE
 from rubricem_agent.viewer.answer_index import AnswerIndex
 from rubricem_agent.viewer.recorded_bank import RecordedBank
 from rubricem_agent.viewer.run_record_reader import RunRecordReader
-from rubricem_agent.viewer.run_report import Run, read_run
+from rubricem_agent.viewer.training_run import Run, read_run
 
 Kind = Literal["training", "evaluation", "ablation"]
 _WATCHED = (METRICS_FILE, SETTINGS_FILE, ANSWERS_FILE, VERDICTS_FILE, SCORES_FILE, ABLATION_FILE)

@@ -4,7 +4,7 @@ import pytest
 
 from rubricem_agent.learn.metrics_log import ExamLine, RunLog
 from rubricem_agent.viewer.ablation import summarise
-from rubricem_agent.viewer.ablation_report import load_ablation, render_ablation, render_figure, result_cells
+from rubricem_agent.viewer.ablation_report import load_ablation, render_figure, result_cells
 from rubricem_env.domain.errors import FileFormatError, UsageError
 
 OTHERS = {"plan": 1.0, "research": 1.0, "review": 1.0}
@@ -58,16 +58,6 @@ def test_steps_beyond_the_budget_do_not_count():
 def test_a_run_without_its_last_examination_is_named():
     with pytest.raises(UsageError, match="the run whole, seed 1 was not examined at step 16"):
         summarise({**LOGS, "whole": {0: log(0.1, 0.1, 0.1), 1: log(0.1)}}, steps=16, command="")
-
-
-def test_the_page_has_table_and_figure_and_escapes_the_command():
-    page = render_ablation(FOUND)
-
-    assert "answer-only GRPO" in page
-    assert "0.750 [" in page
-    assert page.count("<polyline") == 2
-    assert "rubricem ablate &lt;x&gt;" in page
-    assert "<script" not in page
 
 
 def test_the_figure_names_every_recipe():

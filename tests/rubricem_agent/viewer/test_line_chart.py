@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rubricem_agent.viewer.line_chart import BandPoint, Curve, Point, draw_chart, draw_svg, nice_ticks
+from rubricem_agent.viewer.line_chart import BandPoint, Curve, Point, draw_svg, nice_ticks
 from rubricem_env.domain.errors import UsageError
 
 RISING = Curve("truth", [Point(1, 0.0), Point(2, 0.5), Point(3, 1.0)])
@@ -16,14 +16,14 @@ def polylines(figure):
 
 
 def test_the_lowest_and_highest_point_lie_on_the_edges_of_the_frame():
-    (points,) = [found for found in polylines(draw_chart("A", [RISING])) if found]
+    (points,) = [found for found in polylines(draw_svg("A", [RISING])) if found]
 
     # Left edge 48, right edge 460 - 10; bottom 240 - 36, top 10.
     assert points.split() == ["48.0,204.0", "249.0,107.0", "450.0,10.0"]
 
 
 def test_markup_in_names_is_text():
-    figure = draw_chart("<script>x</script>", [RISING._replace(name='"><img src=x onerror=y>')])
+    figure = draw_svg("<script>x</script>", [RISING._replace(name='"><img src=x onerror=y>')])
 
     assert "<script" not in figure
     assert "<img" not in figure
@@ -33,15 +33,11 @@ def test_markup_in_names_is_text():
 def test_points_that_are_no_numbers_are_left_out():
     curve = Curve("truth", [*RISING.points, Point(4, math.nan), Point(5, math.inf)])
 
-    assert polylines(draw_chart("A", [curve])) == polylines(draw_chart("A", [RISING]))
-
-
-def test_nothing_to_draw_is_said():
-    assert "not measured in this run" in draw_chart("A", [Curve("truth", [])])
+    assert polylines(draw_svg("A", [curve])) == polylines(draw_svg("A", [RISING]))
 
 
 def test_a_single_point_is_a_dot_in_the_middle():
-    figure = draw_chart("A", [Curve("truth", [Point(3, 0.5)])])
+    figure = draw_svg("A", [Curve("truth", [Point(3, 0.5)])])
 
     assert 'cx="249.0"' in figure
     assert "polyline" not in figure
@@ -50,7 +46,7 @@ def test_a_single_point_is_a_dot_in_the_middle():
 def test_a_band_goes_there_above_and_back_below():
     band = [BandPoint(1, 0.0, 1.0), BandPoint(2, 0.0, 1.0)]
 
-    figure = draw_chart("A", [Curve("mean", [Point(1, 0.5), Point(2, 0.5)], band)])
+    figure = draw_svg("A", [Curve("mean", [Point(1, 0.5), Point(2, 0.5)], band)])
 
     assert 'points="48.0,10.0 450.0,10.0 450.0,204.0 48.0,204.0"' in figure
 

@@ -1,15 +1,24 @@
-"""The page of a run: whole, escaped, without script, from the first line of the log on."""
+"""The report: one file under a policy, with nothing of the run outside its data, of a size that does not grow."""
 
 import json
+import re
+import shutil
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
-from rubricem_agent.viewer.run_report import read_run, render_run
+from rubricem_agent.viewer import report_sample
+from rubricem_agent.viewer.bundle import load_bundle
+from rubricem_agent.viewer.one_file import inert_json
+from rubricem_agent.viewer.run_report import render_report
+from rubricem_agent.viewer.training_run import read_run
 from rubricem_env.domain.errors import FileFormatError
 
 STAGES = ("plan", "research", "review", "answer")
-SETTINGS = {"credit": "stages", "meta_policy": True, "steps": 12, "seed": 3, "system": "</pre><script>x</script>"}
+HOSTILE = "</script><script>x</script><!--<script>\u2028&lt;"
+SETTINGS = {"credit": "stages", "meta_policy": True, "steps": 12, "seed": 3, "system": HOSTILE}
+SAMPLE = Path(__file__).parents[2] / "samples" / "viewer_run"
 
 
 def step(number, **more):
@@ -41,77 +50,140 @@ def write(folder, *lines, settings=SETTINGS):
     return folder
 
 
-class Tags(HTMLParser):
-    """Every tag of a page, and what its attributes point to."""
+class Page(HTMLParser):
+    """Every tag of a page, what its attributes point to, and its scripts."""
 
-    def __init__(self):
+    def __init__(self, text):
         super().__init__()
-        self.tags = set()
-        self.links = []
-        self.depth = 0
+        self.tags, self.links, self.scripts = [], [], []
+        self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
+        self.tags.append(tag)
         self.links += [value for name, value in attrs if name in ("src", "href")]
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data):
+        if self.tags[-1:] == ["script"]:
+            self.scripts[-1] += data
+
+    @property
+    def answers(self):
+        return json.loads(self.scripts[0])["answers"]
 
 
 def page_of(folder):
-    return render_run(read_run(folder))
+    return Page(render_report(folder))
 
 
-def test_the_page_is_one_file_without_script_or_link(tmp_path):
-    tags = Tags()
+def test_the_page_is_one_file_that_points_nowhere(tmp_path):
+    page = page_of(write(tmp_path, exam(0, 0.4), step(1), step(2), exam(2, 0.6)))
 
-    tags.feed(page_of(write(tmp_path, exam(0, 0.4), step(1), step(2), exam(2, 0.6))))
-
-    assert {"svg", "table"} & tags.tags == {"svg"}
-    assert "script" not in tags.tags
-    assert tags.links == []
+    assert page.links == ["data:,"]
+    assert page.scripts[1].strip() == load_bundle().script.strip()
 
 
-def test_what_the_settings_hold_is_shown_as_text(tmp_path):
+def test_its_policy_lets_in_the_bundle_and_nothing_else(tmp_path):
+    text = render_report(write(tmp_path, step(1)))
+
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy == load_bundle().policy
+    assert "unsafe" not in policy
+    assert "connect-src" not in policy
+    # The policy stands before everything that it speaks of.
+    assert text.index("Content-Security-Policy") < text.index("<style>") < text.index("<script")
+
+
+def test_what_a_run_holds_cannot_leave_its_data(tmp_path):
     page = page_of(write(tmp_path, step(1)))
 
-    assert "&lt;/pre&gt;&lt;script&gt;x" in page
+    assert page.tags.count("script") == 2
+    assert page.answers["/runs/run"]["settings"]["system"] == HOSTILE
+
+
+def test_json_in_a_script_element_has_no_character_that_html_reads():
+    text = inert_json({HOSTILE: HOSTILE})
+
+    assert not set(text) & set("<>&\u2028\u2029")
+    assert json.loads(text) == {HOSTILE: HOSTILE}
 
 
 def test_the_page_names_the_recipe_and_the_change(tmp_path):
-    page = page_of(write(tmp_path, exam(0, 0.4), step(1), step(2), exam(2, 0.6)))
+    answers = page_of(write(tmp_path, exam(0, 0.4), step(1), step(2), exam(2, 0.6))).answers
 
-    assert "<h1>SS-GRPO + meta-policy</h1>" in page
-    assert "2 of 12 steps, seed 3" in page
-    assert "0.400 → 0.600" in page
+    card = answers["/runs/run"]["card"]
+    held_out = next(one for one in answers["/runs/run/curves"]["figures"] if one["key"] == "held_out.answer")
+    assert card["title"] == "SS-GRPO + meta-policy"
+    assert (card["step"], card["steps"]) == (2, 12)
+    assert held_out["curves"][0]["y"] == [0.4, 0.6]
     # Two steps of 30 + 2 + 8 seconds.
-    assert "1 min 20 s" in page
+    assert card["seconds"] == 80
 
 
-def test_alarms_stand_at_the_top_as_text(tmp_path):
+def test_alarms_are_told(tmp_path):
     alarms = [{"step": 2, "alarm": "judge & truth part"}, {"step": 2, "alarm": "answers are shrinking"}]
 
-    page = page_of(write(tmp_path, step(1), step(2), *alarms))
+    answers = page_of(write(tmp_path, step(1), step(2), *alarms)).answers
 
-    assert page.count('class="alarm"') == 2
-    assert "judge &amp; truth part" in page
-    assert page.index("answers are shrinking") < page.index("<svg")
+    assert answers["/runs/run"]["alarms"] == [{"step": one["step"], "message": one["alarm"]} for one in alarms]
 
 
 def test_a_run_with_nothing_but_its_first_examination_has_a_page(tmp_path):
-    page = page_of(write(tmp_path, exam(0, 0.4), settings=None))
+    answers = page_of(write(tmp_path, exam(0, 0.4), settings=None)).answers
 
-    assert "not measured in this run" in page
-    assert "A training run" in page
+    assert answers["/runs/run"]["card"]["title"] == "a training run"
+    assert "/runs/run/trajectories" not in answers
 
 
 def test_an_old_log_without_habits_has_a_page(tmp_path):
     line = step(1)
     del line["habits"], line["gradients"]
 
-    assert "<svg" in page_of(write(tmp_path, line))
+    assert "/runs/run/curves" in page_of(write(tmp_path, line)).answers
+
+
+def test_a_recorded_run_brings_a_question_before_and_after_with_its_attempts_rubrics_and_lessons():
+    answers = page_of(SAMPLE).answers
+
+    question = answers["/runs/run/questions"]["rows"][0]
+    history = answers[f"/runs/run/questions/{question['key']}"]
+    first, last = (answers[f"/runs/run/groups/{history['steps'][at]['group']}"] for at in (0, -1))
+    attempt = answers[f"/runs/run/trajectories/{last['rollouts'][0]['row']['id']}"]
+    assert first["step"] < last["step"]
+    assert attempt["row"]["question"] == question["question"]
+    assert any(life["status"] == "retired" for life in history["rubrics"])
+    assert answers["/runs/run/bank"]["rows"]
+    assert all(f"/runs/run/bank/{row['id']}" in answers for row in answers["/runs/run/bank"]["rows"])
+
+
+def test_attempts_that_do_not_fit_are_left_out_of_the_list_too(monkeypatch):
+    largest = max(len(line) for line in json.dumps(page_of(SAMPLE).answers).splitlines())
+    monkeypatch.setattr(report_sample, "ROOM", 100_000)
+
+    answers = page_of(SAMPLE).answers
+
+    listed = {row["id"] for row in answers["/runs/run/trajectories"]["rows"]}
+    held = {path.split("/")[4] for path in answers if path.startswith("/runs/run/trajectories/")}
+    assert listed == held
+    assert answers["/runs/run/trajectories"]["total"] == 32
+    assert len(json.dumps(answers)) < largest
+
+
+def test_a_newer_record_is_refused_in_one_sentence(tmp_path):
+    shutil.copytree(SAMPLE, tmp_path / "run")
+    index = tmp_path / "run" / "record" / "groups.index.jsonl"
+    lines = index.read_text(encoding="utf-8").splitlines(keepends=True)
+    header = {**json.loads(lines[0]), "record": 99}
+    index.write_text("".join([json.dumps(header) + "\n", *lines[1:]]), encoding="utf-8")
+
+    with pytest.raises(FileFormatError, match="99"):
+        render_report(tmp_path / "run")
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
     with pytest.raises(FileFormatError, match="it is no run's folder"):
-        read_run(tmp_path)
+        render_report(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["{", "[]"])
@@ -121,3 +193,5 @@ def test_damaged_settings_are_refused(tmp_path, text):
 
     with pytest.raises(FileFormatError, match=r"config\.json .* Start the run's command again"):
         read_run(tmp_path)
+    with pytest.raises(FileFormatError, match=r"config\.json .* Start the run's command again"):
+        render_report(tmp_path)

@@ -24,6 +24,7 @@ export interface RunCard {
   name: string;
   kind: "training" | "evaluation" | "ablation";
   state: "running" | "finished" | "stopped" | "stale" | "unreadable";
+  changed: number;
   recipe: string;
   title: string;
   step: number;
@@ -34,7 +35,6 @@ export interface RunCard {
   seconds: number;
   dollars: number | null;
   alarms: number;
-  changed: number;
   recorded: number;
   has_bank: boolean;
   problem: string;
