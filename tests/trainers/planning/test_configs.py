@@ -1,0 +1,100 @@
+"""The shipped recipes say what the paper says, and differ only where the paper's ablation does."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from trainers.verl_backend.planning.run_file import value_at
+from trainers.verl_backend.planning.run_shape import read_run_shape
+from trainers.verl_backend.settings import read_section
+
+from .conftest import CONFIGS
+
+ABLATIONS = {
+    "verl_ssgrpo_8b": ("stages", False),
+    "verl_answer_only_8b": ("terminal", False),
+    "verl_meta_policy_8b": ("terminal", True),
+}
+PAPER = {
+    "data.train_batch_size": 32,
+    "actor_rollout_ref.rollout.n": 8,
+    "data.max_prompt_length": 8_192,
+    "data.max_response_length": 18_432,
+    "actor_rollout_ref.actor.optim.lr": 5e-7,
+    "actor_rollout_ref.actor.optim.lr_scheduler_type": "constant",
+    "actor_rollout_ref.actor.use_kl_loss": True,
+    "actor_rollout_ref.actor.kl_loss_coef": 0.001,
+    "actor_rollout_ref.actor.kl_loss_type": "low_var_kl",
+    "actor_rollout_ref.actor.loss_agg_mode": "token-mean",
+    "actor_rollout_ref.rollout.temperature": 1.0,
+    "actor_rollout_ref.model.enable_gradient_checkpointing": True,
+    "trainer.total_training_steps": 1_400,
+    "trainer.nnodes": 4,
+    "trainer.n_gpus_per_node": 8,
+    "trainer.save_freq": 10,
+    "rubricem.window": 3,
+    "rubricem.limits.max_calls": 10,
+    "rubricem.limits.max_tokens": 18_432,
+    "rubricem.matrix": [[1.0, 0.4, 0.6, 0.8], [0.0, 1.0, 0.4, 0.8], [0.0, 0.0, 1.0, 0.8], [0.0, 0.0, 0.0, 1.0]],
+    "rubricem.judge.settings.caps": {"plan": 3, "research": 2, "review": 2, "answer": 3},
+    "rubricem.bank.retrieval.top_k": 2,
+    "rubricem.bank.embedder": "qwen3-embedding-0.6b",
+    "rubricem.reflection.num_candidates": 8,
+    "rubricem.reflection.temperature": 0.7,
+}
+"""Section E.1 and appendix D, by the key that holds each number."""
+OWN = {
+    "trainer.nnodes",
+    "trainer.total_training_steps",
+    "trainer.experiment_name",
+    "trainer.default_local_dir",
+    "hydra.run.dir",
+    "rubricem.credit",
+    "rubricem.meta_policy",
+}
+"""What an ablation may have of its own."""
+
+
+def config(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
+    return found
+
+
+def flat(value: Any, key: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {key: value}
+    return {
+        name: leaf for part, inner in value.items() for name, leaf in flat(inner, f"{key}.{part}".strip(".")).items()
+    }
+
+
+@pytest.mark.parametrize("key", PAPER)
+def test_the_recipe_has_the_papers_number(key: str) -> None:
+    assert value_at(config("verl_rubricem_8b"), key, "missing") == PAPER[key]
+
+
+def test_the_whole_batch_is_one_optimiser_step_on_packs_of_the_papers_26_624_tokens() -> None:
+    shape = read_run_shape(config("verl_rubricem_8b"))
+
+    assert value_at(config("verl_rubricem_8b"), "actor_rollout_ref.actor.ppo_mini_batch_size", 0) == shape.questions
+    assert shape.attempts == 256
+    assert shape.total_tokens == shape.tokens_per_gpu * shape.sequence_parallel == 26_624
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_an_ablation_differs_in_credit_and_meta_policy_and_has_600_steps_on_2_nodes(name: str) -> None:
+    whole, part = flat(config("verl_rubricem_8b")), flat(config(name))
+    credit, meta_policy = ABLATIONS[name]
+
+    assert {key for key in whole.keys() | part.keys() if whole.get(key) != part.get(key)} <= OWN
+    assert (part["rubricem.credit"], part["rubricem.meta_policy"]) == (credit, meta_policy)
+    assert (part["trainer.total_training_steps"], part["trainer.nnodes"]) == (600, 2)
+
+
+@pytest.mark.parametrize("name", ["verl_rubricem_8b", *ABLATIONS])
+def test_every_recipe_is_read_whole_and_keeps_its_checkpoints_to_itself(name: str) -> None:
+    settings = read_section(config(name)["rubricem"])
+
+    assert str(settings.questions) == "data/dr_tulu_rl.jsonl"
+    assert name in config(name)["trainer"]["default_local_dir"]

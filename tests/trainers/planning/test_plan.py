@@ -1,0 +1,269 @@
+"""Memory, calls, money and hours, against numbers worked out by hand."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from rubricem_env.domain.errors import ConfigError
+from trainers.verl_backend.planning import simulate
+from trainers.verl_backend.planning.assumptions import Assumptions, read_assumptions
+from trainers.verl_backend.planning.cost import plan_cost
+from trainers.verl_backend.planning.memory import GIB, MemoryPlan, plan_memory, refuse_small_gpu
+from trainers.verl_backend.planning.model_shape import KNOWN, ModelShape
+from trainers.verl_backend.planning.phase_times import estimate_times
+from trainers.verl_backend.planning.plan import make_plan
+from trainers.verl_backend.planning.report import print_plan
+from trainers.verl_backend.planning.run_shape import RunShape
+
+from .conftest import CONFIGS, RECIPE
+
+QWEN = KNOWN["qwen3-8b"]
+ALIKE = Assumptions(spread=0.0)
+Recipe = Callable[..., RunShape]
+
+
+def part(memory: MemoryPlan, what: str) -> float:
+    return next(one.gib for one in (*memory.training, *memory.sampling) if one.what.startswith(what))
+
+
+def test_weights_gradients_and_moments_are_shared_out_over_all_gpus(recipe: Recipe) -> None:
+    memory = plan_memory(recipe("trainer.nnodes=2"), QWEN, Assumptions())
+
+    # 8.19 billion parameters, 4 + 4 + 8 bytes each, over 16 GPUs.
+    assert part(memory, "weights, sharded") == pytest.approx(4 * 8_190_735_360 / 16 / GIB)
+    assert part(memory, "gradients") == part(memory, "weights, sharded")
+    assert part(memory, "optimiser's moments") == 2 * part(memory, "weights, sharded")
+
+
+def test_logits_take_ten_bytes_for_each_word_and_token_of_a_pass(recipe: Recipe) -> None:
+    assert part(plan_memory(recipe(), QWEN, Assumptions()), "logits") == pytest.approx(6_656 * 151_936 * 10 / GIB)
+
+
+def test_gradient_checkpointing_keeps_one_layer_and_each_layers_input(recipe: Recipe) -> None:
+    kept = part(plan_memory(recipe(), QWEN, Assumptions()), "activations")
+    all_layers = part(
+        plan_memory(recipe("actor_rollout_ref.model.enable_gradient_checkpointing=false"), QWEN, Assumptions()),
+        "activations",
+    )
+
+    inputs = 6_656 * 4_096 * 2 * 36 / GIB
+    assert all_layers == pytest.approx(36 * (kept - inputs))
+
+
+def test_the_cache_is_what_the_engines_share_leaves_beside_weights_and_graphs(recipe: Recipe) -> None:
+    memory = plan_memory(recipe(), QWEN, Assumptions(gpu_gib=80, engine_overhead_gib=3))
+
+    weights = 2 * 8_190_735_360 / GIB
+    assert part(memory, "cache") == pytest.approx(0.75 * 80 - weights - 3)
+    assert memory.cached_tokens == int((0.75 * 80 - weights - 3) * GIB / 147_456)
+    assert memory.longest == memory.cached_tokens // 26_624
+
+
+def test_what_is_offloaded_lies_on_the_host_with_the_frozen_reference(recipe: Recipe) -> None:
+    offloaded = plan_memory(recipe("trainer.nnodes=2"), QWEN, Assumptions())
+    kept = recipe(
+        "trainer.nnodes=2",
+        "actor_rollout_ref.actor.fsdp_config.param_offload=false",
+        "actor_rollout_ref.actor.fsdp_config.optimizer_offload=false",
+    )
+    resident = plan_memory(kept, QWEN, Assumptions())
+
+    node = 8_190_735_360 / 2 / GIB
+    assert offloaded.host_gib == pytest.approx((4 + 4 + 8 + 4) * node)
+    assert resident.host_gib == pytest.approx(4 * node)
+    assert part(offloaded, "weights and moments of training") == 0
+    assert part(resident, "weights and moments of training") == pytest.approx((4 + 8) * node / 8)
+
+
+def test_with_the_optimiser_on_the_host_nothing_is_sharded_on_the_gpu(recipe: Recipe) -> None:
+    memory = plan_memory(recipe("actor_rollout_ref.actor.fsdp_config.offload_policy=true"), QWEN, Assumptions())
+
+    assert part(memory, "weights, sharded") == part(memory, "optimiser's moments") == 0
+
+
+@pytest.mark.parametrize(
+    ("assumed", "changes", "said"),
+    [
+        (Assumptions(gpu_gib=24), [], "a GPU of 24 GiB is too small: training needs 25 GiB on each of 32"),
+        (
+            Assumptions(),
+            [
+                "actor_rollout_ref.actor.ulysses_sequence_parallel_size=1",
+                "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=40000",
+            ],
+            "57 of them for logits",
+        ),
+        (Assumptions(), ["actor_rollout_ref.rollout.gpu_memory_utilization=0.95"], "sampling needs 81 GiB"),
+        (Assumptions(gpu_gib=28), [], "the engine's cache holds 19978 tokens and the longest sequence has 26624"),
+    ],
+)
+def test_a_gpu_too_small_is_refused_with_what_takes_the_memory(
+    assumed: Assumptions, changes: list[str], said: str, recipe: Recipe
+) -> None:
+    shape = recipe(*changes)
+    with pytest.raises(ConfigError, match=said):
+        refuse_small_gpu(plan_memory(shape, QWEN, assumed), shape)
+
+
+def test_an_h100_is_large_enough_for_the_recipe_on_one_two_and_four_nodes(recipe: Recipe) -> None:
+    for nodes in (1, 2, 4):
+        shape = recipe(f"trainer.nnodes={nodes}")
+        refuse_small_gpu(plan_memory(shape, QWEN, Assumptions()), shape)
+
+
+def test_calls_of_a_step_are_the_papers_and_their_money_follows_from_the_prices(recipe: Recipe) -> None:
+    assumed = Assumptions(retries=0, searches=5, google_share=0.5)
+    cost = plan_cost(recipe(), assumed, hours=10)
+    calls = {kind.what: kind.calls for kind in cost.kinds}
+
+    assert calls == {
+        "judge: rubrics (gemini-3-flash)": 32,
+        "judge: scores (gemini-3-flash)": 256,
+        "judge: reflections (gemini-3-flash)": 16,  # 32 in each of the new half of the steps
+        "google_search (gemini-3-flash)": 640,
+        "snippet_search": 640,
+    }
+    scoring = next(kind for kind in cost.kinds if "scores" in kind.what)
+    # 6,500 written and 5 x 375 of tools, 700 of prompt, 12 rubrics of 60; out: 12 marks of 60 and 500 of thought.
+    assert (scoring.input_tokens, scoring.output_tokens) == (6_500 + 1_875 + 700 + 720, 720 + 500)
+    assert scoring.dollars == pytest.approx(256 * (9_795 * 0.5 + 1_220 * 3) / 1e6)
+    assert cost.gpu_dollars == 10 * 32 * 2.5
+
+
+def test_a_model_without_a_price_makes_the_sum_unknown_and_not_free(recipe: Recipe) -> None:
+    cost = plan_cost(recipe("rubricem.judge.judge=openai:mine@http://judge:8000/v1"), Assumptions(), hours=1)
+
+    assert cost.step_dollars is None
+    assert cost.run_dollars is None
+
+
+def test_rules_and_offline_tools_cost_nothing(recipe: Recipe) -> None:
+    shape = recipe("rubricem.judge.judge=rules", "rubricem.tools.backend=offline", "trainer.total_training_steps=10")
+    cost = plan_cost(shape, Assumptions(), hours=1)
+
+    assert cost.step_dollars == 0
+    assert cost.run_dollars == cost.gpu_dollars
+
+
+def test_the_plain_engine_has_its_own_fee_and_no_tokens(recipe: Recipe) -> None:
+    cost = plan_cost(recipe("rubricem.tools.google_search={engine: plain}"), Assumptions(google_share=1), hours=0)
+    search = next(kind for kind in cost.kinds if kind.what.startswith("google_search"))
+
+    assert search.dollars == pytest.approx(256 * 6 * 0.001)
+
+
+def test_every_judge_of_an_ensemble_is_paid(recipe: Recipe) -> None:
+    cost = plan_cost(recipe("rubricem.judge.also=[gemini:gemini-2.5-flash]"), Assumptions(), hours=0)
+
+    assert sum(kind.what.startswith("judge: scores") for kind in cost.kinds) == 2
+
+
+def test_training_takes_as_long_as_its_operations_and_half_as_long_on_twice_the_gpus(recipe: Recipe) -> None:
+    two, four = (estimate_times(recipe(f"trainer.nnodes={nodes}"), QWEN, ALIKE, layout="async") for nodes in (2, 4))
+
+    sequence = 3_000 + 6_500 + 6 * 800
+    token = 2 * 8_190_735_360 + 2 * 36 * 32 * 128 * sequence
+    assert two.task_seconds == pytest.approx(256 * sequence * token * 6 / (16 * 989e12 * 0.3))
+    assert four.task_seconds == pytest.approx(two.task_seconds / 2)
+    assert four.engine_speed == 2 * two.engine_speed
+
+
+def test_apart_half_of_the_gpus_sample_and_half_train(recipe: Recipe) -> None:
+    together = estimate_times(recipe(), QWEN, ALIKE, layout="async")
+    apart = estimate_times(recipe(), QWEN, ALIKE, layout="separate")
+
+    assert apart.task_seconds == pytest.approx(2 * together.task_seconds)
+    assert apart.engine_speed == together.engine_speed / 2
+
+
+def test_a_smaller_model_samples_faster(recipe: Recipe) -> None:
+    small: ModelShape = KNOWN["qwen3-0.6b"]
+    times = estimate_times(recipe(), small, ALIKE, layout="async")
+
+    assert times.engine_speed == pytest.approx(2_000 * 32 * QWEN.parameters / small.parameters)
+
+
+def test_hours_are_the_steps_of_the_simulation_times_their_number(recipe: Recipe) -> None:
+    plan = make_plan(recipe("trainer.total_training_steps=720"), QWEN, ALIKE)
+
+    assert plan.hours == pytest.approx(plan.step.step_seconds / 5)
+    assert plan.cost.gpu_dollars == pytest.approx(plan.hours * 32 * 2.5)
+
+
+def test_the_plan_of_the_recipe_is_shown_for_16_and_32_gpus_with_what_is_assumed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_plan(RECIPE)
+    told = capsys.readouterr().out
+
+    for words in (
+        "16 GPUs",
+        "32 GPUs",
+        "optimiser's moments",
+        "cache of keys and values",
+        "dollars of the run",
+        "hours",
+    ):
+        assert words in told
+    assert "utilisation 0.3" in told
+    assert "list prices as of" in told
+
+
+def test_the_plan_as_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    print_plan(RECIPE, ["trainer.nnodes=1"], assumptions=["searches=2"], as_json=True)
+    told = capsys.readouterr().out
+    document = json.loads(told)
+
+    assert told.count("\n") == 1
+    assert [plan["gpus"] for plan in document["plans"]] == [8, 16, 32]
+    assert document["assumptions"]["searches"] == 2
+    assert sum(document["plans"][0]["step"]["parts"].values()) == pytest.approx(
+        document["plans"][0]["step"]["seconds"], abs=1
+    )
+
+
+def test_the_plan_is_shown_before_it_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match="is too small"):
+        print_plan(RECIPE, assumptions=["gpu_gib=20"])
+    assert "GiB of a GPU, training" in capsys.readouterr().out
+
+
+def test_the_almanac_on_the_cpu_needs_no_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    print_plan(CONFIGS / "verl_almanac_cpu.yaml", ["actor_rollout_ref.model.path=qwen3-0.6b"])
+    assert "on the CPU" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("change", ["serches=3", "searches", "utilisation=2", "searches=many"])
+def test_an_assumption_that_is_none_is_refused(change: str) -> None:
+    with pytest.raises(ConfigError, match="assumption"):
+        read_assumptions([change])
+
+
+def test_the_simulation_prints_every_variant_and_as_json_what_binds(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [str(RECIPE), "--nodes", "2", "--steps", "12", "--assume", "spread=0", "written_tokens=650"]
+
+    assert simulate.main(arguments) == 0
+    told = capsys.readouterr().out
+    assert [variant.name.split(",")[0] in told for variant in simulate.VARIANTS] == [True] * 7
+
+    assert simulate.main([*arguments, "--json", "--times", "task_seconds=900"]) == 0
+    outcomes = json.loads(capsys.readouterr().out)
+    assert {outcome["binds"] for outcome in outcomes} == {"trains on rollouts"}
+    assert {outcome["parts"]["trains on rollouts"] for outcome in outcomes} == {900.0}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["none.yaml"],
+        [str(RECIPE), "--steps", "6"],
+        [str(RECIPE), "--times", "nap=1"],
+        [str(RECIPE), "--times", "spread=-1"],
+    ],
+)
+def test_a_simulation_that_cannot_be_ends_with_a_sentence(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate.main(arguments) == 2
+    assert capsys.readouterr().err.startswith("simulate: ")

@@ -1,0 +1,230 @@
+"""What is missing for a run, said all at once and before anything starts."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rubricem_agent.build.training_data import prepare
+from rubricem_env.domain.errors import ConfigError
+from rubricem_env.world.jsonl import shipped_questions_path
+from trainers.verl_backend.planning.checks import check_run
+from trainers.verl_backend.planning.machine import ThisMachine
+from trainers.verl_backend.planning.preflight import PreflightError, look, require_ready
+from trainers.verl_backend.planning.run_shape import RunShape
+
+from .conftest import CONFIGS, RECIPE, FakeMachine
+
+HEAVY = ("torch", "verl", "ray", "hydra", "transformers", "vllm")
+
+
+@pytest.fixture
+def ready(tmp_path: Path) -> list[str]:
+    """Changes of the recipe to a model, questions and an embedder that are there."""
+    model = tmp_path / "qwen3-8b"
+    model.mkdir()
+    for name in ("model.safetensors", "tokenizer.json"):
+        (model / name).write_text("")
+    shape = '{"num_hidden_layers": 36, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, '
+    (model / "config.json").write_text(shape + '"head_dim": 128, "intermediate_size": 12288, "vocab_size": 151936}')
+    prepare(str(shipped_questions_path()), tmp_path / "questions.jsonl")
+    return [
+        f"actor_rollout_ref.model.path={model}",
+        f"rubricem.questions={tmp_path / 'questions.jsonl'}",
+        f"rubricem.bank.embedder_path={tmp_path}",
+        "data.train_batch_size=24",
+    ]
+
+
+def missing(machine: FakeMachine, *changes: str) -> dict[str, str]:
+    return {finding.what: finding.found for finding in look(RECIPE, changes, machine=machine).missing}
+
+
+def test_a_cluster_that_has_everything_may_start(machine: FakeMachine, ready: list[str]) -> None:
+    require_ready(RECIPE, ready, machine=machine)
+    assert missing(machine, *ready) == {}
+
+
+def test_all_that_is_missing_is_said_at_once_each_with_its_way_out(capsys: pytest.CaptureFixture[str]) -> None:
+    bare = FakeMachine(versions={}, gpus=[], free=1.0, memory=8.0, environ={})
+
+    with pytest.raises(PreflightError) as refused:
+        require_ready(RECIPE, machine=bare)
+    told = capsys.readouterr().err
+
+    for what in (
+        "verl",
+        "vllm",
+        "flash-attn",
+        "model",
+        "GPUs",
+        "memory",
+        "questions",
+        "GEMINI_API_KEY",
+        "embedder",
+        "disk",
+    ):
+        assert f"  {what}" in told
+    assert told.count("  -> ") == len(look(RECIPE, machine=bare).missing) == 17
+    assert "--config-name verl_almanac_cpu" in str(refused.value)
+    assert "nothing was started" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what", "said"),
+    [
+        ({"gpus": [79.6] * 4}, "GPUs", "4 GPUs on this node; the config counts on 8"),
+        ({"gpus": [79.6] * 7 + [24.0]}, "GPUs", "a GPU of 24 GiB is too small"),
+        ({"memory": 30.0}, "memory", "30 GiB in this node; offloading needs 38"),
+        ({"free": 300.0}, "disk", "checkpoints need 366"),
+        ({"environ": {"GEMINI_API_KEY": " "}}, "GEMINI_API_KEY or GOOGLE_API_KEY", "google_search needs it"),
+    ],
+)
+def test_one_thing_that_is_missing_is_named(changes: dict[str, object], what: str, said: str, ready: list[str]) -> None:
+    assert said in missing(FakeMachine(**changes), *ready)[what]  # type: ignore[arg-type]
+
+
+def test_a_version_outside_the_tested_range_is_named_with_the_range(machine: FakeMachine, ready: list[str]) -> None:
+    machine.versions["verl"] = "0.10.0"
+    machine.versions["transformers"] = "5.11.0"
+
+    assert missing(machine, *ready) == {
+        "verl": "version 0.10.0, tested is ==0.9.1",
+        "transformers": "version 5.11.0, tested is >=5.5.3,<5.11,!=5.6.0",
+    }
+
+
+def test_the_judges_own_key_does_not_pay_for_searches(machine: FakeMachine, ready: list[str]) -> None:
+    machine.environ = {"RUBRICEM_JUDGE_KEY": "x"}
+
+    assert list(missing(machine, *ready)) == ["GEMINI_API_KEY or GOOGLE_API_KEY"]
+
+
+JUDGE_KEY = "GEMINI_API_KEY or GOOGLE_API_KEY or RUBRICEM_JUDGE_KEY"
+SEARCH_KEY = "GEMINI_API_KEY or GOOGLE_API_KEY"
+
+
+@pytest.mark.parametrize(
+    ("changes", "needed"),
+    [
+        ([], {JUDGE_KEY, SEARCH_KEY}),
+        (["rubricem.tools.google_search.engine=plain"], {JUDGE_KEY, "SERPER_API_KEY"}),
+        (["rubricem.tools.remote={url: 'http://tools:8000/mcp'}"], {JUDGE_KEY, "RUBRICEM_TOOLS_TOKEN"}),
+        (
+            ["rubricem.judge.judge=openai:gpt-4.1@https://api.openai.com/v1"],
+            {"OPENAI_API_KEY or RUBRICEM_JUDGE_KEY", SEARCH_KEY},
+        ),
+        (["rubricem.judge.judge=openai:mine@http://judge:8000/v1"], {SEARCH_KEY}),
+        (["rubricem.judge.judge=rules", "rubricem.tools.backend=offline"], set()),
+    ],
+)
+def test_keys_follow_from_judge_and_tools(
+    changes: list[str], needed: set[str], machine: FakeMachine, ready: list[str]
+) -> None:
+    machine.environ = {}
+
+    assert set(missing(machine, *ready, *changes)) == needed
+
+
+def test_a_model_without_weights_or_tokenizer_is_named(machine: FakeMachine, ready: list[str], tmp_path: Path) -> None:
+    (tmp_path / "qwen3-8b" / "tokenizer.json").unlink()
+    assert "has no tokenizer" in missing(machine, *ready)["model"]
+    (tmp_path / "qwen3-8b" / "model.safetensors").unlink()
+    assert "has no weights" in missing(machine, *ready)["model"]
+
+
+def test_a_model_of_unknown_size_leaves_memory_and_disk_open(machine: FakeMachine, ready: list[str]) -> None:
+    lacking = missing(machine, *ready, "actor_rollout_ref.model.path=runs/mine")
+
+    assert "has no config.json" in lacking["model"]
+    for what in ("GPUs", "memory", "disk"):
+        assert "its name tells no size" in lacking[what]
+
+
+def test_too_few_questions_for_a_window_are_named(machine: FakeMachine, ready: list[str]) -> None:
+    lacking = missing(machine, *ready, "data.train_batch_size=32")
+    assert lacking["questions"].startswith("72 in ")
+    assert lacking["questions"].endswith("a window of 3 steps needs 96")
+
+
+def test_questions_that_cannot_be_read_are_named_by_their_line(
+    machine: FakeMachine, ready: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "questions.jsonl").write_text('{"question": "Why?"}\n')
+    assert "line 1: the question has no persistent rubrics" in missing(machine, *ready)["questions"]
+
+
+def test_without_the_meta_policy_no_embedder_is_needed(machine: FakeMachine, ready: list[str]) -> None:
+    del machine.versions["sentence-transformers"]
+
+    assert missing(machine, *ready) == {"embedder": "sentence-transformers is not installed"}
+    assert missing(machine, *ready, "rubricem.meta_policy=false") == {}
+
+
+def test_embedders_are_looked_for_where_they_are_loaded_from(
+    machine: FakeMachine, ready: list[str], tmp_path: Path
+) -> None:
+    cached = [change for change in ready if "embedder_path" not in change]
+    machine.environ = {"GEMINI_API_KEY": "x", "HF_HOME": str(tmp_path)}
+    assert "embedder" in missing(machine, *cached)
+    (tmp_path / "hub" / "models--Qwen--Qwen3-Embedding-0.6B").mkdir(parents=True)
+    assert missing(machine, *cached) == {}
+    assert missing(machine, *cached, "rubricem.bank.embedder=minilm") == {}
+
+
+def test_padded_batches_on_another_engine_need_neither_flash_attention_nor_vllm(
+    recipe: Callable[..., RunShape], machine: FakeMachine
+) -> None:
+    shape = recipe("actor_rollout_ref.model.use_remove_padding=false", "actor_rollout_ref.rollout.name=transformers")
+
+    assert {"vllm", "flash-attn"}.isdisjoint(finding.what for finding in check_run(shape, machine))
+
+
+def test_without_checkpoints_no_disk_is_needed(machine: FakeMachine, ready: list[str]) -> None:
+    machine.free = 0.0
+    assert missing(machine, *ready, "trainer.save_freq=-1") == {}
+
+
+def test_the_almanac_on_the_cpu_asks_for_no_gpu_no_key_and_no_cuda() -> None:
+    found = look(CONFIGS / "verl_almanac_cpu.yaml", machine=FakeMachine(versions={}, gpus=[], environ={}))
+
+    assert {"GPUs", "memory", "questions", "vllm", "flash-attn"}.isdisjoint(finding.what for finding in found.findings)
+    assert {"verl", "ray", "torch"} <= {finding.what for finding in found.missing}
+
+
+def test_a_config_that_is_refused_is_refused_before_anything_is_looked_at(machine: FakeMachine) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'window'"):
+        require_ready(RECIPE, ["rubricem.windw=3"], machine=machine)
+
+
+def test_this_machine_can_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = ThisMachine()
+    monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi
+
+    assert here.version_of("pydantic")
+    assert here.version_of("no-such-package-at-all") is None
+    assert here.gpu_gib() == []
+    assert here.free_gib(tmp_path / "not" / "there" / "yet") > 0
+    assert here.memory_gib() > 0.1
+    assert here.environ["PATH"] == str(tmp_path)
+
+
+def test_the_drivers_answer_is_read_in_gib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = tmp_path / "nvidia-smi"
+    driver.write_text("#!/bin/sh\nprintf '81920\\n24576\\n'\n")
+    driver.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+
+    assert ThisMachine().gpu_gib() == [80.0, 24.0]
+
+
+def test_nothing_heavy_is_imported_to_say_what_is_missing() -> None:
+    code = (
+        "import sys, trainers.verl_backend.planning.preflight, trainers.verl_backend.planning.report;"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=CONFIGS.parent)
+
+    assert told.stdout.strip() == "[]"

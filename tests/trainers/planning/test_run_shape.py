@@ -1,0 +1,123 @@
+"""A run's file read without Hydra, and what is refused in it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rubricem_env.domain.errors import ConfigError
+from trainers.verl_backend.planning.model_shape import KNOWN, find_model_shape
+from trainers.verl_backend.planning.run_file import read_run_file, value_at
+from trainers.verl_backend.planning.run_shape import RunShape, read_run_shape
+
+from .conftest import CONFIGS, RECIPE
+
+
+def test_changes_are_made_as_hydra_would_make_them() -> None:
+    changes = ["trainer.nnodes=2", "+data.new.key=[1, 2]", "++rubricem.seed=7", "~trainer.logger", "a.b=true"]
+    config = read_run_file(RECIPE, changes)
+
+    assert value_at(config, "trainer.nnodes", 0) == 2
+    assert value_at(config, "data.new.key", 0) == [1, 2]
+    assert value_at(config, "rubricem.seed", 0) == 7
+    assert value_at(config, "trainer.logger", "gone") == "gone"
+    assert value_at(config, "a.b", False) is True
+
+
+@pytest.mark.parametrize("change", ["trainer.nnodes", "=2", "a=[1"])
+def test_a_change_that_is_none_is_refused(change: str) -> None:
+    with pytest.raises(ConfigError, match=r"KEY=VALUE|no YAML value"):
+        read_run_file(RECIPE, [change])
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "list.yaml").write_text("[1]")
+    with pytest.raises(ConfigError, match="holds a YAML list"):
+        read_run_file(tmp_path / "list.yaml")
+    with pytest.raises(ConfigError, match="cannot read the config"):
+        read_run_file(tmp_path / "none.yaml")
+
+
+def test_what_the_file_leaves_out_is_verls_own_default(almanac: dict[str, Any]) -> None:
+    config = {**almanac, "data": {"max_response_length": 18_432, "train_batch_size": None}}
+    config["actor_rollout_ref"] = {"actor": {"ppo_max_token_len_per_gpu": 20_000}}
+    shape = read_run_shape(config)
+
+    assert (shape.questions, shape.prompt_tokens, shape.engine_share, shape.tensor_parallel) == (1_024, 512, 0.5, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("trainer.nnodes=0", r"trainer\.nnodes is refused"),
+        ("data.train_batch_size=many", r"data\.train_batch_size is refused"),
+        ("actor_rollout_ref.rollout.gpu_memory_utilization=1.5", "gpu_memory_utilization is refused"),
+        ("actor_rollout_ref.actor.ulysses_sequence_parallel_size=3", "32 GPUs cannot be shared out in 3 per sequence"),
+        ("actor_rollout_ref.actor.ppo_max_token_len_per_gpu=4096", "Raise it to 6656"),
+        ("rubricem.limits.max_tokens=20000", "an episode must fit into the response"),
+        ("rubricem.windw=3", "did you mean 'window'"),
+        ("~rubricem", "has no section `rubricem`"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused(change: str, said: str, recipe: Callable[..., RunShape]) -> None:
+    with pytest.raises(ConfigError, match=said):
+        recipe(change)
+
+
+@pytest.mark.parametrize(
+    ("changes", "layout"),
+    [
+        ([], "async"),
+        (["trainer.v1.colocate_async.num_warmup_batches=0"], "sync"),
+        (["trainer.v1.trainer_mode=rubricem_sync"], "sync"),
+        (["trainer.v1.trainer_mode=rubricem_separate_async"], "separate"),
+    ],
+)
+def test_the_layout_follows_from_the_mode(changes: list[str], layout: str, recipe: Callable[..., RunShape]) -> None:
+    assert recipe(*changes).layout == layout
+
+
+def test_the_almanac_on_the_cpu_is_read_as_well() -> None:
+    shape = read_run_shape(read_run_file(CONFIGS / "verl_almanac_cpu.yaml"))
+
+    assert (shape.device, shape.gpus, shape.settings.almanac is not None) == ("cpu", 1, True)
+
+
+def test_the_parameters_of_qwen3_come_out_to_the_last_one() -> None:
+    # As their model cards count them: 8.2 billion, and 0.6 billion with tied embeddings.
+    assert KNOWN["qwen3-8b"].parameters == 8_190_735_360
+    assert KNOWN["qwen3-0.6b"].parameters == 596_049_920
+    # 2 (keys and values) x 36 layers x 8 heads x 128 x 2 bytes.
+    assert KNOWN["qwen3-8b"].cache_bytes == 147_456
+
+
+def test_a_models_folder_tells_its_shape(tmp_path: Path) -> None:
+    fields = {
+        "num_hidden_layers": 2,
+        "hidden_size": 8,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "intermediate_size": 16,
+        "vocab_size": 10,
+        "tie_word_embeddings": True,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    shape = find_model_shape(str(tmp_path))
+
+    # A layer: 2 x 8 x 8 + 2 x 8 x 4 for attention with heads of 4, 3 x 8 x 16 for the MLP, 2 x 8 + 2 x 4 for norms.
+    assert shape.layer_parameters == 128 + 64 + 384 + 24
+    assert shape.parameters == 2 * 600 + 80 + 8
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"num_hidden_layers": 2}', '{"num_hidden_layers": "many"}'])
+def test_a_config_that_is_none_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ConfigError, match="is not the config of a decoder"):
+        find_model_shape(str(tmp_path))
+
+
+def test_a_name_that_tells_no_size_is_refused() -> None:
+    with pytest.raises(ConfigError, match="its name tells no size"):
+        find_model_shape("runs/mine")

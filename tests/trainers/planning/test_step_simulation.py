@@ -1,0 +1,149 @@
+"""Steps in simulated time, against accounts worked out by hand."""
+
+import pytest
+
+from trainers.verl_backend.planning.phase_times import PhaseTimes
+from trainers.verl_backend.planning.step_record import Doing, StepRecord, average
+from trainers.verl_backend.planning.step_simulation import Scenario, simulate
+
+TIMES = PhaseTimes(
+    engine_speed=100,
+    sequence_speed=10,
+    written_tokens=100,
+    longest_tokens=100,
+    searches=1,
+    tool_seconds=3,
+    propose_seconds=4,
+    score_seconds=2,
+    reflect_seconds=5,
+    reflection_tokens=20,
+    candidates=2,
+    task_seconds=7,
+    lesson_seconds=6,
+    swap_seconds=1,
+)
+"""Two questions of two attempts fill 4 x 10 of the engine's 100 tokens a second, so nothing slows anything down: an
+attempt takes 5 + 3 + 5 = 13 s, its judgement 4 + 2 = 6, a reflection 2 + 5 = 7."""
+
+IN_TURN = Scenario(questions=2, group_size=2, steps=6, layout="sync", window=3)
+
+
+def seconds(record: StepRecord) -> dict[str, float]:
+    return {doing.value: pytest.approx(value) for doing, value in record.seconds.items() if value > 1e-9}
+
+
+def test_in_turn_a_step_is_the_sum_of_its_parts() -> None:
+    first, second, *_ = simulate(TIMES, IN_TURN)
+
+    # 13 s of rollouts, 6 of judge, 7 of update, 1 of swap; there are no reflections yet.
+    assert first.total == pytest.approx(27)
+    assert seconds(first) == {
+        "waits for rollouts": 13,
+        "waits for the judge": 6,
+        "trains on rollouts": 7,
+        "swaps": 1,
+    }
+    # The first step's reflections wait for the engine, which sleeps from 19 s to 27, and are there at 34: in time for
+    # the second step's Phase A at 27 + 19 = 46.
+    assert seconds(second) == {**seconds(first), "trains on reflections": 6}
+
+
+def test_without_deferral_a_new_step_waits_for_its_reflections() -> None:
+    records = simulate(TIMES, IN_TURN._replace(defers=False))
+
+    # 2 s of sampling and 5 of judging, waited for and trained on in the same step; steps 4 to 6 are repeats.
+    assert [record.seconds[Doing.FOR_REFLECTIONS] for record in records] == pytest.approx([7, 7, 7, 0, 0, 0])
+    assert [record.seconds[Doing.PHASE_A] for record in records] == pytest.approx([6, 6, 6, 0, 0, 0])
+
+
+def test_deferral_saves_the_waiting_for_reflections_and_not_the_training_on_them() -> None:
+    waiting = average(simulate(TIMES, IN_TURN._replace(defers=False)))
+    deferring = average(simulate(TIMES, IN_TURN))
+    without = average(simulate(TIMES, IN_TURN._replace(has_lessons=False)))
+
+    assert waiting.step_seconds - deferring.step_seconds == pytest.approx(7 / 2)  # every second step is new
+    assert deferring.step_seconds - without.step_seconds == pytest.approx(6 / 2)
+
+
+def test_a_step_ahead_hides_rollouts_and_judge_behind_what_comes_between() -> None:
+    records = simulate(TIMES, IN_TURN._replace(layout="async", has_lessons=False))
+
+    # The second step's questions begin with the first step, and its 19 s are over when the first one's update begins.
+    assert seconds(records[0]) == {
+        "waits for rollouts": 13,
+        "waits for the judge": 6,
+        "trains on rollouts": 7,
+        "swaps": 1,
+    }
+    assert seconds(records[1]) == {"trains on rollouts": 7, "swaps": 1}
+    # The third step's begin with the second, whose 8 s the engine sleeps through.
+    assert seconds(records[2]) == seconds(records[0])
+    assert records[2].judge_span == pytest.approx(6)
+
+
+def test_apart_sampling_goes_on_while_training() -> None:
+    records = simulate(TIMES, IN_TURN._replace(layout="separate", has_lessons=False))
+
+    # The third step's questions begin with the second step at 27 s: 5 s of sampling and 2 of the tools' 3 during the
+    # update, the third during the swap, in which the engine stands still; so 5 s of sampling are left to wait for.
+    assert seconds(records[2]) == {
+        "waits for rollouts": 5,
+        "waits for the judge": 6,
+        "trains on rollouts": 7,
+        "swaps": 1,
+    }
+
+
+def test_the_engine_is_counted_busy_only_while_it_samples() -> None:
+    first = simulate(TIMES, IN_TURN._replace(has_lessons=False))[0]
+
+    assert first.engine_seconds == pytest.approx(10)  # twice 5 s; the tools have the 3 s between
+
+
+def test_a_judge_with_one_seat_makes_a_queue() -> None:
+    first = simulate(TIMES.model_copy(update={"judge_seats": 1}), IN_TURN._replace(has_lessons=False))[0]
+
+    # Two proposals of 4 s and four scores of 2 s, one after the other.
+    assert first.seconds[Doing.FOR_JUDGE] == pytest.approx(16)
+    assert first.judge_span == pytest.approx(16)
+
+
+def test_in_lockstep_all_questions_wait_for_the_slowest() -> None:
+    spread = TIMES.model_copy(update={"spread": 1.0})
+    scenario = IN_TURN._replace(questions=8, group_size=4, has_lessons=False, steps=12)
+
+    lockstep = average(simulate(spread, scenario._replace(in_lockstep=True)))
+    flowing = average(simulate(spread, scenario))
+
+    assert lockstep.judge_exposed == pytest.approx(lockstep.judge_span)  # nothing is judged before all is sampled
+    assert flowing.judge_exposed < lockstep.judge_exposed
+    assert flowing.seconds[Doing.FOR_ROLLOUTS] == pytest.approx(lockstep.seconds[Doing.FOR_ROLLOUTS])
+
+
+def test_no_attempt_is_longer_or_searches_more_than_its_limits() -> None:
+    wild = TIMES.model_copy(update={"spread": 2.0, "tool_seconds": 0.0, "most_searches": 2.0, "sequence_speed": 1.0})
+    records = simulate(wild, IN_TURN._replace(has_lessons=False, steps=12))
+
+    assert max(record.seconds[Doing.FOR_ROLLOUTS] for record in records) == pytest.approx(
+        100
+    )  # 100 tokens at 1 a second
+
+
+def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
+    spread = TIMES.model_copy(update={"spread": 0.5})
+
+    totals = [[record.total for record in simulate(spread, IN_TURN._replace(seed=seed))] for seed in (1, 1, 2)]
+
+    assert totals[0] == totals[1]
+    assert totals[0] != totals[2]
+
+
+def test_what_takes_most_of_a_step_binds_it() -> None:
+    record = StepRecord(1)
+    record.book(Doing.FOR_JUDGE, 5, engine_is_busy=False)
+    record.book(Doing.PHASE_B, 3, engine_is_busy=True)
+
+    found = average([record])
+
+    assert found.binds is Doing.FOR_JUDGE
+    assert found.engine_share == pytest.approx(3 / 8)

@@ -1,0 +1,1 @@
+"""What a run will need, before it starts: memory, calls, money, hours, and what is missing for it."""
