@@ -66,16 +66,14 @@ class Recording:
 
     def add(self, step=1, place=0, *, scores=(0.0, 0.5, 1.0), question="Which is wider?", **more):
         """A group of one attempt for each score, which is that of every stage."""
-        group = GroupEntry(
-            step=step,
-            place=place,
-            encounter="new",
-            query_key=query_key(question),
-            question=question,
-            judge="almanac",
-            **{"rubrics": (RUBRIC,), "active": (kept(RUBRIC, step),)} | more.pop("group", {}),
-        )
-        entries = [entry(step, place, number, score, **more) for number, score in enumerate(scores)]
+        fields = {"judge": "almanac", "rubrics": (RUBRIC,), "active": (kept(RUBRIC, step),), **more.pop("group", {})}
+        key = query_key(question)
+        group = GroupEntry(step=step, place=place, encounter="new", query_key=key, question=question, **fields)
+        each = more.pop("trajectories", (None,) * len(scores))
+        entries = [
+            entry(step, place, number, score, **({"trajectory": own} | more))
+            for number, (score, own) in enumerate(zip(scores, each, strict=True))
+        ]
         self.recorder.record_step([(group, entries)])
         return self
 
@@ -175,9 +173,9 @@ def looked_at(recording):
         with viewer(recording.folder, **options) as client:
             run = client.get("/api/runs").json()["runs"][0]["id"]
 
-            def get(path, status=200, **params):
+            def get(path, expect=200, **params):
                 answer = client.get(f"/api/runs/{run}{path}", params=params)
-                assert answer.status_code == status, answer.text
+                assert answer.status_code == expect, answer.text
                 return answer.json()
 
             get.client, get.run = client, run
