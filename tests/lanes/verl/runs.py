@@ -1,0 +1,123 @@
+"""Runs of `trainers/verl_ssgrpo.py` in a process group and a Ray of their own, with a hard end and nothing left behind."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = ROOT / "trainers" / "verl_ssgrpo.py"
+SHARED_MEMORY = Path("/dev/shm")
+
+
+class Run(NamedTuple):
+    """A run that has been started."""
+
+    process: "subprocess.Popen[bytes]"
+    folder: Path
+    log: Path
+
+    @property
+    def saved(self) -> int:
+        """The latest step that veRL has written down as saved; 0 before the first."""
+        marker = self.folder / "latest_checkpointed_iteration.txt"
+        text = marker.read_text() if marker.is_file() else ""
+        return int(text) if text.strip() else 0
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        path = self.folder / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+    def wait(self, seconds: float, until: Callable[["Run"], bool] = lambda run: False) -> int | None:
+        """Until it ends, or something has come to be; its exit code, None while it runs."""
+        ends = time.monotonic() + seconds
+        while self.process.poll() is None and not until(self):
+            if time.monotonic() > ends:
+                raise TimeoutError(f"the run has not come that far in {seconds:.0f} s; its log ends:\n{self.tail()}")
+            time.sleep(0.2)
+        return self.process.poll()
+
+    def tail(self, characters: int = 4_000) -> str:
+        return self.log.read_text(errors="replace")[-characters:]
+
+
+@contextmanager
+def started(folder: Path, policy: Path, *changes: str) -> Iterator[Run]:
+    """Start a run of the CPU config; whatever is left of it is killed on the way out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / f"run-{time.monotonic_ns()}.log"
+    # Short, since Ray makes sockets in it; and its name tells the processes of this run from all others.
+    ray_folder = Path(tempfile.mkdtemp(prefix="rv", dir="/tmp"))
+    shared_before = set(SHARED_MEMORY.iterdir())
+    command = [
+        *(sys.executable, str(SCRIPT), "--config-name", "verl_almanac_cpu"),
+        *(f"actor_rollout_ref.model.path={policy}", f"trainer.default_local_dir={folder}"),
+        *(f"++ray_kwargs.ray_init._temp_dir={ray_folder}", *changes),
+    ]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT, start_new_session=True
+        )
+    try:
+        yield Run(process, folder, log)
+    finally:
+        kill(process, ray_folder)
+        shutil.rmtree(ray_folder, ignore_errors=True)
+        _remove_unheld(set(SHARED_MEMORY.iterdir()) - shared_before)
+
+
+def kill(process: "subprocess.Popen[bytes]", ray_folder: Path) -> None:
+    """SIGKILL to the driver's group and to this run's Ray, whose workers go with it."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    ends = time.monotonic() + 20
+    while time.monotonic() < ends and (left := ray_processes(ray_folder)):
+        for pid in left:
+            _kill_one(pid)
+        time.sleep(0.2)
+
+
+def ray_processes(ray_folder: Path) -> list[int]:
+    """The processes of the Ray that lives in that folder: by their command line, or by their working environment."""
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if _mentions(path, str(ray_folder).encode())]
+
+
+def _mentions(process: Path, name: bytes) -> bool:
+    if int(process.name) == os.getpid():
+        return False
+    try:
+        return name in (process / "cmdline").read_bytes() or name in (process / "environ").read_bytes()
+    except OSError:
+        return False
+
+
+def _kill_one(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _remove_unheld(segments: set[Path]) -> None:
+    """Shared memory that came with the run and that no process holds any more."""
+    held = b"".join(_maps(path) for path in Path("/proc").glob("[0-9]*"))
+    for segment in segments:
+        if segment.name.encode() not in held:
+            segment.unlink(missing_ok=True)
+
+
+def _maps(process: Path) -> bytes:
+    try:
+        return (process / "maps").read_bytes()
+    except OSError:
+        return b""
