@@ -3,7 +3,8 @@
     python trainers/verl_ssgrpo.py                                          the paper's 8B recipe
     python trainers/verl_ssgrpo.py --config-name verl_almanac_cpu           the almanac on two cores, without vLLM
     python trainers/verl_ssgrpo.py --config-name NAME key=value ...         any file in configs, with changes
-    python trainers/verl_ssgrpo.py --dry-run                                what the run would need
+    python trainers/verl_ssgrpo.py --dry-run [--json]                       memory, calls, money and hours of the run
+    python trainers/verl_ssgrpo.py --preflight                              what is missing here, and nothing else
 
 Stop it at any moment; started again it goes on from its last checkpoint.
 """
@@ -12,10 +13,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
-from rubricem_env.domain.errors import MissingExtraError, RubricEMError
+from rubricem_env.domain.errors import RubricEMError
+from trainers.verl_backend.planning.preflight import require_ready
+from trainers.verl_backend.planning.report import print_plan
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 DEFAULT = "verl_rubricem_8b"
@@ -24,13 +26,18 @@ RUNNER = "trainers.verl_backend.runner"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train; 2 and one sentence on stderr for a mistake or a stopped run, 130 for an interrupt."""
-    parser = argparse.ArgumentParser(prog="python trainers/verl_ssgrpo.py", description="Train on veRL.")
-    parser.add_argument("--config-name", default=DEFAULT, metavar="NAME")
-    parser.add_argument("--config-dir", type=Path, default=CONFIGS, metavar="FOLDER")
-    parser.add_argument("changes", nargs="*", metavar="KEY=VALUE")
-    chosen = parser.parse_args(arguments)
+    chosen = _parser().parse_args(arguments)
+    file = chosen.config_dir / f"{chosen.config_name}.yaml"
     try:
-        train(chosen.config_dir / f"{chosen.config_name}.yaml", chosen.changes)
+        if chosen.dry_run:
+            print_plan(file, chosen.changes, assumptions=chosen.assume, as_json=chosen.json)
+            return 0
+        require_ready(file, chosen.changes)
+        if chosen.preflight:
+            sys.stdout.write(f"{file.stem} has all that it needs on this machine\n")
+            return 0
+        # What is heavy is imported when it is known to be there.
+        import_module(RUNNER).launch(file, chosen.changes)
     except RubricEMError as mistake:
         sys.stderr.write(f"verl_ssgrpo: {mistake}\n")
         return 2
@@ -40,16 +47,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def train(file: Path, changes: Sequence[str]) -> None:
-    """Check, then import what is heavy, then train.
-
-    Raises:
-        MissingExtraError: veRL is not installed.
-    """
-    for package in ("verl", "ray", "hydra", "transfer_queue"):
-        if find_spec(package) is None:
-            raise MissingExtraError(package, "verl", "training on veRL")
-    import_module(RUNNER).launch(file, changes)
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python trainers/verl_ssgrpo.py", description="Train on veRL.")
+    parser.add_argument("--config-name", default=DEFAULT, metavar="NAME", help=f"default: {DEFAULT}")
+    parser.add_argument("--config-dir", type=Path, default=CONFIGS, metavar="FOLDER", help="default: configs")
+    parser.add_argument("--dry-run", action="store_true", help="print memory, calls, money and hours; start nothing")
+    parser.add_argument("--json", action="store_true", help="of the dry run: one JSON document")
+    parser.add_argument("--assume", action="append", default=[], metavar="KEY=VALUE", help="of the dry run; repeatable")
+    parser.add_argument("--preflight", action="store_true", help="say what is missing; start nothing")
+    parser.add_argument(
+        "changes", nargs="*", metavar="KEY=VALUE", help="changes of the config, veRL's keys or rubricem's"
+    )
+    return parser
 
 
 if __name__ == "__main__":

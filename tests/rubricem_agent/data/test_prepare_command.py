@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -235,3 +236,30 @@ def test_a_training_set_with_a_question_twice_or_none_at_all_is_refused(tmp_path
         read_training_set(tmp_path / "out.jsonl")
     with pytest.raises(FileFormatError, match="cannot read the questions"):
         read_training_set(tmp_path / "none.jsonl")
+
+
+def test_a_data_set_of_the_hub_is_fetched_by_the_one_file_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = written(tmp_path / "train.jsonl", asked("Why?"))
+    fetched: list[tuple[object, ...]] = []
+
+    def download(repository: str, file: str, *, repo_type: str, revision: str | None) -> str:
+        fetched.append((repository, file, repo_type, revision))
+        return str(kept)
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    monkeypatch.setattr("huggingface_hub.HfApi.list_repo_files", lambda *_, **__: ["README.md", "train.jsonl"])
+    found = prepare("hf:rl-research/dr-tulu-rl-data@main", tmp_path / "out.jsonl")
+
+    assert found.questions == 1
+    assert fetched == [("rl-research/dr-tulu-rl-data", "train.jsonl", "dataset", "main")]
+
+
+def test_a_hub_that_cannot_be_reached_is_told_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> list[str]:
+        raise httpx.ConnectError("no network")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.list_repo_files", fails)
+    with pytest.raises(FileFormatError, match=r"cannot be fetched \(ConnectError\). Without a network"):
+        prepare("hf:rl-research/dr-tulu-rl-data", tmp_path / "out.jsonl")

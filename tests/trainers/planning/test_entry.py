@@ -1,0 +1,43 @@
+"""`python trainers/verl_ssgrpo.py` where nothing that it trains with is installed."""
+
+import json
+
+import pytest
+
+from trainers.verl_ssgrpo import main
+
+
+def test_a_dry_run_needs_neither_verl_nor_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--dry-run", "trainer.nnodes=2"]) == 0
+    assert "verl_rubricem_8b: runs/sft_qwen3_8b/model" in capsys.readouterr().out
+
+
+def test_a_dry_run_as_json_takes_assumptions(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--dry-run", "--json", "--assume", "searches=0", "--assume", "spread=0", "--config-name"]
+    assert main([*arguments, "verl_answer_only_8b"]) == 0
+    document = json.loads(capsys.readouterr().out)
+
+    assert document["config"] == "verl_answer_only_8b"
+    assert [call["per_step"] for call in document["plans"][0]["calls"] if "search" in call["what"]] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("option", [[], ["--preflight"]])
+def test_a_start_without_what_it_needs_ends_with_everything_that_is_missing(
+    option: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")  # no driver, whatever machine this is
+    assert main([*option, "actor_rollout_ref.model.path=none/qwen3-8b"]) == 2
+    told = capsys.readouterr().err
+
+    assert "  GPUs" in told
+    assert "none/qwen3-8b has no config.json" in told
+    assert told.rstrip().endswith("--config-name verl_almanac_cpu")
+
+
+def test_a_config_that_is_not_there_and_a_key_that_is_none_end_with_one_sentence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--config-name", "none"]) == 2
+    assert capsys.readouterr().err.startswith("verl_ssgrpo: cannot read the config")
+    assert main(["--dry-run", "rubricem.windw=2"]) == 2
+    assert "did you mean 'window'" in capsys.readouterr().err
