@@ -29,18 +29,22 @@ from rubricem_agent.prompting.agent_prompt import AgentPrompt
 from rubricem_agent.prompting.library import prompt_from_text
 from rubricem_env.domain.base import Frozen, UnitScore
 from rubricem_env.domain.errors import RubricEMError
+from rubricem_env.world.almanac import Almanac
 from rubricem_env.world.faults import Faults
 from rubricem_env.world.questions import Question
 from rubricem_env.world.splits import Split
 from trainers.sft import run
+from trainers.sft_parts.drills import drills_of
 from trainers.sft_parts.exam import hold_exam
 from trainers.sft_parts.place import OneProcess
+from trainers.sft_parts.practice import practise
 from trainers.sft_parts.reflections import reflection_sample
 from trainers.sft_parts.school import School
 from trainers.sft_parts.settings import SftConfig, read_settings
 from trainers.sft_parts.tiny_tokenizer import train_tokenizer
 
 Count = Annotated[int, Field(ge=1)]
+DRILL_PAGES, DRILL_BATCH = 2, 16
 
 
 class TinyConfig(Frozen):
@@ -70,8 +74,9 @@ class TinyConfig(Frozen):
     """The share of traces on which a reflection is written, with the attempt as its prompt."""
     overlooking: UnitScore
     """The chance that such a reflection overlooks a fault: judging the own work is left for RL to learn, too."""
-    reading_epochs: Annotated[int, Field(ge=0)]
-    """Before fine-tuning, passes in which pages count as well: as a large model has read the web."""
+    drills_per_world: Count
+    """Before fine-tuning: a page or two each, and what they say."""
+    drill_learning_rate: float
     epochs: Count
     learning_rate: float
     warmup_share: UnitScore = 0.05
@@ -159,22 +164,34 @@ def make_policy(config: TinyConfig, samples: Sequence[ChatSample]) -> Path:
     return folder
 
 
-def read_first(config: TinyConfig, base: Path, samples: Sequence[ChatSample]) -> Path:
-    """The model after it has read the samples whole, what the tools show included; returns its folder."""
-    if not config.reading_epochs:
-        return base
-    path = config.out / "reading.jsonl"
-    write_samples(path, (one.model_copy(update={"spans": ((0, len(one.messages[2].content)),)}) for one in samples))
-    return train(config, base, samples=path, name="reading", epochs=config.reading_epochs)
+def drill(config: TinyConfig, base: Path) -> Path:
+    """The model after its reading drills; returns its folder."""
+    rng = np.random.default_rng([config.seed, 2])
+    drills = [
+        one
+        for number in range(config.first_world, config.first_world + config.num_worlds)
+        for one in drills_of(
+            Almanac.from_seed(number), split="train", count=config.drills_per_world, most_pages=DRILL_PAGES, rng=rng
+        )
+    ]
+    write_samples(config.out / "drills.jsonl", drills)
+    return practise(
+        base,
+        drills,
+        out=config.out / "drilled",
+        batch_size=DRILL_BATCH,
+        learning_rate=config.drill_learning_rate,
+        seed=config.seed,
+    )
 
 
-def train(config: TinyConfig, base: Path, *, samples: Path, name: str, epochs: int) -> Path:
-    """Train with `trainers/sft.py`; returns the folder of the model."""
-    settings = SftConfig(
+def fine_tuning(config: TinyConfig, base: Path, *, samples: Path, name: str) -> SftConfig:
+    """The settings of one stage of the training."""
+    return SftConfig(
         model=str(base),
         samples=samples,
         out=config.out / name,
-        epochs=epochs,
+        epochs=config.epochs,
         learning_rate=config.learning_rate,
         warmup_share=config.warmup_share,
         batch_size=config.batch_size,
@@ -183,6 +200,10 @@ def train(config: TinyConfig, base: Path, *, samples: Path, name: str, epochs: i
         packing=False,
         seed=config.seed,
     )
+
+
+def train(settings: SftConfig) -> Path:
+    """Train with `trainers/sft.py`; returns the folder of the model."""
     run(settings, OneProcess.here(settings.precision))
     return settings.out / "model"
 
@@ -197,8 +218,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = read_settings(chosen.config, TinyConfig, changes=chosen.changes)
         config.out.mkdir(parents=True, exist_ok=True)
         samples = make_samples(config)
-        base = read_first(config, make_policy(config, samples), samples)
-        model = train(config, base, samples=config.out / "samples.jsonl", name="sft", epochs=config.epochs)
+        base = drill(config, make_policy(config, samples))
+        model = train(fine_tuning(config, base, samples=config.out / "samples.jsonl", name="sft"))
         grades = asyncio.run(
             hold_exam(model, system=config.system, split=config.exam_split, num_questions=config.exam_questions)
         )

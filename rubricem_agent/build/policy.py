@@ -12,6 +12,7 @@ from rubricem_agent.config.policy import GEMINI, LOCAL, SCRIPTED, VLLM, PolicyCo
 from rubricem_agent.policy.base import Opening, Policy
 from rubricem_agent.policy.quoting import QuotingResearcher
 from rubricem_agent.policy.scripted import ScriptedPolicy
+from rubricem_agent.policy.shipped import model_folder
 from rubricem_agent.policy.text_conversation import Service
 from rubricem_env.domain.errors import ConfigError, MissingExtraError
 from rubricem_env.llm.limiter import Limiter
@@ -67,7 +68,7 @@ def _quoting_researcher(opening: Opening, seed: int) -> QuotingResearcher:
 
 
 def _local(spec: PolicySpec, config: PolicyConfig) -> Policy:
-    path = Path(spec.model).expanduser()
+    path = model_folder(Path(spec.model).expanduser())
     if not path.is_dir():
         raise ConfigError(f"there is no folder {path}; local:PATH takes the folder that save_pretrained wrote.")
     try:

@@ -1,4 +1,7 @@
-"""A model folder as transformers writes it: weights, tokenizer and chat template, read without the network."""
+"""A model folder as transformers writes it: weights, tokenizer and chat template, read without the network.
+
+The path `tiny` means the policy that comes with the package.
+"""
 
 from pathlib import Path
 
@@ -6,6 +9,7 @@ import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rubricem_agent.policy.base import Opening
+from rubricem_agent.policy.shipped import model_folder
 from rubricem_agent.policy.tokenizer import PolicyTokenizer, TokenizerParts
 from rubricem_env.domain.errors import ConfigError, ModelError, boundary
 
@@ -17,6 +21,7 @@ def load_model(path: Path) -> Qwen3ForCausalLM:
         ConfigError: the folder holds no Qwen3 model.
         ModelError: the folder is damaged.
     """
+    path = model_folder(path)
     if not (path / "config.json").is_file():
         raise ConfigError(f"{path} holds no config.json; give the folder that save_pretrained wrote.")
     with boundary(ModelError, f"load the model in {path}"):
@@ -32,6 +37,7 @@ def load_tokenizer(path: Path) -> PolicyTokenizer:
     Raises:
         ConfigError: there is none, it has no chat template, or it is not byte-level.
     """
+    path = model_folder(path)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError) as cause:

@@ -1,21 +1,35 @@
 """The tiny policy: its tokenizer, its school, and the whole way from nothing to an exam, in small."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoConfig, AutoTokenizer
 
 from rubricem_agent.data.chatml import read_samples
+from rubricem_agent.data.tokens import TokenSample
 from rubricem_agent.reflection.format import Blocks, parse_blocks
 from rubricem_env.scaffold.grammar import GRAMMAR
+from rubricem_env.testing.tiny_qwen3 import tiny_qwen3
+from trainers.sft_parts.place import OneProcess
+from trainers.sft_parts.practice import pad, practice_loss
 from trainers.sft_parts.school import School
 from trainers.sft_parts.settings import read_settings
 from trainers.sft_parts.tiny_tokenizer import train_tokenizer
 from trainers.tiny_policy import TinyConfig, main, make_policy, make_samples
 
 CONFIG = Path(__file__).parents[2] / "configs" / "tiny_policy.yaml"
-SMALL = ["num_worlds=1", "epochs=1", "hidden_size=16", "intermediate_size=16", "layers=1", "exam_questions=2"]
+SMALL = [
+    "num_worlds=1",
+    "drills_per_world=3",
+    "epochs=1",
+    "hidden_size=16",
+    "intermediate_size=16",
+    "layers=1",
+    "exam_questions=2",
+]
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +92,15 @@ def test_a_reflection_is_asked_for_as_the_reflector_asks_and_has_its_form(made: 
     assert reflection.spans == ((0, len(reflection.messages[2].content)),)
 
 
-def test_reading_counts_what_the_tools_have_shown_too(made: Path) -> None:
-    read, learnt = read_samples(made / "reading.jsonl"), read_samples(made / "samples.jsonl")
+def test_a_drill_asks_back_what_its_pages_say_after_the_snippet_that_says_it(made: Path) -> None:
+    drills = read_samples(made / "drills.jsonl")
 
-    assert [one.id for one in read] == [one.id for one in learnt]
-    assert all(one.spans == ((0, len(one.messages[2].content)),) for one in read)
-    assert any(len(one.spans) > 1 for one in learnt)
+    assert len(drills) == 3
+    for drill in drills:
+        pages = dict(re.findall(r'<snippet id="(S_\d)">(.*?)</snippet>', drill.messages[1].content, re.DOTALL))
+        facts = re.findall(r"(S_\d): The (\w+) of ([\w ]+) is (.+?)\.(?= S_|$)", drill.messages[2].content)
+        assert facts
+        assert all(part in pages[snippet] for snippet, *parts in facts for part in parts)
 
 
 def test_the_same_seed_makes_the_same_samples_and_weights(tmp_path: Path) -> None:
@@ -118,3 +135,13 @@ def test_any_text_comes_back_as_it_was() -> None:
 def test_a_mistake_in_the_config_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", str(CONFIG), "layer=1"]) == 2
     assert "the key 'layer', which is none; did you mean 'layers'" in capsys.readouterr().err
+
+
+def test_padding_changes_nothing_in_what_practice_learns() -> None:
+    model = tiny_qwen3(vocab_size=64)
+    samples = [TokenSample([1, 2, 3, 4, 5], [False, False, True, True, True]), TokenSample([6, 7], [False, True])]
+    place = OneProcess("fp32", torch.device("cpu"))
+    together = practice_loss(model, *pad(samples), place=place)
+    apart = [float(practice_loss(model, *pad([sample]), place=place).detach()) for sample in samples]
+
+    assert float(together.detach()) == pytest.approx((3 * apart[0] + apart[1]) / 4, rel=1e-5)
