@@ -86,17 +86,18 @@ class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State
             raise OrderError("this session has no episode; a lost connection loses it. Call reset() and begin anew.")
         step = await self._session.step(action.text)
         self._state.step_count += 1
-        told = dict(step.info)
+        told = step.info
+        observed = {"done": step.is_over, "reward": step.reward, "text": step.observation}
+        if not step.is_over:
+            return ResearchObservation(query_key=self._state.query_key, facts=told, **observed)
         scores = {stage.value: told.pop(f"score_{stage.value}", None) for stage in STAGES}
         reasons = {stage.value: told.pop(f"unscored_{stage.value}", None) for stage in STAGES}
         return ResearchObservation(
-            done=step.is_over,
-            reward=step.reward,
-            text=step.observation,
             query_key=self._state.query_key,
-            stage_scores=scores if step.is_over else {},
+            stage_scores=scores,
             unscored={name: reason for name, reason in reasons.items() if reason is not None},
             facts=told,
+            **observed,
         )
 
     def reset(self, *_: Any, **__: Any) -> ResearchObservation:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from rubricem_agent.learn.batch import Sample, micro_batches, pad_batch
+from rubricem_agent.learn.batch import Sample, pad_batch
 from rubricem_agent.learn.credit import assign_credit, spread_to_tokens
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.deferred import Codec, Deferred, Timing
@@ -69,14 +69,14 @@ def test_bench_usual_grpo_estimator(benchmark):
 
 
 @pytest.mark.benchmark(group="a batch of 256 rollouts of up to 18,432 tokens")
-def test_bench_padding_and_cutting(benchmark):
+def test_bench_padding_and_packing(benchmark):
     rng = np.random.default_rng(2)
     samples = []
     for ids in stage_ids_of_rollouts():
         width = int(rng.integers(LENGTH // 4, LENGTH))
         ids[0] = -1
         samples.append(Sample(ids[:width], ids[:width], np.zeros(width), np.zeros(width), 1.0, 0))
-    benchmark.pedantic(lambda: micro_batches(pad_batch(samples, pad_id=0), max_tokens=26_624), rounds=5)
+    benchmark.pedantic(lambda: pack_samples(pad_batch(samples, pad_id=0), max_tokens=26_624), rounds=5)
 
 
 @pytest.mark.benchmark(group="a thousand steps of 32 questions out of 4,900")
@@ -93,6 +93,7 @@ def test_bench_curriculum(benchmark):
 
 HEAD = """
 import pathlib, sys, time, torch
+from trainers.local.packing import pack_samples
 from trainers.local.logprobs import token_logprobs
 torch.set_num_threads(1)
 torch.manual_seed(0)
