@@ -54,7 +54,7 @@ class Parts(NamedTuple):
     train: dict[str, Question]
     """Training questions by query key."""
     held_out: tuple[Question, ...]
-    """Validation questions, in their order."""
+    """The questions of the examinations, in their order."""
     recorder: RunRecorder | None
     """None where nothing is kept to be looked at."""
 
@@ -109,6 +109,6 @@ def make_parts(config: LocalConfig) -> Parts:
         deferred=Deferred(reflect, codec=codec, timing=Timing(time.monotonic, asyncio.sleep)),
         pending=pending,
         train=train,
-        held_out=tuple(question for question in questions if question.split == "validation"),
+        held_out=tuple(question for question in questions if question.split == config.held_out),
         recorder=RunRecorder(config.out / RECORD_FOLDER) if config.record else None,
     )

@@ -1,7 +1,7 @@
 """The settings of the local trainer: one run of one recipe in the almanac, in one process."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -39,8 +39,8 @@ class LocalConfig(Frozen):
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     temperature: Annotated[float, Field(gt=0)] = 1.0
     max_turn_tokens: Count = 512
-    micro_batch_tokens: Count = 16_384
-    """Padded tokens of one forward pass."""
+    micro_batch_tokens: Count = 4_096
+    """Of one forward and backward pass. Few fit into a processor's cache; siblings share a prompt within a pass only."""
     rows: Count = 64
     """Conversations that are decoded together."""
     system: str = "Search, then answer."
@@ -49,9 +49,11 @@ class LocalConfig(Frozen):
     """Of the bank's block before a question."""
     loss: LossSettings = LossSettings()
     limits: EpisodeLimits = EpisodeLimits(max_tokens=1_400)
-    reflection: ReflectionSettings = ReflectionSettings(total_tokens=2_800, new_tokens=200)
+    reflection: ReflectionSettings = ReflectionSettings(total_tokens=2_400, new_tokens=128, system="Reflect.")
     judge: JudgeSettings = JudgeSettings()
     knobs: JudgeKnobs = JudgeKnobs()
+    held_out: Literal["validation", "test"] = "validation"
+    """The questions that the run is examined on; nothing may be tuned on those of `test`."""
     evaluate_every: Count = 8
     checkpoint_every: Count = 8
     compare_gradients_every: Annotated[int, Field(ge=0, exclude=True)] = 0

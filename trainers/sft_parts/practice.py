@@ -26,7 +26,7 @@ def practise(
 ) -> Path:
     """One pass over the samples; returns the folder of the model that has practised."""
     torch.manual_seed(seed)
-    tokenizer = AutoTokenizer.from_pretrained(base)
+    tokenizer: Any = AutoTokenizer.from_pretrained(base)
     model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     place = OneProcess.here("bf16")
     optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
