@@ -133,19 +133,6 @@ def pad_batch(samples: Sequence[Sample], *, pad_id: int) -> Batch:
     )
 
 
-def micro_batches(batch: Batch, *, max_tokens: int) -> list[Batch]:
-    """The batch in parts of at most `max_tokens` padded tokens, longest first; a longer sample is a part of its own."""
-    order = np.argsort(-batch.lengths, kind="stable")
-    parts: list[list[int]] = []
-    for row in order.tolist():
-        width = int(batch.lengths[parts[-1][0]]) if parts else 0
-        if parts and width * (len(parts[-1]) + 1) <= max_tokens:
-            parts[-1].append(row)
-        else:
-            parts.append([row])
-    return [batch.select(rows) for rows in parts]
-
-
 def load_batch(path: Path) -> Batch:
     """The batch that `save` wrote."""
     with np.load(path, allow_pickle=False) as arrays:

@@ -19,6 +19,7 @@ from rubricem_agent.learn.credit import assign_credit, spread_to_tokens
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.deferred import Codec, Deferred, Timing
 from rubricem_agent.learn.reflection_work import Ticket
+from trainers.local.packing import pack_samples
 
 GROUPS, GROUP_SIZE, LENGTH = 32, 8, 18_432
 ROLLOUTS = GROUPS * GROUP_SIZE
@@ -93,7 +94,6 @@ def test_bench_curriculum(benchmark):
 
 HEAD = """
 import pathlib, sys, time, torch
-from trainers.local.packing import pack_samples
 from trainers.local.logprobs import token_logprobs
 torch.set_num_threads(1)
 torch.manual_seed(0)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
-from rubricem_agent.learn.batch import Batch, FlatTokens, micro_batches
+from rubricem_agent.learn.batch import Batch, FlatTokens
 from rubricem_agent.learn.errors import NonFiniteLossError
 from rubricem_env.domain.stage import Stage
 from trainers.local.logprobs import TokenLogprobs, token_logprobs
@@ -20,6 +20,8 @@ from trainers.local.loss import (
     policy_loss,
     report_by_stage,
 )
+from trainers.local.packing import Pack, pack_samples
+from trainers.local.trunk import packed_hidden, refuse_sliding_window
 
 
 class UpdateReport(NamedTuple):
@@ -72,7 +74,12 @@ class Learner:
         max_grad_norm: float,
         micro_batch_tokens: int,
     ) -> "Learner":
-        """A learner whose reference is the policy as it is now."""
+        """A learner whose reference is the policy as it is now.
+
+        Raises:
+            ConfigError: the policy has attention that the trainer lacks.
+        """
+        refuse_sliding_window(policy)
         reference = copy.deepcopy(policy).requires_grad_(False)
         optimizer = torch.optim.AdamW(policy.parameters(), lr=learning_rate, weight_decay=0.0)
         return cls(
@@ -99,11 +106,11 @@ class Learner:
         denominator = self._loss.denominator(batch.num_policy_tokens, batch.num_samples)
         self.optimizer.zero_grad(set_to_none=True)
         total, gap, sums = 0.0, 0.0, []
-        for part in micro_batches(batch, max_tokens=self._micro_batch_tokens):
-            flat = part.policy_tokens()
-            new = self._read(self.policy, part, flat)
+        for pack in pack_samples(batch, max_tokens=self._micro_batch_tokens):
+            flat = pack.part.policy_tokens()
+            new = _read(self.policy, pack, flat)
             with torch.no_grad():
-                known = self._read(self._reference, part, flat)
+                known = _read(self._reference, pack, flat)
             tokens = _policy_tokens(flat, new, known)
             found = policy_loss(tokens, settings=self._loss, denominator=denominator)
             found.loss.backward()  # type: ignore[no-untyped-call]
@@ -112,18 +119,17 @@ class Learner:
             sums.append(found.sums)
         return Accumulated(total, gap, add_sums(sums))
 
-    def _read(self, model: Qwen3ForCausalLM, part: Batch, flat: FlatTokens) -> TokenLogprobs:
-        """Log-probabilities of the policy's tokens. Padding stands on the right, where a causal model never looks."""
-        device = model.device
-        ids = torch.as_tensor(part.token_ids, dtype=torch.long, device=device)
-        hidden: Tensor = model.model(input_ids=ids, use_cache=False).last_hidden_state
-        rows, columns = (torch.as_tensor(index, device=device) for index in (flat.rows, flat.columns))
-        return token_logprobs(
-            hidden[rows, columns],
-            model.lm_head.weight,
-            targets=torch.as_tensor(flat.targets, dtype=torch.long, device=device),
-            temperature=torch.as_tensor(flat.temperature, device=device),
-        )
+
+def _read(model: Qwen3ForCausalLM, pack: Pack, flat: FlatTokens) -> TokenLogprobs:
+    """Log-probabilities of the policy's tokens."""
+    device = model.device
+    places = torch.as_tensor(pack.places(flat.rows, flat.columns), device=device)
+    return token_logprobs(
+        packed_hidden(model, pack)[places],
+        model.lm_head.weight,
+        targets=torch.as_tensor(flat.targets, dtype=torch.long, device=device),
+        temperature=torch.as_tensor(flat.temperature, device=device),
+    )
 
 
 def _policy_tokens(flat: FlatTokens, new: TokenLogprobs, reference: TokenLogprobs) -> PolicyTokens:

@@ -1,11 +1,9 @@
-"""Samples as arrays: padding, cutting, saving, and what is refused."""
+"""Samples as arrays: padding, selecting, saving, and what is refused."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from rubricem_agent.learn.batch import Sample, load_batch, micro_batches, pad_batch
+from rubricem_agent.learn.batch import Sample, load_batch, pad_batch
 from rubricem_agent.learn.errors import BatchError
 
 
@@ -36,22 +34,6 @@ def test_what_the_policy_did_not_write_has_no_advantage_and_no_logprob():
     assert batch.rollout_logprobs.tolist() == [[0.0, -0.25, 0.0, -0.25]]
 
 
-@given(st.lists(st.integers(1, 12), min_size=1, max_size=9), st.integers(1, 40))
-@settings(max_examples=60)
-def test_micro_batches_hold_every_sample_once_and_keep_to_the_limit(lengths, limit):
-    samples = [
-        sample((-1,) * (size - 1) + (0,) if size > 1 else (-1,), temperature=1 + row)
-        for row, size in enumerate(lengths)
-    ]
-    batch = pad_batch(samples, pad_id=0)
-    parts = micro_batches(batch, max_tokens=limit)
-    assert sorted(value for part in parts for value in part.temperature.tolist()) == [
-        1 + row for row in range(len(samples))
-    ]
-    assert sum(part.num_policy_tokens for part in parts) == batch.num_policy_tokens
-    assert all(part.token_ids.size <= limit or part.num_samples == 1 for part in parts)
-
-
 def test_a_selection_is_cut_to_its_longest_sample():
     batch = pad_batch([sample(), sample((-1, 2)), sample((-1, 1, 1))], pad_id=0)
     part = batch.select([2, 1])
@@ -75,7 +57,6 @@ def test_staleness_counts_updates_since_sampling():
 def test_a_batch_without_samples_is_empty():
     batch = pad_batch([], pad_id=0)
     assert (batch.num_samples, batch.num_policy_tokens) == (0, 0)
-    assert micro_batches(batch, max_tokens=8) == []
 
 
 @pytest.mark.parametrize(
