@@ -1,13 +1,18 @@
-"""Every Python block of the README and the docs runs as it stands, and links point at something."""
+"""Every Python block of the README and the docs runs, console blocks print what they say, and links point at something."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PROMPT = "$ "
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#]+)")
 
 
@@ -23,7 +28,47 @@ def test_a_code_block_runs(code, tmp_path, monkeypatch):
     exec(compile(code, "block", "exec"), {"__name__": "__main__"})
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def sessions():
+    """Each page that has console blocks, with its commands and what they print, in their order."""
+    for page in PAGES:
+        text = "".join(CONSOLE.findall(page.read_text(encoding="utf-8")))
+        if text:
+            steps = [step.partition("\n") for step in re.split(rf"^{re.escape(PROMPT)}", text, flags=re.MULTILINE)[1:]]
+            yield pytest.param([(command, told) for command, _, told in steps], id=str(page.relative_to(ROOT)))
+
+
+@pytest.mark.parametrize("session", list(sessions()))
+def test_the_commands_of_a_page_print_what_it_says(session, tmp_path):
+    environ = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    environ |= {name: os.environ[name] for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY") if name in os.environ}
+    for command, told in session:
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=tmp_path,
+            env=environ,
+            timeout=300,
+            check=False,
+        )
+        assert fits(done.stdout, told), f"$ {command}\n{done.stdout}"
+
+
+def fits(printed: str, told: str) -> bool:
+    """Whether a page tells what was printed; a line of three dots stands for any lines, blanks at ends for nothing."""
+    lines = [line.rstrip() for line in told.strip("\n").split("\n")]
+    pattern = "".join(r"(?:.*\n)*?" if line == "..." else re.escape(line) + r"[ ]*\n" for line in lines)
+    return re.fullmatch(pattern, printed.strip("\n") + "\n") is not None
+
+
+def test_a_page_that_tells_something_else_is_found_out():
+    assert fits("a\nb\nc\n", "a\n...\nc\n")
+    assert not fits("a\nb\n", "a\nc\n")
+    assert not fits("a\nb\n", "a\n")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_point_at_something(page):
     targets = [page.parent / target for target in LINK.findall(page.read_text(encoding="utf-8"))]
     assert [str(target) for target in targets if not target.exists()] == []

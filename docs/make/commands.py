@@ -1,0 +1,107 @@
+"""Writes docs/reference/commands.md from the command line itself; `make docs-reference` calls it."""
+
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from typer.main import get_command  # noqa: E402
+
+from rubricem_agent.cli.main import app  # noqa: E402
+
+PAGE = ROOT / "docs" / "reference" / "commands.md"
+INTRODUCTION = """# Commands
+
+<!-- Made by docs/make/commands.py from the command line; `make docs-reference` makes it anew. -->
+
+Every command speaks in three forms.
+
+- To people: tables and sentences; bars on the error stream while a terminal is there to show them, gone at the end.
+- To scripts, with `--quiet` (`-q`): the result alone, such as a path, a number or a line for each row; nothing on the
+  error stream but what went wrong.
+- To programs, with `--json`: one JSON document on one line of standard output. `rubricem tools serve` prints its line
+  when it listens, and goes on.
+
+Colour comes only where the output is a terminal, and not where `NO_COLOR` is set. Where it is no terminal, rows of
+tables are not folded; `COLUMNS` names another width.
+
+| exit code | means |
+|---|---|
+| 0 | done |
+| 1 | the world failed: a model, a tool, a judge; or a check found what it looks for |
+| 2 | the command was wrong; one sentence on the error stream says what, where and the way out |
+| 3 | `eval run`: something is left to do, and the same command goes on |
+| 130 | interrupted; the same command goes on where it can |
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    return "\n".join([INTRODUCTION, *(section(words, command) for words, command in leaves(get_command(app)))])
+
+
+def leaves(command: Any, words: tuple[str, ...] = ("rubricem",)) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, with the words that call it."""
+    if not hasattr(command, "commands"):
+        yield words, command
+        return
+    for name, child in command.commands.items():
+        yield from leaves(child, (*words, name))
+
+
+def section(words: tuple[str, ...], command: Any) -> str:
+    """One command: what it does, what it takes."""
+    arguments = [option for option in command.params if option.param_type_name == "argument"]
+    options = [option for option in command.params if option.param_type_name == "option" and option.name != "help"]
+    usage = " ".join([*words, *(metavar(one) for one in arguments), *(["[OPTIONS]"] if options else [])])
+    rows = [f"| `{metavar(one)}` | {told(one)} | {default(one)} |" for one in arguments]
+    rows += [f"| {flags(one)} | {told(one)} | {default(one)} |" for one in options if one.name not in SHARED]
+    table = ["| | | default |", "|---|---|---|", *rows, ""] if rows else []
+    return "\n".join(
+        [f"## {' '.join(words[1:])}", "", inspect.cleandoc(command.help or ""), "", f"    {usage}", "", *table]
+    )
+
+
+SHARED = {"as_json", "quiet"}
+"""Every command has them, and a test holds it so."""
+
+
+def metavar(argument: Any) -> str:
+    """An argument as the usage line shows it."""
+    name = argument.metavar or argument.name.upper()
+    shown = name if argument.required or name.startswith("[") else f"[{name}]"
+    return shown + ("..." if argument.nargs == -1 and not name.endswith("...") else "")
+
+
+def flags(option: Any) -> str:
+    """An option with what it takes."""
+    names = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
+    if option.is_flag:
+        return names
+    choices = option.type_descriptor.choices if option.type_descriptor.is_choice else ()
+    return " ".join([names, ", ".join(f"`{getattr(choice, 'value', choice)}`" for choice in choices)]).rstrip()
+
+
+def told(option: Any) -> str:
+    """Its help text, and the variable that stands in for it."""
+    text = " ".join((option.help or "").split()).replace("|", "\\|")
+    return f"{text} Or `{option.envvar}`." if getattr(option, "envvar", None) else text
+
+
+def default(option: Any) -> str:
+    """What holds where nothing is said."""
+    value = option.default
+    if option.required:
+        return "**required**"
+    is_unset = value is None or callable(value) or type(value).__name__ == "Sentinel"
+    if is_unset or value in ("", ()) or getattr(option, "is_flag", False):
+        return ""
+    return f"`{getattr(value, 'value', value)}`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")

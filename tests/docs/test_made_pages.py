@@ -1,0 +1,64 @@
+"""What is made from the code is as the code has it: configuration, commands, figures."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+MAKE = DOCS / "make"
+
+
+def load(name: str):
+    """A module of docs/make, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, MAKE / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def figures():
+    load("drawing")
+    return load("figures")
+
+
+@pytest.mark.parametrize("name", ["configuration", "commands"])
+def test_a_made_page_is_what_the_code_gives(name):
+    page = (DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8")
+    assert page == load(name).render(), "the code has changed since; run `make docs-reference`"
+
+
+def test_every_figure_is_what_its_script_draws(figures):
+    drawn = {f"{figure().name}.svg": figure().render() for figure in figures.FIGURES}
+    kept = {path.name: path.read_text(encoding="utf-8") for path in figures.FOLDER.iterdir()}
+    assert kept == drawn, "run `make docs-figures`"
+
+
+def test_every_key_says_what_may_stand_there():
+    page = (DOCS / "reference" / "configuration.md").read_text(encoding="utf-8")
+    assert not re.search(r"class '|typing\.|Annotated|Ellipsis", page)
+
+
+def test_every_group_of_keys_that_is_linked_to_is_there():
+    page = (DOCS / "reference" / "configuration.md").read_text(encoding="utf-8")
+    headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^##+ (.+)$", page, re.MULTILINE)}
+    linked = set(re.findall(r"\]\(#([^)]+)\)", page))
+    assert linked - headings == set()
+    assert len(linked) > 10
+
+
+def test_every_concept_has_its_figure():
+    for page in (DOCS / "concepts").glob("*.md"):
+        assert f"(figures/{page.stem}.svg)" in page.read_text(encoding="utf-8")
+
+
+def test_every_page_of_the_site_can_be_reached():
+    """From the site's navigation; pages that others add show up here."""
+    listed = set(re.findall(r": ([\w/]+\.md)$", (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    there = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert there - listed == set(), "add it to nav in mkdocs.yml"
+    assert listed - there == set()
