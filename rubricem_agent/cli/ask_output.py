@@ -84,7 +84,6 @@ def _list_sources(attempted: Attempted, terminal: Terminal) -> None:
         terminal.say(f"[{number}] {key}  {title or '(untitled)'}  {url}".rstrip())
     if citations.unknown:
         terminal.say(f"Cited, but never shown by a tool: {', '.join(citations.unknown)}")
-    terminal.say()
 
 
 def _summary(attempted: Attempted, out: Path) -> dict[str, object]:

@@ -30,6 +30,7 @@ class Terminal:
     def __init__(self, *, as_json: bool = False, is_quiet: bool = False) -> None:
         self.as_json = as_json
         self.is_quiet = is_quiet
+        self._has_spoken = False
 
     @property
     def is_silent(self) -> bool:
@@ -44,12 +45,14 @@ class Terminal:
     @property
     def console(self) -> Console:
         """Standard output for tables; it swallows everything where the command is silent."""
+        self._has_spoken = True
         is_watched = sys.stdout.isatty() or "COLUMNS" in os.environ
         return Console(quiet=self.is_silent, highlight=False, width=None if is_watched else _UNBROKEN)
 
     def say(self, text: str = "") -> None:
         """A sentence for people."""
         if not self.is_silent:
+            self._has_spoken = True
             typer.echo(text)
 
     def show(self, *tables: RenderableType) -> None:
@@ -74,7 +77,7 @@ class Terminal:
             table = plain_table("", "", show_header=False)
             for name, value in summary.items():
                 table.add_row(f"[bold]{escape(name)}[/bold]", inert(str(value)))
-            self.show(table)
+            self.show(*([""] if self._has_spoken else []), table)
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
