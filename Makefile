@@ -13,18 +13,22 @@ export TOKENIZERS_PARALLELISM := false
 WHOLLY_COVERED := rubricem_env/domain/*,rubricem_env/scaffold/*,rubricem_agent/learn/credit.py
 THEIR_TESTS := tests/rubricem_env/domain tests/rubricem_env/scaffold tests/redteam tests/rubricem_agent/learn/test_credit.py
 
+LANES := mcp-lane docs-lane browser-lane adapters vllm-lane
+
 .PHONY: help demo test bench lint format clean lanes
 
 help:
-	@echo "make demo    set up, then play a research episode offline"
+	@echo "make demo    set up, then play an episode, train a policy offline and write the page of the run"
 	@echo "make test    set up, then lint, type-check and test"
 	@echo "make bench   set up, then measure (minutes)"
-	@echo "make lanes   the slower checks, each in an environment of its own: mcp-lane adapters vllm-lane"
+	@echo "make lanes   the slower checks, each in an environment of its own: $(LANES)"
 	@echo "make lint    check the form of the code alone"
 	@echo "make format  rewrite the code in its form"
 
 demo: $(VENV)/.installed-core
 	$(BIN)/rubricem demo
+	$(BIN)/rubricem train configs/demo_almanac.yaml
+	$(BIN)/rubricem report runs/demo/training
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered
@@ -45,9 +49,9 @@ format: $(VENV)/.installed-test
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m pytest tests/bench -p no:cacheprovider --benchmark-only --benchmark-disable-gc -q -s
 
-lanes: mcp-lane adapters vllm-lane
+lanes: $(LANES)
 
-include Makefile.mcp Makefile.adapters Makefile.vllm
+include Makefile.mcp Makefile.docs Makefile.browser Makefile.adapters Makefile.vllm
 
 clean:
 	rm -rf $(VENV) .venv-* build dist .coverage .mypy_cache .ruff_cache .hypothesis
@@ -55,12 +59,12 @@ clean:
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
+# torch first and alone: asked for by another package it comes with gigabytes of CUDA.
 $(VENV)/.installed-core: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP) -e '.[tools]'
+	$(PIP) torch==2.13.0
+	$(PIP) -e '.[tools,local]'
 	touch $@
 
-# torch first and alone: asked for by another package it comes with gigabytes of CUDA.
-$(VENV)/.installed-test: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP) torch==2.13.0
-	$(PIP) -e '.[tools,judge,bank,local,dev]'
+$(VENV)/.installed-test: $(VENV)/.installed-core
+	$(PIP) -e '.[tools,judge,bank,local,viewer,dev]'
 	touch $@
