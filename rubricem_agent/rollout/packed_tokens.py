@@ -61,7 +61,7 @@ class PackedTokens(Frozen):
 
 def pack_tokens(tokens: RolloutTokens) -> PackedTokens:
     """The same tokens, packed."""
-    logprobs = np.clip(np.nan_to_num(np.array(tokens.logprobs, dtype=np.float64)), -_LARGEST, _LARGEST)
+    logprobs = np.clip(np.array(tokens.logprobs, dtype=np.float64), -_LARGEST, _LARGEST)
     return PackedTokens(
         length=len(tokens.ids),
         prompt_length=tokens.prompt_length,

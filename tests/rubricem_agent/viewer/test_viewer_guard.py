@@ -32,7 +32,9 @@ def test_the_token_is_no_parameter_of_an_address(client):
     assert client.send(request).status_code == 401
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost@evil.example", "", "[::1", "10.0.0.1"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "localhost@evil.example", "", "[::1", "10.0.0.1"]
+)
 def test_a_page_elsewhere_that_points_its_name_at_this_machine_is_refused(client, host):
     for path in ("/", "/api/runs"):
         assert client.get(path, headers={"Host": host}).status_code in (400, 421)

@@ -1,0 +1,53 @@
+"""`rubricem view`: it says where it is, shows a run to whoever has the address, and ends on an interrupt."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2
+import pytest
+from typer.testing import CliRunner
+
+from rubricem_agent.cli.main import app
+from rubricem_env.domain.errors import ConfigError, FileFormatError
+from rubricem_env.testing.loopback import HOST
+
+RUN = Path(__file__).parents[2] / "samples" / "viewer_run"
+
+
+def test_a_run_is_shown_under_the_printed_address_until_an_interrupt():
+    command = [sys.executable, "-m", "rubricem_agent.cli.main", "view", str(RUN), "--json", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        url = json.loads(process.stdout.readline())["url"]
+        address, _, token = url.partition("/#token=")
+        runs = httpx2.get(f"{address}/api/runs", headers={"Authorization": f"Bearer {token}"}, timeout=60).json()
+        refused = httpx2.get(f"{address}/api/runs", timeout=60)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+
+    assert address.startswith(f"http://{HOST}:")
+    assert runs["runs"][0]["recorded"] == 32
+    assert refused.status_code == 401
+    assert (process.returncode, errors) == (0, "")
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    result = CliRunner().invoke(app, ["view", str(tmp_path / "none")])
+
+    assert isinstance(result.exception, FileFormatError)
+
+
+def test_a_taken_port_is_refused_with_the_way_out():
+    with socket.create_server((HOST, 0)) as holder:
+        result = CliRunner().invoke(app, ["view", str(RUN), "--port", str(holder.getsockname()[1])])
+
+    assert isinstance(result.exception, ConfigError)
+    assert "--port" in str(result.exception)
+
+
+@pytest.mark.parametrize("arguments", [["--port", "70000"], ["--port", "x"]])
+def test_a_port_that_is_none_is_refused(arguments):
+    assert CliRunner().invoke(app, ["view", str(RUN), *arguments]).exit_code == 2
