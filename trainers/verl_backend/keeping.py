@@ -56,9 +56,10 @@ class KeptDesk(NamedTuple):
         return {Ticket(*row[:2]) for row in (*self.deferred["pending"], *ended)}
 
 
-def run_identity(settings: VerlSettings, *, group_size: int) -> dict[str, Any]:
-    """The settings that a resumed run must share; batch size and questions are checked by the curriculum."""
+def run_identity(settings: VerlSettings, *, group_size: int, batch_size: int) -> dict[str, Any]:
+    """The settings that a resumed run must share; that the questions are the same is checked by the curriculum."""
     return {
+        "data.train_batch_size": batch_size,
         "rubricem.window": settings.window,
         "rubricem.matrix": [list(row) for row in settings.matrix],
         "rubricem.credit": settings.credit,
@@ -67,6 +68,15 @@ def run_identity(settings: VerlSettings, *, group_size: int) -> dict[str, Any]:
         "rubricem.bank.embedder": settings.bank.embedder,
         "actor_rollout_ref.rollout.n": group_size,
     }
+
+
+def refuse_other_run(root: Path, *, step: int, identity: Mapping[str, Any]) -> None:
+    """Look at the checkpoint that a run would resume from, before anything is started.
+
+    Raises:
+        CheckpointError: there is none of that step, it is damaged, or it belongs to a run with other settings.
+    """
+    refuse_others(load_checkpoint(find_checkpoint(root, step=step), step=step).read_json("identity"), identity)
 
 
 def keep_desk(

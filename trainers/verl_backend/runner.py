@@ -13,9 +13,12 @@ from omegaconf import OmegaConf  # type: ignore[import-not-found,unused-ignore]
 from omegaconf.errors import OmegaConfBaseException  # type: ignore[import-not-found,unused-ignore]
 
 from rubricem_env.domain.errors import ConfigError
+from trainers.verl_backend.keeping import FOLDER, refuse_other_run, run_identity
 from trainers.verl_backend.settings import SECTION, read_section
 
 TASK_RUNNER = "trainers.verl_backend.task_runner"
+MARKER = "latest_checkpointed_iteration.txt"
+"""Where veRL writes down which step is saved."""
 
 
 def launch(file: Path, changes: Sequence[str]) -> None:
@@ -26,7 +29,7 @@ def launch(file: Path, changes: Sequence[str]) -> None:
     """
     set_environment(file)
     config = read_config(file, changes)
-    read_section(OmegaConf.to_container(config.get(SECTION), resolve=True))
+    _check_resume(config)
     # Not before now: what veRL does when it is imported depends on the environment.
     import_module(TASK_RUNNER).train(config)
 
@@ -42,6 +45,18 @@ def read_config(file: Path, changes: Sequence[str]) -> Any:
             return compose(file.stem, overrides=[_with_defaults(change) for change in changes])
     except (HydraException, OmegaConfBaseException) as cause:
         raise ConfigError(f"the config {file} is refused: {' '.join(str(cause).split())}") from cause
+
+
+def _check_resume(config: Any) -> None:
+    """Refuse a checkpoint of another run now: Ray and veRL take a minute to say so."""
+    settings = read_section(OmegaConf.to_container(config.get(SECTION), resolve=True))
+    folder = Path(config.trainer.default_local_dir).absolute()
+    marker = folder / MARKER
+    if config.trainer.resume_mode != "auto" or not marker.is_file():
+        return
+    group_size, batch_size = config.actor_rollout_ref.rollout.n, config.data.train_batch_size
+    identity = run_identity(settings, group_size=group_size, batch_size=batch_size)
+    refuse_other_run(folder / FOLDER, step=int(marker.read_text(encoding="utf-8")), identity=identity)
 
 
 def _with_defaults(change: str) -> str:

@@ -91,7 +91,8 @@ class StageTrainer(ReflectionPhase):
         super()._load_checkpoint()
         group_size = self.config.actor_rollout_ref.rollout.n
         self.desk = start_desk(self.settings, model=self.config.actor_rollout_ref.model.path, group_size=group_size)
-        self._identity = run_identity(self.settings, group_size=group_size)
+        batch_size = self.config.data.train_batch_size
+        self._identity = run_identity(self.settings, group_size=group_size, batch_size=batch_size)
         self._log.begin(self.global_steps)
         if self.global_steps > 0:
             kept = self.desk.resume.remote(self._folder / FOLDER, step=self.global_steps, identity=self._identity)

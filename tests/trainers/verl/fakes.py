@@ -1,0 +1,43 @@
+"""An engine of veRL's that writes given turns, and what makes groups for the desk."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rubricem_agent.policy.tokenizer import PolicyTokenizer
+
+
+class FakeReply(NamedTuple):
+    """What veRL's `TokenOutput` says."""
+
+    token_ids: list[int]
+    log_probs: list[float] | None
+    extra_fields: dict[str, Any]
+
+
+class FakeClient:
+    """Gives the next of its texts to each request, at most as many tokens as are asked for."""
+
+    def __init__(self, tokenizer: PolicyTokenizer, texts: Sequence[str], *, versions: Sequence[int] = (0,)) -> None:
+        self._tokenizer = tokenizer
+        self._texts = list(texts)
+        self._versions = list(versions)
+        self.prompts: list[list[int]] = []
+        self.params: list[dict[str, Any]] = []
+        self.has_logprobs = True
+
+    async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> FakeReply:
+        self.prompts.append(prompt_ids)
+        self.params.append(sampling_params)
+        number = len(self.prompts) - 1
+        text = self._texts[min(number, len(self._texts) - 1)]
+        version = self._versions[min(number, len(self._versions) - 1)]
+        ids = self._tokenizer.encode_foreign(text)[: sampling_params["max_tokens"]]
+        logprobs = [-0.5] * len(ids) if self.has_logprobs else None
+        return FakeReply(ids, logprobs, {"min_global_steps": version, "max_global_steps": version})
+
+
+class BrokenClient:
+    """An engine that is gone."""
+
+    async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> FakeReply:
+        raise ConnectionError("the actor died")

@@ -1,0 +1,94 @@
+"""The advantages on veRL are those of the local trainer, token by token, on the same group."""
+
+import numpy as np
+import pytest
+
+from rubricem_agent.learn.credit import PAPER_MATRIX
+from rubricem_agent.learn.group_scores import group_scores
+from rubricem_agent.rollout.rollout import Rollout
+from rubricem_agent.rollout.tokens import RolloutTokens
+from rubricem_env.domain.errors import JudgeError
+from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
+from rubricem_env.domain.stage import STAGES
+from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.judge.outcomes import GroupJudgement, RolloutJudgement
+from trainers.local.samples import task_samples
+from trainers.verl_backend.advantage import credit_rows, refuse_outage, token_advantages
+from trainers.verl_backend.desk_types import Marks
+from trainers.verl_backend.engine_policy import Versions
+from trainers.verl_backend.episode_row import OURS, episode_row
+
+RNG = np.random.default_rng(3)
+FAILED = Unscored(reason=UnscoredReason.JUDGE_FAILED)
+
+
+def rollout(length: int) -> Rollout:
+    stages = (-1, -1, *sorted(RNG.integers(0, 4, length).tolist()), -1, 3)
+    logprobs = tuple(-1.0 if stage >= 0 else 0.0 for stage in stages)
+    tokens = RolloutTokens(ids=tuple(range(len(stages))), stage_ids=stages, logprobs=logprobs, prompt_length=2)
+    return Rollout(trajectory=Trajectory(question="q", segments=()), policy="p", tokens=tokens)
+
+
+def judgement(*, fails: bool = False) -> Judgement:
+    outcomes = {stage: FAILED if fails else StageScore(score=float(RNG.random())) for stage in STAGES}
+    return Judgement.of(outcomes)
+
+
+def judged(group) -> GroupJudgement:
+    rollouts = tuple(RolloutJudgement(judgement=one) for one in group)
+    return GroupJudgement(query_key="k", step=1, fingerprint="f", rubrics=(), rollouts=rollouts)
+
+
+def row_of(one: Rollout, scores, *, valid: bool, tokenizer):
+    marks = Marks(tuple(scores), (None,) * 4, is_valid=valid)
+    return episode_row(one, marks, tokenizer=tokenizer, versions=Versions(0, 0), encounter="new")
+
+
+@pytest.mark.parametrize("mode", ["stages", "terminal"])
+def test_token_advantages_equal_the_local_trainers_on_the_same_groups(mode, tokenizer):
+    groups = [[rollout(6), rollout(9), rollout(4)], [rollout(5), rollout(7), rollout(3)]]
+    judgements = [[judgement(), judgement(), judgement()], [judgement(), judgement(fails=True), judgement()]]
+    local = task_samples(groups, [judged(group) for group in judgements], mode=mode, version=0).samples
+
+    scored = [group_scores(group) for group in judgements]
+    rows = [
+        row_of(one, told.scores[place], valid=bool(told.valid[place]), tokenizer=tokenizer)
+        for group, told in zip(groups, scored, strict=True)
+        for place, one in enumerate(group)
+    ]
+    ours = [row.extra_fields[OURS] for row in rows]
+    credited = credit_rows(ours, ["a"] * 3 + ["b"] * 3, mode=mode, matrix=PAPER_MATRIX)
+    spread = [token_advantages(a, one.stage_ids) for a, one in zip(credited.advantages, ours, strict=True)]
+    kept = [advantages for advantages, teaches in zip(spread, credited.trainable, strict=True) if teaches]
+
+    assert len(kept) == len(local) == 5  # the rollout that the judge failed on is left out
+    for verl, sample in zip(kept, local, strict=True):
+        assert np.array_equal(verl, sample.advantages[2:])  # the prompt's two tokens are no part of a response
+
+
+def test_the_matrix_of_the_config_is_the_one_that_is_used(tokenizer):
+    identity = np.eye(4)
+    rows = [
+        row_of(rollout(4), scores, valid=True, tokenizer=tokenizer).extra_fields[OURS]
+        for scores in ([0.5, 0.5, 0.5, 1.0], [0.5, 0.5, 0.5, 0.0])
+    ]
+    # under the identity only the answer differs; under the paper's matrix its score reaches back to the plan
+    assert np.allclose(credit_rows(rows, ["a", "a"], mode="stages", matrix=identity).advantages[0], [0, 0, 0, 1])
+    assert np.allclose(credit_rows(rows, ["a", "a"], mode="stages", matrix=PAPER_MATRIX).advantages[0], [1, 1, 1, 1])
+
+
+def test_an_outage_stops_the_step_with_the_count_and_the_first_reason(tokenizer):
+    good = row_of(rollout(3), [1.0] * 4, valid=True, tokenizer=tokenizer).extra_fields[OURS]
+    lost = Marks((0.0,) * 4, (None,) * 4, is_valid=False, failure="the judge did not answer")
+    bad = episode_row(rollout(3), lost, tokenizer=tokenizer, versions=Versions(0, 0), encounter="new").extra_fields[
+        OURS
+    ]
+    refuse_outage([good] * 4 + [bad], 0.2)
+    with pytest.raises(JudgeError, match="2 of the step's 5 rollouts were lost.*the judge did not answer"):
+        refuse_outage([good] * 3 + [bad] * 2, 0.2)
+
+
+def test_a_rollout_that_never_drew_a_token_is_one_masked_token(tokenizer):
+    nothing = Rollout(trajectory=Trajectory(question="q", segments=()), policy="p", failure="the engine is gone")
+    row = row_of(nothing, [0.0] * 4, valid=False, tokenizer=tokenizer)
+    assert (row.response_mask, row.response_logprobs, len(row.prompt_ids)) == ([0], [0.0], 1)

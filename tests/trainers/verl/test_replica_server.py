@@ -1,0 +1,71 @@
+"""The engine on transformers: draws, is stopped and goes on around a change of weights."""
+
+import asyncio
+
+import pytest
+import torch
+
+from rubricem_agent.policy.pretrained import load_model
+from trainers.verl_backend.replica_server import ReplicaServer, ServerSettings
+
+PARAMS = {"temperature": 1.0, "max_tokens": 24}
+
+
+@pytest.fixture
+def server(model_folder):
+    return ReplicaServer(ServerSettings(str(model_folder), max_length=512, rows=4, seed=0, dtype="float32"))
+
+
+def weights(model_folder, *, scale=1.0):
+    return {name: tensor * scale for name, tensor in load_model(model_folder).state_dict().items()}
+
+
+async def test_tokens_come_with_a_log_probability_each_and_the_number_of_the_weights(server, model_folder):
+    await server.load_weights(weights(model_folder), 3)
+    await server.wake_up()
+    drawn = await server.generate([1, 2, 3], PARAMS, "r")
+    assert 0 < len(drawn.token_ids) <= 24
+    assert len(drawn.log_probs) == len(drawn.token_ids)
+    assert drawn.extra_fields == {"global_steps": 3}
+    assert drawn.stop_reason == "completed"
+
+
+async def test_a_request_that_comes_while_weights_change_waits_for_them(server, model_folder):
+    await server.abort_all_requests()
+    request = asyncio.create_task(server.generate([1, 2, 3], PARAMS, "r"))
+    await asyncio.sleep(0.05)
+    assert not request.done()
+    await server.load_weights(weights(model_folder), 8)
+    await server.resume_generation()
+    assert (await request).extra_fields == {"global_steps": 8}
+
+
+async def test_a_running_request_is_cut_off_with_what_it_has(server):
+    await server.wake_up()
+    request = asyncio.create_task(server.generate([1, 2, 3], {"temperature": 1.0, "max_tokens": 400}, "r"))
+    while not server._running or not next(iter(server._running)).draws:
+        await asyncio.sleep(0)
+    await server.abort_all_requests()
+    drawn = await request
+    assert drawn.stop_reason == "aborted"
+    assert 0 < len(drawn.token_ids) < 400
+
+
+async def test_new_weights_are_those_that_draw_and_nothing_is_remembered_of_the_old_ones(server, model_folder):
+    await server.wake_up()
+    greedy = {"temperature": 0.0, "max_tokens": 8}
+    before = await server.generate([1, 2, 3], greedy, "r")
+    await server.load_weights(weights(model_folder, scale=0.5), 1)
+    after = await server.generate([1, 2, 3], greedy, "r")
+    assert not torch.allclose(torch.tensor(before.log_probs[:1]), torch.tensor(after.log_probs[:1]))
+
+
+async def test_weights_of_another_model_are_refused(server):
+    with pytest.raises(ValueError, match="other weights than the engine has"):
+        await server.load_weights({"something": torch.zeros(1)}, 1)
+
+
+async def test_a_prompt_that_fills_the_context_is_refused(server):
+    await server.wake_up()
+    with pytest.raises(ValueError, match="no room"):
+        await server.generate([1] * 512, PARAMS, "r")
