@@ -1,7 +1,7 @@
 """Who writes the attempts of the examples: the trained tiny policy where there is one, else the tutor, and it is said.
 
-RUBRICEM_TINY_POLICY names the policy's folder; without it the one that `python trainers/tiny_policy.py --config
-configs/tiny_policy.yaml` leaves is looked for.
+RUBRICEM_TINY_POLICY names the policy's folder; without it the policy that comes with the package is taken, or the one
+that `python trainers/tiny_policy.py --config configs/tiny_policy.yaml` leaves.
 """
 
 import os
@@ -9,16 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from docs.adapters.prompt import SYSTEM
 from docs.adapters.tutor import ATTEMPTS, Tutor, tutored_questions
 from rubricem_agent.policy.base import ContextOverflow, Conversation, Opening, Policy, Sampling, Silence
 from rubricem_agent.policy.local import LocalPolicy
 from rubricem_agent.policy.pretrained import load_model, load_tokenizer
+from rubricem_agent.policy.shipped import TINY, TINY_SYSTEM, model_folder
 from rubricem_env.env.loop import LoopThread
 
 TURN_TOKENS = 300
-_FOLDERS = ("runs/tiny_policy/sft/model",)
-
 Writer = Callable[[str], str]
 """One attempt: the next turn for each observation, the prompt first."""
 
@@ -35,9 +33,9 @@ class Writers(Protocol):
 
 def policy_folder() -> Path | None:
     """Where the trained policy lies, if it does."""
-    root = Path(__file__).parents[2]
     named = os.environ.get("RUBRICEM_TINY_POLICY")
-    folders = [Path(named)] if named else [root / folder for folder in _FOLDERS]
+    trained_here = Path(__file__).parents[2] / "runs" / "tiny_policy" / "sft" / "model"
+    folders = [Path(named)] if named else [model_folder(Path(TINY)), trained_here]
     return next((folder for folder in folders if (folder / "config.json").is_file()), None)
 
 
@@ -94,7 +92,7 @@ class _PolicyWriter:
 
     async def _turn(self, observation: str) -> str:
         if self._conversation is None:
-            opening = Opening(SYSTEM, observation)
+            opening = Opening(TINY_SYSTEM, observation)
             self._conversation = self._policy.open(opening, sampling=Sampling(), seed=self._seed)
         else:
             self._conversation.observe(observation)

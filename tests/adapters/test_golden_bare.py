@@ -1,11 +1,25 @@
 """The bare episode: what every library's lane must give as well."""
 
 import asyncio
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
 
 from docs.adapters.tutor import tutored_query
+from rubricem_agent.learn.credit import PAPER_MATRIX
 from rubricem_env.adapters.gathering import GatheringScorer
 from rubricem_env.adapters.session import Session, make_setup
-from tests.adapters.golden_group import SIZE, assert_golden_judgements, assert_golden_scores, group_scorer, tutor
+from tests.adapters.golden_group import (
+    GOLDEN,
+    SIZE,
+    assert_golden_judgements,
+    assert_golden_scores,
+    group_scorer,
+    tutor,
+)
+from trainers.verl_backend.advantage import credit_rows, token_advantages
+from trainers.verl_backend.desk_types import Marks
 
 
 async def play(setup, place):
@@ -29,3 +43,12 @@ async def test_episodes_that_are_scored_one_by_one_and_gathered_score_the_same()
     rows = [[step.info[f"score_{name}"] for name in ("plan", "research", "review", "answer")] for _, step in played]
     assert_golden_scores(rows)
     assert [step.reward for _, step in played] == [row[3] for row in rows]
+
+
+def test_the_backend_on_verl_gives_each_token_the_golden_advantage_of_its_stage():
+    rows = [SimpleNamespace(marks=Marks(tuple(scores), (None,) * 4, is_valid=True)) for scores in GOLDEN["scores"]]
+    credited = credit_rows(rows, ["one"] * SIZE, mode="stages", matrix=PAPER_MATRIX)
+    stage_ids = np.array([0, 0, -1, 1, 2, 3])
+    for advantages, (plan, research, review, answer) in zip(credited.advantages, GOLDEN["advantages"], strict=True):
+        expected = pytest.approx([plan, plan, 0.0, research, review, answer])
+        assert token_advantages(advantages, stage_ids).tolist() == expected

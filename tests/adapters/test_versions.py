@@ -39,3 +39,26 @@ def test_importing_an_adapter_without_its_library_says_how_to_install_it():
     code += "def gone(name): raise m.PackageNotFoundError(name)\nv.version = gone\nimport rubricem_env.adapters.trl"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "MissingExtraError: the trl adapter needs trl, which is not installed." in shown.stderr
+
+
+RANGES = {
+    "trl": "trl >=1.16,<1.17",
+    "verifiers": "verifiers >=0.4,<0.5",
+    "openenv": "openenv >=0.10,<0.11",
+    "skyrl": "skyrl-gym >=0.4,<0.5",
+    "gem": "gem-llm >=0.1,<0.2",
+}
+
+
+def test_every_adapter_says_at_import_that_its_library_is_of_another_version():
+    code = "import importlib, importlib.metadata as m, sys, types\n"
+    code += "m.version = lambda name: '99.0'\n"
+    code += "sys.modules['openai'] = types.SimpleNamespace(AsyncOpenAI=None)\n"
+    code += f"for name in {list(RANGES)}:\n"
+    code += "  try: importlib.import_module('rubricem_env.adapters.' + name)\n"
+    code += "  except ImportError: print(name, 'is not here')\n"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    said = [line for line in shown.stderr.splitlines() if "UntestedVersionWarning" in line]
+    assert len(said) == len(RANGES)
+    for line, tested in zip(said, RANGES.values(), strict=True):
+        assert f"99.0 is installed; the adapter was tested with {tested}." in line
