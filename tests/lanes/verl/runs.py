@@ -64,7 +64,15 @@ def started(folder: Path, policy: Path, *changes: str) -> Iterator[Run]:
         *(f"++ray_kwargs.ray_init._temp_dir={ray_folder}", *changes),
     ]
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=ROOT,
+            # For Ray's workers, which it starts itself.
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            start_new_session=True,
+        )
     try:
         yield Run(process, folder, log)
     finally:

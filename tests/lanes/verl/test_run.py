@@ -9,6 +9,10 @@ import pytest
 
 from rubricem_agent.learn.checkpoint import find_checkpoint, load_checkpoint
 from rubricem_agent.learn.curriculum import Curriculum
+from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.embed import HashingEmbedder
+from rubricem_agent.memory.snapshot import load_snapshot
+from rubricem_agent.memory.store import MemoryStore
 from tests.lanes.verl.runs import started
 from trainers.verl_backend.keeping import FOLDER
 from trainers.verl_backend.questions import load_training_questions
@@ -17,13 +21,24 @@ from trainers.verl_backend.settings import read_section
 LIMIT = 280.0
 SMALL = (
     *("data.train_batch_size=2", "actor_rollout_ref.actor.ppo_mini_batch_size=2", "actor_rollout_ref.rollout.n=2"),
-    *("rubricem.limits.max_tokens=400", "rubricem.max_turn_tokens=96", "rubricem.window=1"),
-    *("rubricem.reflection.num_candidates=2", "rubricem.reflection.new_tokens=64"),
+    *("rubricem.window=1", "rubricem.reflection.num_candidates=2", "rubricem.reflection.new_tokens=128"),
 )
 
 
 def kept(folder: Path, step: int):
     return load_checkpoint(find_checkpoint(folder / FOLDER, step=step), step=step)
+
+
+def bank_of(checkpoint) -> list[str]:
+    """The texts that the bank holds."""
+    bank = RubricBank.open(MemoryStore(embedder="hashing-512", dimension=512), HashingEmbedder())
+    load_snapshot(bank, checkpoint.path("bank"), step=checkpoint.step)
+    return [item.reflection.takeaways for item in bank.items()]
+
+
+def rubrics_of(checkpoint) -> list[str]:
+    """The questions that have rubrics."""
+    return list(checkpoint.read_json("judge")["buffer"]["questions"])
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +71,37 @@ def test_the_resumed_curriculum_is_where_an_unbroken_one_would_be(resumed):
     assert kept(run.folder, saved + 2).read_json("stream")["curriculum"] == unbroken.state_dict()
 
 
+def test_bank_and_rubrics_of_the_checkpoint_are_there_after_the_resume(resumed):
+    _, saved, run = resumed
+    before, after = kept(run.folder, saved), kept(run.folder, saved + 2)
+    assert set(bank_of(before)) <= set(bank_of(after))
+    assert set(rubrics_of(before)) <= set(rubrics_of(after))
+    assert rubrics_of(before)
+
+
 def test_reflections_are_trained_on_one_step_after_they_were_launched(resumed):
     _, _, run = resumed
     ages = [age for line in run.steps for age in line["staleness"]]
     assert ages
     assert min(ages) == 1
+
+
+def test_a_run_with_another_window_or_matrix_is_refused_in_a_sentence_before_ray_is_started(resumed, policy):
+    _, _, run = resumed
+    for change, name in (
+        ("rubricem.window=2", "window"),
+        ("rubricem.matrix=[[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]]", "matrix"),
+    ):
+        with started(run.folder, policy, *SMALL, "trainer.total_training_steps=9", change) as other:
+            assert other.wait(60) == 2
+            assert f"written with rubricem.{name}=" in other.tail()
+            assert "Started a local Ray" not in other.tail()
+
+
+def test_two_ranks_train_one_policy_on_gloo(policy, tmp_path):
+    changes = ("trainer.n_gpus_per_node=2", "ray_kwargs.ray_init.num_gpus=2", "trainer.save_freq=2")
+    with started(tmp_path, policy, *SMALL, *changes, "trainer.total_training_steps=2") as run:
+        assert run.wait(LIMIT) == 0, run.tail()
+        assert [line["step"] for line in run.steps] == [1, 2]
+        saved = sorted(path.name for path in (tmp_path / "global_step_2" / "actor").glob("model_*"))
+        assert saved == ["model_world_size_2_rank_0.pt", "model_world_size_2_rank_1.pt"]

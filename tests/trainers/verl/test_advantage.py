@@ -84,7 +84,7 @@ def test_an_outage_stops_the_step_with_the_count_and_the_first_reason(tokenizer)
         OURS
     ]
     refuse_outage([good] * 4 + [bad], 0.2)
-    with pytest.raises(JudgeError, match="2 of the step's 5 rollouts were lost.*the judge did not answer"):
+    with pytest.raises(JudgeError, match=r"2 of the step's 5 rollouts were lost.*the judge did not answer"):
         refuse_outage([good] * 3 + [bad] * 2, 0.2)
 
 

@@ -1,0 +1,33 @@
+"""Every config for veRL in the repository composes over veRL's own, and its section is one that we accept."""
+
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from rubricem_env.domain.errors import ConfigError
+from trainers.verl_backend.runner import read_config
+from trainers.verl_backend.settings import SECTION, read_section
+
+CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("verl_*.yaml"))
+CPU = next(path for path in CONFIGS if path.stem == "verl_almanac_cpu")
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_config_composes_and_its_section_is_whole(path):
+    config = read_config(path, [])
+    settings = read_section(OmegaConf.to_container(config[SECTION], resolve=True))
+    assert config.trainer.v1.trainer_mode.startswith("rubricem_")
+    assert config.actor_rollout_ref.rollout.agent.default_agent_loop == "rubricem"
+    length = config.actor_rollout_ref.rollout.max_model_len
+    assert length >= config.data.max_prompt_length + settings.limits.max_tokens
+
+
+def test_a_key_of_our_section_can_be_changed_whether_it_stands_in_the_file_or_not():
+    config = read_config(CPU, ["rubricem.window=2", "rubricem.credit=terminal"])
+    assert (config.rubricem.window, config.rubricem.credit) == (2, "terminal")
+
+
+def test_a_key_of_verls_that_there_is_not_is_refused_in_a_sentence():
+    with pytest.raises(ConfigError, match="verl_almanac_cpu.yaml is refused.*trainer.total_step"):
+        read_config(CPU, ["trainer.total_step=3"])
