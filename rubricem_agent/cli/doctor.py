@@ -4,7 +4,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Literal, NamedTuple
 
@@ -23,7 +23,11 @@ KEYS = (
 )
 CONFLICTS = (
     ("verifiers", "openenv", "verifiers pins mcp 2.0.0 and openenv needs mcp below 2: use one environment for each."),
-    ("verifiers", "tools", "verifiers pins mcp 2.0.0 and the tools extra is built for 2.3: our client runs on both."),
+    (
+        "verifiers",
+        "tools",
+        "verifiers pins mcp 2.0.0 and the tools extra is built for 2.3: use one environment for each.",
+    ),
     (
         "openenv",
         "tools",
@@ -75,10 +79,16 @@ def look_at_packages() -> list[Finding]:
         of_extra = [requirement for requirement in wanted if _extra_of(requirement) == extra]
         findings.append(Finding("packages", extra or "core", *judge_packages(of_extra, extra)))
     installed = {finding.name for finding in findings if finding.state in ("ok", "wrong")}
-    for first, second, sentence in CONFLICTS:
-        if first in installed and second in installed:
-            findings.append(Finding("packages", f"{first} + {second}", "wrong", "conflicting pins", sentence))
-    return findings
+    return [*findings, *find_conflicts(installed)]
+
+
+def find_conflicts(extras: Collection[str]) -> list[Finding]:
+    """The pairs among installed extras whose pins exclude each other, with what to do."""
+    return [
+        Finding("packages", f"{first} + {second}", "wrong", "conflicting pins", sentence)
+        for first, second, sentence in CONFLICTS
+        if first in extras and second in extras
+    ]
 
 
 def _extra_of(requirement: Requirement) -> str:

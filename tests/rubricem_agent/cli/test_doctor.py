@@ -1,8 +1,10 @@
 """What doctor says of packages: absent, outside the tested range, in conflict."""
 
+from importlib.metadata import requires
+
 from packaging.requirements import Requirement
 
-from rubricem_agent.cli.doctor import judge_packages
+from rubricem_agent.cli.doctor import CONFLICTS, find_conflicts, judge_packages
 
 
 def test_a_package_in_its_range_is_ok():
@@ -20,3 +22,21 @@ def test_a_version_outside_the_tested_range_is_wrong_and_the_range_is_told():
     assert judged.state == "wrong"
     assert "tested: <1" in judged.detail
     assert judged.remedy == "pip install rubricem"
+
+
+def test_two_extras_whose_pins_exclude_each_other_are_wrong_together_with_the_reason_and_the_way_out():
+    (found,) = find_conflicts({"verifiers", "openenv", "gem"})
+    assert (found.name, found.state) == ("verifiers + openenv", "wrong")
+    assert found.remedy == "verifiers pins mcp 2.0.0 and openenv needs mcp below 2: use one environment for each."
+
+
+def test_each_of_them_alone_is_fine():
+    assert [find_conflicts({first, "gem"}) + find_conflicts({second, "gem"}) for first, second, _ in CONFLICTS] == [
+        [] for _ in CONFLICTS
+    ]
+
+
+def test_the_conflicts_with_the_tools_are_those_of_its_requirement():
+    tools = next(Requirement(text) for text in requires("rubricem") if text.startswith("mcp") and "tools" in text)
+    # What verifiers pins, and the last that OpenEnv takes.
+    assert not any(tools.specifier.contains(version) for version in ("2.0.0", "1.30.0"))
