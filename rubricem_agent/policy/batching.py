@@ -17,7 +17,7 @@ CHUNK = 256
 PREFILL_TOKENS = 4_096
 """Tokens of all rows in one pass, which bounds the memory of attention."""
 SHARED_PREFIX = 32
-"""Openings that begin with so many equal tokens are prefilled once."""
+"""So many equal tokens are taken over from another conversation's cache; fewer are read again."""
 
 
 class Row:
@@ -134,21 +134,24 @@ class Batcher:
 
     def _step(self, jobs: Sequence[Job]) -> list[_Drawn]:
         """One pass of the model: prefill where any is left to do, else one token for each."""
-        reading = [job for job in jobs if job.num_pending > 1]
+        reading = [(job, jobs[:place]) for place, job in enumerate(jobs) if job.num_pending > 1]
         if not reading:
             return self._pass(jobs, 1)
-        ready = [job for job in reading if not self._waits_for_shared_prefix(job, jobs)]
+        ready = [job for job, before in reading if not self._waits_for_shared_prefix(job, before)]
         return self._pass(ready[: max(1, PREFILL_TOKENS // CHUNK)], CHUNK)
 
-    def _waits_for_shared_prefix(self, job: Job, jobs: Sequence[Job]) -> bool:
-        """Take over what another conversation with the same beginning has cached; wait while that one still reads it."""
-        if job.row.cached:
-            return False
-        alike = [other for other in jobs if other.ids[:SHARED_PREFIX] == job.ids[:SHARED_PREFIX]]
-        leader = max(alike, key=lambda other: len(other.row.cached))
+    def _waits_for_shared_prefix(self, job: Job, before: Sequence[Job]) -> bool:
+        """Take over what a job before it with the same beginning has cached; wait while that one still reads it.
+
+        Nobody waits for a job behind it, so the first one that reads always goes on.
+        """
+        leader, shared = job, len(job.row.cached) + SHARED_PREFIX - 1
+        for other in before:
+            if other.ids[: shared + 1] == job.ids[: shared + 1]:
+                length = min(common_prefix(other.ids, job.ids), len(other.ids) - 1, len(job.ids) - 1)
+                leader, shared = (other, length) if length > shared else (leader, shared)
         if leader is job:
             return False
-        shared = min(common_prefix(leader.ids, job.ids), len(job.ids) - 1)
         if len(leader.row.cached) < shared:
             return True
         self._decoder.copy_prefix(leader.row.number, job.row.number, length=shared)

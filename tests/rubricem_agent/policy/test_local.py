@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rubricem_agent.policy.base import Sampling, Silence
+from rubricem_agent.policy.base import Opening, Sampling, Silence
 from rubricem_agent.policy.batching import Job, Row, common_prefix, draw_tokens
 from rubricem_agent.policy.local import LocalPolicy
 from rubricem_agent.policy.pretrained import load_model, load_tokenizer
@@ -84,6 +84,24 @@ async def test_what_a_seed_draws_does_not_depend_on_the_company(policy, opening)
     crowd = [policy.open(opening, sampling=Sampling(), seed=seed) for seed in (5, 6, 7)]
     await asyncio.gather(*map(turn, crowd))
     assert ids_of(crowd[2]) == ids_of(alone)
+
+
+async def test_each_beginning_is_read_once_however_many_share_it(model, tokenizer, monkeypatch):
+    read = []
+    whole = Qwen3Decoder.logits
+    monkeypatch.setattr(
+        Qwen3Decoder, "logits", lambda self, feeds: read.extend(len(one.ids) for one in feeds) or whole(self, feeds)
+    )
+    policy = LocalPolicy.over(model, tokenizer, rows=6, max_length=2_000)
+    questions = ["How wide is the river Tall Fox? " * 30, "Who maps the river Low Owl? " * 30]
+    openings = [Opening("Search, then answer. " * 20, question) for question in questions]
+    conversations = [policy.open(one, sampling=Sampling(), seed=seed) for seed in range(3) for one in openings]
+    await asyncio.gather(*(turn(conversation, max_tokens=1) for conversation in conversations))
+    await policy.aclose()
+    first, second = (tokenizer.encode_opening(one) for one in openings)
+    alike = common_prefix(first, second)
+    # One reads the first question, one what the second has of its own; each of the four others its last token.
+    assert sum(read) == len(first) + len(second) - alike + 4
 
 
 async def test_more_conversations_than_rows_wait_for_one_to_close(policy, opening):
