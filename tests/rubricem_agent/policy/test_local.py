@@ -96,12 +96,12 @@ async def test_each_beginning_is_read_once_however_many_share_it(model, tokenize
     questions = ["How wide is the river Tall Fox? " * 30, "Who maps the river Low Owl? " * 30]
     openings = [Opening("Search, then answer. " * 20, question) for question in questions]
     conversations = [policy.open(one, sampling=Sampling(), seed=seed) for seed in range(3) for one in openings]
-    await asyncio.gather(*(turn(conversation, max_tokens=1) for conversation in conversations))
+    await asyncio.gather(*(turn(conversation, max_tokens=3) for conversation in conversations))
     await policy.aclose()
     first, second = (tokenizer.encode_opening(one) for one in openings)
     alike = common_prefix(first, second)
-    # One reads the first question, one what the second has of its own; each of the four others its last token.
-    assert sum(read) == len(first) + len(second) - alike + 4
+    # One reads the first question, one what the second has of its own; the four others a token at a time, as all draw.
+    assert sum(size for size in read if size > 1) == len(first) + len(second) - alike
 
 
 async def test_more_conversations_than_rows_wait_for_one_to_close(policy, opening):
