@@ -7,7 +7,7 @@ export const MINUS = "\u2212";
 export const NOTHING = "\u2013";
 
 export function score(value: number | null | undefined): string {
-  return value === null || value === undefined ? NOTHING : value.toFixed(2);
+  return value === null || value === undefined ? NOTHING : value.toFixed(2).replace("-", MINUS);
 }
 
 export function signed(value: number | null | undefined, digits = 2): string {
@@ -17,7 +17,7 @@ export function signed(value: number | null | undefined, digits = 2): string {
 }
 
 export function percent(value: number | null | undefined, digits = 0): string {
-  return value === null || value === undefined ? NOTHING : `${(value * 100).toFixed(digits)} %`;
+  return value === null || value === undefined ? NOTHING : `${(value * 100).toFixed(digits).replace("-", MINUS)} %`;
 }
 
 export function count(value: number): string {
@@ -69,8 +69,8 @@ export function untagged(text: string): string {
 }
 
 /** A tick of an axis or a value of a chart, as short as it can be. */
-export function short(value: number): string {
-  return Number(value.toPrecision(4)).toString().replace("-", MINUS);
+export function short(value: number, digits = 4): string {
+  return Number(value.toPrecision(digits)).toString().replace("-", MINUS);
 }
 
 /** A link that may be followed: http or https, or nothing. */

@@ -18,8 +18,9 @@ export function niceStep({ low, high }: Range, steps = 4): number {
   return ([1, 2, 5, 10].find((factor) => power * factor >= raw * 0.999) ?? 10) * power;
 }
 
-export function niceTicks(range: Range, steps = 4): Array<number> {
-  const step = niceStep(range, steps);
+/** Round numbers from low to high, `least` apart or more. */
+export function niceTicks(range: Range, steps = 4, least = 0): Array<number> {
+  const step = Math.max(niceStep(range, steps), least);
   const first = Math.ceil(range.low / step - 1e-9);
   const last = Math.floor(range.high / step + 1e-9);
   return Array.from({ length: last - first + 1 }, (_, place) => Number(((first + place) * step).toPrecision(12)));
