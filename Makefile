@@ -13,7 +13,7 @@ export TOKENIZERS_PARALLELISM := false
 WHOLLY_COVERED := rubricem_env/domain/*,rubricem_env/scaffold/*,rubricem_agent/learn/credit.py
 THEIR_TESTS := tests/rubricem_env/domain tests/rubricem_env/scaffold tests/redteam tests/rubricem_agent/learn/test_credit.py
 
-LANES := mcp-lane docs-lane browser-lane adapters vllm-lane
+LANES := mcp-lane docs-lane browser-lane verl-lane adapters vllm-lane
 
 .PHONY: help demo test bench lint format clean lanes
 
@@ -51,7 +51,7 @@ bench: $(VENV)/.installed-test
 
 lanes: $(LANES)
 
-include Makefile.mcp Makefile.docs Makefile.browser Makefile.adapters Makefile.vllm
+include Makefile.mcp Makefile.docs Makefile.browser Makefile.verl Makefile.adapters Makefile.vllm
 
 clean:
 	rm -rf $(VENV) .venv-* build dist .coverage .mypy_cache .ruff_cache .hypothesis
