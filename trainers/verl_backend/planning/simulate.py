@@ -195,9 +195,11 @@ def _show(outcomes: Sequence[Outcome], console: Console) -> None:
                 table.add_row(outcome.variant, *_cells(outcome.step))
         console.print(table)
     console.print(
-        "rollouts, judge, reflections: waited for. A, B: trained on reflections and on rollouts. judge works:"
+        "rollouts, judge, lessons: waited for. A, B: trained on lessons and on rollouts. judge works: from a step's"
     )
-    console.print("from a step's first call to its last; hidden: of that, behind other work.")
+    console.print(
+        "first call to its last; hidden: of that, behind other work. engine: share of the time in which it samples."
+    )
 
 
 def _cells(step: StepMeans) -> list[str]:
