@@ -1,15 +1,14 @@
 """`rubricem bank`: look at what the agent remembers, let it in, hold it back, take it out, carry it elsewhere."""
 
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import typer
-from rich.markup import escape
 
 from rubricem_agent.build.memory import build_bank, open_existing_bank
-from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, plain_table
+from rubricem_agent.cli.bank_tables import item_numbers, item_table, printable, whole_item
+from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal
 from rubricem_agent.config.memory import MINILM, BankConfig
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.errors import BankFormatError, BankStoreError
@@ -50,13 +49,14 @@ def list_items(
     """List the items that are in use or wait for approval, oldest first."""
     current = (ItemStatus.ACTIVE, ItemStatus.QUARANTINED)
     wanted = (status,) if status else tuple(ItemStatus) if show_all else current
-    items = [item for item in _open(bank).items() if item.status in wanted]
     terminal = Terminal(as_json=as_json, is_quiet=quiet)
-    _show_items(((item, None) for item in items), terminal)
+    items = [item for item in _open(bank, terminal).items() if item.status in wanted]
+    if items:
+        terminal.show(item_table((item, None) for item in items))
     terminal.close(
         {"items": [item.model_dump(mode="json") for item in items]},
         f"{len(items)} items" if items else "no items",
-        brief=_numbers(items),
+        brief=item_numbers(items),
     )
 
 
@@ -69,13 +69,14 @@ def show(
     quiet: QuietOption = False,
 ) -> None:
     """Show one item whole: its texts, its scores and where it came from."""
-    opened = _open(bank)
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    opened = _open(bank, terminal)
     item = opened.item(number)
     history = [other.id for other in opened.history(item.key)]
-    Terminal(as_json=as_json, is_quiet=quiet).close(
+    terminal.close(
         item.model_dump(mode="json") | {"history": history},
-        _whole(item, history),
-        brief=_printable(f"{item.reflection.rubrics}\n{item.reflection.takeaways}"),
+        whole_item(item, history),
+        brief=printable(f"{item.reflection.rubrics}\n{item.reflection.takeaways}"),
     )
 
 
@@ -94,14 +95,15 @@ def search(
     if not question.strip():
         raise typer.BadParameter("the question is empty; give at least one word")
     terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    opened = _open(bank, terminal, embeds=True, embedder_path=embedder_path)
     with terminal.working("searching"):
-        opened = _open(bank, embeds=True, embedder_path=embedder_path)
         found = opened.retrieve(question, Retrieval.CROSS) if cross else opened.search(question, limit=top)
-    _show_items(found, terminal)
+    if found:
+        terminal.show(item_table(found))
     terminal.close(
         {"found": [_found_json(hit) for hit in found]},
         "" if found else "nothing found",
-        brief=_numbers(hit.item for hit in found),
+        brief=item_numbers(hit.item for hit in found),
     )
 
 
@@ -152,10 +154,9 @@ def export_bank(
     quiet: QuietOption = False,
 ) -> None:
     """Write the active items to a JSONL file, one reflection a line, without their vectors."""
-    count = export_items(_open(bank).items(), file)
-    Terminal(as_json=as_json, is_quiet=quiet).close(
-        {"file": str(file), "exported": count}, f"exported {count} items to {file}", brief=str(count)
-    )
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    count = export_items(_open(bank, terminal).items(), file)
+    terminal.close({"file": str(file), "exported": count}, f"exported {count} items to {file}", brief=str(count))
 
 
 @bank_app.command("import")
@@ -175,17 +176,17 @@ def import_bank(
     if not file.is_file():
         raise BankFormatError(f"there is no file {file}. Give a file of `rubricem bank export`.")
     terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    if read_header(bank):
+        opened = _open(bank, terminal, embeds=True, embedder_path=embedder_path)
+    else:
+        opened = _make(BankConfig(folder=bank, embedder=embedder, embedder_path=embedder_path))
     with terminal.working("writing through the gate"):
-        if read_header(bank):
-            opened = _open(bank, embeds=True, embedder_path=embedder_path)
-        else:
-            opened = _make(BankConfig(folder=bank, embedder=embedder, embedder_path=embedder_path))
         imported = import_items(opened, file)
     refused = [{"line": line, "code": why.code.value, "why": why.sentence} for line, why in imported.refused]
     terminal.close(
         {"written": [item.id for item in imported.written], "refused": refused},
         f"imported {len(imported.written)} items, refused {len(imported.refused)}",
-        brief=_numbers(imported.written),
+        brief=item_numbers(imported.written),
     )
     if not as_json:
         for line, why in imported.refused:
@@ -197,7 +198,8 @@ def import_bank(
 @bank_app.command()
 def stats(bank: BankOption = DEFAULT_BANK, *, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
     """Count the items by status and say what the bank is made of."""
-    opened = _open(bank)
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    opened = _open(bank, terminal)
     items = opened.items()
     by_status = Counter(item.status for item in items)
     active = [item for item in items if item.is_retrievable]
@@ -210,13 +212,14 @@ def stats(bank: BankOption = DEFAULT_BANK, *, as_json: JsonOption = False, quiet
         "last_step": max((item.reflection.provenance.step for item in items), default=None),
     }
     shown = {name.replace("_", " "): "-" if value is None else value for name, value in counted.items()}
-    Terminal(as_json=as_json, is_quiet=quiet).close(counted, shown, brief=str(counted[ItemStatus.ACTIVE.value]))
+    terminal.close(counted, shown, brief=str(counted[ItemStatus.ACTIVE.value]))
 
 
-def _open(folder: Path, *, embeds: bool = False, embedder_path: Path | None = None) -> RubricBank:
+def _open(folder: Path, terminal: Terminal, *, embeds: bool = False, embedder_path: Path | None = None) -> RubricBank:
     """The bank; a database that cannot be opened is the user's to know, in one sentence."""
     try:
-        return open_existing_bank(folder, embeds=embeds, embedder_path=embedder_path)
+        with terminal.working("opening the bank"):
+            return open_existing_bank(folder, embeds=embeds, embedder_path=embedder_path)
     except BankStoreError as cause:
         raise BankFormatError(f"{cause}. Is {folder} a rubric bank, and may you write there?") from cause
 
@@ -229,7 +232,7 @@ def _make(config: BankConfig) -> RubricBank:
 
 
 def _change(folder: Path, change: _Change, terminal: Terminal) -> None:
-    item = change(_open(folder))
+    item = change(_open(folder, terminal))
     terminal.close(
         {"id": item.id, "status": item.status.value, "reason": item.reason},
         f"item {item.id} is {item.status}{f' ({item.reason})' if item.reason else ''}",
@@ -237,59 +240,5 @@ def _change(folder: Path, change: _Change, terminal: Terminal) -> None:
     )
 
 
-def _numbers(items: Iterable[BankItem]) -> str:
-    return "\n".join(str(item.id) for item in items)
-
-
 def _found_json(hit: Retrieved) -> dict[str, Any]:
     return {"similarity": round(hit.similarity, 6), "item": hit.item.model_dump(mode="json")}
-
-
-def _show_items(rows: Iterable[tuple[BankItem, float | None]], terminal: Terminal) -> None:
-    table = plain_table("item", "status", "step", "utility", "similarity", "question")
-    for item, similarity in rows:
-        score = item.reflection.score
-        table.add_row(
-            str(item.id),
-            item.status.value,
-            str(item.reflection.provenance.step),
-            "-" if score is None else f"{score.utility:.3f}",
-            "-" if similarity is None else f"{similarity:.3f}",
-            _plain(item.reflection.question)[:100],
-        )
-    if table.row_count:
-        terminal.show(table)
-
-
-def _whole(item: BankItem, history: list[int]) -> str:
-    reflection = item.reflection
-    score, origin = reflection.score, reflection.provenance
-    judged = (
-        "not judged"
-        if score is None
-        else f"utility {score.utility:.3f} (diagnosis {score.diagnosis:g}, specificity {score.specificity:g}, "
-        f"scope {score.scope:g})"
-    )
-    because = f" ({item.reason})" if item.reason else ""
-    texts = (
-        ("Question", reflection.question),
-        ("Rubrics", reflection.rubrics),
-        ("Takeaways", reflection.takeaways),
-    )
-    return "\n".join(
-        (
-            f"item {item.id}: {item.status}{because}; {judged}",
-            f"written at step {origin.step} by {origin.model or '-'} with prompt {origin.prompt_hash or '-'}",
-            f"items on this question: {', '.join(map(str, history))}",
-            *(f"\n{title}\n{_printable(text)}" for title, text in texts),
-        )
-    )
-
-
-def _plain(text: str) -> str:
-    """On one line, without markup or control characters: the text is not ours."""
-    return escape(" ".join(_printable(text).split()))
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -84,7 +84,8 @@ def call(
     with terminal.working(f"asking {name}"):
         result = asyncio.run(_call(settings, asked))
     if result.executed:
-        terminal.say(f"(read as {result.executed.name} {dict(result.executed.parameters) or ''})")
+        written = "".join(f", {name}={value}" for name, value in result.executed.parameters)
+        terminal.say(f"(read as {result.executed.name}{written})")
     terminal.close(result, _text(result), brief=_text(result))
     if result.status.is_error:
         raise typer.Exit(1)
