@@ -80,6 +80,13 @@ class RubricBank:
         """How many items may be retrieved."""
         return sum(item.is_retrievable for item in self.items())
 
+    @property
+    def state_mark(self) -> tuple[str, int]:
+        """Differs after every change by anybody: what was made of the items holds as long as it does not."""
+        with self._lock:
+            self.refresh()
+            return self._generation, self._index.revision
+
     def refresh(self) -> None:
         """Take in what other processes have written since the last look."""
         with self._lock:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.header import HEADER_FILE
+from rubricem_agent.viewer.bank_listing import BankListing
 from rubricem_agent.viewer.bank_view import ShownBank
 from rubricem_agent.viewer.problems import NotThereError
 from rubricem_agent.viewer.run_folder import RunFolder
@@ -24,7 +25,7 @@ class BankDoor:
     def __init__(self, open_folder: OpenFolder, named: Path | None = None) -> None:
         self._open_folder = open_folder
         self._named = named
-        self._banks: dict[Path, RubricBank] = {}
+        self._listings: dict[Path, BankListing] = {}
         self._lock = threading.Lock()
 
     def has_bank(self, run: RunFolder) -> bool:
@@ -40,16 +41,19 @@ class BankDoor:
         with self._lock:
             folder = self._folder(run)
             if folder is not None:
-                if folder not in self._banks:
-                    self._banks[folder] = self._open_folder(folder)
-                return ShownBank(self._banks[folder], True)
+                if folder not in self._listings:
+                    self._listings[folder] = BankListing(self._open_folder(folder))
+                return ShownBank(self._listings[folder], True)
             recorded = run.bank.open()
-        if recorded is None:
-            raise NotThereError(
-                f"the run {run.name} has no bank to show: nothing was learnt yet, or it was trained without one. "
-                "`rubricem view --bank FOLDER` shows the bank of a folder."
-            )
-        return ShownBank(recorded, False, READ_ONLY.format(step=run.bank.step))
+            if recorded is None:
+                raise NotThereError(
+                    f"the run {run.name} has no bank to show: nothing was learnt yet, or it was trained without one. "
+                    "`rubricem view --bank FOLDER` shows the bank of a folder."
+                )
+            listing = self._listings.get(run.folder)
+            if listing is None or listing.bank is not recorded:
+                listing = self._listings[run.folder] = BankListing(recorded)
+            return ShownBank(listing, False, READ_ONLY.format(step=run.bank.step))
 
     def _folder(self, run: RunFolder) -> Path | None:
         if self._named is not None:

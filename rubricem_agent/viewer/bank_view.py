@@ -19,6 +19,7 @@ from rubricem_agent.viewer.api_models.bank import (
     LessonUse,
 )
 from rubricem_agent.viewer.api_models.runs import StageScores
+from rubricem_agent.viewer.bank_listing import BankListing
 from rubricem_agent.viewer.lesson_uses import Use, find_uses, mean_difference
 from rubricem_agent.viewer.problems import NotAllowedError
 from rubricem_agent.viewer.rows import number_or_none, stage_scores
@@ -32,9 +33,13 @@ MAX_USES = 100
 class ShownBank(NamedTuple):
     """A bank that is looked at, and whether it may be changed from here."""
 
-    bank: RubricBank
+    listing: BankListing
     is_editable: bool
     note: str = ""
+
+    @property
+    def bank(self) -> RubricBank:
+        return self.listing.bank
 
 
 class BankViews:
@@ -47,19 +52,17 @@ class BankViews:
 
     def page(self, *, number: int, size: int, text: str, status: ItemStatus | None) -> BankPage:
         """A page of the items, newest first; `text` is looked for in question, rubrics and takeaways."""
-        items = self._bank.items()
-        folded = text.casefold().strip()
-        matched = [item for item in items if _matches(item, folded, status)]
+        listed = self._shown.listing.read()
+        matched = listed.select(text, status)
         start = (number - 1) * size
         uses = self._uses()
-        counts = Counter(item.status.value for item in items)
         return BankPage(
-            total=len(items),
+            total=len(listed.items),
             matched=len(matched),
             page=number,
             size=size,
-            rows=tuple(_row(item, uses[item.id]) for item in matched[::-1][start : start + size]),
-            counts={one.value: counts[one.value] for one in ItemStatus},
+            rows=tuple(_row(item, uses[item.id]) for item in matched[start : start + size]),
+            counts=dict(listed.counts),
             embedder=self._bank.embedder_name,
             editable=self._shown.is_editable,
             note=self._shown.note,
@@ -133,15 +136,6 @@ class BankViews:
             scores=stage_scores(use.scores.tolist()),
             before=stage_scores(use.before.tolist()) if use.before is not None else StageScores(),
         )
-
-
-def _matches(item: BankItem, folded: str, status: ItemStatus | None) -> bool:
-    if status is not None and item.status is not status:
-        return False
-    if not folded:
-        return True
-    reflection = item.reflection
-    return any(folded in part.casefold() for part in (reflection.question, reflection.rubrics, reflection.takeaways))
 
 
 def _row(item: BankItem, uses: int, similarity: float | None = None) -> BankRow:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from rubricem_agent.memory.item import ItemStatus
 from rubricem_agent.viewer.api_models.rubrics import QuestionRow
 from rubricem_agent.viewer.api_models.trajectories import GroupView, TrajectoryPage, TrajectoryRow
+from rubricem_agent.viewer.bank_listing import BankListing
 from rubricem_agent.viewer.bank_view import BankViews, ShownBank
 from rubricem_agent.viewer.run_folder import RunFolder
 from rubricem_agent.viewer.run_views import RunViews
@@ -69,7 +70,7 @@ def sample_bank(run: RunFolder) -> Answers:
     bank = run.bank.open()
     if bank is None:
         return {}
-    views = BankViews(ShownBank(bank, False, f"As of step {run.bank.step}."), run.record)
+    views = BankViews(ShownBank(BankListing(bank), False, f"As of step {run.bank.step}."), run.record)
     page = views.page(number=1, size=LESSONS, text="", status=ItemStatus.ACTIVE)
     base = f"/runs/{run.id}/bank"
     return {base: page, **{f"{base}/{row.id}": views.item(row.id) for row in page.rows}}
