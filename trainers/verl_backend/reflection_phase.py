@@ -9,6 +9,7 @@ import ray  # type: ignore[import-not-found,unused-ignore]
 import transfer_queue as tq  # type: ignore[import-not-found,unused-ignore]
 from omegaconf import open_dict  # type: ignore[import-not-found,unused-ignore]
 from transfer_queue import KVBatchMeta
+from verl.utils.debug import marked_timer  # type: ignore[import-not-found,unused-ignore]
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict  # type: ignore[import-not-found,unused-ignore]
 
 from rubricem_agent.learn.batch import Sample
@@ -35,7 +36,8 @@ class ReflectionPhase(CreditPhase):
         """Sampling is over and the engines rest: train on what was written meanwhile."""
         super().on_sample_end()
         if self.local_trigger_step == 0:
-            self._train_on_reflections()
+            with marked_timer("reflect", self.timing_raw):
+                self._train_on_reflections()
 
     def _train_on_reflections(self) -> None:
         lessons: Lessons = ray.get(self.desk.collect.remote(self.global_steps))

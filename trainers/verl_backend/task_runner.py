@@ -4,7 +4,7 @@ from typing import Any
 
 import ray  # type: ignore[import-not-found,unused-ignore]
 from omegaconf import OmegaConf, open_dict  # type: ignore[import-not-found,unused-ignore]
-from ray.exceptions import RayTaskError  # type: ignore[import-not-found,unused-ignore]
+from ray.exceptions import RayActorError, RayError, RayTaskError  # type: ignore[import-not-found,unused-ignore]
 from verl.trainer.main_ppo import TaskRunnerV1, run_ppo  # type: ignore[import-not-found,unused-ignore]
 from verl.trainer.ppo.utils import need_critic, need_reference_policy  # type: ignore[import-not-found,unused-ignore]
 from verl.utils.config import validate_config  # type: ignore[import-not-found,unused-ignore]
@@ -12,6 +12,7 @@ from verl.utils.config import validate_config  # type: ignore[import-not-found,u
 from rubricem_env.domain.errors import RubricEMError
 from trainers.verl_backend import trainer
 from trainers.verl_backend.agent_loop import LOOPS_FILE
+from trainers.verl_backend.time_limits import WorkerLostError
 
 
 class TaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # type: ignore[misc,name-defined,unused-ignore]
@@ -32,17 +33,19 @@ def train(config: Any) -> None:
     validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     try:
         run_ppo(config, task_runner_class=ray.remote(num_cpus=1)(TaskRunner))
-    except RayTaskError as failure:
+    except RayError as failure:
         raise root_cause(failure) from failure
     finally:
         ray.shutdown()
 
 
 def root_cause(failure: BaseException) -> BaseException:
-    """Our own error under Ray's wrappings; the failure itself where there is none."""
+    """Our own error under Ray's wrappings, or the death of a process; the failure itself where it is neither."""
     inner: BaseException | None = failure
     while inner is not None:
-        if isinstance(inner, RubricEMError) and not isinstance(inner, RayTaskError):
+        if isinstance(inner, RubricEMError) and not isinstance(inner, RayError):
             return inner
+        if isinstance(inner, RayActorError) and not isinstance(inner, RayTaskError):
+            return WorkerLostError(trainer.LOST.format(gone=inner))
         inner = getattr(inner, "cause", None) or inner.__cause__
     return failure

@@ -10,6 +10,7 @@ A step samples the questions of the curriculum, takes an update on the reflectio
 one on the rollouts (Phase B). Judging and reflecting are the desk's, in another process.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import ray  # type: ignore[import-not-found,unused-ignore]
 from omegaconf import OmegaConf, open_dict  # type: ignore[import-not-found,unused-ignore]
+from ray.exceptions import GetTimeoutError, RayActorError  # type: ignore[import-not-found,unused-ignore]
 from verl.trainer.ppo.utils import Role  # type: ignore[import-not-found,unused-ignore]
 from verl.trainer.ppo.v1.trainer_base import register_trainer  # type: ignore[import-not-found,unused-ignore]
 from verl.trainer.ppo.v1.trainer_colocate_async import (  # type: ignore[import-not-found,unused-ignore]
@@ -37,10 +39,14 @@ from trainers.verl_backend.replica import register_replica
 from trainers.verl_backend.run_log import VerlLog, update_told
 from trainers.verl_backend.settings import SECTION, read_section
 from trainers.verl_backend.stream import CurriculumStream
-from trainers.verl_backend.time_limits import within
+from trainers.verl_backend.time_limits import WATCH_EVERY, WorkerLostError, within
 from trainers.verl_backend.worker import StageDetachWorker, StageWorker
 
 SYNC_LIMIT = "rubricem.time_limits.sync"
+LOST = (
+    "a process of the run is gone: {gone} Look into its log, under /tmp/ray/session_latest/logs; memory that ran out is "
+    "the usual reason. The same command goes on from the last checkpoint."
+)
 _ACTORS = (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef, Role.RefPolicy)
 
 # The trainer looks its sampling engines up by name, in its own process.
@@ -116,9 +122,21 @@ class StageTrainer(ReflectionPhase):
         limits = self.settings.time_limits
         call = partial(super()._step_once, metrics, timing_raw, sample_batch_size)
         seconds = limits.sample + limits.update
-        batch = within(seconds, "sample and train on a step", call, setting="rubricem.time_limits.sample")
+        batch = within(
+            seconds, "sample and train on a step", call, setting="rubricem.time_limits.sample", watch=self._miss_nobody
+        )
         metrics.update(self._phase_a_metrics)
         return batch
+
+    def _miss_nobody(self) -> None:
+        """Rollout workers and the desk answer to nobody while a step is sampled, so their death would not be noticed."""
+        actors = [self.desk, *self.agent_loop_manager.agent_loop_workers]
+        try:
+            ray.get([actor.__ray_ready__.remote() for actor in actors], timeout=WATCH_EVERY)
+        except GetTimeoutError:
+            return
+        except RayActorError as gone:
+            raise WorkerLostError(LOST.format(gone=gone)) from gone
 
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], timing_raw: Any, **named: Any) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, **named)
@@ -127,7 +145,7 @@ class StageTrainer(ReflectionPhase):
             **self.told,
             "task": update_told(metrics, stages),
             "reflection": update_told(metrics, None, prefix="reflection/"),
-            "seconds": {name: round(float(value), 2) for name, value in timing_raw.items()},
+            "seconds": _seconds(timing_raw),
         }
         self.told = {}
         self._log.write(self.global_steps, told)
@@ -155,6 +173,14 @@ class SeparateStageTrainer(StageTrainer, PPOTrainerSeparateAsync):  # type: igno
     """Needs a transport for weights between GPUs (nccl and the like), so it runs nowhere else."""
 
     worker_class = StageDetachWorker
+
+
+def _seconds(timing: Mapping[str, float]) -> dict[str, float]:
+    """The time of each part; veRL counts Phase A, which comes at the end of sampling, as sampling."""
+    seconds = {name: round(float(value), 2) for name, value in timing.items()}
+    if "reflect" in seconds and "gen" in seconds:
+        seconds["gen"] = round(seconds["gen"] - seconds["reflect"], 2)
+    return seconds
 
 
 TRAINERS = (AsyncStageTrainer, SyncStageTrainer, SeparateStageTrainer)

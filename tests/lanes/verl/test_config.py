@@ -29,5 +29,5 @@ def test_a_key_of_our_section_can_be_changed_whether_it_stands_in_the_file_or_no
 
 
 def test_a_key_of_verls_that_there_is_not_is_refused_in_a_sentence():
-    with pytest.raises(ConfigError, match="verl_almanac_cpu.yaml is refused.*trainer.total_step"):
+    with pytest.raises(ConfigError, match=r"verl_almanac_cpu.yaml is refused.*trainer.total_step"):
         read_config(CPU, ["trainer.total_step=3"])

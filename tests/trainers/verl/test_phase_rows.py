@@ -10,7 +10,7 @@ from trainers.verl_backend.desk_types import Lessons, Marks
 from trainers.verl_backend.episode_row import Credentials, RolloutHabits
 from trainers.verl_backend.phase_rows import phase_row
 from trainers.verl_backend.step_report import TokenRow, flat_metrics, lesson_means, rollout_means, stage_means
-from trainers.verl_backend.time_limits import TimeLimitError, within
+from trainers.verl_backend.time_limits import TimeLimitError, WorkerLostError, within
 
 SAMPLE = Sample(
     token_ids=[7, 7, 1, 2, 3],
@@ -41,6 +41,14 @@ def test_what_a_call_returns_or_raises_comes_through():
     assert within(5, "add", lambda: 1 + 1, setting="a.b") == 2
     with pytest.raises(KeyError):
         within(5, "look", lambda: {}["absent"], setting="a.b")
+
+
+def test_whoever_watches_a_call_can_end_the_wait():
+    def watch():
+        raise WorkerLostError("a process of the run is gone")
+
+    with pytest.raises(WorkerLostError, match="is gone"):
+        within(5, "sample", lambda: time.sleep(1), setting="a.b", watch=watch, every=0.01)
 
 
 def credentials(answer: float, *, judged: float | None, encounter: str = "new", valid: bool = True) -> Credentials:
