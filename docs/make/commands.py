@@ -23,8 +23,8 @@ Every command speaks in three forms.
 - To people: tables and sentences; bars on the error stream while a terminal is there to show them, gone at the end.
 - To scripts, with `--quiet` (`-q`): the result alone, such as a path, a number or a line for each row; nothing on the
   error stream but what went wrong.
-- To programs, with `--json`: one JSON document on one line of standard output. `rubricem tools serve` prints its line
-  when it listens, and goes on.
+- To programs, with `--json`: one JSON document on one line of standard output. What serves (`tools serve`, `view`)
+  prints its line when it listens, and goes on. Mistakes and failures are sentences on the error stream all the same.
 
 Colour comes only where the output is a terminal, and not where `NO_COLOR` is set. Where it is no terminal, rows of
 tables are not folded; `COLUMNS` names another width.
