@@ -1,0 +1,85 @@
+"""The simulation held against a run's own log."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trainers.verl_backend.planning import hold
+
+
+def line(step: int, *, seconds: dict[str, float], tokens: int = 400, reflects: bool = False) -> str:
+    update = {"loss": 0.0, "grad_norm": 1.0, "tokens": tokens, "stages": {}}
+    habits = {"answer_words": 9.0, "repeated_calls": 0.0, "valid": 1.0, "policy_tokens": tokens}
+    told = {"step": step, "encounter": "new", "true": {}, "judged": {}, "seconds": seconds, "habits": habits}
+    return json.dumps({**told, "task": update, "reflection": update if reflects else None})
+
+
+def written(folder: Path, *lines: str) -> Path:
+    (folder / "metrics.jsonl").write_text("".join(f"{one}\n" for one in lines))
+    return folder
+
+
+def turn(first: int, *, sample: float = 8.0) -> list[str]:
+    """A turn with a window of one: a new step that reflects, then a repeat that trains on it."""
+    return [
+        line(first, seconds={"sample": sample, "reflect": 3.0, "update": 2.0}),
+        line(first + 1, seconds={"sample": sample, "reflect": 0.0, "update": 6.5}, reflects=True),
+    ]
+
+
+ARGUMENTS = ("--questions", "2", "--attempts", "2", "--window", "1")
+
+
+def test_a_run_that_goes_on_as_it_began_is_predicted_to_the_second(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hold.main([str(written(tmp_path, *turn(1), *turn(3))), *ARGUMENTS]) == 0
+
+    # Averages of a step: 8 s of sampling, 3 / 2 of reflecting, (2 + 6.5) / 2 of updates.
+    told = [row.split() for row in capsys.readouterr().out.splitlines()]
+    assert [(row[0], row[2], row[5], row[-1]) for row in told] == [
+        ("sample", "8.00", "8.00", "1.00"),
+        ("reflect", "1.50", "1.50", "1.00"),
+        ("update", "4.25", "4.25", "1.00"),
+        ("step", "13.75", "13.75", "1.00"),
+    ]
+
+
+def test_a_run_that_grows_slower_shows_by_how_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert hold.main([str(written(tmp_path, *turn(1), *turn(3, sample=16.0))), *ARGUMENTS]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith("ratio 0.50")
+
+
+def test_the_log_of_a_run_on_verl_is_read_by_its_own_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = {"gen": 5.0, "old_log_prob": 1.0, "ref": 1.0, "update_actor": 3.0, "step": 10.0}
+    assert hold.main([str(written(tmp_path, *(line(step, seconds=seconds) for step in (1, 2, 3, 4)))), *ARGUMENTS]) == 0
+
+    told = capsys.readouterr().out.splitlines()
+    assert told[1].endswith("ratio -")  # nothing was reflected on
+    assert "measured    10.00 s   predicted    10.00 s" in told[3]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (turn(1), "one turn of 2 to learn from and one to predict"),
+        ([line(step, seconds={"update": 1.0}) for step in (1, 2, 3, 4)], "does not say how long sampling took"),
+    ],
+)
+def test_a_log_that_says_too_little_is_refused(
+    lines: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hold.main([str(written(tmp_path, *lines)), *ARGUMENTS]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_log_without_habits_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bare = [json.dumps({**json.loads(one), "habits": None}) for one in (*turn(1), *turn(3))]
+    assert hold.main([str(written(tmp_path, *bare)), *ARGUMENTS]) == 2
+    assert "how many tokens the policy wrote" in capsys.readouterr().err
+
+
+def test_a_folder_without_a_log_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert hold.main([str(tmp_path), *ARGUMENTS]) == 2
+    assert capsys.readouterr().err.startswith("hold: ")

@@ -1,0 +1,134 @@
+"""Holds the simulation against a run: times taken from its first steps, its later steps predicted and compared.
+
+    python -m trainers.verl_backend.planning.hold runs/local_almanac --questions 8 --attempts 8
+
+A run's log says how many tokens the policy wrote and how long sampling, reflecting and updating took. From the first
+steps follow the engine's speed and the times of both phases; the later ones are then simulated from those alone.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rubricem_agent.learn.metrics_log import StepLine, read_log
+from rubricem_env.domain.errors import ConfigError, RubricEMError
+from trainers.verl_backend.planning.phase_times import PhaseTimes
+from trainers.verl_backend.planning.step_record import Doing, average
+from trainers.verl_backend.planning.step_simulation import Scenario, simulate
+
+_SAMPLE = ("sample", "gen")
+_REFLECT = "reflect"
+_TOTAL = "step"
+"""What veRL calls the whole; all other times of a line belong to the update."""
+
+
+class Account(NamedTuple):
+    """Seconds of an average step."""
+
+    sample: float
+    reflect: float
+    update: float
+
+    @property
+    def total(self) -> float:
+        return sum(self)
+
+
+class Held(NamedTuple):
+    """An average step of the later ones, as it was and as it was predicted."""
+
+    measured: Account
+    predicted: Account
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare and print; 2 and one sentence on stderr for a mistake."""
+    parser = argparse.ArgumentParser(
+        prog="python -m trainers.verl_backend.planning.hold", description="Hold the simulation against a run."
+    )
+    parser.add_argument("run", type=Path, help="the folder of a run, with its metrics.jsonl")
+    parser.add_argument("--questions", type=int, required=True, help="of a step")
+    parser.add_argument("--attempts", type=int, required=True, help="at a question")
+    parser.add_argument("--window", type=int, default=3)
+    chosen = parser.parse_args(arguments)
+    scenario = Scenario(chosen.questions, chosen.attempts, 2 * chosen.window, layout="sync", window=chosen.window)
+    try:
+        held = hold(read_log(chosen.run).steps, scenario)
+    except RubricEMError as mistake:
+        sys.stderr.write(f"hold: {mistake}\n")
+        return 2
+    for name, measured, predicted in zip((*Account._fields, "step"), *map(_cells, held), strict=True):
+        ratio = f"{predicted / measured:.2f}" if measured else "-"
+        sys.stdout.write(f"{name:<8} measured {measured:8.2f} s   predicted {predicted:8.2f} s   ratio {ratio}\n")
+    return 0
+
+
+def hold(lines: Sequence[StepLine], scenario: Scenario) -> Held:
+    """The steps after the first turn of the curriculum against what that turn predicts of them.
+
+    Raises:
+        ConfigError: there are no two turns, or a line does not say what is needed.
+    """
+    turn = 2 * scenario.window
+    if len(lines) < 2 * turn:
+        raise ConfigError(
+            f"the log has {len(lines)} steps; one turn of {turn} to learn from and one to predict are needed."
+        )
+    later = lines[turn : len(lines) // turn * turn]
+    measured = [_account(line) for line in later]
+    means = Account(*(sum(part) / len(measured) for part in zip(*measured, strict=True)))
+    times = learn_times(lines[:turn], scenario)
+    records = simulate(times, scenario._replace(defers=False, steps=turn))
+    found = average(records).seconds
+    update = found[Doing.PHASE_A] + found[Doing.PHASE_B] + found[Doing.SWAP]
+    return Held(means, Account(found[Doing.FOR_ROLLOUTS], found[Doing.FOR_REFLECTIONS], update))
+
+
+def learn_times(lines: Sequence[StepLine], scenario: Scenario) -> PhaseTimes:
+    """The times of a process that does one thing after the other, from some of its steps.
+
+    Phase A is what an update with reflections takes beyond one without.
+    """
+    accounts = [_account(line) for line in lines]
+    written = sum(_written(line) for line in lines)
+    speed = written / sum(account.sample for account in accounts)
+    alone = [account.update for line, account in zip(lines, accounts, strict=True) if line.reflection is None]
+    both = [account.update for line, account in zip(lines, accounts, strict=True) if line.reflection is not None]
+    task = sum(alone) / len(alone) if alone else 0.0
+    reflecting = sum(account.reflect for account in accounts) / scenario.window
+    attempts = scenario.questions * scenario.group_size
+    return PhaseTimes(
+        engine_speed=speed,
+        sequence_speed=speed,
+        written_tokens=written / len(lines) / attempts,
+        longest_tokens=written,
+        # One candidate for each question stands for all of them: the engine has as much to do.
+        reflection_tokens=reflecting * speed / scenario.questions,
+        candidates=1,
+        task_seconds=task,
+        lesson_seconds=max(0.0, sum(both) / len(both) - task) if both else 0.0,
+    )
+
+
+def _account(line: StepLine) -> Account:
+    sample = next((line.seconds[name] for name in _SAMPLE if name in line.seconds), 0.0)
+    if not sample:
+        raise ConfigError(f"step {line.step} of the log does not say how long sampling took ({' or '.join(_SAMPLE)}).")
+    others = (seconds for name, seconds in line.seconds.items() if name not in (*_SAMPLE, _REFLECT, _TOTAL))
+    return Account(sample, line.seconds.get(_REFLECT, 0.0), sum(others))
+
+
+def _written(line: StepLine) -> int:
+    if line.habits is None:
+        raise ConfigError(f"step {line.step} of the log does not say how many tokens the policy wrote (habits).")
+    return line.habits.policy_tokens
+
+
+def _cells(account: Account) -> tuple[float, ...]:
+    return (*account, account.total)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
