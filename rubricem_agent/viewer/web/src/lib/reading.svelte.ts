@@ -9,8 +9,9 @@ export interface Numbered {
 }
 
 export class ReadingState {
-  /** The verdict whose passages are lit, by its number; 0 for none. */
-  lit = $state(0);
+  /** The verdict under the pointer, and the one whose passage was asked for, by number; 0 for none. */
+  hovered = $state(0);
+  asked = $state(0);
   readonly verdicts: Array<Numbered>;
   readonly references = new Map<string, number>();
   readonly #marks = new Map<number, Array<Mark>>();
@@ -25,6 +26,11 @@ export class ReadingState {
     for (const violation of view.violations) if (violation.place) add(this.#violations, violation.place.element, violation);
     const cited = view.elements.flatMap((element) => element.citations.flatMap((citation) => citation.ids));
     for (const id of cited) if (!this.references.has(id)) this.references.set(id, this.references.size + 1);
+  }
+
+  /** The verdict whose passages are lit. */
+  get lit(): number {
+    return this.hovered || this.asked;
   }
 
   marks(element: number): Array<Mark> {
