@@ -20,10 +20,10 @@ from rubricem_env.testing.loopback import free_port
 
 
 @contextmanager
-def serve(**environment: str) -> Iterator[str]:
-    """The server as a process; gives its address."""
+def serve(*app: str, **environment: str) -> Iterator[str]:
+    """The server as a process; gives its address. `app` is uvicorn's, of itself the almanac's."""
     port = free_port()
-    command = [sys.executable, "-m", "uvicorn", "--factory", "docs.adapters.openenv_server:make_app"]
+    command = [sys.executable, "-m", "uvicorn", *(app or ("--factory", "docs.adapters.openenv_server:make_app"))]
     command += ["--port", str(port), "--log-level", "error"]
     server = subprocess.Popen(command, env={**os.environ, **environment})
     try:

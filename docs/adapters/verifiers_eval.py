@@ -15,15 +15,18 @@ from docs.adapters.writer_server import writer_server
 from docs.adapters.writers import find_writers
 from rubricem_env.testing.loopback import serve_loopback
 
-ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 PLUGIN = "rubricem-almanac"
 
 
-def evaluate(url: str, out: Path, *, group_size: int = 4, task: int = 1) -> list[dict[str, Any]]:
-    """The traces of one group, as vf-eval wrote them."""
+def evaluate(
+    url: str, out: Path, *, group_size: int = 4, task: int = 1, plugin: str = PLUGIN, path: Path = HERE
+) -> list[dict[str, Any]]:
+    """The traces of one group, as vf-eval wrote them; the plugin is a module in the folder `path`."""
     command = [
-        *(str(Path(sys.executable).with_name("vf-eval")), PLUGIN),
-        *("--env.agent.harness.id", PLUGIN),
+        *(str(Path(sys.executable).with_name("vf-eval")), plugin),
+        *("--env.agent.harness.id", plugin),
         *("--env.agent.runtime.type", "subprocess"),
         *("--client.base-url", f"{url}/v1"),
         *("--client.api-key-var", "ALMANAC_KEY"),
@@ -35,7 +38,7 @@ def evaluate(url: str, out: Path, *, group_size: int = 4, task: int = 1) -> list
     ]
     environment = {
         **os.environ,
-        "PYTHONPATH": f"{ROOT / 'docs' / 'adapters'}{os.pathsep}{ROOT}",
+        "PYTHONPATH": f"{path}{os.pathsep}{ROOT}",
         "RUBRICEM_GROUP_SIZE": str(group_size),
         "ALMANAC_KEY": "none",
     }

@@ -12,6 +12,7 @@ from gymnasium.utils.env_checker import check_env
 from docs.adapters.tutor import tutored_query
 from rubricem_env.adapters.gem import ResearchGemEnv
 from rubricem_env.registration import ENV_ID, register_environments
+from tests.adapters import snippets
 from tests.adapters.golden_group import SIZE, assert_golden_judgements, group_scorer, tutor
 
 
@@ -83,3 +84,14 @@ def test_gymnasiums_checker_accepts_the_environment_underneath():
     env = gymnasium.make(ENV_ID, disable_env_checker=True).unwrapped
     check_env(env, skip_render_check=True)
     env.close()
+
+
+def test_the_three_lines_of_the_docs_play_a_scored_episode():
+    lines = snippets.snippet("gem")
+    assert len(snippets.statements(lines)) <= 3
+    env = snippets.run(lines)["env"]
+    env.reset(seed=0)
+    _, reward, terminated, _, info = env.step("<answer>I do not know.</answer>")
+    assert (terminated, reward, info["score_answer"]) == (True, info["score_answer"], info["score_answer"])
+    env.close()
+    del ENV_REGISTRY["rubricem:almanac"]

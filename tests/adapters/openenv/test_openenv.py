@@ -19,6 +19,7 @@ from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
 from rubricem_env.adapters.openenv import ResearchAction, ResearchClient, research_app
 from rubricem_env.adapters.session import make_setup
 from rubricem_env.domain.errors import ConfigError
+from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_scores, tutor
 
 KEY = tutored_query().key
@@ -125,3 +126,13 @@ async def test_a_policy_that_never_ends_is_ended_by_the_limits(server):
 def test_an_empty_token_is_refused():
     with pytest.raises(ConfigError, match="would let nobody in"):
         research_app(make_setup(), token="")
+
+
+async def test_the_three_lines_of_the_docs_serve_a_scored_group(tmp_path):
+    server, client = snippets.snippet("OpenEnv").split("\n\n\n")
+    assert len(snippets.statements(server)) <= 3
+    (tmp_path / "my_module.py").write_text(server, encoding="utf-8")
+    with serve("my_module:app", "--app-dir", str(tmp_path)) as url:
+        names = snippets.run(client, url=url, key=KEY)
+        played = await asyncio.gather(*(names["play"](tutor(place)) for place in range(SIZE)))
+    assert_golden_scores([list(observation.stage_scores.values()) for observation in played])

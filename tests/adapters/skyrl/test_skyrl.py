@@ -1,5 +1,6 @@
 """SkyRL-Gym's own registry, interface and metrics."""
 
+import importlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -15,6 +16,7 @@ from rubricem_env.adapters.gathering import GatheringScorer
 from rubricem_env.adapters.session import make_setup
 from rubricem_env.adapters.skyrl import ResearchTextEnv
 from rubricem_env.domain.errors import OrderError, UsageError
+from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_scores, group_scorer, tutor
 
 KEY = tutored_query().key
@@ -95,3 +97,17 @@ def test_a_row_without_a_query_key_is_refused(make_env):
     make_env()
     with pytest.raises(UsageError, match="has no query_key"):
         skyrl_gym.make("test", env_config={}, extras={})
+
+
+def test_the_three_lines_of_the_docs_play_a_scored_group(tmp_path, monkeypatch):
+    lines = snippets.snippet("SkyRL-Gym")
+    assert len(snippets.statements(lines)) <= 3
+    (tmp_path / "my_module.py").write_text(lines, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module("my_module")
+    with ThreadPoolExecutor(SIZE) as pool:
+        envs = [skyrl_gym.make("rubricem", env_config={}, extras={"query_key": KEY}) for _ in range(SIZE)]
+        played = list(pool.map(play, envs, range(SIZE)))
+    last = [outputs[-1] for _, outputs in played]
+    assert_golden_scores([[output["metadata"][f"score_{stage}"] for stage in STAGES] for output in last])
+    deregister("rubricem")

@@ -15,7 +15,7 @@ from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
 from docs.adapters.tutored_policy import play_tutored
 from rubricem_agent.adapters.credit import stage_advantages
 from rubricem_agent.adapters.local_play import play_locally
-from rubricem_agent.prompting.agent_prompt import AgentPrompt
+from rubricem_agent.prompting.agent_prompt import AgentPrompt, agent_prompt
 from rubricem_env.adapters.groups import CutGroupWarning, RetokenisedError
 from rubricem_env.adapters.trl import StageGRPOTrainer, TrlSpec
 from rubricem_env.domain.errors import ConfigError, UsageError
@@ -24,6 +24,7 @@ from rubricem_env.domain.trajectory import Ending
 from rubricem_env.env.limits import EpisodeLimits
 from rubricem_env.env.offline import shipped_toolbox
 from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
+from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_judgements, group_scorer
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -114,6 +115,29 @@ def test_a_plain_trainer_sees_four_rewards_and_one_advantage(make_trainer):
     assert logged == {
         f"{stage.value}_score": pytest.approx([row[stage.position] for row in GOLDEN["scores"]]) for stage in STAGES
     }
+
+
+def test_the_three_lines_of_the_docs_train(tmp_path):
+    lines = snippets.snippet("TRL")
+    assert len(snippets.statements(lines)) <= 3
+    config = GRPOConfig(
+        output_dir=str(tmp_path),
+        max_steps=1,
+        per_device_train_batch_size=SIZE,
+        num_generations=SIZE,
+        report_to=[],
+        save_strategy="no",
+        use_cpu=True,
+        logging_steps=1,
+    )
+    # The agent's rules are long: a tokenizer that knows them leaves the model room to write.
+    system = agent_prompt(shipped_toolbox().names).system
+    tokenizer = tiny_tokenizer([system] * 2, vocab_size=1_500)
+    model = tiny_qwen3(len(tokenizer), max_length=len(tokenizer.encode(system)) + 300)
+    names = snippets.run(lines, model=model, tokenizer=tokenizer, config=config)
+    (step, _) = names["trainer"].state.log_history
+    assert step["completions/mean_length"] > 100
+    names["spec"].close()
 
 
 class RetokenisingTrainer(StageGRPOTrainer):

@@ -11,6 +11,7 @@ from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.model_servers import Answered, FakeOpenAI
+from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, assert_golden_judgements
 
 STAGES = ("plan", "research", "review", "answer")
@@ -69,3 +70,14 @@ def test_a_model_that_fails_is_an_error_on_the_trace_and_no_reward(tmp_path):
         (trace,) = evaluate(url, tmp_path, group_size=1)
     assert not trace["ok"]
     assert trace["rewards"] == {}
+
+
+def test_the_three_lines_of_the_docs_are_a_plugin(tmp_path):
+    lines = snippets.snippet("verifiers")
+    assert len(snippets.statements(lines)) <= 3
+    (tmp_path / "my_module.py").write_text(lines, encoding="utf-8")
+    with serve_loopback(writer_server(Tutors())) as url:
+        traces = evaluate(url, tmp_path, plugin="my-module", path=tmp_path)
+    judgements = [Judgement.model_validate(trace["info"]["stage_outcomes"], strict=False) for trace in traces]
+    assert sorted(map(scores_of, traces)) == sorted(tuple(round(score, 6) for score in row) for row in GOLDEN["scores"])
+    assert len(judgements) == len(GOLDEN["scores"])
