@@ -32,6 +32,13 @@ def test_a_change_that_is_none_is_refused(change: str) -> None:
         read_run_file(RECIPE, [change])
 
 
+def test_a_mistyped_key_is_refused_and_one_that_only_verl_knows_is_not() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'nnodes'"):
+        read_run_file(RECIPE, ["trainer.nodes=2"])
+    config = read_run_file(RECIPE, ["actor_rollout_ref.rollout.enforce_eager=true", "+trainer.nodes=2"])
+    assert value_at(config, "actor_rollout_ref.rollout.enforce_eager", False) is True
+
+
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_text("[1]")
     with pytest.raises(ConfigError, match="holds a YAML list"):
@@ -42,6 +49,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_what_the_file_leaves_out_is_verls_own_default(almanac: dict[str, Any]) -> None:
     config = {**almanac, "data": {"max_response_length": 18_432, "train_batch_size": None}}
+    config["trainer"] = {"total_training_steps": 3}
     config["actor_rollout_ref"] = {"actor": {"ppo_max_token_len_per_gpu": 20_000}}
     shape = read_run_shape(config)
 
@@ -52,6 +60,7 @@ def test_what_the_file_leaves_out_is_verls_own_default(almanac: dict[str, Any]) 
     ("change", "said"),
     [
         ("trainer.nnodes=0", r"trainer\.nnodes is refused"),
+        ("trainer.total_training_steps=null", r"trainer\.total_training_steps is refused"),
         ("data.train_batch_size=many", r"data\.train_batch_size is refused"),
         ("actor_rollout_ref.rollout.gpu_memory_utilization=1.5", "gpu_memory_utilization is refused"),
         ("actor_rollout_ref.actor.ulysses_sequence_parallel_size=3", "32 GPUs cannot be shared out in 3 per sequence"),

@@ -4,6 +4,7 @@ Only what the file itself says is seen, and veRL's own defaults for the few keys
 write out all that a plan needs.
 """
 
+import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,17 @@ import yaml  # type: ignore[import-untyped]
 from rubricem_env.domain.errors import ConfigError
 
 Config = Mapping[str, Any]
+_TYPING_MISTAKE = 0.9
+"""How alike a key that the file lacks and one that it has must be to be taken for the same."""
 
 
 def read_run_file(path: Path, changes: Iterable[str] = ()) -> Config:
     """The file with `a.b.c=value` changes on top, as Hydra would make them; `+` and `++` before a key add, `~` removes.
 
+    A key that the file lacks may be one of veRL's, which only veRL knows; one that is almost another is refused here.
+
     Raises:
-        ConfigError: the file or a change cannot be read.
+        ConfigError: the file or a change cannot be read, or a change's key is mistyped.
     """
     try:
         config: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -57,6 +62,9 @@ def _apply(config: dict[str, Any], change: str) -> None:
     if removes:
         place.pop(last, None)
         return
+    near = difflib.get_close_matches(last, place, n=1, cutoff=_TYPING_MISTAKE)
+    if last not in place and near and not change.startswith("+"):
+        raise ConfigError(f"{change!r} changes no key of the file; did you mean {near[0]!r}?")
     try:
         place[last] = yaml.safe_load(text)
     except yaml.YAMLError as cause:

@@ -31,7 +31,7 @@ _KEYS: dict[str, tuple[str, Any]] = {
     "group_size": (f"{_ROLLOUT}.n", 1),
     "prompt_tokens": ("data.max_prompt_length", 512),
     "response_tokens": ("data.max_response_length", 512),
-    "steps": ("trainer.total_training_steps", 1),
+    "steps": ("trainer.total_training_steps", None),
     "folder": ("trainer.default_local_dir", "checkpoints"),
     "kept_checkpoints": ("trainer.max_actor_ckpt_to_keep", None),
     "save_every": ("trainer.save_freq", -1),
