@@ -1,0 +1,151 @@
+"""A folder of runs for the browser: the recorded almanac run twice, with a bank; one that attacks; an evaluation; an ablation."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from rubricem_agent.build.memory import build_bank
+from rubricem_agent.config.memory import BankConfig
+from rubricem_agent.learn.metrics_log import ExamLine, RunLog
+from rubricem_agent.learn.run_record import GroupEntry, RolloutEntry
+from rubricem_agent.learn.run_recorder import RunRecorder
+from rubricem_agent.memory.embed import HashingEmbedder
+from rubricem_agent.viewer.ablation import ABLATION_FILE, summarise
+from rubricem_env.domain.query import query_key
+from rubricem_env.domain.reflection import Reflection, ReflectionScore
+from rubricem_env.domain.stage import STAGES
+
+SAMPLE = Path(__file__).parents[2] / "samples" / "viewer_run"
+EVIL = (
+    "</script><script>alert('run')</script><img src=x onerror=\"alert('img')\"><svg onload=alert('svg')>"
+    "<a href=\"javascript:alert('link')\">x</a>{@html 1}${1}\u202e\u2028"
+)
+ADDRESSES = ("javascript:alert(1)", "data:text/html,<script>alert(2)</script>", "https://evil.example/?q=<x>")
+_POISONED = {
+    "question",
+    "title",
+    "policy",
+    "judge",
+    "justification",
+    "query",
+    "cut",
+    "failure",
+    "model",
+    "proposal_failure",
+}
+
+
+def make_runs(folder: Path) -> None:
+    """Fill a folder."""
+    shutil.copytree(SAMPLE, folder / "almanac")
+    shutil.copytree(SAMPLE, folder / "other")
+    _change(folder / "other" / "config.json", meta_policy=False, seed=4)
+    _fill_bank(folder / "other" / "bank")
+    make_hostile(folder / "hostile")
+    make_evaluation(folder / "evaluation")
+    make_ablation(folder / "ablation")
+
+
+def make_hostile(folder: Path) -> None:
+    """The recorded run with markup in every field, and addresses that are none."""
+    folder.mkdir(parents=True)
+    metrics = (SAMPLE / "metrics.jsonl").read_text(encoding="utf-8")
+    alarm = json.dumps({"step": 4, "alarm": EVIL})
+    (folder / "metrics.jsonl").write_text(f"{metrics}{alarm}\n", encoding="utf-8")
+    shutil.copy(SAMPLE / "config.json", folder)
+    _change(folder / "config.json", system=EVIL)
+    recorder = RunRecorder(folder / "record")
+    recorder.begin(0, embedder=HashingEmbedder().name)
+    renamed: dict[str, str] = {}
+    groups = [_hostile_group(json.loads(line), renamed) for line in _record("groups")]
+    rollouts = [_hostile_rollout(json.loads(line), renamed) for line in _record("rollouts")]
+    for group in groups:
+        members = [one for one in rollouts if (one.step, one.place) == (group.step, group.place)]
+        recorder.record_step([(group, members)])
+    lessons = "".join(json.dumps(_poisoned(json.loads(line))) + "\n" for line in _record("lessons")[1:])
+    with (folder / "record" / "lessons.jsonl").open("a", encoding="utf-8") as file:
+        file.write(lessons)
+
+
+def make_evaluation(folder: Path) -> None:
+    """The almanac's questions, answered by a script."""
+    asked = ("eval", "almanac", "--policy", "scripted", "--limit", "6", "--out", str(folder), "--quiet")
+    subprocess.run([sys.executable, "-m", "rubricem_agent.cli.main", *asked], check=True, capture_output=True)
+
+
+def make_ablation(folder: Path) -> None:
+    """Four recipes, two seeds each, examined three times."""
+    names = ("answer_only", "ss_grpo", "answer_only_meta", "whole")
+    logs = {name: {seed: _log(0.05 * place, seed) for seed in (0, 1)} for place, name in enumerate(names)}
+    found = summarise(logs, steps=16, command="rubricem ablate configs/ablation_almanac.yaml --seeds 2")
+    folder.mkdir()
+    (folder / ABLATION_FILE).write_text(found.model_dump_json(), encoding="utf-8")
+
+
+def _log(gain: float, seed: int) -> RunLog:
+    exams = [
+        ExamLine(
+            step=8 * at, held_out={stage.value: 0.3 + at * (0.1 + gain) + seed / 50 for stage in STAGES}, valid=0.9
+        )
+        for at in range(3)
+    ]
+    return RunLog([], exams, [])
+
+
+def _fill_bank(folder: Path) -> None:
+    bank = build_bank(BankConfig(folder=folder, embedder="hashing"))
+    for question, lesson in (("Which river is wider?", "Search both."), ("Which law is older?", "Look for the year.")):
+        bank.write(
+            Reflection(
+                query_key=query_key(question),
+                question=question,
+                rubrics="The answer has both figures.",
+                takeaways=lesson,
+                score=ReflectionScore(diagnosis=0.6, specificity=0.5, scope=0.7),
+            )
+        )
+
+
+def _record(kind: str) -> list[str]:
+    return (SAMPLE / "record" / f"{kind}.jsonl").read_text(encoding="utf-8").splitlines()
+
+
+def _change(path: Path, **settings: Any) -> None:
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**fields, **settings}), encoding="utf-8")
+
+
+def _hostile_group(fields: Any, renamed: dict[str, str]) -> GroupEntry:
+    before = GroupEntry.model_validate(fields, strict=False)
+    group = GroupEntry.model_validate(_poisoned(fields, {"description"}), strict=False)
+    renamed |= {old.id: new.id for old, new in zip(before.rubrics, group.rubrics, strict=True)}
+    return group.model_copy(update={"refused": (EVIL,)})
+
+
+def _hostile_rollout(fields: Any, renamed: dict[str, str]) -> RolloutEntry:
+    for segment in fields["rollout"]["trajectory"]["segments"]:
+        text = segment["text"]
+        for place, tag in enumerate(("</think>", "</answer>", "</rubric>", "</call_tool>")):
+            text = text.replace(tag, f"{EVIL} {ADDRESSES[place % 3]} {tag}")
+        segment["text"] = text.replace("https://", "javascript://") if segment["origin"] == "tool" else text
+    text = json.dumps(_poisoned(fields))
+    for old, new in renamed.items():
+        text = text.replace(old, new)
+    return RolloutEntry.model_validate_json(text)
+
+
+def _poisoned(value: Any, more: set[str] = frozenset()) -> Any:  # type: ignore[assignment]
+    """Markup behind every text that people or models write."""
+    if isinstance(value, list):
+        return [_poisoned(one, more) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: one + EVIL
+        if isinstance(one, str) and name in _POISONED | more | {"takeaways", "rubrics"}
+        else _poisoned(one, more)
+        for name, one in value.items()
+    }
