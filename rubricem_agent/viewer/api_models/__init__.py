@@ -28,7 +28,7 @@ only a question on the bank (`text`) and a filter (`q`) need escaping.
     GET  /runs/{run}/bank/{item}                  BankItemView
     POST /runs/{run}/bank/{item}                  BankChange -> BankItemView
     GET  /runs/{run}/evaluation                   EvaluationView
-    GET  /runs/{run}/evaluation/examples?page=1&size=50&q=&sort=disagreement   ExamplePage
+    GET  /runs/{run}/evaluation/examples?page=1&size=50&q=&sort=id   ExamplePage
     GET  /runs/{run}/evaluation/examples/{example}   ExampleView
 
 **Answers.** JSON in UTF-8. Each 200 to a GET has an `ETag`; sent back as `If-None-Match` it is answered with 304 and

@@ -120,7 +120,8 @@ class Element(Frozen):
     turn: int
     """From 1; 0 for the prompt."""
     text: Text
-    """At most 20,000 characters; more at /elements/{index}."""
+    """At most 20,000 characters; more at /elements/{index}. Of a tool's answer, what stands outside its snippets: there
+    /elements/{index} has the observation as the policy read it."""
     length: int
     """Of the whole text, in UTF-16 units."""
     closed: bool = True
