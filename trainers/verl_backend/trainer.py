@@ -60,7 +60,7 @@ class StageTrainer(ReflectionPhase):
 
     def __init__(self, config: Any) -> None:
         self.settings = read_section(OmegaConf.to_container(config[SECTION], resolve=True))
-        _refuse_validation(config)
+        _refuse_ignored(config)
         self.told = {}
         self._phase_a_metrics: dict[str, float] = {}
         self._folder = Path(config.trainer.default_local_dir).absolute()
@@ -186,16 +186,28 @@ def _seconds(timing: Mapping[str, float]) -> dict[str, float]:
 TRAINERS = (AsyncStageTrainer, SyncStageTrainer, SeparateStageTrainer)
 
 
-def _refuse_validation(config: Any) -> None:
-    """Validation by veRL would play our episodes without a judge.
+def _refuse_ignored(config: Any) -> None:
+    """Refuse what veRL would do in the places that ours have taken, rather than leave it undone without a word.
 
     Raises:
-        ConfigError: the config asks for it, or says not how many steps there are.
+        ConfigError: the config asks for such a thing, or says not how many steps there are.
     """
-    if config.trainer.val_before_train or config.trainer.test_freq > 0:
+    algorithm, trainer = config.algorithm, config.trainer
+    correction = algorithm.get("rollout_correction") or {}
+    asked = {
+        "trainer.val_before_train": trainer.val_before_train,
+        "trainer.test_freq": trainer.test_freq > 0,
+        "algorithm.use_kl_in_reward": algorithm.use_kl_in_reward,
+        "algorithm.filter_groups.enable": algorithm.filter_groups.enable,
+        "algorithm.rollout_correction.rollout_is": correction.get("rollout_is") is not None,
+        "algorithm.rollout_correction.rollout_rs": correction.get("rollout_rs") is not None,
+        "algorithm.rollout_correction.bypass_mode": bool(correction.get("bypass_mode")),
+    }
+    found = [name for name, is_asked in asked.items() if is_asked]
+    if found:
         raise ConfigError(
-            "veRL's validation does not know our episodes; set trainer.val_before_train=false and "
-            "trainer.test_freq=-1, and examine checkpoints with `rubricem eval`."
+            f"{found[0]} is set, and the trainer {trainer.v1.trainer_mode} does not do it: stage advantages take the "
+            "place of veRL's estimators, and checkpoints are examined with `rubricem eval`. Take the key away."
         )
-    if config.trainer.total_training_steps is None:
+    if trainer.total_training_steps is None:
         raise ConfigError("trainer.total_training_steps is not set; the curriculum has no end of its own.")

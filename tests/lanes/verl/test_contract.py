@@ -3,16 +3,23 @@
 import importlib.metadata
 import inspect
 from importlib import import_module
+from pathlib import Path
 
 import pytest
+import torch
 from verl.trainer.main_ppo import TaskRunnerV1
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer, get_trainer_cls
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils import tensordict_utils as tu
+from verl.workers.engine_workers import TrainingWorker
 
+from rubricem_env.domain.errors import ConfigError
+from trainers.verl_backend.runner import read_config
 from trainers.verl_backend.task_runner import TaskRunner
 from trainers.verl_backend.trainer import AsyncStageTrainer, SeparateStageTrainer, SyncStageTrainer
+from trainers.verl_backend.worker import HOLDS_SCHEDULE, HoldingWorker
 
 VERL = "0.9.1"
 SIGNATURES = {
@@ -91,3 +98,22 @@ def test_the_task_runner_is_verls_own_with_our_trainers_imported():
 
 def test_verl_is_the_version_that_all_this_was_written_for():
     assert importlib.metadata.version("verl") == VERL
+
+
+@pytest.mark.parametrize(("holds", "ticks"), [(True, False), (False, True)])
+def test_an_update_on_reflections_leaves_the_schedule_where_it_is(monkeypatch, holds, ticks):
+    monkeypatch.setattr(TrainingWorker, "train_batch", lambda self, data: data)
+    told = {"update_lr_scheduler": True, **({HOLDS_SCHEDULE: True} if holds else {})}
+    rows = tu.get_tensordict({"x": torch.zeros(2)}, non_tensor_dict=told)
+    after = HoldingWorker.train_batch(object.__new__(HoldingWorker), rows)
+    assert tu.get(after, key="update_lr_scheduler") is ticks
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["algorithm.use_kl_in_reward=true", "trainer.test_freq=5", "algorithm.rollout_correction.rollout_is=token"],
+)
+def test_what_our_trainer_would_leave_undone_is_refused_by_name(change):
+    config = read_config(Path(__file__).parents[3] / "configs" / "verl_almanac_cpu.yaml", [change])
+    with pytest.raises(ConfigError, match=f"{change.partition('=')[0]} is set"):
+        AsyncStageTrainer(config)

@@ -18,7 +18,8 @@ from trainers.verl_backend.keeping import FOLDER
 from trainers.verl_backend.questions import load_training_questions
 from trainers.verl_backend.settings import read_section
 
-LIMIT = 280.0
+LIMIT = 540.0
+"""Seconds: patience for a busy machine. Most of a run is the start of eight processes."""
 SMALL = (
     *("data.train_batch_size=2", "actor_rollout_ref.actor.ppo_mini_batch_size=2", "actor_rollout_ref.rollout.n=2"),
     *("rubricem.window=1", "rubricem.reflection.num_candidates=2", "rubricem.reflection.new_tokens=128"),
