@@ -12,6 +12,7 @@ reflections are written while nothing else runs, so deferral changes what they a
 
 import argparse
 import asyncio
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -47,7 +48,7 @@ from rubricem_env.world.quality import true_quality
 from trainers.local.diagnostics import GradientComparison, compare_gradients
 from trainers.local.examine import examine
 from trainers.local.habits import measure_habits
-from trainers.local.keeping import keep_run, resume_run, trim_log
+from trainers.local.keeping import keep_run, resume_run, save_policy, trim_log
 from trainers.local.learner import UpdateReport
 from trainers.local.recording import begin_record, record_step
 from trainers.local.run_parts import Parts, make_parts
@@ -84,7 +85,7 @@ async def train(parts: Parts) -> None:
             await record_examination(parts, log, step)
         if step % config.checkpoint_every == 0 or step == config.steps:
             keep_run(parts, step)
-    parts.learner.policy.save_pretrained(config.out / "model")
+    save_policy(parts)
     await parts.policy.aclose()
 
 
@@ -271,6 +272,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"local_ssgrpo: {mistake}\n")
         return 2
     except KeyboardInterrupt:
+        # All that is left is to end the thread that decodes; a second interrupt would only be heard as a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.stderr.write("local_ssgrpo: stopped; the same command goes on from the last checkpoint\n")
         return 130
     return 0

@@ -11,6 +11,14 @@ def write_text(path: Path, text: str) -> None:
     flush(path)
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Put new contents in a file's place: whoever looks, or starts again after a kill, finds the old ones or the new."""
+    partial = path.with_name(f"{path.name}.partial")
+    write_text(partial, text)
+    partial.replace(path)
+    flush(path.parent)
+
+
 def flush(path: Path) -> None:
     """Force a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)

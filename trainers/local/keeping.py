@@ -10,9 +10,11 @@ from rubricem_agent.learn.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
+from rubricem_agent.learn.durable import replace_text
+from rubricem_agent.learn.errors import CheckpointError
 from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
 from trainers.local.run_parts import Parts
-from trainers.sft_parts.keeping import learning_parts, restore
+from trainers.sft_parts.keeping import disk_refusals, learning_parts, restore
 
 
 def keep_run(parts: Parts, step: int) -> None:
@@ -51,12 +53,29 @@ def resume_run(parts: Parts) -> int:
     return checkpoint.step
 
 
+def save_policy(parts: Parts) -> None:
+    """Write the policy as transformers loads it.
+
+    Raises:
+        CheckpointError: the disk refuses.
+    """
+    folder = parts.config.out / "model"
+    try:
+        with disk_refusals():
+            parts.learner.policy.save_pretrained(folder)
+    except OSError as cause:
+        raise CheckpointError(
+            f"cannot write the policy to {folder}: {cause.strerror or cause}. "
+            "The last checkpoint is whole; make room, and the same command writes the policy."
+        ) from cause
+
+
 def trim_log(path: Path, step: int) -> None:
     """Drop the lines of steps after `step`: the resumed run writes them again."""
     if path.is_file():
         lines = path.read_text(encoding="utf-8").splitlines()
         kept = [line for line in lines if line.endswith("}") and _step_of(line) <= step]
-        path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        replace_text(path, "".join(f"{line}\n" for line in kept))
 
 
 def _step_of(line: str) -> int:

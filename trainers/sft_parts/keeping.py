@@ -3,10 +3,13 @@
 Tensors lie in safetensors files and all else in JSON: nothing is unpickled.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import nn
 
@@ -25,10 +28,19 @@ def learning_parts(step: int, *, model: nn.Module, optimizer: torch.optim.Optimi
     moments, counts = _optimizer_tensors(model, optimizer)
     progress = {"identity": identity, "torch_rng": torch.get_rng_state().tolist(), "counts": counts}
     return {
-        "weights": Part("weights.safetensors", lambda path: save_model(model, str(path)), step),
-        "moments": Part("moments.safetensors", lambda path: save_file(moments, str(path)), step),
+        "weights": Part("weights.safetensors", lambda path: _write_weights(model, path), step),
+        "moments": Part("moments.safetensors", lambda path: _write_tensors(moments, path), step),
         "progress": json_part(progress, file="progress.json", step=step),
     }
+
+
+@contextmanager
+def disk_refusals() -> Iterator[None]:
+    """A full disk is an `OSError`, also where safetensors met it, which has an error of its own for it."""
+    try:
+        yield
+    except SafetensorError as cause:
+        raise OSError(str(cause)) from cause
 
 
 def restore(checkpoint: Checkpoint, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str) -> int:
@@ -54,6 +66,16 @@ def restore(checkpoint: Checkpoint, *, model: nn.Module, optimizer: torch.optim.
             }
     torch.set_rng_state(torch.tensor(progress["torch_rng"], dtype=torch.uint8))
     return checkpoint.step
+
+
+def _write_weights(model: nn.Module, path: Path) -> None:
+    with disk_refusals():
+        save_model(model, str(path))
+
+
+def _write_tensors(tensors: dict[str, Any], path: Path) -> None:
+    with disk_refusals():
+        save_file(tensors, str(path))
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[dict[str, Any], dict[str, float]]:
