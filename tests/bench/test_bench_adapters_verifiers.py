@@ -7,6 +7,14 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("verifiers", reason="needs verifiers")
+
+from openai import AsyncOpenAI
+from verifiers.v1.clients import EvalClientConfig, ModelContext
+from verifiers.v1.envs.single_agent.env import SingleAgentEnvConfig
+from verifiers.v1.types import SamplingConfig
+from verifiers.v1.utils.loaders import load_environment
+
 from rubricem_env.env.drive import advance
 from rubricem_env.env.episode import Continue, Episode
 from rubricem_env.env.offline import shipped_toolbox
@@ -46,14 +54,11 @@ def measure(benchmark, play):
 
 @pytest.mark.benchmark(group="verifiers: four episodes, a model server asked for each turn")
 def test_bench_same_server_without_verifiers(benchmark, loop, writer, url):
-    openai = pytest.importorskip("openai", reason="needs verifiers")
-    pytest.importorskip("verifiers", reason="needs verifiers")
-
     async def play():
         for writer.place in range(len(ATTEMPTS_MADE)):
             episode = Episode(QUERY)
             reply, messages = Continue(QUERY.question), []
-            async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+            async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
                 while isinstance(reply, Continue):
                     messages.append({"role": "user", "content": reply.observation})
                     answer = await client.chat.completions.create(model="writer", messages=messages)
@@ -67,17 +72,12 @@ def test_bench_same_server_without_verifiers(benchmark, loop, writer, url):
 @pytest.mark.benchmark(group="verifiers: four episodes, a model server asked for each turn")
 @pytest.mark.parametrize("plugin", ["idiomatic-search", "rubricem-search"])
 def test_bench_verifiers(benchmark, plugin, loop, writer, url, monkeypatch):
-    pytest.importorskip("verifiers", reason="needs verifiers")
-    loaders = pytest.importorskip("verifiers.v1.utils.loaders")
-    clients = pytest.importorskip("verifiers.v1.clients")
-    types = pytest.importorskip("verifiers.v1.types")
-    single = pytest.importorskip("verifiers.v1.envs.single_agent.env")
     monkeypatch.syspath_prepend(str(PLUGINS))
     monkeypatch.setenv("WRITER_KEY", "none")
     agent = {"harness": {"id": plugin}, "runtime": {"type": "subprocess"}}
-    env = loaders.load_environment(single.SingleAgentEnvConfig(taskset={"id": plugin}, agent=agent))
-    client = clients.EvalClientConfig(base_url=url, api_key_var="WRITER_KEY")
-    context = clients.ModelContext(client=client, model="writer", sampling=types.SamplingConfig())
+    env = load_environment(SingleAgentEnvConfig(taskset={"id": plugin}, agent=agent))
+    client = EvalClientConfig(base_url=url, api_key_var="WRITER_KEY")
+    context = ModelContext(client=client, model="writer", sampling=SamplingConfig())
     (task,) = env.taskset.load()
     serving = env.serving()
     loop.run(serving.__aenter__())
