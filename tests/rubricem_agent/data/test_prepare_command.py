@@ -263,3 +263,10 @@ def test_a_hub_that_cannot_be_reached_is_told_in_one_sentence(tmp_path: Path, mo
     monkeypatch.setattr("huggingface_hub.HfApi.list_repo_files", fails)
     with pytest.raises(FileFormatError, match=r"cannot be fetched \(ConnectError\). Without a network"):
         prepare("hf:rl-research/dr-tulu-rl-data", tmp_path / "out.jsonl")
+
+
+def test_a_question_with_any_line_separator_of_unicode_is_read_as_it_was_written(tmp_path: Path) -> None:
+    question = "What\u2028now,\x85or\x1cthen?"
+    prepare(str(written(tmp_path / "in.jsonl", asked(question))), tmp_path / "out.jsonl")
+
+    assert [query.question for query in read_training_set(tmp_path / "out.jsonl")] == [question]
