@@ -1,0 +1,63 @@
+"""What a local run records: each attempt as the judge and the credit had it, each step once also after a resume."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from rubricem_agent.learn.credit import assign_credit
+from rubricem_agent.learn.group_scores import group_scores
+from rubricem_agent.viewer.run_record_reader import RunRecordReader
+from trainers.local.run_parts import make_parts
+from trainers.local_ssgrpo import train
+
+
+def run(config):
+    asyncio.run(train(make_parts(config)))
+    reader = RunRecordReader(config.out)
+    reader.refresh()
+    return reader
+
+
+def test_a_record_holds_every_attempt_with_the_credit_that_it_was_trained_with(config):
+    reader = run(config)
+
+    number = reader.find_group("1-0")
+    rollouts = [reader.read_rollout(row) for row in reader.table.of_group(number).tolist()]
+    assert len(reader.table) == 2 * config.questions_per_step * config.group_size
+    credit = assign_credit(group_scores([one.judged.judgement for one in rollouts]).scores)
+    np.testing.assert_allclose([one.advantages for one in rollouts], credit.advantages, atol=1e-9)
+    assert all(one.tokens is not None and one.tokens.unpack().stages.max() <= 3 for one in rollouts)
+
+
+def test_a_stopped_and_resumed_run_records_each_attempt_once(config, tmp_path):
+    whole = run(config)
+    parts = config.model_copy(update={"out": tmp_path / "parts"})
+    run(parts.model_copy(update={"steps": 1}))
+
+    resumed = run(parts)
+
+    assert [row.id for row in resumed.groups] == [row.id for row in whole.groups]
+    assert resumed.table.rows["scores"].tolist() == whole.table.rows["scores"].tolist()
+
+
+def test_nothing_is_recorded_where_that_is_not_asked_for(config):
+    reader = run(config.model_copy(update={"record": False, "steps": 1}))
+
+    assert len(reader.table) == 0
+    assert not (config.out / "record").exists()
+
+
+def test_a_run_may_be_resumed_with_a_record_that_it_began_without(config):
+    run(config.model_copy(update={"record": False, "steps": 1}))
+
+    reader = run(config)
+
+    assert {row.step for row in reader.groups} == {2}
+
+
+@pytest.mark.parametrize("name", ["vocabulary.json", "lessons.jsonl"])
+def test_what_tokens_say_and_what_the_bank_learnt_stands_beside(config, name):
+    run(config.model_copy(update={"steps": 1}))
+
+    assert (config.out / "record" / name).stat().st_size > 0
