@@ -70,9 +70,9 @@ def make_hostile(folder: Path) -> None:
         file.write(lessons)
 
 
-def make_evaluation(folder: Path) -> None:
+def make_evaluation(folder: Path, *, limit: int = 6) -> None:
     """The almanac's questions, answered by a script."""
-    asked = ("eval", "almanac", "--policy", "scripted", "--limit", "6", "--out", str(folder), "--quiet")
+    asked = ("eval", "almanac", "--policy", "scripted", "--limit", str(limit), "--out", str(folder), "--quiet")
     subprocess.run([sys.executable, "-m", "rubricem_agent.cli.main", *asked], check=True, capture_output=True)
 
 

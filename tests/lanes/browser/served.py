@@ -29,7 +29,15 @@ class Served(NamedTuple):
 
 @contextmanager
 def serve_runs(folder: Path) -> Iterator[Served]:
+    """Fill a folder and serve it."""
     make_runs(folder)
+    with listen(folder) as served:
+        yield served
+
+
+@contextmanager
+def listen(folder: Path) -> Iterator[Served]:
+    """Serve a folder of runs."""
     command = [*COMMAND, "view", str(folder), "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

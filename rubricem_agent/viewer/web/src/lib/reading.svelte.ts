@@ -28,9 +28,8 @@ export class ReadingState {
     for (const id of cited) if (!this.references.has(id)) this.references.set(id, this.references.size + 1);
   }
 
-  /** The verdict whose passages are lit. */
-  get lit(): number {
-    return this.hovered || this.asked;
+  isLit(verdict: number): boolean {
+    return verdict === this.hovered || verdict === this.asked;
   }
 
   marks(element: number): Array<Mark> {
