@@ -52,7 +52,9 @@ def test_a_run_that_grows_slower_shows_by_how_much(tmp_path: Path, capsys: pytes
 
 
 def test_the_log_of_a_run_on_verl_is_read_by_its_own_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    seconds = {"gen": 5.0, "old_log_prob": 1.0, "ref": 1.0, "update_actor": 3.0, "step": 10.0}
+    # Phase A, which the log calls reflect, is an update; a checkpoint is no part of a step.
+    update = {"old_log_prob": 1.0, "ref": 0.5, "update_actor": 3.0, "reflect": 0.5}
+    seconds = {"gen": 5.0, **update, "step": 14.0, "save_checkpoint": 4.0}
     assert hold.main([str(written(tmp_path, *(line(step, seconds=seconds) for step in (1, 2, 3, 4)))), *ARGUMENTS]) == 0
 
     told = capsys.readouterr().out.splitlines()

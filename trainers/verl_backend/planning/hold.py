@@ -18,10 +18,12 @@ from trainers.verl_backend.planning.phase_times import PhaseTimes
 from trainers.verl_backend.planning.step_record import Doing, average
 from trainers.verl_backend.planning.step_simulation import Scenario, simulate
 
-_SAMPLE = ("sample", "gen")
+_LOCAL, _VERL = "sample", "gen"
+"""What sampling is called in the log of the local trainer, and of a run on veRL."""
 _REFLECT = "reflect"
-_TOTAL = "step"
-"""What veRL calls the whole; all other times of a line belong to the update."""
+"""Sampling and judging reflections, in the local trainer's; on veRL that is nobody's wait, and this is Phase A."""
+_NO_PART = ("step", "save_checkpoint")
+"""The whole, and what is not simulated. All other times belong to the update."""
 
 
 class Account(NamedTuple):
@@ -113,11 +115,12 @@ def learn_times(lines: Sequence[StepLine], scenario: Scenario) -> PhaseTimes:
 
 
 def _account(line: StepLine) -> Account:
-    sample = next((line.seconds[name] for name in _SAMPLE if name in line.seconds), 0.0)
-    if not sample:
-        raise ConfigError(f"step {line.step} of the log does not say how long sampling took ({' or '.join(_SAMPLE)}).")
-    others = (seconds for name, seconds in line.seconds.items() if name not in (*_SAMPLE, _REFLECT, _TOTAL))
-    return Account(sample, line.seconds.get(_REFLECT, 0.0), sum(others))
+    named = next((name for name in (_LOCAL, _VERL) if line.seconds.get(name)), None)
+    if named is None:
+        raise ConfigError(f"step {line.step} of the log does not say how long sampling took ({_LOCAL} or {_VERL}).")
+    reflect = line.seconds.get(_REFLECT, 0.0) if named == _LOCAL else 0.0
+    parts = sum(seconds for name, seconds in line.seconds.items() if name not in _NO_PART)
+    return Account(line.seconds[named], reflect, parts - line.seconds[named] - reflect)
 
 
 def _written(line: StepLine) -> int:
