@@ -1,0 +1,134 @@
+"""The trainer as a process of its own, killed where it stands: what it had kept, it goes on from."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rubricem_agent.learn.checkpoint import checkpoint_steps
+from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
+
+ROOT = Path(__file__).parents[3]
+STEPS = 6
+PATIENCE = 240.0
+"""Seconds; a start is mostly imports, which a busy machine draws out."""
+LESSON = "<plan>How wide?</plan><review>It is known.</review><answer>The width of Tall Fox is 60 m.</answer>"
+# The noise of the judge gives attempts that are all alike something to learn from.
+CONFIG = """
+steps: {steps}
+questions_per_step: 2
+group_size: 3
+window: 1
+learning_rate: 0.001
+max_turn_tokens: 48
+rows: 8
+limits: {{max_calls: 1, max_turns: 2, max_tokens: 100}}
+reflection: {{num_candidates: 3, total_tokens: 4000, new_tokens: 24}}
+knobs: {{noise: 0.5}}
+evaluate_every: 5
+checkpoint_every: 2
+policy: {policy}
+"""
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a policy that has learnt one answer by heart, so that there is something to train on."""
+    folder = tmp_path_factory.mktemp("taught")
+    tokenizer = tiny_tokenizer([LESSON])
+    model = tiny_qwen3(len(tokenizer))
+    ids = torch.tensor([tokenizer(f"<|im_start|>assistant\n{LESSON}<|im_end|>")["input_ids"]])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(60):
+        optimizer.zero_grad()
+        model(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+    tokenizer.save_pretrained(folder / "policy")
+    model.save_pretrained(folder / "policy")
+    path = folder / "config.yaml"
+    path.write_text(CONFIG.format(steps=STEPS, policy=folder / "policy"))
+    return path
+
+
+def start(config: Path, out: Path) -> subprocess.Popen[str]:
+    """Returns once the run's settings are written, which is when its work begins."""
+    (out / "config.json").unlink(missing_ok=True)
+    # Threads are one, so that the same sums are taken in the same order.
+    trainer = subprocess.Popen(
+        [sys.executable, "trainers/local_ssgrpo.py", "--config", str(config), f"out={out}"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: (out / "config.json").is_file() or trainer.poll() is not None)
+    return trainer
+
+
+def wait_until(happens) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not happens():
+        assert time.monotonic() < deadline, "the trainer did not come so far"
+        time.sleep(0.01)
+
+
+def finish(trainer: subprocess.Popen[str]) -> str:
+    _, told = trainer.communicate(timeout=PATIENCE)
+    return told
+
+
+def curve(out: Path) -> list[dict]:
+    """The log without what a clock measured."""
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+def working_seconds(out: Path) -> float:
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return sum(sum(row["seconds"].values()) for row in rows if "seconds" in row)
+
+
+def last_step(out: Path) -> int:
+    log = out / "metrics.jsonl"
+    lines = log.read_text().splitlines() if log.is_file() else []
+    return sum('"encounter"' in line for line in lines)
+
+
+def test_a_run_killed_at_five_random_moments_and_resumed_has_the_curve_of_one_that_was_not(config, tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    finish(start(config, whole))
+    assert any(row.get("task") for row in curve(whole)), "a run that trains on nothing proves nothing"
+    for moment in np.random.default_rng(6).uniform(0.0, 0.4 * working_seconds(whole), 5):
+        trainer = start(config, parts)
+        end = time.monotonic() + moment
+        wait_until(lambda end=end: time.monotonic() >= end or last_step(parts) >= STEPS - 1)
+        trainer.send_signal(signal.SIGKILL)
+        told = finish(trainer)
+        assert trainer.returncode == -signal.SIGKILL, told
+    last = start(config, parts)
+    told = finish(last)
+    assert last.returncode == 0, told
+    assert curve(parts) == curve(whole)
+
+
+def test_an_interrupt_says_how_to_go_on_and_a_second_one_does_not_wait(config, tmp_path):
+    trainer = start(config, tmp_path)
+    wait_until(lambda: checkpoint_steps(tmp_path / "checkpoints"))
+    trainer.send_signal(signal.SIGINT)
+    time.sleep(0.05)
+    trainer.send_signal(signal.SIGINT)
+    asked = time.monotonic()
+    told = finish(trainer)
+    assert trainer.returncode == 130
+    assert told.splitlines()[-1] == "local_ssgrpo: stopped; the same command goes on from the last checkpoint"
+    assert "Traceback" not in told
+    assert time.monotonic() - asked < 30
+    assert last_step(tmp_path) < STEPS
