@@ -24,6 +24,7 @@ _ProtocolError: Any = mcp.McpError if IS_MCP_1 else mcp.MCPError  # type: ignore
 _CONNECTION_CLOSED = -32000
 _UNAUTHORIZED = (401, 403)
 """How mcp 1 reports a wrong token: the bare HTTP error. mcp 2 wraps it in one of the protocol."""
+_SERVER_ERROR = 500
 
 MAX_PAGES = 20
 """Of a server's list of tools: one that never ends must not hold us up."""
@@ -133,5 +134,19 @@ async def _transport(target: Target, stack: AsyncExitStack, timeout: float) -> A
         environment = dict(target.environment)
         return stdio_client(StdioServerParameters(command=target.command, args=list(target.arguments), env=environment))
     headers = {"Authorization": f"Bearer {target.token.get_secret_value()}"} if target.token else {}
-    client = _http.AsyncClient(headers=headers, timeout=timeout, limits=_http.Limits(max_connections=None))
+    client = _http.AsyncClient(
+        headers=headers,
+        timeout=timeout,
+        limits=_http.Limits(max_connections=None),
+        event_hooks={"response": [_lose_what_the_server_drops]},
+    )
     return streamable_http_client(target.url, http_client=await stack.enter_async_context(client))
+
+
+async def _lose_what_the_server_drops(response: Any) -> None:
+    """A server that stops, or a gateway before one that is gone, answers 5xx: the call is lost, not refused.
+
+    mcp 2 turns any failing status into one and the same error of the protocol, so this is the last place to tell.
+    """
+    if response.status_code >= _SERVER_ERROR:
+        raise _http.RemoteProtocolError(f"the server answered {response.status_code}", request=response.request)

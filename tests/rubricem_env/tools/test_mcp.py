@@ -166,19 +166,34 @@ async def test_a_cancelled_call_is_cancelled_on_the_server_too():
             await calling
 
 
-async def test_calls_that_a_server_drops_while_it_shuts_down_are_typed_and_the_next_ones_reach_its_successor():
-    # A killed server loses no call (test_tools_command); one that shuts down may still answer those it drops.
+async def test_calls_that_a_server_drops_while_it_shuts_down_are_made_again_at_its_successor():
     dying, reborn = LocalToolbox(ScriptedTool(delay=60.0)), LocalToolbox(ScriptedTool())
     with serve_loopback(http_app(server_of(dying), token=TOKEN)) as url:
         remote = await McpToolbox.connect(link_to(HttpServer(f"{url}/mcp", TOKEN), attempts=10))
         calls = [asyncio.create_task(remote.call(CALL)) for _ in range(40)]
         await asyncio.sleep(0.05)
     with serve_loopback(http_app(server_of(reborn), token=TOKEN), port=int(url.rsplit(":", 1)[1])):
-        dropped = await asyncio.gather(*calls)
-        results = await asyncio.gather(*(remote.call(CALL) for _ in range(40)))
+        results = await asyncio.gather(*calls)
         await remote.aclose()
-    assert {result.status for result in dropped} <= {ToolStatus.OK, ToolStatus.ERROR}
     assert {result.status for result in results} == {ToolStatus.OK}
+
+
+async def test_a_call_that_a_gateway_answers_with_503_is_lost_and_not_refused():
+    app, failing = http_app(server_of(LocalToolbox(ScriptedTool())), token=TOKEN), []
+
+    async def gateway(scope, receive, send):
+        if scope["type"] == "http" and scope["method"] == "POST" and failing:
+            await send({"type": "http.response.start", "status": failing.pop(), "headers": []})
+            await send({"type": "http.response.body", "body": b"no server is there"})
+        else:
+            await app(scope, receive, send)
+
+    with serve_loopback(gateway) as url:
+        remote = await McpToolbox.connect(link_to(HttpServer(f"{url}/mcp", TOKEN), attempts=10))
+        failing += [503, 502]
+        result = await remote.call(CALL)
+        await remote.aclose()
+    assert (result.status, failing) == (ToolStatus.OK, [])
 
 
 CRASHING = """
