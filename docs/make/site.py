@@ -49,7 +49,8 @@ def on_page_markdown(markdown, page, config, files):
         text, target = found[1], found[2]
         path = outside(docs, uri, target)
         if path is None:
-            return found[0]
+            is_folder = (docs / here / target).is_dir()
+            return text if is_folder else found[0]
         line = line_of(path, text.strip("`"))
         return f"[{text}]({posixpath.relpath(f'source/{path}.md', here or '.')}{f'#L-{line}' if line else ''})"
 

@@ -125,11 +125,11 @@ def test_a_bank_speaks_in_all_forms(tmp_path, form):
             assert json.loads(result.stdout), words
 
 
-def painted(**environment: str) -> str:
-    """What the table looks like on a terminal."""
+def painted(code: str = PAINTS, **environment: str) -> str:
+    """What a program shows on a terminal."""
     shown, here = pty.openpty()
     environ = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", **environment}
-    subprocess.run([sys.executable, "-c", PAINTS], stdout=here, stderr=here, cwd=ROOT, env=environ, check=True)
+    subprocess.run([sys.executable, "-c", code], stdout=here, stderr=here, cwd=ROOT, env=environ, check=True)
     os.close(here)
     with os.fdopen(shown, "rb") as stream:
         return stream.read1(4096).decode()
@@ -143,6 +143,16 @@ def test_colour_comes_on_a_terminal_and_not_where_no_color_is_set():
 def test_colour_does_not_reach_a_file():
     done = subprocess.run([sys.executable, "-c", PAINTS], capture_output=True, text=True, cwd=ROOT, check=True)
     assert "\x1b" not in done.stdout
+
+
+def test_a_bar_is_shown_on_a_terminal_and_left_out_where_quiet_is_asked_for():
+    code = (
+        "import time; from rubricem_agent.cli.terminal import Terminal; terminal = Terminal(is_quiet={quiet}); "
+        "bar = terminal.bar('traces', 2); advance = bar.__enter__(); advance(1); time.sleep(0.3); "
+        "bar.__exit__(None, None, None); terminal.close(1, brief='done')"
+    )
+    assert "traces" in painted(code.format(quiet=False))
+    assert painted(code.format(quiet=True)).strip() == "done"
 
 
 def test_a_bar_shows_nothing_where_nobody_watches(capsys):
