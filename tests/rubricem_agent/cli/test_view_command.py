@@ -1,6 +1,7 @@
 """`rubricem view`: it says where it is, shows a run to whoever has the address, and ends on an interrupt."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -51,3 +52,23 @@ def test_a_taken_port_is_refused_with_the_way_out():
 @pytest.mark.parametrize("arguments", [["--port", "70000"], ["--port", "x"]])
 def test_a_port_that_is_none_is_refused(arguments):
     assert CliRunner().invoke(app, ["view", str(RUN), *arguments]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [([], "Showing"), (["--quiet"], "http://"), (["--json"], '{"url": "http://'), (["--open"], "no browser")],
+)
+def test_the_address_is_said_in_the_form_that_is_asked_for(arguments, said):
+    # Without a display and with a browser that is none, --open has nothing to open.
+    environment = os.environ | {"BROWSER": "/bin/false %s", "DISPLAY": ""}
+    command = [sys.executable, "-m", "rubricem_agent.cli.main", "view", str(RUN), "--port", "0", *arguments]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
+        lines = [process.stdout.readline()]
+        while said not in lines[-1] and lines[-1]:
+            lines.append(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+    assert said in lines[-1]

@@ -1,0 +1,62 @@
+"""Following the index of a record: what is no record is refused, what is gone is forgotten."""
+
+import pytest
+
+from rubricem_agent.learn.run_record import GroupHead
+from rubricem_agent.viewer.index_follower import IndexFollower, read_bytes
+from rubricem_env.domain.errors import FileFormatError
+
+
+def line(step):
+    return GroupHead(at=0, size=1, step=step, place=0, query_key="k", question="?").model_dump_json() + "\n"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "groups.index.jsonl"
+
+
+def test_nothing_is_there_before_the_first_line_is_whole(path):
+    follower = IndexFollower(path, GroupHead)
+    missing = follower.read()
+    path.write_text('{"record":1,"na')
+
+    assert (missing.lines, follower.read().lines) == ([], [])
+
+
+def test_each_line_is_told_once(path):
+    path.write_text('{"record":1,"name":"a"}\n' + line(1))
+    follower = IndexFollower(path, GroupHead)
+    first = follower.read()
+    with path.open("a") as file:
+        file.write(line(2))
+
+    assert [one.step for one in first.lines] == [1]
+    assert [one.step for one in follower.read().lines] == [2]
+    assert follower.read().lines == []
+
+
+def test_a_removed_record_is_forgotten_and_a_new_one_read_from_its_start(path):
+    path.write_text('{"record":1,"name":"a"}\n' + line(1))
+    follower = IndexFollower(path, GroupHead)
+    follower.read()
+    path.unlink()
+    gone = follower.read()
+    path.write_text('{"record":1,"name":"b"}\n' + line(7))
+
+    assert (gone.lines, gone.is_restarted) == ([], True)
+    assert [one.step for one in follower.read().lines] == [7]
+
+
+def test_a_file_that_is_no_index_is_refused_with_the_way_out(path):
+    path.write_text("hello\n")
+
+    with pytest.raises(FileFormatError, match="Remove the folder"):
+        IndexFollower(path, GroupHead).read()
+
+
+def test_what_cannot_be_opened_is_refused(tmp_path):
+    with pytest.raises(FileFormatError, match="cannot read"):
+        IndexFollower(tmp_path, GroupHead).read()
+    with pytest.raises(FileFormatError, match="cannot read"):
+        read_bytes(tmp_path / "none", 0, 1)
