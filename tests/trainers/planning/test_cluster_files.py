@@ -1,0 +1,60 @@
+"""The files for clusters fit the recipes and the versions that they are to run with."""
+
+import re
+import subprocess
+from typing import Any
+
+import yaml
+from packaging.specifiers import SpecifierSet
+
+from trainers.verl_backend.planning.checks import GPU_STACK
+from trainers.verl_backend.planning.run_file import read_run_file
+from trainers.verl_backend.planning.run_shape import read_run_shape
+
+from .conftest import CONFIGS, RECIPE
+
+CLUSTER = CONFIGS.parent / "docs" / "cluster"
+
+
+def job() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((CLUSTER / "kuberay.yaml").read_text())
+    return found
+
+
+def test_the_ray_job_has_the_nodes_and_gpus_of_the_recipe() -> None:
+    shape = read_run_shape(read_run_file(RECIPE))
+    cluster = job()["spec"]["rayClusterSpec"]
+    groups = [{"replicas": 1, **cluster["headGroupSpec"]}, *cluster["workerGroupSpecs"]]
+
+    assert sum(group["replicas"] for group in groups) == shape.nodes
+    for group in groups:
+        (container,) = group["template"]["spec"]["containers"]
+        assert container["resources"]["limits"]["nvidia.com/gpu"] == shape.gpus_per_node
+        assert group["rayStartParams"]["num-gpus"] == str(shape.gpus_per_node)
+
+
+def test_the_entry_of_the_ray_job_is_one_that_the_trainer_takes() -> None:
+    program, script, *changes = job()["spec"]["entrypoint"].split()
+
+    assert (program, script) == ("python", "trainers/verl_ssgrpo.py")
+    assert str(read_run_shape(read_run_file(RECIPE, changes)).folder).startswith("/data/")
+
+
+def test_the_container_installs_what_the_preflight_asks_for() -> None:
+    text = (CLUSTER / "Dockerfile").read_text()
+    pinned = dict(re.findall(r"([A-Za-z-]+)(?:\[\w+\])?==(\d+(?:\.\d+)+)", text))
+
+    assert pinned.keys() >= {"verl", "TransferQueue", "tensordict"}
+    for package, version in pinned.items():
+        assert SpecifierSet(GPU_STACK[package]).contains(version), package
+    for said in re.findall(r"(torch|vLLM|transformers) (\d+\.\d+)", text):
+        assert SpecifierSet(GPU_STACK[said[0].lower()]).contains(f"{said[1]}.0"), said
+
+
+def test_the_slurm_script_is_a_script_with_the_nodes_of_the_recipe() -> None:
+    script = CLUSTER / "slurm.sbatch"
+    shape = read_run_shape(read_run_file(RECIPE))
+    asked = dict(re.findall(r"^#SBATCH --([a-z-]+)=(\S+)", script.read_text(), re.MULTILINE))
+
+    assert subprocess.run(["bash", "-n", str(script)], capture_output=True, check=False).returncode == 0
+    assert (asked["nodes"], asked["gpus-per-node"]) == (str(shape.nodes), str(shape.gpus_per_node))
