@@ -12,9 +12,12 @@ import httpx2
 import pytest
 from typer.testing import CliRunner
 
+from rubricem_agent.build.memory import build_bank
 from rubricem_agent.cli.main import app
+from rubricem_agent.config.memory import HASHING, BankConfig
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.testing.loopback import HOST
+from rubricem_env.testing.reflections import make_reflection
 
 RUN = Path(__file__).parents[2] / "samples" / "viewer_run"
 
@@ -47,6 +50,25 @@ def test_a_taken_port_is_refused_with_the_way_out():
 
     assert isinstance(result.exception, ConfigError)
     assert "--port" in str(result.exception)
+
+
+def test_a_bank_on_disk_is_looked_after_from_the_page(tmp_path):
+    pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
+    bank = build_bank(BankConfig(folder=tmp_path / "bank", embedder=HASHING))
+    bank.write(make_reflection("Which river is wider?"))
+    command = [sys.executable, "-m", "rubricem_agent.cli.main", "view", str(RUN), "--bank", str(tmp_path / "bank")]
+    with subprocess.Popen([*command, "--json", "--port", "0"], stdout=subprocess.PIPE, text=True) as process:
+        address, _, token = json.loads(process.stdout.readline())["url"].partition("/#token=")
+        with httpx2.Client(base_url=address, headers={"Authorization": f"Bearer {token}"}, timeout=60) as client:
+            run = client.get("/api/runs").json()["runs"][0]["id"]
+            found = client.get(f"/api/runs/{run}/bank/search", params={"text": "a river"}).json()["rows"]
+            changed = client.post(f"/api/runs/{run}/bank/1", json={"action": "remove", "reason": "wrong"})
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+    assert [row["id"] for row in found] == [1]
+    assert changed.json()["row"]["status"] == "removed"
+    assert bank.item(1).reason == "wrong"
 
 
 @pytest.mark.parametrize("arguments", [["--port", "70000"], ["--port", "x"]])
