@@ -4,7 +4,8 @@
 
 A real run of the local trainer, four steps in the almanac with the tiny policy (`python trainers/tiny_policy.py`
 makes it), some two minutes on one core. Its bank begins with lessons of the almanac's own script, so that even so
-short a run shows some. Weights and checkpoints are left out.
+short a run shows some. Weights and checkpoints are left out. Another policy writes other words, and tests of the page
+name some of them: look at those after recording anew.
 """
 
 import asyncio
