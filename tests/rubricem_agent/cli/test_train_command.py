@@ -1,5 +1,6 @@
 """`rubricem train` on a policy of a few thousand weights: to the end, stopped and resumed, and every mistake in a sentence."""
 
+import json
 import os
 import signal
 import subprocess
@@ -82,6 +83,9 @@ def test_an_interrupt_stops_it_and_the_same_command_goes_on_to_the_model_and_the
     assert f"step {done + 1}/{done + 1}" in result.output
     assert [line.step for line in read_log(tmp_path / "run").steps] == list(range(1, done + 2))
     assert (tmp_path / "run" / "model" / "config.json").is_file()
+    told = invoke("train", config, f"steps={done + 1}", "--json")
+    assert json.loads(told.stdout)["steps"] == done + 1
+    assert told.stderr == ""
     assert invoke("report", tmp_path / "run").exit_code == 0
     assert '"/runs/run/curves":' in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
