@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,14 +23,18 @@ from rubricem_agent.data.chatml import ChatSample, write_samples
 from rubricem_agent.data.generation import Generation, Trace
 from rubricem_agent.data.harvest import Filter, Frame, harvest
 from rubricem_agent.data.journal import Journal
+from rubricem_agent.data.normalize import normalize
 from rubricem_agent.data.scripted_teacher import ScriptedTeacher
 from rubricem_agent.data.turns import TeacherTask
 from rubricem_agent.prompting.agent_prompt import AgentPrompt
 from rubricem_agent.prompting.library import prompt_from_text
 from rubricem_env.domain.base import Frozen, UnitScore
 from rubricem_env.domain.errors import RubricEMError
+from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.world.almanac import Almanac
+from rubricem_env.world.evidence import Evidence
 from rubricem_env.world.faults import Faults
+from rubricem_env.world.lesson import Lesson, lesson_after
 from rubricem_env.world.questions import Question
 from rubricem_env.world.splits import Split
 from trainers.sft import run
@@ -39,7 +43,7 @@ from trainers.sft_parts.exam import hold_exam
 from trainers.sft_parts.place import OneProcess
 from trainers.sft_parts.practice import practise
 from trainers.sft_parts.reflections import reflection_sample
-from trainers.sft_parts.school import School
+from trainers.sft_parts.school import School, references_for
 from trainers.sft_parts.settings import SftConfig, read_settings
 from trainers.sft_parts.tiny_tokenizer import train_tokenizer
 
@@ -86,28 +90,50 @@ class TinyConfig(Frozen):
     exam_split: Split
 
 
-def make_samples(config: TinyConfig) -> list[ChatSample]:
-    """Write samples.jsonl, and the report of what was rejected."""
-    traces, guided_traces, references = list[Trace](), list[Trace](), dict[str, str]()
-    questions = dict[str, Question]()
+class Lessons(NamedTuple):
+    """What the school has written: attempts of its own, attempts with references, and a lesson on each first attempt."""
+
+    alone: list[Trace]
+    guided: list[Trace]
+    references: dict[str, str]
+    """By the source of a guided query."""
+    learnt: list[tuple[Trace, Lesson]]
+
+
+def hold_lessons(config: TinyConfig) -> Lessons:
+    """All worlds of the school: first attempts, the lessons on them, then the attempts that heed the lessons."""
+    held = Lessons([], [], {}, [])
+    rng = np.random.default_rng([config.seed, 1])
+    # Who is told of the convention follows it: so the policy learns what references are for.
+    heeding = config.model_copy(update={"faults": config.faults.model_copy(update={"miss_convention": 0.0})})
     for number in range(config.first_world, config.first_world + config.num_worlds):
         school = School.of_world(number, guided=config.guided, seed=config.seed)
-        traces += write_traces(config, school, questions=school.alone, name=f"world-{number}")
-        # Who is told of the convention follows it: so the policy learns what references are for.
-        heeding = config.model_copy(update={"faults": config.faults.model_copy(update={"miss_convention": 0.0})})
-        guided_traces += write_traces(heeding, school, questions=school.guided, name=f"world-{number}-guided")
-        references |= school.references
-        questions |= school.alone | school.guided
+        first = write_traces(config, school, questions=school.questions, name=f"world-{number}")
+        learnt = {trace.task.id: teach(trace, school, overlooking=config.overlooking, rng=rng) for trace in first}
+        held.alone.extend(trace for trace in first if trace.task.id in school.alone)
+        held.guided.extend(write_traces(heeding, school, questions=school.guided, name=f"world-{number}-guided"))
+        held.references.update(references_for(school, first, learnt, rng=rng))
+        held.learnt.extend((trace, learnt[trace.task.id]) for trace in first if rng.random() < config.reflecting)
+    return held
+
+
+def teach(trace: Trace, school: School, *, overlooking: float, rng: np.random.Generator) -> Lesson:
+    """The scripted lesson on an attempt; each fault is overlooked with the given chance."""
+    seen = Evidence.of(read_trajectory(normalize(trace.trajectory)))
+    return lesson_after(school.questions[trace.task.id], seen, overlooks=lambda remark: rng.random() < overlooking)
+
+
+def make_samples(config: TinyConfig) -> list[ChatSample]:
+    """Write samples.jsonl, and the report of what was rejected."""
+    held = hold_lessons(config)
     prompt = AgentPrompt(config.system, prompt_from_text("tiny", config.system).hash)
     keep = Filter(flat=config.flat)
-    alone = harvest(traces, Frame(config.system, lambda query: prompt.opening(query).user, "scripted"), keep=keep)
+    alone = harvest(held.alone, Frame(config.system, lambda query: prompt.opening(query).user, "scripted"), keep=keep)
     told = Frame(
-        config.system, lambda query: prompt.opening(query, references=references[query.source]).user, "scripted"
+        config.system, lambda query: prompt.opening(query, references=held.references[query.source]).user, "scripted"
     )
-    guided = harvest(guided_traces, told, keep=keep)
-    reflections = write_reflections(
-        [trace for trace in (*traces, *guided_traces) if not trace.failure], questions, config=config
-    )
+    guided = harvest(held.guided, told, keep=keep)
+    reflections = [reflection_sample(trace, lesson, system=config.reflection_system) for trace, lesson in held.learnt]
     samples = [*alone.samples, *guided.samples, *reflections]
     write_samples(config.out / "samples.jsonl", samples)
     reports = {"alone": alone.report.model_dump(mode="json"), "guided": guided.report.model_dump(mode="json")}
@@ -122,20 +148,6 @@ def write_traces(config: TinyConfig, school: School, *, questions: Mapping[str, 
     generation = Generation(teacher, school.toolbox, journal=journal, together=max(1, len(questions)))
     tasks = [TeacherTask(task, school.query(task)) for task in questions]
     return asyncio.run(generation.run(tasks))
-
-
-def write_reflections(
-    traces: Sequence[Trace], questions: Mapping[str, Question], *, config: TinyConfig
-) -> list[ChatSample]:
-    """The scripted reflections on a share of the traces."""
-    rng = np.random.default_rng([config.seed, 1])
-    chosen = [trace for trace in traces if rng.random() < config.reflecting]
-    return [
-        reflection_sample(
-            trace, questions[trace.task.id], system=config.reflection_system, overlooking=config.overlooking, rng=rng
-        )
-        for trace in chosen
-    ]
 
 
 def make_policy(config: TinyConfig, samples: Sequence[ChatSample]) -> Path:

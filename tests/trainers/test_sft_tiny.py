@@ -9,16 +9,17 @@ import torch
 from transformers import AutoConfig, AutoTokenizer
 
 from rubricem_agent.data.chatml import read_samples
+from rubricem_agent.data.generation import Trace
 from rubricem_agent.data.tokens import TokenSample
 from rubricem_agent.reflection.format import Blocks, parse_blocks
 from rubricem_env.scaffold.grammar import GRAMMAR
+from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.tiny_qwen3 import tiny_qwen3
 from trainers.sft_parts.place import OneProcess
 from trainers.sft_parts.practice import pad, practice_loss
-from trainers.sft_parts.school import School
 from trainers.sft_parts.settings import read_settings
 from trainers.sft_parts.tiny_tokenizer import train_tokenizer
-from trainers.tiny_policy import TinyConfig, main, make_policy, make_samples
+from trainers.tiny_policy import TinyConfig, hold_lessons, main, make_policy, make_samples
 
 CONFIG = Path(__file__).parents[2] / "configs" / "tiny_policy.yaml"
 SMALL = [
@@ -65,19 +66,24 @@ def test_its_samples_are_of_no_validation_or_test_question_and_some_are_guided(m
     assert len(samples) - len(reflections) == 72
     assert 8 <= len(reflections) <= 30
     assert all("/train-" in sample.id for sample in samples)
-    assert 5 <= len(guided) <= 25
+    assert 12 <= len(guided) <= 40
 
 
-def test_who_is_guided_follows_the_convention() -> None:
-    config = read_settings(
-        CONFIG, TinyConfig, changes=["num_worlds=1", "faults={miss_convention: 1.0}", "out=/nowhere"]
-    )
-    school = School.of_world(1000, guided=config.guided, seed=0)
-    task = next(name for name, question in school.guided.items() if question.answer_format != "exact")
-    block = school.references[school.query(task).source]
+def test_who_is_guided_gets_what_the_bank_offers_and_follows_the_convention(tmp_path: Path) -> None:
+    changes = ["num_worlds=1", "faults={miss_convention: 1.0}", "overlooking=0.0", f"out={tmp_path}"]
+    held = hold_lessons(read_settings(CONFIG, TinyConfig, changes=changes))
+    told = [trace for trace in held.guided if trace.task.query.answer_format != "exact"]
 
-    assert "Search the reporting convention of" in block
-    assert not any(duty.value in block for duty in school.guided[task].truth.implicit_needs if duty.kind == "stated")
+    assert told
+    assert len(held.references) == len(held.guided) < len(held.alone)
+    assert any("Similar question 2" in block for block in held.references.values())
+    assert any("You have worked on exactly this question before" in block for block in held.references.values())
+    assert all("reporting convention" in said_by(trace) for trace in told)
+    assert not any("reporting convention" in said_by(trace) for trace in held.alone)
+
+
+def said_by(trace: Trace) -> str:
+    return read_trajectory(trace.trajectory).policy_text
 
 
 def test_a_reflection_is_asked_for_as_the_reflector_asks_and_has_its_form(made: Path) -> None:
@@ -88,7 +94,7 @@ def test_a_reflection_is_asked_for_as_the_reflector_asks_and_has_its_form(made: 
 
     assert isinstance(blocks, Blocks)
     assert reflection.messages[0].content == "Reflect."
-    assert attempt.messages[2].content[-60:] in reflection.messages[1].content
+    assert attempt.messages[2].content.rpartition("<answer>")[2] in reflection.messages[1].content
     assert reflection.spans == ((0, len(reflection.messages[2].content)),)
 
 

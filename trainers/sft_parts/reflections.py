@@ -1,7 +1,5 @@
 """Reflections for the tiny policy's school: an attempt as the prompt, the scripted lesson as what is learnt."""
 
-import numpy as np
-
 from rubricem_agent.data.chatml import ChatSample, Message
 from rubricem_agent.data.generation import Trace
 from rubricem_agent.data.normalize import normalize
@@ -11,21 +9,16 @@ from rubricem_agent.reflection.generate import reflection_prompt
 from rubricem_agent.reflection.transcript import render_transcript
 from rubricem_env.scaffold.neutralize import neutralize
 from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.world.evidence import Evidence
-from rubricem_env.world.lesson import lesson_after
-from rubricem_env.world.questions import Question
+from rubricem_env.world.lesson import Lesson
 
 
-def reflection_sample(
-    trace: Trace, question: Question, *, system: str, overlooking: float, rng: np.random.Generator
-) -> ChatSample:
-    """The reflection on a trace, laid out as the reflector lays it out; each fault is overlooked with that chance."""
+def reflection_sample(trace: Trace, lesson: Lesson, *, system: str) -> ChatSample:
+    """The reflection on a trace, laid out as the reflector lays it out."""
     reading = read_trajectory(normalize(trace.trajectory))
-    lesson = lesson_after(question, Evidence.of(reading), overlooks=lambda remark: rng.random() < overlooking)
     text = f"<{RUBRICS}>\n{lesson.rubrics}\n</{RUBRICS}>\n<{TAKEAWAYS}>\n{lesson.takeaways}\n</{TAKEAWAYS}>"
     prompt = reflection_prompt(system)
     parts = {
-        "question": neutralize(question.question.strip()),
+        "question": neutralize(trace.task.query.question.strip()),
         "trajectory": render_transcript(reading, lambda shown: True),
     }
     user = fill(prompt.section("user"), parts)
@@ -38,7 +31,7 @@ def reflection_sample(
         ),
         spans=((0, len(text)),),
         query_key=trace.trajectory.query_key,
-        answer_format=question.answer_format,
+        answer_format=trace.trajectory.answer_format,
         teacher="scripted",
         prompt_hash=prompt.hash,
     )

@@ -1,17 +1,24 @@
-"""The training questions of one almanac world, some of them with the lessons of an earlier attempt."""
+"""The training questions of one almanac world, some of them with what the rubric bank offers on them."""
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from rubricem_agent.prompting.library import fill, read_prompt
+from rubricem_agent.data.generation import Trace
+from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.embed import HashingEmbedder
+from rubricem_agent.memory.inject import Injector, count_roughly
+from rubricem_agent.memory.retrieval import Retrieval
+from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.query import Query
+from rubricem_env.domain.reflection import Reflection
 from rubricem_env.env.offline import query_of
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.corpus import Corpus
 from rubricem_env.tools.corpus_search import offline_toolbox
 from rubricem_env.world.almanac import Almanac
-from rubricem_env.world.lesson import lesson_of
+from rubricem_env.world.lesson import Lesson
 from rubricem_env.world.questions import Question
 
 
@@ -20,8 +27,6 @@ class School(NamedTuple):
 
     alone: dict[str, Question]
     guided: dict[str, Question]
-    references: dict[str, str]
-    """By the source of the query: the block that goes before a guided question."""
     toolbox: Toolbox
 
     @classmethod
@@ -31,40 +36,43 @@ class School(NamedTuple):
         rng = np.random.default_rng([seed, number])
         alone: dict[str, Question] = {}
         told: dict[str, Question] = {}
-        references: dict[str, str] = {}
-        questions = world.questions_of("train")
-        for question in questions:
-            task = f"world-{number}/{question.id}"
-            if rng.random() >= guided:
-                alone[task] = question
-                continue
-            told[task] = question
-            kin = [other for other in questions if _is_kin(other, question)]
-            references[_source(task)] = _references(question, kin, rng=rng)
-        return cls(alone, told, references, offline_toolbox(Corpus(world.documents)))
+        for question in world.questions_of("train"):
+            (told if rng.random() < guided else alone)[f"world-{number}/{question.id}"] = question
+        return cls(alone, told, offline_toolbox(Corpus(world.documents)))
+
+    @property
+    def questions(self) -> dict[str, Question]:
+        return self.alone | self.guided
 
     def query(self, task: str) -> Query:
         """The query of a task; its source names the task."""
         question = self.alone.get(task) or self.guided[task]
-        return query_of(question).model_copy(update={"source": _source(task)})
+        return query_of(question).model_copy(update={"source": source_of(task)})
 
 
-def _source(task: str) -> str:
+def source_of(task: str) -> str:
+    """The source of a task's query, by which its references are known."""
     return f"almanac:{task}"
 
 
-def _is_kin(other: Question, question: Question) -> bool:
-    is_other = other.id != question.id
-    return is_other and other.domain == question.domain and other.answer_format == question.answer_format
+def references_for(
+    school: School, traces: Sequence[Trace], lessons: Mapping[str, Lesson], *, rng: np.random.Generator
+) -> dict[str, str]:
+    """By source: the block that goes before a guided question, from a bank of the lessons on first attempts.
 
-
-def _references(question: Question, kin: list[Question], *, rng: np.random.Generator) -> str:
-    """The lesson of the question itself, or that of its kin, as the bank would render them."""
-    is_within = not kin or rng.random() < 0.5
-    lesson_from = question if is_within else kin[int(rng.integers(len(kin)))]
-    prompt = read_prompt("inject_within" if is_within else "inject_cross")
-    lesson = lesson_of(lesson_from)
-    parts = {"rubrics": lesson.rubrics, "takeaways": lesson.takeaways}
-    if not is_within:
-        parts |= {"number": "1", "question": lesson_from.question}
-    return fill(prompt.section("block"), {"examples": fill(prompt.section("example"), parts)})
+    The bank and the injector are those of training, so the policy is taught by what it will meet there: half of the
+    questions get their own lesson, half those of similar questions.
+    """
+    embedder = HashingEmbedder()
+    bank = RubricBank.open(MemoryStore(embedder=embedder.name, dimension=embedder.dimension), embedder)
+    for trace in traces:
+        query, lesson = trace.task.query, lessons[trace.task.id]
+        bank.write(
+            Reflection(query_key=query.key, question=query.question, rubrics=lesson.rubrics, takeaways=lesson.takeaways)
+        )
+    injector = Injector(count_tokens=count_roughly)
+    blocks: dict[str, str] = {}
+    for task, question in school.guided.items():
+        mode = Retrieval.WITHIN if rng.random() < 0.5 else Retrieval.CROSS
+        blocks[source_of(task)] = injector.inject("", bank.retrieve(question.question, mode), mode).block
+    return blocks

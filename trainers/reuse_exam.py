@@ -1,0 +1,188 @@
+"""What a trained policy gains from its bank at inference: held-out questions without it, across, and within episodes.
+
+    python trainers/reuse_exam.py RUN_DIR [--repeats 4] [--json FILE]
+
+RUN_DIR is a finished run of `trainers/local_ssgrpo.py`. Scored by truth, sampled at the run's temperature. `cross`
+retrieves what training has left in the bank; `within` reflects on a first attempt, unjudged, as at inference, and
+then tries again. Every way is given the same seeds.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rubricem_agent.learn.metrics_log import SETTINGS_FILE
+from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.embed import HashingEmbedder
+from rubricem_agent.memory.retrieval import Retrieval
+from rubricem_agent.memory.store import MemoryStore
+from rubricem_agent.policy.base import Opening, Sampling
+from rubricem_agent.reflection.candidates import PolicyCandidates
+from rubricem_agent.reflection.errors import ReflectionError
+from rubricem_agent.reflection.reflector import Reflector
+from rubricem_agent.rollout.group import Plan, run_groups
+from rubricem_agent.rollout.run import Setting
+from rubricem_env.domain.errors import ConfigError, RubricEMError
+from rubricem_env.domain.query import Query
+from rubricem_env.domain.stage import STAGES
+from rubricem_env.env.offline import query_of
+from rubricem_env.judge.seeds import derive_seed
+from rubricem_env.scaffold.reading import Reading, read_trajectory
+from rubricem_env.world.judge import AlmanacJudge
+from rubricem_env.world.quality import true_quality
+from trainers.local.keeping import resume_run
+from trainers.local.run_parts import Parts, make_parts
+from trainers.local.settings import LocalConfig
+
+
+class Way(NamedTuple):
+    """One way of using the bank, and how good the answers were: a row a question, a column a stage."""
+
+    name: str
+    quality: np.ndarray
+    reused: float
+    """The share of questions that had something to reuse."""
+
+
+async def compare(parts: Parts, *, repeats: int) -> list[Way]:
+    """Without the bank, across questions, and within the question."""
+    own = empty_bank()
+    plain = await attempt(parts, None, Retrieval.CROSS, repeats=repeats, draw="first")
+    cross = await attempt(parts, parts.bank, Retrieval.CROSS, repeats=repeats, draw="second")
+    again = await attempt(parts, None, Retrieval.CROSS, repeats=repeats, draw="second")
+    await reflect_on(parts, plain.readings, own)
+    within = await attempt(parts, own, Retrieval.WITHIN, repeats=repeats, draw="second")
+    return [found.graded(name) for name, found in (("none", again), ("cross", cross), ("within", within))]
+
+
+class Attempts(NamedTuple):
+    """Readings, question by question, with how many questions began with a lesson."""
+
+    parts: Parts
+    readings: list[list[Reading]]
+    reused: float
+
+    def graded(self, name: str) -> Way:
+        rows = [
+            np.mean([true_quality(question, reading) for reading in group], axis=0)
+            for question, group in zip(self.parts.held_out, self.readings, strict=True)
+        ]
+        return Way(name, np.array(rows), self.reused)
+
+
+async def attempt(parts: Parts, bank: RubricBank | None, mode: Retrieval, *, repeats: int, draw: str) -> Attempts:
+    """So many episodes a question, with what the bank offers."""
+    config, served = parts.config, set[str]()
+
+    async def opened(query: Query) -> tuple[Opening, str]:
+        found = bank.retrieve(query.question, mode) if bank else ()
+        injection = parts.injector.inject("", found, mode)
+        if injection.block:
+            served.add(query.key)
+        return parts.prompt.opening(query, references=injection.block), parts.prompt.hash
+
+    sampling = Sampling(temperature=config.temperature, max_turn_tokens=config.max_turn_tokens)
+    queries = [query_of(question) for question in parts.held_out]
+    seed = derive_seed(config.seed, "reuse", draw)
+    plan = Plan(queries, opened, group_size=repeats, concurrency=config.rows, seed=seed)
+    groups = await run_groups(plan, Setting(parts.policy, parts.toolbox, config.limits, sampling))
+    readings = [[read_trajectory(rollout.trajectory) for rollout in group] for group in groups]
+    return Attempts(parts, readings, len(served) / len(queries))
+
+
+async def reflect_on(parts: Parts, groups: Sequence[Sequence[Reading]], bank: RubricBank) -> None:
+    """One unjudged reflection on the first attempt at each question, through the bank's gate."""
+    judge = AlmanacJudge(parts.held_out)  # asked for nothing: at inference there is none
+    reflector = Reflector(PolicyCandidates(parts.policy), judge, bank, settings=parts.config.reflection)
+
+    async def one(reading: Reading) -> None:
+        try:
+            await reflector.reflect_unjudged(reading)
+        except ReflectionError:
+            return  # An attempt too long to reflect on leaves its question without a lesson, which `reused` counts.
+
+    await asyncio.gather(*(one(group[0]) for group in groups))
+
+
+def empty_bank() -> RubricBank:
+    embedder = HashingEmbedder()
+    return RubricBank.open(MemoryStore(embedder=embedder.name, dimension=embedder.dimension), embedder)
+
+
+def load_run(folder: Path) -> Parts:
+    """The run as its last checkpoint left it.
+
+    Raises:
+        ConfigError: the folder holds no run that has reached a checkpoint.
+    """
+    try:
+        settings = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as cause:
+        raise ConfigError(f"{folder} holds no {SETTINGS_FILE}; give the folder of a local run.") from cause
+    parts = make_parts(LocalConfig.model_validate({**settings, "out": str(folder)}, strict=False))
+    if not resume_run(parts):
+        raise ConfigError(f"the run in {folder} has no checkpoint; let it reach one.")
+    return parts
+
+
+def describe(ways: Sequence[Way], *, seed: int) -> list[dict[str, Any]]:
+    """Means with 95 % intervals over the questions, and the gain over none, question by question."""
+    rng = np.random.default_rng(seed)
+    base = ways[0].quality
+    rows: list[dict[str, Any]] = []
+    for way in ways:
+        draws = rng.integers(len(base), size=(2000, len(base)))
+        gain = way.quality - base
+        low, high = np.percentile(gain[draws].mean(axis=1), [2.5, 97.5], axis=0)
+        rows.append(
+            {"reuse": way.name, "questions_served": round(way.reused, 3)}
+            | {
+                stage.value: {
+                    "mean": round(float(way.quality[:, place].mean()), 4),
+                    "gain": round(float(gain[:, place].mean()), 4),
+                    "interval": [round(float(low[place]), 4), round(float(high[place]), 4)],
+                }
+                for place, stage in enumerate(STAGES)
+            }
+        )
+    return rows
+
+
+async def _examine(folder: Path, repeats: int) -> list[dict[str, Any]]:
+    parts = load_run(folder)
+    try:
+        return describe(await compare(parts, repeats=repeats), seed=parts.config.seed)
+    finally:
+        await parts.policy.aclose()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a line for each way; 2 and one sentence on stderr for a mistake."""
+    parser = argparse.ArgumentParser(prog="python trainers/reuse_exam.py", description="Examine reuse at inference.")
+    parser.add_argument("folder", type=Path, metavar="RUN_DIR")
+    parser.add_argument("--repeats", type=int, default=4, help="episodes a question")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here as well")
+    chosen = parser.parse_args(arguments)
+    try:
+        rows = asyncio.run(_examine(chosen.folder, max(1, chosen.repeats)))
+    except RubricEMError as mistake:
+        sys.stderr.write(f"reuse_exam: {mistake}\n")
+        return 2
+    for row in rows:
+        told = "  ".join(
+            f"{stage.value} {row[stage.value]['mean']:.3f} ({row[stage.value]['gain']:+.3f})" for stage in STAGES
+        )
+        sys.stdout.write(f"{row['reuse']:>6}: {told}; {row['questions_served']:.0%} of questions served\n")
+    if chosen.json:
+        chosen.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
