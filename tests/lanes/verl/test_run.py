@@ -44,7 +44,7 @@ def rubrics_of(checkpoint) -> list[str]:
 
 @pytest.fixture(scope="module")
 def resumed(policy, tmp_path_factory):
-    """Four steps, with a SIGKILL after the checkpoint of the second."""
+    """A SIGKILL after the checkpoint of the second step, and one step more."""
     folder = tmp_path_factory.mktemp("resumed")
     changes = (*SMALL, "trainer.save_freq=2")
     with started(folder, policy, *changes, "trainer.total_training_steps=40") as run:
@@ -52,7 +52,7 @@ def resumed(policy, tmp_path_factory):
         os.killpg(run.process.pid, signal.SIGKILL)
         run.process.wait()
         first, saved = run.steps, run.saved
-    with started(folder, policy, *changes, f"trainer.total_training_steps={saved + 2}") as run:
+    with started(folder, policy, *changes, f"trainer.total_training_steps={saved + 1}") as run:
         code = run.wait(LIMIT)
         assert code == 0, run.tail()
         return first, saved, run
@@ -60,21 +60,21 @@ def resumed(policy, tmp_path_factory):
 
 def test_a_killed_run_goes_on_at_the_step_of_its_weights(resumed):
     _, saved, run = resumed
-    assert [line["step"] for line in run.steps] == list(range(1, saved + 3))
+    assert [line["step"] for line in run.steps] == list(range(1, saved + 2))
 
 
 def test_the_resumed_curriculum_is_where_an_unbroken_one_would_be(resumed):
     _, saved, run = resumed
     keys = list(load_training_questions(read_section({"almanac": {}})).queries)
     unbroken = Curriculum(keys, batch_size=2, window=1, rng=np.random.default_rng(0))
-    for _ in range(saved + 2):
+    for _ in range(saved + 1):
         next(unbroken)
-    assert kept(run.folder, saved + 2).read_json("stream")["curriculum"] == unbroken.state_dict()
+    assert kept(run.folder, saved + 1).read_json("stream")["curriculum"] == unbroken.state_dict()
 
 
 def test_bank_and_rubrics_of_the_checkpoint_are_there_after_the_resume(resumed):
     _, saved, run = resumed
-    before, after = kept(run.folder, saved), kept(run.folder, saved + 2)
+    before, after = kept(run.folder, saved), kept(run.folder, saved + 1)
     assert set(bank_of(before)) <= set(bank_of(after))
     assert set(rubrics_of(before)) <= set(rubrics_of(after))
     assert rubrics_of(before)
