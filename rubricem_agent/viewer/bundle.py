@@ -1,4 +1,4 @@
-"""The page as it was built: one script, one style. The sources are in `web`; `npm run build` there builds them anew."""
+"""The page as it was built: one script, one style. The sources are in `web`; `make viewer-bundle` builds them anew."""
 
 import base64
 import hashlib

@@ -13,7 +13,7 @@ API_TYPES = Path(__file__).parents[2] / "lanes" / "browser" / "api_types.py"
 
 
 def test_the_bundle_is_the_build_of_its_sources():
-    assert recorded_sources() == source_digest(), "run: cd rubricem_agent/viewer/web && npm ci && npm run build"
+    assert recorded_sources() == source_digest(), "the sources have changed: make viewer-bundle"
 
 
 def test_a_changed_source_has_another_digest(tmp_path):
