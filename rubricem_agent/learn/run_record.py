@@ -14,7 +14,7 @@ the recording a new name. Whoever reads takes whole lines alone. Nothing here is
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from rubricem_agent.memory.item import BankItem
 from rubricem_agent.rollout.packed_tokens import PackedTokens
@@ -37,7 +37,9 @@ FourNumbers = tuple[Number, Number, Number, Number]
 
 
 class Header(Frozen):
-    """The first line of an index, and of the lessons."""
+    """The first line of an index, and of the lessons. A newer release may say more in it, and is still known as newer."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
     record: int
     """The version of the format."""

@@ -9,6 +9,7 @@ from rubricem_agent.learn.run_record import RECORD_VERSION, Header
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import FileFormatError
 
+_MAX_HEADER = 65_536
 LineT = TypeVar("LineT", bound=Frozen)
 
 
@@ -39,7 +40,7 @@ class IndexFollower(Generic[LineT]):
         """
         try:
             with self._path.open("rb") as file:
-                first = file.readline()
+                first = file.readline(_MAX_HEADER)
                 if not first.endswith(b"\n"):
                     return Fresh([], False)
                 is_restarted = self._settle(first)

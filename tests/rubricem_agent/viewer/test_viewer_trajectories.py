@@ -249,7 +249,7 @@ def test_a_resumed_run_shows_what_it_did_again_and_not_what_it_did_first(recordi
 def test_a_record_of_a_newer_release_is_refused_with_a_sentence(recording, looked_at):
     recording.add()
     index = recording.folder / "record" / "groups.index.jsonl"
-    index.write_bytes(index.read_bytes().replace(b'"record":1', b'"record":2'))
+    index.write_bytes(index.read_bytes().replace(b'"record":1', b'"record":2,"more":[]'))
 
     with looked_at() as get:
         card = get("")["card"]
