@@ -153,6 +153,15 @@ def test_the_plain_engine_has_its_own_fee_and_no_tokens(recipe: Recipe) -> None:
     assert search.dollars == pytest.approx(256 * 6 * 0.001)
 
 
+def test_searches_of_a_tool_server_elsewhere_are_paid_as_well_and_those_of_a_record_are_not(recipe: Recipe) -> None:
+    offline = "rubricem.tools.backend=offline"
+    remote = plan_cost(recipe(offline, "rubricem.tools.remote={url: 'http://tools/mcp'}"), Assumptions(), hours=0)
+    replayed = plan_cost(recipe("rubricem.tools.replay=record.jsonl"), Assumptions(), hours=0)
+
+    assert remote.kinds[-2].dollars == plan_cost(recipe(), Assumptions(), hours=0).kinds[-2].dollars
+    assert replayed.kinds[-2].dollars == 0
+
+
 def test_every_judge_of_an_ensemble_is_paid(recipe: Recipe) -> None:
     cost = plan_cost(recipe("rubricem.judge.also=[gemini:gemini-2.5-flash]"), Assumptions(), hours=0)
 

@@ -46,6 +46,8 @@ class Assumptions(Frozen):
     """Tool calls of an attempt."""
     observed_tokens: Amount = 800.0
     """Of one tool's answer."""
+    reflection_tokens: Amount = 500.0
+    """Of one candidate."""
     google_share: Share = 0.7
     """Of the calls; the rest are snippet_search, which costs nothing."""
     tool_seconds: Amount = 4.0

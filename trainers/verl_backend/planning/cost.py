@@ -16,7 +16,6 @@ _BYTES = 4
 _PROPOSE_PROMPT, _SCORE_PROMPT, _REFLECT_PROMPT = 1_200, 700, 700
 """Instructions and question."""
 _PROPOSAL_TOKENS, _MARK_TOKENS, _RUBRIC_TOKENS = 1_200, 60, 60
-_REFLECTION_TOKENS = 500
 _SEARCH_TOKENS = 1_000
 """Of the model behind a grounded search: question and answer."""
 
@@ -123,7 +122,7 @@ def _reflecting(shape: RunShape, assumed: Assumptions, price: Price | None) -> C
     """New questions alone are reflected on, which is every other window of steps."""
     reflection = shape.settings.reflection
     listed = reflection.num_candidates if reflection.mode is ReflectionMode.LISTWISE else 1
-    candidate = min(_REFLECTION_TOKENS, MAX_CANDIDATE_CHARS / _BYTES)
+    candidate = min(assumed.reflection_tokens, MAX_CANDIDATE_CHARS / _BYTES)
     return CallKind(
         "",
         shape.questions / 2 * (reflection.num_candidates / listed) * (1 + assumed.retries),
@@ -136,7 +135,8 @@ def _reflecting(shape: RunShape, assumed: Assumptions, price: Price | None) -> C
 def _searching(shape: RunShape, assumed: Assumptions, prices: Mapping[str, Price]) -> tuple[CallKind, ...]:
     tools = shape.settings.tools
     asked = shape.attempts * assumed.searches * (1 - assumed.cached)
-    free = tools.backend == "offline" or tools.remote is not None or tools.replay is not None
+    # A tool server elsewhere pays its engines all the same.
+    free = tools.replay is not None or (tools.backend == "offline" and tools.remote is None)
     google = tools.google_search
     by_model = google.engine == "gemini"
     usual_fee = 0.014 if by_model else 0.001

@@ -60,7 +60,7 @@ def estimate_times(shape: RunShape, model: ModelShape, assumed: Assumptions, *, 
     engines = max(1, sampling // shape.tensor_parallel)
     cached = plan_memory(shape, model, assumed).cached_tokens
     reflection = shape.settings.reflection
-    written = assumed.sequence + reflection.new_tokens / 4
+    lesson = min(assumed.sequence + assumed.reflection_tokens, reflection.total_tokens)
     return PhaseTimes(
         engine_speed=assumed.engine_tokens * sampling * _REFERENCE / model.parameters,
         sequence_speed=assumed.sequence_tokens,
@@ -74,12 +74,12 @@ def estimate_times(shape: RunShape, model: ModelShape, assumed: Assumptions, *, 
         score_seconds=assumed.score_seconds,
         reflect_seconds=assumed.reflect_seconds,
         judge_seats=shape.settings.judge.rates.concurrency,
-        reflection_tokens=reflection.new_tokens / 4,
+        reflection_tokens=min(assumed.reflection_tokens, reflection.new_tokens),
         candidates=reflection.num_candidates,
         task_seconds=shape.attempts * _train_seconds(assumed.sequence, shape, model, assumed) / training,
         lesson_seconds=shape.questions
         * reflection.num_candidates
-        * _train_seconds(min(written, reflection.total_tokens), shape, model, assumed)
+        * _train_seconds(lesson, shape, model, assumed)
         / training,
         swap_seconds=assumed.swap_seconds,
         spread=assumed.spread,
