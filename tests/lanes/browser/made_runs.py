@@ -44,6 +44,7 @@ def make_runs(folder: Path) -> None:
     shutil.copytree(SAMPLE, folder / "other")
     _change(folder / "other" / "config.json", meta_policy=False, seed=4)
     _fill_bank(folder / "other" / "bank")
+    make_newer(folder / "newer")
     make_hostile(folder / "hostile")
     make_evaluation(folder / "evaluation")
     make_ablation(folder / "ablation")
@@ -68,6 +69,14 @@ def make_hostile(folder: Path) -> None:
     lessons = "".join(json.dumps(_poisoned(json.loads(line))) + "\n" for line in _record("lessons")[1:])
     with (folder / "record" / "lessons.jsonl").open("a", encoding="utf-8") as file:
         file.write(lessons)
+
+
+def make_newer(folder: Path) -> None:
+    """The recorded run, as a newer release would have written its record."""
+    shutil.copytree(SAMPLE, folder)
+    index = folder / "record" / "groups.index.jsonl"
+    first, _, rest = index.read_text(encoding="utf-8").partition("\n")
+    index.write_text(json.dumps({**json.loads(first), "record": 99}) + "\n" + rest, encoding="utf-8")
 
 
 def make_evaluation(folder: Path, *, limit: int = 6) -> None:

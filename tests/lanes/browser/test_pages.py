@@ -255,6 +255,17 @@ def test_a_run_that_goes_on_is_followed(at, served):
     watched.page.get_by_text("5 of 4").first.wait_for()
 
 
+def test_a_run_of_a_newer_release_says_so_and_the_others_are_there(at):
+    watched = at()
+
+    assert "unreadable" in watched.page.locator("tr", has_text="newer").first.inner_text()
+    watched.page.get_by_role("link", name="newer", exact=True).click()
+    watched.page.get_by_role("alert").first.wait_for()
+    assert "Upgrade rubricem" in watched.page.get_by_role("alert").first.inner_text()
+    # The browser itself notes the refusals.
+    watched.wrongs.clear()
+
+
 def test_the_chosen_colours_last(at):
     page = at().page
 
