@@ -29,7 +29,7 @@ def launch(file: Path, changes: Sequence[str]) -> None:
     """
     set_environment(file)
     config = read_config(file, changes)
-    _check_resume(config)
+    check_resume(config)
     # Not before now: what veRL does when it is imported depends on the environment.
     import_module(TASK_RUNNER).train(config)
 
@@ -47,7 +47,7 @@ def read_config(file: Path, changes: Sequence[str]) -> Any:
         raise ConfigError(f"the config {file} is refused: {' '.join(str(cause).split())}") from cause
 
 
-def _check_resume(config: Any) -> None:
+def check_resume(config: Any) -> None:
     """Refuse a checkpoint of another run now: Ray and veRL take a minute to say so."""
     settings = read_section(OmegaConf.to_container(config.get(SECTION), resolve=True))
     folder = Path(config.trainer.default_local_dir).absolute()

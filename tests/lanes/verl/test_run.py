@@ -87,18 +87,6 @@ def test_reflections_are_trained_on_one_step_after_they_were_launched(resumed):
     assert min(ages) == 1
 
 
-def test_a_run_with_another_window_or_matrix_is_refused_in_a_sentence_before_ray_is_started(resumed, policy):
-    _, _, run = resumed
-    for change, name in (
-        ("rubricem.window=2", "window"),
-        ("rubricem.matrix=[[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]]", "matrix"),
-    ):
-        with started(run.folder, policy, *SMALL, "trainer.total_training_steps=9", change) as other:
-            assert other.wait(60) == 2
-            assert f"written with rubricem.{name}=" in other.tail()
-            assert "Started a local Ray" not in other.tail()
-
-
 def test_two_ranks_train_one_policy_on_gloo(policy, tmp_path):
     changes = ("trainer.n_gpus_per_node=2", "ray_kwargs.ray_init.num_gpus=2", "trainer.save_freq=2")
     with started(tmp_path, policy, *SMALL, *changes, "trainer.total_training_steps=2") as run:

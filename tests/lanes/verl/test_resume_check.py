@@ -1,0 +1,62 @@
+"""A checkpoint of another run is refused by the command itself, before Ray is started."""
+
+from pathlib import Path
+
+import pytest
+
+from rubricem_agent.learn.errors import CheckpointError
+from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.embed import HashingEmbedder
+from rubricem_agent.memory.store import MemoryStore
+from trainers.verl_backend.keeping import FOLDER, DeskState, keep_desk, run_identity
+from trainers.verl_backend.runner import MARKER, check_resume, read_config
+from trainers.verl_backend.settings import read_section
+
+CPU = Path(__file__).parents[3] / "configs" / "verl_almanac_cpu.yaml"
+IDENTITY_MATRIX = "[[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]]"
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """The checkpoint of step 6 of a run with the config as it is."""
+    settings = read_section({"almanac": {}, "bank": {"embedder": "hashing"}})
+    bank = RubricBank.open(MemoryStore(embedder="hashing-512", dimension=512), HashingEmbedder())
+    state = DeskState(judge={}, deferred={}, waiting={}, bank=bank)
+    identity = run_identity(settings, group_size=4, batch_size=4)
+    keep_desk(tmp_path / FOLDER, state, step=6, stream={}, identity=identity)
+    (tmp_path / MARKER).write_text("6")
+    return tmp_path
+
+
+def config(folder, *changes):
+    return read_config(CPU, [f"trainer.default_local_dir={folder}", *changes])
+
+
+def test_the_same_settings_go_on(saved):
+    check_resume(config(saved, "trainer.total_training_steps=99"))
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ("rubricem.window=2", "rubricem.window"),
+        (f"rubricem.matrix={IDENTITY_MATRIX}", "rubricem.matrix"),
+        ("rubricem.credit=terminal", "rubricem.credit"),
+        ("data.train_batch_size=2", "data.train_batch_size"),
+        ("actor_rollout_ref.rollout.n=8", "actor_rollout_ref.rollout.n"),
+    ],
+)
+def test_other_settings_are_refused_by_name(saved, change, name):
+    with pytest.raises(CheckpointError, match=f"written with {name}="):
+        check_resume(config(saved, change))
+
+
+def test_weights_without_our_state_are_refused(tmp_path):
+    (tmp_path / MARKER).write_text("6")
+    with pytest.raises(CheckpointError, match="no checkpoint of step 6"):
+        check_resume(config(tmp_path))
+
+
+def test_a_run_that_is_told_to_begin_anew_looks_at_nothing(tmp_path):
+    (tmp_path / MARKER).write_text("6")
+    check_resume(config(tmp_path, "trainer.resume_mode=disable"))
