@@ -262,7 +262,9 @@ def test_a_run_of_a_newer_release_says_so_and_the_others_are_there(at):
     watched.page.get_by_role("link", name="newer", exact=True).click()
     watched.page.get_by_role("alert").first.wait_for()
     assert "Upgrade rubricem" in watched.page.get_by_role("alert").first.inner_text()
-    # The browser itself notes the refusals.
+    # The browser itself notes the refusals, a moment later.
+    watched.settle()
+    watched.page.wait_for_timeout(300)
     watched.wrongs.clear()
 
 
