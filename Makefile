@@ -22,6 +22,7 @@ help:
 	@echo "make test    set up, then lint, type-check and test"
 	@echo "make bench   set up, then measure (minutes)"
 	@echo "make lanes   the slower checks, each in an environment of its own: $(LANES)"
+	@echo "make docs-lane  the documents as a site, in build/site"
 	@echo "make lint    check the form of the code alone"
 	@echo "make format  rewrite the code in its form"
 
