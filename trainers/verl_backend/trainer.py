@@ -126,6 +126,8 @@ class StageTrainer(ReflectionPhase):
             seconds, "sample and train on a step", call, setting="rubricem.time_limits.sample", watch=self._miss_nobody
         )
         metrics.update(self._phase_a_metrics)
+        if self.local_trigger_step == self.parameter_sync_step - 1:
+            self._write_down(metrics, timing_raw)
         return batch
 
     def _miss_nobody(self) -> None:
@@ -138,14 +140,14 @@ class StageTrainer(ReflectionPhase):
         except RayActorError as gone:
             raise WorkerLostError(LOST.format(gone=gone)) from gone
 
-    def _compute_metrics(self, batch: Any, metrics: dict[str, Any], timing_raw: Any, **named: Any) -> None:
-        super()._compute_metrics(batch, metrics, timing_raw, **named)
+    def _write_down(self, metrics: Mapping[str, Any], timing: Mapping[str, float]) -> None:
+        """The step's line, before its checkpoint: a run killed after that has both, and one killed before has neither."""
         stages = self.told.pop("stages", None)
         told = {
             **self.told,
             "task": update_told(metrics, stages),
             "reflection": update_told(metrics, None, prefix="reflection/"),
-            "seconds": _seconds(timing_raw),
+            "seconds": _seconds(timing),
         }
         self.told = {}
         self._log.write(self.global_steps, told)

@@ -50,9 +50,6 @@ SIGNATURES = {
     "verl.trainer.ppo.v1.trainer_base:PPOTrainer._update_actor": (
         "(self, batch: transfer_queue.metadata.KVBatchMeta, metrics: dict) -> transfer_queue.metadata.KVBatchMeta"
     ),
-    "verl.trainer.ppo.v1.trainer_base:PPOTrainer._compute_metrics": (
-        "(self, batch: transfer_queue.metadata.KVBatchMeta, metrics, timing_raw, global_steps, epoch)"
-    ),
     "verl.experimental.agent_loop.agent_loop:AgentLoopBase.run": (
         "(self, sampling_params: dict[str, typing.Any], **kwargs) -> "
         "verl.experimental.agent_loop.agent_loop.AgentLoopOutput"
