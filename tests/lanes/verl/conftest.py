@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-TRAINED = Path(__file__).parents[3] / "runs" / "tiny_policy" / "sft" / "model"
-"""What `python trainers/tiny_policy.py` leaves; one of random weights takes its place where it has not been made."""
+from rubricem_agent.policy.shipped import model_folder
 
 collect_ignore_glob = [] if find_spec("verl") else ["test_*.py"]
 
@@ -21,10 +20,5 @@ def _end_tidily():
 
 
 @pytest.fixture(scope="session")
-def policy(tmp_path_factory):
-    if TRAINED.is_dir():
-        return TRAINED
-    # Not at the top: its packages come with the lane's environment.
-    from tests.lanes.verl.tiny_model import write_policy
-
-    return write_policy(tmp_path_factory.mktemp("policy") / "model")
+def policy():
+    return model_folder(Path("tiny"))
