@@ -129,7 +129,7 @@ def test_an_empty_token_is_refused():
 
 
 async def test_the_three_lines_of_the_docs_serve_a_scored_group(tmp_path):
-    server, client = snippets.snippet("OpenEnv").split("\n\n\n")
+    server, _, client = snippets.snippet("OpenEnv").partition("\n\n\n")
     assert len(snippets.statements(server)) <= 3
     (tmp_path / "my_module.py").write_text(server, encoding="utf-8")
     with serve("my_module:app", "--app-dir", str(tmp_path)) as url:
