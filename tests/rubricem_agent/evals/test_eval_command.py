@@ -57,7 +57,8 @@ def test_list_names_all_nine(tmp_path):
     assert all(name in output for name in (*names, "deepsearchqa", "almanac"))
 
 
-def test_a_run_with_missing_answers_exits_with_3_and_can_go_on(tmp_path):
+def test_a_run_with_missing_answers_exits_with_3_and_can_go_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")  # the table breaks words where it is narrow
     answers = tmp_path / "answers.jsonl"
     answers.write_text('{"id": "test-rivers-01", "answer": "12 m"}\n')
 
