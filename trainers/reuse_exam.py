@@ -122,10 +122,10 @@ def load_run(folder: Path) -> Parts:
         ConfigError: the folder holds no run that has reached a checkpoint.
     """
     try:
-        settings = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
+        kept = LocalConfig.model_validate_json((folder / SETTINGS_FILE).read_bytes(), strict=False)
     except (OSError, ValueError) as cause:
-        raise ConfigError(f"{folder} holds no {SETTINGS_FILE}; give the folder of a local run.") from cause
-    parts = make_parts(LocalConfig.model_validate({**settings, "out": str(folder)}, strict=False))
+        raise ConfigError(f"{folder} holds no {SETTINGS_FILE} of a local run; give the folder of one.") from cause
+    parts = make_parts(kept.model_copy(update={"out": folder}))
     if not resume_run(parts):
         raise ConfigError(f"the run in {folder} has no checkpoint; let it reach one.")
     return parts

@@ -1,0 +1,29 @@
+"""Reuse at inference: gains are counted question by question, and a folder without a run is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trainers.reuse_exam import Way, describe, main
+
+
+def test_a_gain_is_the_mean_over_the_questions_with_an_interval_that_holds_it():
+    base = np.array([[0.0, 0.5, 0.5, 0.2], [1.0, 0.5, 0.5, 0.4]])
+    better = base + np.array([[0.0, 0.0, 0.1, 0.3], [0.0, 0.0, 0.1, 0.1]])
+
+    none, within = describe([Way("none", base, 0.0), Way("within", better, 0.5)], seed=0)
+
+    assert none["answer"] == {"mean": 0.3, "gain": 0.0, "interval": [0.0, 0.0]}
+    assert within["answer"] == {"mean": 0.5, "gain": 0.2, "interval": [0.1, 0.3]}
+    assert within["review"]["interval"] == [0.1, 0.1]
+    assert within["questions_served"] == 0.5
+
+
+@pytest.mark.parametrize("kept", [None, "{}"])
+def test_a_folder_without_a_run_is_refused_in_one_sentence(kept: str | None, tmp_path: Path, capsys):
+    if kept is not None:
+        (tmp_path / "config.json").write_text(kept, encoding="utf-8")
+
+    assert main([str(tmp_path)]) == 2
+    assert str(tmp_path) in capsys.readouterr().err
