@@ -63,7 +63,7 @@ $(BIN)/python:
 # torch first and alone: asked for by another package it comes with gigabytes of CUDA.
 $(VENV)/.installed-core: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) torch==2.13.0
-	$(PIP) -e '.[tools,local]'
+	$(PIP) -e '.[tools,local,viewer]'
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed-core
