@@ -54,7 +54,7 @@ from trainers.local.recording import begin_record, record_step
 from trainers.local.run_parts import Parts, make_parts
 from trainers.local.samples import reflection_samples, task_samples
 from trainers.local.settings import LocalConfig
-from trainers.sft_parts.settings import read_settings
+from trainers.settings_file import read_settings
 
 
 class Judged(NamedTuple):

@@ -28,10 +28,11 @@ from rubricem_agent.data.chatml import read_samples
 from rubricem_agent.data.tokens import TokenSample, encode_sample
 from rubricem_agent.learn.errors import NonFiniteLossError
 from rubricem_env.domain.errors import ConfigError, RubricEMError
+from trainers.settings_file import read_settings
 from trainers.sft_parts.place import OneProcess, Place
 from trainers.sft_parts.plan import Plan
 from trainers.sft_parts.rows import Row, make_row, make_rows
-from trainers.sft_parts.settings import SftConfig, read_settings
+from trainers.sft_parts.settings import SftConfig
 
 
 class Step(NamedTuple):

@@ -37,6 +37,7 @@ from rubricem_env.world.faults import Faults
 from rubricem_env.world.lesson import Lesson, lesson_after
 from rubricem_env.world.questions import Question
 from rubricem_env.world.splits import Split
+from trainers.settings_file import read_settings
 from trainers.sft import run
 from trainers.sft_parts.drills import drills_of
 from trainers.sft_parts.exam import hold_exam
@@ -44,7 +45,7 @@ from trainers.sft_parts.place import OneProcess
 from trainers.sft_parts.practice import practise
 from trainers.sft_parts.reflections import reflection_sample
 from trainers.sft_parts.school import School, references_for
-from trainers.sft_parts.settings import SftConfig, read_settings
+from trainers.sft_parts.settings import SftConfig
 from trainers.sft_parts.tiny_tokenizer import train_tokenizer
 
 Count = Annotated[int, Field(ge=1)]
@@ -197,12 +198,12 @@ def drill(config: TinyConfig, base: Path) -> Path:
     )
 
 
-def fine_tuning(config: TinyConfig, base: Path, *, samples: Path, name: str) -> SftConfig:
-    """The settings of one stage of the training."""
-    return SftConfig(
+def train(config: TinyConfig, base: Path) -> Path:
+    """Fine-tune with `trainers/sft.py`; returns the folder of the model."""
+    settings = SftConfig(
         model=str(base),
-        samples=samples,
-        out=config.out / name,
+        samples=config.out / "samples.jsonl",
+        out=config.out / "sft",
         epochs=config.epochs,
         learning_rate=config.learning_rate,
         warmup_share=config.warmup_share,
@@ -212,10 +213,6 @@ def fine_tuning(config: TinyConfig, base: Path, *, samples: Path, name: str) -> 
         packing=False,
         seed=config.seed,
     )
-
-
-def train(settings: SftConfig) -> Path:
-    """Train with `trainers/sft.py`; returns the folder of the model."""
     run(settings, OneProcess.here(settings.precision))
     return settings.out / "model"
 
@@ -229,9 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = read_settings(chosen.config, TinyConfig, changes=chosen.changes)
         config.out.mkdir(parents=True, exist_ok=True)
-        samples = make_samples(config)
-        base = drill(config, make_policy(config, samples))
-        model = train(fine_tuning(config, base, samples=config.out / "samples.jsonl", name="sft"))
+        model = train(config, drill(config, make_policy(config, make_samples(config))))
         grades = asyncio.run(
             hold_exam(model, system=config.system, split=config.exam_split, num_questions=config.exam_questions)
         )

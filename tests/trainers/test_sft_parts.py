@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from rubricem_agent.data.tokens import TokenSample
 from rubricem_env.domain.errors import ConfigError
+from trainers.settings_file import read_settings
 from trainers.sft_parts.plan import Plan
 from trainers.sft_parts.rows import make_row, pack
-from trainers.sft_parts.settings import SftConfig, read_settings
+from trainers.sft_parts.settings import SftConfig
 
 NEEDED = "model: m\nsamples: s\nout: o\n"
 

@@ -15,9 +15,9 @@ from rubricem_agent.reflection.format import Blocks, parse_blocks
 from rubricem_env.scaffold.grammar import GRAMMAR
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.tiny_qwen3 import tiny_qwen3
+from trainers.settings_file import read_settings
 from trainers.sft_parts.place import OneProcess
 from trainers.sft_parts.practice import pad, practice_loss
-from trainers.sft_parts.settings import read_settings
 from trainers.sft_parts.tiny_tokenizer import train_tokenizer
 from trainers.tiny_policy import TinyConfig, hold_lessons, main, make_policy, make_samples
 

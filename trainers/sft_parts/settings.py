@@ -1,18 +1,12 @@
-"""The settings of a fine-tuning run, and how they are read from a YAML file and from KEY=VALUE arguments."""
+"""The settings of a fine-tuning run."""
 
-import difflib
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 
-import yaml  # type: ignore[import-untyped]
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.errors import ConfigError
-from rubricem_env.domain.trajectory_json import first_problem
 
-Settings = TypeVar("Settings", bound=Frozen)
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -44,38 +38,3 @@ class SftConfig(Frozen):
     """Steps. The last step is always kept."""
     stop_after: Count | None = None
     """Stop, with a checkpoint, after this many steps of the whole run; the schedule is that of the whole run."""
-
-
-def read_settings(path: Path, kind: type[Settings], *, changes: Iterable[str] = ()) -> Settings:
-    """The settings of a YAML file, with `key=value` changes on top.
-
-    Raises:
-        ConfigError: the file or a change cannot be read, a key is unknown, or a value is out of range.
-    """
-    try:
-        fields: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as cause:
-        raise ConfigError(f"cannot read the config {path}: {cause}. Give the path of a YAML file.") from cause
-    if not isinstance(fields, dict):
-        raise ConfigError(f"{path} holds a YAML {type(fields).__name__}; a config is a mapping of keys to values.")
-    fields |= dict(_read_change(change) for change in changes)
-    for key in fields:
-        if key not in kind.model_fields:
-            raise ConfigError(f"{path} has the key {key!r}, which is none; {_suggest(str(key), kind)}.")
-    try:
-        # Not strict: YAML has strings for paths, and reads 4e-5 as text.
-        return kind.model_validate(fields, strict=False)
-    except ValidationError as cause:
-        raise ConfigError(f"the config {path} is refused {first_problem(cause)}") from cause
-
-
-def _read_change(change: str) -> tuple[str, Any]:
-    key, sign, value = change.partition("=")
-    if not sign:
-        raise ConfigError(f"{change!r} changes no setting; write KEY=VALUE, such as epochs=1.")
-    return key.strip(), yaml.safe_load(value)
-
-
-def _suggest(key: str, kind: type[Frozen]) -> str:
-    near = difflib.get_close_matches(key, kind.model_fields, n=1)
-    return f"did you mean {near[0]!r}" if near else f"the keys are {', '.join(kind.model_fields)}"

@@ -4,12 +4,11 @@ Questions per step (`data.train_batch_size`), group size (`actor_rollout_ref.rol
 KL, steps and checkpoints keep veRL's own keys, so that none is said twice.
 """
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.config.memory import BankConfig
@@ -22,6 +21,7 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory_json import first_problem
 from rubricem_env.env.limits import EpisodeLimits
 from rubricem_env.world.judge import JudgeKnobs
+from trainers.settings_file import refuse_unknown
 
 SECTION = "rubricem"
 Count = Annotated[int, Field(ge=1)]
@@ -98,27 +98,9 @@ def read_section(section: object) -> VerlSettings:
     """
     if not isinstance(section, Mapping):
         raise ConfigError(f"the config has no section `{SECTION}`; start from configs/verl_almanac_cpu.yaml.")
-    _refuse_unknown(section, VerlSettings, where=SECTION)
+    refuse_unknown(section, VerlSettings, where=SECTION)
     try:
         # Not strict: YAML has strings for paths and lists for tuples.
         return VerlSettings.model_validate(section, strict=False)
     except ValidationError as cause:
         raise ConfigError(f"the section `{SECTION}` is refused {first_problem(cause)}") from cause
-
-
-def _refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: str) -> None:
-    for key, value in section.items():
-        field = kind.model_fields.get(key)
-        if field is None:
-            near = difflib.get_close_matches(str(key), kind.model_fields, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(kind.model_fields)}."
-            raise ConfigError(f"{where} has the key {key!r}, which is none; {hint}")
-        inner = _model_in(field.annotation)
-        if inner is not None and isinstance(value, Mapping):
-            _refuse_unknown(value, inner, where=f"{where}.{key}")
-
-
-def _model_in(annotation: object) -> type[BaseModel] | None:
-    """The model that a field holds, optional or not."""
-    found = [one for one in (annotation, *get_args(annotation)) if isinstance(one, type) and issubclass(one, BaseModel)]
-    return found[0] if found else None

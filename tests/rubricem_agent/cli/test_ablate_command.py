@@ -12,7 +12,7 @@ from rubricem_agent.cli.ablate import ablate
 from rubricem_agent.cli.ablate_runs import plan_runs, run_all
 from rubricem_agent.cli.report import report
 from trainers.local.settings import LocalConfig
-from trainers.sft_parts.settings import read_settings
+from trainers.settings_file import read_settings
 
 STAGES = ("plan", "research", "review", "answer")
 APP = typer.Typer()

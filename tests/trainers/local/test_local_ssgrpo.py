@@ -69,7 +69,11 @@ def test_a_half_written_line_and_later_steps_are_dropped_from_the_log(tmp_path: 
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
-    [("polcy: x\nout: y\n", "did you mean 'policy'"), ("policy: nowhere\nout: y\n", "config.json")],
+    [
+        ("polcy: x\nout: y\n", "did you mean 'policy'"),
+        ("policy: x\nout: y\nreflection: {num_candidate: 2}\n", "did you mean 'num_candidates'"),
+        ("policy: nowhere\nout: y\n", "config.json"),
+    ],
 )
 def test_the_command_refuses_a_bad_config_with_one_sentence(tmp_path, capsys, content, sentence):
     path = tmp_path / "config.yaml"
