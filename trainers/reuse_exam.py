@@ -21,7 +21,6 @@ from rubricem_agent.learn.metrics_log import SETTINGS_FILE
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.retrieval import Retrieval
-from rubricem_agent.memory.store import MemoryStore
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.reflection.candidates import PolicyCandidates
 from rubricem_agent.reflection.errors import ReflectionError
@@ -52,7 +51,7 @@ class Way(NamedTuple):
 
 async def compare(parts: Parts, *, repeats: int) -> list[Way]:
     """Without the bank, across questions, and within the question."""
-    own = empty_bank()
+    own = RubricBank.in_memory(HashingEmbedder())
     plain = await attempt(parts, None, Retrieval.CROSS, repeats=repeats, draw="first")
     cross = await attempt(parts, parts.bank, Retrieval.CROSS, repeats=repeats, draw="second")
     again = await attempt(parts, None, Retrieval.CROSS, repeats=repeats, draw="second")
@@ -108,11 +107,6 @@ async def reflect_on(parts: Parts, groups: Sequence[Sequence[Reading]], bank: Ru
             return  # An attempt too long to reflect on leaves its question without a lesson, which `reused` counts.
 
     await asyncio.gather(*(one(group[0]) for group in groups))
-
-
-def empty_bank() -> RubricBank:
-    embedder = HashingEmbedder()
-    return RubricBank.open(MemoryStore(embedder=embedder.name, dimension=embedder.dimension), embedder)
 
 
 def load_run(folder: Path) -> Parts:

@@ -91,8 +91,7 @@ def _references(config: EvalConfig, policy: Policy) -> References:
 
 def _empty_bank() -> RubricBank:
     """For one example: its lesson is found by the question's key, so that any embedder will do."""
-    embedder = HashingEmbedder()
-    return RubricBank.open(MemoryStore(embedder=embedder.name, dimension=embedder.dimension), embedder)
+    return RubricBank.in_memory(HashingEmbedder())
 
 
 def _reflector_of(policy: Policy) -> Callable[[RubricBank], Reflector]:

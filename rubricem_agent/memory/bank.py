@@ -19,7 +19,7 @@ from rubricem_agent.memory.gate import Refusal, WriteGate
 from rubricem_agent.memory.index import ItemIndex
 from rubricem_agent.memory.item import BankItem, ItemStatus, text_digest
 from rubricem_agent.memory.retrieval import Retrieval, RetrievalSettings, Retrieved
-from rubricem_agent.memory.store import ItemStore, StoredItem
+from rubricem_agent.memory.store import ItemStore, MemoryStore, StoredItem
 from rubricem_env.domain.query import query_key
 from rubricem_env.domain.reflection import Reflection
 
@@ -71,6 +71,11 @@ class RubricBank:
         )
         bank.refresh()
         return bank
+
+    @classmethod
+    def in_memory(cls, embedder: Embedder) -> "RubricBank":
+        """An empty bank that lasts as long as the process."""
+        return cls.open(MemoryStore(embedder=embedder.name, dimension=embedder.dimension), embedder)
 
     @property
     def embedder_name(self) -> str:

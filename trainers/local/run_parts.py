@@ -15,7 +15,6 @@ from rubricem_agent.learn.run_recorder import RunRecorder
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import Injector
-from rubricem_agent.memory.store import MemoryStore
 from rubricem_agent.policy.local import LocalPolicy
 from rubricem_agent.policy.pretrained import load_model, load_tokenizer
 from rubricem_agent.prompting.agent_prompt import AgentPrompt, agent_prompt
@@ -73,8 +72,7 @@ def make_parts(config: LocalConfig) -> Parts:
     train = {query_of(question).key: question for question in questions if question.split == "train"}
     toolbox = shipped_toolbox()
     almanac_judge = AlmanacJudge(questions, knobs=config.knobs, seed=config.seed)
-    embedder = HashingEmbedder()
-    bank = RubricBank.open(MemoryStore(embedder=embedder.name, dimension=embedder.dimension), embedder)
+    bank = RubricBank.in_memory(HashingEmbedder())
     reflector = Reflector(PolicyCandidates(policy), almanac_judge, bank, settings=config.reflection)
     pending: Pending = {}
 

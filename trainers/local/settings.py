@@ -8,6 +8,7 @@ from pydantic import Field
 from rubricem_agent.learn.collapse import WatchSettings
 from rubricem_agent.learn.credit import CreditMode
 from rubricem_agent.learn.drift import DriftSettings
+from rubricem_agent.policy.shipped import TINY_SYSTEM
 from rubricem_agent.reflection.generate import ReflectionSettings
 from rubricem_env.domain.base import Frozen
 from rubricem_env.env.limits import EpisodeLimits
@@ -43,7 +44,7 @@ class LocalConfig(Frozen):
     """Of one forward and backward pass. Few fit into a processor's cache; siblings share a prompt within a pass only."""
     rows: Count = 64
     """Conversations that are decoded together."""
-    system: str = "Search, then answer."
+    system: str = TINY_SYSTEM
     """The tiny policy's system prompt; "" gives the whole agent prompt."""
     reference_tokens: Count = 512
     """Of the bank's block before a question."""

@@ -10,7 +10,6 @@ from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import Injector, count_roughly
 from rubricem_agent.memory.retrieval import Retrieval
-from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.query import Query
 from rubricem_env.domain.reflection import Reflection
 from rubricem_env.env.offline import query_of
@@ -63,8 +62,7 @@ def references_for(
     The bank and the injector are those of training, so the policy is taught by what it will meet there: half of the
     questions get their own lesson, half those of similar questions.
     """
-    embedder = HashingEmbedder()
-    bank = RubricBank.open(MemoryStore(embedder=embedder.name, dimension=embedder.dimension), embedder)
+    bank = RubricBank.in_memory(HashingEmbedder())
     for trace in traces:
         query, lesson = trace.task.query, lessons[trace.task.id]
         bank.write(

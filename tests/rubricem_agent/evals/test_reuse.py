@@ -6,7 +6,6 @@ from rubricem_agent.evals.answering.reuse import CrossReuse, WithinReuse
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import Injector, count_roughly
-from rubricem_agent.memory.store import MemoryStore
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.prompting.agent_prompt import agent_prompt
 from rubricem_agent.reflection.candidates import PolicyCandidates
@@ -22,8 +21,7 @@ INJECTOR = Injector(count_tokens=count_roughly)
 
 
 def empty_bank() -> RubricBank:
-    embedder = HashingEmbedder()
-    return RubricBank.open(MemoryStore(embedder=embedder.name, dimension=embedder.dimension), embedder)
+    return RubricBank.in_memory(HashingEmbedder())
 
 
 def lesson(question: str) -> Reflection:

@@ -8,7 +8,6 @@ from rubricem_agent.learn.run_record import GroupEntry, GroupHead, Header, Rollo
 from rubricem_agent.learn.run_recorder import RunRecorder
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
-from rubricem_agent.memory.store import MemoryStore
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore
@@ -124,8 +123,7 @@ def test_a_run_from_the_start_forgets_an_earlier_one(recorder, tmp_path):
 
 
 def test_lessons_are_written_when_they_change_and_once(recorder, tmp_path):
-    embedder = HashingEmbedder()
-    bank = RubricBank.open(MemoryStore(embedder=embedder.name, dimension=embedder.dimension), embedder)
+    bank = RubricBank.in_memory(HashingEmbedder())
     for step, takeaways in ((1, "Search first."), (2, "Search twice.")):
         bank.write(Reflection(query_key="k", question=QUESTION, rubrics="Both figures.", takeaways=takeaways))
         recorder.record_lessons(bank.changed_since(recorder.bank_revision), step=step)

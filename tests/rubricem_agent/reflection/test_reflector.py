@@ -10,7 +10,6 @@ from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.gate import Refusal, RefusalCode
 from rubricem_agent.memory.item import BankItem
 from rubricem_agent.memory.retrieval import Retrieval
-from rubricem_agent.memory.store import MemoryStore
 from rubricem_agent.policy.base import Piece
 from rubricem_agent.reflection.attempt import JudgedAttempt, draw_attempt
 from rubricem_agent.reflection.candidates import Candidate
@@ -84,8 +83,7 @@ class Marker:
 
 @pytest.fixture
 def bank():
-    embedder = HashingEmbedder()
-    return RubricBank.open(MemoryStore(embedder=embedder.name, dimension=embedder.dimension), embedder)
+    return RubricBank.in_memory(HashingEmbedder())
 
 
 async def test_the_best_candidate_goes_to_the_bank_with_its_origin_and_all_are_returned(bank):

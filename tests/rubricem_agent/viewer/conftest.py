@@ -10,7 +10,6 @@ from rubricem_agent.learn.run_record import GroupEntry, RolloutEntry, ShownLesso
 from rubricem_agent.learn.run_recorder import RunRecorder
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
-from rubricem_agent.memory.store import MemoryStore
 from rubricem_agent.rollout.packed_tokens import pack_tokens
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens
@@ -112,8 +111,7 @@ def lesson(question, takeaways="Search first."):
 
 
 def memory_bank():
-    embedder = HashingEmbedder()
-    return RubricBank.open(MemoryStore(embedder=embedder.name, dimension=embedder.dimension), embedder)
+    return RubricBank.in_memory(HashingEmbedder())
 
 
 def entry(step, place, number, score, *, trajectory=None, reason="", mark=1, failure="", tokens=True):
