@@ -43,6 +43,18 @@ def _read_change(change: str) -> tuple[str, Any]:
     return key.strip(), yaml.safe_load(value)
 
 
+def make_out(folder: Path) -> None:
+    """Make the folder that a config names as `out`.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        raise ConfigError(f"cannot write to out, {folder}: {cause.strerror}. Make room, or choose another.") from cause
+
+
 def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: str, separator: str = ".") -> None:
     """Refuse a key that the model, or a model within it, does not have; `separator` stands after `where` in a path.
 

@@ -28,7 +28,7 @@ from rubricem_agent.data.chatml import read_samples
 from rubricem_agent.data.tokens import TokenSample, encode_sample
 from rubricem_agent.learn.errors import NonFiniteLossError
 from rubricem_env.domain.errors import ConfigError, RubricEMError
-from trainers.settings_file import read_settings
+from trainers.settings_file import make_out, read_settings
 from trainers.sft_parts.place import OneProcess, Place
 from trainers.sft_parts.plan import Plan
 from trainers.sft_parts.rows import Row, make_row, make_rows
@@ -197,7 +197,7 @@ def read_arguments(arguments: Sequence[str] | None) -> SftConfig:
 
 def run(config: SftConfig, place: Place) -> None:
     """Train with progress, and say where the model is."""
-    config.out.mkdir(parents=True, exist_ok=True)
+    make_out(config.out)
     progress = Progress(config.out / "metrics.jsonl", time.monotonic)
     folder = fit(config, place, report=progress if place.rank == 0 else _say_nothing)
     if place.rank == 0:

@@ -37,7 +37,7 @@ from rubricem_env.world.faults import Faults
 from rubricem_env.world.lesson import Lesson, lesson_after
 from rubricem_env.world.questions import Question
 from rubricem_env.world.splits import Split
-from trainers.settings_file import read_settings
+from trainers.settings_file import make_out, read_settings
 from trainers.sft import run
 from trainers.sft_parts.drills import drills_of
 from trainers.sft_parts.exam import hold_exam
@@ -225,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         config = read_settings(chosen.config, TinyConfig, changes=chosen.changes)
-        config.out.mkdir(parents=True, exist_ok=True)
+        make_out(config.out)
         model = train(config, drill(config, make_policy(config, make_samples(config))))
         grades = asyncio.run(
             hold_exam(model, system=config.system, split=config.exam_split, num_questions=config.exam_questions)

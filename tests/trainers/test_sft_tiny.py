@@ -151,3 +151,10 @@ def test_padding_changes_nothing_in_what_practice_learns() -> None:
     apart = [float(practice_loss(model, *pad([sample]), place=place).detach()) for sample in samples]
 
     assert float(together.detach()) == pytest.approx((3 * apart[0] + apart[1]) / 4, rel=1e-5)
+
+
+def test_an_out_that_cannot_be_made_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+
+    assert main(["--config", str(CONFIG), f"out={tmp_path / 'file' / 'run'}"]) == 2
+    assert capsys.readouterr().err.startswith(f"tiny_policy: cannot write to out, {tmp_path / 'file' / 'run'}: ")
