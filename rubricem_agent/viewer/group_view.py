@@ -6,8 +6,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from rubricem_agent.learn.run_record import GroupEntry, RolloutEntry
+from rubricem_agent.viewer.api_models.groups import GroupRollout, GroupView, Separator
 from rubricem_agent.viewer.api_models.runs import StageScores
-from rubricem_agent.viewer.api_models.trajectories import GroupRollout, GroupView, Separator, TrajectoryRow
+from rubricem_agent.viewer.api_models.trajectories import TrajectoryRow
 from rubricem_agent.viewer.rows import number_or_none, stage_scores
 from rubricem_agent.viewer.stage_views import rubric_view, rubrics_of
 from rubricem_agent.viewer.trajectory_view import MAX_QUESTION, lesson_views

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rubricem_agent.memory.item import ItemStatus
+from rubricem_agent.viewer.api_models.groups import GroupView
 from rubricem_agent.viewer.api_models.rubrics import QuestionRow
-from rubricem_agent.viewer.api_models.trajectories import GroupView, TrajectoryPage, TrajectoryRow
+from rubricem_agent.viewer.api_models.trajectories import TrajectoryPage, TrajectoryRow
 from rubricem_agent.viewer.bank_listing import BankListing
 from rubricem_agent.viewer.bank_view import BankViews, ShownBank
 from rubricem_agent.viewer.run_folder import RunFolder

@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rubricem_agent.learn.run_record import RECORD_FOLDER, VOCABULARY_FILE, RolloutEntry
+from rubricem_agent.viewer.api_models.groups import GroupView
 from rubricem_agent.viewer.api_models.rubrics import QuestionPage, QuestionRow, RubricHistory
 from rubricem_agent.viewer.api_models.trajectories import (
     ElementText,
-    GroupView,
     TokenPage,
     TrajectoryPage,
     TrajectoryView,
