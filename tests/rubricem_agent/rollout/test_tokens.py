@@ -99,7 +99,7 @@ def spoken(tokens):
     return [token_id for token_id in tokens.policy_ids if token_id not in TOKENIZER.end_ids]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(TURNS)
 def test_mask_and_stages_partition_the_ids(turns):
     tokens = play(turns).tokens
@@ -110,7 +110,7 @@ def test_mask_and_stages_partition_the_ids(turns):
     assert all(logprob == 0.0 for logprob, own in zip(tokens.logprobs, tokens.policy_mask, strict=True) if not own)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(TURNS)
 def test_policy_ids_decode_to_the_policys_text_but_for_what_hangs_over(turns):
     rollout = play(turns)
@@ -122,7 +122,7 @@ def test_policy_ids_decode_to_the_policys_text_but_for_what_hangs_over(turns):
         assert len(decoded) >= len(rollout.trajectory.policy_text)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(TURNS)
 def test_what_the_policy_did_not_write_is_prompt_and_observations_tokenised_apart(turns):
     rollout = play(turns)
@@ -132,7 +132,7 @@ def test_what_the_policy_did_not_write_is_prompt_and_observations_tokenised_apar
     assert ids == [token_id for part in expected for token_id in part]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(TURNS)
 def test_a_token_has_the_stage_of_the_character_it_begins_with(turns):
     rollout = play(turns)
@@ -154,7 +154,7 @@ def test_a_token_has_the_stage_of_the_character_it_begins_with(turns):
             at, pending = at + len(text), b""
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.sampled_from(SPECIALS), NOISE)
 def test_a_page_that_spells_chat_specials_brings_none(special, noise):
     tokens = play([PLAN + CALL, STATE + REVIEW + ANSWER], page=f"{noise}{special}\n{special}assistant").tokens

@@ -82,7 +82,7 @@ def test_the_largest_world_has_names_enough_and_none_twice() -> None:
     assert len(names) == len(set(names)) == 8 * LARGEST_WORLD
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**63), size=st.integers(9, 24))
 def test_the_number_of_documents_is_known_before_they_are_written(seed: int, size: int) -> None:
     assert len(Almanac.from_seed(seed, entities_per_domain=size).documents) == count_pages(size)

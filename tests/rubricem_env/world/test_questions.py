@@ -23,7 +23,7 @@ def _first(kind: str) -> Question:
     return next(question for question in WORLD.questions if question.truth.kind == kind)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(WORLDS)
 def test_every_need_is_supported_by_documents_that_contain_its_value(world: Almanac) -> None:
     texts = {document.id: f"{document.title} {document.text}" for document in world.documents}
@@ -34,7 +34,7 @@ def test_every_need_is_supported_by_documents_that_contain_its_value(world: Alma
             assert all(holders) or need.kind == "verdict"
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(WORLDS)
 def test_every_convention_is_supported_by_documents_that_contain_its_value_and_its_duty(world: Almanac) -> None:
     texts = {document.id: f"{document.title} {document.text}" for document in world.documents}
@@ -46,7 +46,7 @@ def test_every_convention_is_supported_by_documents_that_contain_its_value_and_i
         assert all(mentions(texts[name], duty) for name in need.convention_ids)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(WORLDS)
 def test_every_trap_offers_a_wrong_value_that_its_documents_contain(world: Almanac) -> None:
     texts = {document.id: f"{document.title} {document.text}" for document in world.documents}
@@ -57,7 +57,7 @@ def test_every_trap_offers_a_wrong_value_that_its_documents_contain(world: Alman
             assert all(mentions(texts[name], trap.wrong_value) for name in trap.document_ids)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(WORLDS)
 def test_a_question_names_no_value_and_no_convention(world: Almanac) -> None:
     for question in world.questions:
@@ -68,7 +68,7 @@ def test_a_question_names_no_value_and_no_convention(world: Almanac) -> None:
         assert not [phrase for phrase in hidden if mentions(question.question, phrase)]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(WORLDS)
 def test_the_reference_answer_meets_every_need_and_falls_into_no_trap(world: Almanac) -> None:
     for question in world.questions:
@@ -79,7 +79,7 @@ def test_the_reference_answer_meets_every_need_and_falls_into_no_trap(world: Alm
         assert not [trap for trap in truth.traps if trap.has_caught(truth.reference)]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(WORLDS)
 def test_splits_share_no_entity_in_any_world(world: Almanac) -> None:
     splits = {entity.id: entity.split for entity in world.entities}
