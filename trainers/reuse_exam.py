@@ -1,10 +1,10 @@
 """What a trained policy gains from its bank at inference: held-out questions without it, across, and within episodes.
 
-    python trainers/reuse_exam.py RUN_DIR [--repeats 4] [--json FILE]
+    python trainers/reuse_exam.py RUN_DIR [--bank RUN_DIR] [--repeats 4] [--json FILE]
 
 RUN_DIR is a finished run of `trainers/local_ssgrpo.py`. Scored by truth, sampled at the run's temperature. `cross`
-retrieves what training has left in the bank; `within` reflects on a first attempt, unjudged, as at inference, and
-then tries again. Every way is given the same seeds.
+retrieves what training has left in the bank, or in that of another run, for a policy that was trained without one;
+`within` reflects on a first attempt, unjudged, as at inference, and then tries again. Every way is given the same seeds.
 """
 
 import argparse
@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rubricem_agent.learn.checkpoint import checkpoint_steps, find_checkpoint, load_checkpoint
 from rubricem_agent.learn.metrics_log import SETTINGS_FILE
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.retrieval import Retrieval
+from rubricem_agent.memory.snapshot import load_snapshot
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.reflection.candidates import PolicyCandidates
 from rubricem_agent.reflection.errors import ReflectionError
@@ -125,6 +127,19 @@ def load_run(folder: Path) -> Parts:
     return parts
 
 
+def borrow_bank(bank: RubricBank, folder: Path) -> None:
+    """Fill the bank with what another run has left in its own.
+
+    Raises:
+        ConfigError: the folder holds no checkpoint of a run.
+    """
+    root = folder / "checkpoints"
+    if not checkpoint_steps(root):
+        raise ConfigError(f"{folder} holds no checkpoint whose bank could be used; give the folder of a local run.")
+    checkpoint = load_checkpoint(find_checkpoint(root))
+    load_snapshot(bank, checkpoint.path("bank"), step=checkpoint.step)
+
+
 def describe(ways: Sequence[Way], *, seed: int) -> list[dict[str, Any]]:
     """Means with 95 % intervals over the questions, and the gain over none, question by question."""
     rng = np.random.default_rng(seed)
@@ -148,9 +163,11 @@ def describe(ways: Sequence[Way], *, seed: int) -> list[dict[str, Any]]:
     return rows
 
 
-async def _examine(folder: Path, repeats: int) -> list[dict[str, Any]]:
+async def _examine(folder: Path, bank: Path | None, repeats: int) -> list[dict[str, Any]]:
     parts = load_run(folder)
     try:
+        if bank:
+            borrow_bank(parts.bank, bank)
         return describe(await compare(parts, repeats=repeats), seed=parts.config.seed)
     finally:
         await parts.policy.aclose()
@@ -160,11 +177,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line for each way; 2 and one sentence on stderr for a mistake."""
     parser = argparse.ArgumentParser(prog="python trainers/reuse_exam.py", description="Examine reuse at inference.")
     parser.add_argument("folder", type=Path, metavar="RUN_DIR")
+    parser.add_argument("--bank", type=Path, metavar="RUN_DIR", help="use the bank of this run instead")
     parser.add_argument("--repeats", type=int, default=4, help="episodes a question")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here as well")
     chosen = parser.parse_args(arguments)
     try:
-        rows = asyncio.run(_examine(chosen.folder, max(1, chosen.repeats)))
+        rows = asyncio.run(_examine(chosen.folder, chosen.bank, max(1, chosen.repeats)))
     except RubricEMError as mistake:
         sys.stderr.write(f"reuse_exam: {mistake}\n")
         return 2

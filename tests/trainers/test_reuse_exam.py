@@ -5,7 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainers.reuse_exam import Way, describe, main
+from rubricem_agent.learn.checkpoint import Part, save_checkpoint
+from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.snapshot import save_snapshot
+from rubricem_env.domain.errors import ConfigError
+from rubricem_env.testing.reflections import PlaneEmbedder, make_reflection
+from trainers.reuse_exam import Way, borrow_bank, describe, main
 
 
 def test_a_gain_is_the_mean_over_the_questions_with_an_interval_that_holds_it():
@@ -27,3 +32,19 @@ def test_a_folder_without_a_run_is_refused_in_one_sentence(kept: str | None, tmp
 
     assert main([str(tmp_path)]) == 2
     assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_another_runs_bank_can_be_borrowed_as_its_last_checkpoint_left_it(tmp_path: Path):
+    left, own = (RubricBank.in_memory(PlaneEmbedder()) for _ in range(2))
+    left.write(make_reflection("at 40"))
+    part = Part("bank.npz", lambda path: save_snapshot(left, path, step=3), 3)
+    save_checkpoint(tmp_path / "checkpoints", step=3, parts={"bank": part})
+
+    borrow_bank(own, tmp_path)
+
+    assert own.items() == left.items()
+
+
+def test_a_run_without_a_checkpoint_lends_no_bank(tmp_path: Path):
+    with pytest.raises(ConfigError, match="holds no checkpoint"):
+        borrow_bank(RubricBank.in_memory(PlaneEmbedder()), tmp_path)
