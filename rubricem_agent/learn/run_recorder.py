@@ -38,8 +38,10 @@ Entry = TypeVar("Entry", GroupEntry, RolloutEntry)
 class RunRecorder:
     """The record of one run, in its folder. One process writes it at a time; any number may read meanwhile."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, switch: str = "record=false") -> None:
         self._folder = folder
+        self._switch = switch
+        """How the run is told to keep none."""
         self.bank_revision = 0
         """The latest change of the bank that is in the record."""
 
@@ -129,7 +131,8 @@ class RunRecorder:
 
     def _refused(self, cause: OSError) -> UsageError:
         return UsageError(
-            f"cannot write the record {self._folder}: {cause.strerror or cause}. Make room, or train with record=false."
+            f"cannot write the record {self._folder}: {cause.strerror or cause}. Make room, or train with "
+            f"{self._switch}."
         )
 
 

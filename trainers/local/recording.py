@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 
 from rubricem_agent.learn.credit import Credit
 from rubricem_agent.learn.curriculum import QueryBatch
-from rubricem_agent.learn.run_record import FourNumbers, GroupEntry, RolloutEntry, ShownLesson
+from rubricem_agent.learn.run_record import GroupEntry, RolloutEntry
 from rubricem_agent.memory.retrieval import Retrieved
-from rubricem_agent.rollout.packed_tokens import pack_tokens
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_env.judge.outcomes import GroupJudgement, RolloutJudgement
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.world.quality import true_quality
+from trainers.local.record_entries import credited, four_numbers, group_entry, rollout_entry
 from trainers.local.run_parts import Parts
 
 
@@ -51,23 +51,13 @@ def record_step(
 def _group(
     parts: Parts, batch: QueryBatch, judgement: GroupJudgement, *, place: int, shown: Mapping[str, Sequence[Retrieved]]
 ) -> GroupEntry:
-    rubrics = parts.judge.buffer.rubrics(judgement.query_key)
-    return GroupEntry(
-        step=batch.step,
+    return group_entry(
+        judgement,
+        parts.judge.buffer.rubrics(judgement.query_key),
         place=place,
         encounter=batch.encounter.value,
-        query_key=judgement.query_key,
         question=parts.train[judgement.query_key].question,
-        judge=judgement.judge,
-        rubrics=judgement.rubrics,
-        active=rubrics.active,
-        retired=tuple(gone for gone in rubrics.archive if gone.retired_step == batch.step),
-        refused=judgement.refused,
-        proposal_failure=judgement.proposal_failure,
-        lessons=tuple(
-            ShownLesson(item=hit.item.id, similarity=round(hit.similarity, 4))
-            for hit in shown.get(judgement.query_key, ())
-        ),
+        shown=shown.get(judgement.query_key, ()),
     )
 
 
@@ -75,21 +65,10 @@ def _rollout(
     parts: Parts, group: GroupEntry, pair: tuple[Rollout, RolloutJudgement], credit: Credit, attempt: int, row: int
 ) -> RolloutEntry:
     rollout, judged = pair
-    plan, research, review, answer = true_quality(parts.train[group.query_key], read_trajectory(rollout.trajectory))
-    return RolloutEntry(
-        step=group.step,
-        place=group.place,
-        attempt=attempt,
-        rollout=rollout.model_copy(update={"tokens": None}),
-        tokens=pack_tokens(rollout.tokens) if rollout.tokens is not None else None,
-        judged=judged,
-        true=(plan, research, review, answer),
-        returns=_four(credit.returns[row].tolist()),
-        advantages=_four(credit.advantages[row].tolist()),
+    true = true_quality(parts.train[group.query_key], read_trajectory(rollout.trajectory))
+    return credited(
+        rollout_entry(group, rollout, judged, attempt=attempt, true=four_numbers(true)),
+        returns=credit.returns[row].tolist(),
+        advantages=credit.advantages[row].tolist(),
         trained=bool(credit.trainable[row]),
     )
-
-
-def _four(numbers: Sequence[float]) -> FourNumbers:
-    plan, research, review, answer = numbers
-    return plan, research, review, answer

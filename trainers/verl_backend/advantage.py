@@ -14,6 +14,8 @@ from trainers.verl_backend.episode_row import Credentials
 class CreditedRows(NamedTuple):
     """Rows as they were given; those that are not trainable teach nothing and cost nothing (choice D6)."""
 
+    returns: Floats
+    """(rows, stages)."""
     advantages: Floats
     """(rows, stages)."""
     trainable: Bools
@@ -33,7 +35,7 @@ def credit_rows(
         mode=mode,
         matrix=matrix,
     )
-    return CreditedRows(credit.advantages, credit.trainable, tuple(map(str, credit.skipped)))
+    return CreditedRows(credit.returns, credit.advantages, credit.trainable, tuple(map(str, credit.skipped)))
 
 
 def token_advantages(advantages: npt.ArrayLike, stage_ids: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:

@@ -5,10 +5,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import ray  # type: ignore[import-not-found,unused-ignore]
 import transfer_queue as tq  # type: ignore[import-not-found,unused-ignore]
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer  # type: ignore[import-not-found,unused-ignore]
 
-from trainers.verl_backend.advantage import credit_rows, refuse_outage, token_advantages
+from trainers.local.record_entries import four_numbers
+from trainers.verl_backend.advantage import CreditedRows, credit_rows, refuse_outage, token_advantages
+from trainers.verl_backend.desk_types import RolloutCredit
 from trainers.verl_backend.episode_row import Credentials
 from trainers.verl_backend.queue_rows import is_padding, read_credentials, read_rows, write_advantages
 from trainers.verl_backend.settings import VerlSettings
@@ -24,12 +27,16 @@ class CreditPhase(PPOTrainer):  # type: ignore[misc,unused-ignore]
     """Stage advantages in the place of veRL's estimators."""
 
     settings: VerlSettings
+    desk: Any
+    """The desk's handle."""
     told: dict[str, Any]
     """What is to be written down of the step."""
     _credited: Mapping[str, np.ndarray]
     """The stage advantages of the step's rows, by key."""
     _rows: Mapping[str, Credentials]
     _teaches: bool
+    _recording: Any
+    """The record of the latest update's rollouts, under way beside the update; None where there is none."""
 
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], *others: Any, **named: Any) -> Any:
         """Before veRL spreads the rows over its workers: leave out those that teach nothing (choices B7, D6)."""
@@ -48,6 +55,7 @@ class CreditPhase(PPOTrainer):  # type: ignore[misc,unused-ignore]
         self.told |= rollout_means(rows)
         self.told["trained_rollouts"] = int(credited.trainable.sum())
         metrics.update(flat_metrics(self.told))
+        self._begin_recording(credited)
         if not self._teaches:
             return batch
         kept = [key for key, teaches in zip(self._rows, credited.trainable, strict=True) if teaches]
@@ -55,6 +63,19 @@ class CreditPhase(PPOTrainer):  # type: ignore[misc,unused-ignore]
         if dropped:
             tq.kv_clear(keys=dropped, partition_id=batch.partition_id)
         return batch.select_keys(kept)
+
+    def _begin_recording(self, credited: CreditedRows) -> None:
+        """Have the desk write down what the rollouts were worth, beside the update."""
+        self._finish_recording()
+        if self.settings.record:
+            told = [_told(key, credited, row) for row, key in enumerate(self._rows)]
+            self._recording = self.desk.record.remote(self.global_steps, told)
+
+    def _finish_recording(self) -> None:
+        """Wait until it is written; what failed in it stops the run here."""
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            ray.get(recording)
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
         call = partial(super()._compute_old_log_prob, batch, metrics)
@@ -99,6 +120,17 @@ class CreditPhase(PPOTrainer):  # type: ignore[misc,unused-ignore]
         ]
         self.told["stages"] = stage_means(rows)
         metrics.update(flat_metrics({"stage": self.told["stages"]}))
+
+
+def _told(key: str, credited: CreditedRows, row: int) -> RolloutCredit:
+    group, place, *_ = key.split("_")
+    return RolloutCredit(
+        group,
+        int(place),
+        four_numbers(credited.returns[row].tolist()),
+        four_numbers(credited.advantages[row].tolist()),
+        trained=bool(credited.trainable[row]),
+    )
 
 
 def _kl(found: Mapping[str, list[np.ndarray]], place: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from rubricem_agent.learn.curriculum import Encounter
 from rubricem_agent.learn.deferred import Codec, Deferred
 from rubricem_agent.learn.group_scores import group_scores
 from rubricem_agent.learn.reflection_work import Ticket
-from rubricem_agent.memory.retrieval import Retrieval
+from rubricem_agent.memory.retrieval import Retrieval, Retrieved
 from rubricem_agent.reflection.attempt import JudgedAttempt, judged_attempts
 from rubricem_agent.reflection.candidates import PolicyCandidates
 from rubricem_agent.reflection.outcome import ReflectionOutcome
@@ -23,10 +23,12 @@ from rubricem_env.domain.stage import STAGES
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.outcomes import GroupJudgement
 from rubricem_env.world.quality import true_quality
+from trainers.local.record_entries import four_numbers, group_entry, rollout_entry
 from trainers.verl_backend.desk_parts import DeskParts
-from trainers.verl_backend.desk_types import Four, Handed, Lessons, Marks, Meeting
+from trainers.verl_backend.desk_types import Handed, Lessons, Marks, Meeting, RolloutCredit
 from trainers.verl_backend.engine_policy import EnginePolicy, TokenClient
 from trainers.verl_backend.keeping import DeskState, keep_desk, resume_desk
+from trainers.verl_backend.recording import DeskRecord
 
 NO_MARKS = Marks((0.0, 0.0, 0.0, 0.0), (None, None, None, None), is_valid=False)
 
@@ -47,6 +49,9 @@ class Desk:
         self._groups: dict[str, _Group] = {}
         self._waiting: dict[Ticket, Sequence[JudgedAttempt]] = {}
         self._launched: set[Ticket] = set()
+        self._shown: dict[Ticket, Sequence[Retrieved]] = {}
+        """Lessons that stand before the questions that are being played."""
+        self._record: DeskRecord | None = None
         self._reflector: Reflector | None = None
         self._fault = ""
         self._deferred = Deferred(
@@ -76,7 +81,9 @@ class Desk:
         if mode is Retrieval.WITHIN:
             await self._deferred.wait(meeting.query.key, timeout=parts.settings.time_limits.lesson)
         found = await asyncio.to_thread(parts.bank.retrieve, meeting.query.question, mode)
-        return parts.injector.inject("", found, mode).block
+        injection = parts.injector.inject("", found, mode)
+        self._shown[Ticket(meeting.step, meeting.query.key)] = injection.shown
+        return injection.block
 
     async def hand_in(self, handed: Handed) -> Marks:
         """Wait until the group is whole and judged; what this rollout is worth."""
@@ -109,6 +116,24 @@ class Desk:
         """Write the checkpoint of a step: the state of the desk and of the stream of questions, under one manifest."""
         await asyncio.to_thread(keep_desk, root, self._state(), step=step, stream=stream, identity=identity)
 
+    async def begin_record(self, run: Path, step: int) -> None:
+        """Keep a record in the run's folder from now on, going on after `step`. Call it before `resume`.
+
+        Raises:
+            UsageError: the folder cannot be written.
+        """
+        self._record = DeskRecord(run, self._parts.bank)
+        await asyncio.to_thread(self._record.begin, step, self._parts.tokenizer)
+
+    async def record(self, step: int, told: Sequence[RolloutCredit]) -> None:
+        """Write down the groups that a step has taken; nothing where no record is kept.
+
+        Raises:
+            UsageError: the disk refuses.
+        """
+        if self._record is not None:
+            await asyncio.to_thread(self._record.write, step, told)
+
     async def resume(self, root: Path, *, step: int, identity: dict[str, Any]) -> dict[str, Any]:
         """Take over the checkpoint of a step; returns the state of the stream. Call `open` afterwards.
 
@@ -120,6 +145,8 @@ class Desk:
         self._deferred.load_state_dict(kept.deferred)
         self._waiting = dict(kept.waiting)
         self._launched = kept.launched
+        if self._record is not None:
+            self._record.load_state_dict(kept.noted)
         return kept.stream
 
     def _state(self) -> DeskState:
@@ -128,6 +155,7 @@ class Desk:
             deferred=self._deferred.state_dict(),
             waiting={ticket: self._waiting[ticket] for ticket in self._deferred.pending},
             bank=self._parts.bank,
+            noted=self._record.state_dict() if self._record is not None else {},
         )
 
     async def _mark(self, handed: Sequence[Handed]) -> list[Marks]:
@@ -141,7 +169,9 @@ class Desk:
             return [NO_MARKS._replace(failure=str(fault))] * len(handed)
         if self._parts.settings.meta_policy and meeting.encounter is Encounter.NEW:
             self._launch(Ticket(meeting.step, group.key), judged_attempts(group, judged))
-        return self._marks(handed, group, judged)
+        marks = self._marks(handed, group, judged)
+        self._note(handed, marks, judged)
+        return marks
 
     def _marks(self, handed: Sequence[Handed], group: Group, judged: GroupJudgement) -> list[Marks]:
         scored = group_scores(judged.judgements)
@@ -157,10 +187,30 @@ class Desk:
                     judged=(given[0], given[1], given[2], given[3]),
                     is_valid=is_valid,
                     failure="" if is_valid else one.rollout.failure or outcome.failure or "the judge gave no score",
-                    true=_four(true_quality(truth, group.readings[place])) if truth is not None else None,
+                    true=four_numbers(true_quality(truth, group.readings[place])) if truth is not None else None,
                 )
             )
         return marks
+
+    def _note(self, handed: Sequence[Handed], marks: Sequence[Marks], judged: GroupJudgement) -> None:
+        """Keep what the record will say of a group, until a step takes it."""
+        meeting = handed[0].meeting
+        shown = self._shown.pop(Ticket(meeting.step, judged.query_key), ())
+        if self._record is None:
+            return
+        group = group_entry(
+            judged,
+            self._parts.judge.buffer.rubrics(judged.query_key),
+            place=0,
+            encounter=meeting.encounter.value,
+            question=meeting.query.question,
+            shown=shown,
+        )
+        rollouts = [
+            rollout_entry(group, one.rollout, outcome, attempt=one.place, true=mark.true)
+            for one, outcome, mark in zip(handed, judged.rollouts, marks, strict=True)
+        ]
+        self._record.note(handed[0].group, group, rollouts)
 
     def _launch(self, ticket: Ticket, attempts: Sequence[JudgedAttempt]) -> None:
         """A group that a resumed run plays again may have its reflection in hand already."""
@@ -174,8 +224,3 @@ class Desk:
         if self._reflector is None:
             raise OrderError("the desk has no engine to reflect with; call open() first.")
         return await self._reflector.reflect(self._waiting[ticket], step=ticket.step)
-
-
-def _four(values: Sequence[float]) -> Four:
-    plan, research, review, answer = values
-    return (plan, research, review, answer)

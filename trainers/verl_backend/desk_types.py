@@ -46,6 +46,18 @@ class Marks(NamedTuple):
     """By the truth, in the almanac: written down to audit the judge, read by nothing that trains."""
 
 
+class RolloutCredit(NamedTuple):
+    """What the trainer has made of a rollout, to be written down."""
+
+    group: str
+    place: int
+    """Of the rollout in the group, from 0."""
+    returns: Four
+    advantages: Four
+    trained: bool
+    """Whether the step's update uses it."""
+
+
 class Lessons(NamedTuple):
     """Reflections that a step may train on."""
 

@@ -39,6 +39,8 @@ class DeskState(NamedTuple):
     waiting: Mapping[Ticket, Sequence[JudgedAttempt]]
     """The judged groups of the reflections that have not ended."""
     bank: RubricBank
+    noted: Mapping[str, Any]
+    """The judged groups that are not in the record yet."""
 
 
 class KeptDesk(NamedTuple):
@@ -48,6 +50,7 @@ class KeptDesk(NamedTuple):
     deferred: dict[str, Any]
     waiting: dict[Ticket, tuple[JudgedAttempt, ...]]
     stream: dict[str, Any]
+    noted: dict[str, Any]
 
     @property
     def launched(self) -> set[Ticket]:
@@ -89,6 +92,7 @@ def keep_desk(
         "judge": state.judge,
         "deferred": state.deferred,
         "waiting": [_pack(ticket, attempts) for ticket, attempts in state.waiting.items()],
+        "noted": dict(state.noted),
     }
     parts = {name: json_part(one, file=f"{name}.json", step=step) for name, one in states.items()}
     parts["bank"] = Part("bank.npz", lambda path: save_snapshot(state.bank, path, step=step), step)
@@ -109,6 +113,7 @@ def resume_desk(root: Path, bank: RubricBank, *, step: int, identity: dict[str, 
         checkpoint.read_json("deferred"),
         dict(map(_unpack, checkpoint.read_json("waiting"))),
         checkpoint.read_json("stream"),
+        checkpoint.read_json("noted"),
     )
 
 

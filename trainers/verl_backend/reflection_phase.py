@@ -29,9 +29,6 @@ REFLECTIONS = "reflect"
 class ReflectionPhase(CreditPhase):
     """The meta-policy's update. It is veRL's own four calls, on other rows and at another temperature."""
 
-    desk: Any
-    """The desk's handle."""
-
     def on_sample_end(self) -> None:
         """Sampling is over and the engines rest: train on what was written meanwhile."""
         super().on_sample_end()

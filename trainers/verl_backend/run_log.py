@@ -1,11 +1,13 @@
-"""The run's own log beside veRL's trackers: the same metrics.jsonl that the local trainer writes and the reports read."""
+"""The run's own log beside veRL's trackers: the metrics.jsonl and config.json that the local trainer writes as well."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rubricem_agent.learn.collapse import CollapseError, find_collapse
-from rubricem_agent.learn.metrics_log import METRICS_FILE, append_line, read_log
+from rubricem_agent.learn.metrics_log import METRICS_FILE, SETTINGS_FILE, append_line, read_log
+from rubricem_env.domain.errors import ConfigError
 from trainers.local.keeping import trim_log
 from trainers.verl_backend.settings import VerlSettings
 
@@ -22,6 +24,22 @@ class VerlLog:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         trim_log(self._path, step)
 
+    def leave_settings(self, config: Any) -> None:
+        """Write the settings of this start beside the log.
+
+        Raises:
+            ConfigError: the folder cannot be written.
+        """
+        folder = self._path.parent
+        told = {**shared_settings(config), **self._settings.model_dump(mode="json")}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / SETTINGS_FILE).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        except OSError as cause:
+            raise ConfigError(
+                f"cannot write to trainer.default_local_dir, {folder}: {cause.strerror}. Make room, or choose another."
+            ) from cause
+
     def write(self, step: int, told: Mapping[str, Any]) -> None:
         """Write a step down.
 
@@ -33,6 +51,22 @@ class VerlLog:
         if lost:
             append_line(self._path, {"step": step, "alarm": lost})
             raise CollapseError(lost)
+
+
+def shared_settings(config: Any) -> dict[str, Any]:
+    """What veRL has keys of its own for, under the names that the local trainer has for them."""
+    parts = config.actor_rollout_ref
+    return {
+        "trainer": config.trainer.v1.trainer_mode,
+        "policy": parts.model.path,
+        "steps": config.trainer.total_training_steps,
+        "questions_per_step": config.data.train_batch_size,
+        "group_size": parts.rollout.n,
+        "learning_rate": parts.actor.optim.lr,
+        "temperature": parts.rollout.temperature,
+        "kl_loss_coef": parts.actor.kl_loss_coef if parts.actor.use_kl_loss else 0.0,
+        "checkpoint_every": config.trainer.save_freq,
+    }
 
 
 def update_told(

@@ -78,6 +78,8 @@ class VerlSettings(Frozen):
     time_limits: TimeLimits = TimeLimits()
     watch: WatchSettings = WatchSettings()
     """When the run counts as lost and stops."""
+    record: bool = True
+    """Keep rollouts, judgements, rubrics and bank step by step for `rubricem view`; changes nothing in training."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> "VerlSettings":

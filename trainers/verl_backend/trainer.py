@@ -62,6 +62,7 @@ class StageTrainer(ReflectionPhase):
         self.settings = read_section(OmegaConf.to_container(config[SECTION], resolve=True))
         _refuse_ignored(config)
         self.told = {}
+        self._recording = None
         self._phase_a_metrics: dict[str, float] = {}
         self._folder = Path(config.trainer.default_local_dir).absolute()
         self._log = VerlLog(self._folder, self.settings)
@@ -99,7 +100,10 @@ class StageTrainer(ReflectionPhase):
         self.desk = start_desk(self.settings, model=self.config.actor_rollout_ref.model.path, group_size=group_size)
         batch_size = self.config.data.train_batch_size
         self._identity = run_identity(self.settings, group_size=group_size, batch_size=batch_size)
+        self._log.leave_settings(self.config)
         self._log.begin(self.global_steps)
+        if self.settings.record:
+            ray.get(self.desk.begin_record.remote(self._folder, self.global_steps))
         if self.global_steps > 0:
             kept = self.desk.resume.remote(self._folder / FOLDER, step=self.global_steps, identity=self._identity)
             self.train_dataloader.load_state_dict(ray.get(kept))
@@ -142,6 +146,7 @@ class StageTrainer(ReflectionPhase):
 
     def _write_down(self, metrics: Mapping[str, Any], timing: Mapping[str, float]) -> None:
         """The step's line, before its checkpoint: a run killed after that has both, and one killed before has neither."""
+        self._finish_recording()
         stages = self.told.pop("stages", None)
         told = {
             **self.told,

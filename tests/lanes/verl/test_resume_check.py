@@ -21,7 +21,7 @@ def saved(tmp_path):
     """The checkpoint of step 6 of a run with the config as it is."""
     settings = read_section({"almanac": {}, "bank": {"embedder": "hashing"}})
     bank = RubricBank.open(MemoryStore(embedder="hashing-512", dimension=512), HashingEmbedder())
-    state = DeskState(judge={}, deferred={}, waiting={}, bank=bank)
+    state = DeskState(judge={}, deferred={}, waiting={}, bank=bank, noted={})
     identity = run_identity(settings, group_size=4, batch_size=4)
     keep_desk(tmp_path / FOLDER, state, step=6, stream={}, identity=identity)
     (tmp_path / MARKER).write_text("6")

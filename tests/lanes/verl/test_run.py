@@ -13,6 +13,8 @@ from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.snapshot import load_snapshot
 from rubricem_agent.memory.store import MemoryStore
+from rubricem_agent.viewer.run_record_reader import RunRecordReader
+from rubricem_agent.viewer.run_report import render_report
 from tests.lanes.verl.runs import started
 from trainers.verl_backend.keeping import FOLDER
 from trainers.verl_backend.questions import load_training_questions
@@ -85,6 +87,16 @@ def test_reflections_are_trained_on_one_step_after_they_were_launched(resumed):
     ages = [age for line in run.steps for age in line["staleness"]]
     assert ages
     assert min(ages) == 1
+
+
+def test_the_viewer_finds_every_attempt_of_the_killed_and_resumed_run_once(resumed):
+    _, saved, run = resumed
+    reader = RunRecordReader(run.folder)
+    reader.refresh()
+    assert [row.id for row in reader.groups] == [f"{step}-{place}" for step in range(1, saved + 2) for place in (0, 1)]
+    assert len(reader.table) == 4 * (saved + 1)
+    assert any(reader.read_rollout(row).advantages != (0, 0, 0, 0) for row in range(len(reader.table)))
+    assert render_report(run.folder).count("<html") == 1
 
 
 def test_two_ranks_train_one_policy_on_gloo(policy, tmp_path):

@@ -1,11 +1,14 @@
 """Where the questions of a run come from, and its log."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from rubricem_agent.learn.collapse import CollapseError
 from rubricem_agent.learn.metrics_log import METRICS_FILE, read_log
+from rubricem_agent.viewer.training_run import read_run
+from rubricem_env.domain.errors import ConfigError
 from trainers.verl_backend.questions import load_training_questions
 from trainers.verl_backend.run_log import VerlLog, update_told
 from trainers.verl_backend.settings import read_section
@@ -53,3 +56,37 @@ def test_an_update_that_did_not_take_place_is_none():
     stages = {"plan": {"tokens": 3, "entropy": 1.0, "kl": 0.0, "loss_share": 1.0}}
     assert update_told(metrics, stages) == {"loss": 0.1, "grad_norm": 0.5, "tokens": 3, "stages": stages}
     assert update_told(metrics, None, prefix="reflection/")["grad_norm"] == 2.0
+
+
+def run_config():
+    actor = SimpleNamespace(optim=SimpleNamespace(lr=5e-7), use_kl_loss=True, kl_loss_coef=0.001)
+    return SimpleNamespace(
+        trainer=SimpleNamespace(
+            v1=SimpleNamespace(trainer_mode="rubricem_async"), total_training_steps=1_400, save_freq=10
+        ),
+        data=SimpleNamespace(train_batch_size=32),
+        actor_rollout_ref=SimpleNamespace(
+            model=SimpleNamespace(path="Qwen3"), actor=actor, rollout=SimpleNamespace(n=8, temperature=1.0)
+        ),
+    )
+
+
+def test_the_settings_of_a_run_tell_the_reports_its_recipe_and_its_length(tmp_path):
+    log = VerlLog(tmp_path, read_section({"almanac": {}, "credit": "terminal", "meta_policy": False}))
+    log.leave_settings(run_config())
+    log.begin(0)
+    (tmp_path / "metrics.jsonl").touch()
+    run = read_run(tmp_path)
+    assert run.title == "answer-only GRPO"
+    assert (run.settings["steps"], run.settings["questions_per_step"], run.settings["learning_rate"]) == (
+        1_400,
+        32,
+        5e-7,
+    )
+
+
+def test_a_folder_that_cannot_be_made_is_refused_by_the_name_of_its_key(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    log = VerlLog(tmp_path / "file" / "run", read_section({"almanac": {}}))
+    with pytest.raises(ConfigError, match=r"cannot write to trainer\.default_local_dir"):
+        log.leave_settings(run_config())
