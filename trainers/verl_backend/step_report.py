@@ -29,10 +29,12 @@ class TokenRow(NamedTuple):
 def rollout_means(rows: Sequence[Credentials]) -> dict[str, Any]:
     """Of all rollouts of a step, those included that nothing is learnt from."""
     habits = [row.habits for row in rows]
+    true = _by_stage([row.marks.true for row in rows if row.marks.true is not None])
     calls = sum(one.calls for one in habits)
     return {
         "encounter": Counter(row.encounter for row in rows).most_common(1)[0][0],
-        "true": _by_stage([row.marks.true for row in rows if row.marks.true is not None]),
+        # Empty outside the almanac, where nobody knows the truth.
+        "true": {stage: value for stage, value in true.items() if value is not None},
         "judged": _by_stage([row.marks.judged for row in rows]),
         "habits": {
             "answer_words": float(np.mean([one.answer_words for one in habits])),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rubricem_agent.learn.batch import Sample
+from rubricem_agent.learn.metrics_log import parse_line
 from trainers.verl_backend.desk_types import Lessons, Marks
 from trainers.verl_backend.episode_row import Credentials, RolloutHabits
 from trainers.verl_backend.phase_rows import phase_row
@@ -62,6 +63,14 @@ def test_a_stage_without_a_score_is_none_and_not_zero():
     assert told["judged"] == {"plan": None, "research": None, "review": None, "answer": 0.5}
     assert told["true"]["answer"] == 0.5
     assert (told["habits"]["repeated_calls"], told["habits"]["policy_tokens"], told["lost"]) == (0.5, 4, 1)
+
+
+def test_a_step_outside_the_almanac_has_no_truth_and_its_line_can_be_read():
+    marks = Marks((0, 0, 0, 1.0), (None, None, None, 1.0), is_valid=True)
+    row = credentials(1.0, judged=1.0)
+    told = rollout_means([Credentials(marks, row.stage_ids, key="k", encounter="new", habits=row.habits)])
+    assert told["true"] == {}
+    assert parse_line({"step": 1, **told}).judged["answer"] == 1.0
 
 
 def test_stages_are_told_apart_token_by_token():
