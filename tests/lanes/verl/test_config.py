@@ -4,8 +4,12 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.utils.config import validate_config
 
 from rubricem_env.domain.errors import ConfigError
+from tests.trainers.planning.paper_numbers import ABLATIONS, numbers_of
+from trainers.verl_backend.planning.run_file import value_at
 from trainers.verl_backend.runner import read_config
 from trainers.verl_backend.settings import SECTION, read_section
 
@@ -21,6 +25,18 @@ def test_a_config_composes_and_its_section_is_whole(path):
     assert config.actor_rollout_ref.rollout.agent.default_agent_loop == "rubricem"
     length = config.actor_rollout_ref.rollout.max_model_len
     assert length >= config.data.max_prompt_length + settings.limits.max_tokens
+
+
+@pytest.mark.parametrize("name", ["verl_rubricem_8b", *ABLATIONS])
+def test_a_recipe_has_the_papers_numbers_over_verls_defaults_and_passes_verls_own_checks(name):
+    config = read_config(CPU.with_name(f"{name}.yaml"), [])
+    OmegaConf.resolve(config)
+    plain = OmegaConf.to_container(config)
+    expected = numbers_of(name)
+    assert {key: value_at(plain, key, "missing") for key in expected} == expected
+    assert need_reference_policy(config)
+    assert not need_critic(config)
+    validate_config(config=config, use_reference_policy=True, use_critic=False)
 
 
 def test_a_key_of_our_section_can_be_changed_whether_it_stands_in_the_file_or_not():

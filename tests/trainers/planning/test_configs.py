@@ -10,40 +10,8 @@ from trainers.verl_backend.planning.run_shape import read_run_shape
 from trainers.verl_backend.settings import read_section
 
 from .conftest import CONFIGS
+from .paper_numbers import ABLATIONS, numbers_of
 
-ABLATIONS = {
-    "verl_ssgrpo_8b": ("stages", False),
-    "verl_answer_only_8b": ("terminal", False),
-    "verl_meta_policy_8b": ("terminal", True),
-}
-PAPER = {
-    "data.train_batch_size": 32,
-    "actor_rollout_ref.rollout.n": 8,
-    "data.max_prompt_length": 8_192,
-    "data.max_response_length": 18_432,
-    "actor_rollout_ref.actor.optim.lr": 5e-7,
-    "actor_rollout_ref.actor.optim.lr_scheduler_type": "constant",
-    "actor_rollout_ref.actor.use_kl_loss": True,
-    "actor_rollout_ref.actor.kl_loss_coef": 0.001,
-    "actor_rollout_ref.actor.kl_loss_type": "low_var_kl",
-    "actor_rollout_ref.actor.loss_agg_mode": "token-mean",
-    "actor_rollout_ref.rollout.temperature": 1.0,
-    "actor_rollout_ref.model.enable_gradient_checkpointing": True,
-    "trainer.total_training_steps": 1_400,
-    "trainer.nnodes": 4,
-    "trainer.n_gpus_per_node": 8,
-    "trainer.save_freq": 10,
-    "rubricem.window": 3,
-    "rubricem.limits.max_calls": 10,
-    "rubricem.limits.max_tokens": 18_432,
-    "rubricem.matrix": [[1.0, 0.4, 0.6, 0.8], [0.0, 1.0, 0.4, 0.8], [0.0, 0.0, 1.0, 0.8], [0.0, 0.0, 0.0, 1.0]],
-    "rubricem.judge.settings.caps": {"plan": 3, "research": 2, "review": 2, "answer": 3},
-    "rubricem.bank.retrieval.top_k": 2,
-    "rubricem.bank.embedder": "qwen3-embedding-0.6b",
-    "rubricem.reflection.num_candidates": 8,
-    "rubricem.reflection.temperature": 0.7,
-}
-"""Section E.1 and appendix D, by the key that holds each number."""
 OWN = {
     "trainer.nnodes",
     "trainer.total_training_steps",
@@ -69,9 +37,10 @@ def flat(value: Any, key: str = "") -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("key", PAPER)
-def test_the_recipe_has_the_papers_number(key: str) -> None:
-    assert value_at(config("verl_rubricem_8b"), key, "missing") == PAPER[key]
+@pytest.mark.parametrize("name", ["verl_rubricem_8b", *ABLATIONS])
+def test_a_recipe_has_the_papers_numbers(name: str) -> None:
+    expected = numbers_of(name)
+    assert {key: value_at(config(name), key, "missing") for key in expected} == expected
 
 
 def test_the_whole_batch_is_one_optimiser_step_on_packs_of_the_papers_26_624_tokens() -> None:

@@ -12,6 +12,28 @@ def test_a_dry_run_needs_neither_verl_nor_a_gpu(capsys: pytest.CaptureFixture[st
     assert "verl_rubricem_8b: runs/sft_qwen3_8b/model" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("name", "steps", "phases", "judged"),
+    [
+        ("verl_rubricem_8b", "1400", ["trains on reflections", "trains on rollouts"], "judge: reflections"),
+        ("verl_meta_policy_8b", "600", ["trains on reflections", "trains on rollouts"], "judge: reflections"),
+        ("verl_ssgrpo_8b", "600", ["trains on rollouts"], None),
+        ("verl_answer_only_8b", "600", ["trains on rollouts"], None),
+    ],
+)
+def test_a_dry_run_tells_of_each_recipe_what_it_samples_trains_and_asks(
+    name: str, steps: str, phases: list[str], judged: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--dry-run", "--config-name", name]) == 0
+    told = capsys.readouterr().out
+
+    heading = " ".join(told.split())
+    assert heading.startswith(f"{name}: runs/sft_qwen3_8b/model")
+    assert f"32 questions x 8 attempts a step, {steps} steps" in heading
+    assert [line.split("  ")[1] for line in told.splitlines() if line.startswith("  trains on ")] == phases
+    assert ("judge: reflections" in told) == (judged is not None)
+
+
 def test_a_dry_run_as_json_takes_assumptions(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--dry-run", "--json", "--assume", "searches=0", "--assume", "spread=0", "--config-name"]
     assert main([*arguments, "verl_answer_only_8b"]) == 0
