@@ -54,6 +54,9 @@ class Desk:
         self._record: DeskRecord | None = None
         self._reflector: Reflector | None = None
         self._fault = ""
+        self._marked: list[str] = []
+        self._gives_marks = asyncio.Event()
+        self._gives_marks.set()
         self._deferred = Deferred(
             self._reflect,
             codec=Codec[ReflectionOutcome](
@@ -91,7 +94,10 @@ class Desk:
         group.handed[handed.place] = handed
         if len(group.handed) == self._parts.group_size:
             del self._groups[handed.group]
-            group.marks.set_result(await self._mark([group.handed[place] for place in sorted(group.handed)]))
+            marks = await self._mark([group.handed[place] for place in sorted(group.handed)])
+            await self._gives_marks.wait()
+            self._marked.append(handed.group)
+            group.marks.set_result(marks)
         # Shielded: a rollout that is given up must not take its group's marks along.
         return (await asyncio.shield(group.marks))[handed.place]
 
@@ -112,9 +118,20 @@ class Desk:
         """Wait for all reflections: for the synchronous mode, whose engines must be idle between steps."""
         await self._deferred.drain()
 
-    async def keep(self, root: Path, *, step: int, stream: dict[str, Any], identity: dict[str, Any]) -> None:
-        """Write the checkpoint of a step: the state of the desk and of the stream of questions, under one manifest."""
+    async def keep(self, root: Path, *, step: int, stream: dict[str, Any], identity: dict[str, Any]) -> tuple[str, ...]:
+        """Write the checkpoint of a step: the state of the desk and of the stream of questions, under one manifest.
+
+        No group gets its marks from now to `go_on`: veRL saves its queue meanwhile, and what is judged in the one must
+        be judged in the other. Returns the groups marked since the last checkpoint, which the queue has to hold before.
+        """
+        self._gives_marks.clear()
+        marked, self._marked = tuple(self._marked), []
         await asyncio.to_thread(keep_desk, root, self._state(), step=step, stream=stream, identity=identity)
+        return marked
+
+    async def go_on(self) -> None:
+        """Give marks again: the checkpoint is whole."""
+        self._gives_marks.set()
 
     async def begin_record(self, run: Path, step: int) -> None:
         """Keep a record in the run's folder from now on, going on after `step`. Call it before `resume`.
@@ -167,9 +184,11 @@ class Desk:
         except RubricEMError as fault:
             self._fault = self._fault or str(fault)
             return [NO_MARKS._replace(failure=str(fault))] * len(handed)
-        if self._parts.settings.meta_policy and meeting.encounter is Encounter.NEW:
-            self._launch(Ticket(meeting.step, group.key), judged_attempts(group, judged))
         marks = self._marks(handed, group, judged)
+        # A group that was lost whole has nothing to teach; a resumed run plays it again.
+        is_judged = any(mark.is_valid for mark in marks)
+        if self._parts.settings.meta_policy and meeting.encounter is Encounter.NEW and is_judged:
+            self._launch(Ticket(meeting.step, group.key), judged_attempts(group, judged))
         self._note(handed, marks, judged)
         return marks
 

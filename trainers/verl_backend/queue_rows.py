@@ -1,5 +1,7 @@
 """Rows in veRL's TransferQueue, read and written by name."""
 
+import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +12,9 @@ from tensordict import TensorDict  # type: ignore[import-not-found,unused-ignore
 from transfer_queue import KVBatchMeta
 
 from trainers.verl_backend.episode_row import OURS, Credentials
+
+_UNDER_WAY = ("pending", "running")
+_LOOK_EVERY = 0.1
 
 
 def read_credentials(batch: KVBatchMeta) -> dict[str, Credentials]:
@@ -37,6 +42,46 @@ def write_advantages(batch: KVBatchMeta, advantages: Mapping[str, np.ndarray]) -
     nested = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
     fields = TensorDict({"advantages": nested, "returns": nested}, batch_size=len(batch))
     return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+
+
+def wait_for_groups(groups: Sequence[str], partition: str) -> None:
+    """Until the rollout workers have written down all of these as over. Groups that are out of the queue are over."""
+    while any(_tags(partition).get(group, {}).get("status") in _UNDER_WAY for group in groups):
+        time.sleep(_LOOK_EVERY)
+
+
+def forget_trained(partition: str) -> None:
+    """Remove the rows of the step that a checkpoint was taken in: veRL clears them after it, so a resume has them yet."""
+    tags = _tags(partition)
+    questions = {key for key, tag in tags.items() if tag.get("is_prompt", False)}
+    trained = [key for key in tags if key.split("_")[0] not in questions]
+    if trained:
+        tq.kv_clear(keys=trained, partition_id=partition)
+
+
+def play_again(partition: str, limit: float) -> None:
+    """Take back the groups that a checkpoint holds as over, and that lost more than `limit` of their rollouts.
+
+    An outage that stopped a run is over when it is resumed, and must not stop it again. veRL plays what is pending.
+    """
+    tags = _tags(partition)
+    keys = [key for key, tag in tags.items() if not tag.get("is_prompt", False)]
+    if not keys:
+        return
+    batch = KVBatchMeta(partition_id=partition, keys=keys, tags=[dict(tags[key]) for key in keys])
+    valid: dict[str, list[bool]] = defaultdict(list)
+    for key, row in read_credentials(batch).items():
+        valid[key.split("_")[0]].append(row.marks.is_valid)
+    lost = [group for group, each in valid.items() if each.count(False) > limit * len(each)]
+    if lost:
+        taken_back = [{**tags[group], "status": _UNDER_WAY[0]} for group in lost]
+        tq.kv_batch_put(keys=lost, partition_id=partition, tags=taken_back)
+
+
+def _tags(partition: str) -> Mapping[str, Mapping[str, Any]]:
+    """What veRL has noted of each key: a question's stands under the group's name, a rollout's under NAME_NUMBER_0."""
+    found: Mapping[str, Mapping[str, Any]] = (tq.kv_list(partition) or {}).get(partition, {})
+    return found
 
 
 def is_padding(tag: Mapping[str, Any]) -> bool:

@@ -31,9 +31,11 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync  # type: ignore[impo
 
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_env.domain.errors import ConfigError
+from trainers.verl_backend.credit_phase import TASKS
 from trainers.verl_backend.desk_actor import start_desk
 from trainers.verl_backend.keeping import FOLDER, run_identity
 from trainers.verl_backend.questions import load_training_questions
+from trainers.verl_backend.queue_rows import forget_trained, play_again, wait_for_groups
 from trainers.verl_backend.reflection_phase import ReflectionPhase
 from trainers.verl_backend.replica import register_replica
 from trainers.verl_backend.run_log import VerlLog, update_told
@@ -105,15 +107,21 @@ class StageTrainer(ReflectionPhase):
         if self.settings.record:
             ray.get(self.desk.begin_record.remote(self._folder, self.global_steps))
         if self.global_steps > 0:
+            forget_trained(TASKS)
+            play_again(TASKS, self.settings.judge.settings.failure_limit)
             kept = self.desk.resume.remote(self._folder / FOLDER, step=self.global_steps, identity=self._identity)
             self.train_dataloader.load_state_dict(ray.get(kept))
 
     def _save_checkpoint(self) -> None:
-        """Ours first: veRL writes down last of all that the step is saved."""
+        """Ours first: veRL writes down last of all that the step is saved. In between no group is marked."""
         stream = self.train_dataloader.state_dict()
         root = self._folder / FOLDER
-        ray.get(self.desk.keep.remote(root, step=self.global_steps, stream=stream, identity=self._identity))
+        kept = self.desk.keep.remote(root, step=self.global_steps, stream=stream, identity=self._identity)
+        written = partial(wait_for_groups, ray.get(kept), TASKS)
+        seconds = self.settings.time_limits.sync
+        within(seconds, "write down what is judged", written, setting=SYNC_LIMIT, watch=self._miss_nobody)
         super()._save_checkpoint()
+        ray.get(self.desk.go_on.remote())
 
     def on_init_end(self) -> None:
         self._in_time("bring the first weights to the sampling engines", super().on_init_end)
@@ -135,8 +143,9 @@ class StageTrainer(ReflectionPhase):
         return batch
 
     def _miss_nobody(self) -> None:
-        """Rollout workers and the desk answer to nobody while a step is sampled, so their death would not be noticed."""
-        actors = [self.desk, *self.agent_loop_manager.agent_loop_workers]
+        """Rollout workers, engines and the desk answer to nobody while a step is sampled: their death would pass."""
+        engines = [engine for manager in self._rollout_server_managers() for engine in manager.server_handles]
+        actors = [self.desk, *self.agent_loop_manager.agent_loop_workers, *engines]
         try:
             ray.get([actor.__ray_ready__.remote() for actor in actors], timeout=WATCH_EVERY)
         except GetTimeoutError:
@@ -180,6 +189,11 @@ class SeparateStageTrainer(StageTrainer, PPOTrainerSeparateAsync):  # type: igno
     """Needs a transport for weights between GPUs (nccl and the like), so it runs nowhere else."""
 
     worker_class = StageDetachWorker
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        # veRL looks it up under the name of the mode, and this mode's settings stand under veRL's own.
+        self.parameter_sync_step = config.trainer.v1.separate_async.parameter_sync_step
 
 
 def _seconds(timing: Mapping[str, float]) -> dict[str, float]:
