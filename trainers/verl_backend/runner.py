@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException  # type: ignore[import-not-f
 
 from rubricem_env.domain.errors import ConfigError
 from trainers.verl_backend.keeping import FOLDER, refuse_other_run, run_identity
+from trainers.verl_backend.modes import refuse_impossible
 from trainers.verl_backend.settings import SECTION, read_section
 
 TASK_RUNNER = "trainers.verl_backend.task_runner"
@@ -29,6 +30,7 @@ def launch(file: Path, changes: Sequence[str]) -> None:
     """
     set_environment(file)
     config = read_config(file, changes)
+    refuse_impossible(config, read_section(OmegaConf.to_container(config.get(SECTION), resolve=True)))
     check_resume(config)
     # Not before now: what veRL does when it is imported depends on the environment.
     import_module(TASK_RUNNER).train(config)
