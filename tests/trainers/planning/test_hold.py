@@ -51,6 +51,40 @@ def test_a_run_that_grows_slower_shows_by_how_much(tmp_path: Path, capsys: pytes
     assert capsys.readouterr().out.splitlines()[0].endswith("ratio 0.50")
 
 
+def settings(folder: Path, *, questions: int, window: int = 1) -> Path:
+    told = {"questions_per_step": questions, "group_size": 2, "window": window, "meta_policy": True}
+    (folder / "config.json").write_text(json.dumps(told))
+    return folder
+
+
+def test_a_run_of_twice_the_questions_is_predicted_from_one_of_another_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small, large = tmp_path / "small", tmp_path / "large"
+    for folder, questions in ((small, 2), (large, 4)):
+        folder.mkdir()
+        settings(folder, questions=questions)
+    assert hold.main([str(written(small, *turn(1), *turn(3))), "--of", str(written(large, *turn(1), *turn(3)))]) == 0
+
+    # Everything is predicted to take twice as long, and has taken no longer.
+    told = [row.split() for row in capsys.readouterr().out.splitlines()]
+    assert [(row[0], row[2], row[5]) for row in told] == [
+        ("sample", "8.00", "16.00"),
+        ("reflect", "1.50", "3.00"),
+        ("update", "4.25", "8.50"),
+        ("step", "13.75", "27.50"),
+    ]
+
+
+def test_the_size_of_a_run_is_read_from_its_settings_unless_they_do_not_say_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = written(tmp_path, *turn(1), *turn(3))
+    assert hold.main([str(folder)]) == 2
+    assert "do not say questions_per_step; give --questions" in capsys.readouterr().err
+    assert hold.main([str(settings(folder, questions=2))]) == 0
+
+
 def test_the_log_of_a_run_on_verl_is_read_by_its_own_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Phase A, which the log calls reflect, is an update; a checkpoint is no part of a step.
     update = {"old_log_prob": 1.0, "ref": 0.5, "update_actor": 3.0, "reflect": 0.5}

@@ -1,9 +1,11 @@
 """Holds the simulation against a run: times taken from its first steps, its later steps predicted and compared.
 
-    python -m trainers.verl_backend.planning.hold runs/local_almanac --questions 8 --attempts 8
+    python -m trainers.verl_backend.planning.hold runs/local_almanac
+    python -m trainers.verl_backend.planning.hold runs/small --of runs/large      another run, of another size
 
 A run's log says how many tokens the policy wrote and how long sampling, reflecting and updating took. From the first
-steps follow the engine's speed and the times of both phases; the later ones are then simulated from those alone.
+steps follow the engine's speed and the times of both phases; the later ones are then simulated from those alone. Of
+another run nothing is taken but its size: questions, attempts, window and whether it reflects, as its settings say.
 """
 
 import argparse
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rubricem_agent.learn.metrics_log import StepLine, read_log
+from rubricem_agent.viewer.training_run import read_run
 from rubricem_env.domain.errors import ConfigError, RubricEMError
 from trainers.verl_backend.planning.phase_times import PhaseTimes
 from trainers.verl_backend.planning.step_record import Doing, average
@@ -51,13 +54,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m trainers.verl_backend.planning.hold", description="Hold the simulation against a run."
     )
     parser.add_argument("run", type=Path, help="the folder of a run, with its metrics.jsonl")
-    parser.add_argument("--questions", type=int, required=True, help="of a step")
-    parser.add_argument("--attempts", type=int, required=True, help="at a question")
-    parser.add_argument("--window", type=int, default=3)
+    parser.add_argument("--of", type=Path, metavar="RUN", help="predict another run, of another size, from this one")
+    parser.add_argument("--questions", type=int, help="of a step; default: as the run's settings say")
+    parser.add_argument("--attempts", type=int, help="at a question; likewise")
+    parser.add_argument("--window", type=int, help="likewise")
     chosen = parser.parse_args(arguments)
-    scenario = Scenario(chosen.questions, chosen.attempts, 2 * chosen.window, layout="sync", window=chosen.window)
     try:
-        held = hold(read_log(chosen.run).steps, scenario)
+        scenario = read_scenario(chosen.run, questions=chosen.questions, attempts=chosen.attempts, window=chosen.window)
+        lines = read_log(chosen.run).steps
+        if chosen.of is None:
+            held = hold(lines, scenario)
+        else:
+            held = hold_other(lines, scenario, read_log(chosen.of).steps, read_scenario(chosen.of))
     except RubricEMError as mistake:
         sys.stderr.write(f"hold: {mistake}\n")
         return 2
@@ -67,25 +75,89 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def read_scenario(
+    run: Path, *, questions: int | None = None, attempts: int | None = None, window: int | None = None
+) -> Scenario:
+    """The size of a run by its settings, unless it is given.
+
+    Raises:
+        ConfigError: the settings do not say it.
+    """
+    settings = read_run(run).settings
+    asked = {"questions_per_step": questions, "group_size": attempts, "window": window}
+    found: list[int] = []
+    for name, given in asked.items():
+        value = settings.get(name) if given is None else given
+        if not isinstance(value, int):
+            raise ConfigError(
+                f"the settings of {run} do not say {name}; give --questions, --attempts and --window by hand."
+            )
+        found.append(value)
+    number, size, span = found
+    return Scenario(
+        number,
+        size,
+        2 * span,
+        layout="sync",
+        window=span,
+        has_lessons=bool(settings.get("meta_policy", True)),
+        defers=False,
+    )
+
+
+def hold_other(lines: Sequence[StepLine], scenario: Scenario, others: Sequence[StepLine], other: Scenario) -> Held:
+    """The steps of another run against what those of this one predict of them; the first turn of each is left out.
+
+    Raises:
+        ConfigError: one of them has no two turns, or a line does not say what is needed.
+    """
+    times = learn_times(_after_first_turn(lines, scenario), scenario)
+    return Held(_mean(_after_first_turn(others, other)), predict(scaled(times, scenario, other), other))
+
+
+def scaled(times: PhaseTimes, scenario: Scenario, other: Scenario) -> PhaseTimes:
+    """The times of a step of another size: an update takes as long as it has attempts, the engine is as fast as it is."""
+    attempts = other.questions * other.group_size / (scenario.questions * scenario.group_size)
+    return times.model_copy(
+        update={
+            "task_seconds": times.task_seconds * attempts,
+            "lesson_seconds": times.lesson_seconds * other.questions / scenario.questions,
+            "longest_tokens": times.longest_tokens * max(1.0, attempts),
+        }
+    )
+
+
+def predict(times: PhaseTimes, scenario: Scenario) -> Account:
+    """An average step of one turn."""
+    found = average(simulate(times, scenario._replace(defers=False, steps=2 * scenario.window))).seconds
+    update = found[Doing.PHASE_A] + found[Doing.PHASE_B] + found[Doing.SWAP]
+    return Account(found[Doing.FOR_ROLLOUTS], found[Doing.FOR_REFLECTIONS], update)
+
+
 def hold(lines: Sequence[StepLine], scenario: Scenario) -> Held:
     """The steps after the first turn of the curriculum against what that turn predicts of them.
 
     Raises:
         ConfigError: there are no two turns, or a line does not say what is needed.
     """
+    later = _after_first_turn(lines, scenario)
+    times = learn_times(lines[: 2 * scenario.window], scenario)
+    return Held(_mean(later), predict(times, scenario))
+
+
+def _after_first_turn(lines: Sequence[StepLine], scenario: Scenario) -> Sequence[StepLine]:
+    """Whole turns of the curriculum, without the first."""
     turn = 2 * scenario.window
     if len(lines) < 2 * turn:
         raise ConfigError(
             f"the log has {len(lines)} steps; one turn of {turn} to learn from and one to predict are needed."
         )
-    later = lines[turn : len(lines) // turn * turn]
-    measured = [_account(line) for line in later]
-    means = Account(*(sum(part) / len(measured) for part in zip(*measured, strict=True)))
-    times = learn_times(lines[:turn], scenario)
-    records = simulate(times, scenario._replace(defers=False, steps=turn))
-    found = average(records).seconds
-    update = found[Doing.PHASE_A] + found[Doing.PHASE_B] + found[Doing.SWAP]
-    return Held(means, Account(found[Doing.FOR_ROLLOUTS], found[Doing.FOR_REFLECTIONS], update))
+    return lines[turn : len(lines) // turn * turn]
+
+
+def _mean(lines: Sequence[StepLine]) -> Account:
+    accounts = [_account(line) for line in lines]
+    return Account(*(sum(part) / len(accounts) for part in zip(*accounts, strict=True)))
 
 
 def learn_times(lines: Sequence[StepLine], scenario: Scenario) -> PhaseTimes:
