@@ -23,7 +23,7 @@ def train(file: Path, changes: Sequence[str]) -> None:
     with open_dict(config):
         config.actor_rollout_ref.rollout.agent.agent_loop_config_path = str(loops)
     OmegaConf.resolve(config)
-    runner = import_module("tests.bench.verl_trainers").BenchRunner
+    runner = import_module("verl_trainers").BenchRunner
     try:
         run_ppo(config, task_runner_class=ray.remote(num_cpus=1)(runner))
     finally:

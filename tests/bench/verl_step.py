@@ -1,4 +1,4 @@
-"""Measure a step of our trainer on veRL beside one of veRL's own: make bench-verl, or in its environment.
+"""Measure a step of our trainer on veRL beside one of veRL's own: make bench-verl, where .venv-verl stands.
 
     python -m tests.bench.verl_step [--rounds 2] [--steps 9] [--json FILE] [KEY=VALUE ...]
 
@@ -14,7 +14,6 @@ import os
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -23,6 +22,9 @@ from typing import Any
 
 from tests.lanes.verl.runs import ROOT, kill
 
+PYTHON = ROOT / ".venv-verl" / "bin" / "python"
+LAUNCH = Path(__file__).with_name("verl_launch.py")
+"""By path: a package that comes with veRL is called `tests` as well."""
 ARMS = {
     "veRL's GRPO": ("bench_verl", "rubricem.meta_policy=false"),
     "ours without the meta-policy": ("bench_rubricem", "rubricem.meta_policy=false"),
@@ -45,11 +47,11 @@ def play(folder: Path, arm: str, *, steps: int, changes: Sequence[str]) -> dict[
         *("trainer.logger=[file]", "trainer.save_freq=-1", "rubricem.window=2", f"trainer.default_local_dir={folder}"),
         *("actor_rollout_ref.actor.optim.lr=1.0e-9", f"++ray_kwargs.ray_init._temp_dir={ray_folder}", *changes),
     ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "VERL_FILE_LOGGER_PATH": str(tracked)}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{LAUNCH.parent}", "VERL_FILE_LOGGER_PATH": str(tracked)}
     started = time.monotonic()
     with (folder / "run.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.verl_launch", *told],
+            [str(PYTHON), str(LAUNCH), *told],
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=ROOT,

@@ -1,7 +1,7 @@
 """veRL's own trainer and ours, with clocks: what tests/bench/verl_step.py lets run side by side.
 
 Questions, episodes and the judge, which answers at once, are the same for both; a module of its own, because Ray's
-processes import it by name.
+processes import it by name: this folder is on their path.
 """
 
 import time
