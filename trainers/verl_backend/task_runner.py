@@ -46,6 +46,6 @@ def root_cause(failure: BaseException) -> BaseException:
         if isinstance(inner, RubricEMError) and not isinstance(inner, RayError):
             return inner
         if isinstance(inner, RayActorError) and not isinstance(inner, RayTaskError):
-            return WorkerLostError(trainer.LOST.format(gone=inner))
+            return WorkerLostError.of(str(inner))
         inner = getattr(inner, "cause", None) or inner.__cause__
     return failure

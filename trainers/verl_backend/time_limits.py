@@ -1,5 +1,6 @@
 """A time-out around calls that wait for other machines and cannot be interrupted: a sentence instead of a hang."""
 
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,6 +11,8 @@ from rubricem_env.domain.errors import BoundaryError
 Result = TypeVar("Result")
 WATCH_EVERY = 5.0
 """Seconds between two looks at what a call waits for."""
+_NAMED = re.compile(r"class_name: (?:\S*\.)?(?P<name>\w+)\n(?:.*\n)*?\tpid: (?P<pid>\d+)\n(?:.*\n)*?\tip: (?P<ip>\S+)")
+"""How Ray names an actor that has died, in ten lines."""
 
 
 class TimeLimitError(BoundaryError):
@@ -18,6 +21,18 @@ class TimeLimitError(BoundaryError):
 
 class WorkerLostError(BoundaryError):
     """A process of the run is gone, so what waits for it would wait for ever."""
+
+    @classmethod
+    def of(cls, told: str) -> "WorkerLostError":
+        """What Ray has told of it, as one sentence."""
+        named = _NAMED.search(told)
+        gone = (
+            "{name}, process {pid} on {ip}".format(**named.groupdict()) if named else " ".join(told.split()).rstrip(".")
+        )
+        return cls(
+            f"a process of the run is gone: {gone}. Look into its log, under /tmp/ray/session_latest/logs; memory that "
+            "ran out is the usual reason. The same command goes on from the last checkpoint."
+        )
 
 
 def within(

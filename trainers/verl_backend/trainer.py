@@ -45,10 +45,6 @@ from trainers.verl_backend.time_limits import WATCH_EVERY, WorkerLostError, with
 from trainers.verl_backend.worker import StageDetachWorker, StageWorker
 
 SYNC_LIMIT = "rubricem.time_limits.sync"
-LOST = (
-    "a process of the run is gone: {gone} Look into its log, under /tmp/ray/session_latest/logs; memory that ran out is "
-    "the usual reason. The same command goes on from the last checkpoint."
-)
 _ACTORS = (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef, Role.RefPolicy)
 
 # The trainer looks its sampling engines up by name, in its own process.
@@ -151,7 +147,7 @@ class StageTrainer(ReflectionPhase):
         except GetTimeoutError:
             return
         except RayActorError as gone:
-            raise WorkerLostError(LOST.format(gone=gone)) from gone
+            raise WorkerLostError.of(str(gone)) from gone
 
     def _write_down(self, metrics: Mapping[str, Any], timing: Mapping[str, float]) -> None:
         """The step's line, before its checkpoint: a run killed after that has both, and one killed before has neither."""

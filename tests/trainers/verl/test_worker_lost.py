@@ -1,0 +1,31 @@
+"""The death of a process in one sentence: who it was, where its log lies, and how to go on."""
+
+import pytest
+
+from trainers.verl_backend.time_limits import WorkerLostError
+
+TOLD = (
+    "The actor died unexpectedly before finishing this task.\n"
+    "\tclass_name: create_colocated_worker_cls.<locals>.WorkerDict\n"
+    "\tactor_id: 6f3f6ddb01000000\n"
+    "\tpid: 4242\n"
+    "\tname: q7xWorkerDict_0:0\n"
+    "\tnamespace: 0f0f\n"
+    "\tip: 10.0.0.7\n"
+    "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR."
+)
+
+
+@pytest.mark.parametrize(
+    ("told", "named"),
+    [
+        (TOLD, "WorkerDict, process 4242 on 10.0.0.7."),
+        # What Ray cannot name is told as Ray tells it, in one line.
+        ("The actor 6f3f is unavailable:\n  keepalive.", "The actor 6f3f is unavailable: keepalive."),
+    ],
+)
+def test_a_lost_process_is_named_in_one_line(told, named):
+    sentence = str(WorkerLostError.of(told))
+    assert sentence.startswith(f"a process of the run is gone: {named}")
+    assert "goes on from the last checkpoint" in sentence
+    assert "\n" not in sentence
