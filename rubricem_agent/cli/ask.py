@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,6 +11,7 @@ import typer
 from rubricem_agent.build.ask import AskConfig
 from rubricem_agent.cli.ask_attempts import Asked, Attempted, ask_with_attempts
 from rubricem_agent.cli.ask_output import print_outcome, save_attempts
+from rubricem_agent.cli.options import as_command
 from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal
 from rubricem_agent.config.policy import SCRIPTED, PolicyConfig
 from rubricem_env.domain.errors import ConfigError
@@ -27,46 +29,62 @@ _RETRY = RetryPolicy(attempts=4, initial_delay=0.5, deadline=300.0)
 """A person waits: fewer tries than in training."""
 
 
-def ask(
-    question: Annotated[str, typer.Argument(help="What to find out.")],
-    *,
+@dataclass(frozen=True)
+class AskOptions:
+    """What a user may say about a question. Field names are option names."""
+
+    question: Annotated[str, typer.Argument(help="What to find out.")]
     answer_format: Annotated[AnswerFormat, typer.Option("--format", help="The shape of the answer.")] = (
         AnswerFormat.LONG
-    ),
+    )
     policy: Annotated[
         str, typer.Option(help="scripted, openai:MODEL@URL, vllm:MODEL@URL#FOLDER, gemini:MODEL or local:PATH.")
-    ] = SCRIPTED,
-    tools: Annotated[str, typer.Option(help="offline, web, or the URL of a tool server.")] = "offline",
+    ] = SCRIPTED
+    tools: Annotated[str, typer.Option(help="offline, web, or the URL of a tool server.")] = "offline"
     reuse: Annotated[
         Literal["none", "within", "cross"],
         typer.Option(help="Lessons of the bank to begin with: this question's, others'."),
-    ] = "none",
-    attempts: Annotated[int, typer.Option(min=1, max=10, help="Tries; each takes a lesson from the one before.")] = 1,
-    bank: Annotated[Path | None, typer.Option(envvar="RUBRICEM_BANK", help="The folder of a rubric bank.")] = None,
-    out: Annotated[Path, typer.Option(help="Where to write trajectory.json and report.md.")] = DEFAULT_OUT,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
+    ] = "none"
+    attempts: Annotated[int, typer.Option(min=1, max=10, help="Tries; each takes a lesson from the one before.")] = 1
+    bank: Annotated[Path | None, typer.Option(envvar="RUBRICEM_BANK", help="The folder of a rubric bank.")] = None
+    out: Annotated[Path, typer.Option(help="Where to write trajectory.json and report.md.")] = DEFAULT_OUT
+    as_json: JsonOption = False
+    quiet: QuietOption = False
+
+    def config(self) -> AskConfig:
+        """The settings that the options mean.
+
+        Raises:
+            ConfigError: they do not fit together.
+        """
+        if not self.question.strip():
+            raise ConfigError('the question is empty; ask one, as in: rubricem ask "How wide is the river Tall Fox?"')
+        if self.bank is None and (self.reuse == "cross" or (self.reuse == "within" and self.attempts == 1)):
+            raise ConfigError(f"--reuse {self.reuse} looks into a bank; give its folder with --bank.")
+        return AskConfig(
+            PolicyConfig(policy=self.policy, retry=_RETRY),
+            self.tools,
+            EpisodeLimits(),
+            bank=self.bank,
+            reads_lessons=self.reuse != "none",
+            takes_lessons=self.attempts > 1,
+        )
+
+    def asked(self) -> Asked:
+        query = Query(question=self.question.strip(), answer_format=self.answer_format)
+        return Asked(query, self.reuse, self.attempts)
+
+
+@as_command(AskOptions)
+def ask(options: AskOptions) -> None:
     """Research a question stage by stage and write a report. Exit code 1 means that there is no answer."""
-    if not question.strip():
-        raise ConfigError('the question is empty; ask one, as in: rubricem ask "How wide is the river Tall Fox?"')
-    if bank is None and (reuse == "cross" or (reuse == "within" and attempts == 1)):
-        raise ConfigError(f"--reuse {reuse} looks into a bank; give its folder with --bank.")
-    config = AskConfig(
-        PolicyConfig(policy=policy, retry=_RETRY),
-        tools,
-        EpisodeLimits(),
-        bank=bank,
-        reads_lessons=reuse != "none",
-        takes_lessons=attempts > 1,
-    )
-    terminal = Terminal(as_json=as_json, is_quiet=quiet)
-    if policy == SCRIPTED:
+    config = options.config()
+    terminal = Terminal(as_json=options.as_json, is_quiet=options.quiet)
+    if options.policy == SCRIPTED:
         terminal.say(NO_MODEL)
-    asked = Asked(Query(question=question.strip(), answer_format=answer_format), reuse, attempts)
-    attempted = _run(asked, config, terminal=terminal)
-    save_attempts(attempted, out)
-    print_outcome(attempted, out, terminal)
+    attempted = _run(options.asked(), config, terminal=terminal)
+    save_attempts(attempted, options.out)
+    print_outcome(attempted, options.out, terminal)
     if not attempted[-1].reading.is_complete:
         raise typer.Exit(1)
 

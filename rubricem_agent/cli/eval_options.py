@@ -1,11 +1,9 @@
-"""The options of `rubricem eval run`, as one value: a command with many options stays a function of one argument."""
+"""The options of `rubricem eval run`, as one value."""
 
-import inspect
 import re
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, get_type_hints
+from typing import Annotated
 
 import typer
 
@@ -87,26 +85,3 @@ class RunOptions:
                 "shard": (int(part[1]), int(part[2])),
             }
         )
-
-
-def as_command(run: Callable[[RunOptions], None]) -> Callable[..., None]:
-    """A function of options as Typer wants it: with one parameter for each field."""
-    hints = get_type_hints(RunOptions, include_extras=True)
-
-    def command(**given: object) -> None:
-        run(RunOptions(**given))  # type: ignore[arg-type]
-
-    kind = inspect.Parameter.KEYWORD_ONLY
-    parameters = [
-        inspect.Parameter(
-            field.name,
-            kind,
-            annotation=hints[field.name],
-            default=inspect.Parameter.empty if field.default is MISSING else field.default,
-        )
-        for field in fields(RunOptions)
-    ]
-    command.__doc__ = run.__doc__
-    command.__annotations__ = hints
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return command

@@ -13,7 +13,7 @@ from rubricem_agent.build.eval_scores import read_scores, rescore_run
 from rubricem_agent.build.eval_shards import run_over_ray
 from rubricem_agent.build.evals import FinishedRun, run_evaluation
 from rubricem_agent.build.inspect_log import export_inspect_log
-from rubricem_agent.cli.eval_options import RunOptions, as_command
+from rubricem_agent.cli.eval_options import RunOptions
 from rubricem_agent.cli.eval_progress import watch
 from rubricem_agent.cli.eval_tables import (
     brief_scores,
@@ -23,6 +23,7 @@ from rubricem_agent.cli.eval_tables import (
     print_outcome,
     print_suite,
 )
+from rubricem_agent.cli.options import as_command
 from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal
 from rubricem_agent.evals.report.page import render_page
 from rubricem_agent.evals.report.summary import Summary, summarize
@@ -57,6 +58,8 @@ Runs = Annotated[list[Path], typer.Argument(help="Folders of runs.")]
 Run = Annotated[Path, typer.Argument(help="The folder of a run.")]
 
 
+@eval_app.command("run")
+@as_command(RunOptions)
 def run(options: RunOptions) -> None:
     """Answer the examples of a benchmark, have the answers judged, and print the numbers with their mode.
 
@@ -155,6 +158,3 @@ def export(
 def _close(summary: Summary, terminal: Terminal) -> None:
     print_summary(summary, terminal.console)
     terminal.close(summary, brief=brief_scores(summary))
-
-
-eval_app.command("run")(as_command(run))

@@ -1,5 +1,6 @@
 """`rubricem data`: write teacher data, export it to other trainers, and see what was rejected."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -8,6 +9,7 @@ from pydantic import ValidationError
 
 from rubricem_agent.build.teacher import load_chat_tokenizer, read_questions
 from rubricem_agent.build.teacher import teach as run_teacher
+from rubricem_agent.cli.options import as_command
 from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, inert, plain_table
 from rubricem_agent.config.teacher import SCRIPTED, TeacherConfig, parse_teacher
 from rubricem_agent.data.asking import TeacherPrompts
@@ -26,28 +28,41 @@ data_app = typer.Typer(help="Teacher data for fine-tuning: write, export, report
 TEACHER_HELP = "scripted, gemini:MODEL, gemini-batch:MODEL, openai:MODEL@URL or directory:PATH."
 
 
+@dataclass(frozen=True)
+class TeachOptions:
+    """What a user may say about a teacher's run. Field names are option names."""
+
+    out: Annotated[Path, typer.Option(help="Folder of the run. The same folder again goes on where it stopped.")]
+    teacher: Annotated[str, typer.Option(help=TEACHER_HELP)] = SCRIPTED
+    questions: Annotated[Path | None, typer.Option(help="JSONL; the shipped almanac's by default.")] = None
+    tools: Annotated[Path | None, typer.Option(help="TOML of tool settings; offline by default.")] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Only so many questions.")] = None
+    max_dollars: Annotated[float | None, typer.Option(min=0, help="Stop before more is spent.")] = None
+    ray: Annotated[int, typer.Option(min=1, help="Shards on Ray; 1 stays in this process.")] = 1
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a teacher that costs money.")] = False
+    as_json: JsonOption = False
+    quiet: QuietOption = False
+
+    def config(self) -> TeacherConfig:
+        """The settings that the options mean.
+
+        Raises:
+            ConfigError: they do not.
+        """
+        named = {name: getattr(self, name) for name in ("out", "teacher", "questions", "tools", "limit")}
+        return _config({**named, "shards": self.ray, "ceilings": Ceilings(dollars=self.max_dollars)})
+
+
 @data_app.command()
-def teach(
-    out: Annotated[Path, typer.Option(help="Folder of the run. The same folder again goes on where it stopped.")],
-    teacher: Annotated[str, typer.Option(help=TEACHER_HELP)] = SCRIPTED,
-    *,
-    questions: Annotated[Path | None, typer.Option(help="JSONL; the shipped almanac's by default.")] = None,
-    tools: Annotated[Path | None, typer.Option(help="TOML of tool settings; offline by default.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only so many questions.")] = None,
-    max_dollars: Annotated[float | None, typer.Option(min=0, help="Stop before more is spent.")] = None,
-    ray: Annotated[int, typer.Option(min=1, help="Shards on Ray; 1 stays in this process.")] = 1,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a teacher that costs money.")] = False,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
+@as_command(TeachOptions)
+def teach(options: TeachOptions) -> None:
     """Have a teacher write traces, and keep those that are fit to train on. Says what it will cost, and asks, first."""
-    fields = {"out": out, "teacher": teacher, "questions": questions, "tools": tools, "limit": limit, "shards": ray}
-    config = _config({**fields, "ceilings": Ceilings(dollars=max_dollars)})
-    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    config = options.config()
+    terminal = Terminal(as_json=options.as_json, is_quiet=options.quiet)
     expected = _estimate(config)
     terminal.say(expected.text)
     # On the error stream: the question is no part of the result.
-    if parse_teacher(config.teacher).costs and not yes and not typer.confirm("Go on?", err=True):
+    if parse_teacher(config.teacher).costs and not options.yes and not typer.confirm("Go on?", err=True):
         return
     try:
         with terminal.bar("traces", expected.questions) as on_trace:
@@ -56,9 +71,9 @@ def teach(
         terminal.close({"waiting": str(pause)}, str(pause), brief=str(pause))
         return
     except CeilingReached as stop:
-        terminal.warn(f"stopped: {stop} What is written is in {out}.")
+        terminal.warn(f"stopped: {stop} What is written is in {options.out}.")
         raise typer.Exit(1) from stop
-    samples = str(out / SAMPLES_FILE)
+    samples = str(options.out / SAMPLES_FILE)
     _show_report(harvested.report, terminal)
     terminal.close(
         {"samples": samples, **harvested.report.model_dump(mode="json")},
