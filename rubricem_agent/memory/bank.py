@@ -12,7 +12,6 @@ reading what others have changed, and each retrieval first asks the store whethe
 import threading
 from collections.abc import Sequence
 
-from rubricem_agent.memory.copied import PageText
 from rubricem_agent.memory.embed import Embedder, Floats
 from rubricem_agent.memory.errors import BankFormatError, UnknownItemError
 from rubricem_agent.memory.gate import Refusal, WriteGate
@@ -22,6 +21,7 @@ from rubricem_agent.memory.retrieval import Retrieval, RetrievalSettings, Retrie
 from rubricem_agent.memory.store import ItemStore, MemoryStore, StoredItem
 from rubricem_env.domain.query import query_key
 from rubricem_env.domain.reflection import Reflection
+from rubricem_env.scaffold.shown_text import ShownText
 
 
 class RubricBank:
@@ -105,7 +105,7 @@ class RubricBank:
             self._index.apply(self._store.changed_since(self._index.revision))
             self._mark = mark
 
-    def write(self, reflection: Reflection, *, pages: PageText | None = None) -> BankItem | Refusal:
+    def write(self, reflection: Reflection, *, pages: ShownText | None = None) -> BankItem | Refusal:
         """Let a reflection in, in place of the question's earlier one; or say why not.
 
         `pages` is what tools have shown in the attempt, none of which may be repeated. The item lasts from the

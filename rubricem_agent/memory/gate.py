@@ -11,7 +11,6 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from rubricem_agent.memory.copied import PageText
 from rubricem_agent.memory.item import text_digest
 from rubricem_agent.memory.suspicion import (
     find_address,
@@ -23,6 +22,7 @@ from rubricem_agent.memory.suspicion import (
 )
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.reflection import Reflection
+from rubricem_env.scaffold.shown_text import ShownText
 
 Limit = Annotated[int, Field(ge=1)]
 
@@ -87,7 +87,7 @@ class WriteGate:
         self._evaluation_keys = frozenset(evaluation_keys)
 
     def refuse(
-        self, reflection: Reflection, *, pages: PageText | None = None, removed: Collection[str] = frozenset()
+        self, reflection: Reflection, *, pages: ShownText | None = None, removed: Collection[str] = frozenset()
     ) -> Refusal | None:
         """Why the reflection may not enter, or None where it may.
 
@@ -96,7 +96,7 @@ class WriteGate:
         return (
             self._refuse_frame(reflection)
             or _refuse_text(reflection)
-            or _refuse_repetition(reflection, pages or PageText(), removed)
+            or _refuse_repetition(reflection, pages or ShownText(), removed)
         )
 
     def _refuse_frame(self, reflection: Reflection) -> Refusal | None:
@@ -128,7 +128,7 @@ def _refuse_text(reflection: Reflection) -> Refusal | None:
     return None
 
 
-def _refuse_repetition(reflection: Reflection, pages: PageText, removed: Collection[str]) -> Refusal | None:
+def _refuse_repetition(reflection: Reflection, pages: ShownText, removed: Collection[str]) -> Refusal | None:
     if text_digest(reflection) in removed:
         return Refusal(RefusalCode.REMOVED_BEFORE, "a person removed this text from the bank; it does not come back.")
     copied = pages.find_copy(f"{reflection.rubrics}\n{reflection.takeaways}")

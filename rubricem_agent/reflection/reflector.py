@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.memory.copied import PageText
 from rubricem_agent.memory.gate import Refusal
 from rubricem_agent.memory.item import BankItem
 from rubricem_agent.reflection.attempt import JudgedAttempt, draw_attempt
@@ -19,6 +18,7 @@ from rubricem_env.domain.rubric import Provenance
 from rubricem_env.judge.reflecting import ReflectionJudge
 from rubricem_env.judge.seeds import derive_seed, open_generator
 from rubricem_env.scaffold.reading import Reading
+from rubricem_env.scaffold.shown_text import ShownText
 
 
 class _Offered(NamedTuple):
@@ -109,7 +109,7 @@ class Reflector:
             score=score,
             provenance=provenance,
         )
-        pages = PageText.shown_in([reading.trajectory])
+        pages = ShownText.in_trajectories([reading.trajectory])
         # The store forces rows to the disk; the event loop must not wait for that.
         return await asyncio.to_thread(self._bank.write, reflection, pages=pages)
 

@@ -1,18 +1,13 @@
 """Which proposed rubrics are let in: a rubric is a short criterion, not a page's text and not an order to the judge."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from rubricem_env.domain.rubric import Rubric
-from rubricem_env.domain.trajectory import Origin
-from rubricem_env.scaffold.reading import Reading
+from rubricem_env.scaffold.shown_text import COPIED_WORDS, ShownText
 
 MAX_TITLE_CHARS = 120
 MAX_DESCRIPTION_CHARS = 600
-COPIED_WORDS = 12
-"""So many words in a row from a tool's page are a copy, not a criterion."""
-
-_WORD = re.compile(r"\w+")
 _URL = re.compile(r"https?://|\bwww\.", re.IGNORECASE)
 _TAG = re.compile(r"</?[a-z_|\\]|<<<|```|\[/?INST\]", re.IGNORECASE)
 # Rubrics about the judging itself, about bare wording, or in the voice of an instruction.
@@ -34,35 +29,9 @@ _CHECKS: Sequence[tuple[str, Callable[[Rubric], object]]] = (
 )
 
 
-class CopiedText:
-    """What tools have shown to a group, word for word: what a rubric must not repeat at length."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = tuple(texts)
-
-    @classmethod
-    def from_readings(cls, readings: Iterable[Reading]) -> "CopiedText":
-        texts = {
-            segment.text
-            for reading in readings
-            for segment in reading.trajectory.segments
-            if segment.origin is Origin.TOOL
-        }
-        return cls(f" {' '.join(_words(text))} " for text in texts)
-
-    def is_in(self, rubric: Rubric) -> bool:
-        words = _words(rubric.description)
-        runs = (words[place : place + COPIED_WORDS] for place in range(len(words) - COPIED_WORDS + 1))
-        return any(f" {' '.join(run)} " in text for run in runs for text in self._texts)
-
-
-def refuse_rubric(rubric: Rubric, copied: CopiedText) -> str | None:
+def refuse_rubric(rubric: Rubric, shown: ShownText) -> str | None:
     """Why the rubric is not let in; None where it is."""
     fault = next((reason for reason, holds in _CHECKS if holds(rubric)), None)
-    if fault is None and copied.is_in(rubric):
+    if fault is None and shown.find_copy(rubric.description):
         fault = f"copies {COPIED_WORDS} words in a row from a page"
     return fault and f"{rubric.stage.value} rubric {rubric.title[:60]!r} {fault}"
-
-
-def _words(text: str) -> list[str]:
-    return _WORD.findall(text.casefold())

@@ -10,7 +10,7 @@ from rubricem_env.domain.stage import STAGES, Stage
 from rubricem_env.judge.asking import PROPOSE, Asker
 from rubricem_env.judge.base import Contrast, Proposal
 from rubricem_env.judge.fence import Fence
-from rubricem_env.judge.gate import CopiedText, refuse_rubric
+from rubricem_env.judge.gate import refuse_rubric
 from rubricem_env.judge.prompts import Prompt
 from rubricem_env.judge.render import CONTRAST_BUDGET, RenderBudget, render_stages, shorten_middle
 from rubricem_env.judge.rubric_set import RubricSet
@@ -18,6 +18,7 @@ from rubricem_env.judge.schemas import WireProposal
 from rubricem_env.judge.seeds import open_generator
 from rubricem_env.llm.base import ChatReply
 from rubricem_env.llm.structured import UnusableReplyError, ask_for, parse_json_object
+from rubricem_env.scaffold.shown_text import ShownText
 
 MAX_PER_STAGE = 6
 """More than the prompt's targets, fewer than a reply could hold (choice B16)."""
@@ -41,10 +42,10 @@ async def propose_rubrics(
         drafts = await ask_for(asker.model, request, parse=parse, insistence=asker.insistence)
     except ModelError as failure:
         return Proposal(failure=str(failure))
-    copied = CopiedText.from_readings(contrast.readings)
+    shown = ShownText.in_trajectories(reading.trajectory for reading in contrast.readings)
     admitted = []
     for draft in drafts:
-        fault = refuse_rubric(draft, copied)
+        fault = refuse_rubric(draft, shown)
         admitted += [] if fault else [draft]
         refused += [fault] if fault else []
     return Proposal(tuple(admitted), refused=tuple(refused))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rubricem_agent.memory.copied import PageText
 from rubricem_agent.memory.gate import GateLimits, Refusal, RefusalCode, WriteGate
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
+from rubricem_env.scaffold.shown_text import ShownText
 from rubricem_env.testing.reflections import make_reflection
 
 ATTACKS = {
@@ -135,7 +135,7 @@ def test_twelve_words_in_a_row_from_a_page_are_a_copy_and_eleven_are_not():
         "hand",
     ]
     page = Segment(origin=Origin.TOOL, text=f"... {' '.join(words)} ...")
-    pages = PageText.shown_in([Trajectory(question="Q?", segments=(page,))])
+    pages = ShownText.in_trajectories([Trajectory(question="Q?", segments=(page,))])
     copied = refuse(f"Note that {' '.join(words[:12]).upper()}.", pages=pages)
     assert isinstance(copied, Refusal)
     assert copied.code is RefusalCode.COPIED
@@ -144,7 +144,7 @@ def test_twelve_words_in_a_row_from_a_page_are_a_copy_and_eleven_are_not():
 
 def test_what_the_policy_wrote_itself_is_no_copy():
     own = "one two three four five six seven eight nine ten eleven twelve thirteen"
-    pages = PageText.shown_in([Trajectory(question="Q?", segments=(Segment(origin=Origin.POLICY, text=own),))])
+    pages = ShownText.in_trajectories([Trajectory(question="Q?", segments=(Segment(origin=Origin.POLICY, text=own),))])
     assert refuse(own, pages=pages) is None
 
 

@@ -12,7 +12,7 @@ from rubricem_env.judge.bait import find_bait
 from rubricem_env.judge.base import Contrast, Examination
 from rubricem_env.judge.buffer import RubricBuffer
 from rubricem_env.judge.fence import read_blocks
-from rubricem_env.judge.gate import CopiedText, refuse_rubric
+from rubricem_env.judge.gate import refuse_rubric
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.llm_judge import LLMJudge
 from rubricem_env.judge.reflecting import ReflectionTask
@@ -21,6 +21,7 @@ from rubricem_env.judge.scoring import score_trajectory
 from rubricem_env.judge.step import StepJudge
 from rubricem_env.llm.scripted import ScriptedModel
 from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.scaffold.shown_text import ShownText
 from rubricem_env.testing.judge import FenceReader, empty_proposal
 from rubricem_env.testing.judge_samples import ANSWER, QUESTION, attempt, careless, rubric
 from rubricem_env.world.hostile import ATTACKS
@@ -153,15 +154,14 @@ POISON = (
 @pytest.mark.parametrize("text", POISON)
 def test_a_poisoned_rubric_is_not_let_in(text):
     poisoned = rubric("title").model_copy(update={"description": text})
-    assert refuse_rubric(poisoned, CopiedText([]))
+    assert refuse_rubric(poisoned, ShownText())
 
 
 def test_a_rubric_that_copies_a_page_is_not_let_in():
     page = "the annual survey of tall fox found that the width at low water in late summer is sixty metres"
-    readings = (read_trajectory(attempt(page=page)),)
-    copied = CopiedText.from_readings(readings)
-    assert refuse_rubric(rubric(f"States that {page}"), copied)
-    assert refuse_rubric(rubric("States the width of Tall Fox at low water"), copied) is None
+    shown = ShownText.in_trajectories([attempt(page=page)])
+    assert refuse_rubric(rubric(f"States that {page}"), shown)
+    assert refuse_rubric(rubric("States the width of Tall Fox at low water"), shown) is None
 
 
 async def test_a_judge_model_that_was_talked_into_poison_adds_nothing_to_the_buffer():

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from rubricem_env.domain.rubric import Rubric
 from rubricem_env.domain.stage import STAGES
 from rubricem_env.judge.base import Contrast, Examination, Findings, Proposal, present_stages
-from rubricem_env.judge.gate import CopiedText, refuse_rubric
+from rubricem_env.judge.gate import refuse_rubric
 from rubricem_env.judge.opinion import Opinion
 from rubricem_env.judge.reflecting import ReflectionFindings, ReflectionTask
 from rubricem_env.judge.rules.answer_checks import answer_checks
@@ -18,6 +18,7 @@ from rubricem_env.judge.rules.research_checks import research_checks
 from rubricem_env.judge.rules.review_checks import review_checks
 from rubricem_env.judge.rules.terms import key_words
 from rubricem_env.judge.scoring import mark_variance
+from rubricem_env.scaffold.shown_text import ShownText
 
 MAX_PER_STAGE = 4
 _SUBJECT_WORDS = 8
@@ -31,7 +32,7 @@ class RulesJudge:
     async def propose(self, contrast: Contrast) -> Proposal:
         """The checks on which the group's attempts differ, those that separate it best first."""
         group = [gather_facts(contrast.question, reading) for reading in contrast.readings]
-        copied = CopiedText.from_readings(contrast.readings)
+        shown = ShownText.in_trajectories(reading.trajectory for reading in contrast.readings)
         chosen: list[Rubric] = []
         refused: list[str] = []
         checks = (*_catalogue(contrast.question), *pooled_checks(group))
@@ -42,7 +43,7 @@ class RulesJudge:
             own.sort(key=lambda check: (-variances[check.title], -check.weight, check.title))
             for check in own[:MAX_PER_STAGE]:
                 rubric = check.rubric(contrast.step)
-                fault = refuse_rubric(rubric, copied)
+                fault = refuse_rubric(rubric, shown)
                 chosen += [] if fault else [rubric]
                 refused += [fault] if fault else []
         return Proposal(tuple(chosen), refused=tuple(refused))
