@@ -29,7 +29,7 @@ from rubricem_agent.evals.run.manifest import (
     settle_manifest,
 )
 from rubricem_agent.evals.run.records import AnswerRecord, VerdictRecord
-from rubricem_agent.evals.run.runner import Listener, Outcome, Runner, case_keys
+from rubricem_agent.evals.run.runner import Allowance, Listener, Outcome, Runner, case_keys
 from rubricem_agent.evals.scores import Scores
 from rubricem_agent.evals.scoring import Logs, score_run
 from rubricem_env.domain.errors import ConfigError
@@ -99,9 +99,8 @@ async def _drive(planned: PlannedRun, environ: Mapping[str, str], *, logs: Logs,
             logs.answers,
             answerer=opened.answerer,
             desks=_desks(planned, judges, logs=logs, terms=terms, toolbox=toolbox),
-            limits=config.limits,
+            allowance=Allowance(config.limits, budget.check),
             clock=time.monotonic,
-            check_budget=budget.check,
             listener=listener,
         )
         number, total = config.shard

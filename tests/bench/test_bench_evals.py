@@ -21,7 +21,7 @@ from rubricem_agent.evals.run.answering import Answered
 from rubricem_agent.evals.run.journal import Journal
 from rubricem_agent.evals.run.judging import JudgeDesk, Terms
 from rubricem_agent.evals.run.records import AnswerRecord, VerdictRecord
-from rubricem_agent.evals.run.runner import Limits, Runner, case_keys
+from rubricem_agent.evals.run.runner import Allowance, Limits, Runner, case_keys
 from rubricem_env.llm.base import ChatReply
 from rubricem_env.llm.retry import RetryPolicy, Timing
 
@@ -125,7 +125,7 @@ async def run_simulated(folder) -> int:
         answers,
         answerer=SlowAnswers(),
         desks=(desk,),
-        limits=Limits(policy=POLICY_SLOTS),
+        allowance=Allowance(Limits(policy=POLICY_SLOTS)),
         clock=time.monotonic,
     )
     outcome = await runner.run(case_keys([example.id for example in loaded.examples], 1))

@@ -42,6 +42,14 @@ class Limits(Frozen):
     """After which an attempt is given up, and recorded as a failure."""
 
 
+class Allowance(NamedTuple):
+    """What a run may use: how much at once, and how much in all."""
+
+    limits: Limits
+    check_budget: Callable[[], None] = lambda: None
+    """Raises CeilingReached before anything is begun that the budget does not cover."""
+
+
 class Outcome(NamedTuple):
     """How a run came out."""
 
@@ -74,18 +82,16 @@ class Runner:
         *,
         answerer: Answerer,
         desks: Sequence[JudgeDesk],
-        limits: Limits,
+        allowance: Allowance,
         clock: Callable[[], float],
-        check_budget: Callable[[], None] = lambda: None,
         listener: Listener = lambda step: None,
     ) -> None:
         self._loaded = loaded
         self._answers = answers
         self._answerer = answerer
         self._desks = desks
-        self._limits = limits
+        self._allowance = allowance
         self._clock = clock
-        self._check_budget = check_budget
         self._listener = listener
         self._failures: list[str] = []
         self._counts = {Stage.ANSWERS: 0, Stage.VERDICTS: 0}
@@ -93,7 +99,7 @@ class Runner:
 
     async def run(self, keys: Sequence[CaseKey], stage: Stage = Stage.ALL) -> Outcome:
         """Do what is missing for these cases; a failure is that of its case alone."""
-        slots = asyncio.Semaphore(self._limits.policy)
+        slots = asyncio.Semaphore(self._allowance.limits.policy)
         await asyncio.gather(*(self._case(key, stage, slots=slots) for key in keys))
         return Outcome(
             self._counts[Stage.ANSWERS], self._counts[Stage.VERDICTS], tuple(sorted(self._failures)), self._stopped
@@ -114,7 +120,7 @@ class Runner:
         async with slots:
             if self._stopped:
                 return None
-            self._check_budget()
+            self._allowance.check_budget()
             begun = self._clock()
             answered = await self._attempt(self._loaded.example(key.id), key.epoch)
         record = AnswerRecord(
@@ -139,7 +145,7 @@ class Runner:
         task = Task(example, self._loaded.format_of(example.id), entry.guidance, epoch)
         try:
             with boundary(ModelError, f"answer example {example.id}"):
-                async with asyncio.timeout(self._limits.example_seconds):
+                async with asyncio.timeout(self._allowance.limits.example_seconds):
                     return await self._answerer.answer(task)
         except BoundaryError as failure:
             return Answered(failure=str(failure))
