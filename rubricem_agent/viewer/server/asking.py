@@ -73,12 +73,28 @@ StepBound = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
 ScoreBound = Annotated[float | None, Query(ge=0, le=1)]
 
 
-def filter_of(
+class Bounds(NamedTuple):
+    """Between which steps and which scores a trajectory lies; None is no bound."""
+
+    step_from: int | None
+    step_to: int | None
+    score_from: float | None
+    score_to: float | None
+
+
+def bounds_of(
     *,
     step_from: StepBound = None,
     step_to: StepBound = None,
     score_from: ScoreBound = None,
     score_to: ScoreBound = None,
+) -> Bounds:
+    return Bounds(step_from, step_to, score_from, score_to)
+
+
+def filter_of(
+    bounds: Annotated[Bounds, Depends(bounds_of)],
+    *,
     stage: Stage | None = None,
     ending: Annotated[str, Query(max_length=40)] = "",
     valid: bool | None = None,
@@ -86,17 +102,7 @@ def filter_of(
     lesson: Annotated[int, Query(ge=0, le=2**53)] = 0,
 ) -> FilterAsked:
     """The parameters that narrow a list of trajectories."""
-    wanted = Filter(
-        step_from=step_from,
-        step_to=step_to,
-        score_from=score_from,
-        score_to=score_to,
-        stage=stage,
-        ending=ending,
-        valid=valid,
-        sort=sort,
-    )
-    return FilterAsked(wanted, lesson)
+    return FilterAsked(Filter(stage=stage, ending=ending, valid=valid, sort=sort, **bounds._asdict()), lesson)
 
 
 TheDesk = Annotated[Desk, Depends(desk_of)]

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import httpx2
 import pytest
@@ -70,7 +71,7 @@ class Recording:
         group = GroupEntry(step=step, place=place, encounter="new", query_key=key, question=question, **fields)
         each = more.pop("trajectories", (None,) * len(scores))
         entries = [
-            entry(step, place, number, score, **({"trajectory": own} | more))
+            entry(Seat(step, place, number), score, **({"trajectory": own} | more))
             for number, (score, own) in enumerate(zip(scores, each, strict=True))
         ]
         self.recorder.record_step([(group, entries)])
@@ -114,15 +115,21 @@ def memory_bank():
     return RubricBank.in_memory(HashingEmbedder())
 
 
-def entry(step, place, number, score, *, trajectory=None, reason="", mark=1, failure="", tokens=True):
+class Seat(NamedTuple):
+    """Which attempt of a run it is."""
+
+    step: int
+    place: int
+    attempt: int
+
+
+def entry(seat, score, *, trajectory=None, reason="", mark=1, failure="", tokens=True):
     """One attempt; a score of None is a judge's failure at the review."""
     outcomes = {stage: StageScore(score=0.5 if score is None else score) for stage in STAGES}
     if score is None:
         outcomes[Stage.REVIEW] = Unscored(reason=UnscoredReason.JUDGE_FAILED, detail="no reply")
     return RolloutEntry(
-        step=step,
-        place=place,
-        attempt=number,
+        **seat._asdict(),
         rollout=Rollout(trajectory=trajectory or attempt(), policy="scripted", failure=failure),
         tokens=pack_tokens(some_tokens()) if tokens else None,
         judged=RolloutJudgement(
