@@ -1,0 +1,45 @@
+"""No function takes more than eight values: beyond that a noun is missing."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MOST = 8
+FILES = [
+    path for folder in ("rubricem_env", "rubricem_agent", "trainers", "tests") for path in (ROOT / folder).rglob("*.py")
+]
+
+
+def overlong_signatures(tree: ast.AST) -> list[str]:
+    """The functions with more parameters than that; `self` and `cls` are none, nor are *args and **kwargs."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            count = sum(one.arg not in ("self", "cls") for one in given)
+            if count > MOST:
+                found.append(f"{node.name} takes {count}")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("def f(a, b, c, d, *, e, f, g, h): ...", []),
+        ("class A:\n    async def f(self, a, b, c, d, *, e, f, g, h, i): ...", ["f takes 9"]),
+    ],
+    ids=["eight", "nine"],
+)
+def test_nine_parameters_are_too_many(source, found):
+    assert overlong_signatures(ast.parse(source)) == found
+
+
+def test_no_function_takes_more_than_eight_values():
+    wide = {
+        str(path.relative_to(ROOT)): found
+        for path in FILES
+        if (found := overlong_signatures(ast.parse(path.read_text(encoding="utf-8"))))
+    }
+    assert wide == {}
