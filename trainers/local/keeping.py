@@ -71,11 +71,22 @@ def save_policy(parts: Parts) -> None:
 
 
 def trim_log(path: Path, step: int) -> None:
-    """Drop the lines of steps after `step`: the resumed run writes them again."""
-    if path.is_file():
+    """Drop the lines of steps after `step`: the resumed run writes them again.
+
+    Raises:
+        CheckpointError: the disk refuses; the log is as it was.
+    """
+    if not path.is_file():
+        return
+    try:
         lines = path.read_text(encoding="utf-8").splitlines()
         kept = [line for line in lines if line.endswith("}") and _step_of(line) <= step]
         replace_text(path, "".join(f"{line}\n" for line in kept))
+    except OSError as cause:
+        raise CheckpointError(
+            f"cannot take the steps after {step} out of the log {path}: {cause.strerror or cause}. It is as it was; "
+            "make room, or let the folder be written, and the same command goes on."
+        ) from cause
 
 
 def _step_of(line: str) -> int:
