@@ -37,7 +37,7 @@ class WandbTracker:
         self._run = run
 
     def record(self, step: int, values: Mapping[str, float]) -> None:
-        self._run.log({**values, "step": step})
+        self._run.log(dict(values), step=step)
 
     def close(self) -> None:
         self._run.finish()
@@ -91,4 +91,6 @@ def _open_wandb(out: Path) -> Tracker:
     except ModuleNotFoundError as cause:
         raise MissingExtraError("wandb", "track", "--wandb") from cause
     out.mkdir(parents=True, exist_ok=True)
-    return WandbTracker(wandb.init(mode="offline", dir=str(out), project="rubricem", name=out.name))
+    # The terminal is the training screen's: W&B neither writes to it nor takes in what is written.
+    quiet = wandb.Settings(silent=True, console="off")
+    return WandbTracker(wandb.init(mode="offline", dir=str(out), project="rubricem", name=out.name, settings=quiet))

@@ -163,13 +163,14 @@ class RecordingWandb:
     def __init__(self):
         self.logged = []
         self.settings = {}
+        self.Settings = dict
 
     def init(self, **settings):
         self.settings = settings
         return self
 
-    def log(self, values):
-        self.logged.append(values)
+    def log(self, values, step):
+        self.logged.append((step, values))
 
     def finish(self):
         self.logged.append("finished")
@@ -185,7 +186,8 @@ def test_wandb_is_fed_offline_and_closed(tmp_path, monkeypatch):
     tracker.close()
 
     assert wandb.settings["mode"] == "offline"
-    assert wandb.logged == [{"held_out/answer": 0.5, "held_out/valid": 0.9, "step": 8}, "finished"]
+    assert wandb.settings["settings"] == {"silent": True, "console": "off"}
+    assert wandb.logged == [(8, {"held_out/answer": 0.5, "held_out/valid": 0.9}), "finished"]
 
 
 @pytest.mark.parametrize("package", ["tensorboard", "wandb"])
