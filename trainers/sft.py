@@ -32,7 +32,7 @@ from trainers.settings_file import make_out, read_settings
 from trainers.sft_parts.place import OneProcess, Place
 from trainers.sft_parts.plan import Plan
 from trainers.sft_parts.rows import Row, make_row, make_rows
-from trainers.sft_parts.settings import SftConfig
+from trainers.sft_parts.settings import Precision, SftConfig
 
 
 class Step(NamedTuple):
@@ -51,10 +51,9 @@ class Step(NamedTuple):
 def fit(config: SftConfig, place: Place, *, report: Callable[[Step, int], None]) -> Path:
     """Train to the end of the plan, or to `stop_after`; returns the folder of the trained model."""
     torch.manual_seed(config.seed)
-    tokenizer = AutoTokenizer.from_pretrained(config.model)
+    model, tokenizer = load_student(config.model)
     samples, dropped = encode_all(config, tokenizer)
     plan = Plan(len(samples), config.batch_size, config.epochs, config.seed, config.learning_rate, config.warmup_share)
-    model: nn.Module = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32)
     optimizer: torch.optim.Optimizer = torch.optim.AdamW(
         model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
     )
@@ -77,6 +76,23 @@ def fit(config: SftConfig, place: Place, *, report: Callable[[Step, int], None])
     if place.rank == 0:
         tokenizer.save_pretrained(folder)
     return folder
+
+
+def load_student(name: str) -> tuple[nn.Module, Any]:
+    """The model that is trained, in float32, and its tokenizer.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    try:
+        model: nn.Module = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
+        return model, AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as cause:
+        said = str(cause).splitlines()[0]
+        raise ConfigError(
+            f"no model can be loaded from {name!r}: {said} Give as `model` a folder that save_pretrained wrote, "
+            "or the name of one on the Hugging Face hub."
+        ) from cause
 
 
 def encode_all(config: SftConfig, tokenizer: Any) -> tuple[list[TokenSample], int]:
@@ -208,15 +224,23 @@ def _say_nothing(step: Step, last: int) -> None:
     """Only one process reports."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Train in this process; 2 and one sentence on stderr for a mistake."""
+def run_command(arguments: Sequence[str] | None, here: Callable[[Precision], Place]) -> int:
+    """The command line, wherever it computes: 2 and one sentence on stderr for a mistake, 130 for an interrupt."""
     try:
         config = read_arguments(arguments)
-        run(config, OneProcess.here(config.precision))
+        run(config, here(config.precision))
     except RubricEMError as mistake:
         sys.stderr.write(f"sft: {mistake}\n")
         return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("sft: stopped; the same command goes on from the last checkpoint\n")
+        return 130
     return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train in this process."""
+    return run_command(arguments, OneProcess.here)
 
 
 if __name__ == "__main__":

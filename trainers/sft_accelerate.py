@@ -6,20 +6,13 @@ accelerate launch --config_file configs/accelerate_zero3.yaml trainers/sft_accel
 import sys
 from collections.abc import Sequence
 
-from rubricem_env.domain.errors import RubricEMError
-from trainers.sft import read_arguments, run
+from trainers.sft import run_command
 from trainers.sft_parts.accelerated import Accelerated
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train with the processes that accelerate has started; 2 and one sentence on stderr for a mistake."""
-    try:
-        config = read_arguments(arguments)
-        run(config, Accelerated.here(config.precision))
-    except RubricEMError as mistake:
-        sys.stderr.write(f"sft: {mistake}\n")
-        return 2
-    return 0
+    """Train with the processes that accelerate has started."""
+    return run_command(arguments, Accelerated.here)
 
 
 if __name__ == "__main__":

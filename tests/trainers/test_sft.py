@@ -21,11 +21,11 @@ from rubricem_agent.learn.errors import CheckpointError, NonFiniteLossError
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.env.offline import query_of, shipped_toolbox
 from rubricem_env.world.jsonl import load_questions, shipped_questions_path
-from trainers.sft import Progress, Step, encode_all, fit, main, row_loss, share_of, train_step
-from trainers.sft_parts.place import OneProcess
+from trainers.sft import Progress, Step, encode_all, fit, main, row_loss, run_command, share_of, train_step
+from trainers.sft_parts.place import OneProcess, Place
 from trainers.sft_parts.plan import Plan
 from trainers.sft_parts.rows import make_rows
-from trainers.sft_parts.settings import SftConfig
+from trainers.sft_parts.settings import Precision, SftConfig
 from trainers.sft_parts.tiny_tokenizer import train_tokenizer
 
 CPU = OneProcess("fp32", torch.device("cpu"))
@@ -203,3 +203,26 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
 
     assert main(["--config", str(file)]) == 2
     assert "has the key 'learning_rat', which is none; did you mean 'learning_rate'." in capsys.readouterr().err
+
+
+def test_a_model_that_is_not_there_is_one_sentence(
+    config: SftConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "sft.yaml"
+    file.write_text(json.dumps({**config.model_dump(mode="json"), "model": str(tmp_path / "none")}))
+
+    assert main(["--config", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"sft: no model can be loaded from '{tmp_path / 'none'}'")
+    assert "a folder that save_pretrained wrote" in said
+
+
+def test_an_interrupt_is_no_traceback(config: SftConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "sft.yaml"
+    file.write_text(json.dumps(config.model_dump(mode="json")))
+
+    def interrupted(precision: Precision) -> Place:
+        raise KeyboardInterrupt
+
+    assert run_command(["--config", str(file)], interrupted) == 130
+    assert "the same command goes on from the last checkpoint" in capsys.readouterr().err

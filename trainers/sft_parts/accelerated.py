@@ -2,7 +2,7 @@
 
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from accelerate import Accelerator  # type: ignore[import-not-found, unused-ignore]
@@ -10,6 +10,7 @@ from accelerate.utils import DistributedType  # type: ignore[import-not-found, u
 from torch import Tensor, nn
 
 from rubricem_agent.learn.errors import CheckpointError
+from trainers.sft_parts.settings import Precision
 
 IDENTITY = "identity.txt"
 
@@ -27,7 +28,7 @@ class Accelerated:
         self.num_processes: int = accelerator.num_processes
 
     @classmethod
-    def here(cls, precision: Literal["bf16", "fp32"]) -> "Accelerated":
+    def here(cls, precision: Precision) -> "Accelerated":
         return cls(Accelerator(mixed_precision="bf16" if precision == "bf16" else "no"))
 
     def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from rubricem_agent.learn.checkpoint import checkpoint_steps, find_checkpoint, load_checkpoint
 from trainers.sft_parts.keeping import keep, restore
+from trainers.sft_parts.settings import Precision
 
 
 class Place(Protocol):
@@ -60,12 +61,12 @@ class OneProcess:
     rank = 0
     num_processes = 1
 
-    def __init__(self, precision: Literal["bf16", "fp32"], device: torch.device) -> None:
+    def __init__(self, precision: Precision, device: torch.device) -> None:
         self.device = device
         self._precision = precision
 
     @classmethod
-    def here(cls, precision: Literal["bf16", "fp32"]) -> "OneProcess":
+    def here(cls, precision: Precision) -> "OneProcess":
         return cls(precision, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
     def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:

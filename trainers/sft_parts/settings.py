@@ -8,6 +8,7 @@ from pydantic import Field
 from rubricem_env.domain.base import Frozen
 
 Count = Annotated[int, Field(ge=1)]
+Precision = Literal["bf16", "fp32"]
 
 
 class SftConfig(Frozen):
@@ -29,7 +30,7 @@ class SftConfig(Frozen):
     """Longer samples are dropped and counted, never cut (choice A14)."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
-    precision: Literal["bf16", "fp32"] = "bf16"
+    precision: Precision = "bf16"
     """bf16 keeps the weights in float32 and computes in bfloat16 where that is safe."""
     packing: bool = True
     """Fill each row with several samples, which do not see each other. Changes the speed, not the gradient."""
