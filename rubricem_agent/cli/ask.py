@@ -12,6 +12,7 @@ from rubricem_agent.build.ask import AskConfig
 from rubricem_agent.cli.ask_attempts import Asked, Attempted, ask_with_attempts
 from rubricem_agent.cli.ask_output import print_outcome, save_attempts
 from rubricem_agent.cli.options import as_command
+from rubricem_agent.cli.out_folder import open_out
 from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal
 from rubricem_agent.config.policy import SCRIPTED, PolicyConfig
 from rubricem_env.domain.errors import ConfigError
@@ -80,6 +81,7 @@ def ask(options: AskOptions) -> None:
     """Research a question stage by stage and write a report. Exit code 1 means that there is no answer."""
     config = options.config()
     terminal = Terminal(as_json=options.as_json, is_quiet=options.quiet)
+    open_out(options.out)
     if options.policy == SCRIPTED:
         terminal.say(NO_MODEL)
     attempted = _run(options.asked(), config, terminal=terminal)

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from rubricem_agent.build.teacher import load_chat_tokenizer, read_questions
 from rubricem_agent.build.teacher import teach as run_teacher
 from rubricem_agent.cli.options import as_command
+from rubricem_agent.cli.out_folder import open_out
 from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, inert, plain_table
 from rubricem_agent.config.teacher import SCRIPTED, TeacherConfig, parse_teacher
 from rubricem_agent.data.asking import TeacherPrompts
@@ -59,6 +60,7 @@ def teach(options: TeachOptions) -> None:
     """Have a teacher write traces, and keep those that are fit to train on. Says what it will cost, and asks, first."""
     config = options.config()
     terminal = Terminal(as_json=options.as_json, is_quiet=options.quiet)
+    open_out(options.out)
     expected = _estimate(config)
     terminal.say(expected.text)
     # On the error stream: the question is no part of the result.
