@@ -183,6 +183,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 def _read_change(change: str) -> tuple[str, Any]:
     import yaml
 
+    if change.startswith("-"):
+        raise ConfigError(f"{change} is no option; settings are written KEY=VALUE without dashes, such as steps=12.")
     key, sign, value = change.partition("=")
     if not sign:
         raise ConfigError(f"{change!r} changes no setting; write KEY=VALUE, such as steps=12.")

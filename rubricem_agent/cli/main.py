@@ -35,8 +35,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+_SETTINGS = {"ignore_unknown_options": True}
+"""What is no option of `train` is read as a setting, and refused with the way to write one."""
 for command in (demo, ask, train, ablate, view, report, judge, calibrate, credit, inspect, parity, doctor):
-    app.command()(command)
+    app.command(context_settings=_SETTINGS if command is train else None)(command)
 data_app.command()(prepare)
 for name, group in (
     ("eval", eval_app),

@@ -181,7 +181,7 @@ class LogFollower:
     def _lines(self) -> list[str]:
         try:
             return _whole_lines(self._path.read_text(encoding="utf-8", errors="replace"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
 

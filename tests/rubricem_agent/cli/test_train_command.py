@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 from rubricem_agent.build.trackers import open_trackers, scalars
 from rubricem_agent.build.train import Trainer, TrainingPlan, read_plan
+from rubricem_agent.cli.main import app
 from rubricem_agent.cli.report import report
 from rubricem_agent.cli.train import train
-from rubricem_agent.learn.metrics_log import ExamLine, read_log
+from rubricem_agent.learn.metrics_log import ExamLine, LogFollower, read_log
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
 
@@ -106,6 +107,8 @@ def wait_for(is_true, process, seconds=180.0):
         ("- 1", (), "holds a YAML list"),
         ("steps: 3", (), "does not say where to write; add out: FOLDER"),
         ("out: x", ("steps",), "'steps' changes no setting; write KEY=VALUE"),
+        ("out: x", ("--steps", "2"), "--steps is no option; settings are written KEY=VALUE without dashes"),
+        ("out: x", ("--steps=2",), "--steps=2 is no option; settings are written KEY=VALUE"),
         ("out: x", ("steps=[",), "the value of 'steps=\\[' is no YAML"),
         ("out: x", ("steps=0",), "steps is 0; give a whole number from 1 up"),
     ],
@@ -125,6 +128,18 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
 
     with pytest.raises(ConfigError, match=r"cannot write to out, .* Choose another folder"):
         Trainer.start(plan, environ)
+
+
+def test_a_folder_that_is_a_file_has_no_log_and_is_left_to_the_trainer_to_refuse(tmp_path):
+    (tmp_path / "run").write_text("a file", encoding="utf-8")
+
+    assert LogFollower(tmp_path / "run", skip_present=True).new_lines() == []
+
+
+def test_an_option_that_is_none_is_answered_with_the_way_to_write_a_setting(config):
+    result = CliRunner().invoke(app, ["train", str(config), "--steps", "2"])
+
+    assert str(result.exception).startswith("--steps is no option; settings are written KEY=VALUE without dashes")
 
 
 def test_two_trainers_do_not_share_a_folder(tmp_path):
