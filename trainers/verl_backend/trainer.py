@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import ray  # type: ignore[import-not-found,unused-ignore]
 from omegaconf import OmegaConf, open_dict  # type: ignore[import-not-found,unused-ignore]
-from ray.exceptions import GetTimeoutError, RayActorError  # type: ignore[import-not-found,unused-ignore]
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError  # type: ignore[import-not-found,unused-ignore]
 from verl.trainer.ppo.utils import Role  # type: ignore[import-not-found,unused-ignore]
 from verl.trainer.ppo.v1.trainer_base import register_trainer  # type: ignore[import-not-found,unused-ignore]
 from verl.trainer.ppo.v1.trainer_colocate_async import (  # type: ignore[import-not-found,unused-ignore]
@@ -144,7 +144,8 @@ class StageTrainer(ReflectionPhase):
         actors = [self.desk, *self.agent_loop_manager.agent_loop_workers, *engines]
         try:
             ray.get([actor.__ray_ready__.remote() for actor in actors], timeout=WATCH_EVERY)
-        except GetTimeoutError:
+        except (GetTimeoutError, ActorUnavailableError):
+            # Busy, or out of reach for a moment: the next look tells.
             return
         except RayActorError as gone:
             raise WorkerLostError.of(str(gone)) from gone
