@@ -14,6 +14,7 @@ from rubricem_agent.learn.metrics_log import RunLog, read_log
 from rubricem_agent.viewer.ablation import ABLATION_FILE, Ablation, summarise
 from rubricem_agent.viewer.ablation_report import HEAD, render_figure, result_cells
 from rubricem_agent.viewer.run_report import render_report
+from rubricem_agent.viewer.training_run import read_run
 from rubricem_env.domain.errors import UsageError
 
 DEFAULT_CONFIG = Path("configs/ablation_almanac.yaml")
@@ -79,7 +80,8 @@ def _write(base: TrainingPlan, found: Ablation, logs: dict[str, dict[int, RunLog
         folder = base.out / "expected"
         folder.mkdir(exist_ok=True)
         for name, runs in logs.items():
-            curve = make_expected(name, list(runs.values()), made_by=found.command)
+            settings = read_run(base.out / name / f"seed-{min(runs)}").settings
+            curve = make_expected(name, list(runs.values()), settings=settings, made_by=found.command)
             (folder / f"{name}.json").write_text(curve.model_dump_json(indent=1) + "\n", encoding="utf-8")
     except OSError as cause:
         raise UsageError(f"cannot write to {base.out}: {cause.strerror}. Make room; the runs are kept.") from cause

@@ -19,7 +19,9 @@ from rubricem_agent.build.train import (
 )
 from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal
 from rubricem_agent.cli.train_screen import TrainScreen
+from rubricem_agent.learn.expected import compare_with, find_expected
 from rubricem_agent.learn.metrics_log import METRICS_FILE, AlarmLine, ExamLine, LogFollower, RunLog, StepLine, read_log
+from rubricem_agent.viewer.training_run import read_run
 
 POLL_SECONDS = 0.25
 
@@ -43,8 +45,10 @@ def train(
         _run_watched(plan, trackers, Console(quiet=terminal.is_silent))
     log = read_log(plan.out) if (plan.out / METRICS_FILE).is_file() else RunLog([], [], [])
     model = str(plan.out / "model")
-    told = _describe(log, seconds=time.monotonic() - began)
+    told = {**_describe(log, seconds=time.monotonic() - began), "expected": _hold_against_others(plan.out)}
     terminal.close({"model": model, "out": str(plan.out), **told}, {**_rows(told), "model": model}, brief=model)
+    if told["expected"]:
+        terminal.say(f"Its answers are {told['expected']}.")
     terminal.say(f"Trained: {model}. Its page: rubricem report {plan.out}")
 
 
@@ -58,6 +62,14 @@ def _describe(log: RunLog, *, seconds: float) -> dict[str, Any]:
         "alarms": [line.alarm for line in log.alarms],
         "seconds": round(seconds, 1),
     }
+
+
+def _hold_against_others(out: Path) -> str | None:
+    """A sentence on how the run lies to earlier runs with its settings; None where none are known."""
+    run = read_run(out) if (out / METRICS_FILE).is_file() else None
+    curve = find_expected(run.recipe, run.settings) if run and run.recipe else None
+    departure = compare_with(curve, run.log) if run and curve else None
+    return departure.sentence if departure else None
 
 
 def _rows(told: Mapping[str, Any]) -> dict[str, object]:

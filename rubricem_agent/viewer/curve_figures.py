@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from rubricem_agent.learn.expected import load_expected
+from rubricem_agent.learn.expected import find_expected
 from rubricem_agent.learn.metrics_log import ExamLine, StepLine, UpdateTold
 from rubricem_agent.viewer.api_models.runs import Curve, Figure
 from rubricem_agent.viewer.training_run import Run
@@ -35,7 +35,7 @@ class _Line(NamedTuple):
 
 def _held_out(run: Run) -> Iterator[Figure]:
     answer = [_exam_curve("this run", run.log.exams, Stage.ANSWER)]
-    expected = load_expected(run.recipe) if run.recipe else None
+    expected = find_expected(run.recipe, run.settings) if run.recipe else None
     if expected is not None and run.log.exams:
         points = expected.held_out_answer
         answer.append(

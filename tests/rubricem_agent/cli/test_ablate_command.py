@@ -111,6 +111,8 @@ def test_a_finished_ablation_leaves_table_figure_numbers_page_and_expected_curve
         (one.plan.out / "metrics.jsonl").write_text(
             "".join(json.dumps(exam) + "\n" for exam in exams), encoding="utf-8"
         )
+        settings = read_settings(config, LocalConfig, changes=one.plan.changes)
+        (one.plan.out / "config.json").write_text(settings.model_dump_json(), encoding="utf-8")
 
     result = CliRunner().invoke(APP, ["ablate", str(config), "--seeds", "2", "--json"])
 

@@ -1,9 +1,13 @@
 """Expected curves: made from runs, read back, held against another run."""
 
-import pytest
+from pathlib import Path
 
-from rubricem_agent.learn.expected import compare_with, load_expected, make_expected
+import pytest
+import yaml
+
+from rubricem_agent.learn.expected import compare_with, find_expected, make_expected
 from rubricem_agent.learn.metrics_log import ExamLine, RunLog
+from rubricem_agent.learn.recipes import RECIPES
 from rubricem_env.domain.errors import FileFormatError
 
 
@@ -16,7 +20,19 @@ def log(**answers):
     return RunLog([], exams, [])
 
 
-EXPECTED = make_expected("whole", [log(at_0=0.5, at_8=0.6), log(at_0=0.5, at_8=0.7, at_16=0.8)], made_by="test")
+SETTINGS = {
+    "policy": "tiny",
+    "questions_per_step": 8,
+    "group_size": 8,
+    "window": 3,
+    "learning_rate": 6e-5,
+    "temperature": 1.0,
+    "held_out": "test",
+    "seed": 4,
+}
+EXPECTED = make_expected(
+    "whole", [log(at_0=0.5, at_8=0.6), log(at_0=0.5, at_8=0.7, at_16=0.8)], settings=SETTINGS, made_by="test"
+)
 
 
 def test_a_curve_is_the_range_over_runs_at_the_steps_that_all_examined():
@@ -38,15 +54,29 @@ def test_a_run_without_a_shared_step_is_not_compared():
     assert compare_with(EXPECTED, log(at_5=0.5)) is None
 
 
-def test_a_curve_is_read_back_and_a_missing_one_is_none(tmp_path):
-    (tmp_path / "whole.json").write_text(EXPECTED.model_dump_json(), encoding="utf-8")
+def test_a_curve_is_found_by_its_recipe_and_the_settings_that_decide_it(tmp_path):
+    (tmp_path / "any-name.json").write_text(EXPECTED.model_dump_json(), encoding="utf-8")
 
-    assert load_expected("whole", tmp_path) == EXPECTED
-    assert load_expected("ss_grpo", tmp_path) is None
+    assert find_expected("whole", {**SETTINGS, "seed": 7, "out": "elsewhere"}, tmp_path) == EXPECTED
+    assert find_expected("ss_grpo", SETTINGS, tmp_path) is None
+    assert find_expected("whole", {**SETTINGS, "learning_rate": 1e-4}, tmp_path) is None
+    assert find_expected("whole", {"algorithm": "verl's"}, tmp_path) is None
 
 
 def test_a_damaged_curve_is_refused(tmp_path):
     (tmp_path / "whole.json").write_text("{}", encoding="utf-8")
 
     with pytest.raises(FileFormatError, match=r"is no expected curve at .* Make it anew"):
-        load_expected("whole", tmp_path)
+        find_expected("whole", SETTINGS, tmp_path)
+
+
+def test_settings_of_another_kind_make_no_curve():
+    with pytest.raises(FileFormatError, match="of no local run"):
+        make_expected("whole", [log(at_0=0.5)], settings={}, made_by="test")
+
+
+def test_curves_are_shipped_for_the_four_recipes_of_the_ablation():
+    settings = yaml.safe_load(Path("configs/ablation_almanac.yaml").read_text(encoding="utf-8"))
+
+    for recipe in RECIPES:
+        assert find_expected(recipe.name, settings) is not None
