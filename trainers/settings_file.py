@@ -64,12 +64,18 @@ def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: 
     for key, value in section.items():
         field = kind.model_fields.get(key)
         if field is None:
-            near = difflib.get_close_matches(str(key), kind.model_fields, n=1)
-            hint = f"did you mean {near[0]!r}" if near else f"the keys are {', '.join(kind.model_fields)}"
-            raise ConfigError(f"{where} has the key {key!r}, which is none; {hint}.")
+            raise ConfigError(f"{where} has the key {key!r}, which is none; {_hint(str(key), kind)}.")
         inner = _model_in(field.annotation)
         if inner is not None and isinstance(value, Mapping):
             refuse_unknown(value, inner, where=f"{where}{separator}{key}")
+
+
+def _hint(key: str, kind: type[BaseModel]) -> str:
+    section, dot, inner = key.partition(".")
+    if dot and section in kind.model_fields:
+        return f"write the whole section, as in {section}='{{{inner}: VALUE}}'"
+    near = difflib.get_close_matches(key, kind.model_fields, n=1)
+    return f"did you mean {near[0]!r}" if near else f"the keys are {', '.join(kind.model_fields)}"
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:

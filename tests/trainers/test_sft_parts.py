@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rubricem_agent.data.tokens import TokenSample
 from rubricem_env.domain.errors import ConfigError
+from trainers.local.settings import LocalConfig
 from trainers.settings_file import read_settings
 from trainers.sft_parts.plan import Plan
 from trainers.sft_parts.rows import make_row, pack
@@ -55,6 +56,13 @@ def test_the_rate_warms_up_over_a_tenth_and_falls_along_a_cosine_to_zero() -> No
     assert [plan.rate(step) for step in (1, 2)] == [2e-5, 4e-5]
     assert plan.rate(11) == pytest.approx(2e-5)
     assert plan.rate(20) == pytest.approx(0.0)
+
+
+def test_a_setting_within_a_section_is_told_how_to_be_written(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("policy: tiny\nout: o\n")
+    with pytest.raises(ConfigError, match=r"which is none; write the whole section, as in watch='\{window: VALUE\}'"):
+        read_settings(file, LocalConfig, changes=["watch.window=3"])
 
 
 def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
