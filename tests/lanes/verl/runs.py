@@ -8,14 +8,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "trainers" / "verl_ssgrpo.py"
 SHARED_MEMORY = Path("/dev/shm")
+LIMIT = 540.0
+"""Seconds: patience for a busy machine. Most of a run is the start of eight processes."""
+PATIENCE = {
+    "RAY_raylet_start_wait_time_s": "120",
+    "RAY_agent_register_timeout_ms": "120000",
+    "RAY_worker_register_timeout_seconds": "240",
+}
+"""Of Ray with its own processes, which it gives up on after half a minute or a whole one."""
+SMALL = (
+    *("data.train_batch_size=2", "actor_rollout_ref.actor.ppo_mini_batch_size=2", "actor_rollout_ref.rollout.n=2"),
+    *("rubricem.window=1", "rubricem.reflection.num_candidates=2", "rubricem.reflection.new_tokens=128"),
+)
 
 
 class Run(NamedTuple):
@@ -24,6 +37,7 @@ class Run(NamedTuple):
     process: "subprocess.Popen[bytes]"
     folder: Path
     log: Path
+    ray_folder: Path
 
     @property
     def saved(self) -> int:
@@ -46,12 +60,25 @@ class Run(NamedTuple):
             time.sleep(0.2)
         return self.process.poll()
 
+    @property
+    def sentences(self) -> list[str]:
+        """What the command itself has said, in its own name."""
+        return [line for line in self.tail(1_000_000).splitlines() if line.startswith("verl_ssgrpo: ")]
+
+    def worker(self, actor: str) -> int:
+        """The process of a Ray actor of this run, by the name of its class."""
+        raylets = set(ray_processes(self.ray_folder))
+        found = (int(path.name) for path in Path("/proc").glob("[0-9]*") if _title(path).startswith(f"ray::{actor}"))
+        return next(pid for pid in found if _parent(pid) in raylets)
+
     def tail(self, characters: int = 4_000) -> str:
         return self.log.read_text(errors="replace")[-characters:]
 
 
 @contextmanager
-def started(folder: Path, policy: Path, *changes: str) -> Iterator[Run]:
+def started(
+    folder: Path, policy: Path, *changes: str, environment: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Run]:
     """Start a run of the CPU config; whatever is left of it is killed on the way out."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"run-{time.monotonic_ns()}.log"
@@ -69,12 +96,12 @@ def started(folder: Path, policy: Path, *changes: str) -> Iterator[Run]:
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=ROOT,
-            # For Ray's workers, which it starts itself.
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            # The path is for Ray's workers, which it starts itself.
+            env={**os.environ, **PATIENCE, **environment, "PYTHONPATH": str(ROOT)},
             start_new_session=True,
         )
     try:
-        yield Run(process, folder, log)
+        yield Run(process, folder, log, ray_folder)
     finally:
         kill(process, ray_folder)
         shutil.rmtree(ray_folder, ignore_errors=True)
@@ -105,6 +132,21 @@ def _mentions(process: Path, name: bytes) -> bool:
         return name in (process / "cmdline").read_bytes() or name in (process / "environ").read_bytes()
     except OSError:
         return False
+
+
+def _title(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _parent(pid: int) -> int:
+    """0 for a process that is gone meanwhile."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def _kill_one(pid: int) -> None:

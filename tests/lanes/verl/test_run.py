@@ -15,17 +15,10 @@ from rubricem_agent.memory.snapshot import load_snapshot
 from rubricem_agent.memory.store import MemoryStore
 from rubricem_agent.viewer.run_record_reader import RunRecordReader
 from rubricem_agent.viewer.run_report import render_report
-from tests.lanes.verl.runs import started
+from tests.lanes.verl.runs import LIMIT, SMALL, started
 from trainers.verl_backend.keeping import FOLDER
 from trainers.verl_backend.questions import load_training_questions
 from trainers.verl_backend.settings import read_section
-
-LIMIT = 540.0
-"""Seconds: patience for a busy machine. Most of a run is the start of eight processes."""
-SMALL = (
-    *("data.train_batch_size=2", "actor_rollout_ref.actor.ppo_mini_batch_size=2", "actor_rollout_ref.rollout.n=2"),
-    *("rubricem.window=1", "rubricem.reflection.num_candidates=2", "rubricem.reflection.new_tokens=128"),
-)
 
 
 def kept(folder: Path, step: int):
