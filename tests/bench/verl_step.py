@@ -39,7 +39,7 @@ PARTS = ("gen", "reflect", "old_log_prob", "ref", "adv", "update_actor", "update
 def play(folder: Path, arm: str, *, steps: int, changes: Sequence[str]) -> dict[str, Any]:
     """One run of an arm: seconds to its first step, and each step as veRL's own tracker has it."""
     folder.mkdir(parents=True)
-    ray_folder = Path(tempfile.mkdtemp(prefix="rv", dir="/tmp"))
+    ray_folder = Path(tempfile.mkdtemp(prefix="rb", dir="/tmp"))
     tracked = folder / "tracked.jsonl"
     mode, meta_policy = ARMS[arm]
     told = [
