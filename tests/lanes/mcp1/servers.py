@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pydantic import SecretStr
-
 from rubricem_env.tools.mcp_session import StdioServer
+from tests.rubricem_env.tools.mcp_cases import TOKEN
 
 ROOT = Path(__file__).parents[3]
 RUBRICEM = str(ROOT / ".venv/bin/rubricem")
-TOKEN = SecretStr("sesame-sesame")
 OURS = StdioServer(RUBRICEM, ("tools", "serve", "--backend", "offline"))
 TIME_SERVER = Path(sys.executable).with_name("mcp-server-time")
 

@@ -11,8 +11,8 @@ from mcp.client.streamable_http import streamable_http_client
 from rubricem_env.domain.tool import ToolResult
 from rubricem_env.env.offline import shipped_toolbox
 from rubricem_env.tools.mcp_session import IS_MCP_1
-from tests.lanes.mcp1.servers import OURS, TOKEN
-from tests.lanes.mcp1.test_our_client import CALL
+from tests.lanes.mcp1.servers import OURS
+from tests.rubricem_env.tools.mcp_cases import CALL, TOKEN
 
 pytestmark = pytest.mark.skipif(not IS_MCP_1, reason="this is mcp 2; run make mcp-lane")
 

@@ -7,45 +7,35 @@ from contextlib import asynccontextmanager
 import httpx2
 import mcp
 import pytest
-from pydantic import SecretStr
 
 from rubricem_env.domain.tool import ToolCall, ToolResult, ToolStatus
 from rubricem_env.env.offline import shipped_toolbox
-from rubricem_env.llm.retry import Timing
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.search_servers import Reply, SearchServer
 from rubricem_env.testing.tools import ScriptedTool
 from rubricem_env.tools.base import LocalToolbox
 from rubricem_env.tools.catalogue import GOOGLE_SEARCH_SPEC
 from rubricem_env.tools.mcp_http import http_app
-from rubricem_env.tools.mcp_link import LinkSettings, McpLink
 from rubricem_env.tools.mcp_result import CallOutcome, read_outcome
 from rubricem_env.tools.mcp_server import ToolServer
-from rubricem_env.tools.mcp_session import HttpServer, InProcessServer, StdioServer, open_session
+from rubricem_env.tools.mcp_session import HttpServer, InProcessServer, StdioServer
 from rubricem_env.tools.mcp_toolbox import McpToolbox
+from tests.rubricem_env.tools.mcp_cases import (
+    CALL,
+    TOKEN,
+    check_a_dying_child_is_started_again,
+    check_a_wrong_token_says_where_to_look,
+    connected,
+    crashing_server,
+    link_to,
+)
 
-TOKEN = SecretStr("sesame-sesame")
-CALL = ToolCall(name="google_search", query="Tall Fox width")
 SERVE = "from rubricem_agent.cli.tools import tools_app; tools_app()"
 OURS = StdioServer(sys.executable, ("-c", SERVE, "serve", "--backend", "offline"))
 
 
 def server_of(toolbox: LocalToolbox):
     return ToolServer(toolbox, toolbox.specs).protocol_server("1")
-
-
-def link_to(target, **settings) -> McpLink:
-    chosen = LinkSettings(**{"connect_timeout": 20.0, **settings})
-    return McpLink("server", lambda: open_session(target, timeout=30.0), settings=chosen, timing=Timing.real(0))
-
-
-@asynccontextmanager
-async def connected(target, **settings):
-    toolbox = await McpToolbox.connect(link_to(target, **settings))
-    try:
-        yield toolbox
-    finally:
-        await toolbox.aclose()
 
 
 @asynccontextmanager
@@ -131,11 +121,7 @@ async def test_a_server_that_is_not_ready_says_so():
 
 async def test_a_wrong_token_is_an_error_that_says_where_to_look():
     with serve_loopback(http_app(server_of(shipped_toolbox()), token=TOKEN)) as url:
-        remote = McpToolbox(link_to(HttpServer(f"{url}/mcp", SecretStr("wrong-wrong"))), (GOOGLE_SEARCH_SPEC,))
-        result = await remote.call(CALL)
-        await remote.aclose()
-    assert result.status is ToolStatus.ERROR
-    assert "check its address and its token" in result.message
+        await check_a_wrong_token_says_where_to_look(f"{url}/mcp")
 
 
 async def test_a_call_that_hangs_is_a_timeout_and_the_next_one_works():
@@ -196,31 +182,8 @@ async def test_a_call_that_a_gateway_answers_with_503_is_lost_and_not_refused():
     assert (result.status, failing) == (ToolStatus.OK, [])
 
 
-CRASHING = """
-import os
-from mcp.server.mcpserver import MCPServer
-server = MCPServer("crashing")
-
-@server.tool()
-def die(query: str) -> str:
-    os._exit(1)
-
-@server.tool()
-def live(query: str) -> str:
-    return f"alive: {query}"
-
-server.run("stdio")
-"""
-
-
 async def test_a_child_that_dies_mid_call_is_an_error_and_is_started_again():
-    target = StdioServer(sys.executable, ("-c", CRASHING))
-    async with connected(target, repeats_lost_calls=False) as remote:
-        died = await remote.call(ToolCall(name="die", query="now"))
-        assert died.status is ToolStatus.ERROR
-        assert died.message == "the connection to server was lost."
-        alive = await remote.call(ToolCall(name="live", query="yes"))
-        assert alive.snippets[0].text == "alive: yes"
+    await check_a_dying_child_is_started_again(crashing_server("mcp.server.mcpserver", "MCPServer"))
 
 
 async def test_a_server_that_answers_with_html_is_an_error():
