@@ -42,7 +42,7 @@ def play(folder: Path, arm: str, *, steps: int, changes: Sequence[str]) -> dict[
     ray_folder = Path(tempfile.mkdtemp(prefix="rb", dir="/tmp"))
     tracked = folder / "tracked.jsonl"
     mode, meta_policy = ARMS[arm]
-    told = [
+    asked = [
         *(f"trainer.v1.trainer_mode={mode}", meta_policy, f"trainer.total_training_steps={steps}"),
         *("trainer.logger=[file]", "trainer.save_freq=-1", "rubricem.window=2", f"trainer.default_local_dir={folder}"),
         *("actor_rollout_ref.actor.optim.lr=1.0e-9", f"++ray_kwargs.ray_init._temp_dir={ray_folder}", *changes),
@@ -51,7 +51,7 @@ def play(folder: Path, arm: str, *, steps: int, changes: Sequence[str]) -> dict[
     started = time.monotonic()
     with (folder / "run.log").open("wb") as log:
         process = subprocess.Popen(
-            [str(PYTHON), str(LAUNCH), *told],
+            [str(PYTHON), str(LAUNCH), *asked],
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=ROOT,
@@ -63,7 +63,8 @@ def play(folder: Path, arm: str, *, steps: int, changes: Sequence[str]) -> dict[
         finally:
             kill(process, ray_folder)
             shutil.rmtree(ray_folder, ignore_errors=True)
-    lines = [json.loads(line)["data"] for line in tracked.read_text().splitlines()]
+    told = tracked.read_text() if tracked.is_file() else ""
+    lines = [json.loads(line)["data"] for line in told.splitlines()]
     if len(lines) < steps:
         raise RuntimeError(f"{arm} took {len(lines)} of {steps} steps; see {folder / 'run.log'}")
     return {"start": first - lines[0]["timing_s/step"], "steps": lines[1:]}

@@ -10,6 +10,7 @@ from typing import Any
 
 import ray
 from omegaconf import OmegaConf
+from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 
@@ -17,7 +18,9 @@ from trainers.verl_backend.desk_actor import start_desk
 from trainers.verl_backend.settings import SECTION, read_section
 from trainers.verl_backend.task_runner import TaskRunner
 from trainers.verl_backend.trainer import AsyncStageTrainer, StageTrainer
+from trainers.verl_backend.worker import StageWorker
 
+ACTORS = (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef, Role.RefPolicy)
 PLAIN, OURS = "bench_verl", "bench_rubricem"
 
 
@@ -30,6 +33,14 @@ class PlainTrainer(PPOTrainerColocateAsync):
     def __init__(self, config: Any) -> None:
         self.settings = read_section(OmegaConf.to_container(config[SECTION], resolve=True))
         super().__init__(config)
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        # Its process knows the transformers engine; what it changes has to be asked for with each batch.
+        self.role_worker_mapping = {
+            role: ray.remote(StageWorker) if role in ACTORS else worker
+            for role, worker in self.role_worker_mapping.items()
+        }
 
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
