@@ -113,6 +113,7 @@ async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
         "task": _report(phase_b),
         "reflection": _report(phase_a),
         "utility": mean_utility(outcomes),
+        "readable": readable_share(outcomes),
         "staleness": list(late.staleness),
         "failed_reflections": [failure.reason for failure in late.failed],
         "bank": len(parts.bank),
@@ -206,6 +207,12 @@ def judged_scores(judged: Judged) -> dict[str, float | None]:
 def mean_utility(outcomes: Sequence[ReflectionOutcome]) -> float | None:
     utilities = [one.score.utility for outcome in outcomes for one in outcome.scored if one.score is not None]
     return round(float(np.mean(utilities)), 4) if utilities else None
+
+
+def readable_share(outcomes: Sequence[ReflectionOutcome]) -> float | None:
+    """Of the reflections, those whose blocks can be read: utility may rise while this falls."""
+    readable = [sample.is_readable for outcome in outcomes for sample in outcome.samples]
+    return round(float(np.mean(readable)), 4) if readable else None
 
 
 async def record_examination(parts: Parts, log: Path, step: int) -> None:

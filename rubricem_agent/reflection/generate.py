@@ -31,6 +31,9 @@ class ReflectionSettings(Frozen):
     new_tokens: Annotated[int, Field(ge=1)] = 2_048
     mode: ReflectionMode = ReflectionMode.LISTWISE
     """All candidates in one call to the judge, or one call each (choice C2)."""
+    form_counts: bool = False
+    """A reflection whose blocks cannot be read earns 0. The paper rewards no format and scores it like others (choice
+    C3); a small policy then forgets to close its blocks while its utility rises."""
     seed: int = 0
     system: str = ""
     """A policy that was taught to reflect under a prompt of its own has it here; "" gives the whole prompt."""

@@ -1,5 +1,6 @@
 """What reflecting on one question has yielded: samples to train on, and the item that the bank took."""
 
+from rubricem_agent.memory.gate import RefusalCode
 from rubricem_agent.memory.item import BankItem
 from rubricem_agent.policy.base import Opening, Piece
 from rubricem_env.domain.base import Frozen, Text
@@ -17,6 +18,11 @@ class ReflectionSample(Frozen):
     justification: Text = ""
     refusal: Text = ""
     """Why it could not enter the bank, as code and sentence; empty where it could or was not tried."""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether its blocks could be read, whatever the bank made of them."""
+        return not self.refusal.startswith(RefusalCode.FORMAT)
 
 
 class ReflectionOutcome(Frozen):

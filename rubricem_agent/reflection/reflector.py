@@ -12,7 +12,7 @@ from rubricem_agent.reflection.candidates import CandidateSource
 from rubricem_agent.reflection.format import Blocks, parse_blocks
 from rubricem_agent.reflection.generate import Draws, ReflectionSettings, draw_candidates
 from rubricem_agent.reflection.outcome import ReflectionOutcome, ReflectionSample
-from rubricem_agent.reflection.select import Assessed, assess, rank
+from rubricem_agent.reflection.select import Assessed, assess, count_form, rank
 from rubricem_env.domain.reflection import Reflection, ReflectionScore
 from rubricem_env.domain.rubric import Provenance
 from rubricem_env.judge.reflecting import ReflectionJudge
@@ -65,6 +65,8 @@ class Reflector:
         draws = await draw_candidates(self._source, attempt.reading, settings=self.settings, step=step, count=count)
         judge_seed = derive_seed(seed, step, key, "reflection judge")
         assessed = await assess(self._judge, attempt, draws.candidates, mode=self.settings.mode, seed=judge_seed)
+        if self.settings.form_counts:
+            assessed = count_form(assessed)
         offered = await self._offer(attempt.reading, assessed, draws=draws, step=step)
         return ReflectionOutcome(
             query_key=key,

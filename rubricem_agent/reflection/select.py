@@ -61,6 +61,12 @@ async def assess(
     )
 
 
+def count_form(assessed: Sequence[Assessed]) -> tuple[Assessed, ...]:
+    """The same, but a candidate whose blocks cannot be read has earned nothing."""
+    nothing = ReflectionOpinion(EMPTY, "the blocks cannot be read")
+    return tuple(one if isinstance(one.blocks, Blocks) else one._replace(opinion=nothing) for one in assessed)
+
+
 def rank(assessed: Sequence[Assessed]) -> list[Ranked]:
     """The scored candidates of sound form: greatest utility first, then the shorter, then the earlier."""
     eligible = [

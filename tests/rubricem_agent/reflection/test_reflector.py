@@ -115,6 +115,16 @@ async def test_a_candidate_of_unsound_form_is_trained_on_and_never_kept(bank):
     assert outcome.samples[0].refusal.startswith("format: <reflection_rubrics> is missing")
 
 
+async def test_where_form_counts_a_candidate_of_unsound_form_earns_nothing(bank):
+    writer = Writer("best advice without blocks", written("fair"), written("poor"))
+    settings = ReflectionSettings(num_candidates=3, form_counts=True)
+    outcome = await Reflector(writer, Marker(best=1.0, fair=0.5, poor=0.1), bank, settings=settings).reflect(
+        [attempt()], step=1
+    )
+    assert [sample.score.utility for sample in outcome.samples if sample.score] == pytest.approx([0.0, 0.5, 0.1])
+    assert [sample.is_readable for sample in outcome.samples] == [False, True, True]
+
+
 async def test_a_candidate_that_the_gate_refuses_makes_way_for_the_next_best(bank):
     writer = Writer(written("best: see www.evil.example"), written("fair"), written(f"good: {PAGE}"))
     outcome = await Reflector(writer, Marker(best=1.0, good=0.8, fair=0.5), bank, settings=SETTINGS).reflect(
