@@ -32,7 +32,7 @@ from rubricem_agent.learn.reflection_work import Ticket
 from rubricem_agent.memory.retrieval import Retrieved
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.reflection.attempt import JudgedAttempt
-from rubricem_agent.reflection.outcome import ReflectionOutcome
+from rubricem_agent.reflection.outcome import ReflectionOutcome, readable_share
 from rubricem_agent.rollout.group import Plan, run_groups
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.run import Setting
@@ -207,12 +207,6 @@ def judged_scores(judged: Judged) -> dict[str, float | None]:
 def mean_utility(outcomes: Sequence[ReflectionOutcome]) -> float | None:
     utilities = [one.score.utility for outcome in outcomes for one in outcome.scored if one.score is not None]
     return round(float(np.mean(utilities)), 4) if utilities else None
-
-
-def readable_share(outcomes: Sequence[ReflectionOutcome]) -> float | None:
-    """Of the reflections, those whose blocks can be read: utility may rise while this falls."""
-    readable = [sample.is_readable for outcome in outcomes for sample in outcome.samples]
-    return round(float(np.mean(readable)), 4) if readable else None
 
 
 async def record_examination(parts: Parts, log: Path, step: int) -> None:

@@ -1,5 +1,7 @@
 """What reflecting on one question has yielded: samples to train on, and the item that the bank took."""
 
+from collections.abc import Sequence
+
 from rubricem_agent.memory.gate import RefusalCode
 from rubricem_agent.memory.item import BankItem
 from rubricem_agent.policy.base import Opening, Piece
@@ -45,3 +47,9 @@ class ReflectionOutcome(Frozen):
     def scored(self) -> tuple[ReflectionSample, ...]:
         """The samples to train on, sound of form or not (choice C3)."""
         return tuple(sample for sample in self.samples if sample.score is not None)
+
+
+def readable_share(outcomes: Sequence[ReflectionOutcome]) -> float | None:
+    """Of all candidates, those whose blocks can be read: utility may rise while this falls. None without any."""
+    readable = [sample.is_readable for outcome in outcomes for sample in outcome.samples]
+    return round(sum(readable) / len(readable), 4) if readable else None

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rubricem_agent.learn.batch import PAD
+from rubricem_agent.reflection.outcome import readable_share
 from rubricem_env.domain.stage import STAGES
 from trainers.verl_backend.desk_types import Lessons
 from trainers.verl_backend.episode_row import Credentials
@@ -72,6 +73,7 @@ def lesson_means(lessons: Lessons) -> dict[str, Any]:
     utilities = [one.score.utility for outcome in lessons.outcomes for one in outcome.scored if one.score is not None]
     return {
         "utility": float(np.mean(utilities)) if utilities else None,
+        "readable": readable_share(lessons.outcomes),
         "staleness": list(lessons.staleness),
         "failed_reflections": list(lessons.failures),
         "pending_reflections": lessons.pending,
