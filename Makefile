@@ -13,14 +13,14 @@ export TOKENIZERS_PARALLELISM := false
 WHOLLY_COVERED := rubricem_env/domain/*,rubricem_env/scaffold/*,rubricem_agent/learn/credit.py
 THEIR_TESTS := tests/rubricem_env/domain tests/rubricem_env/scaffold tests/redteam tests/rubricem_agent/learn/test_credit.py
 
-LANES := mcp-lane docs-lane browser-lane verl-lane adapters vllm-lane
+LANES := mcp-lane docs-lane browser-lane verl-lane adapters vllm-lane verl-vllm-lane verl-edges-lane
 
 .PHONY: help demo test bench lint format clean lanes
 
 help:
 	@echo "make demo    set up, then play an episode, train a policy offline and write the page of the run"
 	@echo "make test    set up, then lint, type-check and test"
-	@echo "make bench   set up, then measure (minutes)"
+	@echo "make bench   set up, then measure (minutes); beside TRL and veRL: make bench-trl, make bench-verl"
 	@echo "make lanes   the slower checks, each in an environment of its own: $(LANES)"
 	@echo "make docs-lane  the documents as a site, in build/site"
 	@echo "make lint    check the form of the code alone"
