@@ -60,12 +60,12 @@ def teach(options: TeachOptions) -> None:
     """Have a teacher write traces, and keep those that are fit to train on. Says what it will cost, and asks, first."""
     config = options.config()
     terminal = Terminal(as_json=options.as_json, is_quiet=options.quiet)
-    open_out(options.out)
     expected = _estimate(config)
     terminal.say(expected.text)
     # On the error stream: the question is no part of the result.
     if parse_teacher(config.teacher).costs and not options.yes and not typer.confirm("Go on?", err=True):
         return
+    open_out(options.out)
     try:
         with terminal.bar("traces", expected.questions) as on_trace:
             harvested = run_teacher(config, on_trace=lambda _: on_trace(1))

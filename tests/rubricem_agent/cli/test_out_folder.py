@@ -18,7 +18,7 @@ def test_a_file_in_the_way_is_one_sentence_and_nothing_is_asked(tmp_path, comman
 
     assert isinstance(result.exception, ConfigError)
     assert str(result.exception).startswith(f"cannot write to {tmp_path / 'file'}: File exists. Choose another folder")
-    assert result.stdout == ""
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "x"
 
 
 def test_a_folder_that_can_be_written_is_made_and_left_empty(tmp_path):
