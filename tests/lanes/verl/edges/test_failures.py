@@ -27,9 +27,9 @@ CHANGES = (
     *SMALL,
     *(f"rubricem.window={WINDOW}", f"trainer.v1.colocate_async.num_warmup_batches={AHEAD}", "trainer.save_freq=1"),
 )
-SLOW_JUDGE = "rubricem.almanac={knobs:{latency:3.0}}"
+SLOW_JUDGE = "rubricem.almanac={knobs: {latency: 3.0}}"
 """So that groups are with the judge when a checkpoint is written."""
-OUTAGE = "rubricem.almanac={knobs:{failure_rate:1.0}}"
+OUTAGE = "rubricem.almanac={knobs: {failure_rate: 1.0}}"
 ENDS_WITHIN = 150.0
 """Seconds from a failure to the end of the command, on a busy machine."""
 
