@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from rubricem_agent.learn.expected import compare_with, find_expected, make_expected
 from rubricem_agent.learn.metrics_log import ExamLine, RunLog
 from rubricem_agent.learn.recipes import RECIPES
 from rubricem_env.domain.errors import FileFormatError
+from trainers.local.settings import LocalConfig
+from trainers.settings_file import read_settings
 
 
 def log(**answers):
@@ -75,8 +76,10 @@ def test_settings_of_another_kind_make_no_curve():
         make_expected("whole", [log(at_0=0.5)], settings={}, made_by="test")
 
 
-def test_curves_are_shipped_for_the_four_recipes_of_the_ablation():
-    settings = yaml.safe_load(Path("configs/ablation_almanac.yaml").read_text(encoding="utf-8"))
+def test_curves_are_shipped_for_the_four_recipes_of_the_ablation_and_for_the_demo():
+    ablation = read_settings(Path("configs/ablation_almanac.yaml"), LocalConfig).model_dump(mode="json")
+    demo = read_settings(Path("configs/demo_almanac.yaml"), LocalConfig).model_dump(mode="json")
 
     for recipe in RECIPES:
-        assert find_expected(recipe.name, settings) is not None
+        assert find_expected(recipe.name, ablation) is not None
+    assert find_expected("whole", demo) is not None
