@@ -195,12 +195,12 @@ async def test_other_types_are_refused(media_type):
 async def test_a_small_bomb_does_not_become_a_large_page():
     bomb = gzip.compress(b"word " * 20_000_000)
     assert len(bomb) < 200_000
-    started = time.perf_counter()
+    started = time.process_time()
     result = await read("/bomb", Response(bomb, media_type="text/plain", headers={"content-encoding": "gzip"}))
     assert result.status is ToolStatus.OK
     # 100 MB lie behind; 2 MB are inflated and four passages kept.
     assert sum(len(snippet.text) for snippet in result.snippets) <= 4_000 < MAX_BYTES
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
