@@ -1,7 +1,7 @@
 """What tools have shown to a policy, word for word: neither a rubric nor a lesson may repeat it at length."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rubricem_env.domain.trajectory import Origin, Trajectory
 
@@ -14,8 +14,8 @@ class ShownText:
     """The words of what was shown, without case and punctuation."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
-        # A blank at either end: a run of words is found at whole words only.
-        self._texts = tuple({f" {' '.join(_words(text))} " for text in texts})
+        # Runs of words in a set: looked for in the texts themselves, a group's rubrics would take a second.
+        self._runs = frozenset(run for text in set(texts) for run in _runs(text))
 
     @classmethod
     def in_trajectories(cls, trajectories: Iterable[Trajectory]) -> "ShownText":
@@ -29,10 +29,10 @@ class ShownText:
 
     def find_copy(self, text: str) -> str | None:
         """The first words of the text that were shown in a row as well; None where there are none."""
-        words = _words(text)
-        runs = (" ".join(words[at : at + COPIED_WORDS]) for at in range(len(words) - COPIED_WORDS + 1))
-        return next((run for run in runs if any(f" {run} " in shown for shown in self._texts)), None)
+        found = next((run for run in _runs(text) if run in self._runs), None)
+        return " ".join(found) if found else None
 
 
-def _words(text: str) -> list[str]:
-    return _WORD.findall(text.casefold())
+def _runs(text: str) -> Iterator[tuple[str, ...]]:
+    words = _WORD.findall(text.casefold())
+    return (tuple(words[at : at + COPIED_WORDS]) for at in range(len(words) - COPIED_WORDS + 1))
