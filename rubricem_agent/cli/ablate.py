@@ -10,11 +10,10 @@ from rubricem_agent.build.train import TrainingPlan, current_environment, interr
 from rubricem_agent.cli.ablate_runs import AblationRun, plan_runs, run_all
 from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, plain_table
 from rubricem_agent.learn.expected import make_expected
-from rubricem_agent.learn.metrics_log import RunLog, read_log
 from rubricem_agent.viewer.ablation import ABLATION_FILE, Ablation, summarise
 from rubricem_agent.viewer.ablation_report import HEAD, render_figure, result_cells
 from rubricem_agent.viewer.run_report import render_report
-from rubricem_agent.viewer.training_run import read_run
+from rubricem_agent.viewer.training_run import Run, read_run
 from rubricem_env.domain.errors import UsageError
 
 DEFAULT_CONFIG = Path("configs/ablation_almanac.yaml")
@@ -38,15 +37,16 @@ def ablate(
     if failures:
         told = "; ".join(f"{name}: {message}" for name, message in failures.items())
         raise UsageError(f"{len(failures)} of {len(runs)} runs failed; the same command tries them again. {told}")
-    logs: dict[str, dict[int, RunLog]] = {}
+    trained: dict[str, dict[int, Run]] = {}
     for run in runs:
-        logs.setdefault(run.recipe.name, {})[run.seed] = read_log(run.plan.out)
+        trained.setdefault(run.recipe.name, {})[run.seed] = read_run(run.plan.out)
+    logs = {name: {seed: run.log for seed, run in of_recipe.items()} for name, of_recipe in trained.items()}
     command = (
         f"rubricem ablate {config} {' '.join(changes or [])}".rstrip()
         + f" --seeds {seeds} --steps {runs[0].plan.steps}"
     )
     found = summarise(logs, steps=runs[0].plan.steps, command=command)
-    _write(base, found, logs)
+    _write(base, found, trained)
     _show_table(found, terminal)
     terminal.close(
         found,
@@ -72,16 +72,17 @@ def _run_watched(runs: list[AblationRun], *, jobs: int, terminal: Terminal) -> d
         raise typer.Exit(130) from interrupt
 
 
-def _write(base: TrainingPlan, found: Ablation, logs: dict[str, dict[int, RunLog]]) -> None:
+def _write(base: TrainingPlan, found: Ablation, trained: dict[str, dict[int, Run]]) -> None:
     try:
         (base.out / ABLATION_FILE).write_text(found.model_dump_json(indent=1) + "\n", encoding="utf-8")
         (base.out / "ablation.svg").write_text(render_figure(found), encoding="utf-8")
         (base.out / "ablation.html").write_text(render_report(base.out), encoding="utf-8")
         folder = base.out / "expected"
         folder.mkdir(exist_ok=True)
-        for name, runs in logs.items():
-            settings = read_run(base.out / name / f"seed-{min(runs)}").settings
-            curve = make_expected(name, list(runs.values()), settings=settings, made_by=found.command)
+        for name, of_recipe in trained.items():
+            runs = list(of_recipe.values())
+            logs = [run.log for run in runs]
+            curve = make_expected(name, logs, settings=runs[0].settings, made_by=found.command)
             (folder / f"{name}.json").write_text(curve.model_dump_json(indent=1) + "\n", encoding="utf-8")
     except OSError as cause:
         raise UsageError(f"cannot write to {base.out}: {cause.strerror}. Make room; the runs are kept.") from cause

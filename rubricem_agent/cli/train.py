@@ -20,8 +20,8 @@ from rubricem_agent.build.train import (
 from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal
 from rubricem_agent.cli.train_screen import TrainScreen
 from rubricem_agent.learn.expected import compare_with, find_expected
-from rubricem_agent.learn.metrics_log import METRICS_FILE, AlarmLine, ExamLine, LogFollower, RunLog, StepLine, read_log
-from rubricem_agent.viewer.training_run import read_run
+from rubricem_agent.learn.metrics_log import METRICS_FILE, AlarmLine, ExamLine, LogFollower, RunLog, StepLine
+from rubricem_agent.viewer.training_run import Run, read_run
 
 POLL_SECONDS = 0.25
 
@@ -43,9 +43,9 @@ def train(
     with interruptible():
         # A line a step is news, and no table: it is as wide as it is.
         _run_watched(plan, trackers, Console(quiet=terminal.is_silent))
-    log = read_log(plan.out) if (plan.out / METRICS_FILE).is_file() else RunLog([], [], [])
+    trained = read_run(plan.out) if (plan.out / METRICS_FILE).is_file() else Run(plan.out, {}, RunLog([], [], []))
     model = str(plan.out / "model")
-    told = {**_describe(log, seconds=time.monotonic() - began), "expected": _hold_against_others(plan.out)}
+    told = {**_describe(trained.log, seconds=time.monotonic() - began), "expected": _hold_against_others(trained)}
     terminal.close({"model": model, "out": str(plan.out), **told}, {**_rows(told), "model": model}, brief=model)
     if told["expected"]:
         terminal.say(f"Its answers are {told['expected']}.")
@@ -64,11 +64,10 @@ def _describe(log: RunLog, *, seconds: float) -> dict[str, Any]:
     }
 
 
-def _hold_against_others(out: Path) -> str | None:
+def _hold_against_others(run: Run) -> str | None:
     """A sentence on how the run lies to earlier runs with its settings; None where none are known."""
-    run = read_run(out) if (out / METRICS_FILE).is_file() else None
-    curve = find_expected(run.recipe, run.settings) if run and run.recipe else None
-    departure = compare_with(curve, run.log) if run and curve else None
+    curve = find_expected(run.recipe, run.settings) if run.recipe else None
+    departure = compare_with(curve, run.log) if curve else None
     return departure.sentence if departure else None
 
 
