@@ -27,7 +27,7 @@ from rubricem_agent.learn.collapse import CollapseError, find_collapse
 from rubricem_agent.learn.curriculum import Encounter, QueryBatch
 from rubricem_agent.learn.drift import find_drift
 from rubricem_agent.learn.errors import NonFiniteLossError
-from rubricem_agent.learn.metrics_log import METRICS_FILE, SETTINGS_FILE, append_line, read_log
+from rubricem_agent.learn.metrics_log import METRICS_FILE, append_line, read_log
 from rubricem_agent.learn.reflection_work import Ticket
 from rubricem_agent.memory.retrieval import Retrieved
 from rubricem_agent.policy.base import Opening, Sampling
@@ -36,7 +36,7 @@ from rubricem_agent.reflection.outcome import ReflectionOutcome, readable_share
 from rubricem_agent.rollout.group import Plan, run_groups
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.run import Setting
-from rubricem_env.domain.errors import ConfigError, RubricEMError
+from rubricem_env.domain.errors import RubricEMError
 from rubricem_env.domain.query import Query
 from rubricem_env.domain.stage import STAGES
 from rubricem_env.env.offline import query_of
@@ -46,7 +46,7 @@ from rubricem_env.judge.seeds import derive_seed
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.world.quality import true_quality
 from trainers.local.diagnostics import GradientComparison, compare_gradients
-from trainers.local.examine import examine
+from trainers.local.examine import examine, record_examination
 from trainers.local.habits import measure_habits
 from trainers.local.keeping import keep_run, resume_run, save_policy, trim_log
 from trainers.local.learner import UpdateReport
@@ -54,7 +54,7 @@ from trainers.local.recording import begin_record, record_step
 from trainers.local.run_parts import Parts, make_parts
 from trainers.local.samples import reflection_samples, task_samples
 from trainers.local.settings import LocalConfig
-from trainers.settings_file import read_settings
+from trainers.settings_file import make_out, read_settings
 
 
 class Judged(NamedTuple):
@@ -69,20 +69,21 @@ class Judged(NamedTuple):
 async def train(parts: Parts) -> None:
     """Run to the end of the plan, from wherever the last checkpoint left it."""
     config = parts.config
-    log = open_folder(config)
+    make_out(config.out, settings=config.model_dump_json(indent=1))
+    log = config.out / METRICS_FILE
     done = resume_run(parts)
     parts.deferred.relaunch()
     trim_log(log, done or -1)  # without a checkpoint even the examination at step 0 is held again
     begin_record(parts, done)
     if done == 0:
-        await record_examination(parts, log, 0)
+        record_examination(log, 0, await examine(parts, parts.held_out))
     for step in range(done + 1, config.steps + 1):
         metrics = await train_step(parts, next(parts.curriculum))
         append_line(log, {"step": step, **metrics})
         say(step, config.steps, metrics)
         watch_run(config, step)
         if step % config.evaluate_every == 0 or step == config.steps:
-            await record_examination(parts, log, step)
+            record_examination(log, step, await examine(parts, parts.held_out))
         if step % config.checkpoint_every == 0 or step == config.steps:
             keep_run(parts, step)
     save_policy(parts)
@@ -207,26 +208,6 @@ def judged_scores(judged: Judged) -> dict[str, float | None]:
 def mean_utility(outcomes: Sequence[ReflectionOutcome]) -> float | None:
     utilities = [one.score.utility for outcome in outcomes for one in outcome.scored if one.score is not None]
     return round(float(np.mean(utilities)), 4) if utilities else None
-
-
-async def record_examination(parts: Parts, log: Path, step: int) -> None:
-    """Grade the policy on the held-out questions and write it down."""
-    found = await examine(parts, parts.held_out)
-    append_line(log, {"step": step, "held_out": found.quality._asdict(), "valid": found.valid})
-    answer = found.quality.answer
-    sys.stdout.write(f"step {step}: held-out answers {answer:.3f} by truth, {found.valid:.0%} valid\n")
-
-
-def open_folder(config: LocalConfig) -> Path:
-    """Make the run's folder and leave its settings there; returns the path of the log."""
-    try:
-        config.out.mkdir(parents=True, exist_ok=True)
-        (config.out / SETTINGS_FILE).write_text(config.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    except OSError as cause:
-        raise ConfigError(
-            f"cannot write to out, {config.out}: {cause.strerror}. Make room, or choose another."
-        ) from cause
-    return config.out / METRICS_FILE
 
 
 def watch_run(config: LocalConfig, step: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args
 import yaml  # type: ignore[import-untyped]
 from pydantic import BaseModel, ValidationError
 
+from rubricem_agent.learn.metrics_log import SETTINGS_FILE
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory_json import first_problem
@@ -43,16 +44,20 @@ def _read_change(change: str) -> tuple[str, Any]:
     return key.strip(), yaml.safe_load(value)
 
 
-def make_out(folder: Path) -> None:
-    """Make the folder that a config names as `out`.
+def make_out(folder: Path, *, settings: str | None = None, key: str = "out") -> None:
+    """Make the folder that a config names as `key`, and leave the settings of this start there, as JSON.
 
     Raises:
-        ConfigError: it cannot be made.
+        ConfigError: it cannot be made, or not be written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if settings is not None:
+            (folder / SETTINGS_FILE).write_text(f"{settings}\n", encoding="utf-8")
     except OSError as cause:
-        raise ConfigError(f"cannot write to out, {folder}: {cause.strerror}. Make room, or choose another.") from cause
+        raise ConfigError(
+            f"cannot write to {key}, {folder}: {cause.strerror}. Make room, or choose another."
+        ) from cause
 
 
 def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: str, separator: str = ".") -> None:

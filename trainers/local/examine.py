@@ -1,9 +1,12 @@
 """How good the policy is on held-out questions, by truth; the bank is off, as in the paper's main results."""
 
+import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from rubricem_agent.learn.metrics_log import append_line
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.rollout.group import Plan, run_groups
 from rubricem_agent.rollout.run import Setting
@@ -22,6 +25,12 @@ class Examination(NamedTuple):
     quality: TrueQuality
     valid: float
     """Accepted by strict mode."""
+
+
+def record_examination(log: Path, step: int, found: Examination) -> None:
+    """Write what a step's policy was found to be into the run's log, and say it."""
+    append_line(log, {"step": step, "held_out": found.quality._asdict(), "valid": found.valid})
+    sys.stdout.write(f"step {step}: held-out answers {found.quality.answer:.3f} by truth, {found.valid:.0%} valid\n")
 
 
 async def examine(parts: Parts, questions: tuple[Question, ...], *, temperature: float = 0.0) -> Examination:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rubricem_agent.learn.metrics_log import METRICS_FILE, append_line, read_log
+from rubricem_agent.learn.metrics_log import METRICS_FILE
 from rubricem_agent.viewer.training_run import read_run
 from rubricem_env.domain.errors import ConfigError, RubricEMError
 from rubricem_env.world.questions import Question
-from trainers.local.examine import Examination, examine
+from trainers.local.examine import Examination, examine, record_examination
 from trainers.local.run_parts import make_parts
 from trainers.local.settings import LocalConfig
 
@@ -54,10 +54,10 @@ def examine_run(
         ConfigError: the run was not in the almanac, or a checkpoint cannot be made into a model.
         FileFormatError: the folder holds no run.
     """
-    settings = read_run(run).settings
+    _, settings, log = read_run(run)
     if settings.get("almanac") is None:
         raise ConfigError(f"{run} is no run in the almanac; examine its checkpoints with `rubricem eval`.")
-    known = {line.step for line in read_log(run).exams}
+    known = {line.step for line in log.exams}
     for step in (0, *saved_steps(run)):
         if step in known:
             continue
@@ -66,10 +66,7 @@ def examine_run(
             if step:
                 (merge or merge_shards)(run / f"global_step_{step}" / "actor", policy)
             found = asyncio.run(_examine(_config(settings, policy, held_out), most))
-        append_line(run / METRICS_FILE, {"step": step, "held_out": found.quality._asdict(), "valid": found.valid})
-        sys.stdout.write(
-            f"step {step}: held-out answers {found.quality.answer:.3f} by truth, {found.valid:.0%} valid\n"
-        )
+        record_examination(run / METRICS_FILE, step, found)
 
 
 def saved_steps(run: Path) -> list[int]:

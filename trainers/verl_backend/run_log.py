@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from rubricem_agent.learn.collapse import CollapseError, find_collapse
-from rubricem_agent.learn.metrics_log import METRICS_FILE, SETTINGS_FILE, append_line, read_log
-from rubricem_env.domain.errors import ConfigError
+from rubricem_agent.learn.metrics_log import METRICS_FILE, append_line, read_log
 from trainers.local.keeping import trim_log
+from trainers.settings_file import make_out
 from trainers.verl_backend.settings import VerlSettings
 
 
@@ -30,15 +30,8 @@ class VerlLog:
         Raises:
             ConfigError: the folder cannot be written.
         """
-        folder = self._path.parent
         told = {**shared_settings(config), **self._settings.model_dump(mode="json")}
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / SETTINGS_FILE).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-        except OSError as cause:
-            raise ConfigError(
-                f"cannot write to trainer.default_local_dir, {folder}: {cause.strerror}. Make room, or choose another."
-            ) from cause
+        make_out(self._path.parent, settings=json.dumps(told, indent=1), key="trainer.default_local_dir")
 
     def write(self, step: int, told: Mapping[str, Any]) -> None:
         """Write a step down.
