@@ -15,6 +15,8 @@ from rubricem_env.domain.trajectory_json import first_problem
 
 _WORD = re.compile(r"\w+")
 _K1, _B = 1.2, 0.75  # the usual BM25 constants
+_EXAMPLE = '{"id": "1", "title": "Tall Fox", "url": "https://...", "text": "The width of Tall Fox is 60 m."}'
+_FIELDS = "id, title, url and text, may have year and field"
 
 
 class Document(Frozen):
@@ -40,10 +42,11 @@ def read_documents(path: Path) -> list[Document]:
     """The documents of a JSONL file, one a line; blank lines are skipped.
 
     Raises:
-        FileFormatError: the file is missing, a line is malformed, or an id occurs twice.
+        FileFormatError: the file is missing or holds no document, a line is malformed, or an id occurs twice.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines, which also breaks at U+2028 and others that JSON leaves within a text.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as cause:
         raise FileFormatError(f"cannot read the corpus {path}: {cause}. Give the path of a JSONL file.") from cause
     documents: dict[str, Document] = {}
@@ -54,6 +57,8 @@ def read_documents(path: Path) -> list[Document]:
         if document.id in documents:
             raise FileFormatError(f"{path}, line {number}: the id {document.id!r} occurs twice; ids are unique.")
         documents[document.id] = document
+    if not documents:
+        raise FileFormatError(f"the corpus {path} holds no document; write one a line, such as {_EXAMPLE}")
     return list(documents.values())
 
 
@@ -61,7 +66,9 @@ def _read_document(line: str, where: str) -> Document:
     try:
         return Document.model_validate_json(line)
     except ValidationError as cause:
-        raise FileFormatError(f"{where} is not a document: {first_problem(cause)}") from cause
+        raise FileFormatError(
+            f"{where} is not a document: {first_problem(cause)} A document has {_FIELDS}, and nothing else."
+        ) from cause
 
 
 def tokenize(text: str) -> list[str]:

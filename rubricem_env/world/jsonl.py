@@ -46,13 +46,15 @@ def _shipped(name: str) -> Path:
 
 def _load(path: Path, kind: type[Record]) -> tuple[Record, ...]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines, which also breaks at U+2028 and others that JSON leaves within a text.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as fault:
         raise WorldError(
             f"{path} cannot be read as UTF-8 text ({fault}). Give the path of a JSONL file, or write one with "
             "python -m rubricem_env.world.almanac --out DIR."
         ) from fault
-    return tuple(_parse(line, kind, where=f"{path} line {number}") for number, line in enumerate(lines, start=1))
+    numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    return tuple(_parse(line, kind, where=f"{path} line {number}") for number, line in numbered)
 
 
 def _parse(line: str, kind: type[Record], *, where: str) -> Record:

@@ -1,5 +1,7 @@
 """The offline backend: both tools over a small corpus, and the parameters of tools of other people."""
 
+import json
+
 import pytest
 
 from rubricem_env.domain.errors import FileFormatError
@@ -50,13 +52,32 @@ async def test_nothing_found_is_empty():
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{}", "line 1 is not a document"), ('{"id":"1","title":"","url":"","text":""}\n' * 2, "occurs twice")],
+    [
+        ("{}", "line 1 is not a document"),
+        ('{"id":"1","title":"","url":"","text":""}\n' * 2, "occurs twice"),
+        (
+            '{"id":"1","title":"","url":"","text":"","date":"2020"}\n',
+            r"line 1 .*at date.* A document has id, title, url and text, may have year and field, and nothing else\.",
+        ),
+        ("", r"corpus\.jsonl holds no document; write one a line, such as .*\"id\""),
+        ("\n \n", "holds no document"),
+    ],
 )
 def test_a_broken_corpus_is_named_with_its_line(tmp_path, text, message):
     path = tmp_path / "corpus.jsonl"
     path.write_text(text)
     with pytest.raises(FileFormatError, match=message):
         Corpus.from_jsonl(path)
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85"])
+def test_a_line_separator_of_unicode_stays_within_its_document(tmp_path, separator):
+    path = tmp_path / "corpus.jsonl"
+    text = f"Tall Fox is{separator}60 m wide."
+    line = json.dumps({"id": "1", "title": "T", "url": "u", "text": text}, ensure_ascii=False)
+    path.write_text(f"{line}\r\n\n", encoding="utf-8", newline="")
+    (document,) = Corpus.from_jsonl(path).documents
+    assert document.text == text
 
 
 @pytest.mark.parametrize(

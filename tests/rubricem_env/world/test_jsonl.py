@@ -1,5 +1,6 @@
 """The files: what is written is read back, and a bad line is named."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,12 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(WorldError, match="cannot be read as UTF-8 text"):
         load_questions(path)
+
+
+def test_a_line_separator_of_unicode_and_a_blank_line_break_no_question(tmp_path: Path) -> None:
+    first = json.loads(shipped_questions_path().read_text(encoding="utf-8").split("\n")[0])
+    path = tmp_path / "questions.jsonl"
+    line = json.dumps({**first, "question": "How wide is\u2028Tall Fox?"}, ensure_ascii=False)
+    path.write_text(f"{line}\n\n", encoding="utf-8")
+    (question,) = load_questions(path)
+    assert question.question == "How wide is\u2028Tall Fox?"
