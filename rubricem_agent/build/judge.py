@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from rubricem_agent.build.keys import ServerKey, key_for
 from rubricem_agent.config.judge import GEMINI, RULES, JudgeConfig, JudgeSpec, parse_judge
 from rubricem_env.domain.errors import MissingExtraError
 from rubricem_env.judge.base import Judge
@@ -23,8 +24,6 @@ from rubricem_env.llm.usage import Meter
 
 GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 JUDGE_KEY = "RUBRICEM_JUDGE_KEY"
-OPENAI_KEY = "OPENAI_API_KEY"
-OPENAI_HOST = "api.openai.com"
 GEMINI_HOST = "googleapis.com"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -71,8 +70,8 @@ def _connect(spec: JudgeSpec, environ: Mapping[str, str], *, timeout: float) -> 
     if spec.backend == GEMINI:
         key = _gemini_key(spec, environ)
         return _connect_gemini(spec, key, timeout=timeout), Redactor([key])
-    found = _openai_key(spec.url, environ)
-    return _connect_openai(spec, found, timeout=timeout), Redactor([found] if found else [])
+    found = key_for(spec.url, environ, own=JUDGE_KEY, who="judge")
+    return _connect_openai(spec, found, timeout=timeout), Redactor([found.value] if found.value else [])
 
 
 def _connect_gemini(spec: JudgeSpec, key: SecretStr, *, timeout: float) -> ChatModel:
@@ -83,12 +82,14 @@ def _connect_gemini(spec: JudgeSpec, key: SecretStr, *, timeout: float) -> ChatM
     return GeminiModel.connect(spec.model, key, base_url=spec.url or None, timeout=timeout)
 
 
-def _connect_openai(spec: JudgeSpec, key: SecretStr | None, *, timeout: float) -> ChatModel:
+def _connect_openai(spec: JudgeSpec, key: ServerKey, *, timeout: float) -> ChatModel:
     try:
         from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
     except ModuleNotFoundError as cause:
         raise MissingExtraError(cause.name or "httpx2", "judge", "an OpenAI-compatible judge") from cause
-    return OpenAICompatibleModel.connect(spec.model, spec.url, key=key, timeout=timeout)
+    return OpenAICompatibleModel.connect(
+        spec.model, spec.url, key=key.value, key_variable=key.variable, timeout=timeout
+    )
 
 
 def _gemini_key(spec: JudgeSpec, environ: Mapping[str, str]) -> SecretStr:
@@ -97,13 +98,3 @@ def _gemini_key(spec: JudgeSpec, environ: Mapping[str, str]) -> SecretStr:
     is_trusted = host == GEMINI_HOST or host.endswith(f".{GEMINI_HOST}") or host in LOOPBACK
     names = (JUDGE_KEY, *GEMINI_KEYS) if is_trusted else (JUDGE_KEY,)
     return read_secret(environ, *names, purpose=f"the judge gemini:{spec.model} at {host}")
-
-
-def _openai_key(url: str, environ: Mapping[str, str]) -> SecretStr | None:
-    """The judge's own key for any server; OpenAI's key for OpenAI alone, so that a URL cannot fetch it."""
-    own = environ.get(JUDGE_KEY, "").strip()
-    if own:
-        return SecretStr(own)
-    if urlsplit(url).hostname != OPENAI_HOST:
-        return None
-    return read_secret(environ, OPENAI_KEY, JUDGE_KEY, purpose=f"the judge at {OPENAI_HOST}")

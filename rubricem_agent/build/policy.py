@@ -4,10 +4,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from rubricem_agent.build.keys import ServerKey, key_for
 from rubricem_agent.config.policy import GEMINI, LOCAL, SCRIPTED, VLLM, PolicyConfig, PolicySpec, parse_policy
 from rubricem_agent.policy.base import Opening, Policy
 from rubricem_agent.policy.quoting import QuotingResearcher
@@ -22,8 +22,6 @@ from rubricem_env.llm.usage import Meter
 
 GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 POLICY_KEY = "RUBRICEM_POLICY_KEY"
-OPENAI_KEY = "OPENAI_API_KEY"
-OPENAI_HOST = "api.openai.com"
 
 
 class BuiltPolicy(NamedTuple):
@@ -55,7 +53,7 @@ def build_policy(
         names = (POLICY_KEY,) if spec.url else GEMINI_KEYS
         key = read_secret(environ, *names, purpose=f"the policy gemini:{spec.model}")
         return BuiltPolicy(_gemini(spec, key, service=service, timeout=config.timeout), meter)
-    found = _openai_key(spec.url, environ)
+    found = key_for(spec.url, environ, own=POLICY_KEY, who="policy")
     if spec.backend == VLLM:
         return BuiltPolicy(_served_in_tokens(spec, found, service=service, timeout=config.timeout), meter)
     return BuiltPolicy(_openai(spec, found, service=service, timeout=config.timeout), meter)
@@ -93,16 +91,17 @@ def _gemini(spec: PolicySpec, key: SecretStr, *, service: Service, timeout: floa
     return GeminiPolicy(GeminiClient.connect(spec.model, key, base_url=spec.url or None, timeout=timeout), service)
 
 
-def _openai(spec: PolicySpec, key: SecretStr | None, *, service: Service, timeout: float) -> Policy:
+def _openai(spec: PolicySpec, key: ServerKey, *, service: Service, timeout: float) -> Policy:
     try:
         from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy
         from rubricem_agent.policy.openai_server import OpenAIServer
     except ModuleNotFoundError as cause:
         raise MissingExtraError(cause.name or "httpx2", "judge", "an OpenAI-compatible policy") from cause
-    return OpenAICompatiblePolicy(OpenAIServer.connect(spec.model, spec.url, key=key, timeout=timeout), service)
+    server = OpenAIServer.connect(spec.model, spec.url, key=key.value, key_variable=key.variable, timeout=timeout)
+    return OpenAICompatiblePolicy(server, service)
 
 
-def _served_in_tokens(spec: PolicySpec, key: SecretStr | None, *, service: Service, timeout: float) -> Policy:
+def _served_in_tokens(spec: PolicySpec, key: ServerKey, *, service: Service, timeout: float) -> Policy:
     folder = Path(spec.tokenizer).expanduser()
     if not folder.is_dir():
         raise ConfigError(
@@ -117,15 +116,5 @@ def _served_in_tokens(spec: PolicySpec, key: SecretStr | None, *, service: Servi
         from rubricem_agent.policy.pretrained import load_tokenizer
     except ModuleNotFoundError as cause:
         raise MissingExtraError(cause.name or "transformers", "local", "a policy in token mode") from cause
-    server = OpenAIServer.connect(spec.model, spec.url, key=key, timeout=timeout)
+    server = OpenAIServer.connect(spec.model, spec.url, key=key.value, key_variable=key.variable, timeout=timeout)
     return ServedTokenPolicy(server, load_tokenizer(folder), service=service)
-
-
-def _openai_key(url: str, environ: Mapping[str, str]) -> SecretStr | None:
-    """The policy's own key for any server; OpenAI's key for OpenAI alone, so that a URL cannot fetch it."""
-    own = environ.get(POLICY_KEY, "").strip()
-    if own:
-        return SecretStr(own)
-    if urlsplit(url).hostname != OPENAI_HOST:
-        return None
-    return read_secret(environ, OPENAI_KEY, POLICY_KEY, purpose=f"the policy at {OPENAI_HOST}")

@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
-from pydantic import SecretStr
-
+from rubricem_agent.build.keys import key_for
 from rubricem_agent.build.tools import open_tools
 from rubricem_agent.config.teacher import (
     DIRECTORY,
@@ -46,8 +44,6 @@ from rubricem_env.world.jsonl import shipped_questions_path
 
 GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 TEACHER_KEY = "RUBRICEM_TEACHER_KEY"
-OPENAI_KEY = "OPENAI_API_KEY"
-OPENAI_HOST = "api.openai.com"
 
 OnTrace = Callable[[Trace], None]
 
@@ -189,19 +185,11 @@ def _connect(spec: TeacherSpec, environ: Mapping[str, str], *, timeout: float) -
         from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
     except ModuleNotFoundError as cause:
         raise MissingExtraError(cause.name or "httpx2", "judge", "an OpenAI-compatible teacher") from cause
-    found = _openai_key(spec.url, environ)
-    model = OpenAICompatibleModel.connect(spec.model, spec.url, key=found, timeout=timeout)
-    return model, Redactor([found] if found else [])
-
-
-def _openai_key(url: str, environ: Mapping[str, str]) -> SecretStr | None:
-    """The teacher's own key for any server; OpenAI's key for OpenAI alone, so that a URL cannot fetch it."""
-    own = environ.get(TEACHER_KEY, "").strip()
-    if own:
-        return SecretStr(own)
-    if urlsplit(url).hostname != OPENAI_HOST:
-        return None
-    return read_secret(environ, OPENAI_KEY, TEACHER_KEY, purpose=f"the teacher at {OPENAI_HOST}")
+    found = key_for(spec.url, environ, own=TEACHER_KEY, who="teacher")
+    model = OpenAICompatibleModel.connect(
+        spec.model, spec.url, key=found.value, key_variable=found.variable, timeout=timeout
+    )
+    return model, Redactor([found.value] if found.value else [])
 
 
 def _gemini_batch(spec: TeacherSpec, environ: Mapping[str, str], *, timing: Timing) -> Carrier:

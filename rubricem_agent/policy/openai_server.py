@@ -32,17 +32,27 @@ class Request(NamedTuple):
 class OpenAIServer:
     """One model on one server; speaks HTTP, knows nothing of episodes."""
 
-    def __init__(self, model: str, client: httpx2.AsyncClient, *, redactor: Redactor) -> None:
+    def __init__(self, model: str, client: httpx2.AsyncClient, *, redactor: Redactor, key_variable: str = "") -> None:
         self.model = model
         self._client = client
         self._redactor = redactor
+        self._key_variable = key_variable
         self._models: asyncio.Task[Models] | None = None
 
     @classmethod
     def connect(
-        cls, model: str, base_url: str, *, key: SecretStr | None = None, timeout: float = 300.0
+        cls,
+        model: str,
+        base_url: str,
+        *,
+        key: SecretStr | None = None,
+        key_variable: str = "",
+        timeout: float = 300.0,
     ) -> "OpenAIServer":
-        """A model by name; `timeout` is in seconds of silence. Redirects are not followed: a key must not wander."""
+        """A model by name; `timeout` is in seconds of silence. Redirects are not followed: a key must not wander.
+
+        `key_variable` is where a person sets the key, for the sentence of a refusal.
+        """
         client = httpx2.AsyncClient(
             base_url=base_url,
             headers={"authorization": f"Bearer {key.get_secret_value()}"} if key else {},
@@ -50,7 +60,7 @@ class OpenAIServer:
             limits=httpx2.Limits(max_connections=None),
             follow_redirects=False,
         )
-        return cls(model, client, redactor=Redactor([key] if key else []))
+        return cls(model, client, redactor=Redactor([key] if key else []), key_variable=key_variable)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """The deltas of one stream; asked again for fewer tokens while they do not fit beside the prompt.
@@ -130,4 +140,4 @@ class OpenAIServer:
         if response.status_code in (400, 413, 422) and says_overflow(said):
             return ContextOverflow(f"the conversation no longer fits the model's context: {said[:300]}")
         wait = parse_retry_after(response.headers.get("retry-after"))
-        return status_error(response.status_code, said, retry_after=wait)
+        return status_error(response.status_code, said, retry_after=wait, key_variable=self._key_variable)

@@ -10,6 +10,8 @@ from rubricem_env.domain.errors import BoundaryError, ModelError
 from rubricem_env.llm.retry import RETRYABLE_STATUS, RetryAdvice
 from rubricem_env.llm.usage import Usage
 
+_UNAUTHORIZED = (401, 403)
+
 
 class PassingModelError(ModelError):
     """A model failure after which the same request may succeed; the server may have said when."""
@@ -77,7 +79,9 @@ def advise_on_model_error(failure: BoundaryError) -> RetryAdvice | None:
     return RetryAdvice(failure.retry_after) if isinstance(failure, PassingModelError) else None
 
 
-def status_error(status: int, message: str, *, retry_after: float | None = None) -> ModelError:
-    """The typed failure for an HTTP status."""
+def status_error(status: int, message: str, *, retry_after: float | None = None, key_variable: str = "") -> ModelError:
+    """The typed failure for an HTTP status; a key that is refused is answered with the variable that it stands in."""
     said = f"the server answered {status}: {message.strip()[:500] or 'no message'}"
+    if status in _UNAUTHORIZED and key_variable:
+        said = f"{said.rstrip('.')}. Set {key_variable} in the environment to a key that this server takes."
     return PassingModelError(said, retry_after=retry_after) if status in RETRYABLE_STATUS else ModelError(said)

@@ -47,21 +47,31 @@ class _Completion(_Loose):
 class OpenAICompatibleModel:
     """One model behind `<base_url>/chat/completions`."""
 
-    def __init__(self, model: str, client: httpx2.AsyncClient) -> None:
+    def __init__(self, model: str, client: httpx2.AsyncClient, *, key_variable: str = "") -> None:
         self._model = model
+        self._key_variable = key_variable
         self._client = client
 
     @classmethod
     def connect(
-        cls, model: str, base_url: str, *, key: SecretStr | None = None, timeout: float = 300.0
+        cls,
+        model: str,
+        base_url: str,
+        *,
+        key: SecretStr | None = None,
+        key_variable: str = "",
+        timeout: float = 300.0,
     ) -> "OpenAICompatibleModel":
-        """A model by name; local servers often want no key. Redirects are not followed: a key must not wander."""
+        """A model by name; local servers often want no key. Redirects are not followed: a key must not wander.
+
+        `key_variable` is where a person sets the key, for the sentence of a refusal.
+        """
         headers = {"authorization": f"Bearer {key.get_secret_value()}"} if key else {}
         limits = httpx2.Limits(max_connections=None)
         client = httpx2.AsyncClient(
             base_url=base_url, headers=headers, timeout=timeout, limits=limits, follow_redirects=False
         )
-        return cls(model, client)
+        return cls(model, client, key_variable=key_variable)
 
     @property
     def name(self) -> str:
@@ -80,7 +90,7 @@ class OpenAICompatibleModel:
             raise PassingModelError(f"no answer: {type(failure).__name__}: {failure}") from failure
         if response.status_code != httpx2.codes.OK:
             wait = parse_retry_after(response.headers.get("retry-after"))
-            raise status_error(response.status_code, response.text, retry_after=wait)
+            raise status_error(response.status_code, response.text, retry_after=wait, key_variable=self._key_variable)
         try:
             completion = _Completion.model_validate_json(response.content)
         except ValidationError as failure:

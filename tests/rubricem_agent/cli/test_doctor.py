@@ -1,10 +1,15 @@
-"""What doctor says of packages: absent, outside the tested range, in conflict."""
+"""What doctor says of packages (absent, outside the tested range, in conflict) and of keys."""
 
 from importlib.metadata import requires
 
 from packaging.requirements import Requirement
 
-from rubricem_agent.cli.doctor import CONFLICTS, find_conflicts, judge_packages
+from rubricem_agent.build.judge import JUDGE_KEY
+from rubricem_agent.build.keys import OPENAI_KEY
+from rubricem_agent.build.mounted_tools import TOKEN_VARIABLE
+from rubricem_agent.build.policy import POLICY_KEY
+from rubricem_agent.build.teacher import TEACHER_KEY
+from rubricem_agent.cli.doctor import CONFLICTS, find_conflicts, judge_packages, look_at_keys
 
 
 def test_a_package_in_its_range_is_ok():
@@ -40,3 +45,17 @@ def test_the_conflicts_with_the_tools_are_those_of_its_requirement():
     tools = next(Requirement(text) for text in requires("rubricem") if text.startswith("mcp") and "tools" in text)
     # What verifiers pins, and the last that OpenEnv takes.
     assert not any(tools.specifier.contains(version) for version in ("2.0.0", "1.30.0"))
+
+
+def test_each_key_is_named_with_where_it_goes():
+    found = {finding.name: finding for finding in look_at_keys({"RUBRICEM_JUDGE_KEY": "canary"})}
+    assert "api.openai.com" in found["OPENAI_API_KEY"].remedy
+    assert "no other address" in found["OPENAI_API_KEY"].remedy
+    assert "--policy" in found["RUBRICEM_POLICY_KEY"].remedy
+    assert (found["RUBRICEM_JUDGE_KEY"].state, found["RUBRICEM_JUDGE_KEY"].remedy) == ("ok", "")
+    assert "GOOGLE_API_KEY" in found["GEMINI_API_KEY"].remedy
+
+
+def test_doctor_names_every_variable_that_the_commands_read_a_key_from():
+    read = {POLICY_KEY, JUDGE_KEY, TEACHER_KEY, OPENAI_KEY, TOKEN_VARIABLE}
+    assert read <= {finding.name for finding in look_at_keys({})}

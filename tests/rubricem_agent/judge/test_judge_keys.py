@@ -2,7 +2,8 @@
 
 import pytest
 
-from rubricem_agent.build.judge import build_judge
+from rubricem_agent.build.judge import JUDGE_KEY, build_judge
+from rubricem_agent.build.keys import key_for
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_env.domain.errors import UsageError
 
@@ -21,3 +22,17 @@ async def test_googles_key_serves_google_and_this_machine(url):
 async def test_the_judges_own_key_serves_any_server():
     config = JudgeConfig(judge="gemini:flash@https://judge.example")
     await build_judge(config, {"RUBRICEM_JUDGE_KEY": "canary"}).aclose()
+
+
+@pytest.mark.parametrize(
+    ("url", "environ", "found"),
+    [
+        ("https://judge.example/v1", {"OPENAI_API_KEY": "canary"}, (None, "RUBRICEM_JUDGE_KEY")),
+        ("https://api.openai.com/v1", {"OPENAI_API_KEY": "canary"}, ("canary", "OPENAI_API_KEY")),
+        ("https://api.openai.com/v1", {"RUBRICEM_JUDGE_KEY": "own"}, ("own", "RUBRICEM_JUDGE_KEY")),
+        ("https://judge.example/v1", {"RUBRICEM_JUDGE_KEY": "own"}, ("own", "RUBRICEM_JUDGE_KEY")),
+    ],
+)
+def test_a_key_comes_with_the_variable_that_holds_it_or_would(url, environ, found):
+    key = key_for(url, environ, own=JUDGE_KEY, who="judge")
+    assert (key.value.get_secret_value() if key.value else None, key.variable) == found

@@ -134,3 +134,13 @@ async def test_a_ceiling_holds_against_calls_that_start_together():
         results = await asyncio.gather(*(model.complete(ChatRequest("x")) for _ in range(8)), return_exceptions=True)
         await model.aclose()
     assert (sum(isinstance(r, CeilingReached) for r in results), len(server.asked)) == (5, 3)
+
+
+@pytest.mark.parametrize(("status", "is_told"), [(401, True), (403, True), (404, False)])
+async def test_a_refused_key_is_answered_with_its_variable(status, is_told):
+    with serve_loopback(FakeOpenAI(lambda _: Answered("Not yours.", status=status))) as url:
+        model = OpenAICompatibleModel.connect("m", f"{url}/v1", key=KEY, key_variable="RUBRICEM_JUDGE_KEY")
+        with pytest.raises(ModelError) as failure:
+            await model.complete(ChatRequest("hello"))
+        await model.aclose()
+    assert ("Set RUBRICEM_JUDGE_KEY in the environment" in str(failure.value)) is is_told
