@@ -1,15 +1,21 @@
-"""Anybody's MCP server as a toolbox, from its settings."""
+"""MCP servers as toolboxes, from their settings: anybody's, or our own tool server elsewhere."""
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from rubricem_agent.config.tools import MountedServerConfig
+from rubricem_agent.config.tools import MountedServerConfig, RemoteToolsConfig
 from rubricem_env.domain.errors import ConfigError, MissingExtraError, ToolError
 from rubricem_env.llm.retry import Timing
 from rubricem_env.llm.secrets import read_secret
+from rubricem_env.tools.failure import ToolFailure
 from rubricem_env.tools.joined import DescribedToolbox
+
+TOKEN_VARIABLE = "RUBRICEM_TOOLS_TOKEN"
+_PATH = "/mcp"
+"""Where `rubricem tools serve` answers."""
 
 
 async def mount_server(
@@ -21,6 +27,50 @@ async def mount_server(
         ConfigError: a variable is missing, or the server cannot be reached.
         MissingExtraError: mcp is not installed.
     """
+    try:
+        return await _connect(server, environ, stack)
+    except ToolError as failure:
+        raise ConfigError(f"the MCP server {server.name!r} of the settings does not work: {failure}") from failure
+
+
+async def open_remote(remote: RemoteToolsConfig, environ: Mapping[str, str], stack: AsyncExitStack) -> DescribedToolbox:
+    """The tools of a `rubricem tools serve` elsewhere, over a link that the stack closes.
+
+    Raises:
+        ConfigError: the server cannot be reached, or refuses; the message says what to look at.
+        MissingExtraError: mcp is not installed.
+    """
+    has_token = bool(environ.get(TOKEN_VARIABLE, "").strip())
+    server = MountedServerConfig(
+        name="rubricem",
+        url=remote.url,
+        token_variable=TOKEN_VARIABLE if has_token else None,
+        timeout=remote.timeout,
+        concurrency=remote.concurrency,
+        repeats_lost_calls=True,
+    )
+    try:
+        return await _connect(server, environ, stack)
+    except ToolError as failure:
+        is_refused = not (isinstance(failure, ToolFailure) and failure.passes)
+        advice = _remote_advice(remote.url, has_token=has_token, is_refused=is_refused)
+        raise ConfigError(f"the tool server {remote.url} does not work: {failure} {advice}") from failure
+
+
+def _remote_advice(url: str, *, has_token: bool, is_refused: bool) -> str:
+    address = urlsplit(url)
+    advice = ""
+    if address.path.rstrip("/") != _PATH:
+        at = f"{address.scheme or 'http'}://{address.netloc or '127.0.0.1:8765'}{_PATH}"
+        advice = f"`rubricem tools serve` answers at {_PATH}; the address would be {at}. "
+    if not is_refused:
+        return f"{advice}Is it running? Start one with `rubricem tools serve --transport http`."
+    if has_token:
+        return f"{advice}{TOKEN_VARIABLE} is set; its value must be the token that the server was given or printed."
+    return f"{advice}{TOKEN_VARIABLE} is not set; set it to the token that the server was given or printed."
+
+
+async def _connect(server: MountedServerConfig, environ: Mapping[str, str], stack: AsyncExitStack) -> DescribedToolbox:
     try:
         from rubricem_env.tools.mcp_link import LinkSettings, McpLink
         from rubricem_env.tools.mcp_session import HttpServer, StdioServer, Target, open_session
@@ -42,10 +92,7 @@ async def mount_server(
         server.name, lambda: open_session(target, timeout=server.timeout), settings=settings, timing=Timing.real()
     )
     stack.push_async_callback(link.aclose)
-    try:
-        return await McpToolbox.connect(link, server.only)
-    except ToolError as failure:
-        raise ConfigError(f"the MCP server {server.name!r} of the settings does not work: {failure}") from failure
+    return await McpToolbox.connect(link, server.only)
 
 
 def _passed_on(server: MountedServerConfig, environ: Mapping[str, str]) -> dict[str, str]:

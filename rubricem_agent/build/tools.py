@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from pydantic import SecretStr
 
-from rubricem_agent.build.mounted_tools import mount_server
+from rubricem_agent.build.mounted_tools import TOKEN_VARIABLE, mount_server, open_remote
 from rubricem_agent.build.web_tools import web_toolbox
-from rubricem_agent.config.tools import MountedServerConfig, ToolsConfig
+from rubricem_agent.config.tools import ToolsConfig
 from rubricem_env.domain.errors import MissingExtraError
 from rubricem_env.env.offline import shipped_toolbox
 from rubricem_env.llm.retry import Timing
@@ -24,7 +24,6 @@ from rubricem_env.tools.redacting import RedactingToolbox
 from rubricem_env.tools.replay import ReplayToolbox
 from rubricem_env.tools.spec import ToolSpec
 
-TOKEN_VARIABLE = "RUBRICEM_TOOLS_TOKEN"
 _SECRETS = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "S2_API_KEY", "SERPER_API_KEY", TOKEN_VARIABLE)
 
 
@@ -95,15 +94,7 @@ async def _own_toolbox(
     config: ToolsConfig, environ: Mapping[str, str], *, stack: AsyncExitStack, budget: ToolBudget, redactor: Redactor
 ) -> DescribedToolbox:
     if config.remote is not None:
-        server = MountedServerConfig(
-            name="rubricem",
-            url=config.remote.url,
-            token_variable=TOKEN_VARIABLE if environ.get(TOKEN_VARIABLE, "").strip() else None,
-            timeout=config.remote.timeout,
-            concurrency=config.remote.concurrency,
-            repeats_lost_calls=True,
-        )
-        return await mount_server(server, environ, stack)
+        return await open_remote(config.remote, environ, stack)
     if config.backend == "offline":
         return offline_toolbox(Corpus.from_jsonl(config.corpus)) if config.corpus else shipped_toolbox()
     return await web_toolbox(config, environ, stack=stack, budget=budget, redactor=redactor)

@@ -61,6 +61,8 @@ def test_a_server_that_is_not_there_is_named():
     mistake = run("call", "google_search", "x", "--url", f"http://127.0.0.1:{free_port()}/mcp").exception
     assert isinstance(mistake, ConfigError)
     assert "ConnectError" in str(mistake)
+    assert "Is it running? Start one with `rubricem tools serve --transport http`." in str(mistake)
+    assert "RUBRICEM_TOOLS_TOKEN" not in str(mistake)
 
 
 class ServerProcess:
@@ -143,3 +145,22 @@ def test_a_taken_port_is_explained(server):
     mistake = run("serve", "--transport", "http", "--port", str(server.port)).exception
     assert isinstance(mistake, ConfigError)
     assert "Choose another --port" in str(mistake)
+
+
+@pytest.mark.parametrize(
+    ("token", "path", "said"),
+    [
+        (None, "/mcp", "RUBRICEM_TOOLS_TOKEN is not set; set it to the token"),
+        ("another-token", "/mcp", "RUBRICEM_TOOLS_TOKEN is set; its value must be the token"),
+        (TOKEN, "", "answers at /mcp; the address would be http://127.0.0.1:{port}/mcp. "),
+    ],
+)
+def test_a_server_that_refuses_is_answered_with_what_to_look_at(server, monkeypatch, token, path, said):
+    if token is None:
+        monkeypatch.delenv("RUBRICEM_TOOLS_TOKEN", raising=False)
+    else:
+        monkeypatch.setenv("RUBRICEM_TOOLS_TOKEN", token)
+    mistake = run("call", "google_search", "x", "--url", f"http://127.0.0.1:{server.port}{path}").exception
+    assert isinstance(mistake, ConfigError)
+    assert f"the tool server http://127.0.0.1:{server.port}{path} does not work" in str(mistake)
+    assert said.format(port=server.port) in str(mistake)
