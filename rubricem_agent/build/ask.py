@@ -10,7 +10,7 @@ from rubricem_agent.build.lessons import Lessons, build_lessons
 from rubricem_agent.build.policy import build_policy
 from rubricem_agent.build.tools import open_tools
 from rubricem_agent.config.policy import PolicyConfig
-from rubricem_agent.config.tools import RemoteToolsConfig, ToolsConfig
+from rubricem_agent.config.tools import RemoteToolsConfig, ToolsConfig, load_tools_config
 from rubricem_agent.policy.base import Policy
 from rubricem_agent.rollout.run import Setting
 from rubricem_env.domain.errors import ConfigError
@@ -23,6 +23,7 @@ class AskConfig(NamedTuple):
 
     policy: PolicyConfig
     tools: str = "offline"
+    """offline, web, the path of a TOML file of settings, or the URL of a tool server."""
     limits: EpisodeLimits = EpisodeLimits()
     bank: Path | None = None
     reads_lessons: bool = False
@@ -69,6 +70,10 @@ def _tools_config(tools: str) -> ToolsConfig:
     if tools == "web":
         return ToolsConfig(backend="web")
     address = urlsplit(tools)
-    if address.scheme not in ("http", "https") or not address.hostname:
-        raise ConfigError(f"there are no tools {tools!r}. Use offline, web, or the URL of a tool server.")
-    return ToolsConfig(remote=RemoteToolsConfig(url=tools))
+    if address.scheme in ("http", "https") and address.hostname:
+        return ToolsConfig(remote=RemoteToolsConfig(url=tools))
+    if Path(tools).suffix != ".toml":
+        raise ConfigError(
+            f"there are no tools {tools!r}. Use offline, web, a TOML file of settings, or the URL of a tool server."
+        )
+    return load_tools_config(Path(tools))

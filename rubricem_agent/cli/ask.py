@@ -41,7 +41,9 @@ class AskOptions:
     policy: Annotated[
         str, typer.Option(help="scripted, openai:MODEL@URL, vllm:MODEL@URL#FOLDER, gemini:MODEL or local:PATH.")
     ] = SCRIPTED
-    tools: Annotated[str, typer.Option(help="offline, web, or the URL of a tool server.")] = "offline"
+    tools: Annotated[str, typer.Option(help="offline, web, a TOML file of settings, or the URL of a tool server.")] = (
+        "offline"
+    )
     reuse: Annotated[
         Literal["none", "within", "cross"],
         typer.Option(help="Lessons of the bank to begin with: this question's, others'."),

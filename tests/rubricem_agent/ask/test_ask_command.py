@@ -106,6 +106,7 @@ def test_a_lesson_that_cannot_be_kept_is_said_and_the_attempts_go_on(run, tmp_pa
         ([PLAN + CALL], "It asked the same thing 12 times."),
         ([Streamed("maximum context length is 9", status=400)], "ran out of room"),
         ([Streamed("no such key", status=401)], "answered 401"),
+        ([Streamed("no such key", status=403)], "Set RUBRICEM_POLICY_KEY in the environment to a key that"),
     ],
 )
 def test_a_model_that_does_not_answer_is_explained_in_a_sentence(run, turns, said):
@@ -133,6 +134,9 @@ def test_a_model_that_does_not_answer_is_explained_in_a_sentence(run, turns, sai
         (["Q", "--policy", "local:/nope"], "no folder /nope"),
         (["Q", "--tools", "web"], "needs a key"),
         (["Q", "--tools", "gopher://x"], "no tools"),
+        (["Q", "--tools", "nope"], "Use offline, web, a TOML file of settings, or the URL of a tool server."),
+        (["Q", "--tools", "/nope/tools.toml"], "cannot read the config /nope/tools.toml"),
+        (["Q", "--tools", "http:///x.toml"], "cannot read the config"),
         (["Q", "--reuse", "cross"], "give its folder with --bank"),
         (["Q", "--reuse", "cross", "--attempts", "2"], "give its folder with --bank"),
         (["Q", "--reuse", "within"], "give its folder with --bank"),
@@ -152,6 +156,17 @@ def test_what_is_missing_is_one_sentence_with_the_way_out(run, arguments, said):
 def test_a_folder_that_cannot_be_written_is_named(run, tmp_path):
     (tmp_path / "report.md").mkdir()
     assert "Choose a folder with --out" in str(run(QUESTION).exception)
+
+
+def test_the_tools_may_be_a_file_of_settings_such_as_a_corpus_of_ones_own(run, tmp_path):
+    corpus = tmp_path / "corpus.jsonl"
+    page = {"id": "1", "title": "Memo", "url": "https://intern.example/1", "text": "Tall Fox is 71 m wide."}
+    corpus.write_text(json.dumps(page) + "\n")
+    (tmp_path / "tools.toml").write_text(f'corpus = "{corpus}"\n')
+    result = run(QUESTION, "--tools", str(tmp_path / "tools.toml"))
+    assert result.exit_code == 0, result.output
+    assert "Tall Fox is 71 m wide. [S_1]" in result.output
+    assert "https://intern.example/1" in (tmp_path / "report.md").read_text()
 
 
 def test_a_model_on_a_vllm_server_runs_in_tokens(run, tmp_path):
