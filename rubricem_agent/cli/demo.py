@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rubricem_agent.build.tools import open_tools, over_mcp
+from rubricem_agent.cli.out_folder import open_out_file
 from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal
 from rubricem_agent.config.tools import ToolsConfig
 from rubricem_env.domain.errors import MissingExtraError
@@ -25,12 +26,12 @@ def demo(
     quiet: QuietOption = False,
 ) -> None:
     """Play a scripted research episode in the offline world and save its trajectory."""
+    open_out_file(out)
     terminal = Terminal(as_json=as_json, is_quiet=quiet)
     with terminal.working("playing an episode"):
         episode = asyncio.run(_play())
     reading = episode.read()
     terminal.say(render_ansi(reading, colour=terminal.colour))
-    out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(dump_trajectory(reading.trajectory) + "\n", encoding="utf-8")
     cited = len(reading.citations.known)
     terminal.close(

@@ -1,5 +1,6 @@
 """A folder that cannot be written is refused before anything is asked of a model."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,22 @@ def test_a_file_system_without_write_permission_is_named():
     # Root may write anywhere but here.
     with pytest.raises(ConfigError, match=r"cannot write to /proc: .*Choose another folder with --out"):
         open_out(Path("/proc"))
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("folder", r"--out is .*folder, a folder, and a file goes there; write .*folder/trajectory\.json\."),
+        ("file/x.json", r"cannot write to .*file: File exists\. Choose another folder with --out"),
+        ("file/deep/x.json", r"cannot write to .*file/deep: Not a directory\. Choose another folder with --out"),
+    ],
+)
+def test_the_demo_says_at_once_that_its_file_cannot_be_written(tmp_path, out, said):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / out)])
+
+    assert isinstance(result.exception, ConfigError)
+    assert re.match(said, str(result.exception))
+    assert result.output == ""
