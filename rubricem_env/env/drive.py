@@ -3,11 +3,10 @@
 from typing import Any, NamedTuple
 
 from rubricem_env.domain.errors import ToolError, boundary
-from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.tool import ToolCall, ToolResult, ToolStatus
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.env.episode import CallTool, Continue, Episode, Finished
-from rubricem_env.env.reward import score_info, score_step, stages_to_score, step_reward
+from rubricem_env.env.reward import Payout, score_info, score_step, stages_to_score, step_reward
 from rubricem_env.env.scoring import RewardMode, Scorer
 from rubricem_env.tools.base import Toolbox
 
@@ -44,18 +43,16 @@ async def take_step(
 ) -> StepOutcome:
     """One step of one episode, with its reward."""
     reply = await advance(episode, toolbox, text)
-    return outcome_of(episode, reply, mode, await score_step(episode, mode, scorer))
+    judgement = await score_step(episode, mode, scorer)
+    return outcome_of(episode, reply, Payout(judgement, stages_to_score(episode, mode)))
 
 
-def outcome_of(
-    episode: Episode, reply: Continue | Finished, mode: RewardMode, judgement: Judgement | None
-) -> StepOutcome:
-    """The step's five values from the episode's reply and the judgement there is."""
-    stages = stages_to_score(episode, mode)
+def outcome_of(episode: Episode, reply: Continue | Finished, payout: Payout) -> StepOutcome:
+    """The step's five values from the episode's reply and what the step pays."""
     is_over = isinstance(reply, Finished)
     answered = isinstance(reply, Finished) and reply.ending is Ending.ANSWERED
-    info = {**step_info(episode), **score_info(judgement, stages)}
-    return StepOutcome(reply.observation, step_reward(judgement, stages), answered, is_over and not answered, info)
+    info = {**step_info(episode), **score_info(*payout)}
+    return StepOutcome(reply.observation, step_reward(*payout), answered, is_over and not answered, info)
 
 
 def step_info(episode: Episode) -> dict[str, Any]:

@@ -1,10 +1,28 @@
 """The reward of one step, and what `info` says of scores that are absent."""
 
+from typing import NamedTuple
+
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
 from rubricem_env.domain.stage import STAGES, Stage
 from rubricem_env.env.episode import Episode
 from rubricem_env.env.scoring import RewardMode, Scorer
 from rubricem_env.scaffold.grammar import PLAN
+
+
+class Payout(NamedTuple):
+    """What the reward of a step is read from."""
+
+    judgement: Judgement | None = None
+    """None where the step pays nothing."""
+    stages: tuple[Stage, ...] = ()
+    """Those that the step pays out."""
+
+
+def stages_of(mode: RewardMode) -> tuple[Stage, ...]:
+    """The stages that a whole episode is paid for."""
+    if mode is RewardMode.STAGEWISE:
+        return STAGES
+    return (Stage.ANSWER,) if mode is RewardMode.ANSWER else ()
 
 
 def plan_just_closed(episode: Episode) -> bool:
@@ -14,15 +32,12 @@ def plan_just_closed(episode: Episode) -> bool:
 
 
 def stages_to_score(episode: Episode, mode: RewardMode) -> tuple[Stage, ...]:
-    """The stages whose scores this step pays out; empty where it pays nothing."""
-    if mode is RewardMode.ANSWER:
-        return (Stage.ANSWER,) if episode.is_over else ()
-    if mode is RewardMode.STAGEWISE:
-        if episode.is_over:
-            plan_was_paid = any(turn.first(PLAN) for turn in episode.turns[:-1])
-            return STAGES[1:] if plan_was_paid else STAGES
-        return (Stage.PLAN,) if plan_just_closed(episode) else ()
-    return ()
+    """The stages whose scores this step pays out to an episode by itself; empty where it pays nothing."""
+    whole = stages_of(mode)
+    if episode.is_over:
+        plan_was_paid = _plan_closed_earlier(episode)
+        return tuple(stage for stage in whole if stage is not Stage.PLAN or not plan_was_paid)
+    return (Stage.PLAN,) if Stage.PLAN in whole and plan_just_closed(episode) else ()
 
 
 async def score_step(episode: Episode, mode: RewardMode, scorer: Scorer | None) -> Judgement | None:
@@ -49,3 +64,13 @@ def score_info(judgement: Judgement | None, stages: tuple[Stage, ...]) -> dict[s
         told[f"score_{stage.value}"] = outcome.score if isinstance(outcome, StageScore) else None
         told[f"unscored_{stage.value}"] = outcome.reason.value if isinstance(outcome, Unscored) else None
     return told
+
+
+def _plan_closed_earlier(episode: Episode) -> bool:
+    """Whether a turn before the last wrote the plan that makes the Plan stage; one that follows a search does not."""
+    for turn in episode.turns[:-1]:
+        if turn.first(PLAN) is not None:
+            return True
+        if turn.call is not None:
+            return False
+    return False

@@ -20,7 +20,7 @@ from rubricem_env.env.ansi import render_ansi
 from rubricem_env.env.choosing import choose_query
 from rubricem_env.env.drive import StepOutcome, advance, outcome_of
 from rubricem_env.env.episode import Continue, Episode, Finished
-from rubricem_env.env.group_reward import judge_groups
+from rubricem_env.env.group_reward import GroupRewards
 from rubricem_env.env.limits import EpisodeLimits
 from rubricem_env.env.loop import LoopThread
 from rubricem_env.env.offline import offline_queries, shipped_toolbox
@@ -37,9 +37,10 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
     """`num_envs` episodes stepped together; the arguments are those of `DeepResearchEnv`.
 
     Episodes are never reset behind your back, since a reset would spend searches: the autoreset mode is DISABLED. An
-    episode that is over ignores its action (pass ""), repeats its flags with reward 0.0, and starts anew only with
+    episode that is over ignores its action (pass ""), repeats its flags, and starts anew only with
     `reset(options={"reset_mask": mask})`. With `options={"query": ...}` or `{"question": ...}` all of them attempt the
-    same question; when the last one of such a group ends, the scorer gets the whole group in one call.
+    same question; when the last one of such a group ends, the scorer gets the whole group in one call, and each of
+    them is paid every stage on that step. No stage of an episode is paid twice.
 
     `info` has the keys of `DeepResearchEnv`, each an object array over the episodes with its `_key` mask.
     """
@@ -72,6 +73,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._prompt = prompt
         self._episodes: list[Episode | None] = [None] * num_envs
+        self._rewards = GroupRewards(num_envs)
         self._loop = LoopThread()
 
     def reset(
@@ -87,6 +89,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         for index in range(self.num_envs):
             if mask[index]:
                 self._episodes[index] = self._new_episode(seeds[index], options)
+                self._rewards.begin(index)
                 query = self._episode(index).query
                 info = {"query_key": query.key, "answer_format": query.answer_format.value}
                 infos = self._add_info(infos, info, index)
@@ -126,14 +129,13 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
 
     async def _step_all(self, actions: Sequence[str]) -> list[StepOutcome]:
         episodes = [self._episode(index) for index in range(self.num_envs)]
-        was_over = [episode.is_over for episode in episodes]
         replies = await asyncio.gather(
             *(self._advance(episode, text) for episode, text in zip(episodes, actions, strict=True))
         )
-        judgements = await judge_groups(episodes, was_over, mode=self.reward_mode, scorer=self.scorer)
+        payouts = await self._rewards.pay(episodes, mode=self.reward_mode, scorer=self.scorer)
         return [
-            outcome_of(episode, reply, self.reward_mode, judgement)
-            for episode, reply, judgement in zip(episodes, replies, judgements, strict=True)
+            outcome_of(episode, reply, payout)
+            for episode, reply, payout in zip(episodes, replies, payouts, strict=True)
         ]
 
     async def _advance(self, episode: Episode, text: str) -> Continue | Finished:
