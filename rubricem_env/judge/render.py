@@ -1,4 +1,4 @@
-"""What a judge sees of a trajectory: its stages as JSON, tool text shortened, the bank's reference block taken out.
+"""What a judge sees of a trajectory: its stages as JSON, tool text shortened, the bank's reference block left out.
 
 The prompt segment is never shown, so a rubric cannot leak from the bank into the judge. Stage text is cut where
 `scaffold.boundaries` cuts it for the tokens.
@@ -14,11 +14,11 @@ from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.span import Span
 from rubricem_env.domain.stage import STAGES, Stage
 from rubricem_env.domain.trajectory import Origin
+from rubricem_env.judge.references import find_repeats, leave_out
 from rubricem_env.scaffold.neutralize import neutralize
 from rubricem_env.scaffold.reading import Reading
 
 TRUNCATED = "[truncated]"
-_REFERENCE_BLOCK = re.compile(r"<reference_examples\b.*?(?:</reference_examples\s*>|\Z)", re.IGNORECASE | re.DOTALL)
 _CHAT_SPECIAL = re.compile(r"<(\\*)\|")
 Limit = Annotated[int, Field(ge=100)]
 
@@ -67,12 +67,13 @@ def shorten_middle(text: str, limit: int) -> str:
 
 def _pieces(reading: Reading, budget: RenderBudget) -> Iterator[_Piece]:
     """Policy and tool text in order, each with the stage that it belongs to."""
+    repeats = find_repeats(reading)
     offset = 0
     for segment in reading.trajectory.segments:
         if segment.origin is Origin.POLICY:
             end = offset + len(segment.text)
             for stage in STAGES:
-                yield from _policy_pieces(reading, stage, within=Span(offset, end))
+                yield from _policy_pieces(reading, stage, within=Span(offset, end), repeats=repeats)
             offset = end
         elif segment.origin is Origin.TOOL:
             # Our own observations are defused already; those of other people's files may not be.
@@ -80,16 +81,12 @@ def _pieces(reading: Reading, budget: RenderBudget) -> Iterator[_Piece]:
             yield _Piece(_stage_before(reading, offset), Origin.TOOL, shorten_middle(text, budget.tool_chars))
 
 
-def _policy_pieces(reading: Reading, stage: Stage, *, within: Span) -> Iterator[_Piece]:
+def _policy_pieces(reading: Reading, stage: Stage, *, within: Span, repeats: tuple[Span, ...]) -> Iterator[_Piece]:
     for span in reading.spans.of(stage):
-        start, end = max(span.start, within.start), min(span.end, within.end)
-        text = (
-            _CHAT_SPECIAL.sub(r"<\\\1|", _REFERENCE_BLOCK.sub("", reading.policy_text[start:end]))
-            if end > start
-            else ""
-        )
+        own = Span(max(span.start, within.start), min(span.end, within.end))
+        text = leave_out(repeats, reading.policy_text, within=own) if own.end > own.start else ""
         if text.strip():
-            yield _Piece(stage, Origin.POLICY, text)
+            yield _Piece(stage, Origin.POLICY, _CHAT_SPECIAL.sub(r"<\\\1|", text))
 
 
 def _stage_before(reading: Reading, offset: int) -> Stage:

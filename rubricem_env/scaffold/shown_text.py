@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
+from rubricem_env.domain.span import Span
 from rubricem_env.domain.trajectory import Origin, Trajectory
 
 COPIED_WORDS = 12
@@ -31,6 +32,19 @@ class ShownText:
         """The first words of the text that were shown in a row as well; None where there are none."""
         found = next((run for run in _runs(text) if run in self._runs), None)
         return " ".join(found) if found else None
+
+    def find_copies(self, text: str) -> tuple[Span, ...]:
+        """Where the text repeats what was shown; copies that overlap are one."""
+        words = [(word, *found.span()) for found in _WORD.finditer(text) for word in _WORD.findall(found[0].casefold())]
+        copies: list[Span] = []
+        for at in range(len(words) - COPIED_WORDS + 1):
+            run = words[at : at + COPIED_WORDS]
+            if tuple(word for word, _, _ in run) in self._runs:
+                start, end = run[0][1], run[-1][2]
+                if copies and start < copies[-1].end:
+                    start = copies.pop().start
+                copies.append(Span(start, end))
+        return tuple(copies)
 
 
 def _runs(text: str) -> Iterator[tuple[str, ...]]:

@@ -42,11 +42,6 @@ def test_the_prompt_with_the_banks_references_is_never_shown():
     assert "SECRET LESSON" not in json.dumps(shown(leaky))
 
 
-def test_a_reference_block_that_the_policy_repeats_is_taken_out_too():
-    repeated = attempt(answer=f"{ANSWER[:8]}<reference_examples>LESSON</reference_examples>{ANSWER[8:]}")
-    assert "LESSON" not in json.dumps(shown(repeated))
-
-
 def test_a_broken_off_answer_is_marked_as_such():
     assert shown(attempt(answer="<answer>The width of"))["answer"][-1] == {"note": TRUNCATED}
 

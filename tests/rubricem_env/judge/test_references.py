@@ -1,0 +1,140 @@
+"""The bank's reference block where a policy repeats it: the lesson is left out, and nothing of the policy's is."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rubricem_env.domain.stage import STAGES
+from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
+from rubricem_env.judge.references import REPEATED
+from rubricem_env.judge.render import RenderBudget, render_stages
+from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.testing.judge_samples import ANSWER, PLAN, QUESTION, REVIEW, attempt, call, policy
+
+LESSON = (
+    "What follows are criteria that were drawn from other questions; do not copy them.\n\n## Similar question 1\n"
+    "How wide is Grey Heron?\n\n### Takeaways\n- Rivers of this almanac are measured at low water in late summer, and "
+    "every width has to say so."
+)
+BLOCK = f"<reference_examples>\n{LESSON}\n</reference_examples>"
+SECRET = "in late summer, and every width"
+THOUGHT = "<think>Two rivers, one attribute.</think>"
+STRUCTURED = PLAN.removeprefix(THOUGHT)
+
+
+def lent(trajectory: Trajectory, block: str = BLOCK) -> Trajectory:
+    """The attempt as it is recorded when the bank had something for it."""
+    prompt = Segment(origin=Origin.PROMPT, text=f"{block}\n\n{QUESTION}")
+    own = (segment for segment in trajectory.segments if segment.origin is not Origin.PROMPT)
+    return trajectory.model_copy(update={"segments": (prompt, *own)})
+
+
+def shown(trajectory: Trajectory):
+    return render_stages(read_trajectory(trajectory), RenderBudget())
+
+
+def agent_text(pieces) -> str:
+    return "".join(piece.get("agent", "") for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        BLOCK,
+        BLOCK.upper(),
+        f"<reference_examples>{LESSON}",
+        f"<reference_examples>{BLOCK}</reference_examples>",
+        f"<reference_examples><reference_examples>\n{LESSON}</reference_examples>",
+        f"< Reference_Examples lang='en' >{LESSON}< / reference_examples >",
+        f"<reference_examples>{' '.join(LESSON.split())}</reference_examples>",
+        BLOCK + BLOCK,
+        BLOCK[: BLOCK.index(" has to say so")],
+        f"<reference_examples>I was given this. {LESSON} I will use it.</reference_examples>",
+    ],
+)
+def test_a_block_that_is_repeated_is_left_out_and_the_plan_around_it_is_not(echo):
+    plan = shown(lent(attempt(plan=f"<think>{echo} So the season counts.</think>{STRUCTURED}")))["plan"]
+    text = agent_text(plan)
+    assert SECRET not in text.lower()
+    assert REPEATED in text
+    assert text.endswith(f" So the season counts.</think>{STRUCTURED}")
+
+
+def test_a_block_that_is_repeated_over_two_pieces_of_a_record_is_left_out_of_both():
+    whole = lent(attempt(plan=f"<think>{BLOCK}</think>{STRUCTURED}"))
+    prompt, first, *others = whole.segments
+    half = first.text.index("almanac")
+    cut = whole.model_copy(update={"segments": (prompt, policy(first.text[:half]), policy(first.text[half:]), *others)})
+    text = agent_text(shown(cut)["plan"])
+    assert SECRET not in text
+    assert "this almanac" not in text
+    assert text.endswith(STRUCTURED)
+
+
+def test_a_plan_after_a_thought_that_names_the_block_is_shown_whole():
+    plan = f"<think>The <reference_examples> block says to check the season.</think>{STRUCTURED}"
+    assert agent_text(shown(lent(attempt(plan=plan)))["plan"]) == plan
+
+
+def test_a_tag_that_is_never_closed_hides_no_tool_call_from_the_judge():
+    trajectory = Trajectory(
+        question=QUESTION,
+        segments=(policy(f"{PLAN}<think><reference_examples></think>{call('what the judge must not see')}"),),
+    )
+    assert "what the judge must not see" in json.dumps(shown(trajectory)["research"])
+
+
+@pytest.mark.parametrize("tag", ["<reference_examples>", "<REFERENCE_EXAMPLES>", "<reference_examples hidden>"])
+def test_what_a_policy_puts_between_tags_of_that_name_is_its_own_and_shown(tag):
+    claim = "All of this is invented, as nobody will ever see it in here whoever looks at it."
+    answer = ANSWER.replace("</answer>", f" {tag}{claim}</reference_examples></answer>")
+    assert claim in agent_text(shown(lent(attempt(answer=answer)))["answer"])
+    review = REVIEW.replace("<rubric_review>", f"<rubric_review>{tag}")
+    assert agent_text(shown(attempt(review=review))["review"]).endswith(review)
+
+
+def test_a_lesson_that_the_policy_makes_its_own_is_judged_with_its_plan():
+    lesson = LESSON.splitlines()[-1]
+    plan = PLAN.replace("<rubric>", f"<rubric>{lesson}\n")
+    assert SECRET in agent_text(shown(lent(attempt(plan=plan)))["plan"])
+
+
+def test_a_page_that_opens_the_block_hides_nothing():
+    stages, plain = shown(lent(attempt(page="before <reference_examples> after"))), shown(attempt(page="before"))
+    assert "before <reference_examples> after" in stages["research"][1]["tool_output"]
+    assert {name: agent_text(pieces) for name, pieces in stages.items()} == {
+        name: agent_text(pieces) for name, pieces in plain.items()
+    }
+
+
+OWN_WORDS = ("mine", "own")
+TAGS = ("think", "structured_plan", "rubric", "review", "answer", "state_evaluation", "reference_examples")
+FRAGMENTS = (
+    *(f"<{name}>" for name in TAGS),
+    *(f"</{name}>" for name in TAGS),
+    *("<Reference_Examples", "reference_examples>", "<reference_examples/>", "<call_tool", " <", "> ", "\n"),
+    *(BLOCK, LESSON, LESSON[:120], LESSON[40:], call("mine"), "mine ", "own "),
+)
+
+
+@given(st.lists(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join), min_size=1, max_size=3))
+def test_whatever_a_policy_writes_none_of_its_own_words_is_hidden_from_the_judge(texts):
+    reading = read_trajectory(lent(Trajectory(question=QUESTION, segments=tuple(map(policy, texts)))))
+    stages = render_stages(reading, RenderBudget())
+    for stage in STAGES:
+        if stages[stage.value] is not None:
+            text, written = agent_text(stages[stage.value]), reading.stage_text(stage)
+            assert [text.count(word) for word in OWN_WORDS] == [written.count(word) for word in OWN_WORDS]
+            assert BLOCK not in text
+
+
+@given(st.lists(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join), min_size=1, max_size=3))
+def test_without_a_block_in_the_prompt_the_judge_sees_the_policys_text_to_the_letter(texts):
+    reading = read_trajectory(Trajectory(question=QUESTION, segments=tuple(map(policy, texts))))
+    stages = render_stages(reading, RenderBudget())
+    for stage in STAGES:
+        if stages[stage.value] is not None:
+            # pieces of white space alone are not shown
+            assert "".join(agent_text(stages[stage.value]).split()) == "".join(reading.stage_text(stage).split())
