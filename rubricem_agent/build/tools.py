@@ -58,7 +58,7 @@ async def open_tools(config: ToolsConfig, environ: Mapping[str, str]) -> AsyncIt
         toolbox: Toolbox = RedactingToolbox(joined, redactor)
         if config.record is not None:
             # Once more outside: what is recorded is the call without keys, so that a replay finds it.
-            toolbox = RedactingToolbox(RecordingToolbox(toolbox, config.record), redactor)
+            toolbox = RedactingToolbox(RecordingToolbox.onto(toolbox, config.record), redactor)
         yield OpenTools(toolbox, joined.specs, budget, redactor)
 
 

@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.errors import ConfigError, FileFormatError
+from rubricem_env.domain.query import Query
 from rubricem_env.domain.tool import Snippet, ToolCall, ToolResult, ToolStatus
 from rubricem_env.domain.trajectory_json import dump_trajectory
+from rubricem_env.env.drive import advance
+from rubricem_env.env.episode import Episode
 from rubricem_env.env.offline import shipped_toolbox
 from rubricem_env.testing.episodes import run_scripted_episode
 from rubricem_env.testing.tools import ScriptedTool
@@ -59,6 +62,35 @@ async def test_many_episodes_at_once_write_whole_lines(tmp_path):
     recording = RecordingToolbox(LocalToolbox(ScriptedTool(delay=0.001)), tmp_path / "r.jsonl")
     await asyncio.gather(*(recording.call(CALL) for _ in range(100)))
     assert len(read_record(tmp_path / "r.jsonl").calls) == 100
+
+
+@pytest.mark.parametrize("place", ["file/calls.jsonl", "file/deep/calls.jsonl", "folder"])
+def test_a_record_that_cannot_be_written_is_refused_before_a_call_is_spent(tmp_path, place):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigError, match=rf"cannot write the tool record .*{place}: .*another file for `record`"):
+        RecordingToolbox.onto(LocalToolbox(ScriptedTool()), tmp_path / place)
+
+
+async def test_a_record_that_stops_being_writable_stops_the_run_and_is_no_result_of_a_tool(tmp_path):
+    path = tmp_path / "folder" / "calls.jsonl"
+    recording = RecordingToolbox.onto(LocalToolbox(ScriptedTool()), path)
+    path.unlink()
+    path.mkdir()
+    episode = Episode(Query(question="Q"))
+    with pytest.raises(ConfigError, match="cannot write the tool record"):
+        await advance(episode, recording, '<call_tool name="google_search">Tall Fox</call_tool>')
+
+
+async def test_an_older_record_stays_until_there_is_a_call_to_record(tmp_path):
+    path = tmp_path / "r.jsonl"
+    RecordingToolbox.onto(LocalToolbox(ScriptedTool()), path)
+    assert read_record(path).calls == ()
+    await RecordingToolbox.onto(LocalToolbox(ScriptedTool()), path).call(CALL)
+    again = RecordingToolbox.onto(LocalToolbox(ScriptedTool()), path)
+    assert len(read_record(path).calls) == 1
+    await again.call(ToolCall(name="google_search", query="Amber Badger"))
+    assert [recorded.call.query for recorded in read_record(path).calls] == ["Amber Badger"]
 
 
 async def test_a_line_that_a_crash_cut_off_is_left_out(tmp_path):
