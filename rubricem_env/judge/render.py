@@ -51,8 +51,8 @@ def render_stages(reading: Reading, budget: RenderBudget) -> dict[str, Any]:
     for stage in STAGES:
         own = [piece for piece in pieces if piece.stage is stage]
         stages[stage.value] = _fit(own, budget.stage_chars) if reading.happened(stage) else None
-    if not reading.is_complete and stages["answer"]:
-        stages["answer"].append({"note": TRUNCATED})
+        if stages[stage.value] and reading.breaks_off(stage):
+            stages[stage.value].append({"note": TRUNCATED})
     return stages
 
 

@@ -47,6 +47,11 @@ class Reading(NamedTuple):
         """Whether the stage is there to be judged: one of its tags was opened in it, and says something (choice A10)."""
         return any(block.inner(text).strip() for block, text in self._blocks_of(stage))
 
+    def breaks_off(self, stage: Stage) -> bool:
+        """Whether the tag that makes the stage was never closed (choice A10). Research has many, and never does."""
+        makers = [block for block, _ in self._blocks_of(stage)]
+        return stage is not Stage.RESEARCH and bool(makers) and not makers[0].is_closed
+
     def _blocks_of(self, stage: Stage) -> Iterator[tuple[Block, str]]:
         """The blocks that make the stage, each with the text of its turn."""
         spans = self.spans.of(stage)

@@ -1,4 +1,4 @@
-"""What tools have shown to a policy, word for word: neither a rubric nor a lesson may repeat it at length."""
+"""What was shown to a policy, word for word: neither a rubric nor a lesson may repeat a page of it at length."""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,8 +43,30 @@ def test_the_prompt_with_the_banks_references_is_never_shown():
     assert "SECRET LESSON" not in json.dumps(shown(leaky))
 
 
-def test_a_broken_off_answer_is_marked_as_such():
-    assert shown(attempt(answer="<answer>The width of"))["answer"][-1] == {"note": TRUNCATED}
+BROKEN_PLAN = "<think>t</think><structured_plan><deep_analysis>The widths of both.</deep_analysis>"
+BROKEN_REVIEW = "<think>Done.</think><review><rubric_review>Both widths are known."
+
+
+@pytest.mark.parametrize(
+    ("stage", "broken"),
+    [
+        ("plan", attempt(plan=BROKEN_PLAN)),
+        ("review", attempt(review=BROKEN_REVIEW)),
+        ("answer", attempt(answer="<answer>The width of")),
+    ],
+)
+def test_a_plan_a_review_and_an_answer_that_break_off_are_marked_as_such(stage, broken):
+    stages = shown(broken)
+    assert stages[stage][-1] == {"note": TRUNCATED}
+    assert [name for name, pieces in stages.items() if {"note": TRUNCATED} in pieces] == [stage]
+
+
+def test_what_is_closed_is_not_marked_as_broken_off():
+    assert TRUNCATED not in json.dumps(shown(attempt()))
+
+
+def test_a_plan_that_breaks_off_at_once_never_happened_and_is_null():
+    assert shown(attempt(plan="<think>t</think><structured_plan>"))["plan"] is None
 
 
 def test_tool_text_gives_way_before_the_agents_own():
