@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rubricem_env.domain.query import Query
-from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.domain.trajectory import Ending, Trajectory
 from rubricem_env.scaffold.reading import Reading, read_trajectory
 
 
@@ -24,9 +24,15 @@ class Group(NamedTuple):
         return self.query.key
 
     @property
+    def intact(self) -> tuple[int, ...]:
+        """The places of the attempts that the infrastructure did not break off: the others tell nothing of the policy."""
+        endings = (reading.trajectory.ending for reading in self.readings)
+        return tuple(place for place, ending in enumerate(endings) if ending is not Ending.ABANDONED)
+
+    @property
     def has_contrast(self) -> bool:
-        """Whether there are two attempts that differ: without, there is nothing to tell apart."""
-        return len({reading.policy_text for reading in self.readings}) > 1
+        """Whether there are two intact attempts that differ: without, there is nothing to tell apart."""
+        return len({self.readings[place].policy_text for place in self.intact}) > 1
 
     @property
     def fingerprint(self) -> str:

@@ -73,9 +73,10 @@ class StepJudge:
         async with self.buffer.editing(group.key) as known:
             proposed = await self.propose(group, known, step=step)
             rollouts = await self.score(group, proposed, step=step)
-            # A group that nobody could score has taught nothing about its rubrics.
-            if any(rollout.is_valid for rollout in rollouts):
-                self.buffer.replace(group.key, self._pruned(proposed, rollouts, step=step))
+            # A group of which no intact attempt could be scored has taught nothing about its rubrics.
+            intact = [rollouts[place] for place in group.intact]
+            if any(rollout.is_valid for rollout in intact):
+                self.buffer.replace(group.key, self._pruned(proposed, intact, step=step))
         return GroupJudgement(
             query_key=group.key,
             step=step,
@@ -88,13 +89,17 @@ class StepJudge:
         )
 
     async def propose(self, group: Group, known: RubricSet, *, step: int) -> Proposed:
-        """The first phase: what the group will be marked by. Attempts that do not differ are not contrasted."""
+        """The first phase: what the group will be marked by.
+
+        Attempts that do not differ are not contrasted, nor is one that the infrastructure broke off.
+        """
         settings = self.settings
         rubrics = known.with_persistent(group.query.rubrics)
         proposal = Proposal()
         if group.has_contrast:
             seed = derive_seed(settings.seed, step, group.key, "propose")
-            contrast = Contrast(group.query.question, group.readings, known=rubrics, step=step, seed=seed)
+            intact = tuple(group.readings[place] for place in group.intact)
+            contrast = Contrast(group.query.question, intact, known=rubrics, step=step, seed=seed)
             proposal = await self.judge.propose(contrast)
         rubrics = rubrics.with_proposed(proposal.rubrics, step=step)
         rng = open_generator(settings.seed, step, group.key, "dropout")

@@ -14,14 +14,16 @@ from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import UnscoredReason
 from rubricem_env.domain.query import Query
 from rubricem_env.domain.stage import Stage
-from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.domain.trajectory import Ending, Trajectory
 from rubricem_env.judge.base import Findings
 from rubricem_env.judge.buffer import RubricBuffer
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.opinion import Opinion
+from rubricem_env.judge.rubric_set import RetiredReason, StageCaps
 from rubricem_env.judge.scorer import GroupScorer
 from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.judge.step import JudgeOutageError, StepJudge
+from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.judge import ScriptedJudge
 from rubricem_env.testing.judge_samples import QUERY, attempt, careless, rubric
 
@@ -100,6 +102,45 @@ async def test_a_failure_is_unscored_and_never_zero():
     (judged,) = await step_judge(judge, failure_limit=0.5).judge_step([group_of()], step=1)
     assert judged.judgements[1].answer.reason is UnscoredReason.JUDGE_FAILED
     assert (judged.rollouts[0].is_valid, judged.rollouts[1].is_valid) == (True, False)
+
+
+async def test_an_attempt_that_the_infrastructure_broke_off_teaches_nothing_about_rubrics():
+    shared = rubric("speaks at all", weight=3)
+
+    def mark(examination, criterion):
+        broken = examination.reading.trajectory.ending is Ending.ABANDONED
+        return (0 if broken else 2) if criterion == shared else by_season(examination, criterion)
+
+    judge = step_judge(ScriptedJudge(mark, rubrics=(shared, LONG)), caps=StageCaps(answer=1))
+    whole = group_of(size=4)
+    broken = attempt(question="Q?", answer="<answer>so far").model_copy(update={"ending": Ending.ABANDONED})
+    group = Group(whole.query, (*whole.readings, read_trajectory(broken)))
+    (judged,) = await judge.judge_step([group], step=1)
+    kept = judge.buffer.rubrics(judged.query_key)
+    # over the four intact attempts `shared` is marked 2 throughout; with the fifth its variance would be 0.64
+    assert [(entry.last.rubric.title, entry.reason) for entry in kept.archive] == [
+        (shared.title, RetiredReason.SEPARATES_NOTHING)
+    ]
+    assert [entry.rubric.title for entry in kept.active] == [LONG.title]
+    assert [contrast.readings for contrast in judge.judge.contrasts] == [whole.readings]
+    # it has a judgement like the others: whether it may train is for the caller to say
+    assert [rollout.judgement.score(Stage.ANSWER) for rollout in judged.rollouts] == [1.0, 0.5, 0.5, 0.5, 0.0]
+
+
+async def test_a_group_with_one_intact_attempt_is_not_contrasted():
+    judge = step_judge()
+    broken = careless().model_copy(update={"question": "Q?", "ending": Ending.ABANDONED})
+    (judged,) = await judge.judge_step([Group.of(Query(question="Q?"), [attempt(question="Q?"), broken])], step=1)
+    assert (judge.judge.contrasts, judged.rubrics) == ([], ())
+
+
+async def test_a_group_that_was_broken_off_whole_leaves_the_buffer_as_it_was():
+    judge = step_judge()
+    await judge.judge_step([group_of()], step=1)
+    before = judge.buffer.state_dict()
+    broken = [attempt(question="Q?").model_copy(update={"ending": Ending.ABANDONED})] * 2
+    await judge.judge_step([Group.of(Query(question="Q?"), broken)], step=2)
+    assert judge.buffer.state_dict() == before
 
 
 async def test_more_failures_than_the_limit_stop_the_step_and_say_so():
