@@ -11,7 +11,7 @@ from rubricem_env.domain.stage import STAGES, Stage
 from rubricem_env.judge.audit.agreement import Agreement, measure_agreement
 from rubricem_env.judge.base import Examination, Judge, present_stages
 from rubricem_env.judge.group import Group
-from rubricem_env.judge.outcomes import GroupJudgement
+from rubricem_env.judge.outcomes import GroupJudgement, RolloutJudgement
 from rubricem_env.judge.scoring import score_trajectory
 from rubricem_env.judge.seeds import derive_seed, open_generator
 from rubricem_env.judge.together import run_together
@@ -57,7 +57,7 @@ class HeldOutAudit:
             (group, found, place)
             for group, found in zip(groups, judged, strict=True)
             for place in range(len(group.readings))
-            if found.rollouts[place].is_valid and self._draw(found, place) < self._share
+            if _is_marked_by_stage(found.rollouts[place]) and self._draw(found, place) < self._share
         ]
         results = await run_together(self._mark(group, found, place=place) for group, found, place in sample)
         pairs = [pair for stage_pairs, _ in results for pair in stage_pairs]
@@ -85,6 +85,11 @@ class HeldOutAudit:
             if opinion.rubric_id in findings.opinions
         ]
         return pairs, marks
+
+
+def _is_marked_by_stage(rollout: RolloutJudgement) -> bool:
+    """Whether its stage scores are the training judge's: a borrowed answer score is no opinion on a plan (choice B7)."""
+    return rollout.is_valid and not rollout.is_answer_only
 
 
 class AlarmSettings(Frozen):

@@ -112,6 +112,30 @@ async def test_what_the_held_out_judge_cannot_score_is_counted():
     assert (audit.unscored, audit.pairs) == (2, ())
 
 
+async def test_a_rollout_whose_answer_alone_was_marked_is_not_held_against_the_held_out_judge():
+    class HalfDown(ScriptedJudge):
+        """Marks the answer alone of the first attempt, as the reduced call does, and all of the second."""
+
+        async def score(self, examination):
+            found = await super().score(examination)
+            if not examination.reading.happened(Stage.REVIEW):
+                return found
+            answers = {r.id: found.opinions[r.id] for r in examination.rubrics if r.stage is Stage.ANSWER}
+            return Findings(answers, failure="down", is_answer_only=True)
+
+    planned = rubric("plans", Stage.PLAN, persistent=True)
+    group = Group.of(Query(question=QUESTION, rubrics=(CRITERION, planned)), [attempt(), careless()])
+
+    def mark(_, criterion):
+        return 2 if criterion == CRITERION else 0
+
+    judged = await StepJudge(HalfDown(mark), RubricBuffer()).judge_step([group], step=1)
+    assert [rollout.is_answer_only for rollout in judged[0].rollouts] == [True, False]
+    audit = await HeldOutAudit(ScriptedJudge(mark), share=1.0).examine([group], judged)
+    # both mark alike: only on the first plan would they part, by the 1.0 that it has borrowed from the answer
+    assert (audit.sampled, audit.unscored, audit.gap) == (1, 0, 0.0)
+
+
 def gap(size):
     return Audit((StagePair(Stage.ANSWER, 0.5 + size / 2, 0.5 - size / 2),), measure_agreement([]), 1, 0)
 
