@@ -14,7 +14,7 @@ from rubricem_env.env.drive import take_step
 from rubricem_env.env.episode import Episode
 from rubricem_env.env.limits import EpisodeLimits
 from rubricem_env.env.loop import LoopThread
-from rubricem_env.env.offline import offline_queries, shipped_toolbox
+from rubricem_env.env.parts import read_limits, read_prompt, read_queries, read_toolbox
 from rubricem_env.env.scoring import RewardMode, Scorer, read_reward_mode
 from rubricem_env.env.spaces import AnyText
 from rubricem_env.tools.base import Toolbox
@@ -52,15 +52,15 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         prompt: Callable[[Query], str] = question_prompt,
         render_mode: str | None = None,
     ) -> None:
-        self.queries = offline_queries() if queries is None else tuple(queries)
-        self.toolbox = shipped_toolbox() if toolbox is None else toolbox
-        self.limits = limits or EpisodeLimits()
+        self.queries = read_queries(queries)
+        self.toolbox = read_toolbox(toolbox)
+        self.limits = read_limits(limits)
         self.reward_mode = read_reward_mode(reward, scorer)
         self.scorer = scorer
         self.render_mode = render_mode
         self.observation_space = AnyText()
         self.action_space = AnyText()
-        self._prompt = prompt
+        self._prompt = read_prompt(prompt)
         self._episode: Episode | None = None
         self._loop = LoopThread()
 

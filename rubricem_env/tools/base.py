@@ -1,7 +1,7 @@
 """What the environment asks of tools: names, and an answer to a call. Everything else is a backend's business."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rubricem_env.domain.tool import ToolCall, ToolResult
 from rubricem_env.tools.catalogue import FETCH_PAGE, GOOGLE_SEARCH, SNIPPET_SEARCH
@@ -22,6 +22,7 @@ class Tool(Protocol):
         ...
 
 
+@runtime_checkable
 class Toolbox(Protocol):
     """The tools of an episode, called by name. Safe to share: many episodes call it at once on one event loop."""
 
