@@ -5,19 +5,23 @@ weights as veRL's vLLM servers do, and is chosen with `actor_rollout_ref.rollout
 """
 
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import AsyncIterable, Iterable
+from typing import Any, TypeAlias
 
 import ray  # type: ignore[import-not-found,unused-ignore]
 import torch
 from ray.util.scheduling_strategies import (  # type: ignore[import-not-found,unused-ignore]
     NodeAffinitySchedulingStrategy,
 )
+from verl.checkpoint_engine.base import CheckpointEngineWorker  # type: ignore[import-not-found,unused-ignore]
+from verl.single_controller.ray import RayClassWithInitArgs  # type: ignore[import-not-found,unused-ignore]
 from verl.workers.rollout import base, replica  # type: ignore[import-not-found,unused-ignore]
+from verl.workers.rollout.utils import ensure_async_iterator  # type: ignore[import-not-found,unused-ignore]
 
 from trainers.verl_backend.replica_server import ReplicaServer, ServerSettings
 
 NAME = "transformers"
+Named: TypeAlias = tuple[str, torch.Tensor]
 
 
 def register_replica() -> None:
@@ -28,6 +32,14 @@ def register_replica() -> None:
 
 class TransformersReplica(replica.RolloutReplica):  # type: ignore[misc,unused-ignore]
     """One server process, beside the worker that it gets its weights from."""
+
+    def get_ray_class_with_init_args(self) -> Any:
+        return RayClassWithInitArgs(
+            cls=ray.remote(PassingWorker),
+            rollout_config=self.config,
+            model_config=self.model_config,
+            replica_rank=self.replica_rank,
+        )
 
     async def launch_servers(self) -> None:
         node, gpu = await self.workers[0].__ray_call__.remote(_place_of)
@@ -55,8 +67,24 @@ class TransformersReplica(replica.RolloutReplica):  # type: ignore[misc,unused-i
         self._server_address = _server_name(self.replica_rank)
 
 
+class PassingWorker(CheckpointEngineWorker):  # type: ignore[misc,unused-ignore]
+    """Passes weights from a transport to the replica beside it, where those that train are elsewhere.
+
+    veRL's own, of a class of its own because its process has to know the engine by name.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        register_replica()
+        super().__init__(*arguments, **named)
+
+
 class WeightSender(base.BaseRollout):  # type: ignore[misc,unused-ignore]
-    """The worker's end: every rank of ours has a replica of its own, and sends it the whole weights."""
+    """The worker's end: every worker has a replica of its own, and sends it the whole weights."""
+
+    def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int | None = None) -> None:
+        super().__init__(config, model_config, device_mesh)
+        # A worker that trains has the replica of its own rank; one that only passes weights on is told which.
+        self.replica_rank = int(os.environ["RANK"]) if replica_rank is None else replica_rank
 
     async def resume(self, tags: list[str]) -> None:
         return None
@@ -65,11 +93,11 @@ class WeightSender(base.BaseRollout):  # type: ignore[misc,unused-ignore]
         return None
 
     async def update_weights(
-        self, weights: Iterable[tuple[str, torch.Tensor]], wire_format: str = "named_tensors", **others: Any
+        self, weights: Iterable[Named] | AsyncIterable[Named], wire_format: str = "named_tensors", **others: Any
     ) -> None:
         """Gather the weights, in which all ranks take part, and hand them to the replica."""
-        named = {name: tensor.detach().cpu() for name, tensor in weights}
-        server = ray.get_actor(_server_name(int(os.environ["RANK"])))
+        named = {name: tensor.detach().cpu() async for name, tensor in ensure_async_iterator(weights)}
+        server = ray.get_actor(_server_name(self.replica_rank))
         await server.load_weights.remote(named, others.get("global_steps"))
 
 

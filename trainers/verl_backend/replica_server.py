@@ -62,6 +62,7 @@ class ReplicaServer:
         self._free = [Row(number) for number in range(settings.rows)]
         self._seats = asyncio.Semaphore(settings.rows)
         self._gate = asyncio.Event()
+        self._turns_away = False
         self._running: set[_Request] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -77,6 +78,8 @@ class ReplicaServer:
         if room < 1:
             raise ValueError(f"a prompt of {len(prompt_ids)} tokens leaves no room in {self._max_length}.")
         async with self._seats:
+            if self._turns_away and not self._gate.is_set():
+                return Drawn([], [], "aborted", {"global_steps": self._version})
             await self._gate.wait()
             request = _Request(self._tokenizer, Silence())
             self._running.add(request)
@@ -114,13 +117,15 @@ class ReplicaServer:
             self._gate.set()
 
     async def abort_all_requests(self, reject_request: bool = False) -> None:
-        """Stop every request where it is, and hold back new ones until `resume_generation`."""
+        """Stop every request where it is, and until `resume_generation` hold back new ones, or turn them away."""
+        self._turns_away = reject_request
         self._gate.clear()
         for request in self._running:
             request.is_aborted = True
         await self._idle.wait()
 
     async def resume_generation(self) -> None:
+        self._turns_away = False
         self._gate.set()
 
     async def wake_up(self) -> None:

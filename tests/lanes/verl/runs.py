@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -70,6 +71,11 @@ class Run(NamedTuple):
         raylets = set(ray_processes(self.ray_folder))
         found = (int(path.name) for path in Path("/proc").glob("[0-9]*") if _title(path).startswith(f"ray::{actor}"))
         return next(pid for pid in found if _parent(pid) in raylets)
+
+    def told(self, name: str) -> list[float]:
+        """A metric of veRL's own, step by step, from its console; not that of the update on reflections."""
+        found = re.findall(rf"(?<!/){name}:(?:np.float64\()?([-+.\de]+)", self.tail(1_000_000))
+        return [float(value) for value in found]
 
     def tail(self, characters: int = 4_000) -> str:
         return self.log.read_text(errors="replace")[-characters:]

@@ -58,6 +58,22 @@ SIGNATURES = {
         "(self, data: tensordict._td.TensorDict) -> tensordict._td.TensorDict"
     ),
     "verl.workers.rollout.replica:RolloutReplica.launch_servers": "(self)",
+    "verl.workers.rollout.replica:RolloutReplica.get_ray_class_with_init_args": (
+        "(self) -> verl.single_controller.ray.base.RayClassWithInitArgs"
+    ),
+    "verl.checkpoint_engine.base:CheckpointEngine.prepare": "(self) -> dict[str, typing.Any]",
+    "verl.checkpoint_engine.base:CheckpointEngine.build_topology": (
+        "(actor_wg_world_size: int, rollout_world_size: int, metadata: list[dict]) -> "
+        "tuple[dict[str, list[typing.Any]], dict[str, list[typing.Any]]]"
+    ),
+    "verl.checkpoint_engine.base:CheckpointEngine.init_process_group": "(self, **kwargs)",
+    "verl.checkpoint_engine.base:CheckpointEngine.finalize": "(self)",
+    "verl.checkpoint_engine.base:CheckpointEngine.send_weights": (
+        "(self, weights: Generator[tuple[str, torch.Tensor], NoneType, NoneType], global_steps: int | None = None)"
+    ),
+    "verl.checkpoint_engine.base:CheckpointEngine.receive_weights": (
+        "(self, global_steps: int | None = None) -> Generator[tuple[str, torch.Tensor], NoneType, NoneType]"
+    ),
     "verl.utils.distributed:initialize_global_process_group_ray": "(timeout_second=None, backend=None)",
 }
 

@@ -1,6 +1,5 @@
 """The whole recipe on veRL with a real vLLM: what it samples is what is trained, under the trainer's own weights."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -37,11 +36,6 @@ def run(tmp_path_factory):
         yield run
 
 
-def told(run, name: str) -> list[float]:
-    """A metric of veRL's own, step by step, from its console; not that of the update on reflections."""
-    return [float(value) for value in re.findall(rf"(?<!/){name}:(?:np.float64\()?([-+.\de]+)", run.tail(1_000_000))]
-
-
 def test_all_steps_are_taken_and_no_rollout_is_lost(run):
     assert [line["step"] for line in run.steps] == list(range(1, STEPS + 1))
     assert [line["lost"] for line in run.steps] == [0] * STEPS
@@ -49,7 +43,7 @@ def test_all_steps_are_taken_and_no_rollout_is_lost(run):
 
 
 def test_vllm_samples_with_the_weights_that_the_trainer_has_just_made(run):
-    gaps = told(run, "training/rollout_probs_diff_max")
+    gaps = run.told("training/rollout_probs_diff_max")
     assert len(gaps) == STEPS
     # Where reflections are trained on first, the rollouts are older than the weights by that update, as they should be.
     undisturbed = {line["step"]: gap for line, gap in zip(run.steps, gaps, strict=True) if not line["reflections"]}

@@ -40,6 +40,22 @@ async def test_a_request_that_comes_while_weights_change_waits_for_them(server, 
     assert (await request).extra_fields == {"global_steps": 8}
 
 
+async def test_a_server_that_is_taken_out_of_rotation_turns_requests_away_until_it_is_back(server):
+    """Nobody would wake a request that waits here: its client asks another server instead."""
+    await server.abort_all_requests(reject_request=True)
+    away = await server.generate([1, 2, 3], PARAMS, "r")
+    assert (away.stop_reason, away.token_ids) == ("aborted", [])
+    await server.resume_generation()
+    assert (await server.generate([1, 2, 3], PARAMS, "r")).stop_reason == "completed"
+    # An abort around a change of weights holds requests back again.
+    await server.abort_all_requests()
+    held = asyncio.create_task(server.generate([1, 2, 3], PARAMS, "r"))
+    await asyncio.sleep(0.05)
+    assert not held.done()
+    await server.resume_generation()
+    assert (await held).token_ids
+
+
 async def test_a_running_request_is_cut_off_with_what_it_has(server):
     await server.wake_up()
     request = asyncio.create_task(server.generate([1, 2, 3], {"temperature": 1.0, "max_tokens": 400}, "r"))
