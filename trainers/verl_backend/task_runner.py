@@ -1,5 +1,7 @@
 """The process in which veRL's trainer runs, with our trainers and agent loop known to it."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import ray  # type: ignore[import-not-found,unused-ignore]
@@ -9,10 +11,15 @@ from verl.trainer.main_ppo import TaskRunnerV1, run_ppo  # type: ignore[import-n
 from verl.trainer.ppo.utils import need_critic, need_reference_policy  # type: ignore[import-not-found,unused-ignore]
 from verl.utils.config import validate_config  # type: ignore[import-not-found,unused-ignore]
 
-from rubricem_env.domain.errors import RubricEMError
+from rubricem_env.domain.errors import BoundaryError, RubricEMError
 from trainers.verl_backend import trainer
 from trainers.verl_backend.agent_loop import LOOPS_FILE
+from trainers.verl_backend.settings import SECTION
 from trainers.verl_backend.time_limits import WorkerLostError
+
+
+class ClusterError(BoundaryError):
+    """There is no Ray to run on."""
 
 
 class TaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # type: ignore[misc,name-defined,unused-ignore]
@@ -29,14 +36,36 @@ def train(config: Any) -> None:
     """
     with open_dict(config):
         config.actor_rollout_ref.rollout.agent.agent_loop_config_path = str(LOOPS_FILE)
+        _make_absolute(config)
     OmegaConf.resolve(config)
     validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     try:
         run_ppo(config, task_runner_class=ray.remote(num_cpus=1)(TaskRunner))
     except RayError as failure:
         raise root_cause(failure) from failure
+    except (ConnectionError, RuntimeError, TimeoutError, ValueError) as failure:
+        if ray.is_initialized():
+            raise
+        told = " ".join(str(failure).split()).rstrip(".")
+        where = os.environ.get("RAY_ADDRESS", "")
+        raise ClusterError(
+            f"Ray cannot be reached at RAY_ADDRESS={where}: {told}. Start it there, or unset the variable for one of "
+            "its own on this machine."
+            if where
+            else f"Ray does not start on this machine: {told}. Its logs are under /tmp/ray/session_latest/logs."
+        ) from failure
     finally:
         ray.shutdown()
+
+
+def _make_absolute(config: Any) -> None:
+    """Other nodes read these too, each from a working directory of its own; a model that is no folder is a name."""
+    trainer, model, section = config.trainer, config.actor_rollout_ref.model, config[SECTION]
+    trainer.default_local_dir = str(Path(trainer.default_local_dir).absolute())
+    if Path(model.path).is_dir():
+        model.path = str(Path(model.path).absolute())
+    if section.get("questions"):
+        section.questions = str(Path(section.questions).absolute())
 
 
 def root_cause(failure: BaseException) -> BaseException:

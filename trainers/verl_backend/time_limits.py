@@ -14,6 +14,10 @@ WATCH_EVERY = 5.0
 _NAMED = re.compile(r"class_name: (?:\S*\.)?(?P<name>\w+)\n(?:.*\n)*?\tpid: (?P<pid>\d+)\n(?:.*\n)*?\tip: (?P<ip>\S+)")
 """How Ray names an actor that has died, in ten lines."""
 
+_UNBORN = "error raised in its creation task"
+_RAISED = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception): .*\S)", re.MULTILINE)
+"""The last line of a traceback."""
+
 
 class TimeLimitError(BoundaryError):
     """A part of a step has not come to an end in its time. What it waited for may still hang: end the process."""
@@ -25,6 +29,12 @@ class WorkerLostError(BoundaryError):
     @classmethod
     def of(cls, told: str) -> "WorkerLostError":
         """What Ray has told of it, as one sentence."""
+        if _UNBORN in told:
+            reason = _RAISED.findall(told)
+            return cls(
+                f"a process of the run could not start: {reason[-1] if reason else ' '.join(told.split())}. Look into its "
+                "log, under /tmp/ray/session_latest/logs."
+            )
         named = _NAMED.search(told)
         gone = (
             "{name}, process {pid} on {ip}".format(**named.groupdict()) if named else " ".join(told.split()).rstrip(".")

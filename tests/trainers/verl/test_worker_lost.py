@@ -29,3 +29,14 @@ def test_a_lost_process_is_named_in_one_line(told, named):
     assert sentence.startswith(f"a process of the run is gone: {named}")
     assert "goes on from the last checkpoint" in sentence
     assert "\n" not in sentence
+
+
+def test_a_process_that_never_came_up_is_told_by_what_it_raised():
+    told = (
+        "The actor died because of an error raised in its creation task, ray::Worker.__init__() (pid=7, ip=10.0.0.7)\n"
+        '  File "worker.py", line 3, in __init__\n    find(name)\n           ^^^^\n'
+        "AssertionError: Rollout foo with mode async not found\n"
+    )
+    sentence = str(WorkerLostError.of(told))
+    assert sentence.startswith("a process of the run could not start: AssertionError: Rollout foo with mode async not")
+    assert "File" not in sentence
