@@ -8,6 +8,7 @@ import numpy.typing as npt
 from rubricem_agent.learn.batch import PAD
 from rubricem_agent.policy.tokenizer import PolicyTokenizer
 from rubricem_agent.rollout.rollout import Rollout
+from rubricem_agent.rollout.tokens import RolloutTokens
 from rubricem_env.domain.trajectory import Origin
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.scaffold.violations import Mode
@@ -60,21 +61,17 @@ class EpisodeRow(NamedTuple):
 def episode_row(
     rollout: Rollout, marks: Marks, *, tokenizer: PolicyTokenizer, versions: Versions, encounter: str
 ) -> EpisodeRow:
-    """The row of a rollout. One that never drew a token has an end token, masked, for its response."""
-    tokens = rollout.tokens
-    split = tokens.prompt_length if tokens is not None else 0
-    ids = list(tokens.ids) if tokens is not None else []
-    stages = list(tokens.stage_ids) if tokens is not None else []
-    logprobs = list(tokens.logprobs) if tokens is not None else []
+    """The row of a rollout. One that never drew a token has an end token, masked, for its prompt and its response."""
+    drawn = _until_last_drawn(rollout.tokens) if rollout.tokens is not None else _NOTHING
     end = min(tokenizer.end_ids, default=0)
-    prompt, response = ids[:split] or [end], ids[split:] or [end]
-    response_stages = np.array(stages[split:] or [PAD], dtype=np.int8)
+    prompt, response = drawn.prompt or [end], drawn.response or [end]
+    response_stages = np.array(drawn.stages or [PAD], dtype=np.int8)
     key = rollout.trajectory.query_key
     return EpisodeRow(
         prompt,
         response,
         response_mask=(response_stages != PAD).astype(int).tolist(),
-        response_logprobs=logprobs[split:] or [0.0],
+        response_logprobs=drawn.logprobs or [0.0],
         num_turns=sum(segment.origin is Origin.POLICY for segment in rollout.trajectory.segments),
         extra_fields={
             OURS: Credentials(marks, response_stages, key=key, encounter=encounter, habits=_habits(rollout)),
@@ -82,6 +79,36 @@ def episode_row(
             "max_global_steps": versions.last,
             "reward_extra_info": {},
         },
+    )
+
+
+class _Drawn(NamedTuple):
+    """An episode's tokens as far as they are trained on: stages and log-probabilities are the response's."""
+
+    prompt: list[int]
+    response: list[int]
+    stages: list[int]
+    logprobs: list[float]
+
+
+_NOTHING = _Drawn([], [], [], [])
+
+
+def _until_last_drawn(tokens: RolloutTokens) -> _Drawn:
+    """Without what a tool answered after the policy's last token.
+
+    Nothing is trained on there, and it is all that an engine's limit does not bound: a row that is longer than what
+    the workers take at once would stop the run.
+    """
+    drawn = [place for place, stage in enumerate(tokens.stage_ids) if stage != PAD]
+    if not drawn:
+        return _NOTHING
+    split, end = tokens.prompt_length, drawn[-1] + 1
+    return _Drawn(
+        list(tokens.ids[:split]),
+        list(tokens.ids[split:end]),
+        list(tokens.stage_ids[split:end]),
+        list(tokens.logprobs[split:end]),
     )
 
 
