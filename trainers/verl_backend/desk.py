@@ -51,6 +51,7 @@ class Desk:
         self._launched: set[Ticket] = set()
         self._shown: dict[Ticket, Sequence[Retrieved]] = {}
         """Lessons that stand before the questions that are being played."""
+        self._lent: dict[tuple[Ticket, Encounter], asyncio.Future[str]] = {}
         self._record: DeskRecord | None = None
         self._reflector: Reflector | None = None
         self._fault = ""
@@ -76,10 +77,20 @@ class Desk:
         self._deferred.relaunch()
 
     async def references(self, meeting: Meeting) -> str:
-        """Lessons of other questions at a new encounter, the question's own at a repeat (choices C11-C13)."""
-        parts = self._parts
-        if not parts.settings.meta_policy:
+        """Lessons of other questions at a new encounter, the question's own at a repeat (choices C11-C13).
+
+        Looked for once: all attempts of a group have the same ones before them.
+        """
+        if not self._parts.settings.meta_policy:
             return ""
+        asked = _asked(meeting)
+        if asked not in self._lent:
+            self._lent[asked] = asyncio.ensure_future(self._lend(meeting))
+        # Shielded: an attempt that is given up must not take the others' lessons along.
+        return await asyncio.shield(self._lent[asked])
+
+    async def _lend(self, meeting: Meeting) -> str:
+        parts = self._parts
         mode = Retrieval.CROSS if meeting.encounter is Encounter.NEW else Retrieval.WITHIN
         if mode is Retrieval.WITHIN:
             await self._deferred.wait(meeting.query.key, timeout=parts.settings.time_limits.lesson)
@@ -178,6 +189,7 @@ class Desk:
     async def _mark(self, handed: Sequence[Handed]) -> list[Marks]:
         """Judge a whole group. A fault of ours or a reached ceiling marks nothing, and is told at the next `collect`."""
         meeting = handed[0].meeting
+        self._lent.pop(_asked(meeting), None)
         group = Group.of(meeting.query, (one.rollout.trajectory for one in handed))
         try:
             judged = await self._parts.judge.judge_group(group, step=meeting.step)
@@ -243,3 +255,7 @@ class Desk:
         if self._reflector is None:
             raise OrderError("the desk has no engine to reflect with; call open() first.")
         return await self._reflector.reflect(self._waiting[ticket], step=ticket.step)
+
+
+def _asked(meeting: Meeting) -> tuple[Ticket, Encounter]:
+    return Ticket(meeting.step, meeting.query.key), meeting.encounter
