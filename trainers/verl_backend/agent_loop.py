@@ -19,6 +19,7 @@ from trainers.verl_backend.desk_types import Meeting
 from trainers.verl_backend.episode_row import OURS
 from trainers.verl_backend.player import Place, Player
 from trainers.verl_backend.settings import SECTION, read_section
+from trainers.verl_backend.worker_share import share_of
 
 LOOPS_FILE = Path(__file__).with_name("agent_loop.yaml")
 """Where veRL reads the name of this loop."""
@@ -48,10 +49,13 @@ def _described(config: Any) -> str:
     rollout = config.actor_rollout_ref.rollout
     section = OmegaConf.to_container(config[SECTION], resolve=True)
     length = rollout.max_model_len or rollout.prompt_length + rollout.response_length
-    return json.dumps({"section": section, "model": config.actor_rollout_ref.model.path, "max_length": length})
+    told = {"section": section, "model": config.actor_rollout_ref.model.path, "max_length": length}
+    return json.dumps({**told, "workers": rollout.agent.num_workers})
 
 
 @cache
 def _player(described: str) -> Player:
     parts = json.loads(described)
-    return Player(read_section(parts["section"]), model=Path(parts["model"]), max_length=parts["max_length"])
+    settings = read_section(parts["section"])
+    share = settings.model_copy(update={"tools": share_of(settings.tools, parts["workers"])})
+    return Player(share, model=Path(parts["model"]), max_length=parts["max_length"])
