@@ -29,6 +29,8 @@ from trainers.verl_backend.settings import VerlSettings
 
 FOLDER = "rubricem"
 """Under veRL's `trainer.default_local_dir`."""
+RANKS = "trainer.nnodes*n_gpus_per_node"
+_WHY = "its rubrics, lessons and advantages would not go together"
 
 
 class DeskState(NamedTuple):
@@ -59,17 +61,35 @@ class KeptDesk(NamedTuple):
         return {Ticket(*row[:2]) for row in (*self.deferred["pending"], *ended)}
 
 
-def run_identity(settings: VerlSettings, *, group_size: int, batch_size: int) -> dict[str, Any]:
+class Shape(NamedTuple):
+    """What a checkpoint has to share of veRL's own keys."""
+
+    batch_size: int
+    group_size: int
+    ranks: int
+    """That train."""
+
+
+def shape_of(config: Any) -> Shape:
+    """From veRL's config, composed."""
+    trainer = config.trainer
+    return Shape(
+        config.data.train_batch_size, config.actor_rollout_ref.rollout.n, trainer.nnodes * trainer.n_gpus_per_node
+    )
+
+
+def run_identity(settings: VerlSettings, shape: Shape) -> dict[str, Any]:
     """The settings that a resumed run must share; that the questions are the same is checked by the curriculum."""
     return {
-        "data.train_batch_size": batch_size,
+        "data.train_batch_size": shape.batch_size,
         "rubricem.window": settings.window,
         "rubricem.matrix": [list(row) for row in settings.matrix],
         "rubricem.credit": settings.credit,
         "rubricem.meta_policy": settings.meta_policy,
         "rubricem.seed": settings.seed,
         "rubricem.bank.embedder": settings.bank.embedder,
-        "actor_rollout_ref.rollout.n": group_size,
+        "actor_rollout_ref.rollout.n": shape.group_size,
+        RANKS: shape.ranks,
     }
 
 
@@ -121,10 +141,10 @@ def refuse_others(kept: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     """Refuse to go on with other settings than those that the checkpoint was written with."""
     for name, value in here.items():
         if name not in kept or kept[name] != value:
+            why = "veRL keeps the weights in a shard a rank" if name == RANKS else _WHY
             raise CheckpointError(
-                f"the checkpoint was written with {name}={kept.get(name, 'nothing')}, and this run has {value}; its "
-                "rubrics, lessons and advantages would not go together. Resume with that value, or begin anew in "
-                "another trainer.default_local_dir."
+                f"the checkpoint was written with {name}={kept.get(name, 'nothing')}, and this run has {value}; {why}. "
+                "Resume with that value, or begin anew in another trainer.default_local_dir."
             )
 
 

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf  # type: ignore[import-not-found,unused-ignore]
 from omegaconf.errors import OmegaConfBaseException  # type: ignore[import-not-found,unused-ignore]
 
 from rubricem_env.domain.errors import ConfigError
-from trainers.verl_backend.keeping import FOLDER, refuse_other_run, run_identity
+from trainers.verl_backend.keeping import FOLDER, refuse_other_run, run_identity, shape_of
 from trainers.verl_backend.modes import refuse_impossible
 from trainers.verl_backend.settings import SECTION, read_section
 
@@ -56,8 +56,7 @@ def check_resume(config: Any) -> None:
     marker = folder / MARKER
     if config.trainer.resume_mode != "auto" or not marker.is_file():
         return
-    group_size, batch_size = config.actor_rollout_ref.rollout.n, config.data.train_batch_size
-    identity = run_identity(settings, group_size=group_size, batch_size=batch_size)
+    identity = run_identity(settings, shape_of(config))
     refuse_other_run(folder / FOLDER, step=int(marker.read_text(encoding="utf-8")), identity=identity)
 
 

@@ -33,7 +33,8 @@ from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_env.domain.errors import ConfigError
 from trainers.verl_backend.credit_phase import TASKS
 from trainers.verl_backend.desk_actor import start_desk
-from trainers.verl_backend.keeping import FOLDER, run_identity
+from trainers.verl_backend.keeping import FOLDER, run_identity, shape_of
+from trainers.verl_backend.pruning import prune
 from trainers.verl_backend.questions import load_training_questions
 from trainers.verl_backend.queue_rows import forget_trained, play_again, wait_for_groups
 from trainers.verl_backend.reflection_phase import ReflectionPhase
@@ -45,6 +46,8 @@ from trainers.verl_backend.time_limits import WATCH_EVERY, WorkerLostError, with
 from trainers.verl_backend.worker import StageDetachWorker, StageWorker
 
 SYNC_LIMIT = "rubricem.time_limits.sync"
+LOOK_EVERY = 0.5
+"""Seconds between two looks for finished groups. veRL's two seconds are a tenth of a step in the almanac."""
 _ACTORS = (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef, Role.RefPolicy)
 
 # The trainer looks its sampling engines up by name, in its own process.
@@ -65,6 +68,7 @@ class StageTrainer(ReflectionPhase):
         self._folder = Path(config.trainer.default_local_dir).absolute()
         self._log = VerlLog(self._folder, self.settings)
         super().__init__(config)
+        self.replay_buffer.poll_interval = LOOK_EVERY
 
     def _init_dataloader(self) -> None:
         """The curriculum in the place of veRL's data loader, which has no notion of a window."""
@@ -96,8 +100,7 @@ class StageTrainer(ReflectionPhase):
         super()._load_checkpoint()
         group_size = self.config.actor_rollout_ref.rollout.n
         self.desk = start_desk(self.settings, model=self.config.actor_rollout_ref.model.path, group_size=group_size)
-        batch_size = self.config.data.train_batch_size
-        self._identity = run_identity(self.settings, group_size=group_size, batch_size=batch_size)
+        self._identity = run_identity(self.settings, shape_of(self.config))
         self._log.leave_settings(self.config)
         self._log.begin(self.global_steps)
         if self.settings.record:
@@ -118,6 +121,7 @@ class StageTrainer(ReflectionPhase):
         within(seconds, "write down what is judged", written, setting=SYNC_LIMIT, watch=self._miss_nobody)
         super()._save_checkpoint()
         ray.get(self.desk.go_on.remote())
+        prune(self._folder, step=self.global_steps, keep=self.config.trainer.max_actor_ckpt_to_keep)
 
     def on_init_end(self) -> None:
         self._in_time("bring the first weights to the sampling engines", super().on_init_end)

@@ -33,9 +33,29 @@ def test_every_config_may_be_run_in_the_modes_that_share_the_gpus(file, mode):
     refuse(file, f"trainer.v1.trainer_mode={mode}")
 
 
-def test_separate_gpus_are_refused_on_a_cpu_by_the_command_itself():
-    with pytest.raises(ConfigError, match=r"rubricem_separate needs GPUs.*trainer_mode=rubricem_async"):
-        launch(CPU, ["trainer.v1.trainer_mode=rubricem_separate"])
+def test_a_cpu_of_its_own_for_sampling_needs_no_other_change():
+    refuse(CPU, "trainer.v1.trainer_mode=rubricem_separate")
+
+
+def test_a_transport_between_gpus_is_refused_on_a_cpu_by_the_command_itself():
+    transport = "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl"
+    with pytest.raises(ConfigError, match=r"takes no transport but 'ray'.*'nccl'.*checkpoint_engine.backend=ray"):
+        launch(CPU, ["trainer.v1.trainer_mode=rubricem_separate", transport])
+
+
+def test_several_updates_a_step_are_refused_on_a_cpu_where_the_weights_before_them_cannot_be_kept():
+    with pytest.raises(ConfigError, match=r"one update a step, and .*parameter_sync_step is 2"):
+        refuse(CPU, "trainer.v1.trainer_mode=rubricem_separate", "trainer.v1.separate_async.parameter_sync_step=2")
+
+
+def test_a_file_is_no_cache_for_the_workers_of_several_nodes():
+    cache = "rubricem.tools={backend: web, cache: {path: cache.sqlite}}"
+    with pytest.raises(
+        ConfigError, match=r"cache.sqlite is a SQLite file, and workers on 4 nodes.*rubricem tools serve"
+    ):
+        refuse(FULL, cache)
+    refuse(FULL, cache, "trainer.nnodes=1")
+    refuse(FULL, "rubricem.tools={remote: {url: 'http://head:8080/mcp'}, cache: {path: cache.sqlite}}")
 
 
 def test_the_paper_s_recipe_composes_on_separate_gpus():

@@ -8,7 +8,7 @@ from rubricem_agent.learn.errors import CheckpointError
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.store import MemoryStore
-from trainers.verl_backend.keeping import FOLDER, DeskState, keep_desk, run_identity
+from trainers.verl_backend.keeping import FOLDER, DeskState, Shape, keep_desk, run_identity
 from trainers.verl_backend.runner import MARKER, check_resume, read_config
 from trainers.verl_backend.settings import read_section
 
@@ -22,7 +22,7 @@ def saved(tmp_path):
     settings = read_section({"almanac": {}, "bank": {"embedder": "hashing"}})
     bank = RubricBank.open(MemoryStore(embedder="hashing-512", dimension=512), HashingEmbedder())
     state = DeskState(judge={}, deferred={}, waiting={}, bank=bank, noted={})
-    identity = run_identity(settings, group_size=4, batch_size=4)
+    identity = run_identity(settings, Shape(batch_size=4, group_size=4, ranks=1))
     keep_desk(tmp_path / FOLDER, state, step=6, stream={}, identity=identity)
     (tmp_path / MARKER).write_text("6")
     return tmp_path
@@ -34,6 +34,11 @@ def config(folder, *changes):
 
 def test_the_same_settings_go_on(saved):
     check_resume(config(saved, "trainer.total_training_steps=99"))
+
+
+def test_another_number_of_ranks_is_refused_with_its_reason(saved):
+    with pytest.raises(CheckpointError, match=r"n_gpus_per_node=1, and this run has 2; .*a shard a rank"):
+        check_resume(config(saved, "trainer.n_gpus_per_node=2"))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.trainers.verl.fakes import BrokenClient, FakeClient
 from trainers.verl_backend.desk import Desk
 from trainers.verl_backend.desk_parts import make_desk_parts
 from trainers.verl_backend.desk_types import Handed, Meeting
-from trainers.verl_backend.keeping import run_identity
+from trainers.verl_backend.keeping import Shape, run_identity
 from trainers.verl_backend.settings import read_section
 
 REFLECTION = (
@@ -64,7 +64,7 @@ async def reflected(desk: Desk, tokenizer) -> None:
 
 
 def identity(desk: Desk):
-    return run_identity(desk._parts.settings, group_size=2, batch_size=1)
+    return run_identity(desk._parts.settings, Shape(batch_size=1, group_size=2, ranks=1))
 
 
 async def test_a_rollout_waits_for_its_group_and_gets_its_own_marks(model_folder, tokenizer):
@@ -106,6 +106,19 @@ async def test_reflections_are_handed_out_one_step_later_and_the_best_is_lent_at
     late = await desk.collect(step=2)
     assert (len(late.outcomes), late.staleness, late.bank) == (1, (1,), 1)
     assert "Give figures as the field does." in await desk.references(REPEAT)
+
+
+async def test_lessons_are_looked_for_once_for_a_group_and_again_for_the_next(model_folder, tokenizer, monkeypatch):
+    desk = make_desk(model_folder)
+    await reflected(desk, tokenizer)
+    bank, asked = desk._parts.bank, []
+    retrieve = bank.retrieve
+    monkeypatch.setattr(bank, "retrieve", lambda *told: asked.append(told) or retrieve(*told))
+    lent = await asyncio.gather(*(desk.references(REPEAT) for _ in range(8)))
+    assert (len(asked), len(set(lent))) == (1, 1)
+    await hand_in_group(desk, REPEAT)
+    await desk.references(REPEAT)
+    assert len(asked) == 2
 
 
 async def test_a_question_has_no_lesson_of_its_own_when_it_is_new_and_none_without_the_meta_policy(
