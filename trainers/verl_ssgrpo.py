@@ -26,7 +26,8 @@ RUNNER = "trainers.verl_backend.runner"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train; 2 and one sentence on stderr for a mistake or a stopped run, 130 for an interrupt."""
-    chosen = _parser().parse_args(arguments)
+    # Intermixed: changes may stand before and after the options.
+    chosen = _parser().parse_intermixed_args(arguments)
     file = chosen.config_dir / f"{chosen.config_name}.yaml"
     try:
         if chosen.dry_run:

@@ -43,6 +43,14 @@ def test_a_dry_run_as_json_takes_assumptions(capsys: pytest.CaptureFixture[str])
     assert [call["per_step"] for call in document["plans"][0]["calls"] if "search" in call["what"]] == [0.0, 0.0]
 
 
+def test_changes_may_stand_before_and_after_the_options_and_the_last_of_a_key_counts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    steps = "trainer.total_training_steps"
+    assert main([f"{steps}=9", "--dry-run", "--config-name", "verl_ssgrpo_8b", f"{steps}=7"]) == 0
+    assert " 7 steps" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("option", [[], ["--preflight"]])
 def test_a_start_without_what_it_needs_ends_with_everything_that_is_missing(
     option: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -47,6 +47,13 @@ def test_a_cluster_that_has_everything_may_start(machine: FakeMachine, ready: li
     assert missing(machine, *ready) == {}
 
 
+def test_what_moves_weights_over_nccl_is_asked_for_where_they_are_moved(machine: FakeMachine, ready: list[str]) -> None:
+    transport = "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl"
+    assert missing(machine, *ready, transport) == {}
+    found = missing(machine, *ready, transport, "trainer.v1.trainer_mode=rubricem_separate")
+    assert found == {"cupy-cuda13x": "not installed"}
+
+
 def test_all_that_is_missing_is_said_at_once_each_with_its_way_out(capsys: pytest.CaptureFixture[str]) -> None:
     bare = FakeMachine(versions={}, gpus=[], free=1.0, memory=8.0, environ={})
 

@@ -36,6 +36,7 @@ _INSTALL = MappingProxyType(
         "vllm": "pip install 'verl[vllm]==0.9.1', as docs/training.md says",
         "flash-attn": "pip install flash-attn --no-build-isolation",
         "TransferQueue": "pip install TransferQueue==0.1.11",
+        "cupy-cuda13x": "pip install 'verl[cupy-cu130]==0.9.1': veRL moves weights over nccl with it",
     }
 )
 _WEIGHTS = ("*.safetensors", "*.bin")
@@ -69,6 +70,8 @@ def check_packages(shape: RunShape, machine: Machine) -> Iterator[Finding]:
         stack.pop("vllm", None)
     if not shape.packs:
         stack.pop("flash-attn", None)
+    if shape.layout == "separate" and shape.transport == "nccl":
+        stack["cupy-cuda13x"] = ">=13"
     for package, wanted in stack.items():
         version = machine.version_of(package)
         fits = version is not None and SpecifierSet(wanted).contains(version, prereleases=True)

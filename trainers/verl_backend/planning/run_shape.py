@@ -43,6 +43,7 @@ _KEYS: dict[str, tuple[str, Any]] = {
     "packs": ("actor_rollout_ref.model.use_remove_padding", True),
     "recomputes": ("actor_rollout_ref.model.enable_gradient_checkpointing", True),
     "engine": (f"{_ROLLOUT}.name", ""),
+    "transport": (f"{_ROLLOUT}.checkpoint_engine.backend", "naive"),
     "engine_share": (f"{_ROLLOUT}.gpu_memory_utilization", 0.5),
     "tensor_parallel": (f"{_ROLLOUT}.tensor_model_parallel_size", 2),
     "engine_seats": (f"{_ROLLOUT}.max_num_seqs", 256),
@@ -84,6 +85,8 @@ class RunShape(Frozen):
     recomputes: bool
     """Gradient checkpointing."""
     engine: str
+    transport: str
+    """Of weights to engines with GPUs of their own."""
     engine_share: Share
     """Of a GPU's memory, for the sampling engine while it samples."""
     tensor_parallel: Count
