@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ ARMS = {
 BASE = "veRL's GRPO"
 LIMIT = 1_200.0
 """Seconds of one run."""
+TRAINING = ("reflect", "old_log_prob", "ref", "update_actor")
+"""Where the tokens go through the model that is trained; Phase A, which is all of this, is called reflect."""
 PARTS = ("gen", "reflect", "old_log_prob", "ref", "adv", "update_actor", "update_weights")
 
 
@@ -85,18 +87,27 @@ def figures_of(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     steps = [step for run in runs for step in run["steps"]]
     mean = {name: statistics.fmean(step.get(name, 0.0) for step in steps) for name in {key for s in steps for key in s}}
     whole = mean["timing_s/step"]
+    tokens = mean["perf/total_num_tokens"] + mean.get("reflected_tokens", 0.0)
     own = sum(mean.get(f"own/{name}", 0.0) for name in ("credit", "log", "collect")) + mean["timing_s/adv"]
     return {
         "start": [round(run["start"], 1) for run in runs],
         "step": round(whole, 3),
         "step of each run": [round(_step(run), 3) for run in runs],
-        "parts": {part: round(mean.get(f"timing_s/{part}", 0.0), 3) for part in PARTS},
+        "parts": {part: round(_part_of(mean)(part), 3) for part in PARTS},
         "between veRL's calls": {
             name[4:]: round(value, 4) for name, value in sorted(mean.items()) if name[:4] == "own/"
         },
         "between veRL's calls, with the advantages, of a step": round(own / whole, 4),
-        "tokens trained on": round(mean["perf/total_num_tokens"]),
+        "step without Phase A": round(whole - mean.get("timing_s/reflect", 0.0), 3),
+        "tokens of rollouts trained on": round(mean["perf/total_num_tokens"]),
+        "tokens of reflections trained on": round(mean.get("reflected_tokens", 0.0)),
+        "seconds of training for 1,000 tokens": round(1_000 * sum(map(_part_of(mean), TRAINING)) / tokens, 3),
+        "seconds of a step for 1,000 tokens": round(1_000 * whole / tokens, 3),
     }
+
+
+def _part_of(mean: Mapping[str, float]) -> Callable[[str], float]:
+    return lambda part: mean.get(f"timing_s/{part}", 0.0)
 
 
 def _step(run: dict[str, Any]) -> float:
@@ -121,7 +132,16 @@ def main() -> None:
         for arm, done in runs.items()
         if arm != BASE
     }
-    report = json.dumps({**{arm: figures_of(done) for arm, done in runs.items()}, "to veRL's GRPO": ratios}, indent=1)
+    figures = {arm: figures_of(done) for arm, done in runs.items()}
+    for_tokens = {
+        name: {arm: round(figures[arm][name] / figures[BASE][name], 3) for arm in ratios}
+        for name in (
+            "step without Phase A",
+            "seconds of training for 1,000 tokens",
+            "seconds of a step for 1,000 tokens",
+        )
+    }
+    report = json.dumps({**figures, "to veRL's GRPO": {"step of each round": ratios, **for_tokens}}, indent=1)
     print(report)  # noqa: T201
     if chosen.json:
         chosen.json.write_text(report + "\n", encoding="utf-8")

@@ -17,7 +17,7 @@ from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from trainers.verl_backend.desk_actor import start_desk
 from trainers.verl_backend.settings import SECTION, read_section
 from trainers.verl_backend.task_runner import TaskRunner
-from trainers.verl_backend.trainer import AsyncStageTrainer, StageTrainer
+from trainers.verl_backend.trainer import LOOK_EVERY, AsyncStageTrainer, StageTrainer
 from trainers.verl_backend.worker import StageWorker
 
 ACTORS = (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef, Role.RefPolicy)
@@ -33,6 +33,8 @@ class PlainTrainer(PPOTrainerColocateAsync):
     def __init__(self, config: Any) -> None:
         self.settings = read_section(OmegaConf.to_container(config[SECTION], resolve=True))
         super().__init__(config)
+        # As ours: else its sampling would be counted in steps of two seconds.
+        self.replay_buffer.poll_interval = LOOK_EVERY
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
@@ -59,6 +61,7 @@ class TimedTrainer(AsyncStageTrainer):
     def __init__(self, config: Any) -> None:
         self.own = {"credit": 0.0, "log": 0.0, "collect": 0.0}
         self._updates = 0.0
+        self._reflected = 0
         super().__init__(config)
 
     def _credit(self, batch: Any, metrics: dict[str, Any]) -> Any:
@@ -67,7 +70,9 @@ class TimedTrainer(AsyncStageTrainer):
     def _write_down(self, metrics: dict[str, Any], timing: dict[str, float]) -> None:
         self._timed("log", lambda: super(TimedTrainer, self)._write_down(metrics, timing))
         metrics.update({f"own/{name}": seconds for name, seconds in self.own.items()})
+        metrics["reflected_tokens"] = self._reflected
         self.own = dict.fromkeys(self.own, 0.0)
+        self._reflected = 0
 
     def _train_on_reflections(self) -> None:
         self._updates = 0.0
@@ -78,6 +83,7 @@ class TimedTrainer(AsyncStageTrainer):
         started = time.monotonic()
         metrics: dict[str, float] = super()._update_on(samples)
         self._updates += time.monotonic() - started
+        self._reflected += sum(len(sample.token_ids) for sample in samples)
         return metrics
 
     def _timed(self, name: str, call: Callable[[], Any]) -> Any:

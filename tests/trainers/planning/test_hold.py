@@ -8,10 +8,12 @@ import pytest
 from trainers.verl_backend.planning import hold
 
 
-def line(step: int, *, seconds: dict[str, float], tokens: int = 400, reflects: bool = False) -> str:
+def line(
+    step: int, *, seconds: dict[str, float], tokens: int = 400, reflects: bool = False, encounter: str = "new"
+) -> str:
     update = {"loss": 0.0, "grad_norm": 1.0, "tokens": tokens, "stages": {}}
     habits = {"answer_words": 9.0, "repeated_calls": 0.0, "valid": 1.0, "policy_tokens": tokens}
-    told = {"step": step, "encounter": "new", "true": {}, "judged": {}, "seconds": seconds, "habits": habits}
+    told = {"step": step, "encounter": encounter, "true": {}, "judged": {}, "seconds": seconds, "habits": habits}
     return json.dumps({**told, "task": update, "reflection": update if reflects else None})
 
 
@@ -24,7 +26,7 @@ def turn(first: int, *, sample: float = 8.0) -> list[str]:
     """A turn with a window of one: a new step that reflects, then a repeat that trains on it."""
     return [
         line(first, seconds={"sample": sample, "reflect": 3.0, "update": 2.0}),
-        line(first + 1, seconds={"sample": sample, "reflect": 0.0, "update": 6.5}, reflects=True),
+        line(first + 1, seconds={"sample": sample, "reflect": 0.0, "update": 6.5}, reflects=True, encounter="repeat"),
     ]
 
 
@@ -49,6 +51,22 @@ def test_a_run_that_goes_on_as_it_began_is_predicted_to_the_second(
 def test_a_run_that_grows_slower_shows_by_how_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert hold.main([str(written(tmp_path, *turn(1), *turn(3, sample=16.0))), *ARGUMENTS]) == 0
     assert capsys.readouterr().out.splitlines()[0].endswith("ratio 0.50")
+
+
+def test_the_step_in_which_everything_warms_up_teaches_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A window of two: a first step of five minutes, and others of ten seconds."""
+    usual = {"sample": 8.0, "reflect": 1.0, "update": 1.0}
+    repeat = {"sample": 8.0, "reflect": 0.0, "update": 2.0}
+    told = [
+        line(step, seconds=usual if step % 4 in (1, 2) else repeat, encounter="new" if step % 4 in (1, 2) else "repeat")
+        for step in range(2, 9)
+    ]
+    folder = written(tmp_path, line(1, seconds={"sample": 300.0, "reflect": 90.0, "update": 60.0}), *told)
+    assert hold.main([str(folder), "--questions", "2", "--attempts", "2", "--window", "2"]) == 0
+    ratios = [row.split()[-1] for row in capsys.readouterr().out.splitlines()]
+    assert ratios[:2] == ["1.00", "1.00"]
 
 
 def settings(folder: Path, *, questions: int, window: int = 1) -> Path:

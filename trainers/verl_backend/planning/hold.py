@@ -4,7 +4,8 @@
     python -m trainers.verl_backend.planning.hold runs/small --of runs/large      another run, of another size
 
 A run's log says how many tokens the policy wrote and how long sampling, reflecting and updating took. From the first
-steps follow the engine's speed and the times of both phases; the later ones are then simulated from those alone. Of
+turn of the curriculum follow the engine's speed and the times of both phases; the later ones are then simulated from
+those alone. The very first step, in which every process warms up, teaches nothing where there are others like it. Of
 another run nothing is taken but its size: questions, attempts, window and whether it reflects, as its settings say.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from rubricem_agent.learn.curriculum import Encounter
 from rubricem_agent.learn.metrics_log import StepLine, read_log
 from rubricem_agent.viewer.training_run import read_run
 from rubricem_env.domain.errors import ConfigError, RubricEMError
@@ -141,7 +143,8 @@ def hold(lines: Sequence[StepLine], scenario: Scenario) -> Held:
         ConfigError: there are no two turns, or a line does not say what is needed.
     """
     later = _after_first_turn(lines, scenario)
-    times = learn_times(lines[: 2 * scenario.window], scenario)
+    warm = 1 if scenario.window > 1 else 0
+    times = learn_times(lines[warm : 2 * scenario.window], scenario)
     return Held(_mean(later), predict(times, scenario))
 
 
@@ -171,7 +174,8 @@ def learn_times(lines: Sequence[StepLine], scenario: Scenario) -> PhaseTimes:
     alone = [account.update for line, account in zip(lines, accounts, strict=True) if line.reflection is None]
     both = [account.update for line, account in zip(lines, accounts, strict=True) if line.reflection is not None]
     task = sum(alone) / len(alone) if alone else 0.0
-    reflecting = sum(account.reflect for account in accounts) / scenario.window
+    new = [account.reflect for line, account in zip(lines, accounts, strict=True) if line.encounter == Encounter.NEW]
+    reflecting = sum(new) / len(new) if new else 0.0
     attempts = scenario.questions * scenario.group_size
     return PhaseTimes(
         engine_speed=speed,
