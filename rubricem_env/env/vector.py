@@ -5,7 +5,7 @@ observations; its SyncVectorEnv waits for each tool call in turn.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import gymnasium
@@ -23,7 +23,7 @@ from rubricem_env.env.episode import Continue, Episode, Finished
 from rubricem_env.env.group_reward import GroupRewards
 from rubricem_env.env.limits import EpisodeLimits
 from rubricem_env.env.loop import LoopThread
-from rubricem_env.env.offline import offline_queries, shipped_toolbox
+from rubricem_env.env.parts import read_limits, read_prompt, read_queries, read_toolbox
 from rubricem_env.env.research_env import question_prompt
 from rubricem_env.env.scoring import RewardMode, Scorer, read_reward_mode
 from rubricem_env.env.spaces import AnyText
@@ -62,16 +62,16 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         if num_envs < 1:
             raise UsageError(f"num_envs is {num_envs}; a vector environment has at least one episode.")
         self.num_envs = num_envs
-        self.queries = offline_queries() if queries is None else tuple(queries)
-        self.toolbox = shipped_toolbox() if toolbox is None else toolbox
-        self.limits = limits or EpisodeLimits()
+        self.queries = read_queries(queries)
+        self.toolbox = read_toolbox(toolbox)
+        self.limits = read_limits(limits)
         self.reward_mode = read_reward_mode(reward, scorer)
         self.scorer = scorer
         self.render_mode = render_mode
         self.single_observation_space = self.single_action_space = AnyText()
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._prompt = prompt
+        self._prompt = read_prompt(prompt)
         self._episodes: list[Episode | None] = [None] * num_envs
         self._rewards = GroupRewards(num_envs)
         self._loop = LoopThread()
@@ -98,8 +98,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
 
     def step(self, actions: Sequence[str]) -> tuple[Texts, np.ndarray, np.ndarray, np.ndarray, Infos]:
         """Take one emission for each episode; tool calls run concurrently."""
-        if isinstance(actions, str) or len(actions) != self.num_envs:
-            raise UsageError(f"step() got {len(actions)} actions for {self.num_envs} episodes; give one text for each.")
+        self._check_actions(actions)
         outcomes = self._loop.run(self._step_all(actions))
         infos: Infos = {}
         for index, outcome in enumerate(outcomes):
@@ -162,11 +161,27 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
             raise UsageError(f"reset_mask is {mask!r}; it is {self.num_envs} booleans, one for each episode.")
         return read
 
-    def _read_seeds(self, seed: int | list[int | None] | None) -> list[int | None]:
+    def _check_actions(self, actions: object) -> None:
+        if isinstance(actions, str) or not isinstance(actions, Collection):
+            raise UsageError(
+                f"step() got one {type(actions).__name__} for {self.num_envs} episodes; give one text for each."
+            )
+        if len(actions) != self.num_envs:
+            raise UsageError(f"step() got {len(actions)} actions for {self.num_envs} episodes; give one text for each.")
+        for index, text in enumerate(actions):
+            if not isinstance(text, str):
+                raise UsageError(
+                    f"action {index} of step() is a {type(text).__name__}; each is the text of one emission, a str. "
+                    "An episode that is over takes ''."
+                )
+
+    def _read_seeds(self, seed: object) -> list[int | None]:
         if seed is None:
             return [None] * self.num_envs
-        if isinstance(seed, int):
-            return [seed + index for index in range(self.num_envs)]
+        if isinstance(seed, int | np.integer):
+            return [int(seed) + index for index in range(self.num_envs)]
+        if isinstance(seed, str) or not isinstance(seed, Collection):
+            raise UsageError(f"reset()'s seed is {seed!r}; it is a whole number, or a list of one for each episode.")
         if len(seed) != self.num_envs:
             raise UsageError(f"reset() got {len(seed)} seeds for {self.num_envs} episodes; give one for each.")
-        return list(seed)
+        return [None if each is None else int(each) for each in seed]

@@ -7,6 +7,7 @@ from rubricem_env.domain.query import Query
 from rubricem_env.env.limits import EpisodeLimits
 from rubricem_env.env.research_env import DeepResearchEnv
 from rubricem_env.env.scoring import ScoreEach
+from rubricem_env.env.vector import DeepResearchVectorEnv
 from rubricem_env.tools.base import LocalToolbox
 
 from .conftest import ANSWER
@@ -56,3 +57,9 @@ def test_a_prompt_that_returns_no_text_is_refused():
     env = DeepResearchEnv(queries=[QUERY], prompt=lambda query: None)
     with pytest.raises(UsageError, match=r"prompt returned None for a query; it returns the text that reset\(\) gives"):
         env.reset(seed=0)
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), WRONG)
+def test_the_vector_environment_refuses_the_same(arguments, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        DeepResearchVectorEnv(2, **arguments)

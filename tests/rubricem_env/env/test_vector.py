@@ -147,13 +147,23 @@ def test_seeds_make_episodes_repeatable(envs):
     first, _ = envs.reset(seed=5)
     again, _ = envs.reset(seed=[5, 6, 7])
     assert first == again
+    assert envs.reset(seed=np.int64(5))[0] == first
+    assert envs.reset(seed=np.array([5, 6, 7]))[0] == first
+    assert [trajectory.seed for trajectory in envs.trajectories] == [5, 6, 7]
 
 
 @pytest.mark.parametrize(
     ("use", "sentence"),
     [
         (lambda envs: envs.step((CALL,)), "got 1 actions for 3 episodes"),
-        (lambda envs: envs.step("abc"), "give one text for each"),
+        (lambda envs: envs.step("abc"), "got one str for 3 episodes; give one text for each"),
+        (lambda envs: envs.step(3), "got one int for 3 episodes; give one text for each"),
+        (
+            lambda envs: envs.step([CALL, None, CALL]),
+            "action 1 of step\\(\\) is a NoneType; each is the text of one emission",
+        ),
+        (lambda envs: envs.step([b"a", b"b", b"c"]), "action 0 of step\\(\\) is a bytes"),
+        (lambda envs: envs.reset(seed=1.5), "seed is 1.5; it is a whole number, or a list"),
         (lambda envs: envs.reset(seed=[1]), "got 1 seeds"),
         (lambda envs: envs.reset(options={"reset_mask": [1, 0, 1]}), "3 booleans"),
     ],
