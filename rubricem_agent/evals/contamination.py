@@ -6,10 +6,15 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from rubricem_agent.evals.errors import BenchmarkFileError
-from rubricem_agent.evals.files.source import json_lines
+from rubricem_agent.evals.files.source import Advice, json_lines
 from rubricem_env.domain.query import query_key
 
 _NAMES = ("question", "query", "prompt", "problem")
+SEEN_FILE = Advice(
+    "a file of training data",
+    "give --seen the file of JSON lines that training read, or the folder of a bank",
+    "Give the file that training read, one JSON object a line.",
+)
 
 
 def seen_keys(path: Path) -> frozenset[str]:
@@ -18,7 +23,7 @@ def seen_keys(path: Path) -> frozenset[str]:
     Raises:
         BenchmarkFileError: the file cannot be read, or no line of it names a question.
     """
-    keys = frozenset(key for place in json_lines(path) for key in _keys_in(place.content))
+    keys = frozenset(key for place in json_lines(path, SEEN_FILE) for key in _keys_in(place.content))
     if not keys:
         raise BenchmarkFileError(
             f"{path} names no question in any line; a line needs one of query_key, {', '.join(_NAMES)}. "

@@ -1,14 +1,23 @@
 """Answers from a file: JSON Lines of {"id", "answer"}, as any other system may have written them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import AliasChoices, Field
 
 from rubricem_agent.evals.errors import BenchmarkFileError
-from rubricem_agent.evals.files.source import Row, json_lines, read_row
+from rubricem_agent.evals.files.source import Advice, Row, json_lines, read_row
 from rubricem_agent.evals.run.answering import Answered, Task
+from rubricem_agent.evals.run.records import AnswerRecord
 from rubricem_env.domain.base import Text
+from rubricem_env.domain.errors import UsageError
+
+ANSWERS_FILE = Advice(
+    "an answers file",
+    "name the file of your answers with --policy file:ANSWERS.jsonl",
+    'Write one line for each example: {"id": ..., "answer": ...}.',
+)
+_SHOWN = 60
 
 
 class _AnswerRow(Row):
@@ -31,7 +40,7 @@ class GivenAnswers:
             BenchmarkFileError: a line is malformed, or an id is given twice.
         """
         answers: dict[str, str] = {}
-        for place in json_lines(path):
+        for place in json_lines(path, ANSWERS_FILE):
             row = read_row(place, _AnswerRow)
             if str(row.id) in answers:
                 raise BenchmarkFileError(
@@ -45,6 +54,34 @@ class GivenAnswers:
     def name(self) -> str:
         return self._name
 
+    def refuse_unknown(self, known: Sequence[str], *, ids: str) -> None:
+        """Hold the ids to those of the benchmark: `ids` says in words what they are.
+
+        Raises:
+            BenchmarkFileError: an answer is to no example.
+        """
+        unknown = sorted(self._answers.keys() - set(known))
+        if unknown:
+            raise BenchmarkFileError(
+                f"{self._name} has {len(unknown)} of {len(self._answers)} answers to no example, the first to "
+                f"{unknown[0]!r}; the ids of this benchmark are: {ids}, here {known[0]!r} to {known[-1]!r}. Correct "
+                "the ids, or leave these lines out."
+            )
+
+    def refuse_changed(self, answered: Iterable[AnswerRecord]) -> None:
+        """Hold the file to what a run has taken from it already; answers that are new in it do no harm.
+
+        Raises:
+            UsageError: an answer has changed, or is gone.
+        """
+        for record in answered:
+            now = self._answers.get(record.id)
+            if record.is_final and record.given != now:
+                raise UsageError(
+                    f"{self._name} has changed since the run took its answers: example {record.id} was "
+                    f"{_shown(record.given)} and is now {_shown(now)}; its numbers would mix both. Use another --out."
+                )
+
     async def answer(self, task: Task) -> Answered:
         """The answer as it stands there, also an empty one; an example without a line is a failure."""
         given = self._answers.get(task.example.id)
@@ -54,3 +91,9 @@ class GivenAnswers:
 
     async def aclose(self) -> None:
         return None
+
+
+def _shown(answer: str | None) -> str:
+    if answer is None:
+        return "not there"
+    return repr(answer) if len(answer) <= _SHOWN else f"{answer[:_SHOWN]!r}..."

@@ -35,37 +35,52 @@ class Row(Frozen):
 RowT = TypeVar("RowT", bound=BaseModel)
 
 
+class Advice(NamedTuple):
+    """What a message says of a kind of file."""
+
+    kind: str
+    """Such as "a benchmark file"."""
+    give: str
+    """The way out where there is no such file."""
+    mend: str
+    """The way out where it is not what it should be, as a sentence."""
+
+
+OFFICIAL_FILE = Advice(
+    "a benchmark file",
+    "give the path of the benchmark's official file",
+    "Download the official file, or mend this one.",
+)
+
+
 class Place(NamedTuple):
     """One row as it was found, and how to name it in a message."""
 
     where: str
     content: JsonValue
+    advice: Advice = OFFICIAL_FILE
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, advice: Advice = OFFICIAL_FILE) -> bytes:
     """The file's content. Raises BenchmarkFileError where there is none."""
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise BenchmarkFileError(
-            f"{path} cannot be read ({error.strerror}); give the path of the benchmark's official file."
-        ) from error
+        raise BenchmarkFileError(f"{path} cannot be read ({error.strerror}); {advice.give}.") from error
     if not content.strip():
-        raise BenchmarkFileError(f"{path} is empty; a benchmark file holds at least one row. Download it again.")
+        raise BenchmarkFileError(f"{path} is empty; {advice.kind} holds at least one row. {advice.mend}")
     return content
 
 
-def json_lines(path: Path) -> list[Place]:
+def json_lines(path: Path, advice: Advice = OFFICIAL_FILE) -> list[Place]:
     """One JSON value per line, blank lines passed over; lines count from 1."""
-    lines = enumerate(_decode(path).split("\n"), start=1)
-    return [
-        Place(f"{path} line {number}", _parse(line, f"{path} line {number}")) for number, line in lines if line.strip()
-    ]
+    lines = enumerate(_decode(path, advice).split("\n"), start=1)
+    return [_parse(line, f"{path} line {number}", advice=advice) for number, line in lines if line.strip()]
 
 
 def json_array(path: Path) -> list[Place]:
     """The elements of a JSON array, counted from 0."""
-    content = _parse(_decode(path), str(path))
+    content = _parse(_decode(path), str(path)).content
     if not isinstance(content, list) or not content:
         raise BenchmarkFileError(
             f"{path} is not a JSON array with rows in it but {_kind(content)}; this benchmark's official file is one "
@@ -115,7 +130,7 @@ def assemble(
 
 
 def _check(source: SourceFile, expect: Expectation) -> None:
-    remedy = "Download the official file, or pass expect=UNCHECKED to use this one and have its hash in the manifest."
+    remedy = "Download the official file, or use --any-version to take this one, with its hash in the manifest."
     if expect.rows not in (None, source.rows):
         raise BenchmarkFileError(f"{source.path} has {source.rows} rows; the official file has {expect.rows}. {remedy}")
     if expect.sha256 not in (None, source.sha256):
@@ -124,23 +139,20 @@ def _check(source: SourceFile, expect: Expectation) -> None:
         )
 
 
-def _decode(path: Path) -> str:
+def _decode(path: Path, advice: Advice = OFFICIAL_FILE) -> str:
     try:
-        return read_bytes(path).decode("utf-8-sig")
+        return read_bytes(path, advice).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BenchmarkFileError(
-            f"{path} is not UTF-8 text (byte {error.start}); benchmark files are. If it is compressed, unpack it first."
+            f"{path} is not UTF-8 text (byte {error.start}); {advice.kind} is. If it is compressed, unpack it first."
         ) from error
 
 
-def _parse(text: str, where: str) -> JsonValue:
+def _parse(text: str, where: str, *, advice: Advice = OFFICIAL_FILE) -> Place:
     try:
-        value: JsonValue = json.loads(text)
+        return Place(where, json.loads(text), advice)
     except (ValueError, RecursionError) as error:
-        raise BenchmarkFileError(
-            f"{where} is not JSON ({error}); the official file is. Download it again or mend this place."
-        ) from error
-    return value
+        raise BenchmarkFileError(f"{where} is not JSON ({error}); {advice.kind} holds JSON. {advice.mend}") from error
 
 
 def _csv_content(reader: "csv.DictReader[str]", path: Path) -> Iterator[dict[str, str]]:
@@ -160,13 +172,10 @@ def _field_message(place: Place, model: type[BaseModel], *, error: ValidationErr
         found = ", ".join(place.content) if isinstance(place.content, dict) else _kind(place.content)
         return (
             f"{place.where}: the field {field} is missing; a row needs {needed} and this one has {found}. "
-            "It is another version of the file: download the official one."
+            f"{place.advice.mend}"
         )
     value = repr(first["input"])[:80]
-    return (
-        f"{place.where}: the field {field} is {value}: {first['msg']}; a row needs {needed}. "
-        "Mend the row or download the official file."
-    )
+    return f"{place.where}: the field {field} is {value}: {first['msg']}; a row needs {needed}. {place.advice.mend}"
 
 
 def _kind(value: JsonValue) -> str:

@@ -1,0 +1,61 @@
+"""Answers from a file: whose they are, and what is said where the file is not what it should be."""
+
+import pytest
+
+from rubricem_agent.evals.answering.given import GivenAnswers
+from rubricem_agent.evals.errors import BenchmarkFileError
+from rubricem_agent.evals.run.records import AnswerRecord
+from rubricem_env.domain.errors import UsageError
+
+IDS = "row numbers from 0"
+
+
+def given(**answers: str) -> GivenAnswers:
+    return GivenAnswers("file:a.jsonl", {name.lstrip("n"): answer for name, answer in answers.items()})
+
+
+def record(example_id: str, answer: str, **fields: object) -> AnswerRecord:
+    return AnswerRecord(benchmark="simpleqa", mode="official", id=example_id, epoch=0, given=answer, **fields)
+
+
+def test_ids_that_count_from_one_are_refused_by_the_last_of_them():
+    with pytest.raises(BenchmarkFileError) as refusal:
+        given(n1="a", n2="b").refuse_unknown(["0", "1"], ids=IDS)
+
+    assert str(refusal.value) == (
+        "file:a.jsonl has 1 of 2 answers to no example, the first to '2'; the ids of this benchmark are: row numbers "
+        "from 0, here '0' to '1'. Correct the ids, or leave these lines out."
+    )
+
+
+def test_answers_to_some_of_the_examples_are_let_through():
+    given(n1="a").refuse_unknown(["0", "1"], ids=IDS)
+
+
+def test_an_answer_that_is_gone_has_changed_as_well():
+    with pytest.raises(UsageError, match="example 1 was 'b' and is now not there"):
+        given(n0="a").refuse_changed([record("0", "a"), record("1", "b")])
+
+
+def test_a_failed_attempt_holds_nobody_to_its_answer():
+    given(n0="a").refuse_changed([record("0", "", failure="no answer")])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty; an answers file holds at least one row"),
+        ("\n", "is empty; an answers file holds at least one row"),
+        ("yes", "line 1 is not JSON"),
+        ('{"id": 1, "text": "yes"}', "the field answer is missing; a row needs id, answer"),
+        ('{"id": 1, "answer": 5}', "the field answer is 5"),
+    ],
+)
+def test_a_file_that_is_no_answers_file_is_refused_with_the_form_of_one(tmp_path, text, said):
+    path = tmp_path / "a.jsonl"
+    path.write_text(text)
+
+    with pytest.raises(BenchmarkFileError, match=said) as refusal:
+        GivenAnswers.read(path)
+
+    assert str(refusal.value).endswith('Write one line for each example: {"id": ..., "answer": ...}.')
