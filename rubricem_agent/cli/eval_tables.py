@@ -8,6 +8,7 @@ from rubricem_agent.build.eval_plan import PlannedRun
 from rubricem_agent.build.evals import FinishedRun
 from rubricem_agent.evals.report.summary import Summary, name_of, percent
 from rubricem_agent.evals.rules import DRTULU, OFFICIAL
+from rubricem_agent.evals.run.money import NO_PRICE
 from rubricem_agent.evals.suite import SUITE
 
 SHOWN_FAILURES = 5
@@ -47,7 +48,7 @@ def print_estimates(planned: PlannedRun, console: Console) -> None:
         table.add_column(heading, justify="left" if heading in ("stage", "model") else "right")
     estimates = planned.estimate()
     for one in estimates:
-        dollars = "no price known" if one.dollars is None else f"{one.dollars:.2f}"
+        dollars = NO_PRICE if one.dollars is None else f"{one.dollars:.2f}"
         usage = one.usage
         table.add_row(
             one.what,
@@ -82,10 +83,10 @@ def print_outcome(finished: FinishedRun, console: Console) -> None:
 def print_suite(console: Console) -> None:
     """Every benchmark with its judges and its files."""
     table = Table(title="Benchmarks")
-    for heading in ("name", "form", "official judge", "mode drtulu", "file"):
+    for heading in ("name", "form", "official judge", "mode drtulu", "ids", "file"):
         table.add_column(heading, overflow="fold")
     for entry in SUITE.values():
         judge = OFFICIAL[entry.name].judge or "none needed"
         other = DRTULU[entry.name].judge or "none needed" if entry.name in DRTULU else "-"
-        table.add_row(entry.name, entry.answer_format.value, judge, other, entry.hub)
+        table.add_row(entry.name, entry.answer_format.value, judge, other, entry.ids, entry.hub)
     console.print(table)

@@ -7,6 +7,7 @@ from rubricem_agent.evals.report.published import PublishedTable
 from rubricem_agent.evals.report.run_section import run_section
 from rubricem_agent.evals.report.summary import Summary, interval_text, name_of, own_rows, percent
 from rubricem_agent.evals.report.terminal import SUBSTITUTE_NOTE
+from rubricem_agent.evals.run.money import cost_text
 
 TITLE = "RubricEM evaluation"
 
@@ -48,7 +49,7 @@ def _overview(summary: Summary) -> Markup:
                     interval_bar(judge.score, spread.low, high=spread.high) if spread else "",
                     percent(judge.worst),
                     f"{judge.graded} of {run.expected}",
-                    f"${run.dollars:.2f}",
+                    cost_text(run.costs),
                 )
             )
     star = any(run.manifest.is_substituted for run in summary.runs)

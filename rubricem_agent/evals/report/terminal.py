@@ -6,6 +6,7 @@ from rich.text import Text
 
 from rubricem_agent.evals.report.published import PublishedTable
 from rubricem_agent.evals.report.summary import Summary, interval_text, name_of, own_rows, percent
+from rubricem_agent.evals.run.money import cost_text
 from rubricem_agent.evals.scores import Scores
 
 SUBSTITUTE_NOTE = "* judged by another model than the mode's own: not an official number"
@@ -44,7 +45,7 @@ def _overview(summary: Summary) -> Table:
                 percent(judge.worst),
                 f"{judge.graded}/{run.expected}",
                 _left_out(run, sum(judge.excluded.values()), ungraded=sum(judge.ungraded.values())),
-                f"${run.dollars:.2f}",
+                cost_text(run.costs),
             )
     return table
 

@@ -1,11 +1,14 @@
 """What a run has cost, by stage and by model."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rubricem_agent.evals.run.records import AnswerRecord, VerdictRecord
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.llm.prices import price_of
 from rubricem_env.llm.usage import Usage
+
+NO_PRICE = "no price known"
+_IN_PROCESS = ("scripted", "expert")
 
 
 class Cost(Frozen):
@@ -17,6 +20,11 @@ class Cost(Frozen):
     dollars: float
     is_priced: bool
     """Whether the price table knows the model; otherwise the dollars are not all."""
+
+
+def has_price(model: str) -> bool:
+    """Whether it is known what the model charges: by the price table, or because it runs in this process."""
+    return price_of(model) is not None or model in _IN_PROCESS or model.startswith("local:")
 
 
 def dollars_of(model: str, usage: Usage) -> float:
@@ -39,7 +47,15 @@ def costs_of(answers: Iterable[AnswerRecord], verdicts: Iterable[VerdictRecord])
             model=model,
             usage=usage,
             dollars=dollars_of(model, usage),
-            is_priced=price_of(model) is not None or not usage.tokens,
+            is_priced=has_price(model) or not usage.tokens,
         )
         for (stage, model), usage in sums.items()
     )
+
+
+def cost_text(costs: Sequence[Cost]) -> str:
+    """Dollars as they are shown. What models without a price have cost is not in them, and said to be missing."""
+    dollars = sum(cost.dollars for cost in costs)
+    if all(cost.is_priced for cost in costs):
+        return f"${dollars:.2f}"
+    return f"at least ${dollars:.2f}" if dollars else NO_PRICE
