@@ -80,7 +80,7 @@ def without_seen(subset: Subset, seen: Collection[str], *, drops: bool, where: s
     kept = tuple(example_id for example_id in subset.ids if example_id not in found)
     if not kept:
         raise UsageError(f"all {len(found)} examples are in {where}; nothing is left to evaluate.")
-    return subset._replace(ids=kept, left_out=found)
+    return subset._replace(ids=kept, left_out=(*subset.left_out, *found))
 
 
 def _by_mode(known: Sequence[str], sampling: Sampling, *, limit: int) -> Subset:
