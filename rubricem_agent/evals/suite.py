@@ -22,6 +22,8 @@ class Entry(NamedTuple):
     """The Hugging Face data set and file, or where else the official file is."""
     guidance: str = ""
     """The prompt suffix: what the agent is told of the answer's form, beyond the format."""
+    ids: str = "row numbers from 0"
+    """What names an example, in logs and in files of answers: a column of the data file, or this."""
 
 
 SHORT_GUIDANCE = "Give the answer alone, as short as it can be, in \\boxed{}."
@@ -37,6 +39,7 @@ SUITE: Mapping[str, Entry] = MappingProxyType(
                 True,
                 "hf:openai/healthbench/2025-05-07-06-14-12_oss_eval.jsonl",
                 "Reply to the last message of the conversation as a careful medical assistant would.",
+                ids="prompt_id of the data file",
             ),
             Entry(
                 "researchqa",
@@ -45,6 +48,7 @@ SUITE: Mapping[str, Entry] = MappingProxyType(
                 True,
                 "hf:realliyifei/ResearchQA/test.json@87cdd81df0c5ea96de293859233e8e64dac3d168",
                 "Answer in about 250 words, with citations.",
+                ids="id of the data file",
             ),
             Entry(
                 "drb",
@@ -53,6 +57,7 @@ SUITE: Mapping[str, Entry] = MappingProxyType(
                 True,
                 "github.com/Ayanami0730/deep_research_bench: query.jsonl, criteria.jsonl, reference.jsonl",
                 "Write the report in the language of the task.",
+                ids="id of the data file",
             ),
             Entry(
                 "researchrubrics",
@@ -60,6 +65,7 @@ SUITE: Mapping[str, Entry] = MappingProxyType(
                 AnswerFormat.LONG,
                 True,
                 "hf:ScaleAI/researchrubrics/processed_data.jsonl",
+                ids="sample_id of the data file",
             ),
             Entry(
                 "simpleqa",
@@ -69,8 +75,23 @@ SUITE: Mapping[str, Entry] = MappingProxyType(
                 "openaipublic.blob.core.windows.net/simple-evals/simple_qa_test_set.csv",
                 SHORT_GUIDANCE,
             ),
-            Entry("twowiki", "2Wiki", AnswerFormat.EXACT, False, "github.com/Alab-NII/2wikimultihop", SHORT_GUIDANCE),
-            Entry("webwalkerqa", "WebWalker", AnswerFormat.EXACT, False, "hf:callanwu/WebWalkerQA", SHORT_GUIDANCE),
+            Entry(
+                "twowiki",
+                "2Wiki",
+                AnswerFormat.EXACT,
+                False,
+                "github.com/Alab-NII/2wikimultihop",
+                SHORT_GUIDANCE,
+                ids="_id of the official file; row numbers from 0 of the predecessor's",
+            ),
+            Entry(
+                "webwalkerqa",
+                "WebWalker",
+                AnswerFormat.EXACT,
+                False,
+                "huggingface.co/datasets/callanwu/WebWalkerQA: split main, as JSON Lines",
+                SHORT_GUIDANCE,
+            ),
             Entry(
                 "deepsearchqa",
                 "DSQA",
@@ -78,8 +99,16 @@ SUITE: Mapping[str, Entry] = MappingProxyType(
                 False,
                 "hf:google/deepsearchqa/DSQA-full.csv@b2623f8653065c2672de6d941fc5434cd652376c",
                 "If the question has several answers, give all of them in one \\boxed{}, separated by commas.",
+                ids="example_id of the data file; row numbers from 0 where it has none",
             ),
-            Entry("almanac", "Almanac", AnswerFormat.LONG, False, "shipped with rubricem"),
+            Entry(
+                "almanac",
+                "Almanac",
+                AnswerFormat.LONG,
+                False,
+                "shipped with rubricem",
+                ids="id of the test questions",
+            ),
         )
     }
 )
