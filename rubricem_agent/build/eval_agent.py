@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rubricem_agent.build.memory import build_injector, open_existing_bank
 from rubricem_agent.build.policy import build_policy
-from rubricem_agent.config.evals import EXPERT, GIVEN, EvalConfig, Style
+from rubricem_agent.config.evals import EXPERT, EvalConfig, Style
 from rubricem_agent.config.memory import BankConfig
 from rubricem_agent.config.policy import PolicyConfig
 from rubricem_agent.evals.answering.episodes import EpisodeAnswerer, Habits, NoReferences, References
@@ -16,9 +16,9 @@ from rubricem_agent.evals.answering.expert import ExpertSchool
 from rubricem_agent.evals.answering.given import GivenAnswers
 from rubricem_agent.evals.answering.reuse import CrossReuse, Reuse, WithinReuse
 from rubricem_agent.evals.run.answering import Answerer
+from rubricem_agent.evals.run.runner import Stage
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
-from rubricem_agent.memory.store import MemoryStore
 from rubricem_agent.policy.base import Policy
 from rubricem_agent.prompting.agent_prompt import PromptStyle, agent_prompt
 from rubricem_agent.reflection.candidates import PolicyCandidates
@@ -44,14 +44,16 @@ class OpenAnswerer(NamedTuple):
 
 @asynccontextmanager
 async def open_answerer(
-    config: EvalConfig, toolbox: Toolbox, *, environ: Mapping[str, str]
+    config: EvalConfig, toolbox: Toolbox, *, given: GivenAnswers | None, environ: Mapping[str, str]
 ) -> AsyncIterator[OpenAnswerer]:
-    """Who the settings name; closed on the way out.
+    """Who the settings name, or `given`; closed on the way out. Where only verdicts are made, nobody has to answer.
 
     Raises:
         UsageError: a key, a file or a package is missing.
     """
-    opened = _open(config, toolbox, environ=environ)
+    if config.stage is Stage.VERDICTS:
+        given = GivenAnswers("nobody", {})
+    opened = OpenAnswerer(given, Meter()) if given is not None else _open(config, toolbox, environ=environ)
     try:
         yield opened
     finally:
@@ -59,8 +61,6 @@ async def open_answerer(
 
 
 def _open(config: EvalConfig, toolbox: Toolbox, *, environ: Mapping[str, str]) -> OpenAnswerer:
-    if config.policy.startswith(GIVEN):
-        return OpenAnswerer(GivenAnswers.read(Path(config.policy.removeprefix(GIVEN))), Meter())
     settings = PolicyConfig(policy="scripted" if config.policy == EXPERT else config.policy)
     settings = settings.model_copy(update={"ceilings": Ceilings(dollars=config.budget), "retry": config.retry})
     built = build_policy(settings, environ)

@@ -1,10 +1,11 @@
-"""The numbers of runs that are there: made again from their logs, and answers taken over from one run to another."""
+"""The numbers of runs that are there, made again from their logs; and the logs of the parts of a split run."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from rubricem_agent.build.eval_plan import beside_sha256
+from rubricem_agent.build.eval_sources import beside_sha256
 from rubricem_agent.evals.loading import Loaded, load_benchmark
 from rubricem_agent.evals.run.journal import Journal
 from rubricem_agent.evals.run.manifest import (
@@ -12,7 +13,9 @@ from rubricem_agent.evals.run.manifest import (
     SCORES_FILE,
     VERDICTS_FILE,
     Manifest,
+    has_lines,
     read_manifest,
+    refuse_difference,
 )
 from rubricem_agent.evals.run.records import AnswerRecord, VerdictRecord
 from rubricem_agent.evals.scores import Scores
@@ -82,39 +85,25 @@ def write_scores(folder: Path, scores: Scores) -> None:
     partial.replace(path)
 
 
-def copy_answers(source: Path, wanted: Manifest, *, target: Path) -> None:
-    """Take over another run's answers, those that are not there yet; they are the same whatever the mode.
+def read_parts(folder: Path, wanted: Manifest) -> tuple[Logs, ...]:
+    """The logs of the parts of a split run, as far as they have begun.
 
     Raises:
-        UsageError: the other run is of another benchmark, other data or another agent.
+        UsageError: a part is of another run.
     """
-    known = read_manifest(source)
-    for what, theirs, ours in (
-        ("benchmark", known.benchmark, wanted.benchmark),
-        ("data", known.inputs.sha256, wanted.inputs.sha256),
-        ("agent", known.agent, wanted.agent),
-    ):
-        if theirs != ours:
-            raise UsageError(
-                f"{source} is of another {what} ({theirs}; here {ours}), so that its answers do not belong here. Run them anew."
-            )
-    answers = Journal.open(target, AnswerRecord)
-    try:
-        for record in Journal.read(source / ANSWERS_FILE, AnswerRecord).records:
-            if record.is_final and is_news(answers.find(record.key)):
-                answers.append(record.model_copy(update={"mode": wanted.mode.value}))
-    finally:
-        answers.close()
+    begun = [part for part in sorted(folder.glob("*-of-*")) if has_lines(part)]
+    for part in begun:
+        refuse_difference(part, read_manifest(part), wanted=wanted)
+    return tuple(map(read_logs, begun))
 
 
-def take_over_parts(folder: Path, logs: Logs) -> None:
-    """Put the lines of the parts of a split run into the run's own logs, each once."""
-    for part in sorted(folder.glob("*-of-*")):
-        of_part = read_logs(part)
-        for answer in of_part.answers.records:
+def take_over_parts(parts: Sequence[Logs], logs: Logs) -> None:
+    """Put the lines of the parts into the run's own logs, each once."""
+    for part in parts:
+        for answer in part.answers.records:
             if answer.is_final and is_news(logs.answers.find(answer.key)):
                 logs.answers.append(answer)
-        for verdict in of_part.verdicts.records:
+        for verdict in part.verdicts.records:
             if verdict.is_final and is_news(logs.verdicts.find(verdict.key)):
                 logs.verdicts.append(verdict)
 
@@ -122,6 +111,14 @@ def take_over_parts(folder: Path, logs: Logs) -> None:
 def is_news(known: AnswerRecord | VerdictRecord | None) -> bool:
     """Whether there is nothing final yet."""
     return known is None or not known.is_final
+
+
+def stored_scores(folder: Path) -> Scores | None:
+    """The numbers that a run has stored; None where there are none, as after an interrupt, or none that can be read."""
+    try:
+        return read_scores(folder)
+    except FileFormatError:
+        return None
 
 
 def read_scores(folder: Path) -> Scores:

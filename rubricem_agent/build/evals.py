@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rubricem_agent.build.eval_agent import open_answerer
+from rubricem_agent.build.eval_answers import copy_answers
 from rubricem_agent.build.eval_plan import PlannedRun
-from rubricem_agent.build.eval_scores import copy_answers, take_over_parts, write_scores
+from rubricem_agent.build.eval_scores import read_parts, take_over_parts, write_scores
 from rubricem_agent.build.judge import build_judge
 from rubricem_agent.build.tools import open_tools
 from rubricem_agent.config.evals import EvalConfig, default_judges
@@ -72,7 +73,11 @@ async def run_evaluation(
     answers = Journal.open(with_answers, AnswerRecord)
     verdicts = Journal.open(folder / VERDICTS_FILE, VerdictRecord)
     try:
-        take_over_parts(folder / SHARDS, Logs(answers, verdicts))
+        parts = read_parts(folder / SHARDS, planned.manifest)
+        if planned.given is not None:
+            for log in (answers, *(part.answers for part in parts)):
+                planned.given.refuse_changed(log.records)
+        take_over_parts(parts, Logs(answers, verdicts))
         outcome = await _drive(planned, environ, logs=Logs(answers, verdicts), listener=listener)
         scores = score_run(planned.loaded, manifest, logs=Logs(answers, verdicts))
     finally:
@@ -89,9 +94,8 @@ async def _drive(planned: PlannedRun, environ: Mapping[str, str], *, logs: Logs,
         for model in judges.models:
             stack.push_async_callback(model.aclose)
         toolbox = await stack.enter_async_context(_open_search(config, environ))
-        opened = await stack.enter_async_context(open_answerer(config, toolbox, environ=environ))
-        spent = sum(one.dollars for one in logs.answers.records) + sum(one.dollars for one in logs.verdicts.records)
-        budget = Budget(config.budget, spent_before=spent, meters=(judges.meter, opened.meter))
+        opened = await stack.enter_async_context(open_answerer(config, toolbox, given=planned.given, environ=environ))
+        budget = Budget(config.budget, spent_before=_spent_before(config, logs), meters=(judges.meter, opened.meter))
         timing = Timing.real(config.seed)
         terms = Terms(config.retry, timing, asyncio.Semaphore(config.limits.judge), budget.check)
         runner = Runner(
@@ -106,6 +110,12 @@ async def _drive(planned: PlannedRun, environ: Mapping[str, str], *, logs: Logs,
         number, total = config.shard
         keys = case_keys(planned.manifest.inputs.ids, config.epochs)[number - 1 :: total]
         return await runner.run(keys, config.stage)
+
+
+def _spent_before(config: EvalConfig, logs: Logs) -> float:
+    """In dollars. Answers that were taken over were paid for by another run."""
+    answers = () if config.answers_from is not None else logs.answers.records
+    return sum(one.dollars for one in answers) + sum(one.dollars for one in logs.verdicts.records)
 
 
 def _desks(

@@ -61,12 +61,12 @@ class EvalConfig(Frozen):
     drop_seen: bool = False
     out: Path | None = None
     answers_from: Path | None = None
-    """A run whose answers are judged here."""
+    """A run whose answers are judged here: its examples, epochs and policy are taken over, and nothing is answered."""
     budget: Annotated[float, Field(gt=0)] | None = None
-    """Dollars, over all the times that the run is resumed."""
+    """Dollars, over all the times that the run is resumed. Models without a known price are not counted."""
     limits: Limits = Limits()
     retry: RetryPolicy = RetryPolicy()
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0)] = 0
     shard: tuple[int, int] = (1, 1)
     """Which part of how many this process runs."""
 
@@ -94,6 +94,13 @@ class EvalConfig(Frozen):
             raise ConfigError("--reuse within shows the reflection on an earlier attempt. Use --attempts 2 or more.")
         if self.reuse is not Reuse.NONE and self.policy.startswith(GIVEN):
             raise ConfigError("answers from a file cannot be given a memory. Use --reuse none, or another policy.")
+        if self.benchmark != "drb" and (self.criteria or self.references or self.fact):
+            raise ConfigError(
+                f"--criteria, --references and --fact belong to the benchmark drb; {self.benchmark} has none of them. "
+                "Leave them out."
+            )
+        if self.answers_from is not None and self.stage is Stage.ANSWERS:
+            raise ConfigError("--answers-from judges the answers of another run. Leave --stage answers out.")
         if self.policy == EXPERT and self.benchmark != "almanac":
             raise ConfigError("the policy expert knows the questions of the almanac alone. Use another --policy.")
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from rubricem_agent.evals.report.markup import Markup, element, table
 from rubricem_agent.evals.report.summary import name_of, percent
+from rubricem_agent.evals.run.money import NO_PRICE
 from rubricem_agent.evals.scores import JudgeScores, Scores
 
 _QUIET = (":n_samples", ":bootstrap_std", ":std")
@@ -99,7 +100,7 @@ def _costs(run: Scores) -> Markup:
             f"{cost.usage.calls:,}",
             f"{cost.usage.input_tokens:,}",
             f"{cost.usage.output_tokens:,}",
-            f"${cost.dollars:.4f}" if cost.is_priced else "no price known",
+            f"${cost.dollars:.4f}" if cost.is_priced else NO_PRICE,
         )
         for cost in run.costs
     ]
@@ -122,8 +123,13 @@ def _manifest(run: Scores) -> Markup:
         ("answer text", f"{rules.extraction.value}, citations {rules.citations.value}"),
         (
             "agent",
-            f"{agent.policy}, {agent.style}, search {agent.search}, reuse {agent.reuse}, {agent.attempts} attempts",
+            f"{agent.policy}, {agent.style}, search {agent.search}{_version(agent.search_sha256)}, "
+            f"reuse {agent.reuse}{_version(agent.bank_sha256)}, {agent.attempts} attempts",
         ),
         ("made", f"{manifest.created}, rubricem {manifest.code}, seed {manifest.seed}"),
     ]
     return Markup(element("h3", "What it was made from") + table(("", ""), rows))
+
+
+def _version(sha256: str) -> str:
+    return f" (sha256 {sha256[:12]})" if sha256 else ""

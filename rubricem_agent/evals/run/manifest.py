@@ -41,8 +41,12 @@ class Agent(Frozen):
     style: Text = "scaffold"
     search: Text = ""
     """The backend: web benchmarks drift with it and with the date."""
+    search_sha256: Text = ""
+    """Of the settings and the corpus of the search; empty for the shipped one, and in runs of earlier releases."""
     reuse: Text = "none"
     bank: Text = ""
+    bank_sha256: Text = ""
+    """Of the lessons that may be retrieved; empty without a bank, and in runs of earlier releases."""
     attempts: Annotated[int, Field(ge=1)] = 1
 
 
@@ -125,29 +129,54 @@ def has_lines(folder: Path) -> bool:
 
 def refuse_difference(folder: Path, known: Manifest, *, wanted: Manifest) -> None:
     """Raise UsageError for the first thing in which the two runs differ and that a number depends on."""
-    for what, before, now in _identities(known, wanted):
+    for what, before, now in _identities_of_judging(known, wanted):
         if before != now:
-            raise UsageError(
-                f"{folder} holds a run with {what} {_shown(before)}; refusing to go on with {_shown(now)}, because its "
-                f"numbers would mix both. Use another --out; --answers-from {folder} judges the same answers again."
-            )
+            way_out = f"Use another --out; --answers-from {folder} judges the same answers there."
+            raise UsageError(_mixed(folder, what, before=before, now=now, way_out=way_out))
+    for what, before, now in _identities_of_answers(known, wanted):
+        if before != now:
+            raise UsageError(_mixed(folder, what, before=before, now=now, way_out="Use another --out."))
 
 
-def _identities(known: Manifest, wanted: Manifest) -> list[tuple[str, object, object]]:
+def _mixed(folder: Path, what: str, *, before: object, now: object, way_out: str) -> str:
+    return (
+        f"{folder} holds a run with {what} {_shown(before)}; refusing to go on with {_shown(now)}, because its numbers "
+        f"would mix both. {way_out}"
+    )
+
+
+def _identities_of_judging(known: Manifest, wanted: Manifest) -> list[tuple[str, object, object]]:
+    if (known.benchmark, known.inputs.sha256) != (wanted.benchmark, wanted.inputs.sha256):
+        return []
     return [
-        ("the benchmark", known.benchmark, wanted.benchmark),
         ("the mode", known.mode.value, wanted.mode.value),
         ("the rules", known.rules, wanted.rules),
         ("the judge", known.judges, wanted.judges),
         ("the judge prompts", known.prompt_hash, wanted.prompt_hash),
-        ("the data of sha256", known.inputs.sha256, wanted.inputs.sha256),
         ("criteria and references of sha256", known.inputs.beside_sha256, wanted.inputs.beside_sha256),
-        ("the subset", known.inputs.ids, wanted.inputs.ids),
         ("FACT", known.inputs.with_fact, wanted.inputs.with_fact),
-        ("the agent", known.agent, wanted.agent),
+    ]
+
+
+def _identities_of_answers(known: Manifest, wanted: Manifest) -> list[tuple[str, object, object]]:
+    return [
+        ("the benchmark", known.benchmark, wanted.benchmark),
+        ("the data of sha256", known.inputs.sha256, wanted.inputs.sha256),
+        ("the subset", known.inputs.ids, wanted.inputs.ids),
+        *(
+            (f"the agent's {name.replace('_sha256', ' of sha256')}", *_both(known.agent, wanted.agent, name))
+            for name in Agent.model_fields
+        ),
         ("the number of epochs", known.epochs, wanted.epochs),
         ("the seed", known.seed, wanted.seed),
     ]
+
+
+def _both(known: Agent, wanted: Agent, name: str) -> tuple[object, object]:
+    before, now = known.model_dump()[name], wanted.model_dump()[name]
+    # Runs of earlier releases did not write hashes down: of those nothing can be known, and they may go on.
+    is_unknown = name.endswith("_sha256") and not before
+    return (now, now) if is_unknown else (before, now)
 
 
 def _shown(value: object) -> str:

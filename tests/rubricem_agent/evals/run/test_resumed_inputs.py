@@ -1,0 +1,131 @@
+"""What a run has read stands by content: nothing of it may change under a resumed run, and old runs may go on."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from rubricem_agent.build.eval_plan import plan_run
+from rubricem_agent.build.eval_sources import bank_sha256, search_sha256
+from rubricem_agent.build.evals import run_evaluation
+from rubricem_agent.build.memory import build_bank
+from rubricem_agent.config.evals import EvalConfig
+from rubricem_agent.config.memory import BankConfig
+from rubricem_agent.evals.answering.reuse import Reuse
+from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.domain.query import query_key
+from rubricem_env.domain.reflection import Reflection
+
+
+def run(config):
+    return asyncio.run(run_evaluation(plan_run(config)))
+
+
+def given(path: Path, answers: dict[int, str]) -> str:
+    path.write_text("".join(json.dumps({"id": number, "answer": answer}) + "\n" for number, answer in answers.items()))
+    return f"file:{path}"
+
+
+def corpus(path: Path, text: str) -> Path:
+    path.write_text(json.dumps({"id": "d1", "title": "t", "url": "https://x.example/1", "text": text}) + "\n")
+    return path
+
+
+def tools(folder: Path, *, text: str = "The Tall Fox is 60 m wide.", more: str = "") -> Path:
+    path = folder / "tools.toml"
+    path.write_text(f'corpus = "{corpus(folder / "corpus.jsonl", text)}"\n{more}')
+    return path
+
+
+def forget_hashes(folder: Path) -> None:
+    """The manifest as an earlier release wrote it."""
+    manifest = json.loads((folder / "run.json").read_text())
+    del manifest["agent"]["search_sha256"], manifest["agent"]["bank_sha256"]
+    (folder / "run.json").write_text(json.dumps(manifest))
+
+
+def test_an_answer_that_was_corrected_in_place_is_not_mixed_with_the_old_ones(make_config, tmp_path):
+    answers = dict.fromkeys(range(7), "yes")
+    run(make_config("simpleqa", policy=given(tmp_path / "a.jsonl", answers)))
+
+    corrected = given(tmp_path / "a.jsonl", {**answers, 3: "no", 7: "yes"})
+
+    with pytest.raises(UsageError, match=r"a\.jsonl has changed .* example 3 was 'yes' and is now 'no'.*another --out"):
+        run(make_config("simpleqa", policy=corrected))
+    assert (tmp_path / "run" / "answers.jsonl").read_text().count('"id":"7"') == 1
+
+
+def test_an_answer_that_was_missing_is_taken_from_the_longer_file(make_config, tmp_path):
+    answers = dict.fromkeys(range(7), "yes")
+    first = run(make_config("simpleqa", policy=given(tmp_path / "a.jsonl", answers)))
+    assert (first.scores.answered, first.scores.is_complete) == (7, False)
+
+    again = run(make_config("simpleqa", policy=given(tmp_path / "a.jsonl", {**answers, 7: "yes"})))
+
+    assert (again.outcome.answered, again.scores.is_complete) == (1, True)
+
+
+def test_a_run_is_not_resumed_over_another_corpus(tmp_path):
+    run(EvalConfig(benchmark="almanac", limit=1, tools=tools(tmp_path), out=tmp_path / "run"))
+
+    changed = tools(tmp_path, text="The Tall Fox is 90 m wide.")
+
+    with pytest.raises(UsageError, match=r"the agent's search of sha256 .* refusing to go on"):
+        run(EvalConfig(benchmark="almanac", limit=1, tools=changed, out=tmp_path / "run"))
+
+
+def test_a_run_that_wrote_no_hash_down_goes_on(tmp_path):
+    config = EvalConfig(benchmark="almanac", limit=1, tools=tools(tmp_path), out=tmp_path / "run")
+    run(config)
+    forget_hashes(tmp_path / "run")
+
+    assert run(config).scores.is_complete
+
+
+def test_budgets_and_rates_of_the_tools_may_change_and_what_they_find_may_not(tmp_path):
+    first = search_sha256(tools(tmp_path))
+
+    assert (
+        search_sha256(tools(tmp_path, more="timeout = 5.0\n[budget]\ncalls = 9\n[cache]\nenabled = false\n")) == first
+    )
+    assert search_sha256(tools(tmp_path, more='[google_search]\nmodel = "other"\n')) != first
+
+
+def test_a_corpus_that_is_not_there_is_refused_before_anything_is_asked(tmp_path):
+    path = tmp_path / "tools.toml"
+    path.write_text('corpus = "nowhere.jsonl"\n')
+
+    with pytest.raises(ConfigError, match=r"corpus of .*tools\.toml cannot be read: nowhere\.jsonl"):
+        plan_run(EvalConfig(benchmark="almanac", tools=path))
+
+
+def lesson(question: str) -> Reflection:
+    return Reflection(
+        query_key=query_key(question),
+        question=question,
+        rubrics="States the width with its unit and the season in which it was measured.",
+        takeaways="Look for the convention of the domain before the figures, since the figures depend on it.",
+    )
+
+
+def test_a_bank_that_has_learned_since_is_another_bank(tmp_path):
+    pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
+    bank = build_bank(BankConfig(folder=tmp_path / "bank", embedder="hashing"))
+    bank.write(lesson("How wide is the river Calm Otter?"))
+    config = EvalConfig(benchmark="almanac", limit=1, reuse=Reuse.CROSS, bank=tmp_path / "bank", out=tmp_path / "run")
+    before = bank_sha256(tmp_path / "bank")
+    run(config)
+    assert bank_sha256(tmp_path / "bank") == before
+
+    bank.write(lesson("How wide is the river Amber Badger?"))
+
+    with pytest.raises(UsageError, match="the agent's bank of sha256"):
+        run(config)
+
+
+def test_a_part_of_another_run_is_not_taken_over(make_config, tmp_path):
+    run(make_config("simpleqa", shard=(1, 2), policy=given(tmp_path / "a.jsonl", dict.fromkeys(range(8), "yes"))))
+
+    with pytest.raises(UsageError, match=r"1-of-2 holds a run with the agent's policy"):
+        run(make_config("simpleqa", policy=given(tmp_path / "b.jsonl", dict.fromkeys(range(8), "no"))))
