@@ -51,12 +51,16 @@ class RunOptions:
     ] = None
     drop_seen: Annotated[bool, typer.Option("--drop-seen", help="Leave such examples out.")] = False
     out: Annotated[Path | None, typer.Option(help="The run's folder; the same one resumes.")] = None
-    answers_from: Annotated[Path | None, typer.Option(help="Judge the answers of that run.")] = None
-    budget: Annotated[float | None, typer.Option(min=0.01, help="Dollars, over all resumes; then stop.")] = None
+    answers_from: Annotated[
+        Path | None, typer.Option(help="Judge the answers of that run, its examples and epochs, and answer nothing.")
+    ] = None
+    budget: Annotated[
+        float | None, typer.Option(min=0.01, help="Dollars of models with a known price, over all resumes; then stop.")
+    ] = None
     concurrency: Annotated[int, typer.Option(min=1, help="Episodes at once.")] = 16
     judge_concurrency: Annotated[int, typer.Option(min=1, help="Judge calls at once.")] = 64
     search_concurrency: Annotated[int, typer.Option(min=1, help="Searches at once.")] = 16
-    seed: Annotated[int, typer.Option(help="Of the policy's draws and the bootstrap.")] = 0
+    seed: Annotated[int, typer.Option(min=0, help="Of the policy's draws and the bootstrap.")] = 0
     shard: Annotated[str, typer.Option(help="Run part I of N: I/N.")] = "1/1"
     ray: Annotated[int, typer.Option(min=0, help="Run so many parts over a Ray cluster.")] = 0
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count calls and money, ask nothing.")] = False

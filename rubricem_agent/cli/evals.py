@@ -9,7 +9,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from rubricem_agent.build.eval_plan import PlannedRun, plan_run
-from rubricem_agent.build.eval_scores import read_scores, rescore_run
+from rubricem_agent.build.eval_scores import read_scores, rescore_run, stored_scores
 from rubricem_agent.build.eval_shards import run_over_ray
 from rubricem_agent.build.evals import FinishedRun, run_evaluation
 from rubricem_agent.build.inspect_log import export_inspect_log
@@ -24,6 +24,8 @@ from rubricem_agent.cli.eval_tables import (
     print_suite,
 )
 from rubricem_agent.cli.options import as_command
+from rubricem_agent.cli.out_file import write_out
+from rubricem_agent.cli.out_folder import open_out
 from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal
 from rubricem_agent.evals.report.page import render_page
 from rubricem_agent.evals.report.summary import Summary, summarize
@@ -33,7 +35,8 @@ from rubricem_agent.evals.suite import SUITE
 
 INCOMPLETE = 3
 """The exit code of a run that is to be resumed."""
-
+INTERRUPTED = 130
+"""As a shell counts a command that Ctrl-C has ended."""
 
 PAGE_FILE = "report.html"
 
@@ -67,25 +70,40 @@ def run(options: RunOptions) -> None:
     """
     terminal = Terminal(as_json=options.as_json, is_quiet=options.quiet)
     planned = plan_run(options.config())
+    for note in planned.notes():
+        terminal.warn(note)
     if options.dry_run:
         dollars = f"{known_dollars(planned):.2f}"
         print_estimates(planned, terminal.console)
-        told = f"nothing was asked. Known prices add up to ${dollars}."
+        unpriced = "".join(f" No price is known of {model}." for model in planned.asked.unpriced)
+        told = f"nothing was asked. Known prices add up to ${dollars}.{unpriced}"
         terminal.close(describe_estimates(planned), told, brief=dollars)
         return
-    finished = run_over_ray(planned.config, options.ray) if options.ray else _run_here(planned, terminal)
+    open_out(planned.config.folder)
+    finished = _run(planned, terminal, parts=options.ray)
     print_outcome(finished, Console(stderr=True, quiet=terminal.is_silent))
     summary = summarize([finished.scores])
     (finished.folder / PAGE_FILE).write_text(render_page(summary), encoding="utf-8")
     _close(summary, terminal)
     is_whole = planned.config.shard == (1, 1)
     if is_whole and not finished.scores.is_complete:
+        missing = finished.scores.expected - finished.scores.answered
+        if options.answers_from is not None and missing:
+            terminal.warn(
+                f"{options.answers_from} lacks {missing} answers. Finish that run, then run this command again."
+            )
         raise typer.Exit(INCOMPLETE)
 
 
-def _run_here(planned: PlannedRun, terminal: Terminal) -> FinishedRun:
-    with watch(planned, terminal) as listener:
-        return asyncio.run(run_evaluation(planned, listener=listener))
+def _run(planned: PlannedRun, terminal: Terminal, *, parts: int) -> FinishedRun:
+    try:
+        if parts:
+            return run_over_ray(planned.config, parts)
+        with watch(planned, terminal) as listener:
+            return asyncio.run(run_evaluation(planned, listener=listener))
+    except KeyboardInterrupt:
+        terminal.warn(f"interrupted; what was done is in {planned.config.folder}, and the same command goes on.")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @eval_app.command()
@@ -101,7 +119,7 @@ def report(
     with terminal.working("comparing"):
         summary = summarize([read_scores(folder) for folder in runs])
     if html_file is not None:
-        html_file.write_text(render_page(summary), encoding="utf-8")
+        write_out(html_file, render_page(summary), option="--html")
     _close(summary, terminal)
 
 
@@ -115,12 +133,15 @@ def rescore(
 ) -> None:
     """Compute every number of a run anew from its logs, without a judge and without a network."""
     terminal = Terminal(as_json=as_json, is_quiet=quiet)
-    before = read_scores(folder)
+    before = stored_scores(folder)
     with terminal.working("scoring"):
         after = rescore_run(folder, data)
     _close(summarize([after]), terminal)
-    same = before.judges == after.judges
-    terminal.say("the numbers are the same as before." if same else "the numbers differ from those that were stored.")
+    if before is None:
+        terminal.say(f"the numbers are in {folder} now; there were none before.")
+    else:
+        same = before.judges == after.judges
+        terminal.say(f"the numbers {'are the same as before' if same else 'differ from those that were stored'}.")
 
 
 @eval_app.command("list")
@@ -136,6 +157,7 @@ def list_benchmarks(*, as_json: JsonOption = False, quiet: QuietOption = False) 
                 rules.mode.value: rules.judge for rules in (OFFICIAL[entry.name], DRTULU.get(entry.name)) if rules
             },
             "file": entry.hub,
+            "ids": entry.ids,
         }
         for entry in SUITE.values()
     ]

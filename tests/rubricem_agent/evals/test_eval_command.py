@@ -1,12 +1,20 @@
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from rubricem_agent.cli.evals import INCOMPLETE, eval_app
-from rubricem_env.domain.errors import MissingExtraError
+from rubricem_agent.build.eval_files import parse_hub_file
+from rubricem_agent.cli.evals import INCOMPLETE, INTERRUPTED, eval_app
+from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError
+from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing.model_servers import FakeOpenAI
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "benchmarks" / "healthbench.synthetic.jsonl"
 RUNNER = CliRunner()
@@ -50,6 +58,59 @@ def test_rescore_says_that_the_numbers_are_the_same(tmp_path):
     assert "the numbers are the same as before" in call("rescore", tmp_path).output
 
 
+def test_rescore_makes_the_numbers_that_an_interrupt_left_unmade(tmp_path):
+    call("almanac", "--policy", "expert", "--limit", 3, "--out", tmp_path)
+    made = (tmp_path / "scores.json").read_bytes()
+    (tmp_path / "scores.json").unlink()
+
+    assert f"rubricem eval rescore {tmp_path}" in str(call("report", tmp_path).exception)
+    result = call("rescore", tmp_path)
+
+    assert result.exit_code == 0
+    assert "there were none before" in result.output
+    assert (tmp_path / "scores.json").read_bytes() == made
+
+
+def test_rescore_replaces_numbers_that_cannot_be_read(tmp_path):
+    call("almanac", "--policy", "expert", "--limit", 3, "--out", tmp_path)
+    (tmp_path / "scores.json").write_text("{}")
+
+    assert call("rescore", tmp_path).exit_code == 0
+    assert call("report", tmp_path).exit_code == 0
+
+
+INTERRUPTED_RUN = """
+import signal, sys
+from rubricem_agent.cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main()
+"""
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on_and_it_does(tmp_path):
+    asked, victim = [], []
+
+    def answer(request):
+        asked.append(request)
+        if len(asked) == 4:
+            os.kill(victim[0].pid, signal.SIGINT)
+        return '{"criteria_met": true}'
+
+    answers = tmp_path / "answers.jsonl"
+    answers.write_text("".join(f'{{"id": "synthetic-{number:04d}", "answer": "yes"}}\n' for number in range(8)))
+    with serve_loopback(FakeOpenAI(answer)) as url:
+        words = ["eval", "healthbench", "--data", SAMPLE, "--any-version", "--policy", f"file:{answers}"]
+        words += ["--judge", f"openai:judge@{url}/v1", "--judge-concurrency", "1", "--out", tmp_path / "run"]
+        command = [sys.executable, "-c", INTERRUPTED_RUN, *map(str, words)]
+        victim.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        said = victim[0].communicate()[1]
+        again = call(*words[1:])
+
+    assert victim[0].returncode == INTERRUPTED
+    assert said == f"interrupted; what was done is in {tmp_path / 'run'}, and the same command goes on.\n"
+    assert again.exit_code == 0
+
+
 def test_list_names_all_nine(tmp_path):
     output = call("list").output
 
@@ -91,3 +152,94 @@ def test_an_exported_log_is_read_by_inspect_with_every_sample(tmp_path):
 
     assert [len(sample.scores) for sample in log.samples] == [1, 1]
     assert log.results.scores[0].metrics["truth"].value == 1.0
+
+
+def test_every_hub_file_of_the_list_is_one_that_data_takes():
+    files = [entry["file"] for entry in json.loads(call("list", "--json").stdout)]
+
+    named = [parse_hub_file(file) for file in files if file.startswith("hf:")]
+
+    assert len(named) == 4
+    assert all(file.file.endswith((".jsonl", ".json", ".csv")) for file in named)
+
+
+def test_the_list_says_what_names_the_examples():
+    ids = {entry["name"]: entry["ids"] for entry in json.loads(call("list", "--json").stdout)}
+
+    assert (ids["simpleqa"], ids["healthbench"]) == ("row numbers from 0", "prompt_id of the data file")
+
+
+@pytest.mark.parametrize("name", ["open ai/x/y.csv", "openai/x", "openai//y.csv"])
+def test_a_name_that_the_hub_cannot_have_is_refused(name):
+    with pytest.raises(ConfigError, match=r"named hf:OWNER/NAME/FILE\[@REVISION\]"):
+        parse_hub_file(f"hf:{name}")
+
+
+REFUSED = [
+    (("--policy", "bogus:xyz"), "there is no policy 'bogus:xyz'"),
+    (("--policy", "openai:model"), "the policy 'openai:model' lacks a URL"),
+    (("--judge", "nonsense"), "there is no judge 'nonsense'"),
+    (("--criteria", "nope"), "belong to the benchmark drb; almanac has none of them"),
+    (("--seen", "nope"), "nope cannot be read .* give --seen the file of JSON lines that training read"),
+    (("--policy", "file:nope"), "nope cannot be read .* with --policy file:ANSWERS.jsonl"),
+]
+
+
+@pytest.mark.parametrize(("words", "named"), REFUSED)
+def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, words, named):
+    result = call("almanac", "--dry-run", "--out", tmp_path / "run", *words)
+
+    assert isinstance(result.exception, UsageError)
+    assert re.search(named, str(result.exception))
+
+
+def test_a_judge_that_nothing_asks_is_said_to_be_none(tmp_path):
+    result = call("almanac", "--limit", 1, "--judge", "gemini:gemini-2.5-flash", "--out", tmp_path)
+
+    assert result.exit_code == 0
+    assert "--judge gemini:gemini-2.5-flash is not asked" in result.output
+
+
+@pytest.mark.parametrize("out", ["afile", "afile/x"])
+def test_a_run_is_not_begun_where_nothing_can_be_written(tmp_path, out):
+    (tmp_path / "afile").write_text("")
+
+    result = call("almanac", "--limit", 1, "--out", tmp_path / out)
+
+    assert isinstance(result.exception, ConfigError)
+    assert "Choose another folder with --out" in str(result.exception)
+
+
+@pytest.mark.parametrize("page", ["nowhere/page.html", "."])
+def test_a_page_that_cannot_be_written_is_one_sentence(tmp_path, page):
+    call("almanac", "--policy", "expert", "--limit", 1, "--out", tmp_path / "run")
+
+    result = call("report", tmp_path / "run", "--html", tmp_path / page)
+
+    assert isinstance(result.exception, ConfigError)
+    assert "Choose another file with --html" in str(result.exception)
+
+
+def test_a_seed_below_zero_is_refused_by_the_option():
+    result = call("almanac", "--seed", -1)
+
+    assert result.exit_code == 2
+    assert "--seed" in result.output
+
+
+def test_missing_answers_of_another_run_are_to_be_made_there(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"id": "test-rivers-01", "answer": "12 m"}\n')
+    call("almanac", "--policy", f"file:{tmp_path / 'a.jsonl'}", "--limit", 3, "--out", tmp_path / "run")
+
+    result = call("almanac", "--mode", "strict", "--answers-from", tmp_path / "run", "--out", tmp_path / "strict")
+
+    assert result.exit_code == INCOMPLETE
+    assert "lacks 2 answers. Finish that run, then run this command again." in result.output
+
+
+def test_the_dry_run_names_the_models_without_a_price(tmp_path):
+    result = call(
+        "healthbench", "--data", SAMPLE, "--any-version", "--dry-run", "--judge", "openai:own@http://x.example"
+    )
+
+    assert "No price is known of own." in result.output
