@@ -7,7 +7,7 @@ import numpy as np
 
 from rubricem_agent.learn.credit import Bools, Floats
 from rubricem_env.domain.errors import OrderError
-from rubricem_env.domain.judgement import Judgement, Unscored, UnscoredReason
+from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
 from rubricem_env.domain.stage import STAGES, Stage
 
 _CONSTANT = (UnscoredReason.NO_RUBRIC, UnscoredReason.NOT_ASKED)
@@ -27,7 +27,7 @@ def group_scores(judgements: Sequence[Judgement]) -> GroupScores:
 
     A missing stage is 0 (choice B3). A stage without rubrics for any rollout is 0 for the whole group, so that it
     drops out of the advantages (B4). Where scoring a stage failed, the answer's score stands in for it; where the
-    answer has none either, the rollout is masked (B7).
+    judge gave the answer none either, as where there is no answer, the rollout is masked (B7).
 
     Raises:
         OrderError: the judge was not asked for an answer.
@@ -45,13 +45,19 @@ def _number(judgement: Judgement, stage: Stage) -> float:
     """The stage's score; the answer's where scoring it failed; 0 where there is neither."""
     score = judgement.score(stage)
     if score is None and _absence(judgement, stage) is UnscoredReason.JUDGE_FAILED:
-        score = judgement.score(Stage.ANSWER)
+        score = _fallback(judgement)
     return 0.0 if score is None else score
 
 
 def _is_valid(judgement: Judgement) -> bool:
     has_failed = any(_absence(judgement, stage) is UnscoredReason.JUDGE_FAILED for stage in STAGES)
-    return not has_failed or judgement.score(Stage.ANSWER) is not None
+    return not has_failed or _fallback(judgement) is not None
+
+
+def _fallback(judgement: Judgement) -> float | None:
+    """What stands in for a stage that could not be scored. The 0 of an answer that never came is no judge's."""
+    answer = judgement.answer
+    return answer.score if isinstance(answer, StageScore) and not answer.missing else None
 
 
 def _absence(judgement: Judgement, stage: Stage) -> UnscoredReason | None:

@@ -53,12 +53,22 @@ def score_trajectory(
     )
 
 
-def broadcast_answer(present: Iterable[Stage], answer: StageScore) -> Judgement:
-    """The fallback: the answer's score stands for every stage that is there, so that returns keep their scale."""
-    there = set(present)
+def broadcast_answer(judged: Judgement, answer: StageScore) -> Judgement:
+    """The fallback: the answer's score stands for every stage that is there, so that returns keep their scale.
+
+    A stage without rubrics stays without a score: nobody of the group has one.
+    """
     borrowed = StageScore(score=answer.score)
-    outcomes: dict[Stage, StageScore | Unscored] = {stage: borrowed if stage in there else MISSING for stage in STAGES}
-    return Judgement.of({**outcomes, Stage.ANSWER: answer})
+    outcomes = {stage: judged.outcome(stage) for stage in STAGES}
+    lent = {stage: outcome if _has_none(outcome) else borrowed for stage, outcome in outcomes.items()}
+    return Judgement.of({**lent, Stage.ANSWER: answer})
+
+
+def _has_none(outcome: StageScore | Unscored) -> bool:
+    """Whether the stage is missing, or has no rubrics."""
+    if isinstance(outcome, StageScore):
+        return outcome.missing
+    return outcome.reason is UnscoredReason.NO_RUBRIC
 
 
 def mark_variance(marks: Sequence[float]) -> float:

@@ -153,7 +153,7 @@ class StepJudge:
             findings = await self.judge.score(Examination(group.query.question, reading, asked, seed))
         judgement = score_trajectory(present, rubrics, opinions=findings.opinions, failure=findings.failure)
         if findings.is_answer_only and isinstance(judgement.answer, StageScore):
-            judgement = broadcast_answer(present, judgement.answer)
+            judgement = broadcast_answer(judgement, judgement.answer)
         return RolloutJudgement(
             judgement=judgement,
             opinions=tuple(findings.opinions.values()),

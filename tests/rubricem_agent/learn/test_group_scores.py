@@ -7,6 +7,7 @@ from rubricem_agent.learn.group_scores import group_scores
 from rubricem_env.domain.errors import OrderError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
 from rubricem_env.domain.stage import STAGES
+from rubricem_env.judge.scoring import broadcast_answer
 
 MISSING = StageScore(score=0.0, missing=True)
 NO_RUBRIC = Unscored(reason=UnscoredReason.NO_RUBRIC)
@@ -51,6 +52,26 @@ def test_a_missing_stage_stays_zero_beside_failed_ones():
 def test_a_rollout_with_nothing_to_fall_back_on_is_masked(answer):
     group = group_scores([judged(FAILED, 1.0, 1.0, answer), judged(1.0, 1.0, 1.0, 1.0)])
     assert group.valid.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("outcomes", [(FAILED, FAILED, MISSING, MISSING), (0.9, FAILED, MISSING, MISSING)])
+def test_the_zero_of_an_answer_that_never_came_stands_in_for_nothing(outcomes):
+    group = group_scores([judged(*outcomes), judged(1.0, 1.0, 1.0, 1.0), judged(0.5, 0.5, 0.5, 0.5)])
+    assert group.valid.tolist() == [False, True, True]
+    assert assign_credit(group.scores, valid=group.valid).advantages[0].tolist() == [0.0, 0.0, 0.0, 0.0]
+
+
+def test_a_rollout_that_was_cut_off_and_judged_counts():
+    group = group_scores([judged(0.9, 0.4, MISSING, MISSING)])
+    assert group.valid.tolist() == [True]
+    assert group.scores.tolist() == [[0.9, 0.4, 0.0, 0.0]]
+
+
+def test_no_rubric_earns_credit_where_one_rollout_was_judged_by_its_answer_and_another_lacks_the_stage():
+    answered = broadcast_answer(judged(NO_RUBRIC, FAILED, FAILED, 0.8), StageScore(score=0.8))
+    group = group_scores([answered, judged(MISSING, 0.5, 0.5, 0.5)])
+    assert group.scores[:, 0].tolist() == [0.0, 0.0]
+    assert group.scores[0].tolist() == [0.0, 0.8, 0.8, 0.8]
 
 
 def test_a_stage_that_nobody_asked_for_drops_out():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricem_env.domain.judgement import StageScore, Unscored, UnscoredReason
-from rubricem_env.domain.stage import Stage
+from rubricem_env.domain.stage import STAGES, Stage
 from rubricem_env.judge.opinion import MAX_JUSTIFICATION_CHARS, Opinion
 from rubricem_env.judge.scoring import broadcast_answer, mark_variance, score_stage, score_trajectory
 from rubricem_env.testing.judge_samples import rubric
@@ -55,8 +55,17 @@ def test_missing_review_scores_zero_even_when_every_negative_rubric_is_avoided()
 
 
 def test_the_fallback_gives_the_answers_score_to_the_stages_that_are_there():
-    judged = broadcast_answer([Stage.PLAN, Stage.ANSWER], StageScore(score=0.25))
+    failed = score_trajectory([Stage.PLAN, Stage.ANSWER], [rubric("p", Stage.PLAN), rubric("a")], opinions={})
+    judged = broadcast_answer(failed, StageScore(score=0.25))
     assert [judged.score(stage) for stage in Stage] == [0.25, 0.0, 0.0, 0.25]
+    assert judged.review.missing
+
+
+def test_the_fallback_gives_no_score_to_a_stage_that_nobody_has_rubrics_for():
+    failed = score_trajectory(STAGES, [rubric("a")], opinions={})
+    judged = broadcast_answer(failed, StageScore(score=0.8))
+    assert [judged.score(stage) for stage in Stage] == [None, None, None, 0.8]
+    assert judged.plan == Unscored(reason=UnscoredReason.NO_RUBRIC)
 
 
 def test_variance_is_exactly_zero_where_all_agree_and_by_hand_elsewhere():
