@@ -68,13 +68,13 @@ class ItemIndex:
         return (StoredItem(item, self._table.rows[self._rows[item.key]]) for _, item in sorted(self.items.items()))
 
     def nearest(self, vector: Floats, limit: int, *, admits: Callable[[Retrieved], bool]) -> tuple[Retrieved, ...]:
-        """The most similar active items that are admitted: greatest cosine first, the older one of equals first."""
+        """The most similar active items that are admitted: greatest cosine first, equals by their keys."""
         fetch = limit + _SPARE
         while True:
             found = self._table.nearest(vector, fetch)
             ranked = sorted(
                 (Retrieved(self.items[self._active[self._keys[row]]], score) for row, score in found),
-                key=lambda hit: (-hit.similarity, hit.item.id),
+                key=lambda hit: hit.rank,
             )
             admitted = [hit for hit in ranked[:fetch] if admits(hit)]
             if len(admitted) >= limit or fetch >= len(self._table):

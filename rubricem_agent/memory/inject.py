@@ -46,7 +46,7 @@ class Injector:
         The question is never shortened, and does not count towards the budget.
         """
         prompt = read_prompt(f"inject_{mode}")
-        shown = sorted(found, key=lambda hit: (-hit.similarity, hit.item.id))
+        shown = sorted(found, key=lambda hit: hit.rank)
         dropped: list[Retrieved] = []
         while shown:
             block = render_block(shown, prompt)

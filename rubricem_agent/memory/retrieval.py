@@ -32,3 +32,8 @@ class Retrieved(NamedTuple):
 
     item: BankItem
     similarity: float
+
+    @property
+    def rank(self) -> tuple[float, str]:
+        """The most similar first; of equals the lesser key, since numbers tell only who happened to be written first."""
+        return -self.similarity, self.item.key

@@ -44,6 +44,13 @@ def test_cross_shows_each_question_with_its_lessons_most_similar_first():
     assert "lesson 1" in second
 
 
+def test_equally_similar_lessons_stand_in_the_order_of_their_keys():
+    lessons = [found(number, 0.5, f"Question {number}?") for number in range(1, 5)]
+    shown = Injector(count_tokens=len).inject("What?", lessons, Retrieval.CROSS).shown
+    assert [hit.item.key for hit in shown] == sorted(hit.item.key for hit in lessons)
+    assert [hit.item.id for hit in shown] != [1, 2, 3, 4]
+
+
 def test_within_does_not_repeat_the_question():
     injected = Injector(count_tokens=len).inject("What?", [found(1, 1.0, "What?")], Retrieval.WITHIN)
     assert "What?" not in injected.block
