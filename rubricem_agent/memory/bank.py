@@ -96,36 +96,33 @@ class RubricBank:
         """Take in what other processes have written since the last look."""
         with self._lock:
             mark = self._store.change_mark()
-            if mark == self._mark:
-                return
-            generation = self._store.generation()
-            if generation != self._generation:
-                self._index = ItemIndex(self._store.dimension)
-                self._generation = generation
-            self._index.apply(self._store.changed_since(self._index.revision))
-            self._mark = mark
+            if mark != self._mark:
+                self._take_in(mark)
 
-    def write(self, reflection: Reflection, *, pages: ShownText | None = None) -> BankItem | Refusal:
+    def write(
+        self, reflection: Reflection, *, pages: ShownText | None = None, is_late: bool = False
+    ) -> BankItem | Refusal:
         """Let a reflection in, in place of the question's earlier one; or say why not.
 
-        `pages` is what tools have shown in the attempt, none of which may be repeated. The item lasts from the
-        moment that this returns.
+        `pages` is what tools have shown in the attempt, none of which may be repeated. `is_late` says that the lesson
+        of a later attempt is in already, whose place is not taken. The item lasts from the moment that this returns.
 
         Raises:
             BankStoreError: the store failed.
         """
         vector = self._vector(reflection.query_key, reflection.question)
         with self._lock, self._store.exclusive():
-            self.refresh()
+            self._refresh_to_write()
             refusal = self._gate.refuse(reflection, pages=pages, removed=self._index.removed)
             if refusal is not None:
                 return refusal
+            status = ItemStatus.SUPERSEDED if is_late else self._admit_as
             item = BankItem(
                 id=self._index.next_id,
                 revision=self._index.revision + 1,
                 reflection=reflection,
-                status=self._admit_as,
-                reason="waits for approval" if self._admit_as is ItemStatus.QUARANTINED else "",
+                status=status,
+                reason="waits for approval" if status is ItemStatus.QUARANTINED else "",
             )
             self._put(item, vector)
             return item
@@ -223,9 +220,27 @@ class RubricBank:
         What a person has removed since then stays removed: going back in time does not bring it back.
         """
         with self._lock, self._store.exclusive():
-            self.refresh()
+            self._refresh_to_write()
             self._store.replace_all([self._keep_removed(row) for row in contents])
             self.refresh()
+
+    def _refresh_to_write(self) -> None:
+        """The same under the lock of the store, sure of where its items lie.
+
+        A process that was killed while it replaced them may have left no mark of it; what is written to the old ones
+        then would be lost.
+        """
+        mark = self._store.change_mark()
+        if mark != self._mark or self._store.generation() != self._generation:
+            self._take_in(mark)
+
+    def _take_in(self, mark: int) -> None:
+        generation = self._store.generation()
+        if generation != self._generation:
+            self._index = ItemIndex(self._store.dimension)
+            self._generation = generation
+        self._index.apply(self._store.changed_since(self._index.revision))
+        self._mark = mark
 
     def _keep_removed(self, row: StoredItem) -> StoredItem:
         item, vector = row
@@ -244,6 +259,7 @@ class RubricBank:
         self, number: int, status: ItemStatus, *, from_statuses: Sequence[ItemStatus], reason: str = ""
     ) -> BankItem:
         with self._lock, self._store.exclusive():
+            self._refresh_to_write()
             item = self.item(number)
             if item.status not in from_statuses:
                 allowed = " or ".join(from_statuses)

@@ -154,6 +154,43 @@ def test_a_restore_cut_off_half_way_changes_nothing(tmp_path):
     assert len(open_bank(tmp_path)) == 0
 
 
+class Killed(BaseException):
+    """As a process ends, wherever it stands."""
+
+
+class Dying:
+    """A client whose process is killed when it comes to delete the old items."""
+
+    def __init__(self, client):
+        self._client = client
+
+    def __getattr__(self, name):
+        return getattr(self._client, name)
+
+    def delete_collection(self, name):
+        raise Killed
+
+
+@pytest.mark.parametrize("change", ["write", "restore", "remove"])
+def test_what_is_written_after_another_process_was_killed_while_replacing_the_items_is_there(tmp_path, change):
+    dying = ChromaStore.open(tmp_path, embedder="plane", dimension=2)
+    one, other = RubricBank.open(dying, PlaneEmbedder()), open_bank(tmp_path)
+    one.write(make_reflection("at 0", step=1))
+    saved = one.contents()
+    assert len(other) == 1
+    dying._client = Dying(dying._client)
+    with pytest.raises(Killed):
+        one.restore(saved)
+    if change == "write":
+        other.write(make_reflection("at 50", step=2))
+    elif change == "restore":
+        other.restore(())
+    else:
+        other.remove(1, "poison")
+    assert other.items() == open_bank(tmp_path).items()
+    assert len(other) == {"write": 2, "restore": 0, "remove": 0}[change]
+
+
 def test_a_write_torn_between_its_two_rows_leaves_one_active_item(tmp_path):
     bank = open_bank(tmp_path)
     bank.write(make_reflection("at 0", takeaways="old"))
