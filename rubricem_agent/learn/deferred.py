@@ -25,6 +25,8 @@ class Ending(StrEnum):
 
     READY = "ready"
     FAILED = "failed"
+    REFUSED = "refused"
+    """It ended, and left no lesson: the bank took none of its candidates."""
     LATE = "late"
     """Not ended yet."""
     UNKNOWN = "unknown"
@@ -48,14 +50,25 @@ class Timing(NamedTuple):
 class Deferred(Generic[Result]):
     """A registry of background work by ticket. It belongs to one event loop, and owns the tasks it starts."""
 
-    def __init__(self, work: Callable[[Ticket], Awaitable[Result]], *, codec: Codec[Result], timing: Timing) -> None:
+    def __init__(
+        self,
+        work: Callable[[Ticket], Awaitable[Result]],
+        *,
+        codec: Codec[Result],
+        timing: Timing,
+        has_lesson: Callable[[Result], bool] = lambda _: True,
+    ) -> None:
+        """`has_lesson` tells whether a result has left the question a lesson that its repeat can be shown."""
         self._work = work
         self._codec = codec
         self._timing = timing
+        self._has_lesson = has_lesson
         self._tasks: dict[Ticket, asyncio.Task[None]] = {}
         self._unlaunched: list[Ticket] = []
         self._ended: dict[Ticket, Done[Result] | Failed] = {}
         self._endings: dict[str, Ending] = {}
+        self._latest: dict[str, int] = {}
+        """The step of the latest work on each question, of which its ending speaks."""
         self._counts = WorkCounts()
 
     @property
@@ -102,7 +115,7 @@ class Deferred(Generic[Result]):
     async def wait(self, key: str, *, timeout: float) -> Ending:
         """Wait until the latest work on `key` has ended, at most `timeout` seconds. All but READY is a miss."""
         started = self._timing.clock()
-        task = next((task for ticket, task in reversed(self._tasks.items()) if ticket.key == key), None)
+        task = self._tasks.get(Ticket(self._latest.get(key, 0), key))
         if task is not None and not task.done():
             await self._race(task, timeout)
         ending = self._endings.get(key, Ending.UNKNOWN)
@@ -139,6 +152,7 @@ class Deferred(Generic[Result]):
             "done": [[*ticket, encode(end.result)] for ticket, end in ended if isinstance(end, Done)],
             "failed": [[*ticket, end.reason] for ticket, end in ended if isinstance(end, Failed)],
             "endings": {key: ending.value for key, ending in self._endings.items()},
+            "latest": dict(self._latest),
             "counts": self._counts._asdict(),
         }
 
@@ -152,10 +166,11 @@ class Deferred(Generic[Result]):
         self._ended = {Ticket(step, key): Done(Ticket(step, key), decode(form)) for step, key, form in state["done"]}
         self._ended |= {Ticket(step, key): Failed(Ticket(step, key), reason) for step, key, reason in state["failed"]}
         self._endings = {key: Ending(ending) for key, ending in state["endings"].items()}
+        self._latest = dict(state.get("latest", {}))  # checkpoints of before did not say
         self._counts = WorkCounts(**state["counts"])
 
     def _start(self, ticket: Ticket) -> None:
-        self._endings[ticket.key] = Ending.LATE
+        self._note(ticket, Ending.LATE)
         self._tasks[ticket] = asyncio.get_running_loop().create_task(self._run(ticket), name=str(ticket))
 
     async def _run(self, ticket: Ticket) -> None:
@@ -167,12 +182,23 @@ class Deferred(Generic[Result]):
             outcome = Failed(ticket, str(failure))
         is_done = isinstance(outcome, Done)
         self._ended[ticket] = outcome
-        self._endings[ticket.key] = Ending.READY if is_done else Ending.FAILED
+        self._note(ticket, self._ending(outcome))
         self._counts = self._counts._replace(
             done=self._counts.done + is_done,
             failed=self._counts.failed + (not is_done),
             seconds=self._counts.seconds + self._timing.clock() - started,
         )
+
+    def _ending(self, outcome: Done[Result] | Failed) -> Ending:
+        if isinstance(outcome, Failed):
+            return Ending.FAILED
+        return Ending.READY if self._has_lesson(outcome.result) else Ending.REFUSED
+
+    def _note(self, ticket: Ticket, ending: Ending) -> None:
+        """Where the latest work on a question stands; an earlier one that ends after it says nothing of that."""
+        if ticket.step >= self._latest.get(ticket.key, ticket.step):
+            self._latest[ticket.key] = ticket.step
+            self._endings[ticket.key] = ending
 
     async def _race(self, task: asyncio.Task[None], seconds: float) -> None:
         """Until the task ends or the time is up; the task itself is left alone."""

@@ -20,7 +20,8 @@ class Stage:
         self.now = 0.0
         self.gates: dict[Ticket, asyncio.Future[str]] = {}
         self.alarms: list[tuple[float, asyncio.Future[None]]] = []
-        self.deferred = Deferred(self.work, codec=AS_IT_IS, timing=Timing(lambda: self.now, self.sleep))
+        timing = Timing(lambda: self.now, self.sleep)
+        self.deferred = Deferred(self.work, codec=AS_IT_IS, timing=timing, has_lesson=lambda result: "lesson" in result)
 
     async def work(self, ticket: Ticket) -> str:
         gate = asyncio.get_running_loop().create_future()
@@ -151,6 +152,15 @@ async def test_failed_and_unknown_lessons_are_misses_at_once():
     assert stage.deferred.counts.misses == stage.deferred.counts.waits == 2
 
 
+async def test_work_of_which_the_bank_took_nothing_is_trained_on_and_is_a_miss():
+    stage = Stage()
+    ticket = await stage.launch(1, "a")
+    await stage.end(ticket, "all refused")
+    assert await stage.deferred.wait("a", timeout=30.0) is Ending.REFUSED
+    assert stage.deferred.counts.misses == 1
+    assert stage.deferred.collect(step=2).done == (Done(ticket, "all refused"),)
+
+
 async def test_the_latest_work_on_a_question_is_the_one_waited_for():
     stage = Stage()
     await stage.end(await stage.launch(1, "a"))
@@ -160,6 +170,46 @@ async def test_the_latest_work_on_a_question_is_the_one_waited_for():
     assert not waiting.done()
     await stage.end(again)
     assert await waiting is Ending.READY
+
+
+async def test_earlier_work_that_is_still_running_holds_up_nobody_who_has_the_latest():
+    stage = Stage()
+    await stage.launch(1, "a")
+    await stage.end(await stage.launch(7, "a"))
+    stage.deferred.collect(step=8)
+    async with asyncio.timeout(5):
+        assert await stage.deferred.wait("a", timeout=30.0) is Ending.READY
+    await stage.deferred.cancel()
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+async def test_earlier_work_that_ends_late_does_not_speak_for_the_latest(is_resumed):
+    stage = Stage()
+    early, latest = await stage.launch(1, "a"), await stage.launch(7, "a")
+    await stage.end(latest, JudgeError("no"))
+    stage.deferred.collect(step=8)
+    if is_resumed:
+        saved = json.dumps(stage.deferred.state_dict())
+        await stage.deferred.cancel()
+        stage = Stage()
+        stage.deferred.load_state_dict(json.loads(saved))
+        stage.deferred.relaunch()
+        await settle()
+    await stage.end(early)
+    assert await stage.deferred.wait("a", timeout=0.0) is Ending.FAILED
+    assert stage.deferred.collect(step=9).done == (Done(early, "lesson"),)
+
+
+async def test_a_state_of_before_that_names_no_latest_work_is_read():
+    before = Stage()
+    await before.end(await before.launch(1, "a"))
+    state = before.deferred.state_dict()
+    del state["latest"]
+    after = Stage()
+    after.deferred.load_state_dict(state)
+    assert await after.deferred.wait("a", timeout=0.0) is Ending.READY
+    await after.end(await after.launch(7, "a"), JudgeError("no"))
+    assert await after.deferred.wait("a", timeout=0.0) is Ending.FAILED
 
 
 async def test_giving_up_a_wait_leaves_the_work_running():
