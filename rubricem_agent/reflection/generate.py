@@ -25,7 +25,7 @@ class ReflectionSettings(Frozen):
 
     num_candidates: Annotated[int, Field(ge=1)] = 8
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] = 0.7
-    """Log-probabilities of these samples must be taken at this temperature (choice C9)."""
+    """Log-probabilities of these samples must be taken at this temperature (choice C9). At 0 nothing can be trained on."""
     total_tokens: Annotated[int, Field(ge=1)] = 26_624
     """Prompt and reflection together."""
     new_tokens: Annotated[int, Field(ge=1)] = 2_048
@@ -34,7 +34,8 @@ class ReflectionSettings(Frozen):
     form_counts: bool = False
     """A reflection whose blocks cannot be read earns 0. The paper rewards no format and scores it like others (choice
     C3); a small policy then forgets to close its blocks while its utility rises."""
-    seed: int = 0
+    seed: int | None = None
+    """None is the run's seed."""
     system: str = ""
     """A policy that was taught to reflect under a prompt of its own has it here; "" gives the whole prompt."""
 
@@ -46,6 +47,19 @@ class ReflectionSettings(Frozen):
                 "make total_tokens several times as large"
             )
         return self
+
+
+def check_trainable(settings: ReflectionSettings) -> None:
+    """Refuse settings whose reflections no update can be made of.
+
+    Raises:
+        ValueError: the temperature is 0.
+    """
+    if settings.temperature == 0:
+        raise ValueError(
+            "reflection.temperature is 0, at which all candidates are alike and their log-probabilities are of no "
+            "distribution that they were drawn from; set it above 0 (the paper has 0.7), or meta_policy to false"
+        )
 
 
 def reflection_prompt(system: str = "") -> Prompt:

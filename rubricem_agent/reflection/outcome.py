@@ -38,10 +38,17 @@ class ReflectionOutcome(Frozen):
     prompt_hash: Text
     temperature: float
     """That of the samples; their log-probabilities must be taken at it (choice C9)."""
+    policy_version: int | None = None
+    """How many updates the weights that drew the samples had seen (choice C16); None where nobody counts."""
     samples: tuple[ReflectionSample, ...]
     chosen: int | None = None
     """The place of the sample that entered the bank."""
     item: BankItem | None = None
+
+    @property
+    def has_lesson(self) -> bool:
+        """Whether the bank took one, and may show it."""
+        return self.item is not None and self.item.is_retrievable
 
     @property
     def scored(self) -> tuple[ReflectionSample, ...]:

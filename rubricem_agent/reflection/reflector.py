@@ -1,7 +1,7 @@
 """Reflects on a judged group: draws an attempt, writes candidates, has them judged, gives the best one to the bank."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rubricem_agent.memory.bank import RubricBank
@@ -40,10 +40,15 @@ class Reflector:
         bank: RubricBank,
         *,
         settings: ReflectionSettings | None = None,
+        version: Callable[[], int] | None = None,
     ) -> None:
+        """`version` tells how many updates the weights that have just drawn had seen."""
         self._source = source
         self._judge = judge
         self._bank = bank
+        self._version = version
+        self._kept: dict[str, int] = {}
+        """The step of the latest attempt at each question whose lesson the bank has taken from here."""
         self.settings = settings or ReflectionSettings()
 
     async def reflect(self, group: Sequence[JudgedAttempt], *, step: int) -> ReflectionOutcome:
@@ -63,6 +68,7 @@ class Reflector:
         attempt = group[place]
         count = self.settings.num_candidates
         draws = await draw_candidates(self._source, attempt.reading, settings=self.settings, step=step, count=count)
+        version = self._version() if self._version is not None else None
         judge_seed = derive_seed(seed, step, key, "reflection judge")
         assessed = await assess(self._judge, attempt, draws.candidates, mode=self.settings.mode, seed=judge_seed)
         if self.settings.form_counts:
@@ -75,6 +81,7 @@ class Reflector:
             opening=draws.opening,
             prompt_hash=draws.prompt_hash,
             temperature=self.settings.temperature,
+            policy_version=version,
             samples=tuple(_sample(one, offered.refusals.get(at)) for at, one in enumerate(assessed)),
             chosen=offered.chosen,
             item=offered.item,
@@ -90,18 +97,30 @@ class Reflector:
         return await self._write(reading, blocks, score=None, provenance=provenance)
 
     async def _offer(self, reading: Reading, assessed: Sequence[Assessed], *, draws: Draws, step: int) -> _Offered:
-        """Offer the candidates to the bank, best first, until it takes one."""
+        """Offer the candidates to the bank, best first, until it takes one.
+
+        A reflection that comes after one on a later attempt at its question is kept as history.
+        """
+        key = reading.trajectory.query_key
         provenance = Provenance(step=step, model=self._source.name, prompt_hash=draws.prompt_hash)
         refusals: dict[int, Refusal] = {}
         for place, blocks, score in rank(assessed):
-            outcome = await self._write(reading, blocks, score=score, provenance=provenance)
+            is_late = step < self._kept.get(key, step)
+            outcome = await self._write(reading, blocks, score=score, provenance=provenance, is_late=is_late)
             if not isinstance(outcome, Refusal):
+                self._kept[key] = max(step, self._kept.get(key, step))
                 return _Offered(refusals, place, outcome)
             refusals[place] = outcome
         return _Offered(refusals)
 
     async def _write(
-        self, reading: Reading, blocks: Blocks, *, score: ReflectionScore | None, provenance: Provenance
+        self,
+        reading: Reading,
+        blocks: Blocks,
+        *,
+        score: ReflectionScore | None,
+        provenance: Provenance,
+        is_late: bool = False,
     ) -> BankItem | Refusal:
         reflection = Reflection(
             query_key=reading.trajectory.query_key,
@@ -113,7 +132,7 @@ class Reflector:
         )
         pages = ShownText.in_trajectories([reading.trajectory])
         # The store forces rows to the disk; the event loop must not wait for that.
-        return await asyncio.to_thread(self._bank.write, reflection, pages=pages)
+        return await asyncio.to_thread(self._bank.write, reflection, pages=pages, is_late=is_late)
 
 
 def _sample(one: Assessed, refusal: Refusal | None) -> ReflectionSample:

@@ -20,4 +20,5 @@ class JudgeSettings(Frozen):
     """The share of active rubrics that a group is not marked by, drawn anew each step: a policy cannot lean on one."""
     failure_limit: Share = 0.2
     """More rollouts of a step than this without a score stop the step (choice B7)."""
-    seed: int = 0
+    seed: int | None = None
+    """None is the run's seed."""

@@ -8,13 +8,13 @@ import pytest
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.gate import Refusal, RefusalCode
-from rubricem_agent.memory.item import BankItem
+from rubricem_agent.memory.item import BankItem, ItemStatus
 from rubricem_agent.memory.retrieval import Retrieval
 from rubricem_agent.policy.base import Piece
 from rubricem_agent.reflection.attempt import JudgedAttempt, draw_attempt
 from rubricem_agent.reflection.candidates import Candidate
 from rubricem_agent.reflection.errors import ReflectionError
-from rubricem_agent.reflection.generate import ReflectionSettings
+from rubricem_agent.reflection.generate import ReflectionSettings, check_trainable
 from rubricem_agent.reflection.outcome import ReflectionOutcome
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_env.domain.errors import ModelError
@@ -164,6 +164,47 @@ async def test_eight_candidates_are_drawn_at_temperature_0_7_of_at_most_2_048_to
     assert (sampling.temperature, sampling.max_turn_tokens, len(set(seeds))) == (0.7, 2_048, 8)
 
 
+async def test_a_late_reflection_on_an_earlier_attempt_does_not_take_the_place_of_a_newer_one(bank):
+    reflector = Reflector(Writer(*[written()] * 3), Marker(States=0.5), bank, settings=SETTINGS)
+    newer = await reflector.reflect([attempt()], step=7)
+    late = await reflector.reflect([attempt()], step=1)
+    assert bank.retrieve(QUESTION, Retrieval.WITHIN)[0].item == newer.item
+    assert [newer.has_lesson, late.has_lesson] == [True, False]
+    assert late.item is not None
+    assert late.item.status is ItemStatus.SUPERSEDED
+    newest = await reflector.reflect([attempt()], step=8)
+    assert bank.retrieve(QUESTION, Retrieval.WITHIN)[0].item == newest.item
+
+
+async def test_an_outcome_without_an_item_leaves_no_lesson(bank):
+    outcome = await Reflector(Writer("", "", ""), Marker(), bank, settings=SETTINGS).reflect([attempt()], step=1)
+    assert not outcome.has_lesson
+
+
+async def test_an_outcome_says_which_weights_drew_it(bank):
+    seen = [4]
+
+    class Trained(Marker):
+        async def judge_reflections(self, task):
+            seen[0] = 5
+            return await super().judge_reflections(task)
+
+    writer = Writer(*[written()] * 3)
+    reflector = Reflector(writer, Trained(States=0.5), bank, settings=SETTINGS, version=lambda: seen[0])
+    assert (await reflector.reflect([attempt()], step=1)).policy_version == 4
+    unknown = await Reflector(writer, Marker(), bank, settings=SETTINGS).reflect([attempt()], step=1)
+    assert unknown.policy_version is None
+
+
+async def test_a_seed_that_nobody_gave_draws_as_0_does_and_another_seed_otherwise(bank):
+    writer = Writer(*[written()] * 3)
+    for seed in (None, 0, 7):
+        settings = SETTINGS.model_copy(update={"seed": seed})
+        await Reflector(writer, Marker(), bank, settings=settings).reflect([attempt()], step=1)
+    unset, zero, seven = (seeds for _, _, seeds in writer.asked)
+    assert unset == zero != seven
+
+
 async def test_the_same_step_and_question_draw_the_same_again_and_another_step_does_not(bank):
     writer = Writer(*[written()] * 3)
     group = [attempt(answer=str(number)) for number in range(8)]
@@ -239,3 +280,9 @@ async def test_without_a_judge_form_and_gate_still_decide(bank):
 def test_settings_without_room_for_a_prompt_are_refused():
     with pytest.raises(ValueError, match="new_tokens 2048 leaves no room for a prompt in total_tokens 2100"):
         ReflectionSettings(total_tokens=2_100)
+
+
+def test_reflections_drawn_without_chance_are_refused_where_they_are_to_be_trained_on():
+    check_trainable(ReflectionSettings(temperature=0.1))
+    with pytest.raises(ValueError, match=r"reflection.temperature is 0, .* set it above 0"):
+        check_trainable(ReflectionSettings(temperature=0.0))
