@@ -31,6 +31,7 @@ from rubricem_env.world.judge import AlmanacJudge
 from rubricem_env.world.questions import Question
 from trainers.local.learner import Learner
 from trainers.local.settings import LocalConfig
+from trainers.run_seed import with_run_seed
 
 Pending = dict[Ticket, list[JudgedAttempt]]
 """Judged groups that are waiting to be reflected on."""
@@ -61,9 +62,12 @@ class Parts(NamedTuple):
 def make_parts(config: LocalConfig) -> Parts:
     """Load the policy and set everything else to its beginning.
 
+    The settings are kept with the run's seed wherever another was not given, so that they say what is drawn.
+
     Raises:
         ConfigError: the policy's folder holds no policy, or the settings do not fit the questions.
     """
+    config = with_run_seed(config, config.seed)
     model = load_model(config.policy)
     model.to(dtype=torch.float32)  # type: ignore[call-arg]
     tokenizer = load_tokenizer(config.policy)
@@ -73,25 +77,20 @@ def make_parts(config: LocalConfig) -> Parts:
     toolbox = shipped_toolbox()
     almanac_judge = AlmanacJudge(questions, knobs=config.knobs, seed=config.seed)
     bank = RubricBank.in_memory(HashingEmbedder())
-    reflector = Reflector(PolicyCandidates(policy), almanac_judge, bank, settings=config.reflection)
-    pending: Pending = {}
-
-    async def reflect(ticket: Ticket) -> ReflectionOutcome:
-        return await reflector.reflect(pending.pop(ticket), step=ticket.step)
-
-    codec = Codec[ReflectionOutcome](
-        encode=lambda outcome: outcome.model_dump(mode="json"),
-        decode=lambda form: ReflectionOutcome.model_validate(form, strict=False),
+    learner = Learner.over(
+        model,
+        learning_rate=config.learning_rate,
+        loss=config.loss,
+        max_grad_norm=config.max_grad_norm,
+        micro_batch_tokens=config.micro_batch_tokens,
     )
+    reflector = Reflector(
+        PolicyCandidates(policy), almanac_judge, bank, settings=config.reflection, version=lambda: learner.updates
+    )
+    pending: Pending = {}
     return Parts(
         config=config,
-        learner=Learner.over(
-            model,
-            learning_rate=config.learning_rate,
-            loss=config.loss,
-            max_grad_norm=config.max_grad_norm,
-            micro_batch_tokens=config.micro_batch_tokens,
-        ),
+        learner=learner,
         policy=policy,
         prompt=AgentPrompt(config.system, "") if config.system else agent_prompt(toolbox.names),
         toolbox=toolbox,
@@ -104,9 +103,23 @@ def make_parts(config: LocalConfig) -> Parts:
             window=config.window,
             rng=np.random.default_rng(config.seed),
         ),
-        deferred=Deferred(reflect, codec=codec, timing=Timing(time.monotonic, asyncio.sleep)),
+        deferred=_make_deferred(reflector, pending),
         pending=pending,
         train=train,
         held_out=tuple(question for question in questions if question.split == config.held_out),
         recorder=RunRecorder(config.out / RECORD_FOLDER) if config.record else None,
     )
+
+
+def _make_deferred(reflector: Reflector, pending: Pending) -> Deferred[ReflectionOutcome]:
+    """The reflections of a run, each on the group that waits under its ticket."""
+
+    async def reflect(ticket: Ticket) -> ReflectionOutcome:
+        return await reflector.reflect(pending.pop(ticket), step=ticket.step)
+
+    codec = Codec[ReflectionOutcome](
+        encode=lambda outcome: outcome.model_dump(mode="json"),
+        decode=lambda form: ReflectionOutcome.model_validate(form, strict=False),
+    )
+    timing = Timing(time.monotonic, asyncio.sleep)
+    return Deferred(reflect, codec=codec, timing=timing, has_lesson=lambda outcome: outcome.has_lesson)

@@ -44,7 +44,10 @@ def task_samples(
 
 
 def reflection_samples(outcomes: Sequence[ReflectionOutcome], *, version: int) -> list[Sample]:
-    """Every scored candidate of each question, normalised within the question (choices C3, C19)."""
+    """Every scored candidate of each question, normalised within the question (choices C3, C19).
+
+    `version` is that of outcomes which do not say what weights drew them (choice C16).
+    """
     samples = []
     for outcome in outcomes:
         scored = [one for one in outcome.scored if one.pieces]
@@ -52,8 +55,9 @@ def reflection_samples(outcomes: Sequence[ReflectionOutcome], *, version: int) -
             continue
         utilities = [[one.score.utility] for one in scored if one.score is not None]
         credit = assign_credit(utilities, matrix=ONE_STAGE)
+        drawn_by = version if outcome.policy_version is None else outcome.policy_version
         samples += [
-            _reflection_sample(one, float(credit.advantages[row, 0]), outcome.temperature, version=version)
+            _reflection_sample(one, float(credit.advantages[row, 0]), outcome.temperature, version=drawn_by)
             for row, one in enumerate(scored)
             if credit.trainable[row]
         ]

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rubricem_agent.learn.collapse import WatchSettings
 from rubricem_agent.learn.credit import CreditMode
 from rubricem_agent.learn.drift import DriftSettings
 from rubricem_agent.policy.shipped import TINY_SYSTEM
-from rubricem_agent.reflection.generate import ReflectionSettings
+from rubricem_agent.reflection.generate import ReflectionSettings, check_trainable
 from rubricem_env.domain.base import Frozen
 from rubricem_env.env.limits import EpisodeLimits
 from rubricem_env.judge.settings import JudgeSettings
@@ -36,6 +36,7 @@ class LocalConfig(Frozen):
     window: Count = 3
     """Steps between a question and its repeat."""
     seed: int = 0
+    """Reflections and judge have the same, unless they are given one of their own."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-4
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     temperature: Annotated[float, Field(gt=0)] = 1.0
@@ -66,3 +67,9 @@ class LocalConfig(Frozen):
     """When the run counts as lost and stops. Not written with the settings: a resumed run may have others."""
     drift: Annotated[DriftSettings, Field(exclude=True)] = DriftSettings()
     """When judge and truth count as parted, which is written down and stops nothing."""
+
+    @model_validator(mode="after")
+    def _can_be_trained(self) -> "LocalConfig":
+        if self.meta_policy:
+            check_trainable(self.reflection)
+        return self

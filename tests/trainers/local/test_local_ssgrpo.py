@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from rubricem_agent.learn.errors import CheckpointError
+from rubricem_env.judge.settings import JudgeSettings
 from trainers.local.keeping import trim_log
 from trainers.local.run_parts import make_parts
 from trainers.local.settings import LocalConfig
-from trainers.local_ssgrpo import main, train
+from trainers.local_ssgrpo import main, train, train_step
 
 
 def lines(config: LocalConfig) -> list[dict]:
@@ -60,11 +61,56 @@ def test_a_checkpoint_of_another_recipe_is_refused(config):
         run(config.model_copy(update={"credit": "terminal"}))
 
 
+def test_the_seed_of_a_run_is_that_of_its_reflections_and_its_judge_unless_they_have_their_own(config):
+    parts = make_parts(config.model_copy(update={"seed": 7}))
+    assert (parts.config.reflection.seed, parts.judge.settings.seed) == (7, 7)
+    own = config.reflection.model_copy(update={"seed": 3})
+    parts = make_parts(config.model_copy(update={"seed": 7, "reflection": own}))
+    assert (parts.config.reflection.seed, parts.judge.settings.seed) == (3, 7)
+
+
+def with_reflection_seed(config: LocalConfig, seed: int) -> LocalConfig:
+    return config.model_copy(update={"reflection": config.reflection.model_copy(update={"seed": seed})})
+
+
+def test_a_run_of_before_whose_seeds_were_all_0_goes_on(config):
+    before = with_reflection_seed(config, 0).model_copy(update={"judge": JudgeSettings(seed=0), "steps": 1})
+    run(before)
+    assert [row["step"] for row in run(config)][-1] == 2
+
+
+def test_a_run_of_before_whose_reflections_had_another_seed_does_not_go_on_with_new_ones(config):
+    seven = config.model_copy(update={"seed": 7})
+    run(with_reflection_seed(seven, 0).model_copy(update={"steps": 1}))
+    with pytest.raises(CheckpointError, match="put the settings back"):
+        run(seven)
+    assert [row["step"] for row in run(with_reflection_seed(seven, 0))][-1] == 2
+
+
+def test_reflections_are_as_old_as_the_weights_that_drew_them(config):
+    parts = make_parts(config.model_copy(update={"record": False}))
+    parts.learner.updates = 5
+
+    async def play() -> list[int | None]:
+        await train_step(parts, next(parts.curriculum))
+        parts.learner.updates = 9
+        late = parts.deferred.collect(step=2)
+        await parts.policy.aclose()
+        return [done.result.policy_version for done in late.done]
+
+    assert asyncio.run(play()) == [5]
+
+
 def test_a_half_written_line_and_later_steps_are_dropped_from_the_log(tmp_path: Path):
     log = tmp_path / "metrics.jsonl"
     log.write_text('{"step": 1, "a": 0}\n{"step": 2, "a": 0}\n{"step": 2, "a"')
     trim_log(log, 1)
     assert log.read_text() == '{"step": 1, "a": 0}\n'
+
+
+def test_a_run_that_trains_on_no_reflections_may_draw_them_without_chance(config):
+    fields = {**config.model_dump(), "reflection": {"temperature": 0.0}, "meta_policy": False}
+    assert LocalConfig.model_validate(fields, strict=False).reflection.temperature == 0
 
 
 @pytest.mark.parametrize(
@@ -73,6 +119,7 @@ def test_a_half_written_line_and_later_steps_are_dropped_from_the_log(tmp_path: 
         ("polcy: x\nout: y\n", "did you mean 'policy'"),
         ("policy: x\nout: y\nreflection: {num_candidate: 2}\n", "did you mean 'num_candidates'"),
         ("policy: nowhere\nout: y\n", "config.json"),
+        ("policy: x\nout: y\nreflection: {temperature: 0}\n", "reflection.temperature is 0"),
     ],
 )
 def test_the_command_refuses_a_bad_config_with_one_sentence(tmp_path, capsys, content, sentence):

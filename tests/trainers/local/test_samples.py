@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from rubricem_agent.learn.batch import pad_batch
 from rubricem_agent.policy.base import Opening, Piece
 from rubricem_agent.reflection.outcome import ReflectionOutcome, ReflectionSample
 from rubricem_agent.rollout.rollout import Rollout
@@ -34,11 +35,12 @@ def reflection(text: str, utility: float, *, scored: bool = True) -> ReflectionS
     return ReflectionSample(text=text, pieces=pieces, score=score)
 
 
-def outcome(*samples: ReflectionSample) -> ReflectionOutcome:
+def outcome(*samples: ReflectionSample, version: int | None = None) -> ReflectionOutcome:
     opening = Opening("s", "u")
-    return ReflectionOutcome(
+    drawn = ReflectionOutcome(
         query_key="k", step=1, attempt=0, opening=opening, prompt_hash="h", temperature=0.7, samples=samples
     )
+    return drawn.model_copy(update={"policy_version": version})
 
 
 def test_each_policy_token_carries_its_stages_advantage_and_others_carry_none():
@@ -71,6 +73,14 @@ def test_reflections_are_normalised_within_their_question_and_keep_their_tempera
     assert np.allclose(samples[1].advantages, [0, 0, -1, -1])
     assert list(samples[0].stage_ids) == [-1, -1, 0, 0]
     assert {sample.temperature for sample in samples} == {0.7}
+
+
+def test_reflections_have_the_version_that_drew_them_and_not_the_one_that_trains_on_them():
+    told = outcome(reflection("a", 1.0), reflection("b", 0.0), version=3)
+    untold = outcome(reflection("a", 1.0), reflection("b", 0.0))
+    samples = reflection_samples([told, untold], version=5)
+    assert [sample.policy_version for sample in samples] == [3, 3, 5, 5]
+    assert pad_batch(samples, pad_id=0).staleness(5).tolist() == [2, 2, 0, 0]
 
 
 def test_unscored_reflections_and_questions_without_any_are_not_trained_on():
