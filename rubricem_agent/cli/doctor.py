@@ -16,9 +16,12 @@ from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, plain
 State = Literal["ok", "missing", "wrong", "note"]
 
 KEYS = (
-    ("GEMINI_API_KEY", "google_search, and policies and judges that are gemini:MODEL; GOOGLE_API_KEY does as well"),
+    (
+        "GEMINI_API_KEY",
+        "google_search, and policies, judges and teachers that are gemini:MODEL; GOOGLE_API_KEY does as well",
+    ),
     ("S2_API_KEY", "a higher rate at Semantic Scholar; snippet_search works without"),
-    ("OPENAI_API_KEY", "policies and judges at api.openai.com; it goes to no other address"),
+    ("OPENAI_API_KEY", "policies, judges and teachers at api.openai.com; it goes to no other address"),
     ("RUBRICEM_POLICY_KEY", "a policy at any other address, such as --policy openai:MODEL@URL, where it wants one"),
     ("RUBRICEM_JUDGE_KEY", "a judge at any other address, such as --judge openai:MODEL@URL, where it wants one"),
     ("RUBRICEM_TEACHER_KEY", "a teacher at any other address, such as --teacher openai:MODEL@URL, where it wants one"),
