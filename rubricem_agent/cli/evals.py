@@ -173,6 +173,7 @@ def export(
     quiet: QuietOption = False,
 ) -> None:
     """Write a run as a log that `inspect view` opens; needs the extra `eval`."""
+    open_out(out.parent)
     export_inspect_log(folder, out)
     Terminal(as_json=as_json, is_quiet=quiet).close({"log": str(out)}, f"wrote {out}", brief=str(out))
 

@@ -131,11 +131,15 @@ def refuse_difference(folder: Path, known: Manifest, *, wanted: Manifest) -> Non
     """Raise UsageError for the first thing in which the two runs differ and that a number depends on."""
     for what, before, now in _identities_of_judging(known, wanted):
         if before != now:
-            way_out = f"Use another --out; --answers-from {folder} judges the same answers there."
+            way_out = f"Give what that run was made with, or another --out with --answers-from {folder} to judge anew."
             raise UsageError(_mixed(folder, what, before=before, now=now, way_out=way_out))
     for what, before, now in _identities_of_answers(known, wanted):
         if before != now:
-            raise UsageError(_mixed(folder, what, before=before, now=now, way_out="Use another --out."))
+            raise UsageError(
+                _mixed(
+                    folder, what, before=before, now=now, way_out="Give what that run was made with, or another --out."
+                )
+            )
 
 
 def _mixed(folder: Path, what: str, *, before: object, now: object, way_out: str) -> str:

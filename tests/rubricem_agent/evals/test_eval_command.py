@@ -210,6 +210,15 @@ def test_a_run_is_not_begun_where_nothing_can_be_written(tmp_path, out):
     assert "Choose another folder with --out" in str(result.exception)
 
 
+def test_a_log_is_not_exported_into_a_file(tmp_path):
+    (tmp_path / "afile").write_text("")
+
+    result = call("export", tmp_path / "run", "--out", tmp_path / "afile" / "log.eval")
+
+    assert isinstance(result.exception, ConfigError)
+    assert "Choose another folder with --out" in str(result.exception)
+
+
 @pytest.mark.parametrize("page", ["nowhere/page.html", "."])
 def test_a_page_that_cannot_be_written_is_one_sentence(tmp_path, page):
     call("almanac", "--policy", "expert", "--limit", 1, "--out", tmp_path / "run")

@@ -80,3 +80,9 @@ def test_a_training_file_without_any_question_is_refused(tmp_path):
 def test_nothing_is_left_where_all_was_seen():
     with pytest.raises(UsageError, match="nothing is left"):
         without_seen(Subset(("a", "b"), "all"), {"a", "b"}, drops=True, where="train.jsonl")
+
+
+def test_what_two_files_have_seen_is_left_out_and_named_together():
+    one = without_seen(Subset(("a", "b", "c"), "all"), {"a"}, drops=True, where="one")
+
+    assert without_seen(one, {"b"}, drops=True, where="two") == Subset(("c",), "all", ("a", "b"))
