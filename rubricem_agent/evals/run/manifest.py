@@ -1,6 +1,8 @@
 """What a run is: everything that its numbers depend on, kept beside its logs, and held to on resume."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import Field, ValidationError
@@ -11,6 +13,13 @@ from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory_json import first_problem
 
 MANIFEST_VERSION = 1
+_SAID: Mapping[str, str] = MappingProxyType(
+    {
+        "search_sha256": "a search (the settings of --tools and the corpus that they name) of sha256",
+        "bank_sha256": "a bank (the lessons in --bank) of sha256",
+    }
+)
+"""The hashes of an agent, as a refusal names them."""
 MANIFEST_FILE, ANSWERS_FILE, VERDICTS_FILE, SCORES_FILE = "run.json", "answers.jsonl", "verdicts.jsonl", "scores.json"
 
 
@@ -168,7 +177,7 @@ def _identities_of_answers(known: Manifest, wanted: Manifest) -> list[tuple[str,
         ("the data of sha256", known.inputs.sha256, wanted.inputs.sha256),
         ("the subset", known.inputs.ids, wanted.inputs.ids),
         *(
-            (f"the agent's {name.replace('_sha256', ' of sha256')}", *_both(known.agent, wanted.agent, name))
+            (_SAID.get(name, f"the agent's {name}"), *_both(known.agent, wanted.agent, name))
             for name in Agent.model_fields
         ),
         ("the number of epochs", known.epochs, wanted.epochs),
@@ -179,7 +188,7 @@ def _identities_of_answers(known: Manifest, wanted: Manifest) -> list[tuple[str,
 def _both(known: Agent, wanted: Agent, name: str) -> tuple[object, object]:
     before, now = known.model_dump()[name], wanted.model_dump()[name]
     # Runs of earlier releases did not write hashes down: of those nothing can be known, and they may go on.
-    is_unknown = name.endswith("_sha256") and not before
+    is_unknown = name in _SAID and not before
     return (now, now) if is_unknown else (before, now)
 
 

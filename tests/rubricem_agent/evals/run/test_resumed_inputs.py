@@ -71,7 +71,7 @@ def test_a_run_is_not_resumed_over_another_corpus(tmp_path):
 
     changed = tools(tmp_path, text="The Tall Fox is 90 m wide.")
 
-    with pytest.raises(UsageError, match=r"the agent's search of sha256 .* refusing to go on"):
+    with pytest.raises(UsageError, match=r"a search \(the settings of --tools .*\) of sha256 .* refusing to go on"):
         run(EvalConfig(benchmark="almanac", limit=1, tools=changed, out=tmp_path / "run"))
 
 
@@ -120,7 +120,7 @@ def test_a_bank_that_has_learned_since_is_another_bank(tmp_path):
 
     bank.write(lesson("How wide is the river Amber Badger?"))
 
-    with pytest.raises(UsageError, match="the agent's bank of sha256"):
+    with pytest.raises(UsageError, match=r"a bank \(the lessons in --bank\) of sha256"):
         run(config)
 
 
