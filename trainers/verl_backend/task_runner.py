@@ -1,6 +1,7 @@
 """The process in which veRL's trainer runs, with our trainers and agent loop known to it."""
 
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from trainers.verl_backend import trainer
 from trainers.verl_backend.agent_loop import LOOPS_FILE
 from trainers.verl_backend.settings import SECTION
 from trainers.verl_backend.time_limits import WorkerLostError
+
+_KNOCK = 10.0
+"""Seconds."""
 
 
 class ClusterError(BoundaryError):
@@ -34,6 +38,7 @@ def train(config: Any) -> None:
     Raises:
         RubricEMError: what stopped the run, wherever it was raised.
     """
+    refuse_unreachable(os.environ.get("RAY_ADDRESS", ""))
     with open_dict(config):
         config.actor_rollout_ref.rollout.agent.agent_loop_config_path = str(LOOPS_FILE)
         _make_absolute(config)
@@ -47,15 +52,30 @@ def train(config: Any) -> None:
         if ray.is_initialized():
             raise
         told = " ".join(str(failure).split()).rstrip(".")
-        where = os.environ.get("RAY_ADDRESS", "")
         raise ClusterError(
-            f"Ray cannot be reached at RAY_ADDRESS={where}: {told}. Start it there, or unset the variable for one of "
-            "its own on this machine."
-            if where
-            else f"Ray does not start on this machine: {told}. Its logs are under /tmp/ray/session_latest/logs."
+            f"Ray does not take the run: {told}. Its own settings are those under ray_kwargs.ray_init, and its logs are "
+            "under /tmp/ray/session_latest/logs."
         ) from failure
     finally:
         ray.shutdown()
+
+
+def refuse_unreachable(address: str) -> None:
+    """Knock at a cluster's door: Ray itself waits for minutes where nobody opens.
+
+    Raises:
+        ClusterError: an address of the form host:port at which nobody listens.
+    """
+    host, _, port = address.rpartition(":")
+    if "/" in address or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK).close()
+    except OSError as cause:
+        raise ClusterError(
+            f"nobody listens at RAY_ADDRESS={address} ({cause}). Start Ray there (`ray start --head --port={port}`), or "
+            "unset the variable for one of its own on this machine."
+        ) from cause
 
 
 def _make_absolute(config: Any) -> None:

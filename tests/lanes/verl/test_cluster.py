@@ -1,0 +1,20 @@
+"""A cluster that is not there is told at once, in a sentence."""
+
+import socket
+
+import pytest
+
+from trainers.verl_backend.task_runner import ClusterError, refuse_unreachable
+
+
+def test_an_address_where_nobody_listens_is_refused_with_the_command_that_would_change_it():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refuse_unreachable(f"127.0.0.1:{port}")
+    with pytest.raises(ClusterError, match=rf"RAY_ADDRESS=127.0.0.1:{port} .*ray start --head --port={port}"):
+        refuse_unreachable(f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("address", ["", "auto", "local", "ray://head:10001"])
+def test_what_is_no_address_of_that_form_is_left_to_ray(address):
+    refuse_unreachable(address)
