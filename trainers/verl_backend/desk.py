@@ -65,6 +65,7 @@ class Desk:
                 decode=lambda form: ReflectionOutcome.model_validate(form, strict=False),
             ),
             timing=parts.timing,
+            has_lesson=lambda outcome: outcome.has_lesson,
         )
 
     async def open(self, client: TokenClient) -> None:
@@ -72,7 +73,11 @@ class Desk:
         parts = self._parts
         policy = EnginePolicy(client, parts.tokenizer, max_length=parts.settings.reflection.total_tokens)
         self._reflector = Reflector(
-            PolicyCandidates(policy), parts.reflection_judge, parts.bank, settings=parts.settings.reflection
+            PolicyCandidates(policy),
+            parts.reflection_judge,
+            parts.bank,
+            settings=parts.settings.reflection,
+            version=lambda: policy.versions(otherwise=0).last,
         )
         self._deferred.relaunch()
 

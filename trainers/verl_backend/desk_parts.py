@@ -19,6 +19,7 @@ from rubricem_env.judge.step import StepJudge
 from rubricem_env.world.jsonl import load_questions, shipped_questions_path
 from rubricem_env.world.judge import AlmanacJudge
 from rubricem_env.world.questions import Question
+from trainers.run_seed import with_run_seed
 from trainers.verl_backend.questions import load_training_questions
 from trainers.verl_backend.settings import VerlSettings
 
@@ -44,6 +45,7 @@ def make_desk_parts(settings: VerlSettings, *, model: Path, group_size: int) -> 
         ConfigError: a setting names what there is not, or the model's folder has no tokenizer.
         MissingExtraError: a package that a setting needs is not installed.
     """
+    settings = with_run_seed(settings, settings.seed)
     tokenizer = load_tokenizer(model)
     judge, reflection_judge = _judges(settings)
     return DeskParts(

@@ -45,7 +45,7 @@ class Versions(NamedTuple):
 
 
 class EnginePolicy:
-    """One episode's policy. Make one for each: it remembers which weights have drawn."""
+    """One episode's policy, or that of all reflections: it remembers which weights have drawn."""
 
     name = "verl"
 
@@ -53,7 +53,7 @@ class EnginePolicy:
         self.tokenizer = tokenizer
         self._client = client
         self._max_length = max_length
-        self._seen: list[int] = []
+        self._seen: set[int] = set()
 
     def versions(self, otherwise: int) -> Versions:
         """`otherwise` for an episode that never drew."""
@@ -77,7 +77,7 @@ class _Engine:
 
     max_length: int
 
-    def __init__(self, client: TokenClient, tokenizer: PolicyTokenizer, *, temperature: float, seen: list[int]) -> None:
+    def __init__(self, client: TokenClient, tokenizer: PolicyTokenizer, *, temperature: float, seen: set[int]) -> None:
         self.tokenizer = tokenizer
         self._client = client
         self._temperature = temperature
@@ -130,4 +130,4 @@ class _Engine:
         for name in ("min_global_steps", "max_global_steps"):
             version = reply.extra_fields.get(name)
             if version is not None:
-                self._seen.append(int(version))
+                self._seen.add(int(version))

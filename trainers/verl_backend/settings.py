@@ -15,7 +15,7 @@ from rubricem_agent.config.memory import BankConfig
 from rubricem_agent.config.tools import ToolsConfig
 from rubricem_agent.learn.collapse import WatchSettings
 from rubricem_agent.learn.credit import PAPER_MATRIX, CreditMode, check_matrix
-from rubricem_agent.reflection.generate import ReflectionSettings
+from rubricem_agent.reflection.generate import ReflectionSettings, check_trainable
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory_json import first_problem
@@ -84,6 +84,8 @@ class VerlSettings(Frozen):
     @model_validator(mode="after")
     def _is_whole(self) -> "VerlSettings":
         check_matrix(self.matrix)
+        if self.meta_policy:
+            check_trainable(self.reflection)
         if self.questions is None and self.almanac is None:
             raise ValueError(
                 "there are no questions to train on; name a file in rubricem.questions, or train in the almanac with "

@@ -58,7 +58,7 @@ async def hand_in_group(desk: Desk, meeting: Meeting = NEW, *, group: str = "g")
 
 
 async def reflected(desk: Desk, tokenizer) -> None:
-    await desk.open(FakeClient(tokenizer, [REFLECTION]))
+    await desk.open(FakeClient(tokenizer, [REFLECTION], versions=(7,)))
     await hand_in_group(desk)
     await desk.drain()
 
@@ -105,6 +105,8 @@ async def test_reflections_are_handed_out_one_step_later_and_the_best_is_lent_at
     assert (await desk.collect(step=1)).outcomes == ()
     late = await desk.collect(step=2)
     assert (len(late.outcomes), late.staleness, late.bank) == (1, (1,), 1)
+    # The weights that have drawn it, not those of the step that trains on it.
+    assert late.outcomes[0].policy_version == 7
     assert "Give figures as the field does." in await desk.references(REPEAT)
 
 

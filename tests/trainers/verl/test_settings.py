@@ -35,6 +35,12 @@ def test_a_matrix_with_weight_below_its_diagonal_is_refused():
         read_section({"almanac": {}, "matrix": [[1, 0, 0, 0], [0.5, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]})
 
 
+def test_reflections_without_chance_cannot_be_trained_on():
+    with pytest.raises(ConfigError, match=r"reflection\.temperature is 0"):
+        read_section({"almanac": {}, "reflection": {"temperature": 0}})
+    read_section({"almanac": {}, "reflection": {"temperature": 0}, "meta_policy": False})
+
+
 def test_a_section_without_questions_is_refused_with_both_ways_out():
     with pytest.raises(ConfigError, match=r"rubricem\.questions.*almanac"):
         read_section({})
