@@ -37,6 +37,10 @@ class _Bucket:
         self._level -= min(amount, self._capacity)
         return max(0.0, -self._level / rate)
 
+    def give_back(self, amount: float) -> None:
+        """What was taken was not used."""
+        self._level = min(self._capacity, self._level + min(amount, self._capacity))
+
 
 class Limiter:
     """Shared by every caller of one server, on one event loop at a time. First come, first served."""
@@ -54,10 +58,22 @@ class Limiter:
     async def slot(self, tokens: int) -> AsyncIterator[None]:
         """Hold one of the places while a call of about so many tokens runs."""
         wait = max(self._take(self._requests, 1), self._take(self._tokens, tokens))
-        if wait > 0:
-            await self._timing.sleep(wait)
-        async with self._semaphore():
-            yield
+        is_used = False
+        try:
+            if wait > 0:
+                await self._timing.sleep(wait)
+            async with self._semaphore():
+                is_used = True
+                yield
+        finally:
+            # Whoever gives up before its turn must not make all that come after it wait for a call that is not made.
+            if not is_used:
+                self._give_back(tokens)
+
+    def _give_back(self, tokens: int) -> None:
+        for bucket, amount in ((self._requests, 1), (self._tokens, tokens)):
+            if bucket is not None:
+                bucket.give_back(amount)
 
     def _take(self, bucket: _Bucket | None, amount: float) -> float:
         return bucket.wait_for(amount, self._timing.clock()) if bucket else 0.0

@@ -3,6 +3,7 @@
 import asyncio
 
 import numpy as np
+import pytest
 
 from rubricem_env.llm.limiter import Limiter, Rates
 from rubricem_env.llm.retry import Timing
@@ -17,7 +18,8 @@ class FakeTime:
 
 
 def limiter(time, **rates):
-    return Limiter(Rates(**rates), Timing(lambda: time.now, time.sleep, np.random.default_rng(0)))
+    timing = Timing(lambda: time.now, lambda seconds: time.sleep(seconds), np.random.default_rng(0))
+    return Limiter(Rates(**rates), timing)
 
 
 async def take(limits, tokens=1):
@@ -69,3 +71,42 @@ def test_places_are_held_and_belong_to_the_loop_that_runs():
 
     assert asyncio.run(crowd()) == 2
     assert asyncio.run(crowd()) == 2
+
+
+async def test_callers_who_give_up_do_not_starve_those_who_come_after_them():
+    time = FakeTime()
+    limits = limiter(time, requests_per_minute=60, tokens_per_minute=6_000)
+    for _ in range(60):
+        await take(limits, 100)
+    time.sleep = lambda seconds: asyncio.sleep(3_600)
+    waiting = [asyncio.create_task(take(limits, 100)) for _ in range(600)]
+    await asyncio.sleep(0)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    time.now = 60.0
+    # A minute without a single call: the allowance is whole again.
+    async with asyncio.timeout(5):
+        await take(limits, 100)
+
+
+async def test_a_caller_who_gives_up_in_the_queue_for_a_place_gives_its_allowance_back():
+    time = FakeTime()
+    limits = limiter(time, concurrency=1, requests_per_minute=2)
+    async with limits.slot(1):
+        waiting = asyncio.create_task(take(limits))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    await take(limits)
+    assert time.waits == []
+
+
+async def test_a_call_that_fails_has_used_its_allowance():
+    time = FakeTime()
+    limits = limiter(time, requests_per_minute=1)
+    with pytest.raises(KeyError):
+        async with limits.slot(1):
+            raise KeyError
+    await take(limits)
+    assert time.waits == [60.0]
