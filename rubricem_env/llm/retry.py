@@ -115,7 +115,7 @@ def parse_retry_after(value: str | None, *, now: datetime | None = None) -> floa
 def _seconds_until(value: str, now: datetime) -> float | None:
     try:
         moment = email.utils.parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return max(0.0, (aware - now).total_seconds())

@@ -147,3 +147,8 @@ def test_the_back_off_is_capped_and_does_not_overflow() -> None:
 def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
     now = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
     assert parse_retry_after(header, now=now) == seconds
+
+
+@pytest.mark.parametrize("moment", ["99999999999999999999 00:00:00 GMT", "2024 99999999999:00:00 GMT"])
+def test_a_moment_beyond_all_calendars_is_none(moment: str) -> None:
+    assert parse_retry_after(f"Mon, 01 Jan {moment}") is None
