@@ -36,6 +36,9 @@ async def read_capped(response: httpx2.Response, cap: int) -> CappedBody:
         body += chunk if inflater is None else _inflate(inflater, chunk, cap + 1 - len(body))
         if len(body) > cap:
             return CappedBody(bytes(body[:cap]), is_cut=True)
+        if inflater is not None and inflater.eof:
+            # The inflater keeps whatever comes after its end, without bound.
+            break
     return CappedBody(bytes(body), is_cut=False)
 
 

@@ -1,5 +1,6 @@
 """`fetch_page`: the text of one public page. Off unless asked for: it lets a policy choose what is connected to."""
 
+import asyncio
 import codecs
 import re
 import ssl
@@ -54,7 +55,8 @@ class PageFetcher:
             ToolFailure: blocked, unreachable, no success, or not text.
         """
         page = await self._fetch(call.query)
-        text = _read(page)
+        # In a thread: a page of nothing but brackets takes seconds to read, in which all other episodes would stand still.
+        text = await asyncio.to_thread(_read, page)
         passages = _passages(text.text)
         url = str(page.address.url)
         snippets = tuple(Snippet(text=passage, title=text.title, url=url) for passage in passages)

@@ -12,6 +12,8 @@ _SKIP_ENDS = {name: re.compile(rf"</{name}", re.IGNORECASE | re.ASCII) for name 
 _INLINE = frozenset(
     {"a", "abbr", "b", "cite", "code", "em", "font", "i", "mark", "q", "small", "span", "strong", "sub", "sup", "u"}
 )
+_ENDLESS_NUMBER = re.compile(r"&#[0-9]{20,};?")
+"""A character by a number that Python refuses to read once it has thousands of digits."""
 _SPACES = re.compile(r"[^\S\n]+")
 _BREAKS = re.compile(r"\s*\n\s*")
 
@@ -75,4 +77,4 @@ def _skip(source: str, name: str, start: int) -> _Step:
 
 
 def _tidy(text: str) -> str:
-    return _BREAKS.sub("\n", _SPACES.sub(" ", html.unescape(text))).strip()
+    return _BREAKS.sub("\n", _SPACES.sub(" ", html.unescape(_ENDLESS_NUMBER.sub("\ufffd", text)))).strip()

@@ -2,8 +2,10 @@
 
 import gzip
 import socket
+import threading
 import time
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,8 @@ from starlette.responses import RedirectResponse, Response
 from rubricem_env.domain.tool import ToolCall, ToolStatus
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.search_servers import pages_app
+from rubricem_env.tools import fetch_page
+from rubricem_env.tools.capped_body import read_capped
 from rubricem_env.tools.failure import ToolFailure
 from rubricem_env.tools.fetch_page import MAX_BYTES, PageFetcher
 from rubricem_env.tools.page_text import read_page
@@ -234,3 +238,41 @@ def test_hostile_markup_takes_linear_time(piece):
     started = time.thread_time()
     read_page(piece * (250_000 // len(piece)))
     assert time.thread_time() - started < 10
+
+
+class Endless(httpx2.AsyncByteStream):
+    """A body of a few bytes, compressed, with noise behind its end for as long as somebody reads."""
+
+    def __init__(self):
+        self.sent = 0
+
+    async def __aiter__(self):
+        yield gzip.compress(b"60 m")
+        while self.sent < 1_000:
+            self.sent += 1
+            yield bytes(65_536)
+
+
+async def test_what_comes_behind_the_end_of_a_compressed_page_is_not_kept():
+    stream = Endless()
+    body = await read_capped(httpx2.Response(200, headers={"content-encoding": "gzip"}, stream=stream), MAX_BYTES)
+    assert body.content == b"60 m"
+    assert stream.sent == 0
+
+
+@pytest.mark.parametrize(("number", "shown"), [("9" * 5_000, "\ufffd"), ("9" * 20, "\ufffd"), ("0065", "A")])
+def test_a_character_by_a_number_of_any_length_is_read(number, shown):
+    assert read_page(f"<p>a &#{number}; b").text == f"a {shown} b"
+
+
+async def test_a_page_is_read_beside_the_event_loop(monkeypatch):
+    # Two million brackets take seconds, in which all other episodes would stand still.
+    threads = []
+
+    def watched(source):
+        threads.append(threading.current_thread())
+        return read_page(source)
+
+    monkeypatch.setattr(fetch_page, "read_page", watched)
+    await read("/fox", Response("<p>60 m", media_type="text/html"))
+    assert threads and threads[0] is not threading.main_thread()
