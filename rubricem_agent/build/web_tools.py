@@ -14,6 +14,7 @@ from rubricem_env.llm.retry import RetryPolicy, Timing
 from rubricem_env.llm.secrets import Redactor, read_secret
 from rubricem_env.tools.backend import Backend, GuardedTool, GuardSettings
 from rubricem_env.tools.base import LocalToolbox, Tool
+from rubricem_env.tools.breaker import BreakerSettings
 from rubricem_env.tools.budget import ToolBudget
 from rubricem_env.tools.cache import CachedTool
 from rubricem_env.tools.cache_store import CacheBounds, CacheStore, MemoryStore, SqliteStore
@@ -31,9 +32,10 @@ async def web_toolbox(
     """
     store = await _open_store(config, stack)
     tools: list[Tool] = []
-    for backend, rates, scope in _backends(config, environ):
+    for backend, rates, scope, breaker in _backends(config, environ):
         guard = GuardSettings(
             rates=Rates(**rates.model_dump()),
+            breaker=breaker,
             timeout=config.timeout,
             retry=RetryPolicy(attempts=4, initial_delay=0.5, max_delay=20.0, deadline=config.total),
         )
@@ -50,6 +52,7 @@ class _Ready(NamedTuple):
     rates: RateConfig
     scope: str
     """What its cached results depend on beside the call."""
+    breaker: BreakerSettings = BreakerSettings()
 
 
 def _backends(config: ToolsConfig, environ: Mapping[str, str]) -> Sequence[_Ready]:
@@ -66,7 +69,7 @@ def _backends(config: ToolsConfig, environ: Mapping[str, str]) -> Sequence[_Read
         _Ready(papers, scholar.rates, f"semantic scholar {scholar.url}"),
     ]
     if config.fetch_page:
-        ready.append(_Ready(PageFetcher(), RateConfig(), "fetch"))
+        ready.append(_Ready(PageFetcher(), RateConfig(), "fetch", BreakerSettings(failures=None)))
     return ready
 
 

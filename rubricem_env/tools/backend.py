@@ -92,24 +92,25 @@ class GuardedTool:
         expected = self._backend.expected_cost
         async with self._limiter.slot(expected.tokens):
             self._breaker.admit()
-            with self._budget.reserve(expected) as charge:
-                answer = await self._watched(call)
-                charge.record(answer.cost)
-                return answer.result
+            try:
+                with self._budget.reserve(expected) as charge:
+                    answer = await self._watched(call)
+                    charge.record(answer.cost)
+                    return answer.result
+            finally:
+                self._breaker.give_up()
 
     async def _watched(self, call: ToolCall) -> Answer:
-        """One try whose outcome the breaker learns, cancellation included."""
-        report = self._breaker.give_up
+        """One try whose outcome the breaker learns."""
         try:
             with boundary(ToolError, f"ask {self.spec.name}"):
                 answer = await self._timed(call)
-            report = self._breaker.succeed
-            return answer
         except ToolError as failure:
             report = self._breaker.fail if _is_down(failure) else self._breaker.succeed
-            raise
-        finally:
             report()
+            raise
+        self._breaker.succeed()
+        return answer
 
     async def _timed(self, call: ToolCall) -> Answer:
         try:

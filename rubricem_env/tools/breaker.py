@@ -12,8 +12,8 @@ from rubricem_env.tools.failure import ToolFailure
 class BreakerSettings(Frozen):
     """When the breaker opens, and for how long."""
 
-    failures: Annotated[int, Field(ge=1)] = 8
-    """In a row, retries counted."""
+    failures: Annotated[int, Field(ge=1)] | None = 8
+    """In a row, retries counted. None never opens it: where each call goes to another server, none speaks for the next."""
     cooldown: Annotated[float, Field(gt=0)] = 30.0
     """Seconds."""
 
@@ -58,10 +58,11 @@ class CircuitBreaker:
     def fail(self) -> None:
         """The backend is down or does not answer."""
         self._failures += 1
-        if self._is_probing or self._failures >= self._settings.failures:
+        most = self._settings.failures
+        if most is not None and (self._is_probing or self._failures >= most):
             self._opened_at = self._clock()
         self._is_probing = False
 
     def give_up(self) -> None:
-        """The call was cancelled: it says nothing about the backend, and another may try it out."""
+        """The call was cancelled or not made: it says nothing about the backend, and another may try it out."""
         self._is_probing = False

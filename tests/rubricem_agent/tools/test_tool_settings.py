@@ -155,3 +155,15 @@ async def test_recorded_settings_replay_byte_for_byte(tmp_path):
     async with open_tools(read_tools_config({"replay": path}), {}) as tools:
         replayed = await run_scripted_episode(tools.toolbox)
     assert dump_trajectory(replayed.trajectory) == dump_trajectory(recorded.trajectory)
+
+
+async def test_pages_that_cannot_be_read_do_not_close_the_way_to_others(monkeypatch):
+    async def answer(self, call):
+        raise KeyError(call.query)
+
+    monkeypatch.setattr("rubricem_env.tools.fetch_page.PageFetcher.answer", answer)
+    config = read_tools_config({"backend": "web", "fetch_page": True})
+    async with open_tools(config, {"GEMINI_API_KEY": "canary-key-4711"}) as tools:
+        calls = [ToolCall(name="fetch_page", query=f"https://{number}.example") for number in range(12)]
+        messages = [(await tools.toolbox.call(call)).message for call in calls]
+    assert all(call.query in message for call, message in zip(calls, messages, strict=True))

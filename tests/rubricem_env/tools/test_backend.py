@@ -145,3 +145,23 @@ def test_a_failure_keeps_its_status_and_a_long_message_is_one_line():
     assert isinstance(result, ToolResult)
     assert result.status is ToolStatus.BLOCKED
     assert len(result.message) == 300
+
+
+async def test_a_probe_that_the_budget_refuses_does_not_close_the_way_for_ever():
+    time, budget = ManualTime(), ToolBudget(Ceilings(dollars=1.5))
+    backend = ScriptedBackend(DOWN, FOUND, cost=Cost(dollars=1.0))
+    breaker = BreakerSettings(failures=1, cooldown=1)
+    tool = guard(backend, time, budget=budget, breaker=breaker, retry=RetryPolicy(attempts=1))
+    await tool.call(CALL)
+    time.now += 2
+    with budget.reserve(Cost(dollars=1.0)):
+        assert (await tool.call(CALL)).status is ToolStatus.BLOCKED
+    assert (await tool.call(CALL)).status is ToolStatus.OK
+
+
+async def test_a_breaker_without_a_number_of_failures_never_opens():
+    backend = ScriptedBackend(*[DOWN] * 20, FOUND)
+    tool = guard(backend, ManualTime(), breaker=BreakerSettings(failures=None), retry=RetryPolicy(attempts=1))
+    results = [await tool.call(CALL) for _ in range(21)]
+    assert results[-1] == FOUND
+    assert len(backend.calls) == 21
