@@ -16,8 +16,10 @@ from rubricem_env.domain.errors import BoundaryError, RubricEMError
 from trainers.verl_backend import trainer
 from trainers.verl_backend.agent_loop import LOOPS_FILE
 from trainers.verl_backend.settings import SECTION
-from trainers.verl_backend.time_limits import WorkerLostError
+from trainers.verl_backend.time_limits import ENGINE_LOST, WorkerLostError
 
+_DEAD_ENGINE = "EngineDeadError"
+"""vLLM's, which need not be installed here to be known."""
 _KNOCK = 10.0
 """Seconds."""
 
@@ -96,5 +98,7 @@ def root_cause(failure: BaseException) -> BaseException:
             return inner
         if isinstance(inner, RayActorError) and not isinstance(inner, RayTaskError):
             return WorkerLostError.of(str(inner))
+        if type(inner).__name__ == _DEAD_ENGINE:
+            return WorkerLostError.of(ENGINE_LOST)
         inner = getattr(inner, "cause", None) or inner.__cause__
     return failure

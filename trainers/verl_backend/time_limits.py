@@ -14,6 +14,7 @@ WATCH_EVERY = 5.0
 _NAMED = re.compile(r"class_name: (?:\S*\.)?(?P<name>\w+)\n(?:.*\n)*?\tpid: (?P<pid>\d+)\n(?:.*\n)*?\tip: (?P<ip>\S+)")
 """How Ray names an actor that has died, in ten lines."""
 
+ENGINE_LOST = "the engine behind a vLLM server, whose own process lives"
 _UNBORN = "error raised in its creation task"
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception): .*\S)", re.MULTILINE)
 """The last line of a traceback."""

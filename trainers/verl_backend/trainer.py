@@ -10,7 +10,7 @@ A step samples the questions of the curriculum, takes an update on the reflectio
 one on the rollouts (Phase B). Judging and reflecting are the desk's, in another process.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from trainers.verl_backend.replica import register_replica
 from trainers.verl_backend.run_log import VerlLog, update_told
 from trainers.verl_backend.settings import SECTION, read_section
 from trainers.verl_backend.stream import CurriculumStream
-from trainers.verl_backend.time_limits import WATCH_EVERY, WorkerLostError, within
+from trainers.verl_backend.time_limits import ENGINE_LOST, WATCH_EVERY, WorkerLostError, within
 from trainers.verl_backend.worker import StageDetachWorker, StageWorker
 
 SYNC_LIMIT = "rubricem.time_limits.sync"
@@ -128,7 +128,7 @@ class StageTrainer(ReflectionPhase):
         ray.get(self.desk.open.remote(self.get_llm_client()))
 
     def on_step_end(self) -> None:
-        self._in_time("bring the weights to the sampling engines", super().on_step_end)
+        self._in_time("bring the weights to the sampling engines", super().on_step_end, watch=self._miss_nobody)
 
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> Any:
         limits = self.settings.time_limits
@@ -148,11 +148,14 @@ class StageTrainer(ReflectionPhase):
         actors = [self.desk, *self.agent_loop_manager.agent_loop_workers, *engines]
         try:
             ray.get([actor.__ray_ready__.remote() for actor in actors], timeout=WATCH_EVERY)
+            dead = ray.get([engine.__ray_call__.remote(has_lost_engine) for engine in engines], timeout=WATCH_EVERY)
         except (GetTimeoutError, ActorUnavailableError):
             # Busy, or out of reach for a moment: the next look tells.
             return
         except RayActorError as gone:
             raise WorkerLostError.of(str(gone)) from gone
+        if any(dead):
+            raise WorkerLostError.of(ENGINE_LOST)
 
     def _write_down(self, metrics: Mapping[str, Any], timing: Mapping[str, float]) -> None:
         """The step's line, before its checkpoint: a run killed after that has both, and one killed before has neither."""
@@ -167,8 +170,8 @@ class StageTrainer(ReflectionPhase):
         self.told = {}
         self._log.write(self.global_steps, told)
 
-    def _in_time(self, doing: str, call: Any) -> None:
-        within(self.settings.time_limits.sync, doing, call, setting=SYNC_LIMIT)
+    def _in_time(self, doing: str, call: Any, *, watch: Callable[[], None] | None = None) -> None:
+        within(self.settings.time_limits.sync, doing, call, setting=SYNC_LIMIT, watch=watch)
 
 
 @register_trainer("rubricem_async")
@@ -195,6 +198,11 @@ class SeparateStageTrainer(StageTrainer, PPOTrainerSeparateAsync):  # type: igno
         super().__init__(config)
         # veRL looks it up under the name of the mode, and this mode's settings stand under veRL's own.
         self.parameter_sync_step = config.trainer.v1.separate_async.parameter_sync_step
+
+
+def has_lost_engine(server: Any) -> bool:
+    """Asked in a server's own process: vLLM's outlives its engine, which nobody else would miss."""
+    return bool(getattr(getattr(server, "engine", None), "errored", False))
 
 
 def _seconds(timing: Mapping[str, float]) -> dict[str, float]:

@@ -77,6 +77,11 @@ class Run(NamedTuple):
         found = re.findall(rf"(?<!/){name}:(?:np.float64\()?([-+.\de]+)", self.tail(1_000_000))
         return [float(value) for value in found]
 
+    def children(self, pid: int, title: str) -> list[int]:
+        """The processes that another has started, by a part of their titles."""
+        found = (int(path.name) for path in Path("/proc").glob("[0-9]*") if title in _title(path))
+        return [child for child in found if _parent(child) == pid]
+
     def tail(self, characters: int = 4_000) -> str:
         return self.log.read_text(errors="replace")[-characters:]
 

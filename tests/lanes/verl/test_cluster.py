@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from trainers.verl_backend.task_runner import ClusterError, refuse_unreachable
+from trainers.verl_backend.task_runner import ClusterError, refuse_unreachable, root_cause
 
 
 def test_an_address_where_nobody_listens_is_refused_with_the_command_that_would_change_it():
@@ -18,3 +18,13 @@ def test_an_address_where_nobody_listens_is_refused_with_the_command_that_would_
 @pytest.mark.parametrize("address", ["", "auto", "local", "ray://head:10001"])
 def test_what_is_no_address_of_that_form_is_left_to_ray(address):
     refuse_unreachable(address)
+
+
+def test_an_engine_that_died_under_its_server_is_told_as_a_lost_process():
+    class EngineDeadError(Exception):
+        """vLLM's, by its name."""
+
+    failure = RuntimeError("a call to the server failed")
+    failure.__cause__ = EngineDeadError()
+    assert "the engine behind a vLLM server" in str(root_cause(failure))
+    assert root_cause(RuntimeError("something else")).args == ("something else",)
