@@ -10,7 +10,7 @@ import torch
 
 from rubricem_agent.policy.qwen3_decode import Feed, Qwen3Decoder
 from rubricem_agent.policy.token_conversation import TokenDraw, TokenTurn
-from rubricem_env.domain.errors import ModelError, boundary
+from rubricem_env.domain.errors import ModelError, RubricEMError, boundary
 
 CHUNK = 256
 """Tokens of one row that are prefilled in one pass."""
@@ -119,15 +119,29 @@ class Batcher:
                 self._fail(jobs, failure)
                 continue
             for job, draw in drawn:
-                if not job.done.done() and job.take(draw):
-                    self._jobs.pop(job.row.number, None)
-                    job.done.set_result(None)
+                self._hand_over(job, draw)
             # What waits for a finished turn gets the chance to hand in the next one before the step begins.
             await asyncio.sleep(0)
 
-    def _fail(self, jobs: Sequence[Job], failure: ModelError) -> None:
-        for job in jobs:
+    def _hand_over(self, job: Job, draw: TokenDraw) -> None:
+        """Give a job its token. One whose listener fails fails alone: the others go on."""
+        if job.done.done():
+            return
+        try:
+            with boundary(ModelError, "hand a token over"):
+                is_over = job.take(draw)
+        except RubricEMError as failure:
+            self._fail([job], failure)
+            return
+        if is_over:
             self._jobs.pop(job.row.number, None)
+            job.done.set_result(None)
+
+    def _fail(self, jobs: Sequence[Job], failure: RubricEMError) -> None:
+        for job in jobs:
+            # The row of a job that was cancelled meanwhile may have another one already.
+            if self._jobs.get(job.row.number) is job:
+                del self._jobs[job.row.number]
             job.row.cached.clear()
             if not job.done.done():
                 job.done.set_exception(failure)

@@ -75,7 +75,13 @@ class _Seats:
             return Row(self._free.pop())
         place: asyncio.Future[Row] = asyncio.get_running_loop().create_future()
         self._waiting.append(place)
-        return await place
+        try:
+            return await place
+        except asyncio.CancelledError:
+            # The row may have been given in the very moment in which its taker was cancelled.
+            if place.done() and not place.cancelled():
+                self.give_back(place.result())
+            raise
 
     def give_back(self, row: Row) -> None:
         while self._waiting:

@@ -1,6 +1,7 @@
 """A real Qwen3 of random weights: own decode against transformers, batches, caches, sampling."""
 
 import asyncio
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -159,3 +160,42 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
 
 def test_sequences_are_compared_to_where_they_part():
     assert [common_prefix([1, 2, 3], other) for other in ([1, 2, 4], [1, 2, 3, 4], [], [2])] == [2, 3, 0, 0]
+
+
+async def test_a_row_given_to_one_who_is_cancelled_in_that_moment_is_not_lost(policy):
+    seats = type(policy._seats)(1)
+    row = await seats.take()
+    waiting = asyncio.create_task(seats.take())
+    await asyncio.sleep(0)
+    seats.give_back(row)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    async with asyncio.timeout(5):
+        assert (await seats.take()).number == row.number
+
+
+class Deaf(Silence):
+    """Fails at the first word, as a screen does whose pipe is closed."""
+
+    def wrote(self, text):
+        raise BrokenPipeError
+
+
+async def test_a_listener_that_fails_ends_its_own_turn_alone(policy, opening):
+    one, other = (policy.open(opening, sampling=Sampling(), seed=seed) for seed in (1, 2))
+    async with asyncio.timeout(60):
+        failed, told = await asyncio.gather(
+            one.emit(max_tokens=24, listener=Deaf()), turn(other), return_exceptions=True
+        )
+    assert isinstance(failed, ModelError)
+    assert told.usage.output_tokens > 0
+
+
+async def test_a_failure_spares_the_turn_that_took_a_cancelled_ones_row(policy):
+    batcher = policy._batcher
+    gone, heir = SimpleNamespace(row=Row(0)), SimpleNamespace(row=Row(0))
+    gone.done = asyncio.get_running_loop().create_future()
+    gone.done.cancel()
+    batcher._jobs[0] = heir
+    batcher._fail([gone], ModelError("out of memory"))
+    assert batcher._jobs.pop(0) is heir
