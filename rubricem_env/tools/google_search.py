@@ -66,6 +66,9 @@ class GeminiGoogleSearch:
         snippets = read_grounding(text, candidate.grounding_metadata)
         if not text.strip() and candidate.finish_reason not in _USUAL_ENDS:
             raise _refusal()
+        if not (text.strip() or snippets) and candidate.finish_reason is types.FinishReason.MAX_TOKENS:
+            # It thought up to its limit: that is no search that found nothing.
+            raise ToolFailure(f"{_BACKEND} ran out of tokens before it wrote; ask for less at once.", passes=True)
         status = ToolStatus.OK if text.strip() or snippets else ToolStatus.EMPTY
         return Answer(ToolResult(status=status, summary=text.strip(), snippets=snippets), self._cost(response))
 
@@ -85,7 +88,7 @@ class GeminiGoogleSearch:
         except errors.APIError as failure:
             wait = read_retry_after(failure)
             raise http_failure(_BACKEND, failure.code, said=failure.message or "", retry_after=wait) from failure
-        except httpx2.TransportError as failure:
+        except httpx2.RequestError as failure:
             raise ToolFailure(f"{_BACKEND} cannot be reached: {type(failure).__name__}.", passes=True) from failure
         except (errors.UnknownApiResponseError, ValueError) as failure:
             raise malformed_reply(_BACKEND) from failure

@@ -172,3 +172,12 @@ async def test_a_body_of_500_MB_is_not_read_to_its_end(kind):
     assert result.status is ToolStatus.ERROR
     assert "more than 5,000,000 bytes" in result.message
     assert len(server.requests) == 1
+
+
+async def test_a_search_that_thought_up_to_its_limit_is_not_nothing_found():
+    reply = grounded_reply("")
+    reply["candidates"][0]["finishReason"] = "MAX_TOKENS"
+    async with engine("gemini", Reply(reply)) as (tool, server):
+        result = await tool.call(CALL)
+    assert (result.status, len(server.requests)) == (ToolStatus.ERROR, 3)
+    assert result.message == "google_search ran out of tokens before it wrote; ask for less at once."

@@ -275,4 +275,5 @@ async def test_a_page_is_read_beside_the_event_loop(monkeypatch):
 
     monkeypatch.setattr(fetch_page, "read_page", watched)
     await read("/fox", Response("<p>60 m", media_type="text/html"))
-    assert threads and threads[0] is not threading.main_thread()
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
