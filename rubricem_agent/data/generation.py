@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rubricem_agent.data.journal import Entry, Journal
 from rubricem_agent.data.turns import PendingTurn, Teacher, TeacherTask, TurnReply
-from rubricem_env.domain.errors import FileFormatError, ToolError, boundary
+from rubricem_env.domain.errors import ConfigError, FileFormatError, ToolError, boundary
 from rubricem_env.domain.tool import ToolCall, ToolResult, ToolStatus
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.env.episode import CallTool, Episode
@@ -84,6 +84,7 @@ class Generation:
 
         Raises:
             RepliesPending: what there is, is in the journal; run again when the replies are there.
+            ConfigError: the journal holds a task's trace for another question, or by another teacher.
         """
         recorded = self._journal.recover()
         slots = asyncio.Semaphore(self._concurrency)
@@ -103,7 +104,7 @@ class Generation:
         *,
         on_trace: Callable[[Trace], None] | None,
     ) -> list[Trace]:
-        attempts = [_replay(_Attempt(task, self._limits), recorded.get(task.id, ())) for task in tasks]
+        attempts = [self._replay(task, recorded.get(task.id, ())) for task in tasks]
         live = [attempt for attempt in attempts if not attempt.episode.is_over]
         while live:
             await self._call_tools([attempt for attempt in live if attempt.call is not None])
@@ -120,10 +121,33 @@ class Generation:
             return
         by_id = {attempt.pending.id: attempt for attempt in attempts}
         replies = await self._teacher.write([attempt.pending for attempt in attempts])
-        entries = [Entry(task=_owner(by_id, reply).task.id, reply=reply) for reply in replies]
+        entries = [self._entry(_owner(by_id, reply).task, reply) for reply in replies]
         self._journal.append(entries)
         for entry, reply in zip(entries, replies, strict=True):
             by_id[reply.id].take(entry)
+
+    def _entry(self, task: TeacherTask, reply: TurnReply) -> Entry:
+        return Entry(task=task.id, query=task.query.key, teacher=self._teacher.name, reply=reply)
+
+    def _replay(self, task: TeacherTask, entries: Sequence[Entry]) -> _Attempt:
+        attempt = _Attempt(task, self._limits)
+        for entry in entries:
+            self._refuse_other(task, entry)
+            attempt.take(entry)
+        return attempt
+
+    def _refuse_other(self, task: TeacherTask, entry: Entry) -> None:
+        """An id says little: another file's question may have it, and its trace would answer that one."""
+        if entry.query and entry.query != task.query.key:
+            raise ConfigError(
+                f"{self._journal.path} holds a trace of another question under the id {task.id!r}; "
+                "write these questions into another folder with --out, or give them ids of their own."
+            )
+        if entry.teacher and entry.teacher != self._teacher.name:
+            raise ConfigError(
+                f"{self._journal.path} holds turns of {task.id!r} by the teacher {entry.teacher}, and now the teacher is "
+                f"{self._teacher.name}; go on with the first one, or write into another folder with --out."
+            )
 
     async def _call_tools(self, attempts: Sequence[_Attempt]) -> None:
         async def call(attempt: _Attempt) -> None:
@@ -133,12 +157,6 @@ class Generation:
             attempt.take(entry)
 
         await run_together(call(attempt) for attempt in attempts)
-
-
-def _replay(attempt: _Attempt, entries: Sequence[Entry]) -> _Attempt:
-    for entry in entries:
-        attempt.take(entry)
-    return attempt
 
 
 def _owner(by_id: Mapping[str, _Attempt], reply: TurnReply) -> _Attempt:

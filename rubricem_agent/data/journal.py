@@ -20,6 +20,10 @@ class Entry(Frozen):
     """One event of one episode: the teacher's reply, or the result of the call that it ended in."""
 
     task: Text
+    query: Text = ""
+    """The key of the question that was replied to; empty in the journals of earlier releases."""
+    teacher: Text = ""
+    """Who replied."""
     reply: TurnReply | None = None
     result: ToolResult | None = None
 

@@ -164,3 +164,39 @@ async def test_the_scripted_teacher_refuses_a_question_of_another_world(
 ) -> None:
     with pytest.raises(ConfigError, match="knows no question 'train-rivers-01'"):
         await Generation(ScriptedTeacher({}), shipped_toolbox(), journal=Journal(tmp_path / "j.jsonl")).run(tasks[:1])
+
+
+async def test_a_trace_of_another_question_under_the_same_id_is_refused(
+    teacher: ScriptedTeacher, tasks: list[TeacherTask], tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    await Generation(teacher, shipped_toolbox(), journal=journal).run(tasks[:1])
+    other = TeacherTask(tasks[0].id, tasks[1].query)
+
+    with pytest.raises(ConfigError, match="holds a trace of another question under the id"):
+        await Generation(teacher, shipped_toolbox(), journal=journal).run([other])
+
+
+async def test_the_turns_of_one_teacher_are_not_passed_off_as_those_of_another(
+    teacher: ScriptedTeacher, tasks: list[TeacherTask], tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    await Generation(teacher, shipped_toolbox(), journal=journal).run(tasks[:1])
+
+    with pytest.raises(ConfigError, match="by the teacher scripted, and now the teacher is counting"):
+        await Generation(Counting(teacher), shipped_toolbox(), journal=journal).run(tasks[:1])
+
+
+async def test_a_journal_that_names_neither_question_nor_teacher_is_gone_on_with(
+    teacher: ScriptedTeacher, tasks: list[TeacherTask], tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    first = await Generation(teacher, shipped_toolbox(), journal=journal).run(tasks[:1])
+    old = [one.model_copy(update={"query": "", "teacher": ""}) for one in journal.recover()[tasks[0].id]]
+    earlier = Journal(tmp_path / "earlier.jsonl")
+    earlier.append(old)
+    counting = Counting(teacher)
+
+    again = await Generation(counting, shipped_toolbox(), journal=earlier).run(tasks[:1])
+
+    assert (again, counting.asked) == (first, [])
