@@ -69,9 +69,11 @@ class Judged(NamedTuple):
 async def train(parts: Parts) -> None:
     """Run to the end of the plan, from wherever the last checkpoint left it."""
     config = parts.config
-    make_out(config.out, settings=config.model_dump_json(indent=1))
+    make_out(config.out)
     log = config.out / METRICS_FILE
     done = resume_run(parts)
+    # Only now: a start that is refused leaves the settings of the run that the folder holds.
+    make_out(config.out, settings=config.model_dump_json(indent=1))
     parts.deferred.relaunch()
     trim_log(log, done or -1)  # without a checkpoint even the examination at step 0 is held again
     begin_record(parts, done)

@@ -1,5 +1,7 @@
 """What a local run restarts from, under one manifest: weights, moments, curriculum, rubrics, bank, deferred work."""
 
+import json
+import math
 from pathlib import Path
 
 from rubricem_agent.learn.checkpoint import (
@@ -71,7 +73,7 @@ def save_policy(parts: Parts) -> None:
 
 
 def trim_log(path: Path, step: int) -> None:
-    """Drop the lines of steps after `step`: the resumed run writes them again.
+    """Drop the lines of steps after `step`, which the resumed run writes again, and lines that are not whole.
 
     Raises:
         CheckpointError: the disk refuses; the log is as it was.
@@ -79,8 +81,8 @@ def trim_log(path: Path, step: int) -> None:
     if not path.is_file():
         return
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        kept = [line for line in lines if line.endswith("}") and _step_of(line) <= step]
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        kept = [line for line in lines if _step_of(line) <= step]
         replace_text(path, "".join(f"{line}\n" for line in kept))
     except OSError as cause:
         raise CheckpointError(
@@ -89,9 +91,12 @@ def trim_log(path: Path, step: int) -> None:
         ) from cause
 
 
-def _step_of(line: str) -> int:
-    """Each line begins with its step, so the rest need not be parsed."""
-    return int(line.removeprefix('{"step": ').split(",", 1)[0])
+def _step_of(line: str) -> float:
+    """The step of a line; that of what a cut has left of one is beyond all others."""
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf
 
 
 def _identity(parts: Parts) -> str:

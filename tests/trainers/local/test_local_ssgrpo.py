@@ -129,3 +129,20 @@ def test_the_command_refuses_a_bad_config_with_one_sentence(tmp_path, capsys, co
     shown = capsys.readouterr().err
     assert sentence in shown
     assert len(shown.splitlines()) == 1
+
+
+def test_what_a_cut_has_left_of_a_line_is_dropped_wherever_it_stands(tmp_path: Path):
+    log = tmp_path / "metrics.jsonl"
+    log.write_text('1.0}\n{"step": 1, "a": {"b": 0}\n{"step": 1, "a": 0}\n')
+    trim_log(log, 1)
+    assert log.read_text() == '{"step": 1, "a": 0}\n'
+
+
+def test_a_refused_start_leaves_the_settings_of_the_run_in_the_folder(config):
+    run(config)
+    kept = (config.out / "config.json").read_text()
+
+    with pytest.raises(CheckpointError, match="belongs to a run with other"):
+        run(config.model_copy(update={"credit": "terminal"}))
+
+    assert (config.out / "config.json").read_text() == kept
