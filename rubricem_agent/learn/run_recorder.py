@@ -51,7 +51,7 @@ class RunRecorder:
         `embedder` is the bank's, by name.
 
         Raises:
-            UsageError: the folder cannot be written.
+            UsageError: the folder cannot be written, or a line in it cannot be read.
         """
         header = Header(record=RECORD_VERSION, name=secrets.token_hex(8))
         try:
@@ -59,10 +59,15 @@ class RunRecorder:
             for kind in (ROLLOUTS, GROUPS):
                 self._cut(kind, step, header)
             kept = [line for line in _lines(self._path(LESSONS)) if _step_of(line) <= step]
+            self.bank_revision = max((json.loads(line)["item"]["revision"] for line in kept), default=0)
             _replace(self._path(LESSONS), header.model_copy(update={"embedder": embedder}), kept)
         except OSError as cause:
             raise self._refused(cause) from cause
-        self.bank_revision = max((json.loads(line)["item"]["revision"] for line in kept), default=0)
+        except (ValueError, KeyError, TypeError) as cause:
+            raise UsageError(
+                f"a line of the record {self._folder} cannot be read, so it cannot be gone on with. Move that folder "
+                f"away, and the same command begins a new one at its step; or train with {self._switch}."
+            ) from cause
 
     def record_step(self, entries: Iterable[tuple[GroupEntry, Sequence[RolloutEntry]]]) -> None:
         """Append the groups of a step with their rollouts.

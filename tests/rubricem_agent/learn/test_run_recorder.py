@@ -153,3 +153,12 @@ def test_a_folder_that_cannot_be_written_is_said_to_be(tmp_path):
 
     with pytest.raises(UsageError, match="record=false"):
         RunRecorder(tmp_path / "record").begin(0, embedder="x")
+
+
+def test_a_record_with_a_broken_line_is_refused_with_a_way_out(tmp_path):
+    RunRecorder(tmp_path).begin(0, embedder="x")
+    with (tmp_path / "rollouts.index.jsonl").open("a") as index:
+        index.write('{"at": 0, "siz\n')
+
+    with pytest.raises(UsageError, match=r"Move that folder away.*record=false"):
+        RunRecorder(tmp_path).begin(1, embedder="x")
