@@ -12,6 +12,7 @@ Deliberately absent: LoRA, dropout, label smoothing, evaluation during training.
 """
 
 import argparse
+import hashlib
 import json
 import sys
 import time
@@ -59,7 +60,10 @@ def fit(config: SftConfig, place: Place, *, report: Callable[[Step, int], None])
     )
     model, optimizer = place.prepare(model, optimizer)
     model.train()
-    identity = f"{plan} max_tokens={config.max_tokens} dropped={dropped} model={config.model}"
+    identity = (
+        f"{plan} max_tokens={config.max_tokens} dropped={dropped} model={config.model} samples={digest_of(samples)} "
+        f"weight_decay={config.weight_decay} max_grad_norm={config.max_grad_norm} precision={config.precision}"
+    )
     checkpoints = config.out / "checkpoints"
     done = place.restore(checkpoints, model=model, optimizer=optimizer, identity=identity)
     last = min(plan.num_steps, config.stop_after or plan.num_steps)
@@ -107,6 +111,14 @@ def encode_all(config: SftConfig, tokenizer: Any) -> tuple[list[TokenSample], in
         longest = min(len(sample.ids) for sample in encoded)
         raise ConfigError(f"max_tokens is {config.max_tokens} and the shortest sample has {longest} tokens; raise it.")
     return fitting, len(encoded) - len(fitting)
+
+
+def digest_of(samples: Sequence[TokenSample]) -> str:
+    """What is trained on, and where it is learnt, in a few letters."""
+    digest = hashlib.sha256()
+    for sample in samples:
+        digest.update(json.dumps([sample.ids, sample.has_loss]).encode())
+    return digest.hexdigest()[:16]
 
 
 def train_step(

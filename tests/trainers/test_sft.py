@@ -139,6 +139,22 @@ def test_a_run_with_other_settings_does_not_go_on_from_the_checkpoint(config: Sf
         fit(config.model_copy(update={"learning_rate": 0.5}), CPU, report=collect([]))
 
 
+@pytest.mark.parametrize("change", [{"weight_decay": 0.1}, {"max_grad_norm": 0.1}])
+def test_every_setting_that_moves_weights_belongs_to_the_run(config: SftConfig, change: dict[str, float]) -> None:
+    fit(config.model_copy(update={"stop_after": 1}), CPU, report=collect([]))
+    with pytest.raises(CheckpointError, match="other samples, model or settings"):
+        fit(config.model_copy(update=change), CPU, report=collect([]))
+
+
+def test_as_many_other_samples_do_not_go_on_from_the_checkpoint(config: SftConfig, tmp_path: Path) -> None:
+    fit(config.model_copy(update={"stop_after": 1}), CPU, report=collect([]))
+    other = tmp_path / "other.jsonl"
+    samples = read_samples(config.samples)
+    write_samples(other, [samples[-1], *samples[1:]])
+    with pytest.raises(CheckpointError, match="other samples, model or settings"):
+        fit(config.model_copy(update={"samples": other}), CPU, report=collect([]))
+
+
 def test_a_loss_that_is_no_number_updates_nothing(model: Any, config: SftConfig) -> None:
     samples, _ = encode_all(config, AutoTokenizer.from_pretrained(config.model))
     with torch.no_grad():
