@@ -46,13 +46,22 @@ def read_plan(config: Path, changes: Sequence[str]) -> TrainingPlan:
     """
     if find_spec("torch") is None or find_spec("transformers") is None:
         raise MissingExtraError("torch", "local", "training")
-    fields = _read_yaml(config) | dict(_read_change(change) for change in changes)
+    fields = read_fields(config, changes)
     out, steps = fields.get("out"), fields.get("steps", _DEFAULT_STEPS)
     if not isinstance(out, str) or not out:
         raise ConfigError(f"{config} does not say where to write; add out: FOLDER, or out=FOLDER to the command.")
     if not isinstance(steps, int) or steps < 1:
         raise ConfigError(f"steps is {steps!r}; give a whole number from 1 up.")
     return TrainingPlan(config, tuple(changes), Path(out), steps)
+
+
+def read_fields(config: Path, changes: Sequence[str]) -> dict[str, Any]:
+    """What a config with changes on top asks for, key by key.
+
+    Raises:
+        ConfigError: the file or a change cannot be read.
+    """
+    return _read_yaml(config) | dict(_read_change(change) for change in changes)
 
 
 class Trainer:

@@ -6,8 +6,15 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from rubricem_agent.build.train import TrainingPlan, current_environment, interruptible, read_plan, trainer_environment
-from rubricem_agent.cli.ablate_runs import AblationRun, plan_runs, run_all
+from rubricem_agent.build.train import (
+    TrainingPlan,
+    current_environment,
+    interruptible,
+    read_fields,
+    read_plan,
+    trainer_environment,
+)
+from rubricem_agent.cli.ablate_runs import AblationRun, plan_runs, refuse_other_settings, run_all
 from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, plain_table
 from rubricem_agent.learn.expected import make_expected
 from rubricem_agent.viewer.ablation import ABLATION_FILE, Ablation, summarise
@@ -32,6 +39,7 @@ def ablate(
     """Train every recipe with every seed and compare them by truth. Ctrl-C stops; the same command goes on."""
     base = read_plan(config, changes or [])
     runs = plan_runs(base, seeds=seeds, steps=steps)
+    refuse_other_settings(runs, read_fields(config, changes or []))
     terminal = Terminal(as_json=as_json, is_quiet=quiet)
     failures = _run_watched(runs, jobs=jobs, terminal=terminal)
     if failures:

@@ -3,14 +3,17 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rubricem_agent.build.train import Trainer, TrainingPlan
 from rubricem_agent.learn.metrics_log import METRICS_FILE, read_log
 from rubricem_agent.learn.recipes import RECIPES, Recipe
-from rubricem_env.domain.errors import UsageError
+from rubricem_agent.viewer.training_run import read_run
+from rubricem_env.domain.errors import ConfigError, UsageError
 
 POLL_SECONDS = 0.5
+_OWN = {"credit", "meta_policy", "seed", "steps", "out", "evaluate_every", "checkpoint_every"}
+"""Settings that each run has from its recipe, or that may differ when a run goes on."""
 
 
 class AblationRun(NamedTuple):
@@ -64,7 +67,10 @@ def run_all(
         while waiting or running:
             while waiting and len(running) < jobs:
                 run = waiting.pop(0)
-                running.append((run, Trainer.start(run.plan, environ)))
+                try:
+                    running.append((run, Trainer.start(run.plan, environ)))
+                except ConfigError as refused:
+                    failures[run.name] = str(refused)
             time.sleep(POLL_SECONDS)
             ended = [pair for pair in running if not pair[1].is_running]
             running = [pair for pair in running if pair not in ended]
@@ -73,8 +79,40 @@ def run_all(
     finally:
         for _, trainer in running:
             trainer.stop()
-            trainer.finish()
+        for _, trainer in running:
+            # One that has failed by itself meanwhile must not keep the others from being ended.
+            _outcome(trainer)
     return failures
+
+
+def refuse_other_settings(runs: Sequence[AblationRun], asked: Mapping[str, Any]) -> None:
+    """A finished run is not run again, so its settings must be those that are asked for now.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    for run in runs:
+        if not run.is_finished:
+            continue
+        kept = read_run(run.plan.out).settings
+        for key, value in asked.items():
+            if key in kept and key not in _OWN and _differs(value, kept[key]):
+                raise ConfigError(
+                    f"{run.plan.out} holds a finished run with {key}={kept[key]}, and {key}={value} is asked for. Write "
+                    "this ablation into another folder with out=FOLDER, or put the settings back."
+                )
+
+
+def _differs(asked: object, kept: object) -> bool:
+    """Of a section only the keys that are asked for count; YAML reads 4e-5 as text."""
+    if isinstance(asked, Mapping) and isinstance(kept, Mapping):
+        return any(_differs(value, kept.get(key)) for key, value in asked.items() if key in kept)
+    if isinstance(asked, str) and isinstance(kept, int | float):
+        try:
+            return float(asked) != kept
+        except ValueError:
+            return True
+    return asked != kept
 
 
 def _plan(base: TrainingPlan, recipe: Recipe, *, seed: int, steps: int) -> TrainingPlan:

@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rubricem_agent.build.train import TrainingPlan, read_plan
+from rubricem_agent.build.train import Trainer, TrainingPlan, read_plan
 from rubricem_agent.cli.ablate import ablate
 from rubricem_agent.cli.ablate_runs import plan_runs, run_all
 from rubricem_agent.cli.report import report
@@ -132,3 +132,35 @@ def test_a_folder_with_an_ablation_of_nothing_is_refused(tmp_path):
     result = CliRunner().invoke(APP, ["report", str(tmp_path)])
 
     assert "no ablation" in str(result.exception)
+
+
+def test_a_finished_run_with_other_settings_is_not_passed_off_as_this_one(tmp_path):
+    out, config = tmp_path / "out", tmp_path / "config.yaml"
+    config.write_text(f"policy: p\nout: {out}\nsteps: 8\nlearning_rate: 1e-4\nloss: {{kl_coefficient: 0.5}}\n", "utf-8")
+    for one in plan_runs(read_plan(config, []), seeds=1, steps=None):
+        one.plan.out.mkdir(parents=True)
+        exams = [{"step": at, "held_out": dict.fromkeys(STAGES, 0.5), "valid": 1.0} for at in (0, 8)]
+        (one.plan.out / "metrics.jsonl").write_text("".join(json.dumps(exam) + "\n" for exam in exams), "utf-8")
+        settings = read_settings(config, LocalConfig, changes=one.plan.changes)
+        (one.plan.out / "config.json").write_text(settings.model_dump_json(), "utf-8")
+
+    def again(*changes):
+        return CliRunner().invoke(APP, ["ablate", str(config), *changes, "--seeds", "1"])
+
+    assert again("learning_rate=0.0001", "loss={kl_coefficient: 0.5}").exit_code == 0
+    assert "learning_rate=0.0001, and learning_rate=1e-2 is asked for" in str(again("learning_rate=1e-2").exception)
+    assert "another folder" in str(again("loss={kl_coefficient: 0.1}").exception)
+
+
+def test_a_folder_in_which_another_process_trains_stops_no_other_run(fake):
+    base, environ = fake
+    runs = plan_runs(base, seeds=1, steps=None)
+    held = Trainer.start(runs[0].plan, environ)
+    try:
+        failures = run(runs, environ)
+    finally:
+        held.stop()
+        held.finish()
+
+    assert list(failures) == ["answer-only GRPO, seed 0"]
+    assert "another process trains in" in failures["answer-only GRPO, seed 0"]
