@@ -36,19 +36,22 @@ def export_rows(
     """Write rows.jsonl and the trainer's recipe into the folder.
 
     Raises:
-        ConfigError: there is no such trainer.
+        ConfigError: there is no such trainer, or the folder cannot be written.
     """
     if trainer not in RECIPES:
         raise ConfigError(f"there is no export for {trainer!r}; there is one for {' and '.join(RECIPES)}.")
-    folder.mkdir(parents=True, exist_ok=True)
-    written = 0
-    with (folder / ROWS_FILE).open("w", encoding="utf-8") as file:
-        for row in _rows(samples, tokenizer, max_tokens=max_tokens):
-            file.write(json.dumps(row) + "\n")
-            written += 1
     name = RECIPES[trainer]
     recipe = (files("rubricem_agent.data") / "recipes" / name).read_text(encoding="utf-8")
-    (folder / name.removesuffix(".txt")).write_text(recipe, encoding="utf-8")
+    written = 0
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / ROWS_FILE).open("w", encoding="utf-8") as file:
+            for row in _rows(samples, tokenizer, max_tokens=max_tokens):
+                file.write(json.dumps(row) + "\n")
+                written += 1
+        (folder / name.removesuffix(".txt")).write_text(recipe, encoding="utf-8")
+    except OSError as cause:
+        raise ConfigError(f"cannot write to {folder}: {cause.strerror}. Choose another folder with --out.") from cause
     return Exported(folder, written, len(samples) - written)
 
 

@@ -51,10 +51,21 @@ def keep_usage(folder: Path, meter: Meter) -> None:
 
 
 def recall_usage(folder: Path, meter: Meter) -> None:
-    """Take over what an earlier start of this run has spent."""
+    """Take over what an earlier start of this run has spent.
+
+    Raises:
+        FileFormatError: the file does not say it.
+    """
     path = folder / USAGE_FILE
-    if path.exists():
+    if not path.exists():
+        return
+    try:
         meter.load_state_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError) as cause:
+        raise FileFormatError(
+            f"{path} does not say what was spent, so a ceiling cannot hold. Restore it; or remove it, and what the run "
+            "has spent so far counts no longer."
+        ) from cause
 
 
 def _fields(rejected: Rejected) -> dict[str, object]:

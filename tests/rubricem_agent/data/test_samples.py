@@ -141,6 +141,14 @@ def test_an_export_drops_what_is_too_long_and_refuses_an_unknown_trainer(
         export_rows([sample], tokenizer, folder=tmp_path, trainer="axolotl", max_tokens=5)
 
 
+def test_an_export_to_where_a_file_stands_is_refused_in_one_sentence(
+    sample: ChatSample, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(ConfigError, match=r"cannot write to .*out: File exists\. Choose another folder with --out"):
+        export_rows([sample], tokenizer, folder=tmp_path / "out", trainer="trl", max_tokens=1000)
+
+
 def test_questions_are_read_with_the_papers_labels_and_numbered_where_they_have_no_id(tmp_path: Path) -> None:
     path = tmp_path / "q.jsonl"
     path.write_text('{"question": "Why?", "answer_format": "short_form"}\n\n{"id": "b", "question": "Who?"}\n')

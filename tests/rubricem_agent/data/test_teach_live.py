@@ -8,6 +8,7 @@ import pytest
 
 from rubricem_agent.build.teacher import teach
 from rubricem_agent.config.teacher import TeacherConfig
+from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.llm.usage import CeilingReached, Ceilings
 from rubricem_env.testing.loopback import serve_loopback
 
@@ -75,3 +76,10 @@ def test_a_ceiling_stops_the_run_and_what_is_paid_for_stays(tmp_path: Path) -> N
 
     assert harvested.report.accepted == 3
     assert server.calls == 6
+
+
+def test_a_broken_account_of_what_was_spent_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "usage.json").write_text('{"calls": ')
+
+    with pytest.raises(FileFormatError, match=r"usage\.json does not say what was spent.*Restore it"):
+        teach(TeacherConfig(out=tmp_path, limit=1), {})
