@@ -1,11 +1,12 @@
 """Gemini as a policy, streamed: turns as model content, observations as user content."""
 
+import json
 from collections.abc import AsyncGenerator, Sequence
 
 import httpx2
 from google import genai
 from google.genai import errors, types
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from rubricem_agent.policy.base import ContextOverflow, Opening, Sampling
 from rubricem_agent.policy.openai_wire import says_overflow
@@ -13,7 +14,7 @@ from rubricem_agent.policy.text_conversation import Delta, Exchange, Service, Te
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.env.episode import estimate_tokens
 from rubricem_env.llm.base import Finish, PassingModelError, status_error
-from rubricem_env.llm.retry import parse_retry_after
+from rubricem_env.llm.gemini import read_retry_after
 from rubricem_env.llm.secrets import Redactor
 from rubricem_env.llm.usage import Usage
 
@@ -74,18 +75,26 @@ class GeminiClient:
             PassingModelError: the same request may succeed later.
             ModelError: it will not.
         """
+        has_ended = False
         try:
             chunks = await self._client.aio.models.generate_content_stream(
                 model=self._model, contents=list(contents), config=settings
             )
             async for chunk in chunks:
-                yield _delta(chunk)
+                delta = _delta(chunk)
+                has_ended = has_ended or delta.finish is not None
+                yield delta
         except errors.APIError as failure:
-            raise self._refusal(failure) from failure
-        except httpx2.TransportError as failure:
+            # Not from the failure: it holds the whole reply.
+            raise self._refusal(failure) from None
+        except httpx2.RequestError as failure:
             raise PassingModelError(f"no answer: {type(failure).__name__}: {failure}") from failure
-        except errors.UnknownApiResponseError as failure:
-            raise PassingModelError(f"the server streamed what is not JSON: {failure}") from failure
+        except (errors.UnknownApiResponseError, json.JSONDecodeError, ValidationError):
+            # Not from the failure: it quotes what came, which may hold the key.
+            raise PassingModelError("the server streamed what is no reply of the Gemini API") from None
+        if not has_ended:
+            # A turn that the connection cut off is no turn that the policy ended.
+            raise PassingModelError("the stream broke off before its end")
 
     async def aclose(self) -> None:
         """Close the connections; the client cannot be used afterwards."""
@@ -96,8 +105,7 @@ class GeminiClient:
         said = self._redactor.redact(failure.message or "")
         if failure.code == 400 and (_OVERFLOW in said or says_overflow(said)):
             return ContextOverflow(f"the conversation no longer fits the model's context: {said[:300]}")
-        headers = failure.response.headers if failure.response is not None else {}
-        return status_error(failure.code, said, retry_after=parse_retry_after(headers.get("retry-after")))
+        return status_error(failure.code, said, retry_after=read_retry_after(failure))
 
 
 class _Thread:

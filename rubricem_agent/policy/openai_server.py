@@ -18,6 +18,8 @@ from rubricem_env.llm.secrets import Redactor
 
 LEAST_TOKENS = 64
 """Where not even so many fit any more, the context is full."""
+_NO_ANSWER_YET = frozenset({401, 403, 408, 425, 429, 502, 503, 504, 529})
+"""Statuses that say nothing of what the server offers: the key is wrong, or it is busy or still loading."""
 Body = TypeVar("Body", bound=BaseModel)
 
 
@@ -79,8 +81,10 @@ class OpenAIServer:
                             yield delta
                     return
                 refusal = self._refusal(response, await response.aread())
-        except httpx2.TransportError as failure:
+        except httpx2.RequestError as failure:
             raise self._no_answer(failure) from failure
+        except PassingModelError as failure:
+            raise PassingModelError(self._redactor.redact(str(failure)), retry_after=failure.retry_after) from None
         if not isinstance(refusal, ContextOverflow) or request.max_tokens <= LEAST_TOKENS:
             raise refusal
         smaller = request._replace(max_tokens=max(LEAST_TOKENS, request.max_tokens // 2))
@@ -94,9 +98,10 @@ class OpenAIServer:
         Raises:
             ModelError: the server offers other models than this one.
         """
-        if self._models is None or (self._models.done() and self._models.exception() is not None):
-            self._models = asyncio.create_task(self._ask_for_models())
-        models = await asyncio.shield(self._models)
+        asked = self._models
+        if asked is None or asked.cancelled() or (asked.done() and asked.exception() is not None):
+            asked = self._models = asyncio.create_task(self._ask_for_models())
+        models = await asyncio.shield(asked)
         if models.names and self.model not in models.names:
             offered = ", ".join(models.names[:20])
             raise ModelError(f"the server has no model {self.model!r}; it has: {offered}. Name one of these.")
@@ -106,7 +111,7 @@ class OpenAIServer:
         """One plain request outside the API's own root, as vLLM's tokenizer is."""
         try:
             response = await self._client.post(path, json={**body, "model": self.model})
-        except httpx2.TransportError as failure:
+        except httpx2.RequestError as failure:
             raise self._no_answer(failure) from failure
         if response.status_code != httpx2.codes.OK:
             raise self._refusal(response, response.content)
@@ -122,16 +127,16 @@ class OpenAIServer:
     async def _ask_for_models(self) -> Models:
         try:
             response = await self._client.get("models")
-        except httpx2.TransportError as failure:
+        except httpx2.RequestError as failure:
             raise self._no_answer(failure) from failure
-        if response.status_code in (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN):
+        if response.status_code in _NO_ANSWER_YET:
             raise self._refusal(response, response.content)
         try:
             return Models.model_validate_json(response.content)
         except ValidationError:
             return Models()
 
-    def _no_answer(self, failure: httpx2.TransportError) -> PassingModelError:
+    def _no_answer(self, failure: httpx2.RequestError) -> PassingModelError:
         said = self._redactor.redact(f"{type(failure).__name__}: {failure}")
         return PassingModelError(f"no answer from {self._client.base_url}: {said}. Is the server running?")
 

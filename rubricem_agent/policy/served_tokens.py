@@ -133,11 +133,14 @@ class _Stream:
         self._num_sent = num_sent
         self._num_drawn = 0
         self._reported: Usage | None = None
+        self._has_begun = False
         self._is_at_stop_string = False
 
     @property
     def usage(self) -> Usage:
-        """As the server counted so far, or else as it came."""
+        """As the server counted so far, or else as it came; no tokens where it never began."""
+        if not self._has_begun:
+            return Usage(calls=1)
         return self._reported or Usage(calls=1, input_tokens=self._num_sent, output_tokens=self._num_drawn)
 
     @property
@@ -151,6 +154,7 @@ class _Stream:
         Raises:
             ModelError: it holds text without ids, or the server read other ids than were sent.
         """
+        self._has_begun = True
         self._check(delta)
         self._reported = delta.usage or self._reported
         for token_id, logprob in zip(delta.ids, delta.logprobs, strict=True):

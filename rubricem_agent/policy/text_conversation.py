@@ -143,13 +143,16 @@ class _StreamedTurn:
         self._watch = TurnWatch()
         self._pieces: list[str] = []
         self._streams: list[Usage | None] = []
+        self._has_begun = False
 
     @property
     def text(self) -> str:
         return "".join(self._pieces)
 
     def usage(self, size: int) -> Usage:
-        """As the server counted, or as estimated where it was not asked to finish."""
+        """As the server counted, or as estimated where it was not asked to finish; no tokens where it never began."""
+        if not self._has_begun:
+            return Usage(calls=max(1, len(self._streams)))
         if self._streams and all(reported is not None for reported in self._streams):
             return sum((reported for reported in self._streams if reported is not None), Usage())
         return Usage(calls=max(1, len(self._streams)), input_tokens=size, output_tokens=estimate_tokens(self.text))
@@ -159,6 +162,7 @@ class _StreamedTurn:
         self._streams.append(None)
         arrived = 0
         async for delta in stream:
+            self._has_begun = True
             self._streams[-1] = delta.usage or self._streams[-1]
             arrived += len(delta.text)
             self._take(delta)

@@ -50,7 +50,7 @@ class GeminiModel:
             )
         except errors.APIError as failure:
             raise status_error(failure.code, failure.message or "", retry_after=read_retry_after(failure)) from failure
-        except httpx2.TransportError as failure:
+        except httpx2.RequestError as failure:
             raise PassingModelError(f"no answer: {type(failure).__name__}: {failure}") from failure
         except (errors.UnknownApiResponseError, json.JSONDecodeError, ValidationError) as failure:
             # The library passes whatever it cannot read on in several ways; a gateway's page is the usual cause.

@@ -86,16 +86,15 @@ class OpenAICompatibleModel:
         """
         try:
             response = await self._client.post("chat/completions", json=self._body(request))
-        except httpx2.TransportError as failure:
+        except httpx2.RequestError as failure:
             raise PassingModelError(f"no answer: {type(failure).__name__}: {failure}") from failure
         if response.status_code != httpx2.codes.OK:
             wait = parse_retry_after(response.headers.get("retry-after"))
             raise status_error(response.status_code, response.text, retry_after=wait, key_variable=self._key_variable)
         try:
-            completion = _Completion.model_validate_json(response.content)
+            return self._reply(_Completion.model_validate_json(response.content))
         except ValidationError as failure:
             raise PassingModelError("the server answered 200 with what is no chat completion") from failure
-        return self._reply(completion)
 
     async def aclose(self) -> None:
         """Close the connections; the model cannot be used afterwards."""

@@ -61,6 +61,8 @@ class StreamingServer:
         self._answer = answer
         self._models = {} if models is None else models
         self.asked: list[StreamRequest] = []
+        self.loading = 0
+        """How many more times GET models is answered with 503."""
         self.was_left = False
         """A client went before the stream was over."""
 
@@ -72,7 +74,10 @@ class StreamingServer:
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         key = headers.get("authorization", "").removeprefix("Bearer ") or headers.get("x-goog-api-key", "")
         request = StreamRequest(scope["path"], json.loads(body) if body else {}, key)
-        if request.path.endswith("/models"):
+        if request.path.endswith("/models") and self.loading:
+            self.loading -= 1
+            await _send_json(send, 503, content={"error": {"message": "loading", "code": 503}})
+        elif request.path.endswith("/models"):
             listed = [{"id": name, "owned_by": owner} for name, owner in self._models.items()]
             await _send_json(send, 200, content={"object": "list", "data": listed})
         elif request.path == "/tokenize":

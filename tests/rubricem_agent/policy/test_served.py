@@ -234,3 +234,17 @@ async def test_gemini_refusals_are_typed(opening, streamed, error, said):
         with pytest.raises(error, match=said):
             await policy.open(opening, sampling=Sampling(), seed=0).emit(max_tokens=9, listener=Ears())
         await policy.aclose()
+
+
+async def test_a_call_that_never_began_costs_no_tokens(harness, opening):
+    started = harness(Streamed("busy", status=503), Streamed(ANSWER))
+    (emission,) = await started.turns(opening, 1)
+    spent = started.service.meter.total.usage
+    assert (spent.calls, spent.tokens) == (2, emission.usage.tokens)
+
+
+async def test_a_server_that_is_still_loading_is_asked_again_what_it_offers(harness, opening):
+    started = harness(Streamed(ANSWER), models=VLLM)
+    started.server.loading = 1
+    await started.turns(opening, 1)
+    assert started.server.asked[0].path == "/v1/completions"

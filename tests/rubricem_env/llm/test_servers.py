@@ -144,3 +144,9 @@ async def test_a_refused_key_is_answered_with_its_variable(status, is_told):
             await model.complete(ChatRequest("hello"))
         await model.aclose()
     assert ("Set RUBRICEM_JUDGE_KEY in the environment" in str(failure.value)) is is_told
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_broken_compression_may_pass(kind):
+    with pytest.raises(PassingModelError, match="no answer: DecodingError"):
+        await ask(kind, lambda _: Answered("x", headers={"content-encoding": "gzip"}))

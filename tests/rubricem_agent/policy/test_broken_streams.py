@@ -1,0 +1,78 @@
+"""Streams that break off, are garbage, or echo the key: typed failures that may pass, and no turn of the policy."""
+
+import asyncio
+import traceback
+
+import pytest
+from starlette.responses import Response
+
+from rubricem_agent.policy.base import Opening, Sampling, TurnEnd
+from rubricem_agent.policy.gemini import GeminiClient, GeminiPolicy
+from rubricem_agent.policy.openai_compatible import Layout, OpenAICompatiblePolicy
+from rubricem_agent.policy.openai_server import OpenAIServer
+from rubricem_env.domain.errors import ModelError
+from rubricem_env.llm.base import PassingModelError
+from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing.policies import Streamed, StreamingServer
+from tests.rubricem_agent.policy.test_served import ANSWER, KEY, Ears, replies, service
+
+
+@pytest.mark.parametrize("text", ["", "<think>half a thou"])
+async def test_a_stream_of_gemini_that_breaks_off_is_no_turn_that_the_policy_ended(opening, text):
+    server = StreamingServer(replies(Streamed(text, breaks_off=True), Streamed(ANSWER)))
+    with serve_loopback(server) as url:
+        policy = GeminiPolicy(GeminiClient.connect("g", KEY, base_url=url), service())
+        emission = await policy.open(opening, sampling=Sampling(), seed=0).emit(max_tokens=99, listener=Ears())
+        await policy.aclose()
+    assert (emission.text, emission.end) == (ANSWER, TurnEnd.ACTION)
+
+
+GARBAGE = [
+    b'data: {"candidates": [{"content": {"parts": "x"}}]}\n\n',
+    b"data: {" + KEY.get_secret_value().encode() + b"\n\n",
+    b'data: {"error": {"message": "bad key ' + KEY.get_secret_value().encode() + b'", "code": 503}}\n\n',
+]
+
+
+async def stream_failure(make, body, **headers):
+    async def app(scope, receive, send):
+        await Response(body, media_type="text/event-stream", headers=headers)(scope, receive, send)
+
+    with serve_loopback(app) as url:
+        policy = make(url)
+        with pytest.raises(ModelError) as failure:
+            await policy.open(Opening("s", "u"), sampling=Sampling(), seed=0).emit(max_tokens=9, listener=Ears())
+        await policy.aclose()
+    return failure.value
+
+
+MAKERS = {
+    "gemini": lambda url: GeminiPolicy(GeminiClient.connect("g", KEY, base_url=url), service(attempts=1)),
+    "openai": lambda url: OpenAICompatiblePolicy(
+        OpenAIServer.connect("m", url, key=KEY), service(attempts=1), layout=Layout.MESSAGES
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("body", GARBAGE)
+async def test_garbage_in_a_stream_may_pass_and_never_shows_the_key(kind, body):
+    failure = await stream_failure(MAKERS[kind], body)
+    assert isinstance(failure, PassingModelError)
+    assert KEY.get_secret_value() not in "".join(traceback.format_exception(failure))
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+async def test_a_stream_with_broken_compression_may_pass(kind):
+    failure = await stream_failure(MAKERS[kind], b"not gzip", **{"content-encoding": "gzip"})
+    assert isinstance(failure, PassingModelError)
+
+
+async def test_a_question_for_the_models_that_was_cancelled_is_asked_again():
+    server = OpenAIServer.connect("m", "http://127.0.0.1:9/v1")
+    server._models = asyncio.ensure_future(asyncio.sleep(60))
+    server._models.cancel()
+    await asyncio.gather(server._models, return_exceptions=True)
+    with pytest.raises(ModelError, match="no answer"):
+        await server.models()
+    await server.aclose()
