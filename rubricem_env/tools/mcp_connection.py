@@ -70,8 +70,14 @@ class Connection:
         return is_refusal(cause) and not self._lost.done()
 
     def drop(self) -> None:
-        """Take no more requests, and end the owner without waiting for it."""
+        """Take no more requests, and end the owner without waiting for it, by force where it is still connecting."""
         self._closing.set()
+        if self._owner is not None and not self._session.done():
+            self._owner.cancel()
+
+    @property
+    def is_over(self) -> bool:
+        return self._lost.done()
 
     async def aclose(self) -> None:
         """End the owner, by force if it does not end by itself."""

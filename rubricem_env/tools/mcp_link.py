@@ -47,6 +47,7 @@ class McpLink:
         self._timing = timing
         self._limiter = Limiter(Rates(concurrency=settings.concurrency), timing)
         self._connection: Connection | None = None
+        self._leaving: list[Connection] = []
 
     async def list_tools(self) -> list[OfferedTool]:
         """What the server offers.
@@ -70,10 +71,9 @@ class McpLink:
         )
 
     async def aclose(self) -> None:
-        """Close the connection within seconds, whatever the server does."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.aclose()
+        """Close the connection within seconds, whatever the server does, and see out those that were dropped."""
+        closing, self._connection, self._leaving = [*self._leaving, self._connection], None, []
+        await asyncio.gather(*(connection.aclose() for connection in closing if connection is not None))
 
     async def _insist(self, work: Callable[[Session], Coroutine[Any, Any, Result]], *, repeats: bool) -> Result:
         attempts, total = self._settings.attempts, self._settings.total
@@ -95,6 +95,8 @@ class McpLink:
     def _open(self) -> Connection:
         """The living connection, or a new one that is being made; nothing is awaited, so there is only ever one."""
         if self._connection is None or not self._connection.is_usable:
+            known = [*self._leaving, *([self._connection] if self._connection else [])]
+            self._leaving = [each for each in known if not each.is_over]
             self._connection = Connection(self._opener)
             self._connection.start()
         return self._connection

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from rubricem_env.domain.tool import Snippet, ToolResult, ToolStatus
 
 MAX_SNIPPETS = 20
+_OUR_KEYS = frozenset({"status", "summary", "snippets", "message"})
 _MAX_TEXT = 200_000
 """Characters of one piece of foreign text that are kept; far beyond what a policy is shown."""
 
@@ -50,7 +51,8 @@ def read_outcome(outcome: CallOutcome, *, server: str) -> ToolResult:
 
 
 def _read_ours(structured: Any) -> ToolResult | None:
-    if not isinstance(structured, Mapping) or "status" not in structured:
+    # All of it or nothing: many a foreign tool has a status too, and says the rest in its text.
+    if not isinstance(structured, Mapping) or not structured.keys() >= _OUR_KEYS:
         return None
     try:
         # Not strict: JSON has lists for tuples and strings for enums.
