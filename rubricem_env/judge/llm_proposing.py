@@ -1,6 +1,6 @@
 """Asks a chat model for rubrics by contrast, and lets in only those that pass the gate."""
 
-import math
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -126,9 +126,14 @@ def _read_stage(
 def _fields(row: object) -> tuple[str, str, float | None]:
     fields = row if isinstance(row, dict) else {}
     title, description, weight = (fields.get(name) for name in ("title", "description", "weight"))
-    usable = isinstance(weight, int | float) and not isinstance(weight, bool) and math.isfinite(weight)
+    usable = isinstance(weight, int | float) and not isinstance(weight, bool) and _is_finite(weight)
     return (
         " ".join(title.split()) if isinstance(title, str) else "",
         " ".join(description.split()) if isinstance(description, str) else "",
         float(weight) if usable and weight is not None else None,
     )
+
+
+def _is_finite(weight: float) -> bool:
+    """A whole number may be larger than any float."""
+    return abs(weight) <= sys.float_info.max

@@ -1,6 +1,5 @@
 """Asks a chat model to judge reflections, with the evaluators' marks beside them (paper, section D.5)."""
 
-import asyncio
 from typing import Any
 
 from rubricem_env.domain.errors import ModelError
@@ -21,6 +20,7 @@ from rubricem_env.judge.reflecting import (
 from rubricem_env.judge.render import SCORING_BUDGET, render_stages, shorten_middle
 from rubricem_env.judge.schemas import WireReflectionScore, WireReflectionScores, read_entries
 from rubricem_env.judge.seeds import open_generator
+from rubricem_env.judge.together import run_together
 from rubricem_env.llm.base import ChatReply, ChatRequest
 from rubricem_env.llm.structured import UnusableReplyError, ask_for, parse_json_object
 
@@ -33,7 +33,7 @@ async def judge_reflections(asker: Asker, prompt: Prompt, *, task: ReflectionTas
     written = [place for place, text in enumerate(task.candidates) if text.strip()]
     opinions: dict[int, ReflectionOpinion] = {}
     groups = [written] if task.mode is ReflectionMode.LISTWISE else [[place] for place in written]
-    for found in await asyncio.gather(*(_judge(asker, prompt, task=task, places=group) for group in groups if group)):
+    for found in await run_together(_judge(asker, prompt, task=task, places=group) for group in groups if group):
         opinions |= found
     empty = ReflectionOpinion(EMPTY, "the candidate is empty")
     return tuple(opinions.get(place, empty) for place in range(len(task.candidates)))

@@ -1,7 +1,7 @@
 """Reads rubrics from a file: a JSON list or JSON lines, in the data set's shape or in this project's own."""
 
 import json
-import math
+import sys
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
@@ -87,7 +87,7 @@ def _text(row: Mapping[str, object], name: str, *, where: str, default: str | No
 
 def _weight(row: Mapping[str, object], where: str) -> float:
     weight = row.get("weight", 1)
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not abs(weight) <= sys.float_info.max:
         raise FileFormatError(f"{where} has the weight {weight!r:.40}; it needs a finite number, below 0 for a flaw.")
     return float(weight)
 

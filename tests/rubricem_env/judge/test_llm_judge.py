@@ -178,7 +178,7 @@ async def test_weights_out_of_range_are_clamped_and_counted():
     assert len(found.refused) == 2
 
 
-@pytest.mark.parametrize("weight", ["NaN", True, None, "2", float("inf")])
+@pytest.mark.parametrize("weight", ["NaN", True, None, "2", float("inf"), 10**400])
 async def test_a_weight_that_is_no_number_refuses_the_rubric_alone(weight):
     text = proposal(stage_1=[row(weight=weight), row("u", "Other thing entirely")])
     found, _ = await propose([text])
