@@ -34,9 +34,11 @@ def play_locally(
         plan = Plan(queries, opened, group_size=1, seed=next(seeds))
         was_training = trainer.model.training
         trainer.model.eval()
-        groups = await run_groups(plan, Setting(policy, toolbox, limits, sampling))
-        trainer.model.train(was_training)
-        await policy.aclose()
+        try:
+            groups = await run_groups(plan, Setting(policy, toolbox, limits, sampling))
+        finally:
+            trainer.model.train(was_training)
+            await policy.aclose()
         return [rollout for group in groups for rollout in group]
 
     return play
