@@ -82,11 +82,14 @@ def print_outcome(finished: FinishedRun, console: Console) -> None:
 
 def print_suite(console: Console) -> None:
     """Every benchmark with its judges and its files."""
-    table = Table(title="Benchmarks")
-    for heading in ("name", "form", "official judge", "mode drtulu", "ids", "file"):
-        table.add_column(heading, overflow="fold")
+    table = Table(title="Benchmarks", show_lines=True)
+    # What one types and what one copies: neither is broken before the narrowest of screens.
+    table.add_column("name", no_wrap=True)
+    table.add_column("answers", no_wrap=True)
+    table.add_column("judge; ids; file", overflow="fold")
     for entry in SUITE.values():
-        judge = OFFICIAL[entry.name].judge or "none needed"
-        other = DRTULU[entry.name].judge or "none needed" if entry.name in DRTULU else "-"
-        table.add_row(entry.name, entry.answer_format.value, judge, other, entry.ids, entry.hub)
+        judge = OFFICIAL[entry.name].judge or "no judge needed"
+        other = DRTULU[entry.name].judge or "no judge needed" if entry.name in DRTULU else None
+        judges = judge if other in (None, judge) else f"{judge}; in mode drtulu {other}"
+        table.add_row(entry.name, entry.answer_format.value, Text(f"{judges}\nids: {entry.ids}\n{entry.hub}"))
     console.print(table)

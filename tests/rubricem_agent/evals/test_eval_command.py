@@ -111,7 +111,8 @@ def test_ctrl_c_says_that_the_same_command_goes_on_and_it_does(tmp_path):
     assert again.exit_code == 0
 
 
-def test_list_names_all_nine(tmp_path):
+def test_list_names_all_nine_whole_on_a_narrow_screen(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
     output = call("list").output
 
     names = ("healthbench", "researchqa", "drb", "researchrubrics", "simpleqa", "twowiki", "webwalkerqa")
