@@ -1,11 +1,12 @@
 """A teacher that answers in batches: all turns of a round go out together, and the run waits or stops until they are back."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from rubricem_agent.data.asking import TeacherPrompts
 from rubricem_agent.data.mailbox import Mailbox
 from rubricem_agent.data.turns import PendingTurn, RepliesPending, TurnReply
+from rubricem_env.domain.errors import ConfigError
 
 
 class Carrier(Protocol):
@@ -47,6 +48,7 @@ class BatchTeacher:
 
     async def write(self, pending: Sequence[PendingTurn]) -> Sequence[TurnReply]:
         asked = self._mailbox.asked()
+        self._refuse_other_questions(pending, asked)
         new = {turn.id: self._prompts.request(turn) for turn in pending if turn.id not in asked}
         if new:
             self._mailbox.post(new)
@@ -61,3 +63,12 @@ class BatchTeacher:
 
     async def aclose(self) -> None:
         await self._carrier.aclose()
+
+    def _refuse_other_questions(self, pending: Sequence[PendingTurn], asked: Mapping[str, str]) -> None:
+        """A first prompt holds the question and nothing that happens later: under its id it is the same each time."""
+        for turn in pending:
+            if turn.round == 1 and asked.get(turn.id, wanted := self._prompts.request(turn).prompt) != wanted:
+                raise ConfigError(
+                    f"{self._mailbox.folder} has asked for {turn.id!r} with another prompt, and would be answered with "
+                    "what was said to that one. Give these questions ids of their own, or use another folder."
+                )

@@ -37,9 +37,11 @@ class Mailbox:
         """Write the replies to a request file."""
         _write_whole(_reply_path(requests), "".join(reply.model_dump_json() + "\n" for reply in replies))
 
-    def asked(self) -> set[str]:
-        """The ids of all requests so far."""
-        return {str(line["id"]) for path in self._files("requests") for line in read_requests(path)}
+    def asked(self) -> dict[str, str]:
+        """The prompts of all requests so far, by id."""
+        return {
+            str(line["id"]): str(line["prompt"]) for path in self._files("requests") for line in read_requests(path)
+        }
 
     def replies(self) -> dict[str, TurnReply]:
         """All replies so far, by id.

@@ -16,7 +16,7 @@ from rubricem_agent.data.generation import Generation, Trace
 from rubricem_agent.data.journal import Journal
 from rubricem_agent.data.mailbox import Mailbox, read_requests
 from rubricem_agent.data.turns import PendingTurn, RepliesPending, TeacherTask, TurnReply
-from rubricem_env.domain.errors import FileFormatError, ModelError
+from rubricem_env.domain.errors import ConfigError, FileFormatError, ModelError
 from rubricem_env.env.offline import shipped_toolbox
 from rubricem_env.llm.base import ChatReply, Finish, PassingModelError
 from rubricem_env.llm.retry import RetryPolicy, Timing
@@ -187,3 +187,17 @@ async def test_gemini_batch_jobs_answer_the_folder_and_are_submitted_once(
     assert again == replies
     assert (server.created, server.looks) == (1, 2)
     assert (tmp_path / "requests-0001.job").read_text() == "batches/7"
+
+
+async def test_a_folder_that_was_asked_another_question_under_the_id_is_refused(
+    pending: list[PendingTurn], tmp_path: Path
+) -> None:
+    teacher = BatchTeacher(Mailbox(tmp_path), Nobody(), prompts=PROMPTS)
+    with pytest.raises(RepliesPending):
+        await teacher.write(pending[:1])
+    other = pending[0].task.query.model_copy(update={"question": "How do heat pumps work?"})
+
+    with pytest.raises(ConfigError, match=r"has asked for 'q1\.1' with another prompt"):
+        await teacher.write([pending[0]._replace(task=TeacherTask("q1", other))])
+    with pytest.raises(RepliesPending):
+        await teacher.write(pending[:1])
