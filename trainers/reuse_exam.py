@@ -191,8 +191,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{stage.value} {row[stage.value]['mean']:.3f} ({row[stage.value]['gain']:+.3f})" for stage in STAGES
         )
         sys.stdout.write(f"{row['reuse']:>6}: {told}; {row['questions_served']:.0%} of questions served\n")
-    if chosen.json:
-        chosen.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    try:
+        if chosen.json:
+            chosen.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    except OSError as cause:
+        sys.stderr.write(f"reuse_exam: cannot write {chosen.json}: {cause.strerror}. The numbers are those above.\n")
+        return 2
     return 0
 
 

@@ -41,7 +41,10 @@ def _read_change(change: str) -> tuple[str, Any]:
     key, sign, value = change.partition("=")
     if not sign:
         raise ConfigError(f"{change!r} changes no setting; write KEY=VALUE, such as epochs=1.")
-    return key.strip(), yaml.safe_load(value)
+    try:
+        return key.strip(), yaml.safe_load(value)
+    except yaml.YAMLError as cause:
+        raise ConfigError(f"the value of {change!r} is no YAML; write KEY=VALUE, such as epochs=1.") from cause
 
 
 def make_out(folder: Path, *, settings: str | None = None, key: str = "out") -> None:

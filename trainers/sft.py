@@ -30,6 +30,7 @@ from rubricem_agent.data.tokens import TokenSample, encode_sample
 from rubricem_agent.learn.errors import NonFiniteLossError
 from rubricem_env.domain.errors import ConfigError, RubricEMError
 from trainers.settings_file import make_out, read_settings
+from trainers.sft_parts.keeping import disk_refusals
 from trainers.sft_parts.place import OneProcess, Place
 from trainers.sft_parts.plan import Plan
 from trainers.sft_parts.rows import Row, make_row, make_rows
@@ -76,7 +77,8 @@ def fit(config: SftConfig, place: Place, *, report: Callable[[Step, int], None])
         if step % config.checkpoint_every == 0 or step == last:
             place.keep(checkpoints, step, model=model, optimizer=optimizer, identity=identity)
     folder = config.out / "model"
-    place.save(model, folder)
+    with disk_refusals():
+        place.save(model, folder)
     if place.rank == 0:
         tokenizer.save_pretrained(folder)
     return folder
@@ -243,6 +245,12 @@ def run_command(arguments: Sequence[str] | None, here: Callable[[Precision], Pla
         run(config, here(config.precision))
     except RubricEMError as mistake:
         sys.stderr.write(f"sft: {mistake}\n")
+        return 2
+    except OSError as refusal:
+        sys.stderr.write(
+            f"sft: cannot write {refusal.filename or 'what was trained'}: {refusal.strerror or refusal}. Make room; the "
+            "same command goes on from the last checkpoint.\n"
+        )
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("sft: stopped; the same command goes on from the last checkpoint\n")

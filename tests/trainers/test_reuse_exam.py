@@ -48,3 +48,15 @@ def test_another_runs_bank_can_be_borrowed_as_its_last_checkpoint_left_it(tmp_pa
 def test_a_run_without_a_checkpoint_lends_no_bank(tmp_path: Path):
     with pytest.raises(ConfigError, match="holds no checkpoint"):
         borrow_bank(RubricBank.in_memory(PlaneEmbedder()), tmp_path)
+
+
+def test_numbers_that_cannot_be_written_are_still_said(tmp_path: Path, monkeypatch, capsys):
+    async def examined(folder: Path, bank: Path | None, repeats: int):
+        return describe([Way("none", np.full((2, 4), 0.5), 0.0)], seed=0)
+
+    monkeypatch.setattr("trainers.reuse_exam._examine", examined)
+
+    assert main([str(tmp_path), "--json", str(tmp_path / "no" / "such.json")]) == 2
+    shown = capsys.readouterr()
+    assert "answer 0.500" in shown.out
+    assert "cannot write" in shown.err

@@ -242,3 +242,23 @@ def test_an_interrupt_is_no_traceback(config: SftConfig, tmp_path: Path, capsys:
 
     assert run_command(["--config", str(file)], interrupted) == 130
     assert "the same command goes on from the last checkpoint" in capsys.readouterr().err
+
+
+def test_a_value_that_is_no_yaml_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "sft.yaml"
+    file.write_text("model: x\n")
+
+    assert main(["--config", str(file), "epochs=["]) == 2
+    assert capsys.readouterr().err == "sft: the value of 'epochs=[' is no YAML; write KEY=VALUE, such as epochs=1.\n"
+
+
+def test_a_disk_that_refuses_is_one_sentence(
+    config: SftConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (config.out / "metrics.jsonl").mkdir(parents=True)
+    file = tmp_path / "sft.yaml"
+    file.write_text(json.dumps(config.model_dump(mode="json")))
+
+    assert main(["--config", str(file)]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"sft: cannot write {config.out / 'metrics.jsonl'}: Is a directory. Make room")
