@@ -3,11 +3,10 @@
 import os
 from collections.abc import Mapping
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from rubricem_agent.build.keys import ServerKey, key_for
+from rubricem_agent.build.keys import ServerKey, google_key_for, key_for
 from rubricem_agent.config.judge import GEMINI, RULES, JudgeConfig, JudgeSpec, parse_judge
 from rubricem_env.domain.errors import MissingExtraError
 from rubricem_env.judge.base import Judge
@@ -19,13 +18,10 @@ from rubricem_env.llm.base import ChatModel
 from rubricem_env.llm.limiter import Limiter
 from rubricem_env.llm.metered import MeteredModel
 from rubricem_env.llm.retry import Timing
-from rubricem_env.llm.secrets import Redactor, read_secret
+from rubricem_env.llm.secrets import Redactor
 from rubricem_env.llm.usage import Meter
 
-GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 JUDGE_KEY = "RUBRICEM_JUDGE_KEY"
-GEMINI_HOST = "googleapis.com"
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class BuiltJudge(NamedTuple):
@@ -68,7 +64,7 @@ def build_judge(config: JudgeConfig, environ: Mapping[str, str] = os.environ) ->
 
 def _connect(spec: JudgeSpec, environ: Mapping[str, str], *, timeout: float) -> tuple[ChatModel, Redactor]:
     if spec.backend == GEMINI:
-        key = _gemini_key(spec, environ)
+        key = google_key_for(spec.url, environ, own=JUDGE_KEY, who=f"the judge gemini:{spec.model}")
         return _connect_gemini(spec, key, timeout=timeout), Redactor([key])
     found = key_for(spec.url, environ, own=JUDGE_KEY, who="judge")
     return _connect_openai(spec, found, timeout=timeout), Redactor([found.value] if found.value else [])
@@ -90,11 +86,3 @@ def _connect_openai(spec: JudgeSpec, key: ServerKey, *, timeout: float) -> ChatM
     return OpenAICompatibleModel.connect(
         spec.model, spec.url, key=key.value, key_variable=key.variable, timeout=timeout
     )
-
-
-def _gemini_key(spec: JudgeSpec, environ: Mapping[str, str]) -> SecretStr:
-    """The judge's own key for any server; Google's key for Google and this machine alone."""
-    host = urlsplit(spec.url).hostname or GEMINI_HOST
-    is_trusted = host == GEMINI_HOST or host.endswith(f".{GEMINI_HOST}") or host in LOOPBACK
-    names = (JUDGE_KEY, *GEMINI_KEYS) if is_trusted else (JUDGE_KEY,)
-    return read_secret(environ, *names, purpose=f"the judge gemini:{spec.model} at {host}")

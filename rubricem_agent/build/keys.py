@@ -1,4 +1,4 @@
-"""Whose key goes to which server that speaks OpenAI's API, and in which variable it is looked for."""
+"""Whose key goes to which server, and in which variable it is looked for."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,6 +10,9 @@ from rubricem_env.llm.secrets import read_secret
 
 OPENAI_KEY = "OPENAI_API_KEY"
 OPENAI_HOST = "api.openai.com"
+GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+GEMINI_HOST = "googleapis.com"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class ServerKey(NamedTuple):
@@ -31,3 +34,15 @@ def key_for(url: str, environ: Mapping[str, str], *, own: str, who: str) -> Serv
     if urlsplit(url).hostname != OPENAI_HOST:
         return ServerKey(None, own)
     return ServerKey(read_secret(environ, OPENAI_KEY, own, purpose=f"the {who} at {OPENAI_HOST}"), OPENAI_KEY)
+
+
+def google_key_for(url: str, environ: Mapping[str, str], *, own: str, who: str) -> SecretStr:
+    """The key in the variable `own` for any server; Google's key for Google and this machine alone.
+
+    Raises:
+        ConfigError: there is none that may go there.
+    """
+    host = urlsplit(url).hostname or GEMINI_HOST
+    is_trusted = host == GEMINI_HOST or host.endswith(f".{GEMINI_HOST}") or host in LOOPBACK
+    names = (own, *GEMINI_KEYS) if is_trusted else (own,)
+    return read_secret(environ, *names, purpose=f"{who} at {host}")

@@ -54,14 +54,20 @@ async def open_remote(remote: RemoteToolsConfig, environ: Mapping[str, str], sta
     except ToolError as failure:
         is_refused = not (isinstance(failure, ToolFailure) and failure.passes)
         advice = _remote_advice(remote.url, has_token=has_token, is_refused=is_refused)
-        raise ConfigError(f"the tool server {remote.url} does not work: {failure} {advice}") from failure
+        raise ConfigError(f"the tool server {_shown(remote.url)} does not work: {failure} {advice}") from failure
+
+
+def _shown(url: str) -> str:
+    """An address without what may be a key: a login, or what is asked for."""
+    address = urlsplit(url)
+    return f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}"
 
 
 def _remote_advice(url: str, *, has_token: bool, is_refused: bool) -> str:
     address = urlsplit(url)
     advice = ""
     if address.path.rstrip("/") != _PATH:
-        at = f"{address.scheme or 'http'}://{address.netloc or '127.0.0.1:8765'}{_PATH}"
+        at = f"{address.scheme or 'http'}://{address.netloc.rpartition('@')[2] or '127.0.0.1:8765'}{_PATH}"
         advice = f"`rubricem tools serve` answers at {_PATH}; the address would be {at}. "
     if not is_refused:
         return f"{advice}Is it running? Start one with `rubricem tools serve --transport http`."

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pydantic import SecretStr
 
-from rubricem_agent.build.keys import ServerKey, key_for
+from rubricem_agent.build.keys import GEMINI_KEYS, ServerKey, key_for
 from rubricem_agent.config.policy import GEMINI, LOCAL, SCRIPTED, VLLM, PolicyConfig, PolicySpec, parse_policy
 from rubricem_agent.policy.base import Opening, Policy
 from rubricem_agent.policy.quoting import QuotingResearcher
@@ -20,7 +20,6 @@ from rubricem_env.llm.retry import Timing
 from rubricem_env.llm.secrets import read_secret
 from rubricem_env.llm.usage import Meter
 
-GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 POLICY_KEY = "RUBRICEM_POLICY_KEY"
 
 

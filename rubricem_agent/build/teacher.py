@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rubricem_agent.build.keys import key_for
+from rubricem_agent.build.keys import google_key_for, key_for
 from rubricem_agent.build.tools import open_tools
 from rubricem_agent.config.teacher import (
     DIRECTORY,
@@ -37,12 +37,11 @@ from rubricem_env.llm.base import ChatModel
 from rubricem_env.llm.limiter import Limiter
 from rubricem_env.llm.metered import MeteredModel
 from rubricem_env.llm.retry import RetryPolicy, Timing
-from rubricem_env.llm.secrets import Redactor, read_secret
+from rubricem_env.llm.secrets import Redactor
 from rubricem_env.llm.usage import Ceilings, Meter
 from rubricem_env.tools.base import GOOGLE_SEARCH, SNIPPET_SEARCH
 from rubricem_env.world.jsonl import shipped_questions_path
 
-GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 TEACHER_KEY = "RUBRICEM_TEACHER_KEY"
 
 OnTrace = Callable[[Trace], None]
@@ -175,7 +174,7 @@ def _teacher(spec: TeacherSpec, shard: Shard, *, environ: Mapping[str, str], met
 
 def _connect(spec: TeacherSpec, environ: Mapping[str, str], *, timeout: float) -> tuple[ChatModel, Redactor]:
     if spec.kind == GEMINI:
-        key = read_secret(environ, *GEMINI_KEYS, purpose=f"the teacher gemini:{spec.model}")
+        key = google_key_for(spec.url, environ, own=TEACHER_KEY, who=f"the teacher gemini:{spec.model}")
         try:
             from rubricem_env.llm.gemini import GeminiModel
         except ModuleNotFoundError as cause:
@@ -193,7 +192,7 @@ def _connect(spec: TeacherSpec, environ: Mapping[str, str], *, timeout: float) -
 
 
 def _gemini_batch(spec: TeacherSpec, environ: Mapping[str, str], *, timing: Timing) -> Carrier:
-    key = read_secret(environ, *GEMINI_KEYS, purpose=f"the teacher gemini-batch:{spec.model}")
+    key = google_key_for(spec.url, environ, own=TEACHER_KEY, who=f"the teacher gemini-batch:{spec.model}")
     try:
         from rubricem_agent.data.gemini_batch import GeminiBatch
     except ModuleNotFoundError as cause:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from pydantic import SecretStr
 
 from rubricem_agent.build.mounted_tools import TOKEN_VARIABLE, mount_server, open_remote
-from rubricem_agent.build.web_tools import web_toolbox
+from rubricem_agent.build.web_tools import SEARCH_KEY, web_toolbox
 from rubricem_agent.config.tools import ToolsConfig
 from rubricem_env.domain.errors import MissingExtraError
 from rubricem_env.env.offline import shipped_toolbox
@@ -24,7 +24,7 @@ from rubricem_env.tools.redacting import RedactingToolbox
 from rubricem_env.tools.replay import ReplayToolbox
 from rubricem_env.tools.spec import ToolSpec
 
-_SECRETS = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "S2_API_KEY", "SERPER_API_KEY", TOKEN_VARIABLE)
+_SECRETS = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "S2_API_KEY", "SERPER_API_KEY", SEARCH_KEY, TOKEN_VARIABLE)
 
 
 class OpenTools(NamedTuple):

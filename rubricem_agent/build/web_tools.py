@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pydantic import SecretStr
 
+from rubricem_agent.build.keys import google_key_for
 from rubricem_agent.config.tools import GoogleSearchConfig, RateConfig, ToolsConfig
 from rubricem_env.domain.errors import MissingExtraError
 from rubricem_env.llm.limiter import Rates
@@ -47,6 +48,10 @@ async def web_toolbox(
     return LocalToolbox(*tools)
 
 
+SEARCH_KEY = "RUBRICEM_SEARCH_KEY"
+"""For a server that speaks Gemini's API and is not Google's."""
+
+
 class _Ready(NamedTuple):
     backend: Backend
     rates: RateConfig
@@ -65,12 +70,18 @@ def _backends(config: ToolsConfig, environ: Mapping[str, str]) -> Sequence[_Read
     written = environ.get("S2_API_KEY", "").strip()
     papers = SemanticScholarSearch.connect(key=SecretStr(written) if written else None, url=scholar.url)
     ready = [
-        _Ready(_google_backend(google, environ), google.rates, f"{google.engine} {google.model} {google.url}"),
+        _Ready(_google_backend(google, environ), google.rates, _google_scope(google)),
         _Ready(papers, scholar.rates, f"semantic scholar {scholar.url}"),
     ]
     if config.fetch_page:
         ready.append(_Ready(PageFetcher(), RateConfig(), "fetch", BreakerSettings(failures=None)))
     return ready
+
+
+def _google_scope(config: GoogleSearchConfig) -> str:
+    """A plain engine's answer depends on how many results it is asked for."""
+    scope = f"{config.engine} {config.model} {config.url}"
+    return f"{scope} {config.results}" if config.engine == "plain" else scope
 
 
 def _google_backend(config: GoogleSearchConfig, environ: Mapping[str, str]) -> Backend:
@@ -89,7 +100,7 @@ def _google_backend(config: GoogleSearchConfig, environ: Mapping[str, str]) -> B
         from rubricem_env.tools.google_search import GeminiGoogleSearch
     except ModuleNotFoundError as cause:
         raise MissingExtraError("google-genai", "tools", "google_search through Gemini") from cause
-    key = read_secret(environ, "GEMINI_API_KEY", "GOOGLE_API_KEY", purpose="google_search through Gemini")
+    key = google_key_for(config.url or "", environ, own=SEARCH_KEY, who="google_search through Gemini")
     fee = 0.014 if config.fee is None else config.fee
     return GeminiGoogleSearch.connect(key, model=config.model, base_url=config.url, fee=fee)
 

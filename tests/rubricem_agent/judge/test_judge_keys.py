@@ -4,7 +4,9 @@ import pytest
 
 from rubricem_agent.build.judge import JUDGE_KEY, build_judge
 from rubricem_agent.build.keys import key_for
+from rubricem_agent.build.teacher import teach
 from rubricem_agent.config.judge import JudgeConfig
+from rubricem_agent.config.teacher import TeacherConfig
 from rubricem_env.domain.errors import UsageError
 
 
@@ -36,3 +38,10 @@ async def test_the_judges_own_key_serves_any_server():
 def test_a_key_comes_with_the_variable_that_holds_it_or_would(url, environ, found):
     key = key_for(url, environ, own=JUDGE_KEY, who="judge")
     assert (key.value.get_secret_value() if key.value else None, key.variable) == found
+
+
+@pytest.mark.parametrize("kind", ["gemini", "gemini-batch"])
+def test_googles_key_is_not_sent_to_a_foreign_teacher(kind, tmp_path):
+    config = TeacherConfig(out=tmp_path, teacher=f"{kind}:flash@https://evil.example", limit=1)
+    with pytest.raises(UsageError, match=r"at evil\.example needs a key; set RUBRICEM_TEACHER_KEY in"):
+        teach(config, {"GEMINI_API_KEY": "canary"})

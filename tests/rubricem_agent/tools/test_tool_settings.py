@@ -67,7 +67,7 @@ async def test_offline_needs_nothing_and_over_mcp_gives_the_same():
 
 
 async def test_the_web_without_a_key_names_the_variable():
-    with pytest.raises(ConfigError, match="set GEMINI_API_KEY or GOOGLE_API_KEY"):
+    with pytest.raises(ConfigError, match="GEMINI_API_KEY or GOOGLE_API_KEY"):
         async with open_tools(read_tools_config({"backend": "web"}), {}):
             pass
 
@@ -167,3 +167,33 @@ async def test_pages_that_cannot_be_read_do_not_close_the_way_to_others(monkeypa
         calls = [ToolCall(name="fetch_page", query=f"https://{number}.example") for number in range(12)]
         messages = [(await tools.toolbox.call(call)).message for call in calls]
     assert all(call.query in message for call, message in zip(calls, messages, strict=True))
+
+
+async def test_googles_key_is_not_sent_to_the_address_of_a_settings_file():
+    config = read_tools_config({"backend": "web", "google_search": {"url": "https://evil.example"}})
+    with pytest.raises(ConfigError, match=r"at evil\.example needs a key; set RUBRICEM_SEARCH_KEY in"):
+        async with open_tools(config, {"GEMINI_API_KEY": "canary-key-4711"}):
+            pass
+    async with open_tools(config, {"RUBRICEM_SEARCH_KEY": "canary-key-4711"}) as tools:
+        assert tools.redactor.redact("canary-key-4711") == "[redacted]"
+
+
+async def test_another_number_of_results_is_another_question_to_a_plain_engine(tmp_path):
+    found = [{"title": "T", "link": str(n), "snippet": "s"} for n in range(5)]
+    plain = SearchServer(Reply({"organic": found}))
+    with serve_loopback(plain.app) as url:
+        for results in (2, 5):
+            google = {"engine": "plain", "url": f"{url}/search", "results": results}
+            config = read_tools_config(
+                {"backend": "web", "google_search": google, "cache": {"path": tmp_path / "cache.db"}}
+            )
+            async with open_tools(config, {"SERPER_API_KEY": "k" * 20}) as tools:
+                assert len((await tools.toolbox.call(CALL)).snippets) == results
+
+
+@pytest.mark.parametrize("form", ["http://me:canary-4711@127.0.0.1:9/x", "http://127.0.0.1:9/x?key=canary-4711"])
+async def test_an_address_is_named_without_the_key_in_it(form):
+    with pytest.raises(ConfigError, match=r"http://127\.0\.0\.1:9/x does not work") as failure:
+        async with open_tools(read_tools_config({"remote": {"url": form, "timeout": 0.1}}), {}):
+            pass
+    assert "canary-4711" not in str(failure.value)
