@@ -1,5 +1,6 @@
 """Reflections judged on three dimensions, by a model and by rules."""
 
+import asyncio
 import json
 
 import numpy as np
@@ -17,6 +18,7 @@ from rubricem_env.judge.rules.rules_judge import RulesJudge
 from rubricem_env.judge.scoring import score_trajectory
 from rubricem_env.llm.retry import RetryPolicy, Timing
 from rubricem_env.llm.scripted import ScriptedModel
+from rubricem_env.llm.usage import CeilingReached
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.judge_samples import QUESTION, careless, rubric
 
@@ -111,3 +113,15 @@ async def test_rules_prefer_a_reflection_that_names_the_fault_to_a_generic_one()
     assert good.outcome.specificity > generic.outcome.specificity
     assert good.outcome.scope > generic.outcome.scope
     assert empty.outcome == EMPTY
+
+
+async def test_a_reached_ceiling_leaves_no_other_candidate_being_judged():
+    async def answer(request):
+        if len(model.requests) == 2:
+            raise CeilingReached("no more calls")
+        await asyncio.sleep(600)
+
+    judge, model = judge_over(answer)
+    with pytest.raises(CeilingReached):
+        await judge.judge_reflections(task("one", "two", "three", mode=ReflectionMode.POINTWISE))
+    assert asyncio.all_tasks() == {asyncio.current_task()}
