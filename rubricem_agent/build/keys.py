@@ -42,7 +42,15 @@ def google_key_for(url: str, environ: Mapping[str, str], *, own: str, who: str) 
     Raises:
         ConfigError: there is none that may go there.
     """
-    host = urlsplit(url).hostname or GEMINI_HOST
+    return read_secret(environ, *google_key_names(url, own=own), purpose=f"{who} at {_host(url)}")
+
+
+def google_key_names(url: str, *, own: str) -> tuple[str, ...]:
+    """The variables that are looked into for a server of Gemini's API, the first one first."""
+    host = _host(url)
     is_trusted = host == GEMINI_HOST or host.endswith(f".{GEMINI_HOST}") or host in LOOPBACK
-    names = (own, *GEMINI_KEYS) if is_trusted else (own,)
-    return read_secret(environ, *names, purpose=f"{who} at {host}")
+    return (own, *GEMINI_KEYS) if is_trusted else (own,)
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or GEMINI_HOST

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from pydantic import SecretStr
 
 from rubricem_agent.build.mounted_tools import TOKEN_VARIABLE, mount_server, open_remote
-from rubricem_agent.build.web_tools import SEARCH_KEY, web_toolbox
-from rubricem_agent.config.tools import ToolsConfig
+from rubricem_agent.build.web_tools import web_toolbox
+from rubricem_agent.config.tools import SEARCH_KEY, ToolsConfig
 from rubricem_env.domain.errors import MissingExtraError
 from rubricem_env.env.offline import shipped_toolbox
 from rubricem_env.llm.retry import Timing

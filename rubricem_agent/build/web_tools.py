@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pydantic import SecretStr
 
 from rubricem_agent.build.keys import google_key_for
-from rubricem_agent.config.tools import GoogleSearchConfig, RateConfig, ToolsConfig
+from rubricem_agent.config.tools import SEARCH_KEY, GoogleSearchConfig, RateConfig, ToolsConfig
 from rubricem_env.domain.errors import MissingExtraError
 from rubricem_env.llm.limiter import Rates
 from rubricem_env.llm.retry import RetryPolicy, Timing
@@ -46,10 +46,6 @@ async def web_toolbox(
         tool: Tool = RedactingTool(guarded, redactor)
         tools.append(tool if store is None else CachedTool(tool, store, scope=scope))
     return LocalToolbox(*tools)
-
-
-SEARCH_KEY = "RUBRICEM_SEARCH_KEY"
-"""For a server that speaks Gemini's API and is not Google's."""
 
 
 class _Ready(NamedTuple):

@@ -27,6 +27,7 @@ KEYS = (
     ("RUBRICEM_TEACHER_KEY", "a teacher at any other address, such as --teacher openai:MODEL@URL, where it wants one"),
     ("RUBRICEM_TOOLS_TOKEN", "a tool server at an address, such as --tools http://HOST:8765/mcp"),
     ("SERPER_API_KEY", "the plain web-search backend"),
+    ("RUBRICEM_SEARCH_KEY", "google_search at any other address that speaks Gemini's API (google_search.url)"),
 )
 CONFLICTS = (
     ("verifiers", "openenv", "verifiers pins mcp 2.0.0 and openenv needs mcp below 2: use one environment for each."),

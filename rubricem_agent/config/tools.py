@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory_json import first_problem
 
+SEARCH_KEY = "RUBRICEM_SEARCH_KEY"
+"""The variable with the key of a server that speaks Gemini's API and is not Google's."""
 Count = Annotated[int, Field(ge=1)]
 Dollars = Annotated[float, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]

@@ -86,7 +86,7 @@ def test_all_that_is_missing_is_said_at_once_each_with_its_way_out(capsys: pytes
         ({"gpus": [79.6] * 7 + [24.0]}, "GPUs", "a GPU of 24 GiB is too small"),
         ({"memory": 30.0}, "memory", "30 GiB in this node; offloading needs 38"),
         ({"free": 300.0}, "disk", "checkpoints need 366"),
-        ({"environ": {"GEMINI_API_KEY": " "}}, "GEMINI_API_KEY or GOOGLE_API_KEY", "google_search needs it"),
+        ({"environ": {"GEMINI_API_KEY": " "}}, "GEMINI_API_KEY or GOOGLE_API_KEY or RUBRICEM_SEARCH_KEY", "google_search needs it"),
     ],
 )
 def test_one_thing_that_is_missing_is_named(changes: dict[str, object], what: str, said: str, ready: list[str]) -> None:
@@ -106,17 +106,18 @@ def test_a_version_outside_the_tested_range_is_named_with_the_range(machine: Fak
 def test_the_judges_own_key_does_not_pay_for_searches(machine: FakeMachine, ready: list[str]) -> None:
     machine.environ = {"RUBRICEM_JUDGE_KEY": "x"}
 
-    assert list(missing(machine, *ready)) == ["GEMINI_API_KEY or GOOGLE_API_KEY"]
+    assert list(missing(machine, *ready)) == [SEARCH_KEY]
 
 
 JUDGE_KEY = "GEMINI_API_KEY or GOOGLE_API_KEY or RUBRICEM_JUDGE_KEY"
-SEARCH_KEY = "GEMINI_API_KEY or GOOGLE_API_KEY"
+SEARCH_KEY = "GEMINI_API_KEY or GOOGLE_API_KEY or RUBRICEM_SEARCH_KEY"
 
 
 @pytest.mark.parametrize(
     ("changes", "needed"),
     [
         ([], {JUDGE_KEY, SEARCH_KEY}),
+        (["rubricem.tools.google_search.url=https://mirror.example/v1"], {JUDGE_KEY, "RUBRICEM_SEARCH_KEY"}),
         (["rubricem.tools.google_search.engine=plain"], {JUDGE_KEY, "SERPER_API_KEY"}),
         (["rubricem.tools.remote={url: 'http://tools:8000/mcp'}"], {JUDGE_KEY, "RUBRICEM_TOOLS_TOKEN"}),
         (

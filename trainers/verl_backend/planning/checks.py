@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 from packaging.specifiers import SpecifierSet
 
+from rubricem_agent.build.keys import google_key_names
 from rubricem_agent.config.judge import GEMINI, OPENAI, parse_judge
 from rubricem_agent.config.memory import MINILM, QWEN3
+from rubricem_agent.config.tools import SEARCH_KEY, GoogleSearchConfig
 from rubricem_agent.data.training_set import read_training_set
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from trainers.verl_backend.planning.assumptions import Assumptions
@@ -164,8 +166,14 @@ def _needed_keys(shape: RunShape) -> Iterator[tuple[str, str]]:
     if tools.remote is not None:
         yield "RUBRICEM_TOOLS_TOKEN", f"the tool server {tools.remote.url}"
     elif tools.backend == "web" and tools.replay is None:
-        by_model = tools.google_search.engine == "gemini"
-        yield " or ".join(_GEMINI_KEYS) if by_model else "SERPER_API_KEY", "google_search"
+        yield _search_key(tools.google_search), "google_search"
+
+
+def _search_key(search: GoogleSearchConfig) -> str:
+    if search.engine != "gemini":
+        return "SERPER_API_KEY"
+    own, *googles = google_key_names(search.url or "", own=SEARCH_KEY)
+    return " or ".join((*googles, own))
 
 
 def check_embedder(shape: RunShape, machine: Machine) -> Finding:
