@@ -86,7 +86,11 @@ def test_all_that_is_missing_is_said_at_once_each_with_its_way_out(capsys: pytes
         ({"gpus": [79.6] * 7 + [24.0]}, "GPUs", "a GPU of 24 GiB is too small"),
         ({"memory": 30.0}, "memory", "30 GiB in this node; offloading needs 38"),
         ({"free": 300.0}, "disk", "checkpoints need 366"),
-        ({"environ": {"GEMINI_API_KEY": " "}}, "GEMINI_API_KEY or GOOGLE_API_KEY or RUBRICEM_SEARCH_KEY", "google_search needs it"),
+        (
+            {"environ": {"GEMINI_API_KEY": " "}},
+            "GEMINI_API_KEY or GOOGLE_API_KEY or RUBRICEM_SEARCH_KEY",
+            "google_search needs it",
+        ),
     ],
 )
 def test_one_thing_that_is_missing_is_named(changes: dict[str, object], what: str, said: str, ready: list[str]) -> None:
