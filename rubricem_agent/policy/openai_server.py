@@ -13,6 +13,7 @@ from rubricem_agent.policy.openai_wire import Models, read_events, says_overflow
 from rubricem_agent.policy.text_conversation import Delta
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.base import PassingModelError, status_error
+from rubricem_env.llm.openai_compatible import open_client
 from rubricem_env.llm.retry import parse_retry_after
 from rubricem_env.llm.secrets import Redactor
 
@@ -51,17 +52,11 @@ class OpenAIServer:
         key_variable: str = "",
         timeout: float = 300.0,
     ) -> "OpenAIServer":
-        """A model by name; `timeout` is in seconds of silence. Redirects are not followed: a key must not wander.
+        """A model by name; `timeout` is in seconds of silence.
 
         `key_variable` is where a person sets the key, for the sentence of a refusal.
         """
-        client = httpx2.AsyncClient(
-            base_url=base_url,
-            headers={"authorization": f"Bearer {key.get_secret_value()}"} if key else {},
-            timeout=timeout,
-            limits=httpx2.Limits(max_connections=None),
-            follow_redirects=False,
-        )
+        client = open_client(base_url, key=key, timeout=timeout)
         return cls(model, client, redactor=Redactor([key] if key else []), key_variable=key_variable)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:

@@ -44,6 +44,17 @@ class _Completion(_Loose):
     usage: _Tokens | None = None
 
 
+def open_client(base_url: str, *, key: SecretStr | None, timeout: float) -> httpx2.AsyncClient:
+    """For one server; `timeout` is in seconds of silence. Redirects are not followed: a key must not wander."""
+    return httpx2.AsyncClient(
+        base_url=base_url,
+        headers={"authorization": f"Bearer {key.get_secret_value()}"} if key else {},
+        timeout=timeout,
+        limits=httpx2.Limits(max_connections=None),
+        follow_redirects=False,
+    )
+
+
 class OpenAICompatibleModel:
     """One model behind `<base_url>/chat/completions`."""
 
@@ -62,16 +73,11 @@ class OpenAICompatibleModel:
         key_variable: str = "",
         timeout: float = 300.0,
     ) -> "OpenAICompatibleModel":
-        """A model by name; local servers often want no key. Redirects are not followed: a key must not wander.
+        """A model by name; local servers often want no key.
 
         `key_variable` is where a person sets the key, for the sentence of a refusal.
         """
-        headers = {"authorization": f"Bearer {key.get_secret_value()}"} if key else {}
-        limits = httpx2.Limits(max_connections=None)
-        client = httpx2.AsyncClient(
-            base_url=base_url, headers=headers, timeout=timeout, limits=limits, follow_redirects=False
-        )
-        return cls(model, client, key_variable=key_variable)
+        return cls(model, open_client(base_url, key=key, timeout=timeout), key_variable=key_variable)
 
     @property
     def name(self) -> str:
