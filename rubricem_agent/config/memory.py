@@ -13,7 +13,9 @@ from rubricem_env.domain.base import Frozen
 MINILM = "minilm"
 QWEN3 = "qwen3-embedding-0.6b"
 HASHING = "hashing"
-EMBEDDERS = (MINILM, QWEN3, HASHING)
+WITH_WEIGHTS = (MINILM, QWEN3)
+"""Those that are models, and take time and threads."""
+EMBEDDERS = (*WITH_WEIGHTS, HASHING)
 
 
 class BankConfig(Frozen):

@@ -9,7 +9,7 @@ from ray.util.scheduling_strategies import (  # type: ignore[import-not-found,un
     NodeAffinitySchedulingStrategy,
 )
 
-from rubricem_agent.config.memory import MINILM, QWEN3
+from rubricem_agent.config.memory import WITH_WEIGHTS
 from trainers.verl_backend.desk import Desk
 from trainers.verl_backend.desk_parts import make_desk_parts
 from trainers.verl_backend.desk_types import Handed, Marks, Meeting
@@ -59,7 +59,7 @@ def start_desk(settings: VerlSettings, *, model: str, group_size: int) -> Any:
 
 def _variables(settings: VerlSettings) -> dict[str, str]:
     """Ray gives an actor without CPUs one thread, and an embedder with weights would hold up a step with it."""
-    is_model = settings.meta_policy and settings.bank.embedder in (MINILM, QWEN3)
+    is_model = settings.meta_policy and settings.bank.embedder in WITH_WEIGHTS
     return {"OMP_NUM_THREADS": str(min(_THREADS, os.cpu_count() or 1))} if is_model else {}
 
 

@@ -9,7 +9,7 @@ from packaging.specifiers import SpecifierSet
 
 from rubricem_agent.build.keys import google_key_names
 from rubricem_agent.config.judge import GEMINI, OPENAI, parse_judge
-from rubricem_agent.config.memory import MINILM, QWEN3
+from rubricem_agent.config.memory import MINILM, QWEN3, WITH_WEIGHTS
 from rubricem_agent.config.tools import SEARCH_KEY, GoogleSearchConfig
 from rubricem_agent.data.training_set import read_training_set
 from rubricem_env.domain.errors import ConfigError, FileFormatError
@@ -179,7 +179,7 @@ def _search_key(search: GoogleSearchConfig) -> str:
 def check_embedder(shape: RunShape, machine: Machine) -> Finding:
     """The bank's embedder: its package, and its weights, which are never fetched."""
     bank = shape.settings.bank
-    if not shape.settings.meta_policy or bank.embedder not in (MINILM, QWEN3):
+    if not shape.settings.meta_policy or bank.embedder not in WITH_WEIGHTS:
         return Finding("embedder", True, bank.embedder)
     if machine.version_of("sentence-transformers") is None:
         return Finding("embedder", False, "sentence-transformers is not installed", "pip install 'rubricem[bank]'")
