@@ -77,6 +77,22 @@ class Run(NamedTuple):
         found = re.findall(rf"(?<!/){name}:(?:np.float64\()?([-+.\de]+)", self.tail(1_000_000))
         return [float(value) for value in found]
 
+    @property
+    def probability_gaps(self) -> dict[int, float]:
+        """By step, how far the engine's and the trainer's probabilities of a token are apart at most.
+
+        Where reflections are trained on first, the rollouts are older than the weights by that update, as they should
+        be: those steps are left out.
+        """
+        gaps = self.told("training/rollout_probs_diff_max")
+        return {line["step"]: gap for line, gap in zip(self.steps, gaps, strict=True) if not line["reflections"]}
+
+    @property
+    def divergences(self) -> list[float]:
+        """From the first weights, stage by stage, after the first step: a change that never arrived would show."""
+        tasks = [line["task"] for line in self.steps[1:] if line["task"]]
+        return [stage["kl"] for task in tasks for stage in task["stages"].values()]
+
     def children(self, pid: int, title: str) -> list[int]:
         """The processes that another has started, by a part of their titles."""
         found = (int(path.name) for path in Path("/proc").glob("[0-9]*") if title in _title(path))
