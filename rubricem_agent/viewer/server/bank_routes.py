@@ -2,7 +2,8 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
+from fastapi import Path as PathParameter
 
 from rubricem_agent.memory.item import ItemStatus
 from rubricem_agent.viewer.api_models.bank import BankChange
@@ -11,7 +12,7 @@ from rubricem_agent.viewer.server.answers import answer
 from rubricem_agent.viewer.server.asking import Desk, PageNumber, PageSize, SearchText, TheDesk, TheRun
 
 routes = APIRouter(prefix="/runs/{run}/bank")
-ItemNumber = Annotated[int, Path(ge=1, le=2**53)]
+ItemNumber = Annotated[int, PathParameter(ge=1, le=2**53)]
 
 
 @routes.get("")
