@@ -22,42 +22,35 @@ from typing import Any, NamedTuple
 import numpy as np
 from transformers.utils.logging import disable_progress_bar
 
-from rubricem_agent.learn.batch import Batch, Sample, pad_batch
-from rubricem_agent.learn.collapse import CollapseError, find_collapse
+from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_agent.learn.curriculum import Encounter, QueryBatch
-from rubricem_agent.learn.drift import find_drift
-from rubricem_agent.learn.errors import NonFiniteLossError
-from rubricem_agent.learn.metrics_log import METRICS_FILE, append_line, read_log
-from rubricem_agent.learn.reflection_work import Ticket
-from rubricem_agent.memory.retrieval import Retrieved
+from rubricem_agent.learn.deferred import Ticket
+from rubricem_agent.learn.metrics import METRICS_FILE, append_line, measure_habits, read_log
+from rubricem_agent.learn.monitor import CollapseError, find_collapse, find_drift
+from rubricem_agent.learn.samples import Batch, Sample, pad_batch, reflection_samples, task_samples
+from rubricem_agent.memory.bank import Retrieved
 from rubricem_agent.policy.base import Opening, Sampling
-from rubricem_agent.reflection.attempt import JudgedAttempt
-from rubricem_agent.reflection.outcome import ReflectionOutcome, readable_share
-from rubricem_agent.rollout.group import Plan, run_groups
+from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, readable_share
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.run import Setting
+from rubricem_agent.rollout.run import RolloutPlan, Setting, run_groups
+from rubricem_env.concurrency import derive_seed
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import RubricEMError
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.stage import STAGES
-from rubricem_env.env.offline import query_of
-from rubricem_env.judge.group import Group
-from rubricem_env.judge.outcomes import GroupJudgement
-from rubricem_env.judge.seeds import derive_seed
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.env.research_env import query_of
+from rubricem_env.judge.base import Group
+from rubricem_env.judge.scoring import GroupJudgement
 from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.world.quality import true_quality
-from trainers.local.diagnostics import GradientComparison, compare_gradients
-from trainers.local.examine import examine, record_examination
-from trainers.local.habits import measure_habits
-from trainers.local.keeping import keep_run, resume_run, save_policy, trim_log
-from trainers.local.learner import UpdateReport
-from trainers.local.recording import begin_record, record_step
-from trainers.local.run_parts import Parts, make_parts
-from trainers.local.samples import reflection_samples, task_samples
+from rubricem_env.world.judge import true_quality
+from trainers.local.checkpoint import keep_run, resume_run, save_policy, trim_log
+from trainers.local.learner import GradientComparison, UpdateReport, compare_gradients
+from trainers.local.logging import begin_record, examine, record_examination, record_step
 from trainers.local.settings import LocalConfig
-from trainers.settings_file import make_out, read_settings
+from trainers.local.setup import Parts, make_parts
+from trainers.settings import make_out, read_settings
 
 
-class Judged(NamedTuple):
+class JudgedStep(NamedTuple):
     """A step's rollouts, group by group, with what the judge said of them."""
 
     groups: list[list[Rollout]]
@@ -130,7 +123,7 @@ async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
     }
 
 
-async def sample_and_judge(parts: Parts, batch: QueryBatch) -> Judged:
+async def sample_and_judge(parts: Parts, batch: QueryBatch) -> JudgedStep:
     """The rollouts of a step's questions, and their judgements."""
     config = parts.config
     queries = [query_of(parts.train[key]) for key in batch.keys]
@@ -145,15 +138,15 @@ async def sample_and_judge(parts: Parts, batch: QueryBatch) -> Judged:
 
     sampling = Sampling(temperature=config.temperature, max_turn_tokens=config.max_turn_tokens)
     seed = derive_seed(config.seed, batch.step, "rollouts")
-    plan = Plan(queries, opened, group_size=config.group_size, concurrency=config.rows, seed=seed)
+    plan = RolloutPlan(queries, opened, group_size=config.group_size, concurrency=config.rows, seed=seed)
     groups = await run_groups(plan, Setting(parts.policy, parts.toolbox, config.limits, sampling))
     judging = [
         Group.of(query, (rollout.trajectory for rollout in group)) for query, group in zip(queries, groups, strict=True)
     ]
-    return Judged(groups, await parts.judge.judge_step(judging, step=batch.step), shown)
+    return JudgedStep(groups, await parts.judge.judge_step(judging, step=batch.step), shown)
 
 
-async def reflect(parts: Parts, batch: QueryBatch, judged: Judged) -> None:
+async def reflect(parts: Parts, batch: QueryBatch, judged: JudgedStep) -> None:
     """Launch the reflections of a step. They are drained here, since one process has one model; trained on next step."""
     for key, group, judgement in zip(batch.keys, judged.groups, judged.judgements, strict=True):
         ticket = Ticket(batch.step, key)
@@ -187,7 +180,7 @@ def compare_phases(
     return compare_gradients(parts.learner, task=pad_batch(task, pad_id=0), reflection=pad_batch(lessons, pad_id=0))
 
 
-def true_scores(parts: Parts, judged: Judged) -> dict[str, float]:
+def true_scores(parts: Parts, judged: JudgedStep) -> dict[str, float]:
     """The true quality of the rollouts: written down to audit the judge, read by nothing that trains."""
     rows = [
         true_quality(parts.train[judgement.query_key], read_trajectory(rollout.trajectory))
@@ -197,7 +190,7 @@ def true_scores(parts: Parts, judged: Judged) -> dict[str, float]:
     return {stage.value: round(value, 4) for stage, value in zip(STAGES, np.mean(rows, axis=0).tolist(), strict=True)}
 
 
-def judged_scores(judged: Judged) -> dict[str, float | None]:
+def judged_scores(judged: JudgedStep) -> dict[str, float | None]:
     """The mean of the scores there are, stage by stage; None where the judge gave none."""
     means: dict[str, float | None] = {}
     for stage in STAGES:

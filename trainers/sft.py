@@ -25,19 +25,17 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rubricem_agent.data.chatml import read_samples
-from rubricem_agent.data.tokens import TokenSample, encode_sample
-from rubricem_agent.learn.errors import NonFiniteLossError
+from rubricem_agent.data.chatml import TokenSample, encode_sample, read_samples
+from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_env.domain.errors import ConfigError, RubricEMError
-from trainers.settings_file import make_out, read_settings
-from trainers.sft_parts.keeping import disk_refusals
-from trainers.sft_parts.place import OneProcess, Place
-from trainers.sft_parts.plan import Plan
-from trainers.sft_parts.rows import Row, make_row, make_rows
-from trainers.sft_parts.settings import Precision, SftConfig
+from trainers.settings import make_out, read_settings
+from trainers.sft_parts.batches import TokenizedRow, make_row, make_rows
+from trainers.sft_parts.checkpoint import disk_refusals
+from trainers.sft_parts.launch import OneProcess, TrainingDevice
+from trainers.sft_parts.settings import Precision, SftConfig, TrainingPlan
 
 
-class Step(NamedTuple):
+class StepResult(NamedTuple):
     """What one optimiser step amounted to."""
 
     step: int
@@ -50,12 +48,14 @@ class Step(NamedTuple):
     tokens_per_second: float
 
 
-def fit(config: SftConfig, place: Place, *, report: Callable[[Step, int], None]) -> Path:
+def fit(config: SftConfig, place: TrainingDevice, *, report: Callable[[StepResult, int], None]) -> Path:
     """Train to the end of the plan, or to `stop_after`; returns the folder of the trained model."""
     torch.manual_seed(config.seed)
     model, tokenizer = load_student(config.model)
     samples, dropped = encode_all(config, tokenizer)
-    plan = Plan(len(samples), config.batch_size, config.epochs, config.seed, config.learning_rate, config.warmup_share)
+    plan = TrainingPlan(
+        len(samples), config.batch_size, config.epochs, config.seed, config.learning_rate, config.warmup_share
+    )
     optimizer: torch.optim.Optimizer = torch.optim.AdamW(
         model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
     )
@@ -127,12 +127,12 @@ def train_step(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     *,
-    rows: Sequence[Row],
-    place: Place,
-    plan: Plan,
+    rows: Sequence[TokenizedRow],
+    place: TrainingDevice,
+    plan: TrainingPlan,
     step: int,
     clip: float,
-) -> Step:
+) -> StepResult:
     """One update from the rows of one batch; gradients are accumulated over them.
 
     Raises:
@@ -159,17 +159,17 @@ def train_step(
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     speed = sum(row.ids.numel() for row in rows) / max(1e-9, time.monotonic() - began)
-    return Step(step, plan.epoch_of(step), loss_sum, norm, rate, learnt, speed)
+    return StepResult(step, plan.epoch_of(step), loss_sum, norm, rate, learnt, speed)
 
 
-def share_of(rows: Sequence[Row], place: Place) -> list[Row]:
+def share_of(rows: Sequence[TokenizedRow], place: TrainingDevice) -> list[TokenizedRow]:
     """This process's rows. All get the same number: sharded models wait for each other at every pass."""
     empty = make_row([TokenSample(rows[0].ids[0, :2].tolist(), [False, False])])
     padded = [*rows, *[empty] * (-len(rows) % place.num_processes)]
     return padded[place.rank :: place.num_processes]
 
 
-def row_loss(model: nn.Module, row: Row, *, place: Place) -> torch.Tensor:
+def row_loss(model: nn.Module, row: TokenizedRow, *, place: TrainingDevice) -> torch.Tensor:
     """The summed loss of a row, over the learnt tokens only: no other logits are made."""
     if not row.num_targets:
         row = row._replace(predicting=torch.zeros(1, dtype=torch.long, device=row.ids.device))
@@ -184,7 +184,7 @@ def row_loss(model: nn.Module, row: Row, *, place: Place) -> torch.Tensor:
     return summed
 
 
-class Progress:
+class ProgressWriter:
     """Writes every step to metrics.jsonl, once, and a line to the terminal now and then."""
 
     def __init__(self, path: Path, clock: Callable[[], float], *, every: float = 5.0) -> None:
@@ -194,7 +194,7 @@ class Progress:
         self._shown_at = -every
         self._has_begun = False
 
-    def __call__(self, step: Step, last: int) -> None:
+    def __call__(self, step: StepResult, last: int) -> None:
         if not self._has_begun:
             self._forget_from(step.step)
             self._has_begun = True
@@ -225,20 +225,20 @@ def read_arguments(arguments: Sequence[str] | None) -> SftConfig:
     return read_settings(chosen.config, SftConfig, changes=chosen.changes)
 
 
-def run(config: SftConfig, place: Place) -> None:
+def run(config: SftConfig, place: TrainingDevice) -> None:
     """Train with progress, and say where the model is."""
     make_out(config.out)
-    progress = Progress(config.out / "metrics.jsonl", time.monotonic)
+    progress = ProgressWriter(config.out / "metrics.jsonl", time.monotonic)
     folder = fit(config, place, report=progress if place.rank == 0 else _say_nothing)
     if place.rank == 0:
         sys.stdout.write(f"model: {folder}\n")
 
 
-def _say_nothing(step: Step, last: int) -> None:
+def _say_nothing(step: StepResult, last: int) -> None:
     """Only one process reports."""
 
 
-def run_command(arguments: Sequence[str] | None, here: Callable[[Precision], Place]) -> int:
+def run_command(arguments: Sequence[str] | None, here: Callable[[Precision], TrainingDevice]) -> int:
     """The command line, wherever it computes: 2 and one sentence on stderr for a mistake, 130 for an interrupt."""
     try:
         config = read_arguments(arguments)

@@ -16,12 +16,12 @@ from importlib import import_module
 from pathlib import Path
 
 from rubricem_env.domain.errors import RubricEMError
+from trainers.verl_backend.planning.plan import print_plan
 from trainers.verl_backend.planning.preflight import require_ready
-from trainers.verl_backend.planning.report import print_plan
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 DEFAULT = "verl_rubricem_8b"
-RUNNER = "trainers.verl_backend.runner"
+RUNNER = "trainers.verl_backend.trainer"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

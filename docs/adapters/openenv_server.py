@@ -4,8 +4,8 @@ import os
 
 from docs.adapters.prompt import prompt_of
 from docs.adapters.tutor import ATTEMPTS
-from rubricem_env.adapters.offline import offline_setup
 from rubricem_env.adapters.openenv import research_app
+from rubricem_env.adapters.session import offline_setup
 
 TOKEN = "almanac"
 

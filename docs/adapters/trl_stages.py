@@ -19,8 +19,8 @@ from docs.adapters.tutored_policy import play_tutored
 from docs.adapters.writers import TURN_TOKENS, policy_folder
 from rubricem_agent.adapters.credit import stage_advantages
 from rubricem_agent.adapters.trl import StageGRPOTrainer, research_spec
-from rubricem_agent.policy.pretrained import load_model
-from rubricem_env.adapters.offline import offline_scorer
+from rubricem_agent.policy.local import load_model
+from rubricem_env.adapters.session import offline_scorer
 from rubricem_env.adapters.trl import TrlSpec
 from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
 

@@ -4,15 +4,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from docs.adapters.tutor import Tutor, tutored_questions
-from rubricem_agent.policy.base import Emission, Listener, Opening, Piece, Sampling
-from rubricem_agent.policy.pretrained import policy_tokenizer
-from rubricem_agent.policy.token_conversation import TokenConversation, TokenDraw, TokenTurn
-from rubricem_agent.policy.tokenizer import PolicyTokenizer
+from rubricem_agent.policy.base import Emission, Listener, Opening, Sampling, TokenSegment
+from rubricem_agent.policy.local import policy_tokenizer
+from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenDraw, TokenTurn
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
-from rubricem_env.domain.query import Query
-from rubricem_env.env.limits import EpisodeLimits
-from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.env.episode import EpisodeLimits
+from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.llm.usage import Usage
 
 
@@ -42,7 +41,7 @@ class _TutoredConversation:
         self._tokens = TokenConversation.begin(engine, opening)
 
     @property
-    def pieces(self) -> tuple[Piece, ...]:
+    def pieces(self) -> tuple[TokenSegment, ...]:
         return self._tokens.pieces
 
     async def emit(self, *, max_tokens: int, listener: Listener) -> Emission:

@@ -4,7 +4,7 @@ import asyncio
 from collections import defaultdict, deque
 
 from docs.adapters.writers import Writer, Writers
-from rubricem_env.testing.model_servers import Asked, FakeOpenAI
+from rubricem_env.testing.servers import FakeOpenAI, ModelRequest
 
 
 class _Answers:
@@ -15,7 +15,7 @@ class _Answers:
         self._waiting: dict[tuple[str, ...], deque[Writer]] = defaultdict(deque)
         self._begun: dict[str, int] = defaultdict(int)
 
-    async def __call__(self, asked: Asked) -> str:
+    async def __call__(self, asked: ModelRequest) -> str:
         said = [message["content"] for message in asked.body["messages"] if message["role"] == "assistant"]
         read = [message["content"] for message in asked.body["messages"] if message["role"] == "user"]
         if said:

@@ -1,7 +1,7 @@
 """Who writes the attempts of the examples: the trained tiny policy where there is one, else the tutor, and it is said.
 
 RUBRICEM_TINY_POLICY names the policy's folder; without it the policy that comes with the package is taken, or the one
-that `python trainers/tiny_policy.py --config configs/tiny_policy.yaml` leaves.
+that `python trainers/experiments/tiny_policy.py --config configs/tiny_policy.yaml` leaves.
 """
 
 import os
@@ -10,11 +10,19 @@ from pathlib import Path
 from typing import Protocol
 
 from docs.adapters.tutor import ATTEMPTS, Tutor, tutored_questions
-from rubricem_agent.policy.base import ContextOverflow, Conversation, Opening, Policy, Sampling, Silence
-from rubricem_agent.policy.local import LocalPolicy
-from rubricem_agent.policy.pretrained import load_model, load_tokenizer
-from rubricem_agent.policy.shipped import TINY, TINY_SYSTEM, model_folder
-from rubricem_env.env.loop import LoopThread
+from rubricem_agent.policy.base import (
+    TINY,
+    TINY_SYSTEM,
+    ContextOverflow,
+    Conversation,
+    Opening,
+    Policy,
+    Sampling,
+    Silence,
+    model_folder,
+)
+from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
+from rubricem_env.env.research_env import LoopThread
 
 TURN_TOKENS = 300
 Writer = Callable[[str], str]

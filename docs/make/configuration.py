@@ -16,15 +16,17 @@ sys.path.insert(0, str(ROOT))
 from pydantic import BaseModel  # noqa: E402
 from pydantic.fields import FieldInfo  # noqa: E402
 
-from rubricem_agent.config.evals import EvalConfig  # noqa: E402
-from rubricem_agent.config.judge import JudgeConfig  # noqa: E402
-from rubricem_agent.config.memory import BankConfig  # noqa: E402
-from rubricem_agent.config.policy import PolicyConfig  # noqa: E402
-from rubricem_agent.config.teacher import TeacherConfig  # noqa: E402
-from rubricem_agent.config.tools import ToolsConfig  # noqa: E402
+from rubricem_agent.config import (  # noqa: E402
+    BankConfig,
+    EvalConfig,
+    JudgeConfig,
+    PolicyConfig,
+    TeacherConfig,
+    ToolsConfig,
+)
+from trainers.experiments.tiny_policy import TinyConfig  # noqa: E402
 from trainers.local.settings import LocalConfig  # noqa: E402
 from trainers.sft_parts.settings import SftConfig  # noqa: E402
-from trainers.tiny_policy import TinyConfig  # noqa: E402
 from trainers.verl_backend.settings import VerlSettings  # noqa: E402
 
 PAGE = ROOT / "docs" / "reference" / "configuration.md"
@@ -50,11 +52,11 @@ ROOTS = (
     Root(LocalConfig, "The local trainer", "YAML for `rubricem train` and `rubricem ablate`, such as `configs/local_almanac.yaml`."),
     Root(VerlSettings, "The veRL trainer", "The section `rubricem` of a veRL config for `trainers/verl_ssgrpo.py`; everything else keeps veRL's own keys."),
     Root(SftConfig, "Fine-tuning", "YAML for `trainers/sft.py`, such as `configs/sft_qwen3_8b.yaml`."),
-    Root(TinyConfig, "The tiny policy", "YAML for `trainers/tiny_policy.py`, such as `configs/tiny_policy.yaml`."),
-    Root(TeacherConfig, "Teacher data", "In code, `rubricem_agent.build.teacher.teach`; `rubricem data teach` has options for most of it."),
+    Root(TinyConfig, "The tiny policy", "YAML for `trainers/experiments/tiny_policy.py`, such as `configs/tiny_policy.yaml`."),
+    Root(TeacherConfig, "Teacher data", "In code, `rubricem_agent.build.data.teach`; `rubricem data teach` has options for most of it."),
     Root(ToolsConfig, "Search tools", "TOML for `--tools` and `--config`, at the top level or in a table `[tools]`."),
-    Root(PolicyConfig, "A policy", "In code, `rubricem_agent.build.policy`; `--policy` names the first key."),
-    Root(JudgeConfig, "A judge", "In code, `rubricem_agent.build.judge`; `--judge` names the first key."),
+    Root(PolicyConfig, "A policy", "In code, `rubricem_agent.build.models`; `--policy` names the first key."),
+    Root(JudgeConfig, "A judge", "In code, `rubricem_agent.build.models`; `--judge` names the first key."),
     Root(BankConfig, "The rubric bank", "In code, `rubricem_agent.build.memory`."),
     Root(EvalConfig, "An evaluation", "In code, `rubricem_agent.build.eval_plan`; the options of `rubricem eval run` are the same."),
 )  # fmt: skip

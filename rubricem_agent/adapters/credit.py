@@ -5,10 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_agent.learn.credit import assign_credit, spread_to_tokens
-from rubricem_agent.learn.group_scores import group_scores
-from rubricem_env.adapters.groups import JudgedRows, pad_stage_ids
-from rubricem_env.adapters.played import Played, completion_of
+from rubricem_agent.learn.credit import assign_credit, group_scores, spread_to_tokens
+from rubricem_env.adapters.session import JudgedRows, Played, completion_of, pad_stage_ids
 from rubricem_env.domain.judgement import Judgement
 
 

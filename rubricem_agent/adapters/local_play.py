@@ -5,14 +5,12 @@ from itertools import count
 from typing import Any
 
 from rubricem_agent.policy.base import Opening, Sampling
-from rubricem_agent.policy.local import LocalPolicy
-from rubricem_agent.policy.pretrained import policy_tokenizer
-from rubricem_agent.prompting.agent_prompt import AgentPrompt
-from rubricem_agent.rollout.group import Plan, run_groups
+from rubricem_agent.policy.local import LocalPolicy, policy_tokenizer
+from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.run import Setting
-from rubricem_env.domain.query import Query
-from rubricem_env.env.limits import EpisodeLimits
+from rubricem_agent.rollout.run import RolloutPlan, Setting, run_groups
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.tools.base import Toolbox
 
 
@@ -31,7 +29,7 @@ def play_locally(
     async def play(queries: Sequence[Query], trainer: Any) -> Sequence[Rollout]:
         policy = LocalPolicy.over(trainer.model, policy_tokenizer(trainer.processing_class), rows=rows)
         sampling = Sampling(temperature=trainer.temperature, max_turn_tokens=max_turn_tokens)
-        plan = Plan(queries, opened, group_size=1, seed=next(seeds))
+        plan = RolloutPlan(queries, opened, group_size=1, seed=next(seeds))
         was_training = trainer.model.training
         trainer.model.eval()
         try:

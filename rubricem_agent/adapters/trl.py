@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 from rubricem_agent.adapters.credit import stage_advantages
 from rubricem_agent.adapters.local_play import play_locally
-from rubricem_agent.prompting.agent_prompt import AgentPrompt, agent_prompt
-from rubricem_env.adapters.offline import offline_scorer
-from rubricem_env.adapters.trl import StageGRPOTrainer as StageGRPOTrainer
+from rubricem_agent.prompting import AgentPrompt, agent_prompt
+from rubricem_env.adapters.session import offline_scorer
 from rubricem_env.adapters.trl import TrlSpec
-from rubricem_env.domain.query import Query
-from rubricem_env.env.limits import EpisodeLimits
-from rubricem_env.env.offline import offline_queries, shipped_toolbox
-from rubricem_env.env.scoring import Scorer
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.env.episode import EpisodeLimits
+from rubricem_env.env.research_env import offline_queries, shipped_toolbox
+from rubricem_env.env.rewards import Scorer
 from rubricem_env.tools.base import Toolbox
 
 

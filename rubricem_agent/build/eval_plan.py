@@ -1,38 +1,248 @@
-"""Plans evaluations: reads the files, chooses the examples, and writes down what the run will be."""
+"""Plans evaluations: reads the files, chooses the examples, and writes down what the run will be.
 
+The numbers of runs that are there, made again from their logs; and the logs of the parts of a split run.
+
+Judging another run's answers: what made them is taken from there, and nothing is answered anew.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from pydantic import ValidationError
+from rubricem_agent.build.eval_inputs import beside_sha256
+from rubricem_agent.evals.suite import Loaded, load_benchmark
+from rubricem_agent.evals.records import Journal
+from rubricem_agent.evals.manifest import ANSWERS_FILE, SCORES_FILE, VERDICTS_FILE, EvaluationManifest, has_lines, read_manifest, refuse_difference
+from rubricem_agent.evals.records import AnswerRecord, VerdictRecord
+from rubricem_agent.evals.scores import Scores
+from rubricem_agent.evals.scores import Logs, score_run
+from rubricem_agent.evals.suite import DataPaths
+from rubricem_env.domain.errors import FileFormatError, UsageError
+from rubricem_env.domain.trajectory import first_problem
+from rubricem_agent.config import EvalConfig
+from rubricem_agent.evals.base import SourceFile
+from rubricem_agent.evals.manifest import ANSWERS_FILE, EvaluationManifest
+from rubricem_agent.evals.records import AnswerRecord
+from rubricem_agent.evals.runner import RunPhase, case_keys
+from rubricem_agent.evals.manifest import Subset, SubsetName
+from rubricem_env.domain.errors import ConfigError, UsageError
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import NamedTuple
-
-from rubricem_agent.build.eval_answers import judging_only, refuse_other_data, subset_of
-from rubricem_agent.build.eval_files import data_path, read_seen
-from rubricem_agent.build.eval_models import AskedModels, asked_models, judge_names
-from rubricem_agent.build.eval_sources import bank_sha256, beside_sha256, search_sha256
-from rubricem_agent.config.evals import GIVEN, EvalConfig
-from rubricem_agent.evals.answering.given import GivenAnswers
-from rubricem_agent.evals.answering.reuse import Reuse
-from rubricem_agent.evals.loading import Loaded, load_benchmark
-from rubricem_agent.evals.rules import rules_for
-from rubricem_agent.evals.run.manifest import Agent, Inputs, Manifest, judge_model, read_manifest
-from rubricem_agent.evals.run.rehearsal import Estimate, rehearse
-from rubricem_agent.evals.run.runner import Stage
-from rubricem_agent.evals.subset import Choice, Subset, choose, find_seen, without_seen
+from rubricem_agent.build.eval_inputs import data_path, read_seen
+from rubricem_agent.build.eval_inputs import AskedModels, asked_models, judge_names
+from rubricem_agent.build.eval_inputs import bank_sha256, beside_sha256, search_sha256
+from rubricem_agent.config import GIVEN, EvalConfig
+from rubricem_agent.evals.answers import GivenAnswers
+from rubricem_agent.evals.answers import Reuse
+from rubricem_agent.evals.suite import rules_for
+from rubricem_agent.evals.manifest import Agent, Inputs, EvaluationManifest, judge_model, read_manifest
+from rubricem_agent.evals.runner import CallEstimate, rehearse
+from rubricem_agent.evals.runner import RunPhase
+from rubricem_agent.evals.manifest import Choice, Subset, choose, find_seen, without_seen
 from rubricem_agent.evals.suite import DataPaths, find_entry
 from rubricem_env import __version__
 
+def rescore_run(folder: Path, data: str = "") -> Scores:
+    """The numbers of a run from its logs and its data file alone; `data` says where that lies now.
 
-class PlannedRun(NamedTuple):
+    Raises:
+        FileFormatError: the folder is no run, or a log is broken.
+        UsageError: the data file is not the one of the run.
+    """
+    manifest = read_manifest(folder)
+    loaded = reload_benchmark(folder, manifest, data=data)
+    scores = score_run(loaded, manifest, logs=read_logs(folder))
+    write_scores(folder, scores)
+    return scores
+
+
+def reload_benchmark(folder: Path, manifest: EvaluationManifest, *, data: str = "") -> Loaded:
+    """The benchmark of a run from its file, which must be the very same one.
+
+    Raises:
+        UsageError: it is another file, or the judge prompts have changed since.
+    """
+    inputs = manifest.inputs
+    paths = DataPaths(
+        Path(data or inputs.path),
+        Path(inputs.criteria) if inputs.criteria else None,
+        Path(inputs.references) if inputs.references else None,
+    )
+    loaded = load_benchmark(
+        manifest.benchmark, paths, rules=manifest.rules, any_version=True, with_fact=inputs.with_fact
+    )
+    if loaded.source.sha256 != inputs.sha256:
+        raise UsageError(
+            f"{loaded.source.path} has the sha256 {loaded.source.sha256[:12]}; {folder} was made on "
+            f"{inputs.sha256[:12]}. Give the file of that run with --data."
+        )
+    if beside_sha256(paths.criteria, paths.references) != inputs.beside_sha256:
+        raise UsageError(
+            f"the criteria or reference articles of {folder} have changed since; its numbers can only be made again "
+            f"with the same ones at {inputs.criteria} and {inputs.references}."
+        )
+    if loaded.grader.prompt_hash != manifest.prompt_hash:
+        raise UsageError(
+            f"{folder} was judged with prompts {manifest.prompt_hash}; this release has {loaded.grader.prompt_hash}. "
+            f"Use release {manifest.code} to make its numbers again."
+        )
+    return loaded
+
+
+def read_logs(folder: Path) -> Logs:
+    """Both logs of a run, as far as they are written."""
+    return Logs(Journal.read(folder / ANSWERS_FILE, AnswerRecord), Journal.read(folder / VERDICTS_FILE, VerdictRecord))
+
+
+def write_scores(folder: Path, scores: Scores) -> None:
+    """The scores beside the logs, whole or not at all."""
+    path = folder / SCORES_FILE
+    partial = path.with_suffix(".partial")
+    partial.write_text(scores.model_dump_json(indent=1), encoding="utf-8")
+    partial.replace(path)
+
+
+def read_parts(folder: Path, wanted: EvaluationManifest) -> tuple[Logs, ...]:
+    """The logs of the parts of a split run, as far as they have begun.
+
+    Raises:
+        UsageError: a part is of another run.
+    """
+    begun = [part for part in sorted(folder.glob("*-of-*")) if has_lines(part)]
+    for part in begun:
+        refuse_difference(part, read_manifest(part), wanted=wanted)
+    return tuple(map(read_logs, begun))
+
+
+def take_over_parts(parts: Sequence[Logs], logs: Logs) -> None:
+    """Put the lines of the parts into the run's own logs, each once."""
+    for part in parts:
+        for answer in part.answers.records:
+            if answer.is_final and is_news(logs.answers.find(answer.key)):
+                logs.answers.append(answer)
+        for verdict in part.verdicts.records:
+            if verdict.is_final and is_news(logs.verdicts.find(verdict.key)):
+                logs.verdicts.append(verdict)
+
+
+def is_news(known: AnswerRecord | VerdictRecord | None) -> bool:
+    """Whether there is nothing final yet."""
+    return known is None or not known.is_final
+
+
+def stored_scores(folder: Path) -> Scores | None:
+    """The numbers that a run has stored; None where there are none, as after an interrupt, or none that can be read."""
+    try:
+        return read_scores(folder)
+    except FileFormatError:
+        return None
+
+
+def read_scores(folder: Path) -> Scores:
+    """The numbers that a run has stored.
+
+    Raises:
+        FileFormatError: there are none, or not of this release.
+    """
+    path = folder / SCORES_FILE
+    try:
+        return Scores.model_validate_json(path.read_bytes())
+    except OSError as cause:
+        raise FileFormatError(
+            f"{folder} has no scores; run `rubricem eval rescore {folder}` to make them from its logs."
+        ) from cause
+    except ValidationError as cause:
+        raise FileFormatError(
+            f"{path} cannot be read: {first_problem(cause)} Make it anew with `rubricem eval rescore {folder}`."
+        ) from cause
+
+
+def judging_only(config: EvalConfig, source: EvaluationManifest) -> EvalConfig:
+    """The settings of a run that judges the answers of `source`, with that run's policy and epochs.
+
+    Raises:
+        ConfigError: they name another benchmark, or say of the answers what is not so.
+    """
+    if source.benchmark != config.benchmark:
+        raise ConfigError(
+            f"{config.answers_from} is a run of {source.benchmark}; its answers cannot be judged as those of "
+            f"{config.benchmark}. Name a run of {config.benchmark} with --answers-from."
+        )
+    for option, default, given, theirs in _said_of_answers(config, source):
+        if given not in (default, theirs):
+            raise ConfigError(
+                f"--{option} is {given}; the answers of {config.answers_from} were made with {theirs}, and are judged "
+                f"as they are. Leave --{option} out."
+            )
+    return config.model_copy(update={"policy": source.agent.policy, "epochs": source.epochs, "stage": RunPhase.VERDICTS})
+
+
+def refuse_other_data(folder: Path, source: EvaluationManifest, *, data: SourceFile) -> None:
+    """Raise UsageError where the answers are to the examples of another file."""
+    if data.sha256 != source.inputs.sha256:
+        raise UsageError(
+            f"{data.path} has the sha256 {data.sha256[:12]}; the answers of {folder} are to the examples of "
+            f"{source.inputs.sha256[:12]}, which lay at {source.inputs.path}. Give that file with --data."
+        )
+
+
+def subset_of(config: EvalConfig, source: EvaluationManifest, *, chosen: Subset) -> Subset:
+    """The examples that were answered, or those of them that the caller has chosen.
+
+    Raises:
+        UsageError: some were chosen that the run is not about.
+    """
+    if config.limit is None and config.ids is None and config.subset is SubsetName.MODE:
+        return Subset(source.inputs.ids, source.inputs.subset, source.inputs.left_out)
+    missing = [example_id for example_id in chosen.ids if example_id not in set(source.inputs.ids)]
+    if missing:
+        raise UsageError(
+            f"{len(missing)} of the {len(chosen.ids)} examples of '{chosen.rule}' are not in {config.answers_from}, the "
+            f"first being {missing[0]!r}; it is about '{source.inputs.subset}'. Leave --limit, --subset and --ids out to "
+            "judge all that it has answered."
+        )
+    return chosen
+
+
+def copy_answers(source: Path, wanted: EvaluationManifest, *, target: Path) -> None:
+    """Take over the answers to a run's examples, those that are not there yet; they are the same whatever the mode."""
+    keys = set(case_keys(wanted.inputs.ids, wanted.epochs))
+    answers = Journal.open(target, AnswerRecord)
+    try:
+        for record in Journal.read(source / ANSWERS_FILE, AnswerRecord).records:
+            if record.is_final and record.key in keys and is_news(answers.find(record.key)):
+                answers.append(record.model_copy(update={"mode": wanted.mode.value}))
+    finally:
+        answers.close()
+
+
+def _said_of_answers(config: EvalConfig, source: EvaluationManifest) -> list[tuple[str, object, object, object]]:
+    """Options with their default, what is given here, and what the run was made with. The tools may differ for FACT."""
+    agent, default = source.agent, EvalConfig(benchmark=config.benchmark)
+    said: list[tuple[str, object, object, object]] = [
+        ("policy", default.policy, config.policy, agent.policy),
+        ("style", default.style.value, config.style.value, agent.style),
+        ("reuse", default.reuse.value, config.reuse.value, agent.reuse),
+        ("bank", "", str(config.bank or ""), agent.bank),
+        ("attempts", default.attempts, config.attempts, agent.attempts),
+        ("epochs", default.epochs, config.epochs, source.epochs),
+    ]
+    if not config.fact:
+        said.append(("tools", "", str(config.tools or ""), agent.search))
+    return said
+
+
+class PlannedEvaluation(NamedTuple):
     """A run before anything is asked."""
 
     config: EvalConfig
     loaded: Loaded
-    manifest: Manifest
+    manifest: EvaluationManifest
     asked: AskedModels
     given: GivenAnswers | None = None
     """The answers, where they come from a file."""
 
-    def estimate(self) -> list[Estimate]:
+    def estimate(self) -> list[CallEstimate]:
         """Calls and money, for a dry run."""
         inputs = self.manifest.inputs
         return rehearse(
@@ -60,12 +270,12 @@ class PlannedRun(NamedTuple):
 
     @property
     def _policy_estimated(self) -> str | None:
-        if self.config.stage is Stage.VERDICTS or not self.config.asks_a_model:
+        if self.config.stage is RunPhase.VERDICTS or not self.config.asks_a_model:
             return None
         return judge_model(self.config.policy)
 
 
-def plan_run(config: EvalConfig, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> PlannedRun:
+def plan_run(config: EvalConfig, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> PlannedEvaluation:
     """Read the files, choose the examples, and say what the run will be.
 
     Raises:
@@ -80,7 +290,7 @@ def plan_run(config: EvalConfig, now: Callable[[], datetime] = lambda: datetime.
     asked = asked_models(config, rules)
     paths = DataPaths(data_path(config.data), config.criteria, config.references)
     loaded = load_benchmark(config.benchmark, paths, rules=rules, any_version=config.any_version, with_fact=config.fact)
-    manifest = Manifest(
+    manifest = EvaluationManifest(
         benchmark=config.benchmark,
         mode=config.mode,
         rules=rules,
@@ -93,18 +303,18 @@ def plan_run(config: EvalConfig, now: Callable[[], datetime] = lambda: datetime.
         created=now().isoformat(timespec="seconds"),
         code=__version__,
     )
-    return PlannedRun(config, loaded, manifest, asked, _given_answers(config, loaded))
+    return PlannedEvaluation(config, loaded, manifest, asked, _given_answers(config, loaded))
 
 
 def _given_answers(config: EvalConfig, loaded: Loaded) -> GivenAnswers | None:
-    if not config.policy.startswith(GIVEN) or config.stage is Stage.VERDICTS:
+    if not config.policy.startswith(GIVEN) or config.stage is RunPhase.VERDICTS:
         return None
     given = GivenAnswers.read(Path(config.policy.removeprefix(GIVEN)))
     given.refuse_unknown([example.id for example in loaded.examples], ids=find_entry(loaded.name).ids)
     return given
 
 
-def _inputs(config: EvalConfig, loaded: Loaded, source: Manifest | None) -> Inputs:
+def _inputs(config: EvalConfig, loaded: Loaded, source: EvaluationManifest | None) -> Inputs:
     subset = _subset(config, loaded, source)
     return Inputs(
         path=str(loaded.source.path),
@@ -121,7 +331,7 @@ def _inputs(config: EvalConfig, loaded: Loaded, source: Manifest | None) -> Inpu
     )
 
 
-def _subset(config: EvalConfig, loaded: Loaded, source: Manifest | None) -> Subset:
+def _subset(config: EvalConfig, loaded: Loaded, source: EvaluationManifest | None) -> Subset:
     subset = choose(loaded, Choice(config.subset, config.limit, config.ids))
     if source is not None and config.answers_from is not None:
         refuse_other_data(config.answers_from, source, data=loaded.source)

@@ -1,43 +1,166 @@
-"""Builds and drives evaluations: the place that knows the files, the policies, the judges and the folders."""
+"""Builds and drives evaluations: the place that knows the files, the policies, the judges and the folders.
 
+Exports runs as logs of Inspect, where its package is installed.
+
+Builds who answers: a policy with its prompt and its memory, the almanac's expert, or a file of answers.
+
+One run in several processes over a Ray cluster: each part with logs of its own, which the run then takes over.
+"""
+
+from pathlib import Path
+from rubricem_agent.build.eval_plan import read_logs, read_scores, reload_benchmark
+from rubricem_agent.evals.manifest import read_manifest
+from rubricem_env.domain.errors import MissingExtraError, UsageError
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import NamedTuple
+from rubricem_agent.build.memory import build_injector, open_existing_bank
+from rubricem_agent.build.models import build_policy
+from rubricem_agent.config import EXPERT, EvalConfig, Style
+from rubricem_agent.config import BankConfig
+from rubricem_agent.config import PolicyConfig
+from rubricem_agent.evals.answers import EpisodeAnswerer, AgentOptions, NoReferences, References
+from rubricem_agent.evals.answers import ExpertSchool
+from rubricem_agent.evals.answers import GivenAnswers
+from rubricem_agent.evals.answers import CrossReuse, Reuse, WithinReuse
+from rubricem_agent.evals.answers import Answerer
+from rubricem_agent.evals.runner import RunPhase
+from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.embed import HashingEmbedder
+from rubricem_agent.policy.base import Policy
+from rubricem_agent.prompting import PromptStyle, agent_prompt
+from rubricem_agent.reflection.candidates import PolicyCandidates
+from rubricem_agent.reflection.reflector import Reflector
+from rubricem_agent.rollout.run import Setting
+from rubricem_env.judge.base import ReflectionJudge
+from rubricem_env.judge.rules_judge import RulesJudge
+from rubricem_env.llm.usage import Ceilings, Meter
+from rubricem_env.tools.base import Toolbox
+from rubricem_env.world.almanac import load_questions, shipped_questions_path
 import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
-from typing import NamedTuple
-
-from rubricem_agent.build.eval_agent import open_answerer
-from rubricem_agent.build.eval_answers import copy_answers
-from rubricem_agent.build.eval_plan import PlannedRun
-from rubricem_agent.build.eval_scores import read_parts, take_over_parts, write_scores
-from rubricem_agent.build.judge import build_judge
+from rubricem_agent.build.eval_plan import copy_answers
+from rubricem_agent.build.eval_plan import PlannedEvaluation
+from rubricem_agent.build.eval_plan import read_parts, take_over_parts, write_scores
+from rubricem_agent.build.models import build_judge
 from rubricem_agent.build.tools import open_tools
-from rubricem_agent.config.evals import EvalConfig, default_judges
-from rubricem_agent.config.judge import JudgeConfig
-from rubricem_agent.config.tools import ToolsConfig, load_tools_config
-from rubricem_agent.evals.answering.limited_search import LimitedToolbox
-from rubricem_agent.evals.answering.pages import ToolboxPages
-from rubricem_agent.evals.loading import Loaded
-from rubricem_agent.evals.modes import Mode
-from rubricem_agent.evals.run.budget import Budget
-from rubricem_agent.evals.run.journal import Journal
-from rubricem_agent.evals.run.judging import JudgeDesk, Terms
-from rubricem_agent.evals.run.manifest import (
-    ANSWERS_FILE,
-    VERDICTS_FILE,
-    settle_manifest,
-)
-from rubricem_agent.evals.run.records import AnswerRecord, VerdictRecord
-from rubricem_agent.evals.run.runner import Allowance, Listener, Outcome, Runner, case_keys
+from rubricem_agent.config import EvalConfig, default_judges
+from rubricem_agent.config import JudgeConfig
+from rubricem_agent.config import ToolsConfig, load_tools_config
+from rubricem_agent.evals.answers import LimitedToolbox
+from rubricem_agent.evals.answers import ToolboxPages
+from rubricem_agent.evals.suite import Loaded
+from rubricem_agent.evals.base import EvaluationMode
+from rubricem_agent.evals.records import Budget
+from rubricem_agent.evals.records import Journal
+from rubricem_agent.evals.runner import JudgeDesk, Terms
+from rubricem_agent.evals.manifest import ANSWERS_FILE, VERDICTS_FILE, settle_manifest
+from rubricem_agent.evals.records import AnswerRecord, VerdictRecord
+from rubricem_agent.evals.runner import Allowance, Listener, RunOutcome, Runner, case_keys
 from rubricem_agent.evals.scores import Scores
-from rubricem_agent.evals.scoring import Logs, score_run
+from rubricem_agent.evals.scores import Logs, score_run
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.base import ChatModel
-from rubricem_env.llm.retry import Timing
-from rubricem_env.llm.usage import Ceilings, Meter
+from rubricem_env.llm.limits import Timing
 from rubricem_env.tools.base import FETCH_PAGE, Toolbox
+from importlib import import_module
+from rubricem_agent.build.eval_inputs import HUB
+from rubricem_agent.build.eval_plan import plan_run
+from rubricem_agent.config import EvalConfig
+from rubricem_env.domain.errors import MissingExtraError
+
+def export_inspect_log(folder: Path, out: Path) -> None:
+    """Write the run of a folder as one log.
+
+    Raises:
+        MissingExtraError: inspect-ai is not installed.
+        UsageError: the file has neither of the two endings that Inspect reads.
+    """
+    if out.suffix not in (".eval", ".json"):
+        raise UsageError(f"--out is {out}; Inspect reads files that end in .eval or .json.")
+    try:
+        from rubricem_agent.evals.inspect_export import write_inspect_log
+    except ModuleNotFoundError as cause:
+        raise MissingExtraError("inspect-ai", "eval", "a log for `inspect view`") from cause
+    manifest = read_manifest(folder)
+    write_inspect_log(
+        out, reload_benchmark(folder, manifest), scores=read_scores(folder), answers=read_logs(folder).answers
+    )
+
+
+_STYLES: Mapping[Style, PromptStyle] = MappingProxyType(
+    {Style.SCAFFOLD: PromptStyle.SCAFFOLD, Style.REACT: PromptStyle.REACT}
+)
+
+
+class OpenAnswerer(NamedTuple):
+    """Who answers, and by what that is accounted."""
+
+    answerer: Answerer
+    meter: Meter
+
+
+@asynccontextmanager
+async def open_answerer(
+    config: EvalConfig, toolbox: Toolbox, *, given: GivenAnswers | None, environ: Mapping[str, str]
+) -> AsyncIterator[OpenAnswerer]:
+    """Who the settings name, or `given`; closed on the way out. Where only verdicts are made, nobody has to answer.
+
+    Raises:
+        UsageError: a key, a file or a package is missing.
+    """
+    if config.stage is RunPhase.VERDICTS:
+        given = GivenAnswers("nobody", {})
+    opened = OpenAnswerer(given, Meter()) if given is not None else _open(config, toolbox, environ=environ)
+    try:
+        yield opened
+    finally:
+        await opened.answerer.aclose()
+
+
+def _open(config: EvalConfig, toolbox: Toolbox, *, environ: Mapping[str, str]) -> OpenAnswerer:
+    settings = PolicyConfig(policy="scripted" if config.policy == EXPERT else config.policy)
+    settings = settings.model_copy(update={"ceilings": Ceilings(dollars=config.budget), "retry": config.retry})
+    built = build_policy(settings, environ)
+    policy: Policy = _expert(config) if config.policy == EXPERT else built.policy
+    setting = Setting(policy, toolbox, sampling=settings.sampling)
+    habits = AgentOptions(
+        agent_prompt(toolbox.names, style=_STYLES[config.style]),
+        _references(config, policy),
+        attempts=config.attempts,
+        seed=config.seed,
+    )
+    return OpenAnswerer(EpisodeAnswerer(setting, habits), built.meter)
+
+
+def _expert(config: EvalConfig) -> Policy:
+    path = Path(config.data) if config.data else shipped_questions_path()
+    return ExpertSchool.over(load_questions(path), is_flat=config.style is Style.REACT).policy()
+
+
+def _references(config: EvalConfig, policy: Policy) -> References:
+    injector = build_injector(BankConfig(), policy.count_tokens)
+    if config.reuse is Reuse.CROSS and config.bank is not None:
+        return CrossReuse(open_existing_bank(config.bank, embeds=True), injector)
+    if config.reuse is Reuse.WITHIN:
+        return WithinReuse(_empty_bank, _reflector_of(policy), injector=injector)
+    return NoReferences()
+
+
+def _empty_bank() -> RubricBank:
+    """For one example: its lesson is found by the question's key, so that any embedder will do."""
+    return RubricBank.in_memory(HashingEmbedder())
+
+
+def _reflector_of(policy: Policy) -> Callable[[RubricBank], Reflector]:
+    # The judge is never asked: reflections at inference are unjudged.
+    judge: ReflectionJudge = RulesJudge()
+    return lambda bank: Reflector(PolicyCandidates(policy), judge, bank)
+
 
 SHARDS = "shards"
 """The folder of the parts of a run that was split."""
@@ -47,7 +170,7 @@ class FinishedRun(NamedTuple):
     """How a run came out, and its numbers."""
 
     folder: Path
-    outcome: Outcome
+    outcome: RunOutcome
     scores: Scores
 
 
@@ -57,7 +180,7 @@ class _Judges(NamedTuple):
 
 
 async def run_evaluation(
-    planned: PlannedRun, environ: Mapping[str, str] = os.environ, *, listener: Listener = lambda step: None
+    planned: PlannedEvaluation, environ: Mapping[str, str] = os.environ, *, listener: Listener = lambda step: None
 ) -> FinishedRun:
     """Do what is missing of a run, then compute its numbers.
 
@@ -87,7 +210,7 @@ async def run_evaluation(
     return FinishedRun(folder, outcome, scores)
 
 
-async def _drive(planned: PlannedRun, environ: Mapping[str, str], *, logs: Logs, listener: Listener) -> Outcome:
+async def _drive(planned: PlannedEvaluation, environ: Mapping[str, str], *, logs: Logs, listener: Listener) -> RunOutcome:
     config, loaded = planned.config, planned.loaded
     judges = _build_judges(config, loaded, environ=environ)
     async with AsyncExitStack() as stack:
@@ -119,13 +242,13 @@ def _spent_before(config: EvalConfig, logs: Logs) -> float:
 
 
 def _desks(
-    planned: PlannedRun, judges: _Judges, *, logs: Logs, terms: Terms, toolbox: Toolbox
+    planned: PlannedEvaluation, judges: _Judges, *, logs: Logs, terms: Terms, toolbox: Toolbox
 ) -> tuple[JudgeDesk, ...]:
     """One desk for each judge; without a judge one that is asked nothing."""
     names = planned.manifest.judges or ("none",)
     models: tuple[ChatModel | None, ...] = judges.models or (None,)
     pages = ToolboxPages(toolbox) if FETCH_PAGE in toolbox.names else None
-    if planned.config.fact and pages is None and planned.config.mode is not Mode.DRTULU:
+    if planned.config.fact and pages is None and planned.config.mode is not EvaluationMode.DRTULU:
         raise ConfigError(
             "--fact reads the pages that a report cites, and these tools cannot. Give --tools a file with "
             'backend = "web" and fetch_page = true, or use --mode drtulu, which checks against the snippets shown.'
@@ -163,3 +286,42 @@ async def _open_search(config: EvalConfig, environ: Mapping[str, str]) -> AsyncI
     tools = load_tools_config(config.tools) if config.tools is not None else ToolsConfig()
     async with open_tools(tools, environ) as opened:
         yield LimitedToolbox(opened.toolbox, asyncio.Semaphore(config.limits.search))
+
+
+def run_over_ray(config: EvalConfig, shards: int) -> FinishedRun:
+    """Every part as one task of a cluster that sees the same folders; then the run itself, with what they did.
+
+    A part that dies is tried again by Ray, and goes on from its own logs. What no part did is done here.
+
+    Raises:
+        MissingExtraError: ray is not installed.
+    """
+    try:
+        ray = import_module("ray")
+    except ModuleNotFoundError as cause:
+        raise MissingExtraError("ray", "verl", "sharding an evaluation over a cluster") from cause
+    anywhere = with_absolute_paths(config)
+    plan_run(anywhere)
+    ray.init(ignore_reinit_error=True, log_to_driver=False)
+    part = ray.remote(max_retries=3)(run_part)
+    text = anywhere.model_dump_json()
+    ray.get([part.remote(text, number, shards) for number in range(1, shards + 1)])
+    return asyncio.run(run_evaluation(plan_run(config)))
+
+
+def run_part(config: str, number: int, *, shards: int) -> None:
+    """One part, from settings as JSON: what a worker is sent."""
+    # Not strict: JSON has lists for tuples.
+    whole = EvalConfig.model_validate_json(config, strict=False)
+    asyncio.run(run_evaluation(plan_run(whole.model_copy(update={"shard": (number, shards)}))))
+
+
+def with_absolute_paths(config: EvalConfig) -> EvalConfig:
+    """The same run from any working directory. The policy's name stays as it is: it names the agent."""
+    is_here = bool(config.data) and not config.data.startswith(HUB)
+    return config.model_copy(
+        update={
+            "out": config.folder.resolve(),
+            "data": str(Path(config.data).expanduser().resolve()) if is_here else config.data,
+        }
+    )

@@ -1,28 +1,253 @@
-"""The toolbox of an episode, from its settings."""
+"""The toolbox of an episode, from its settings.
 
+The web's search engines as tools, from their settings.
+
+MCP servers as toolboxes, from their settings: anybody's, or our own tool server elsewhere.
+
+The tool server, from its settings to its end.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import NamedTuple
+from pydantic import SecretStr
+from rubricem_agent.build.models import google_key_for
+from rubricem_agent.config import SEARCH_KEY, GoogleSearchConfig, RateConfig, ToolsConfig
+from rubricem_env.domain.errors import MissingExtraError
+from rubricem_env.llm.limits import Rates
+from rubricem_env.llm.limits import RetryPolicy, Timing
+from rubricem_env.llm.base import Redactor, read_secret
+from rubricem_env.tools.guard import Backend, GuardedTool, GuardSettings
+from rubricem_env.tools.base import LocalToolbox, Tool
+from rubricem_env.tools.guard import BreakerSettings
+from rubricem_env.tools.guard import ToolBudget
+from rubricem_env.tools.cache import CachedTool
+from rubricem_env.tools.cache import CacheBounds, CacheStore, InMemoryCache, SqliteStore
+from rubricem_env.tools.base import RedactingTool
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+from rubricem_agent.config import MountedServerConfig, RemoteToolsConfig
+from rubricem_env.domain.errors import ConfigError, MissingExtraError, ToolError
+from rubricem_env.llm.limits import Timing
+from rubricem_env.llm.base import read_secret
+from rubricem_env.tools.guard import ToolFailure
+from rubricem_env.tools.base import DescribedToolbox
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import NamedTuple
-
-from pydantic import SecretStr
-
-from rubricem_agent.build.mounted_tools import TOKEN_VARIABLE, mount_server, open_remote
-from rubricem_agent.build.web_tools import web_toolbox
-from rubricem_agent.config.tools import SEARCH_KEY, ToolsConfig
-from rubricem_env.domain.errors import MissingExtraError
-from rubricem_env.env.offline import shipped_toolbox
-from rubricem_env.llm.retry import Timing
-from rubricem_env.llm.secrets import Redactor
+from rubricem_agent.config import SEARCH_KEY, ToolsConfig
+from rubricem_env.env.research_env import shipped_toolbox
+from rubricem_env.llm.base import Redactor
 from rubricem_env.llm.usage import Ceilings
 from rubricem_env.tools.base import Toolbox
-from rubricem_env.tools.budget import ToolBudget
-from rubricem_env.tools.corpus import Corpus
+from rubricem_env.tools.corpus_search import Corpus
 from rubricem_env.tools.corpus_search import offline_toolbox
-from rubricem_env.tools.joined import DescribedToolbox, JoinedToolbox
-from rubricem_env.tools.recording import RecordingToolbox
-from rubricem_env.tools.redacting import RedactingToolbox
-from rubricem_env.tools.replay import ReplayToolbox
+from rubricem_env.tools.base import DescribedToolbox, JoinedToolbox
+from rubricem_env.tools.record import RecordingToolbox
+from rubricem_env.tools.base import RedactingToolbox
+from rubricem_env.tools.record import ReplayToolbox
 from rubricem_env.tools.spec import ToolSpec
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+from rubricem_agent.config import ToolsConfig
+from rubricem_env import __version__
+from rubricem_env.domain.errors import ConfigError, MissingExtraError
+
+async def web_toolbox(
+    config: ToolsConfig, environ: Mapping[str, str], *, stack: AsyncExitStack, budget: ToolBudget, redactor: Redactor
+) -> LocalToolbox:
+    """The engines that the settings choose, each behind its limits and a shared cache.
+
+    Raises:
+        ConfigError: a key is missing.
+        MissingExtraError: a package is missing.
+    """
+    store = await _open_store(config, stack)
+    tools: list[Tool] = []
+    for backend, rates, scope, breaker in _backends(config, environ):
+        guard = GuardSettings(
+            rates=Rates(**rates.model_dump()),
+            breaker=breaker,
+            timeout=config.timeout,
+            retry=RetryPolicy(attempts=4, initial_delay=0.5, max_delay=20.0, deadline=config.total),
+        )
+        guarded = GuardedTool(backend, guard, budget=budget, timing=Timing.real())
+        stack.push_async_callback(guarded.aclose)
+        # Before the cache: an engine may echo a key, and a cache file outlives the run.
+        tool: Tool = RedactingTool(guarded, redactor)
+        tools.append(tool if store is None else CachedTool(tool, store, scope=scope))
+    return LocalToolbox(*tools)
+
+
+class _Ready(NamedTuple):
+    backend: Backend
+    rates: RateConfig
+    scope: str
+    """What its cached results depend on beside the call."""
+    breaker: BreakerSettings = BreakerSettings()
+
+
+def _backends(config: ToolsConfig, environ: Mapping[str, str]) -> Sequence[_Ready]:
+    try:
+        from rubricem_env.tools.fetch_page import PageFetcher
+        from rubricem_env.tools.semantic_scholar import SemanticScholarSearch
+    except ModuleNotFoundError as cause:
+        raise MissingExtraError("httpx2", "tools", "searching the web") from cause
+    google, scholar = config.google_search, config.snippet_search
+    written = environ.get("S2_API_KEY", "").strip()
+    papers = SemanticScholarSearch.connect(key=SecretStr(written) if written else None, url=scholar.url)
+    ready = [
+        _Ready(_google_backend(google, environ), google.rates, _google_scope(google)),
+        _Ready(papers, scholar.rates, f"semantic scholar {scholar.url}"),
+    ]
+    if config.fetch_page:
+        ready.append(_Ready(PageFetcher(), RateConfig(), "fetch", BreakerSettings(failures=None)))
+    return ready
+
+
+def _google_scope(config: GoogleSearchConfig) -> str:
+    """A plain engine's answer depends on how many results it is asked for."""
+    scope = f"{config.engine} {config.model} {config.url}"
+    return f"{scope} {config.results}" if config.engine == "plain" else scope
+
+
+def _google_backend(config: GoogleSearchConfig, environ: Mapping[str, str]) -> Backend:
+    if config.engine == "plain":
+        from rubricem_env.tools.serper_search import DEFAULT_URL, PlainWebSearch
+
+        key = read_secret(environ, "SERPER_API_KEY", purpose="google_search through a plain search engine")
+        return PlainWebSearch.connect(
+            key,
+            url=config.url or DEFAULT_URL,
+            key_header=config.key_header,
+            limit=config.results,
+            fee=0.001 if config.fee is None else config.fee,
+        )
+    try:
+        from rubricem_env.tools.google_search import GeminiGoogleSearch
+    except ModuleNotFoundError as cause:
+        raise MissingExtraError("google-genai", "tools", "google_search through Gemini") from cause
+    key = google_key_for(config.url or "", environ, own=SEARCH_KEY, who="google_search through Gemini")
+    fee = 0.014 if config.fee is None else config.fee
+    return GeminiGoogleSearch.connect(key, model=config.model, base_url=config.url, fee=fee)
+
+
+async def _open_store(config: ToolsConfig, stack: AsyncExitStack) -> CacheStore | None:
+    cache = config.cache
+    if not cache.enabled:
+        return None
+    bounds = CacheBounds(ttl=cache.ttl_hours * 3600, entries=cache.entries)
+    store: CacheStore = InMemoryCache(bounds, time.time)
+    if cache.path is not None:
+        store = SqliteStore(cache.path, bounds, time.time)
+    # A file that cannot be used is said now, not at the first search.
+    await store.get("")
+    stack.push_async_callback(store.aclose)
+    return store
+
+
+TOKEN_VARIABLE = "RUBRICEM_TOOLS_TOKEN"
+_PATH = "/mcp"
+"""Where `rubricem tools serve` answers."""
+
+
+async def mount_server(
+    server: MountedServerConfig, environ: Mapping[str, str], stack: AsyncExitStack
+) -> DescribedToolbox:
+    """Its tools, over a link that the stack closes.
+
+    Raises:
+        ConfigError: a variable is missing, or the server cannot be reached.
+        MissingExtraError: mcp is not installed.
+    """
+    try:
+        return await _connect(server, environ, stack)
+    except ToolError as failure:
+        raise ConfigError(f"the MCP server {server.name!r} of the settings does not work: {failure}") from failure
+
+
+async def open_remote(remote: RemoteToolsConfig, environ: Mapping[str, str], stack: AsyncExitStack) -> DescribedToolbox:
+    """The tools of a `rubricem tools serve` elsewhere, over a link that the stack closes.
+
+    Raises:
+        ConfigError: the server cannot be reached, or refuses; the message says what to look at.
+        MissingExtraError: mcp is not installed.
+    """
+    has_token = bool(environ.get(TOKEN_VARIABLE, "").strip())
+    server = MountedServerConfig(
+        name="rubricem",
+        url=remote.url,
+        token_variable=TOKEN_VARIABLE if has_token else None,
+        timeout=remote.timeout,
+        concurrency=remote.concurrency,
+        repeats_lost_calls=True,
+    )
+    try:
+        return await _connect(server, environ, stack)
+    except ToolError as failure:
+        is_refused = not (isinstance(failure, ToolFailure) and failure.passes)
+        advice = _remote_advice(remote.url, has_token=has_token, is_refused=is_refused)
+        raise ConfigError(f"the tool server {_shown(remote.url)} does not work: {failure} {advice}") from failure
+
+
+def _shown(url: str) -> str:
+    """An address without what may be a key: a login, or what is asked for."""
+    address = urlsplit(url)
+    return f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}"
+
+
+def _remote_advice(url: str, *, has_token: bool, is_refused: bool) -> str:
+    address = urlsplit(url)
+    advice = ""
+    if address.path.rstrip("/") != _PATH:
+        at = f"{address.scheme or 'http'}://{address.netloc.rpartition('@')[2] or '127.0.0.1:8765'}{_PATH}"
+        advice = f"`rubricem tools serve` answers at {_PATH}; the address would be {at}. "
+    if not is_refused:
+        return f"{advice}Is it running? Start one with `rubricem tools serve --transport http`."
+    if has_token:
+        return f"{advice}{TOKEN_VARIABLE} is set; its value must be the token that the server was given or printed."
+    return f"{advice}{TOKEN_VARIABLE} is not set; set it to the token that the server was given or printed."
+
+
+async def _connect(server: MountedServerConfig, environ: Mapping[str, str], stack: AsyncExitStack) -> DescribedToolbox:
+    try:
+        from rubricem_env.tools.mcp_client import LinkSettings, McpLink
+        from rubricem_env.tools.mcp_client import HttpServer, StdioServer, Target, open_session
+        from rubricem_env.tools.mcp_client import McpToolbox
+    except ModuleNotFoundError as cause:
+        raise MissingExtraError("mcp", "tools", f"the MCP server {server.name!r}") from cause
+    target: Target
+    if server.command is not None:
+        target = StdioServer(server.command, server.arguments, _passed_on(server, environ))
+    else:
+        target = HttpServer(server.url or "", _token(server, environ))
+    settings = LinkSettings(
+        concurrency=server.concurrency,
+        timeout=server.timeout,
+        total=server.timeout * 2,
+        repeats_lost_calls=server.repeats_lost_calls,
+    )
+    link = McpLink(
+        server.name, lambda: open_session(target, timeout=server.timeout), settings=settings, timing=Timing.real()
+    )
+    stack.push_async_callback(link.aclose)
+    return await McpToolbox.connect(link, server.only)
+
+
+def _passed_on(server: MountedServerConfig, environ: Mapping[str, str]) -> dict[str, str]:
+    absent = [name for name in server.environment if name not in environ]
+    if absent:
+        raise ConfigError(f"the MCP server {server.name!r} wants the environment variable {absent[0]}; set it.")
+    return {name: environ[name] for name in server.environment}
+
+
+def _token(server: MountedServerConfig, environ: Mapping[str, str]) -> SecretStr | None:
+    if server.token_variable is None:
+        return None
+    return read_secret(environ, server.token_variable, purpose=f"the MCP server {server.name!r}")
+
 
 _SECRETS = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "S2_API_KEY", "SERPER_API_KEY", SEARCH_KEY, TOKEN_VARIABLE)
 
@@ -66,10 +291,10 @@ async def open_tools(config: ToolsConfig, environ: Mapping[str, str]) -> AsyncIt
 async def over_mcp(tools: OpenTools) -> AsyncIterator[Toolbox]:
     """The same tools called through the whole protocol within this process, as a remote server would be."""
     try:
-        from rubricem_env.tools.mcp_link import LinkSettings, McpLink
+        from rubricem_env.tools.mcp_client import LinkSettings, McpLink
         from rubricem_env.tools.mcp_server import ToolServer
-        from rubricem_env.tools.mcp_session import InProcessServer, open_session
-        from rubricem_env.tools.mcp_toolbox import McpToolbox
+        from rubricem_env.tools.mcp_client import InProcessServer, open_session
+        from rubricem_env.tools.mcp_client import McpToolbox
     except ModuleNotFoundError as cause:
         raise MissingExtraError("mcp", "tools", "calling tools over MCP") from cause
     target = InProcessServer(ToolServer(tools.toolbox, tools.specs).protocol_server())
@@ -98,3 +323,68 @@ async def _own_toolbox(
     if config.backend == "offline":
         return offline_toolbox(Corpus.from_jsonl(config.corpus)) if config.corpus else shipped_toolbox()
     return await web_toolbox(config, environ, stack=stack, budget=budget, redactor=redactor)
+
+
+_GRACE_SECONDS = 5
+
+
+async def serve_tools(
+    config: ToolsConfig,
+    environ: Mapping[str, str],
+    *,
+    token: SecretStr | None,
+    host: str,
+    port: int,
+    announce: Callable[[str], None],
+) -> None:
+    """Serve until the client closes standard input, or over HTTP until SIGINT or SIGTERM; HTTP is where a token is.
+
+    `announce` is told the address once it is taken; over standard input and output there is none to tell.
+
+    Raises:
+        ConfigError: the settings do not work, or the port is taken.
+        MissingExtraError: the tools extra is not installed.
+    """
+    try:
+        from rubricem_env.tools.mcp_server import ToolServer, serve_stdio
+    except ModuleNotFoundError as cause:
+        raise MissingExtraError("mcp", "tools", "serving tools over MCP") from cause
+    async with open_tools(config, environ) as tools:
+        if not tools.specs:
+            raise ConfigError("a replay cannot be served: it knows no schemas. Use it where the episodes run.")
+        server = ToolServer(tools.toolbox, tools.specs).protocol_server(__version__)
+        if token is None:
+            await serve_stdio(server)
+        else:
+            await _serve_http(server, token, host=host, port=port, announce=announce)
+
+
+async def _serve_http(server: Any, token: SecretStr, *, host: str, port: int, announce: Callable[[str], None]) -> None:
+    try:
+        import uvicorn
+
+        from rubricem_env.tools.mcp_server import http_app
+    except ModuleNotFoundError as cause:
+        raise MissingExtraError("uvicorn", "tools", "serving tools over HTTP") from cause
+    listening = _listen(host, port)
+    app = http_app(server, token=token, host=host)
+    settings = uvicorn.Config(
+        app, log_level="warning", access_log=False, ws="none", timeout_graceful_shutdown=_GRACE_SECONDS
+    )
+    address, taken = listening.getsockname()[:2]
+    announce(f"http://{address}:{taken}/mcp")
+    await uvicorn.Server(settings).serve(sockets=[listening])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    with ExitStack() as stack:
+        try:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            listening = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((host, port))
+        except OSError as cause:
+            reason = f"cannot listen on {host} port {port}: {cause.strerror}"
+            raise ConfigError(f"{reason}. Choose another --port.") from cause
+        stack.pop_all()
+        return listening

@@ -5,11 +5,10 @@ import secrets
 import socket
 from collections.abc import Callable
 from pathlib import Path
-
 from rubricem_agent.build.memory import open_existing_bank
 from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.viewer.bank_door import BankDoor
-from rubricem_agent.viewer.run_shelf import RunShelf
+from rubricem_agent.viewer.bank import BankDoor
+from rubricem_agent.viewer.runs import RunShelf
 from rubricem_env.domain.errors import ConfigError, MissingExtraError
 
 HOST = "127.0.0.1"
@@ -32,11 +31,11 @@ def serve_viewer(
     try:
         import uvicorn
 
-        from rubricem_agent.viewer.server.app import make_app
-        from rubricem_agent.viewer.server.asking import Desk
+        from rubricem_agent.viewer.server import make_app
+        from rubricem_agent.viewer.requests import ServerContext
     except ModuleNotFoundError as cause:
         raise MissingExtraError(cause.name or "fastapi", "viewer", "the viewer") from cause
-    desk = Desk(RunShelf.open(root), BankDoor(_open_bank, bank))
+    desk = ServerContext(RunShelf.open(root), BankDoor(_open_bank, bank))
     token = secrets.token_urlsafe(24)
     settings = uvicorn.Config(
         make_app(desk, token=token),

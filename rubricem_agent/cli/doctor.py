@@ -44,7 +44,7 @@ CONFLICTS = (
 )
 
 
-class Finding(NamedTuple):
+class DoctorCheck(NamedTuple):
     """One thing that was looked at."""
 
     section: str
@@ -78,22 +78,22 @@ def doctor(*, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
     )
 
 
-def look_at_packages() -> list[Finding]:
+def look_at_packages() -> list[DoctorCheck]:
     """Each extra with the packages that it lacks or has in a version outside the tested range."""
     wanted = [Requirement(text) for text in requires("rubricem") or []]
     extras = sorted({_extra_of(requirement) for requirement in wanted} - {""})
     findings = []
     for extra in ["", *extras]:
         of_extra = [requirement for requirement in wanted if _extra_of(requirement) == extra]
-        findings.append(Finding("packages", extra or "core", *judge_packages(of_extra, extra)))
+        findings.append(DoctorCheck("packages", extra or "core", *judge_packages(of_extra, extra)))
     installed = {finding.name for finding in findings if finding.state in ("ok", "wrong")}
     return [*findings, *find_conflicts(installed)]
 
 
-def find_conflicts(extras: Collection[str]) -> list[Finding]:
+def find_conflicts(extras: Collection[str]) -> list[DoctorCheck]:
     """The pairs among installed extras whose pins exclude each other, with what to do."""
     return [
-        Finding("packages", f"{first} + {second}", "wrong", "conflicting pins", sentence)
+        DoctorCheck("packages", f"{first} + {second}", "wrong", "conflicting pins", sentence)
         for first, second, sentence in CONFLICTS
         if first in extras and second in extras
     ]
@@ -135,17 +135,19 @@ def judge_packages(requirements: Sequence[Requirement], extra: str) -> PackageSt
     return PackageState("ok", ", ".join(present), "")
 
 
-def look_at_keys(environment: Mapping[str, str]) -> list[Finding]:
+def look_at_keys(environment: Mapping[str, str]) -> list[DoctorCheck]:
     """Which keys are set; their values are not looked at."""
     findings = []
     for name, purpose in KEYS:
         is_set = bool(environment.get(name, "").strip())
         remedy = "" if is_set else f"export {name}=... for {purpose}"
-        findings.append(Finding("keys", name, "ok" if is_set else "missing", "set" if is_set else "not set", remedy))
+        findings.append(
+            DoctorCheck("keys", name, "ok" if is_set else "missing", "set" if is_set else "not set", remedy)
+        )
     return findings
 
 
-def look_at_machine() -> list[Finding]:
+def look_at_machine() -> list[DoctorCheck]:
     """The machine, and what it is enough for."""
     cores = os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30 if hasattr(os, "sysconf") else 0.0
@@ -156,10 +158,10 @@ def look_at_machine() -> list[Finding]:
     driver = "NVIDIA driver found" if has_gpu else "no NVIDIA driver"
     without = "" if has_gpu else "the offline world and its small models run without; the 8B recipe needs 16 H100s"
     return [
-        Finding(
+        DoctorCheck(
             "machine", "python", "ok" if python_fits else "wrong", python, "" if python_fits else "use Python 3.11"
         ),
-        Finding("machine", "size", "note", f"{cores} cores, {memory:.0f} GiB, {free:.0f} GiB free here"),
-        Finding("machine", "GPU", "ok" if has_gpu else "missing", driver, without),
-        Finding("machine", "offline episodes", "ok", "need no key, GPU or network"),
+        DoctorCheck("machine", "size", "note", f"{cores} cores, {memory:.0f} GiB, {free:.0f} GiB free here"),
+        DoctorCheck("machine", "GPU", "ok" if has_gpu else "missing", driver, without),
+        DoctorCheck("machine", "offline episodes", "ok", "need no key, GPU or network"),
     ]

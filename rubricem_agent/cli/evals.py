@@ -1,37 +1,272 @@
-"""`rubricem eval`: run a benchmark, report runs, score them again, export them."""
+"""`rubricem eval`: run a benchmark, report runs, score them again, export them.
+
+The options of `rubricem eval run`, as one value.
+
+How far a run is, on the error stream.
+
+What `rubricem eval` prints.
+
+`rubricem parity FILE...`: our scorers against recorded official verdicts.
+"""
 
 import asyncio
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 from typer.core import TyperGroup
 
-from rubricem_agent.build.eval_plan import PlannedRun, plan_run
-from rubricem_agent.build.eval_scores import read_scores, rescore_run, stored_scores
-from rubricem_agent.build.eval_shards import run_over_ray
-from rubricem_agent.build.evals import FinishedRun, run_evaluation
-from rubricem_agent.build.inspect_log import export_inspect_log
-from rubricem_agent.cli.eval_options import RunOptions
-from rubricem_agent.cli.eval_progress import watch
-from rubricem_agent.cli.eval_tables import (
-    brief_scores,
-    describe_estimates,
-    known_dollars,
-    print_estimates,
-    print_outcome,
-    print_suite,
-)
-from rubricem_agent.cli.options import as_command
-from rubricem_agent.cli.out_file import write_out
-from rubricem_agent.cli.out_folder import open_out
-from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal
-from rubricem_agent.evals.report.page import render_page
-from rubricem_agent.evals.report.summary import Summary, summarize
-from rubricem_agent.evals.report.terminal import print_summary
-from rubricem_agent.evals.rules import DRTULU, OFFICIAL
-from rubricem_agent.evals.suite import SUITE
+from rubricem_agent.build.eval_plan import PlannedEvaluation, plan_run, read_scores, rescore_run, stored_scores
+from rubricem_agent.build.evals import FinishedRun, export_inspect_log, run_evaluation, run_over_ray
+from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, as_command, open_out, write_out
+from rubricem_agent.config import EvalConfig, Style
+from rubricem_agent.evals.answers import Reuse
+from rubricem_agent.evals.base import EvaluationMode, RecordedCaseError
+from rubricem_agent.evals.manifest import SubsetName
+from rubricem_agent.evals.parity import AGREED, DISAGREED, UNREADABLE, FileParity, replay
+from rubricem_agent.evals.records import NO_PRICE
+from rubricem_agent.evals.report import Summary, name_of, percent, print_summary, render_page, summarize
+from rubricem_agent.evals.runner import Limits, Listener, ProgressStep, RunPhase
+from rubricem_agent.evals.suite import DRTULU, OFFICIAL, SUITE
+from rubricem_env.domain.errors import ConfigError
+
+_SHARD = re.compile(r"(\d+)/(\d+)")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a user may say about a run. Field names are option names."""
+
+    benchmark: Annotated[str, typer.Argument(help="Its name; `rubricem eval list` shows them.")]
+    data: Annotated[str, typer.Option(help="The official file, or hf:OWNER/NAME/FILE@REVISION.")] = ""
+    criteria: Annotated[Path | None, typer.Option(help="drb: the criteria file.")] = None
+    references: Annotated[Path | None, typer.Option(help="drb: the reference articles.")] = None
+    any_version: Annotated[bool, typer.Option("--any-version", help="Let other hashes and row counts through.")] = False
+    fact: Annotated[bool, typer.Option("--fact", help="drb: check citations as well.")] = False
+    mode: Annotated[EvaluationMode, typer.Option(help="Whose protocol.")] = EvaluationMode.OFFICIAL
+    policy: Annotated[
+        str,
+        typer.Option(help="scripted, openai:MODEL@URL, gemini:MODEL, local:PATH, file:ANSWERS.jsonl, or expert."),
+    ] = "scripted"
+    judge: Annotated[list[str] | None, typer.Option(help="gemini:MODEL or openai:MODEL@URL; repeat for agreement.")] = (
+        None
+    )
+    limit: Annotated[int | None, typer.Option(min=1, help="So many examples, by the mode's published rule.")] = None
+    subset: Annotated[SubsetName, typer.Option(help="ablation: the same 100 in every run.")] = SubsetName.MODE
+    ids: Annotated[Path | None, typer.Option(help="A file with one example id a line.")] = None
+    epochs: Annotated[int, typer.Option(min=1, help="Repeats of every example; the variance is split.")] = 1
+    stage: Annotated[RunPhase, typer.Option(help="Only answers, only verdicts, or all.")] = RunPhase.ALL
+    style: Annotated[Style, typer.Option(help="The scaffold, or plain think and act.")] = Style.SCAFFOLD
+    reuse: Annotated[Reuse, typer.Option(help="Reflections put before the question.")] = Reuse.NONE
+    bank: Annotated[Path | None, typer.Option(help="The bank that --reuse cross retrieves from.")] = None
+    attempts: Annotated[int, typer.Option(min=1, help="Episodes in a row; the last answer counts.")] = 1
+    tools: Annotated[Path | None, typer.Option(help="Settings of the search tools; without, offline.")] = None
+    seen: Annotated[
+        list[Path] | None, typer.Option(help="Training data or a bank that the examples must not be in; repeatable.")
+    ] = None
+    drop_seen: Annotated[bool, typer.Option("--drop-seen", help="Leave such examples out.")] = False
+    out: Annotated[Path | None, typer.Option(help="The run's folder; the same one resumes.")] = None
+    answers_from: Annotated[
+        Path | None, typer.Option(help="Judge the answers of that run, its examples and epochs, and answer nothing.")
+    ] = None
+    budget: Annotated[
+        float | None, typer.Option(min=0.01, help="Dollars of models with a known price, over all resumes; then stop.")
+    ] = None
+    concurrency: Annotated[int, typer.Option(min=1, help="Episodes at once.")] = 16
+    judge_concurrency: Annotated[int, typer.Option(min=1, help="Judge calls at once.")] = 64
+    search_concurrency: Annotated[int, typer.Option(min=1, help="Searches at once.")] = 16
+    seed: Annotated[int, typer.Option(min=0, help="Of the policy's draws and the bootstrap.")] = 0
+    shard: Annotated[str, typer.Option(help="Run part I of N: I/N.")] = "1/1"
+    ray: Annotated[int, typer.Option(min=0, help="Run so many parts over a Ray cluster.")] = 0
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count calls and money, ask nothing.")] = False
+    as_json: JsonOption = False
+    quiet: QuietOption = False
+
+    def config(self) -> EvalConfig:
+        """The settings that the options mean.
+
+        Raises:
+            ConfigError: --shard is not I/N.
+        """
+        part = _SHARD.fullmatch(self.shard)
+        if part is None:
+            raise ConfigError(f"--shard is {self.shard!r}; write the part and their number, such as 2/8.")
+        shared = {
+            name: getattr(self, name) for name in EvalConfig.model_fields.keys() & self.__dataclass_fields__.keys()
+        }
+        limits = Limits(policy=self.concurrency, judge=self.judge_concurrency, search=self.search_concurrency)
+        return EvalConfig(
+            **{
+                **shared,
+                "judges": tuple(self.judge or ()),
+                "seen": tuple(self.seen or ()),
+                "limits": limits,
+                "shard": (int(part[1]), int(part[2])),
+            }
+        )
+
+
+@contextmanager
+def watch(planned: PlannedEvaluation, terminal: Terminal) -> Iterator[Listener]:
+    """Two bars, answers and verdicts; what was there before a resume does not count."""
+    total = len(planned.manifest.inputs.ids) * planned.config.epochs
+    with terminal.progress() as progress:
+        bars = {stage: progress.add_task(stage.value, total=total) for stage in (RunPhase.ANSWERS, RunPhase.VERDICTS)}
+        failed = dict.fromkeys(bars, 0)
+
+        def note(step: ProgressStep) -> None:
+            failed[step.stage] += bool(step.failure)
+            said = f"{step.stage.value}, {failed[step.stage]} failed" if failed[step.stage] else step.stage.value
+            progress.update(bars[step.stage], advance=1, description=said)
+
+        yield note
+
+
+SHOWN_FAILURES = 5
+
+
+def brief_scores(summary: Summary) -> str:
+    """A line a run and judge: its score times 100, and its name."""
+    return "\n".join(
+        f"{percent(judge.score)}\t{name_of(run)}, {run.manifest.label}, {judge.judge}"
+        for run in summary.runs
+        for judge in run.judges
+    )
+
+
+def describe_estimates(planned: PlannedEvaluation) -> dict[str, object]:
+    """A dry run as JSON values."""
+    return {
+        "benchmark": planned.manifest.benchmark,
+        "mode": planned.manifest.label,
+        "examples": len(planned.manifest.inputs.ids),
+        "stages": [
+            {"stage": one.what, "model": one.model, "dollars": one.dollars, **one.usage.model_dump(mode="json")}
+            for one in planned.estimate()
+        ],
+    }
+
+
+def print_estimates(planned: PlannedEvaluation, console: Console) -> None:
+    """A dry run: calls and money, stage by stage."""
+    inputs = planned.manifest.inputs
+    table = Table(
+        title=Text(
+            f"{planned.manifest.benchmark}, {planned.manifest.label}, {len(inputs.ids)} examples ({inputs.subset})"
+        )
+    )
+    for heading in ("stage", "model", "calls", "tokens read", "tokens written", "dollars"):
+        table.add_column(heading, justify="left" if heading in ("stage", "model") else "right")
+    estimates = planned.estimate()
+    for one in estimates:
+        dollars = NO_PRICE if one.dollars is None else f"{one.dollars:.2f}"
+        usage = one.usage
+        table.add_row(
+            one.what,
+            Text(one.model),
+            f"{usage.calls:,}",
+            f"{usage.input_tokens:,}",
+            f"{usage.output_tokens:,}",
+            dollars,
+        )
+    console.print(table)
+
+
+def known_dollars(planned: PlannedEvaluation) -> float:
+    """What the known prices of a dry run add up to."""
+    return sum(one.dollars or 0.0 for one in planned.estimate())
+
+
+def print_outcome(finished: FinishedRun, console: Console) -> None:
+    """What was done now, what failed, and how to go on."""
+    outcome = finished.outcome
+    console.print(Text(f"{finished.folder}: {outcome.answered} answered and {outcome.judged} judged now"))
+    for failure in outcome.failures[:SHOWN_FAILURES]:
+        console.print(Text(f"  {failure}"))
+    if len(outcome.failures) > SHOWN_FAILURES:
+        console.print(f"  and {len(outcome.failures) - SHOWN_FAILURES} more")
+    if outcome.stopped:
+        console.print(Text(f"stopped: {outcome.stopped}"))
+    elif outcome.failures:
+        console.print("Run the same command to try these again.")
+
+
+def print_suite(console: Console) -> None:
+    """Every benchmark with its judges and its files."""
+    table = Table(title="Benchmarks", show_lines=True)
+    # What one types and what one copies: neither is broken before the narrowest of screens.
+    table.add_column("name", no_wrap=True)
+    table.add_column("answers", no_wrap=True)
+    table.add_column("judge; ids; file", overflow="fold")
+    for entry in SUITE.values():
+        judge = OFFICIAL[entry.name].judge or "no judge needed"
+        other = DRTULU[entry.name].judge or "no judge needed" if entry.name in DRTULU else None
+        judges = judge if other in (None, judge) else f"{judge}; in mode drtulu {other}"
+        table.add_row(entry.name, entry.answer_format.value, Text(f"{judges}\nids: {entry.ids}\n{entry.hub}"))
+    console.print(table)
+
+
+Replayed = FileParity | RecordedCaseError
+"""What came of a file: its parity, or why it cannot be read."""
+
+
+def parity(
+    files: Annotated[list[Path], typer.Argument(help="Files of recorded verdicts, one JSON object per line.")],
+    *,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Replay recorded verdicts; print agreed/total per file and every disagreement.
+
+    Exits with 0 where all agree, 1 where any differs, 2 where a file cannot be read; the others are still replayed.
+    """
+    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    found: dict[str, Replayed] = {}
+    with terminal.bar("replaying", len(files)) as on_file:
+        for file in files:
+            found[str(file)] = _replay(file)
+            on_file(1)
+    lines = [line for file, replayed in found.items() for line in _lines(file, replayed)]
+    terminal.close(
+        [{"file": file, **_describe(replayed)} for file, replayed in found.items()],
+        "\n".join(lines),
+        brief="\n".join(line for line in lines if line.startswith(" ") or "cannot be read" in line),
+    )
+    raise typer.Exit(max(_code(replayed) for replayed in found.values()))
+
+
+def _replay(file: Path) -> Replayed:
+    try:
+        return replay(file)
+    except RecordedCaseError as unreadable:
+        return unreadable
+
+
+def _lines(file: str, replayed: Replayed) -> list[str]:
+    if isinstance(replayed, RecordedCaseError):
+        return [str(replayed)]
+    differing = [f"  {case.id}: {difference}" for case in replayed.disagreements for difference in case.differences]
+    return [f"{file}: {replayed.agreed}/{replayed.total}", *differing]
+
+
+def _describe(replayed: Replayed) -> dict[str, object]:
+    if isinstance(replayed, RecordedCaseError):
+        return {"unreadable": str(replayed)}
+    return {**replayed._asdict(), "disagreements": [case._asdict() for case in replayed.disagreements]}
+
+
+def _code(replayed: Replayed) -> int:
+    if isinstance(replayed, RecordedCaseError):
+        return UNREADABLE
+    return DISAGREED if replayed.disagreements else AGREED
+
 
 INCOMPLETE = 3
 """The exit code of a run that is to be resumed."""
@@ -95,7 +330,7 @@ def run(options: RunOptions) -> None:
         raise typer.Exit(INCOMPLETE)
 
 
-def _run(planned: PlannedRun, terminal: Terminal, *, parts: int) -> FinishedRun:
+def _run(planned: PlannedEvaluation, terminal: Terminal, *, parts: int) -> FinishedRun:
     try:
         if parts:
             return run_over_ray(planned.config, parts)

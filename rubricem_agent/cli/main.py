@@ -8,21 +8,14 @@ import typer
 from rubricem_agent.cli.ablate import ablate
 from rubricem_agent.cli.ask import ask
 from rubricem_agent.cli.bank import bank_app
-from rubricem_agent.cli.calibrate import calibrate
-from rubricem_agent.cli.credit import credit
-from rubricem_agent.cli.demo import demo
+from rubricem_agent.cli.data import data_app, prepare
 from rubricem_agent.cli.doctor import doctor
-from rubricem_agent.cli.evals import eval_app
-from rubricem_agent.cli.inspect import inspect
-from rubricem_agent.cli.judge import judge
-from rubricem_agent.cli.parity import parity
-from rubricem_agent.cli.prepare import prepare
-from rubricem_agent.cli.report import report
-from rubricem_agent.cli.teach import data_app
-from rubricem_agent.cli.theory import theory_app
+from rubricem_agent.cli.evals import eval_app, parity
+from rubricem_agent.cli.judge import calibrate, judge
+from rubricem_agent.cli.look import credit, demo, inspect, theory_app
 from rubricem_agent.cli.tools import tools_app
 from rubricem_agent.cli.train import train
-from rubricem_agent.cli.view import view
+from rubricem_agent.cli.view import report, view
 from rubricem_env import __version__
 from rubricem_env.domain.errors import RubricEMError, UsageError
 

@@ -1,11 +1,22 @@
-"""What a command says: one JSON document for programs, the result alone for scripts, tables and bars for people."""
+"""What a command says: one JSON document for programs, the result alone for scripts, tables and bars for people.
 
+A command's options as one value: a command with many options stays a function of one argument.
+
+The file that an option names, written in one go.
+
+What --out names, a folder or a file in one, tried before anything is spent on what goes there.
+"""
+
+import inspect
 import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated
+from dataclasses import MISSING, fields
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Annotated, TypeVar, get_type_hints
 
 import typer
 from pydantic import BaseModel
@@ -13,6 +24,8 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+
+from rubricem_env.domain.errors import ConfigError
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result alone: no tables, no progress.")]
@@ -125,3 +138,76 @@ def to_json(document: object) -> str:
     if isinstance(document, BaseModel):
         return document.model_dump_json()
     return json.dumps(document, ensure_ascii=False, allow_nan=False)
+
+
+Options = TypeVar("Options")
+
+
+def as_command(kind: type[Options]) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
+    """Makes of a function of options what Typer wants: one parameter for each field of the dataclass `kind`.
+
+    Field names are option names; the annotations are Typer's.
+    """
+
+    def of_options(run: Callable[[Options], None]) -> Callable[..., None]:
+        def command(**given: object) -> None:
+            run(kind(**given))
+
+        command.__name__, command.__doc__ = run.__name__, run.__doc__
+        command.__annotations__ = get_type_hints(kind, include_extras=True)
+        command.__signature__ = _signature(kind)  # type: ignore[attr-defined]
+        return command
+
+    return of_options
+
+
+def _signature(kind: type) -> inspect.Signature:
+    hints = get_type_hints(kind, include_extras=True)
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=hints[field.name],
+                default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            )
+            for field in fields(kind)
+        ]
+    )
+
+
+def write_out(file: Path, text: str, *, option: str) -> None:
+    """Write the text.
+
+    Raises:
+        ConfigError: the file cannot be written; `option` is what named it.
+    """
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as cause:
+        raise ConfigError(f"cannot write {file}: {cause.strerror}. Choose another file with {option}.") from cause
+
+
+def open_out(folder: Path) -> None:
+    """Make the folder.
+
+    Raises:
+        ConfigError: it cannot be made, or not be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as cause:
+        raise ConfigError(f"cannot write to {folder}: {cause.strerror}. Choose another folder with --out.") from cause
+
+
+def open_out_file(path: Path) -> None:
+    """Make the folder that the file goes into.
+
+    Raises:
+        ConfigError: the path is a folder, or its folder cannot be made or written to.
+    """
+    if path.is_dir():
+        raise ConfigError(f"--out is {path}, a folder, and a file goes there; write {path / 'trajectory.json'}.")
+    open_out(path.parent)

@@ -9,13 +9,11 @@ from typing import Annotated, Literal
 import typer
 from pydantic import SecretStr
 
-from rubricem_agent.build.mounted_tools import TOKEN_VARIABLE
-from rubricem_agent.build.tool_server import serve_tools
-from rubricem_agent.build.tools import open_tools
+from rubricem_agent.build.tools import TOKEN_VARIABLE, open_tools, serve_tools
 from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, to_json
-from rubricem_agent.config.tools import RemoteToolsConfig, ToolsConfig, load_tools_config
+from rubricem_agent.config import RemoteToolsConfig, ToolsConfig, load_tools_config
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.domain.tool import ToolCall, ToolResult
+from rubricem_env.domain.trajectory import ToolCall, ToolResult
 
 Backend = Literal["offline", "web"]
 

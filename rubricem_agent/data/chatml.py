@@ -4,21 +4,30 @@
  "spans": [[0, 512], [1840, 2210]], ...}
 
 The assistant's message is the whole trace, tool output included; the spans cover what the policy wrote.
+
+A sample as token ids with a loss mask. The chat template and the tokenizer decide the ids; the spans decide the loss.
+
+The assistant's message never goes through the template: Qwen3's keeps of an answer with several thoughts only what
+follows the last one. The template renders the prompt, and how an answer ends is read off it.
+
+Samples in the forms that other trainers take: token rows with labels, exact to the token, for TRL and LLaMA-Factory.
+
+Both know masks by message role, and here policy and tools share one message; so they get token ids, which neither
+passes through a chat template again.
 """
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from pydantic import ValidationError, model_validator
 
-from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.domain.query import AnswerFormat
-from rubricem_env.domain.span import Span
-from rubricem_env.domain.trajectory import Origin, Trajectory
-from rubricem_env.domain.trajectory_json import first_problem
+from rubricem_env.domain.base import Frozen, Span, Text
+from rubricem_env.domain.errors import ConfigError, FileFormatError
+from rubricem_env.domain.trajectory import AnswerFormat, Origin, Trajectory, first_problem
 
 
 class Message(Frozen):
@@ -28,7 +37,7 @@ class Message(Frozen):
     content: Text
 
 
-class Piece(NamedTuple):
+class MessageSegment(NamedTuple):
     """A stretch of the assistant's message with one author."""
 
     text: str
@@ -62,16 +71,16 @@ class ChatSample(Frozen):
         return self
 
     @property
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[MessageSegment]:
         """The assistant's message, piece by piece; joined they are the message."""
         text, done = self.messages[2].content, 0
         for start, end in self.spans:
             if start > done:
-                yield Piece(text[done:start], is_policy=False)
-            yield Piece(text[start:end], is_policy=True)
+                yield MessageSegment(text[done:start], is_policy=False)
+            yield MessageSegment(text[start:end], is_policy=True)
             done = end
         if done < len(text):
-            yield Piece(text[done:], is_policy=False)
+            yield MessageSegment(text[done:], is_policy=False)
 
 
 def sample_of(trajectory: Trajectory, *, sample_id: str, system: str, user: str) -> ChatSample:
@@ -134,3 +143,120 @@ def _parse(line: str, where: str) -> ChatSample:
         return ChatSample.model_validate_json(line, strict=False)
     except ValidationError as cause:
         raise FileFormatError(f"{where} is not a sample: {first_problem(cause)}") from cause
+
+
+_PROBE = "\u2063probe\u2063"
+
+
+class Encoding(Protocol):
+    """What a tokenizer returns."""
+
+    @property
+    def input_ids(self) -> list[int]: ...
+
+
+class ChatTokenizer(Protocol):
+    """What is needed of a transformers tokenizer."""
+
+    @property
+    def eos_token_id(self) -> int | None: ...
+
+    def apply_chat_template(
+        self, conversation: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
+    ) -> str: ...
+
+    def __call__(self, text: str, *, add_special_tokens: bool, split_special_tokens: bool) -> Encoding: ...
+
+
+class TokenSample(NamedTuple):
+    """Token ids of a whole conversation."""
+
+    ids: list[int]
+    has_loss: list[bool]
+    """For each id whether it is to be learnt: the policy's own, and the token that ends its message."""
+
+
+def encode_sample(sample: ChatSample, tokenizer: ChatTokenizer) -> TokenSample:
+    """The ids of a sample. Every piece is encoded apart, so that no token spans two authors.
+
+    In the pieces special tokens are plain text, whoever wrote them: only the template writes real ones.
+
+    Raises:
+        ConfigError: the chat template does not end an assistant's message with the tokenizer's end token.
+    """
+    conversation = [message.model_dump() for message in sample.messages]
+    prompt = tokenizer.apply_chat_template(conversation[:2], tokenize=False, add_generation_prompt=True)
+    ids = _encode(tokenizer, prompt, specials=True)
+    has_loss = [False] * len(ids)
+    for piece in sample.pieces:
+        piece_ids = _encode(tokenizer, piece.text, specials=False)
+        ids += piece_ids
+        has_loss += [piece.is_policy] * len(piece_ids)
+    ending = closing_ids(tokenizer, conversation)
+    return TokenSample(ids + ending, has_loss + [True] * len(ending))
+
+
+def closing_ids(tokenizer: ChatTokenizer, conversation: Sequence[dict[str, str]]) -> list[int]:
+    """What the template puts after an answer, up to and with the end token."""
+    probed = [*conversation[:2], {"role": "assistant", "content": _PROBE}]
+    rendered = tokenizer.apply_chat_template(probed, tokenize=False, add_generation_prompt=False)
+    ids = _encode(tokenizer, rendered.rpartition(_PROBE)[2], specials=True)
+    if tokenizer.eos_token_id not in ids:
+        raise ConfigError(
+            "the chat template ends an answer without the tokenizer's end token; a model trained so would never "
+            "stop. Set the tokenizer's eos_token to the template's, such as <|im_end|>."
+        )
+    return ids[: ids.index(tokenizer.eos_token_id) + 1]
+
+
+def _encode(tokenizer: ChatTokenizer, text: str, *, specials: bool) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False, split_special_tokens=not specials).input_ids)
+
+
+IGNORED = -100
+"""The label of a token without loss, in both trainers."""
+ROWS_FILE = "rows.jsonl"
+RECIPES = {"trl": "trl_sft.py.txt", "llama_factory": "llama_factory.yaml"}
+"""What is laid beside the rows of each trainer."""
+
+
+class Exported(NamedTuple):
+    """What an export has written."""
+
+    folder: Path
+    rows: int
+    dropped: int
+    """Longer than the limit: cut they would lose the answer (choice A14)."""
+
+
+def export_rows(
+    samples: Sequence[ChatSample], tokenizer: ChatTokenizer, *, folder: Path, trainer: str, max_tokens: int
+) -> Exported:
+    """Write rows.jsonl and the trainer's recipe into the folder.
+
+    Raises:
+        ConfigError: there is no such trainer, or the folder cannot be written.
+    """
+    if trainer not in RECIPES:
+        raise ConfigError(f"there is no export for {trainer!r}; there is one for {' and '.join(RECIPES)}.")
+    name = RECIPES[trainer]
+    recipe = (files("rubricem_agent.data") / "recipes" / name).read_text(encoding="utf-8")
+    written = 0
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / ROWS_FILE).open("w", encoding="utf-8") as file:
+            for row in _rows(samples, tokenizer, max_tokens=max_tokens):
+                file.write(json.dumps(row) + "\n")
+                written += 1
+        (folder / name.removesuffix(".txt")).write_text(recipe, encoding="utf-8")
+    except OSError as cause:
+        raise ConfigError(f"cannot write to {folder}: {cause.strerror}. Choose another folder with --out.") from cause
+    return Exported(folder, written, len(samples) - written)
+
+
+def _rows(samples: Sequence[ChatSample], tokenizer: ChatTokenizer, *, max_tokens: int) -> Iterator[dict[str, Any]]:
+    for sample in samples:
+        ids, has_loss = encode_sample(sample, tokenizer)
+        if len(ids) <= max_tokens:
+            labels = [token if learnt else IGNORED for token, learnt in zip(ids, has_loss, strict=True)]
+            yield {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": labels}

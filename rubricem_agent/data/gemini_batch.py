@@ -9,10 +9,10 @@ from google import genai
 from google.genai import types
 from pydantic import SecretStr
 
-from rubricem_agent.data.mailbox import Mailbox, read_requests
-from rubricem_agent.data.turns import TurnReply
+from rubricem_agent.data.batch_teacher import BatchRequestQueue, read_requests
+from rubricem_agent.data.generate import TurnReply
 from rubricem_env.domain.errors import ModelError, boundary
-from rubricem_env.llm.retry import Timing
+from rubricem_env.llm.limits import Timing
 
 POLL_SECONDS = 60.0
 
@@ -47,7 +47,7 @@ class GeminiBatch:
     def name(self) -> str:
         return self._model
 
-    async def carry(self, mailbox: Mailbox) -> None:
+    async def carry(self, mailbox: BatchRequestQueue) -> None:
         """Wait until every request file is answered.
 
         Raises:

@@ -1,18 +1,209 @@
-"""Makes a training set of a data set: questions with persistent rubrics, none that is evaluated on, none twice."""
+"""Makes a training set of a data set: questions with persistent rubrics, none that is evaluated on, none twice.
 
+The rows of somebody's data set, one after the other, each with the number by which a message can name it.
+
+From a row of a data set to a `Query`: the predecessor's RL rows, the almanac's, and any with question and rubrics.
+
+The questions that RL trains on: one `Query` a line, as `rubricem data prepare` writes them.
+"""
+
+import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
-from rubricem_agent.data.source_rows import SourceRow
-from rubricem_agent.data.training_rows import RUBRIC_NAMES, query_in
-from rubricem_agent.memory.atomic_file import write_atomic
-from rubricem_env.domain.base import Frozen
+from pydantic import ValidationError
+
+from rubricem_agent.data.generate import FORMATS
+from rubricem_agent.files import write_atomic
+from rubricem_env.domain.base import Frozen, Stage
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.rubric import Polarity
-from rubricem_env.env.episode import estimate_tokens
+from rubricem_env.domain.judgement import Polarity, Rubric
+from rubricem_env.domain.trajectory import AnswerFormat, Query, first_problem
+from rubricem_env.env.research_env import query_of
+from rubricem_env.judge.rubrics import read_rubrics
+from rubricem_env.tools.render import estimate_tokens
+from rubricem_env.world.questions import Question
+
+
+class SourceRow(NamedTuple):
+    """One row as it was found."""
+
+    number: int
+    """The line of the file, or the place in the array or table, from 1."""
+    content: object
+    problem: str = ""
+    """Why it could not be read; empty for a row that could."""
+
+
+def stream_rows(path: Path) -> Iterator[SourceRow]:
+    """The rows of a file of JSON lines, blank lines passed over, or of one JSON array where the file is one.
+
+    JSON lines are read one at a time, so their file may be larger than the memory.
+
+    Raises:
+        FileFormatError: the file cannot be read, or is one JSON value that is no array.
+    """
+    try:
+        with path.open("rb") as file:
+            if path.suffix.casefold() == ".json" and file.peek(64).lstrip()[:1] == b"[":
+                yield from _array_rows(file.read(), path)
+                return
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield _read_line(line, number)
+    except OSError as cause:
+        raise FileFormatError(
+            f"cannot read the data set {path}: {cause.strerror or cause}. Give the path of a JSONL file, or "
+            "hf:OWNER/NAME for one on the hub."
+        ) from cause
+
+
+def _read_line(line: bytes, number: int) -> SourceRow:
+    try:
+        return SourceRow(number, json.loads(line))
+    except (ValueError, RecursionError) as cause:
+        return SourceRow(number, None, f"not JSON: {cause}")
+
+
+def _array_rows(content: bytes, path: Path) -> Iterator[SourceRow]:
+    try:
+        rows = json.loads(content)
+    except (ValueError, RecursionError) as cause:
+        raise FileFormatError(f"{path} begins as a JSON array and is none: {cause}. Was the file cut off?") from cause
+    yield from (SourceRow(number, row) for number, row in enumerate(rows, start=1))
+
+
+QUESTION_NAMES = ("question", "query", "prompt", "problem")
+RUBRIC_NAMES = ("rubrics", "rubric")
+
+
+def query_in(row: object) -> Query:
+    """The question of a row with its persistent rubrics, or without any where the row has none.
+
+    A row is {"question", "rubrics": [{"title", "description", "weight"}], "answer_format", "source"}, of which the
+    question alone is needed; or one of `rl-research/dr-tulu-rl-data`, whose `ground_truth` is JSON in a text; or a
+    question of the almanac. A negative weight makes a flaw, a weight of zero drops the rubric (choice B2).
+
+    Raises:
+        FileFormatError: the row is none of these.
+    """
+    if not isinstance(row, Mapping):
+        raise FileFormatError(f"it is a JSON {type(row).__name__}; a row is an object with a question and rubrics")
+    if "truth" in row:
+        return query_of(_almanac_question(row))
+    fields = {**row, **_ground_truth(row.get("ground_truth"))}
+    question = question_in(fields)
+    if not question:
+        raise FileFormatError(f"it names no question; a row has one of {', '.join(QUESTION_NAMES)}, or messages")
+    try:
+        return Query(
+            question=question,
+            answer_format=_answer_format(fields),
+            rubrics=_persistent_rubrics(fields),
+            source=source if isinstance(source := fields.get("source"), str) else "",
+        )
+    except ValidationError as cause:
+        raise FileFormatError(first_problem(cause).removesuffix(".")) from cause
+
+
+def question_in(row: Mapping[str, object]) -> str:
+    """The text that a row asks: by its usual names, or the last message of a user; empty where there is none."""
+    for name in QUESTION_NAMES:
+        text = row.get(name)
+        if isinstance(text, str) and text.strip():
+            return text.strip()
+    messages = row.get("messages")
+    asked = [
+        message["content"]
+        for message in (messages if isinstance(messages, list) else [])
+        if isinstance(message, dict) and message.get("role") == "user" and isinstance(message.get("content"), str)
+    ]
+    return asked[-1].strip() if asked else ""
+
+
+def _almanac_question(row: Mapping[str, object]) -> Question:
+    try:
+        return Question.model_validate_json(json.dumps(row))
+    except ValidationError as cause:
+        raise FileFormatError(f"it has a truth and is no question of the almanac: {first_problem(cause)}") from cause
+
+
+def _ground_truth(found: object) -> Mapping[str, object]:
+    """What the predecessor keeps in a text, or in a list of one text; nothing where there is none of it."""
+    text = found[0] if isinstance(found, list) and found else found
+    if text is None or isinstance(text, Mapping):
+        return text or {}
+    if not isinstance(text, str):
+        raise FileFormatError(f"its ground_truth is a JSON {type(text).__name__}; it is an object, as text")
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError) as cause:
+        raise FileFormatError(f"its ground_truth is not JSON: {cause}") from cause
+    if not isinstance(fields, dict):
+        raise FileFormatError(f"its ground_truth holds a JSON {type(fields).__name__}; it holds an object")
+    return fields
+
+
+def _answer_format(row: Mapping[str, object]) -> AnswerFormat:
+    """The predecessor calls it question_type. What is not named is a long report."""
+    name = row.get("answer_format", row.get("question_type", AnswerFormat.LONG.value))
+    known = FORMATS.get(name, name) if isinstance(name, str) else name
+    if known not in list(AnswerFormat):
+        names = ", ".join([*AnswerFormat, *FORMATS])
+        raise FileFormatError(f"its answer format is {name!r:.40}; it is one of {names}")
+    return AnswerFormat(str(known))
+
+
+def _persistent_rubrics(row: Mapping[str, object]) -> tuple[Rubric, ...]:
+    given = next((row[name] for name in RUBRIC_NAMES if row.get(name)), [])
+    if not isinstance(given, list):
+        raise FileFormatError(f"its rubrics are a JSON {type(given).__name__}; they are a list")
+    if not given:
+        return ()
+    rubrics = read_rubrics(json.dumps(given), "its list of rubrics")
+    if any(rubric.stage is not Stage.ANSWER for rubric in rubrics):
+        raise FileFormatError("one of its rubrics judges another stage; those of a data set judge the answer")
+    return tuple(rubric.model_copy(update={"persistent": True}) for rubric in rubrics)
+
+
+_WAY_OUT = "Make it with: rubricem data prepare SOURCE -o FILE"
+
+
+def read_training_set(path: Path) -> tuple[Query, ...]:
+    """The questions of a file, in its order.
+
+    Raises:
+        FileFormatError: it cannot be read, a line is no `Query` or has no rubrics, or a question stands twice.
+    """
+    queries: dict[str, Query] = {}
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                query = _read_question_line(line, f"{path}, line {number}")
+                if query.key in queries:
+                    raise FileFormatError(f"{path}, line {number}: the question stands there already. {_WAY_OUT}")
+                queries[query.key] = query
+    except OSError as cause:
+        raise FileFormatError(f"cannot read the questions {path}: {cause.strerror or cause}. {_WAY_OUT}") from cause
+    if not queries:
+        raise FileFormatError(f"{path} holds no question. {_WAY_OUT}")
+    return tuple(queries.values())
+
+
+def _read_question_line(line: bytes, where: str) -> Query:
+    try:
+        query = Query.model_validate_json(line)
+    except ValidationError as cause:
+        raise FileFormatError(f"{where} is no training question: {first_problem(cause)} {_WAY_OUT}") from cause
+    if not query.rubrics:
+        raise FileFormatError(f"{where}: the question has no persistent rubrics. {_WAY_OUT}")
+    return query
+
 
 MAX_QUESTION_TOKENS = 1_600
 """What the paper's prompt of 8,192 tokens leaves beside the agent's instructions and a full reference block."""

@@ -19,21 +19,14 @@ from inspect_ai.log import (  # type: ignore[import-not-found,unused-ignore]
     EvalStats,
     write_eval_log,
 )
-from inspect_ai.model import (  # type: ignore[import-not-found,unused-ignore]
-    ChatMessageAssistant,
-    ChatMessageTool,
-    ChatMessageUser,
-    ModelOutput,
-    ModelUsage,
-)
+from inspect_ai.model import ChatMessageAssistant, ChatMessageTool, ChatMessageUser, ModelOutput, ModelUsage  # type: ignore[import-not-found,unused-ignore]
 from inspect_ai.scorer import Score  # type: ignore[import-not-found,unused-ignore]
 from inspect_ai.tool import ToolCall  # type: ignore[import-not-found,unused-ignore]
 
-from rubricem_agent.evals.loading import Loaded
-from rubricem_agent.evals.run.journal import Journal
-from rubricem_agent.evals.run.records import AnswerRecord
-from rubricem_agent.evals.run.runner import extracted
+from rubricem_agent.evals.records import AnswerRecord, Journal
+from rubricem_agent.evals.runner import extracted
 from rubricem_agent.evals.scores import Scores
+from rubricem_agent.evals.suite import Loaded
 from rubricem_env.domain.trajectory import Origin, Trajectory
 
 SCORER = "rubricem"

@@ -19,7 +19,7 @@ Z_95 = 1.959963984540054
 Values = NDArray[np.float64]
 
 
-class Estimate(NamedTuple):
+class MeanEstimate(NamedTuple):
     """A mean with its standard error (0 for a single example) and an interval."""
 
     mean: float
@@ -56,12 +56,12 @@ class VarianceSplit(NamedTuple):
 
 def bootstrap_mean(
     values: Sequence[float], *, rng: np.random.Generator, draws: int = DRAWS, level: float = LEVEL
-) -> Estimate:
+) -> MeanEstimate:
     """Percentile bootstrap over examples."""
     column = _column(values)
     picks = rng.integers(0, len(column), size=(draws, len(column)))
     interval = _percentiles(column[picks].mean(axis=1), level)
-    return Estimate(float(column.mean()), len(column), standard_error(values), *interval)
+    return MeanEstimate(float(column.mean()), len(column), standard_error(values), *interval)
 
 
 def clustered_bootstrap_mean(
@@ -71,7 +71,7 @@ def clustered_bootstrap_mean(
     rng: np.random.Generator,
     draws: int = DRAWS,
     level: float = LEVEL,
-) -> Estimate:
+) -> MeanEstimate:
     """Bootstrap over clusters, such as rows that share a prompt: a cluster is drawn with all its rows.
 
     The standard error is the spread of the resampled means, since the rows of a cluster are not independent.
@@ -85,7 +85,7 @@ def clustered_bootstrap_mean(
     sizes = np.bincount(member_of).astype(np.float64)
     picks = rng.integers(0, len(index), size=(draws, len(index)))
     means = sums[picks].sum(axis=1) / sizes[picks].sum(axis=1)
-    return Estimate(float(column.mean()), len(column), float(means.std()), *_percentiles(means, level))
+    return MeanEstimate(float(column.mean()), len(column), float(means.std()), *_percentiles(means, level))
 
 
 def standard_error(values: Sequence[float]) -> float:

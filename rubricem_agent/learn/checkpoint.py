@@ -17,8 +17,8 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, ValidationError
 
-from rubricem_agent.learn.durable import flush, sha256, write_text
-from rubricem_agent.learn.errors import CheckpointError
+from rubricem_agent.files import flush, sha256, write_text
+from rubricem_agent.learn.credit import CheckpointError
 from rubricem_env.domain.base import Frozen
 
 FORMAT = 1
@@ -26,7 +26,7 @@ MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-(\d{6,})")
 
 
-class Part(NamedTuple):
+class CheckpointItem(NamedTuple):
     """One thing to keep."""
 
     file: str
@@ -47,7 +47,7 @@ class PartEntry(Frozen):
     step: int
 
 
-class Manifest(Frozen):
+class CheckpointManifest(Frozen):
     """The contents of a checkpoint; the folder holds nothing that is not named here."""
 
     format: int
@@ -59,7 +59,7 @@ class Checkpoint(NamedTuple):
     """A checkpoint on disk whose parts have been checked."""
 
     folder: Path
-    manifest: Manifest
+    manifest: CheckpointManifest
 
     @property
     def step(self) -> int:
@@ -84,7 +84,7 @@ class Checkpoint(NamedTuple):
         return json.loads(self.path(name).read_text(encoding="utf-8"))
 
 
-def json_part(state: object, *, file: str, step: int) -> Part:
+def json_part(state: object, *, file: str, step: int) -> CheckpointItem:
     """A part from a `state_dict()`.
 
     Raises:
@@ -94,10 +94,10 @@ def json_part(state: object, *, file: str, step: int) -> Part:
         text = json.dumps(state, allow_nan=False)
     except ValueError as cause:
         raise CheckpointError(f"the state for {file} of step {step} cannot be saved: {cause}.") from cause
-    return Part(file, lambda path: write_text(path, text), step)
+    return CheckpointItem(file, lambda path: write_text(path, text), step)
 
 
-def save_checkpoint(root: Path, *, step: int, parts: Mapping[str, Part]) -> Checkpoint:
+def save_checkpoint(root: Path, *, step: int, parts: Mapping[str, CheckpointItem]) -> Checkpoint:
     """Write a checkpoint of `step` under `root`; one of the same step is replaced.
 
     Raises:
@@ -110,7 +110,7 @@ def save_checkpoint(root: Path, *, step: int, parts: Mapping[str, Part]) -> Chec
         _clear_up(root)
         partial.mkdir(parents=True)
         entries = {name: _write_part(partial, part) for name, part in parts.items()}
-        manifest = Manifest(format=FORMAT, step=step, parts=entries)
+        manifest = CheckpointManifest(format=FORMAT, step=step, parts=entries)
         write_text(partial / MANIFEST, manifest.model_dump_json(indent=1))
         flush(partial)
         _put_in_place(partial, folder)
@@ -185,7 +185,7 @@ def _refuse_mixed(step: int, steps: Mapping[str, int]) -> None:
             )
 
 
-def _write_part(folder: Path, part: Part) -> PartEntry:
+def _write_part(folder: Path, part: CheckpointItem) -> PartEntry:
     path = folder / part.file
     part.write(path)
     flush(path)
@@ -212,9 +212,9 @@ def _clear_up(root: Path) -> None:
         shutil.rmtree(path)
 
 
-def _read_manifest(folder: Path) -> Manifest:
+def _read_manifest(folder: Path) -> CheckpointManifest:
     try:
-        return Manifest.model_validate_json((folder / MANIFEST).read_text(encoding="utf-8"))
+        return CheckpointManifest.model_validate_json((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValidationError, UnicodeDecodeError) as cause:
         raise CheckpointError(
             f"{folder} is no finished checkpoint: its {MANIFEST} cannot be read. Resume from an earlier one."

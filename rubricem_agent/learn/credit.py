@@ -8,6 +8,17 @@ The paper's section 2.3 and choices D1-D9, in numpy alone; every trainer and eve
     advantages     A = (G - mean) / (std + 1e-8) over the valid rollouts of the group, for each stage by itself
 
 Not here: clipping of advantages, a value function, any statistic across groups.
+
+What learning refuses.
+
+RubricEMError
+├── UsageError
+│   ├── CreditError      scores, a matrix or stage ids from which no credit can be worked out
+│   ├── BatchError       samples that contradict themselves
+│   └── CheckpointError  a checkpoint that is damaged, mixed, or cannot be written
+└── NonFiniteLossError   a loss that is no number: the step is refused, and the caller saves the batch
+
+The scores of one group as an array: how a judge's outcomes, and their absences, become numbers for credit.
 """
 
 from collections.abc import Sequence
@@ -16,8 +27,26 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_agent.learn.errors import CreditError
-from rubricem_env.domain.stage import STAGES
+from rubricem_env.domain.base import STAGES, Stage
+from rubricem_env.domain.errors import OrderError, RubricEMError, UsageError
+from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
+
+
+class CreditError(UsageError):
+    """Scores, a matrix or stage ids from which no credit can be worked out."""
+
+
+class BatchError(UsageError):
+    """Samples whose arrays contradict each other."""
+
+
+class CheckpointError(UsageError):
+    """A checkpoint is damaged, mixes steps, or cannot be written."""
+
+
+class NonFiniteLossError(RubricEMError):
+    """The loss, or something that it is made of, is not a finite number. No gradient may be applied."""
+
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -214,3 +243,67 @@ def _refuse_outside(values: Floats, what: str, *, row_name: str, column_name: st
 
 def _shape(values: Floats) -> str:
     return f"its shape is {' x '.join(map(str, values.shape)) or 'that of one number'}"
+
+
+_CONSTANT = (UnscoredReason.NO_RUBRIC, UnscoredReason.NOT_ASKED)
+
+
+class GroupScores(NamedTuple):
+    """What `assign_credit` takes for one group."""
+
+    scores: Floats
+    """(rollouts, stages)."""
+    valid: Bools
+    """(rollouts,): False where the judge failed and left nothing to fall back on."""
+
+
+def group_scores(judgements: Sequence[Judgement]) -> GroupScores:
+    """The scores of a group of rollouts of one question.
+
+    A missing stage is 0 (choice B3). A stage without rubrics for any rollout is 0 for the whole group, so that it
+    drops out of the advantages (B4). Where scoring a stage failed, the answer's score stands in for it; where the
+    judge gave the answer none either, as where there is no answer, the rollout is masked (B7).
+
+    Raises:
+        OrderError: the judge was not asked for an answer.
+    """
+    _refuse_unasked(judgements)
+    scores = np.array([[_number(judgement, stage) for stage in STAGES] for judgement in judgements], dtype=np.float64)
+    scores = scores.reshape(len(judgements), len(STAGES))
+    for stage in STAGES:
+        if any(_absence(judgement, stage) in _CONSTANT for judgement in judgements):
+            scores[:, stage.position] = 0.0
+    return GroupScores(scores, np.array([_is_valid(judgement) for judgement in judgements], dtype=bool))
+
+
+def _number(judgement: Judgement, stage: Stage) -> float:
+    """The stage's score; the answer's where scoring it failed; 0 where there is neither."""
+    score = judgement.score(stage)
+    if score is None and _absence(judgement, stage) is UnscoredReason.JUDGE_FAILED:
+        score = _fallback(judgement)
+    return 0.0 if score is None else score
+
+
+def _is_valid(judgement: Judgement) -> bool:
+    has_failed = any(_absence(judgement, stage) is UnscoredReason.JUDGE_FAILED for stage in STAGES)
+    return not has_failed or _fallback(judgement) is not None
+
+
+def _fallback(judgement: Judgement) -> float | None:
+    """What stands in for a stage that could not be scored. The 0 of an answer that never came is no judge's."""
+    answer = judgement.answer
+    return answer.score if isinstance(answer, StageScore) and not answer.missing else None
+
+
+def _absence(judgement: Judgement, stage: Stage) -> UnscoredReason | None:
+    outcome = judgement.outcome(stage)
+    return outcome.reason if isinstance(outcome, Unscored) else None
+
+
+def _refuse_unasked(judgements: Sequence[Judgement]) -> None:
+    for number, judgement in enumerate(judgements, start=1):
+        if _absence(judgement, Stage.ANSWER) is UnscoredReason.NOT_ASKED:
+            raise OrderError(
+                f"rollout {number} of {len(judgements)} has no answer score because nobody asked for one; "
+                "judge the whole group before crediting it."
+            )

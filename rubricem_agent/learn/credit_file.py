@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from rubricem_agent.learn.credit import PAPER_MATRIX, Credit, CreditMode, assign_credit
+from rubricem_env.domain.base import NUM_STAGES, STAGES
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.domain.stage import NUM_STAGES, STAGES
 
 KEYS = ("scores", "valid", "matrix", "mode")
 MODES: tuple[CreditMode, ...] = get_args(CreditMode)

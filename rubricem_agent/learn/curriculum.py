@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rubricem_agent.learn.errors import CheckpointError
-from rubricem_agent.memory.retrieval import Retrieval
+from rubricem_agent.learn.credit import CheckpointError
+from rubricem_agent.memory.bank import Retrieval
 from rubricem_env.domain.errors import ConfigError
 
 

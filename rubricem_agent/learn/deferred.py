@@ -7,6 +7,8 @@
 Nothing but `wait`, `drain` and `cancel` waits. Work that fails because the world did is counted and handed over as a
 value; a bug in it is raised by `collect`. Of work that has not ended, a checkpoint keeps the ticket, and a resumed
 run launches it again.
+
+Reflection work as values: its ticket, its ways to end, and the counts of a run.
 """
 
 import asyncio
@@ -14,13 +16,71 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from rubricem_agent.learn.reflection_work import Collected, Done, Failed, Ticket, WorkCounts
 from rubricem_env.domain.errors import BoundaryError, OrderError
 
 Result = TypeVar("Result")
 
 
-class Ending(StrEnum):
+class Ticket(NamedTuple):
+    """One piece of work: the reflection on the question `key` as it was met in `step`."""
+
+    step: int
+    key: str
+
+    def __str__(self) -> str:
+        return f"the reflection of step {self.step} on {self.key!r}"
+
+
+class Done(NamedTuple, Generic[Result]):
+    """Work that is ready to be trained on."""
+
+    ticket: Ticket
+    result: Result
+
+
+class Failed(NamedTuple):
+    """Work that the world prevented."""
+
+    ticket: Ticket
+    reason: str
+
+
+class Collected(NamedTuple, Generic[Result]):
+    """What a step may train on, and what failed since the last look; by step, then by key."""
+
+    step: int
+    done: tuple[Done[Result], ...]
+    failed: tuple[Failed, ...]
+
+    @property
+    def staleness(self) -> tuple[int, ...]:
+        """Steps from launch to use of each that is done: 1 by design, more where the work was late."""
+        return tuple(self.step - done.ticket.step for done in self.done)
+
+
+class WorkCounts(NamedTuple):
+    """What has happened since the run began; a resume goes on counting."""
+
+    launched: int = 0
+    done: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    """From launch to end, summed over the work that ended."""
+    collected: int = 0
+    staleness: int = 0
+    """Summed over the work that was collected."""
+    max_staleness: int = 0
+    waits: int = 0
+    misses: int = 0
+    """Waits after which the question's own lesson was not there."""
+    waited_seconds: float = 0.0
+
+    @property
+    def mean_staleness(self) -> float:
+        return self.staleness / self.collected if self.collected else 0.0
+
+
+class WorkStatus(StrEnum):
     """Where the latest work on a question stands."""
 
     READY = "ready"
@@ -40,7 +100,7 @@ class Codec(NamedTuple, Generic[Result]):
     decode: Callable[[Any], Result]
 
 
-class Timing(NamedTuple):
+class DeferredTiming(NamedTuple):
     """The clock and the sleep, so that tests hold both."""
 
     clock: Callable[[], float]
@@ -55,7 +115,7 @@ class Deferred(Generic[Result]):
         work: Callable[[Ticket], Awaitable[Result]],
         *,
         codec: Codec[Result],
-        timing: Timing,
+        timing: DeferredTiming,
         has_lesson: Callable[[Result], bool] = lambda _: True,
     ) -> None:
         """`has_lesson` tells whether a result has left the question a lesson that its repeat can be shown."""
@@ -66,7 +126,7 @@ class Deferred(Generic[Result]):
         self._tasks: dict[Ticket, asyncio.Task[None]] = {}
         self._unlaunched: list[Ticket] = []
         self._ended: dict[Ticket, Done[Result] | Failed] = {}
-        self._endings: dict[str, Ending] = {}
+        self._endings: dict[str, WorkStatus] = {}
         self._latest: dict[str, int] = {}
         """The step of the latest work on each question, of which its ending speaks."""
         self._counts = WorkCounts()
@@ -112,16 +172,16 @@ class Deferred(Generic[Result]):
         )
         return collected
 
-    async def wait(self, key: str, *, timeout: float) -> Ending:
+    async def wait(self, key: str, *, timeout: float) -> WorkStatus:
         """Wait until the latest work on `key` has ended, at most `timeout` seconds. All but READY is a miss."""
         started = self._timing.clock()
         task = self._tasks.get(Ticket(self._latest.get(key, 0), key))
         if task is not None and not task.done():
             await self._race(task, timeout)
-        ending = self._endings.get(key, Ending.UNKNOWN)
+        ending = self._endings.get(key, WorkStatus.UNKNOWN)
         self._counts = self._counts._replace(
             waits=self._counts.waits + 1,
-            misses=self._counts.misses + (ending is not Ending.READY),
+            misses=self._counts.misses + (ending is not WorkStatus.READY),
             waited_seconds=self._counts.waited_seconds + self._timing.clock() - started,
         )
         return ending
@@ -165,12 +225,12 @@ class Deferred(Generic[Result]):
         decode = self._codec.decode
         self._ended = {Ticket(step, key): Done(Ticket(step, key), decode(form)) for step, key, form in state["done"]}
         self._ended |= {Ticket(step, key): Failed(Ticket(step, key), reason) for step, key, reason in state["failed"]}
-        self._endings = {key: Ending(ending) for key, ending in state["endings"].items()}
+        self._endings = {key: WorkStatus(ending) for key, ending in state["endings"].items()}
         self._latest = dict(state.get("latest", {}))  # checkpoints of before did not say
         self._counts = WorkCounts(**state["counts"])
 
     def _start(self, ticket: Ticket) -> None:
-        self._note(ticket, Ending.LATE)
+        self._note(ticket, WorkStatus.LATE)
         self._tasks[ticket] = asyncio.get_running_loop().create_task(self._run(ticket), name=str(ticket))
 
     async def _run(self, ticket: Ticket) -> None:
@@ -189,12 +249,12 @@ class Deferred(Generic[Result]):
             seconds=self._counts.seconds + self._timing.clock() - started,
         )
 
-    def _ending(self, outcome: Done[Result] | Failed) -> Ending:
+    def _ending(self, outcome: Done[Result] | Failed) -> WorkStatus:
         if isinstance(outcome, Failed):
-            return Ending.FAILED
-        return Ending.READY if self._has_lesson(outcome.result) else Ending.REFUSED
+            return WorkStatus.FAILED
+        return WorkStatus.READY if self._has_lesson(outcome.result) else WorkStatus.REFUSED
 
-    def _note(self, ticket: Ticket, ending: Ending) -> None:
+    def _note(self, ticket: Ticket, ending: WorkStatus) -> None:
         """Where the latest work on a question stands; an earlier one that ends after it says nothing of that."""
         if ticket.step >= self._latest.get(ticket.key, ticket.step):
             self._latest[ticket.key] = ticket.step

@@ -7,21 +7,214 @@
 
 Safe under threads, and under several processes on one store: each change is made under the store's lock, after
 reading what others have changed, and each retrieval first asks the store whether anything has.
+
+How the bank is asked, and what it answers.
+
+Vectors in memory, searched exactly by inner product; appending costs the same however many there are.
+
+The bank's items in memory: by number, by question, and by the vector of the question.
+
+All reflections on one question share one vector, so overwriting an item moves no vector. Not thread-safe: the bank
+holds a lock.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from pydantic import Field
 
 from rubricem_agent.memory.embed import Embedder, Floats
-from rubricem_agent.memory.errors import BankFormatError, UnknownItemError
 from rubricem_agent.memory.gate import Refusal, WriteGate
-from rubricem_agent.memory.index import ItemIndex
-from rubricem_agent.memory.item import BankItem, ItemStatus, text_digest
-from rubricem_agent.memory.retrieval import Retrieval, RetrievalSettings, Retrieved
-from rubricem_agent.memory.store import ItemStore, MemoryStore, StoredItem
-from rubricem_env.domain.query import query_key
-from rubricem_env.domain.reflection import Reflection
-from rubricem_env.scaffold.shown_text import ShownText
+from rubricem_agent.memory.store import (
+    BankFormatError,
+    BankItem,
+    ItemStatus,
+    ItemStore,
+    MemoryStore,
+    StoredItem,
+    UnknownItemError,
+    text_digest,
+)
+from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.judgement import Reflection
+from rubricem_env.domain.trajectory import query_key
+from rubricem_env.scaffold.untrusted import ShownText
+
+
+class Retrieval(StrEnum):
+    """Which lessons are looked for."""
+
+    CROSS = "cross"
+    """Those of other, similar questions."""
+    WITHIN = "within"
+    """The question's own."""
+
+
+class RetrievalSettings(Frozen):
+    """The defaults are the paper's, and choice C12's."""
+
+    top_k: Annotated[int, Field(ge=1)] = 2
+    """Of CROSS retrieval; WITHIN has one item at most."""
+    near_duplicate: Annotated[float, Field(gt=0.0, le=1.01)] = 0.98
+    """Questions at least this similar are taken for the same one and left out of CROSS; above 1 none is."""
+
+
+class Retrieved(NamedTuple):
+    """An item with the cosine of its question to the one asked; 1.0 for the question's own."""
+
+    item: BankItem
+    similarity: float
+
+    @property
+    def rank(self) -> tuple[float, str]:
+        """The most similar first; of equals the lesser key, since numbers tell only who happened to be written first."""
+        return -self.similarity, self.item.key
+
+
+_FIRST_CAPACITY = 256
+_BLOCK = 64
+_CLOSED = -4.0
+"""Below every inner product of unit vectors."""
+_SLACK = 1e-5
+"""More than float32 rounding can move an inner product of unit vectors: so near the edge, nothing equal is lost."""
+
+
+class VectorTable:
+    """Rows of unit vectors, each open or closed to search. Not thread-safe: its owner holds a lock."""
+
+    def __init__(self, dimension: int) -> None:
+        self._rows = np.zeros((_FIRST_CAPACITY, dimension), dtype=np.float32)
+        self._is_open = np.zeros(_FIRST_CAPACITY, dtype=bool)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def rows(self) -> Floats:
+        """All rows in order; a view, not to be written to."""
+        return self._rows[: self._count]
+
+    def append(self, vector: Floats) -> int:
+        """Add a closed row and return its place. The memory doubles when it is full: amortised O(1)."""
+        if self._count == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+            self._is_open = np.concatenate([self._is_open, np.zeros_like(self._is_open)])
+        self._rows[self._count] = vector
+        self._count += 1
+        return self._count - 1
+
+    def set_open(self, row: int, is_open: bool) -> None:
+        self._is_open[row] = is_open
+
+    def nearest(self, vector: Floats, limit: int) -> list[tuple[int, float]]:
+        """At least the `limit` open rows of greatest inner product, fewer where there are fewer.
+
+        Rows that tie with the last one come too, and a few others, so the caller can order ties. Equal rows get
+        equal scores, wherever they stand: the scores returned are summed anew, one row at a time, in float64.
+        """
+        if limit < 1 or not self._count:
+            return []
+        # Row by row, in one thread: as fast as a matrix product here, and it does not crawl where cores are shared.
+        scores = np.where(self._is_open[: self._count], np.vecdot(self.rows, vector), _CLOSED)
+        near = np.flatnonzero(scores >= max(_lower_bound(scores, limit) - _SLACK, _CLOSED / 2))
+        exact = (self._rows[near].astype(np.float64) * vector.astype(np.float64)).sum(axis=1)
+        return list(zip(near.tolist(), exact.tolist(), strict=True))
+
+
+def _lower_bound(scores: Floats, limit: int) -> float:
+    """A score that at least `limit` of them reach, and few more: the limit-th greatest of the maxima of blocks.
+
+    The maxima of so many blocks are so many different scores, so the bound holds; and there are far fewer to sort.
+    """
+    whole = len(scores) // _BLOCK * _BLOCK
+    maxima = scores[:whole].reshape(-1, _BLOCK).max(axis=1)
+    if len(maxima) < limit:
+        maxima = scores
+    place = len(maxima) - limit
+    return float(np.partition(maxima, place)[place]) if place > 0 else _CLOSED
+
+
+_SPARE = 8
+"""Fetched beyond what is asked for, since some will be left out."""
+
+
+class ItemIndex:
+    """What has been read from the store so far."""
+
+    def __init__(self, dimension: int) -> None:
+        self.items: dict[int, BankItem] = {}
+        self.revision = 0
+        """The greatest seen."""
+        self.next_id = 1
+        self._ids: dict[str, set[int]] = {}
+        self._rows: dict[str, int] = {}
+        self._keys: list[str] = []
+        self._active: dict[str, int] = {}
+        self.removed: set[str] = set()
+        """The digests of removed texts."""
+        self._table = VectorTable(dimension)
+
+    def apply(self, stored: Iterable[StoredItem]) -> None:
+        """Take in items as they are now, new or changed; the order does not matter."""
+        touched = set()
+        for item, vector in stored:
+            self.items[item.id] = item
+            self.revision = max(self.revision, item.revision)
+            self.next_id = max(self.next_id, item.id + 1)
+            self._ids.setdefault(item.key, set()).add(item.id)
+            if item.key not in self._rows:
+                self._rows[item.key] = self._table.append(vector)
+                self._keys.append(item.key)
+            if item.status is ItemStatus.REMOVED:
+                self.removed.add(text_digest(item.reflection))
+            touched.add(item.key)
+        for key in touched:
+            self._settle(key)
+
+    def vector(self, key: str) -> Floats | None:
+        """The vector of a question that the bank has met; None for any other."""
+        row = self._rows.get(key)
+        return None if row is None else self._table.rows[row]
+
+    def active(self, key: str) -> BankItem | None:
+        """The one item of this question that may be retrieved."""
+        found = self._active.get(key)
+        return None if found is None else self.items[found]
+
+    def history(self, key: str) -> tuple[BankItem, ...]:
+        """All items of a question, oldest first."""
+        return tuple(self.items[number] for number in sorted(self._ids.get(key, ())))
+
+    def stored(self) -> Iterator[StoredItem]:
+        """Every item with its vector, oldest first."""
+        return (StoredItem(item, self._table.rows[self._rows[item.key]]) for _, item in sorted(self.items.items()))
+
+    def nearest(self, vector: Floats, limit: int, *, admits: Callable[[Retrieved], bool]) -> tuple[Retrieved, ...]:
+        """The most similar active items that are admitted: greatest cosine first, equals by their keys."""
+        fetch = limit + _SPARE
+        while True:
+            found = self._table.nearest(vector, fetch)
+            ranked = sorted(
+                (Retrieved(self.items[self._active[self._keys[row]]], score) for row, score in found),
+                key=lambda hit: hit.rank,
+            )
+            admitted = [hit for hit in ranked[:fetch] if admits(hit)]
+            if len(admitted) >= limit or fetch >= len(self._table):
+                return tuple(admitted[:limit])
+            fetch *= 4
+
+    def _settle(self, key: str) -> None:
+        """Find the active item of a question. A process killed between two writes may leave two: the newer counts."""
+        active = [number for number in self._ids[key] if self.items[number].is_retrievable]
+        if active:
+            self._active[key] = max(active)
+        else:
+            self._active.pop(key, None)
+        self._table.set_open(self._rows[key], bool(active))
 
 
 class RubricBank:

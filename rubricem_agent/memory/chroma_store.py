@@ -21,10 +21,15 @@ import chromadb
 import numpy as np
 from chromadb.config import Settings
 
-from rubricem_agent.memory.errors import BankFormatError, BankStoreError
-from rubricem_agent.memory.header import BankHeader, read_header, write_header
-from rubricem_agent.memory.item import BankItem
-from rubricem_agent.memory.store import StoredItem
+from rubricem_agent.memory.store import (
+    BankFormatError,
+    BankHeader,
+    BankItem,
+    BankStoreError,
+    StoredItem,
+    read_header,
+    write_header,
+)
 from rubricem_env.domain.errors import boundary
 
 # Small, so that the part of Chroma's log that each write looks through stays short: a write then costs the same

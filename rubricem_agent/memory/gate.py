@@ -3,26 +3,133 @@
 A reflection that passes here will stand in the prompts of later attempts. So it must be short guidance and nothing
 else: no address to visit, no markup, no order to a model, a tool or a judge, no sentence copied from a page, nothing
 that a person has removed before. Lookalike letters and unseen characters are folded away before anything is matched.
+
+Finds what guidance has no reason to hold: addresses, markup, tool calls, orders, requests for marks, unseen letters.
+
+Each function gives the offending words, or None. They err on the side of refusal: a reflection that is turned away
+costs the bank one item, a poisoned one costs every attempt that reads it.
 """
 
+import html
+import re
+import unicodedata
 from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from rubricem_agent.memory.item import text_digest
-from rubricem_agent.memory.suspicion import (
-    find_address,
-    find_machine_call,
-    find_markup,
-    find_order,
-    find_score_request,
-    find_unseen,
-)
+from rubricem_agent.memory.store import text_digest
 from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.reflection import Reflection
-from rubricem_env.scaffold.shown_text import ShownText
+from rubricem_env.domain.judgement import Reflection
+from rubricem_env.scaffold.untrusted import ShownText, neutralize
+
+_FLAGS = re.IGNORECASE
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2060-\u2064\ufeff]|[\u202a-\u202e\u2066-\u2069]"
+)
+_TAG_CHARACTERS = re.compile("[\U000e0000-\U000e007f]")
+_LOOKALIKES = str.maketrans("аеорсухікѕјԁոνοαερικ", "aeopcyxiksjdnvoaepik")
+
+_DOMAINS = "com|org|net|edu|gov|info|io|co|ai|dev|app|xyz|ru|cn|uk|de|fr|eu|biz|site|online|top|link|me|tv|onion"
+_ADDRESS = re.compile(
+    rf"\b[a-z][a-z0-9+.-]{{1,20}}\s?:\s?//|\bh(?:tt|xx)ps?\b\s*:|\bwww\s?\."
+    rf"|\b[a-z0-9-]{{2,63}}(?:\.|\s?[\[({{]\s?(?:\.|dot)\s?[\])}}]\s?)(?:{_DOMAINS})\b(?!\.\w)"
+    r"|\b[\w.+-]+@[\w-]+\.[a-z]{2,}|\b\d{1,3}(?:\.\d{1,3}){3}\b|\bdata:[a-z]+/|\bjavascript:",
+    _FLAGS,
+)
+_MARKUP = re.compile(r"</?[a-z][\w:-]*(?:\s[^<>]*)?/?>|<!--|<!\[|<<<|>>>|!?\[[^\]\n]{0,200}\]\([^)\n]{1,500}\)", _FLAGS)
+_MACHINE_CALL = re.compile(
+    r"[\"'](?:name|tool|tool_name|function|arguments|parameters|tool_calls?)[\"']\s*:"
+    r"|\b(?:google_search|snippet_search|browse_webpage|call_tool|python|bash|exec|eval|os\.system|subprocess\.\w+)\s*\("
+    r"|\b(?:curl|wget)\s+\S|\brm\s+-[rf]|\bsudo\s+\w|\bpip\s+install\b|\bcall_tool\b|```\s*(?:json|bash|sh|python|tool)",
+    _FLAGS,
+)
+_FEW = r"(?:[\w'’-]+\W+){0,4}?"
+_MARKS = r"(?:marks?|scores?|points?|grades?|ratings?|credits?|rewards?)"
+_SCORE_REQUEST = re.compile(
+    rf"\b(?:give|gives|award|assign|grant|deserves?|earns?|merits?|receives?|rate|score|grade)\W+{_FEW}"
+    rf"(?:full|max(?:imum|imal)?|highest|top|perfect|best|good)(?:\s+possible)?\s+{_MARKS}\b"
+    r"|\b(?:score|rate|grade|mark)(?:\s+(?:it|this|me|them|us|that|everything|all|the|every|each|answer|answers|reflection|"
+    r"reflections|response|attempt|candidate|item|stage|as|with|at|a|an))*\s*[:=]?\s*(?:2|two|5|five|10|ten|100|1\.0)\b(?![\w%.,]*\d)"
+    r"|\b(?:dear|note\s+to(?:\s+the)?|attention|hey|hello|message\s+(?:to|for)(?:\s+the)?)[\s,:]+(?:judge|grader|evaluator|scorer|reviewer|rater)s?\b"
+    r"|\b(?:the|any|every|all|you\s+are\s+(?:a|the))\s+(?:judge|grader|evaluator|scorer|rater)s?\s+(?:must|should|shall|will|has\s+to|have\s+to|needs?\s+to|is\s+to)\b"
+    rf"|\b(?:full|maximum|highest|perfect)\s+(?:marks|scores?|reward)\s+(?:for|to|on|regardless|no\s+matter)\b"
+    r"|[\"']scores?[\"']\s*:",
+    _FLAGS,
+)
+_WHOSE = r"(?:all|any|the|your|my|these|those|every|each|previous|prior|earlier|above|preceding|foregoing|of|other|system|safety|original)"
+_RULES = (
+    r"(?:instructions?|prompts?|rules?|directions?|directives?|guidelines?|guardrails?|commands?|orders?|rubrics?|"
+    r"constraints?|polic(?:y|ies)|messages?|scaffold|format\s+requirements?)"
+)
+_ORDER = re.compile(
+    rf"\b(?:ignore|disregard|forget|override|overrule|bypass|skip|discard|dismiss|do\s+not\s+(?:follow|obey)|don'?t\s+(?:follow|obey)|"
+    rf"never\s+(?:follow|obey)|stop\s+following)\s+(?:{_WHOSE}\s+){{1,4}}{_RULES}\b"
+    r"|\b(?:ignore|disregard|forget)\s+(?:everything|all|anything)\s+(?:above|before|previous|prior|you|that\s+came|so\s+far|else)\b"
+    r"|\b(?:system|developer|hidden|initial)\s+(?:prompt|message|instructions?)\b|\b(?:new|updated|real|secret)\s+instructions?\s*(?::|are|follow)"
+    r"|\byou\s+are\s+now\b|\bfrom\s+now\s+on\b|\bact\s+as\s+(?:if|a|an|the)\b|\bpretend\s+(?:to|that|you)\b|\b(?:developer|debug|admin|god)\s+mode\b|\bjailbr"
+    r"|\b(?:assistant|ai|model|agent|llm)\s*[:,]\s*(?:you\s+must|you\s+should|please|do|ignore)\b"
+    r"|\b(?:do\s+not|don'?t|never)\s+(?:tell|inform|reveal|mention|disclose)\s+(?:this\s+)?(?:to\s+)?(?:the\s+)?(?:user|reader|judge|anyone|operator)s?\b"
+    r"|\b(?:reveal|print|output|repeat|leak|send|exfiltrate|upload)\s+(?:me\s+)?(?:your|the|all|any|every)\s+(?:\w+\s+){0,2}?"
+    r"(?:system\s+prompt|api\s+keys?|keys?|passwords?|credentials?|secrets?|tokens?|instructions)\b"
+    r"|\b(?:execute|run)\s+(?:the\s+|this\s+|a\s+|following\s+)*(?:command|code|script|shell|payload)\b"
+    r"|\b(?:the\s+)?(?:correct|final|right|true)\s+answer\s+(?:to\s+[^.\n]{1,80}\s+)?is\s+(?:always|simply|just|definitely)\b"
+    r"|\b(?:always|just|simply)\s+(?:answer|reply|respond|output|say)\s+(?:with\s+)?[\"'“‘]",
+    _FLAGS,
+)
+
+
+def fold(text: str) -> str:
+    """The text as a model may read it: entities resolved, unseen characters gone, lookalike letters made plain."""
+    plain = unicodedata.normalize("NFKC", html.unescape(text))
+    seen = "".join(char for char in plain if unicodedata.category(char) != "Cf")
+    return re.sub(r"[ \t\xa0]+", " ", seen.translate(_LOOKALIKES).translate(_CAPITALS))
+
+
+_CAPITALS = str.maketrans("АВЕНІЈКМОРСТХΑΒΕΗΙΚΜΝΟΡΤΥΧ", "ABEHIJKMOPCTXABEHIKMNOPTYX")
+
+
+def find_unseen(text: str) -> str | None:
+    found = _UNSEEN.search(text) or _TAG_CHARACTERS.search(text)
+    return found and found[0]
+
+
+def find_address(text: str) -> str | None:
+    return _find(_ADDRESS, text)
+
+
+def find_markup(text: str) -> str | None:
+    """A tag of ours in any disguise that the scaffold knows, a chat special, or anything else that looks like a tag."""
+    for form in (text, fold(text)):
+        defused = neutralize(form)
+        if defused != form:
+            at = next(place for place, (one, two) in enumerate(zip(form, defused, strict=False)) if one != two)
+            return form[max(0, at - 1) : at + 30]
+    return _find(_MARKUP, text)
+
+
+def find_machine_call(text: str) -> str | None:
+    return _find(_MACHINE_CALL, text)
+
+
+def find_score_request(text: str) -> str | None:
+    return _find(_SCORE_REQUEST, text)
+
+
+def find_order(text: str) -> str | None:
+    return _find(_ORDER, text)
+
+
+def _find(pattern: re.Pattern[str], text: str) -> str | None:
+    found = pattern.search(_one_line(fold(text)))
+    return found and found[0]
+
+
+def _one_line(text: str) -> str:
+    """Line breaks count as spaces: an order over two lines is one."""
+    return " ".join(text.split())
+
 
 Limit = Annotated[int, Field(ge=1)]
 

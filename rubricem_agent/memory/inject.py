@@ -8,10 +8,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from rubricem_agent.memory.item import BankItem
-from rubricem_agent.memory.retrieval import Retrieval, Retrieved
-from rubricem_agent.prompting.library import Prompt, fill, read_prompt
-from rubricem_env.scaffold.neutralize import neutralize
+from rubricem_agent.memory.bank import Retrieval, Retrieved
+from rubricem_agent.memory.store import BankItem
+from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
+from rubricem_env.scaffold.untrusted import neutralize
 
 CountTokens = Callable[[str], int]
 BLOCK_TOKENS = 4_096
@@ -56,7 +56,7 @@ class Injector:
         return Injection(question, dropped=tuple(dropped))
 
 
-def render_block(shown: Sequence[Retrieved], prompt: Prompt) -> str:
+def render_block(shown: Sequence[Retrieved], prompt: AgentPromptFile) -> str:
     """The whole block, from one `reference_examples` tag to the other."""
     layout = prompt.section("example")
     examples = [_render_example(layout, number, hit.item) for number, hit in enumerate(shown, start=1)]

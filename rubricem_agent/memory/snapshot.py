@@ -1,25 +1,28 @@
 """The bank at one training step, in one file: JSON and plain arrays, with a hash over all of it.
 
 A checkpoint holds the weights of a step; the bank that goes with them is that step's and no other (choice C15).
+
+Banks as JSONL files: reflections out, and in again through the gate.
 """
 
 import hashlib
 import io
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field, ValidationError
 
-from rubricem_agent.memory.atomic_file import write_atomic
+from rubricem_agent.files import write_atomic
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import Floats
-from rubricem_agent.memory.errors import BankFormatError, SnapshotStepError
-from rubricem_agent.memory.item import BankItem
-from rubricem_agent.memory.store import StoredItem
+from rubricem_agent.memory.gate import Refusal
+from rubricem_agent.memory.store import BankFormatError, BankItem, SnapshotStepError, StoredItem
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.trajectory_json import first_problem
+from rubricem_env.domain.judgement import Reflection
+from rubricem_env.domain.trajectory import first_problem, query_key
 
 SNAPSHOT_VERSION = 1
 
@@ -106,3 +109,62 @@ def _digest(text: bytes, vectors: Floats) -> bytes:
     told.update(f"{vectors.dtype.str}{vectors.shape}".encode())
     told.update(np.ascontiguousarray(vectors).tobytes())
     return told.digest()
+
+
+class Imported(NamedTuple):
+    """What became of the lines of a file."""
+
+    written: tuple[BankItem, ...]
+    refused: tuple[tuple[int, Refusal], ...]
+    """Line number and reason."""
+
+
+def export_items(items: Iterable[BankItem], path: Path) -> int:
+    """Write the reflections of the active items, one a line, oldest first; returns how many."""
+    rows = [item.reflection.model_dump_json() for item in items if item.is_retrievable]
+    try:
+        write_atomic(path, lambda file: file.write("".join(f"{row}\n" for row in rows).encode()))
+    except OSError as cause:
+        raise BankFormatError(
+            f"cannot write {path}: {cause}. Give a file in a folder that you may write to."
+        ) from cause
+    return len(rows)
+
+
+def import_items(bank: RubricBank, path: Path) -> Imported:
+    """Write every reflection of a file to the bank, each through the gate. The file is read whole before any is written.
+
+    Raises:
+        BankFormatError: the file cannot be read, or a line is no reflection; the message names the line.
+    """
+    written: list[BankItem] = []
+    refused: list[tuple[int, Refusal]] = []
+    for number, reflection in read_reflections(path):
+        outcome = bank.write(reflection)
+        if isinstance(outcome, Refusal):
+            refused.append((number, outcome))
+        else:
+            written.append(outcome)
+    return Imported(tuple(written), tuple(refused))
+
+
+def read_reflections(path: Path) -> list[tuple[int, Reflection]]:
+    """The reflections of a JSONL file with their line numbers; blank lines are skipped."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise BankFormatError(f"cannot read {path}: {cause}. Give a file of `rubricem bank export`.") from cause
+    return [(number, _parse_exchange(line, path, number)) for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def _parse_exchange(line: str, path: Path, number: int) -> Reflection:
+    where = f"{path}, line {number}"
+    try:
+        reflection = Reflection.model_validate_json(line)
+    except ValidationError as cause:
+        raise BankFormatError(f"{where} is not a reflection: {first_problem(cause)}") from cause
+    if reflection.query_key != query_key(reflection.question):
+        raise BankFormatError(
+            f"{where}: query_key is not the hash of the question; the two must belong together. Export the bank anew."
+        )
+    return reflection

@@ -1,12 +1,84 @@
-"""What the bank asks of the place where its items last, and one such place in memory."""
+"""What the bank asks of the place where its items last, and one such place in memory.
 
+One item of the rubric bank: a reflection with its number, its standing and where it came from.
+
+What can go wrong with a bank, below the project's own tree of errors.
+
+The first file of a bank on disk: its version, its embedder, and which collection holds its items.
+"""
+
+import hashlib
 import threading
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NamedTuple, Protocol
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rubricem_agent.files import write_atomic
 from rubricem_agent.memory.embed import Floats
-from rubricem_agent.memory.item import BankItem
+from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.errors import BoundaryError, FileFormatError, UsageError
+from rubricem_env.domain.judgement import Reflection
+from rubricem_env.domain.trajectory import first_problem
+
+
+class ItemStatus(StrEnum):
+    """Whether an item may be shown to a policy. Only an active one may."""
+
+    ACTIVE = "active"
+    QUARANTINED = "quarantined"
+    """Held back until a person approves or removes it."""
+    SUPERSEDED = "superseded"
+    """A later reflection on the same question took its place; kept as history."""
+    REMOVED = "removed"
+    """A tombstone: its text is refused when it comes again."""
+
+
+class BankItem(Frozen):
+    """A reflection as the bank keeps it. The reflection's provenance says which step, model and prompt wrote it."""
+
+    id: Annotated[int, Field(ge=1)]
+    """Given in order of writing and never given twice: a smaller one is older."""
+    revision: Annotated[int, Field(ge=1)]
+    """The bank's write that last touched this item."""
+    reflection: Reflection
+    status: ItemStatus = ItemStatus.ACTIVE
+    reason: Text = ""
+    """Why it is quarantined or removed."""
+
+    @property
+    def key(self) -> str:
+        return self.reflection.query_key
+
+    @property
+    def is_retrievable(self) -> bool:
+        return self.status is ItemStatus.ACTIVE
+
+
+def text_digest(reflection: Reflection) -> str:
+    """Equal for reflections that say the same: case, spacing and Unicode form do not count."""
+    said = unicodedata.normalize("NFKC", f"{reflection.rubrics}\0{reflection.takeaways}").casefold()
+    return hashlib.sha256(" ".join(said.split()).encode("utf-8", "replace")).hexdigest()
+
+
+class BankFormatError(FileFormatError):
+    """A bank, a snapshot or an export is missing, malformed, or of a version or embedder that cannot be used."""
+
+
+class SnapshotStepError(UsageError):
+    """A snapshot belongs to another training step than the one asked for."""
+
+
+class UnknownItemError(UsageError):
+    """The bank has no item of that number, or it cannot change in the asked way."""
+
+
+class BankStoreError(BoundaryError):
+    """The database under the bank failed: nothing is known to be written."""
 
 
 class StoredItem(NamedTuple):
@@ -87,3 +159,53 @@ class MemoryStore:
         self._rows = {row.item.id: row for row in rows}
         self._replaced += 1
         self._changes += 1
+
+
+BANK_VERSION = 1
+HEADER_FILE = "bank.json"
+
+
+class BankHeader(Frozen):
+    """What must be known before anything else of a bank is touched."""
+
+    version: Annotated[int, Field(ge=1)] = BANK_VERSION
+    embedder: Text
+    dimension: Annotated[int, Field(ge=1)]
+    collection: Text = "items-1"
+
+
+class _Version(BaseModel):
+    """The one field that every version has."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    version: int
+
+
+def read_header(folder: Path) -> BankHeader | None:
+    """The header of the bank in a folder; None where there is no bank.
+
+    Raises:
+        BankFormatError: it cannot be read, or a newer release wrote it.
+    """
+    file = folder / HEADER_FILE
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as cause:
+        raise BankFormatError(f"cannot read {file}: {cause}. Give the folder of a rubric bank.") from cause
+    try:
+        version = _Version.model_validate_json(text).version
+        if version > BANK_VERSION:
+            raise BankFormatError(
+                f"the bank {folder} was written by a newer release (version {version}; this one reads up to "
+                f"{BANK_VERSION}). Upgrade rubricem to use it."
+            )
+        return BankHeader.model_validate_json(text)
+    except ValidationError as cause:
+        raise BankFormatError(f"{file} is not the header of a rubric bank: {first_problem(cause)}") from cause
+
+
+def write_header(folder: Path, header: BankHeader) -> None:
+    write_atomic(folder / HEADER_FILE, lambda file: file.write(header.model_dump_json().encode()))

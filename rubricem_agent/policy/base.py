@@ -2,9 +2,17 @@
 
 A conversation only grows. The policy's turns and the tools' answers follow each other inside one assistant turn
 (choice A15); in token mode what the policy emitted is kept as the ids that it emitted, and never tokenised again.
+
+The tiny policy that comes with the package: a trained Qwen3 of a million parameters, for the almanac, named `tiny`.
+
+`shipped/tiny/README.md` beside this file tells how it was made and how good it is.
+
+Watches a turn while it is written, and says when to stop: a complete action, a copied tool answer, a loop.
 """
 
 from enum import StrEnum
+from importlib import resources
+from pathlib import Path
 from typing import Annotated, NamedTuple, Protocol
 
 from pydantic import Field
@@ -12,6 +20,7 @@ from pydantic import Field
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.usage import Usage
+from rubricem_env.scaffold.parser import EmissionStream, parse_turn
 
 
 class ContextOverflow(ModelError):
@@ -58,7 +67,7 @@ class Emission(NamedTuple):
     usage: Usage = Usage(calls=1)
 
 
-class Piece(NamedTuple):
+class TokenSegment(NamedTuple):
     """Consecutive tokens of one author, in the order of the conversation."""
 
     ids: tuple[int, ...]
@@ -110,7 +119,7 @@ class Conversation(Protocol):
         ...
 
     @property
-    def pieces(self) -> tuple[Piece, ...]:
+    def pieces(self) -> tuple[TokenSegment, ...]:
         """The tokens so far, the prompt first, one piece for each emission; nothing for a policy without token mode."""
         ...
 
@@ -134,3 +143,57 @@ class Policy(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+TINY = "tiny"
+TINY_SYSTEM = "Search, then answer."
+"""The system prompt that it was taught under."""
+
+
+def model_folder(path: Path) -> Path:
+    """The folder itself; `tiny`, where there is no such folder, is the policy that comes with the package."""
+    if str(path) != TINY or path.is_dir():
+        return path
+    return Path(str(resources.files("rubricem_agent.policy").joinpath("shipped", TINY)))
+
+
+PERIOD = 200
+"""The longest loop that is noticed, in characters."""
+LOOP_SPAN = 1_600
+"""How much text must be nothing but that loop."""
+_CHECK_EVERY = 400
+
+
+class TurnWatch:
+    """One turn in the making."""
+
+    def __init__(self) -> None:
+        self._stream = EmissionStream()
+        self._tail = ""
+        self._unchecked = 0
+
+    def feed(self, piece: str) -> TurnEnd | None:
+        """Take the next piece; why the turn is over, or None as long as it is not."""
+        turn = self._stream.feed(piece)
+        if turn is not None:
+            return TurnEnd.ACTION if turn.has_action else TurnEnd.FOREIGN
+        self._tail = (self._tail + piece)[-LOOP_SPAN:]
+        self._unchecked += len(piece)
+        if self._unchecked < _CHECK_EVERY:
+            return None
+        self._unchecked = 0
+        return TurnEnd.REPEATING if is_looping(self._tail) else None
+
+
+def is_looping(tail: str) -> bool:
+    """Whether a text of at least `LOOP_SPAN` characters is one short piece over and over."""
+    if len(tail) < LOOP_SPAN:
+        return False
+    tail = tail[-LOOP_SPAN:]
+    period = tail.find(tail[:PERIOD], 1)
+    return 0 < period <= PERIOD and tail[period:] == tail[:-period]
+
+
+def kept_length(text: str) -> int:
+    """How much of a turn's text the episode keeps: up to the end of its action, or to tool output of its own making."""
+    return parse_turn(text).end

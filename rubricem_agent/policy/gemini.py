@@ -9,14 +9,13 @@ from google.genai import errors, types
 from pydantic import SecretStr, ValidationError
 
 from rubricem_agent.policy.base import ContextOverflow, Opening, Sampling
-from rubricem_agent.policy.openai_wire import says_overflow
-from rubricem_agent.policy.text_conversation import Delta, Exchange, Service, TextConversation
+from rubricem_agent.policy.openai_compatible import says_overflow
+from rubricem_agent.policy.text import Delta, Exchange, Service, TextConversation
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.env.episode import estimate_tokens
-from rubricem_env.llm.base import Finish, PassingModelError, status_error
+from rubricem_env.llm.base import Finish, PassingModelError, Redactor, status_error
 from rubricem_env.llm.gemini import read_retry_after
-from rubricem_env.llm.secrets import Redactor
 from rubricem_env.llm.usage import Usage
+from rubricem_env.tools.render import estimate_tokens
 
 _OVERFLOW = "exceeds the maximum number of tokens"
 _STOPS = frozenset({"STOP", "FINISH_REASON_UNSPECIFIED"})

@@ -1,24 +1,184 @@
-"""Reflects on a judged group: draws an attempt, writes candidates, has them judged, gives the best one to the bank."""
+"""Reflects on a judged group: draws an attempt, writes candidates, has them judged, gives the best one to the bank.
+
+Which attempt of a group is reflected on: one, drawn evenly among those that the world did not break.
+
+What reflecting on one question has yielded: samples to train on, and the item that the bank took.
+
+Scores candidates and ranks them: the best of sound form goes to the bank, every scored one to training.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.memory.gate import Refusal
-from rubricem_agent.memory.item import BankItem
-from rubricem_agent.reflection.attempt import JudgedAttempt, draw_attempt
-from rubricem_agent.reflection.candidates import CandidateSource
-from rubricem_agent.reflection.format import Blocks, parse_blocks
-from rubricem_agent.reflection.generate import Draws, ReflectionSettings, draw_candidates
-from rubricem_agent.reflection.outcome import ReflectionOutcome, ReflectionSample
-from rubricem_agent.reflection.select import Assessed, assess, count_form, rank
-from rubricem_env.domain.reflection import Reflection, ReflectionScore
-from rubricem_env.domain.rubric import Provenance
-from rubricem_env.judge.reflecting import ReflectionJudge
-from rubricem_env.judge.seeds import derive_seed, open_generator
+from rubricem_agent.memory.gate import Refusal, RefusalCode
+from rubricem_agent.memory.store import BankItem
+from rubricem_agent.policy.base import Opening, TokenSegment
+from rubricem_agent.reflection.candidates import (
+    Blocks,
+    Candidate,
+    CandidateSource,
+    ReflectionError,
+    ReflectionSettings,
+    SampledCandidates,
+    draw_candidates,
+    parse_blocks,
+)
+from rubricem_env.concurrency import derive_seed, open_generator
+from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.judgement import Judgement, Provenance, Reflection, ReflectionScore, Rubric, Unscored
+from rubricem_env.domain.trajectory import Ending
+from rubricem_env.judge.base import EMPTY, Group, ReflectionJudge, ReflectionMode, ReflectionOpinion, ReflectionTask
+from rubricem_env.judge.scoring import GroupJudgement
 from rubricem_env.scaffold.reading import Reading
-from rubricem_env.scaffold.shown_text import ShownText
+from rubricem_env.scaffold.untrusted import ShownText
+
+
+class JudgedAttempt(NamedTuple):
+    """One rollout, with what the evaluators said of it."""
+
+    reading: Reading
+    judgement: Judgement
+    rubrics: tuple[Rubric, ...] = ()
+    """Those that the judgement's verdicts speak of."""
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether it ended by the policy's doing or by a limit; one without an answer is intact (choice C6)."""
+        return self.reading.trajectory.ending is not Ending.ABANDONED
+
+
+def judged_attempts(group: Group, judged: GroupJudgement) -> tuple[JudgedAttempt, ...]:
+    """A group's attempts, each with its judgement."""
+    pairs = zip(group.readings, judged.judgements, strict=True)
+    return tuple(JudgedAttempt(reading, judgement, judged.rubrics) for reading, judgement in pairs)
+
+
+def draw_attempt(attempts: Sequence[JudgedAttempt], generator: np.random.Generator) -> int:
+    """The place of one intact attempt, each as likely as any other: no look at score or length.
+
+    Raises:
+        ReflectionError: none is intact.
+    """
+    intact = [place for place, attempt in enumerate(attempts) if attempt.is_intact]
+    if not intact:
+        raise ReflectionError(f"none of the {len(attempts)} attempts came to an end of its own; nothing to reflect on.")
+    return int(generator.choice(intact))
+
+
+class ReflectionSample(Frozen):
+    """One candidate, for training and for the record."""
+
+    text: Text
+    pieces: tuple[TokenSegment, ...] = ()
+    """Its tokens, the prompt's first; empty where the policy works in text."""
+    score: ReflectionScore | None = None
+    """None where the judge gave none: such a sample is not trained on. Its reward is the score's `utility`."""
+    justification: Text = ""
+    refusal: Text = ""
+    """Why it could not enter the bank, as code and sentence; empty where it could or was not tried."""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether its blocks could be read, whatever the bank made of them."""
+        return not self.refusal.startswith(RefusalCode.FORMAT)
+
+
+class ReflectionOutcome(Frozen):
+    """One question's reflections in one step. Travels through a checkpoint as JSON."""
+
+    query_key: Text
+    step: int
+    attempt: int
+    """Which of the group's attempts was drawn."""
+    opening: Opening
+    prompt_hash: Text
+    temperature: float
+    """That of the samples; their log-probabilities must be taken at it (choice C9)."""
+    policy_version: int | None = None
+    """How many updates the weights that drew the samples had seen (choice C16); None where nobody counts."""
+    samples: tuple[ReflectionSample, ...]
+    chosen: int | None = None
+    """The place of the sample that entered the bank."""
+    item: BankItem | None = None
+
+    @property
+    def has_lesson(self) -> bool:
+        """Whether the bank took one, and may show it."""
+        return self.item is not None and self.item.is_retrievable
+
+    @property
+    def scored(self) -> tuple[ReflectionSample, ...]:
+        """The samples to train on, sound of form or not (choice C3)."""
+        return tuple(sample for sample in self.samples if sample.score is not None)
+
+
+def readable_share(outcomes: Sequence[ReflectionOutcome]) -> float | None:
+    """Of all candidates, those whose blocks can be read: utility may rise while this falls. None without any."""
+    readable = [sample.is_readable for outcome in outcomes for sample in outcome.samples]
+    return round(sum(readable) / len(readable), 4) if readable else None
+
+
+class Assessed(NamedTuple):
+    """A candidate with its score and its blocks, or why it lacks either."""
+
+    candidate: Candidate
+    opinion: ReflectionOpinion
+    blocks: Blocks | Refusal
+
+    @property
+    def score(self) -> ReflectionScore | None:
+        return None if isinstance(self.opinion.outcome, Unscored) else self.opinion.outcome
+
+
+class Ranked(NamedTuple):
+    """A candidate that may be offered to the bank."""
+
+    place: int
+    blocks: Blocks
+    score: ReflectionScore
+
+
+async def assess(
+    judge: ReflectionJudge, attempt: JudgedAttempt, candidates: Sequence[Candidate], *, mode: ReflectionMode, seed: int
+) -> tuple[Assessed, ...]:
+    """Every candidate with the judge's opinion. Form does not touch the score; an empty text gets 0 unasked."""
+    asked = [place for place, candidate in enumerate(candidates) if candidate.text.strip()]
+    task = ReflectionTask(
+        question=attempt.reading.trajectory.question,
+        reading=attempt.reading,
+        judgement=attempt.judgement,
+        rubrics=attempt.rubrics,
+        candidates=tuple(candidates[place].text for place in asked),
+        mode=mode,
+        seed=seed,
+    )
+    findings = await judge.judge_reflections(task) if asked else ()
+    opinions = dict(zip(asked, findings, strict=True))
+    empty = ReflectionOpinion(EMPTY, "the candidate is empty")
+    return tuple(
+        Assessed(candidate, opinions.get(place, empty), parse_blocks(candidate.text))
+        for place, candidate in enumerate(candidates)
+    )
+
+
+def count_form(assessed: Sequence[Assessed]) -> tuple[Assessed, ...]:
+    """The same, but a candidate whose blocks cannot be read has earned nothing."""
+    nothing = ReflectionOpinion(EMPTY, "the blocks cannot be read")
+    return tuple(one if isinstance(one.blocks, Blocks) else one._replace(opinion=nothing) for one in assessed)
+
+
+def rank(assessed: Sequence[Assessed]) -> list[Ranked]:
+    """The scored candidates of sound form: greatest utility first, then the shorter, then the earlier."""
+    eligible = [
+        Ranked(place, one.blocks, one.score)
+        for place, one in enumerate(assessed)
+        if one.score is not None and isinstance(one.blocks, Blocks)
+    ]
+    return sorted(eligible, key=lambda one: (-one.score.utility, len(assessed[one.place].candidate.text), one.place))
 
 
 class _Offered(NamedTuple):
@@ -96,7 +256,9 @@ class Reflector:
         provenance = Provenance(model=self._source.name, prompt_hash=draws.prompt_hash)
         return await self._write(reading, blocks, score=None, provenance=provenance)
 
-    async def _offer(self, reading: Reading, assessed: Sequence[Assessed], *, draws: Draws, step: int) -> _Offered:
+    async def _offer(
+        self, reading: Reading, assessed: Sequence[Assessed], *, draws: SampledCandidates, step: int
+    ) -> _Offered:
         """Offer the candidates to the bank, best first, until it takes one.
 
         A reflection that comes after one on a later attempt at its question is kept as history.

@@ -1,12 +1,65 @@
-"""A rollout as a report for people: the answer with its citations as numbered links, and how it came about."""
+"""A rollout as a report for people: the answer with its citations as numbered links, and how it came about.
+
+What an episode's snippet ids stand for: title and address, as the tools showed them.
+"""
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
-from rubricem_agent.rollout.sources import Source, shown_sources
-from rubricem_env.domain.trajectory import Ending
-from rubricem_env.scaffold.citations import find_citations
-from rubricem_env.scaffold.reading import Reading
+from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
+from rubricem_env.scaffold.reading import Reading, find_citations
+from rubricem_env.scaffold.untrusted import restore
+
+_SNIPPET = re.compile(r'<snippet id="([^"]{1,40})">(.*?)</snippet>', re.DOTALL)
+_URL_AT_END = re.compile(r"(?:^|\| )(https?://\S+)$")
+
+
+class SnippetSource(NamedTuple):
+    """Where a snippet comes from; both are empty where the tool did not say."""
+
+    title: str
+    url: str
+
+
+def shown_sources(trajectory: Trajectory) -> Mapping[str, SnippetSource]:
+    """Every snippet that a tool has shown in this episode, by id."""
+    return {
+        snippet_id: source for segment in trajectory.segments for snippet_id, source in segment_sources(segment).items()
+    }
+
+
+def segment_sources(segment: Segment) -> Mapping[str, SnippetSource]:
+    """The snippets of one tool segment; nothing for what the policy wrote."""
+    if segment.origin is not Origin.TOOL:
+        return {}
+    return sources_in(segment.text)
+
+
+def sources_in(observation: str) -> Mapping[str, SnippetSource]:
+    """The snippets of an observation's text."""
+    return {snippet_id: _source(body) for snippet_id, body in _SNIPPET.findall(observation)}
+
+
+def _source(body: str) -> SnippetSource:
+    """The first line is title and address, where the tool gave any."""
+    head, line_break, _ = body.partition("\n")
+    if not line_break:
+        return SnippetSource("", "")
+    found = _URL_AT_END.search(head)
+    title = head[: found.start()] if found else head
+    return SnippetSource(restore(title).strip(" |"), _web_address(found[1]) if found else "")
+
+
+def _web_address(written: str) -> str:
+    """The address if it is one of the web and can stand in a link; else nothing."""
+    address = urlsplit(restore(written))
+    if address.scheme not in ("http", "https") or not address.hostname:
+        return ""
+    unsafe = {" ": "%20", "(": "%28", ")": "%29", "<": "%3C", ">": "%3E", '"': "%22", "\\": "%5C"}
+    return "".join(unsafe.get(char, char) for char in address.geturl() if char.isprintable())
+
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>#|!])")
@@ -27,7 +80,7 @@ def render_report(reading: Reading) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def linked_answer(answer: str, numbers: Mapping[str, int], *, sources: Mapping[str, Source]) -> str:
+def linked_answer(answer: str, numbers: Mapping[str, int], *, sources: Mapping[str, SnippetSource]) -> str:
     """The answer with each citation as its claim and numbered links; unknown ids become a question mark."""
     pieces, at = [], 0
     for citation in find_citations(answer):
@@ -54,14 +107,14 @@ def explain_ending(ending: Ending | None) -> str:
     }.get(ending or Ending.ABANDONED, "")
 
 
-def _body(reading: Reading, numbers: Mapping[str, int], *, sources: Mapping[str, Source]) -> str:
+def _body(reading: Reading, numbers: Mapping[str, int], *, sources: Mapping[str, SnippetSource]) -> str:
     if reading.answer is None:
         return f"There is no answer. {explain_ending(reading.trajectory.ending)}"
     answer = linked_answer(reading.answer, numbers, sources=sources)
     return answer if reading.is_complete else f"{answer}\n\n(The answer breaks off here.)"
 
 
-def _mark(snippet_id: str, numbers: Mapping[str, int], *, sources: Mapping[str, Source]) -> str:
+def _mark(snippet_id: str, numbers: Mapping[str, int], *, sources: Mapping[str, SnippetSource]) -> str:
     number = numbers.get(snippet_id)
     if number is None:
         return "[?]"
@@ -69,7 +122,7 @@ def _mark(snippet_id: str, numbers: Mapping[str, int], *, sources: Mapping[str, 
     return f"[\\[{number}\\]]({url})" if url else f"[{number}]"
 
 
-def _listed(source: Source | None) -> str:
+def _listed(source: SnippetSource | None) -> str:
     if source is None or not (source.title or source.url):
         return "a snippet without title or address"
     title = _escaped(source.title) or source.url

@@ -2,22 +2,28 @@
 
 Stages come from the character spans of `find_boundaries`, the same that the judge reads: a token that straddles
 a boundary goes to the stage in which it begins. A token that ends the policy's turn goes with the text before it.
+
+The tokens of a rollout in a few bytes each, for a record that is looked at later.
+
+Ids are little-endian int32 and log-probabilities float16, both in base64; stages are runs of equal ones. Enough to
+show, not to train on: float16 keeps three digits.
 """
 
+import base64
+import binascii
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
-from typing import NamedTuple
+from itertools import accumulate, groupby
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from rubricem_agent.policy.base import Piece
-from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.span import StageSpans
-from rubricem_env.domain.stage import STAGES, Stage
-from rubricem_env.scaffold.turn import Turn
+from rubricem_agent.policy.base import TokenSegment
+from rubricem_env.domain.base import STAGES, Frozen, Stage, StageSpans, Text
+from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.scaffold.parser import Turn
 
 NO_STAGE = -1
 """The stage id of prompt and tool tokens."""
@@ -69,7 +75,7 @@ def stage_map(spans: StageSpans) -> _StageMap:
     return _StageMap([start for start, _ in ordered], [stage for _, stage in ordered])
 
 
-def label_tokens(pieces: Sequence[Piece], turns: Sequence[Turn], *, spans: StageSpans) -> RolloutTokens:
+def label_tokens(pieces: Sequence[TokenSegment], turns: Sequence[Turn], *, spans: StageSpans) -> RolloutTokens:
     """The conversation's tokens with their stages; `turns` are those of the episode, one for each policy piece."""
     stages = stage_map(spans)
     ids: list[int] = []
@@ -91,10 +97,68 @@ def label_tokens(pieces: Sequence[Piece], turns: Sequence[Turn], *, spans: Stage
     )
 
 
-def _turn_offsets(pieces: Sequence[Piece], turns: Sequence[Turn]) -> list[tuple[int, int]]:
+def _turn_offsets(pieces: Sequence[TokenSegment], turns: Sequence[Turn]) -> list[tuple[int, int]]:
     """Where the text of each policy piece begins and ends in the policy's whole text."""
     written = sum(piece.is_policy for piece in pieces)
     if written != len(turns):
         raise ValueError(f"{written} policy pieces do not fit the {len(turns)} turns of the episode")
     ends = list(accumulate(len(turn.text) for turn in turns))
     return list(zip([0, *ends], ends, strict=False))
+
+
+_LARGEST = float(np.finfo(np.float16).max)
+
+
+class TokenColumns(NamedTuple):
+    """One entry for each token."""
+
+    ids: npt.NDArray[np.int32]
+    stages: npt.NDArray[np.int8]
+    """0 to 3 where the policy wrote, -1 elsewhere."""
+    logprobs: npt.NDArray[np.float16]
+
+
+class PackedTokens(Frozen):
+    """All tokens of one rollout."""
+
+    length: Annotated[int, Field(ge=0)]
+    prompt_length: Annotated[int, Field(ge=0)]
+    ids: Text
+    logprobs: Text
+    runs: tuple[tuple[int, int], ...]
+    """Stage and how many tokens of it follow one another."""
+
+    def unpack(self) -> TokenColumns:
+        """The columns.
+
+        Raises:
+            FileFormatError: they are not all of the length that is named.
+        """
+        try:
+            ids = np.frombuffer(base64.b64decode(self.ids, validate=True), dtype="<i4")
+            logprobs = np.frombuffer(base64.b64decode(self.logprobs, validate=True), dtype="<f2")
+            stages = np.repeat(
+                np.array([stage for stage, _ in self.runs], dtype=np.int8), [count for _, count in self.runs]
+            )
+        except (binascii.Error, ValueError) as cause:
+            raise FileFormatError(f"the packed tokens of a rollout are damaged: {cause}.") from cause
+        if {len(ids), len(logprobs), len(stages)} != {self.length}:
+            sizes = f"{len(ids)}, {len(logprobs)} and {len(stages)}"
+            raise FileFormatError(f"the packed tokens of a rollout name {self.length} tokens and hold {sizes}.")
+        return TokenColumns(ids.astype(np.int32), stages, logprobs.astype(np.float16))
+
+
+def pack_tokens(tokens: RolloutTokens) -> PackedTokens:
+    """The same tokens, packed."""
+    logprobs = np.clip(np.array(tokens.logprobs, dtype=np.float64), -_LARGEST, _LARGEST)
+    return PackedTokens(
+        length=len(tokens.ids),
+        prompt_length=tokens.prompt_length,
+        ids=_encode(np.array(tokens.ids, dtype="<i4")),
+        logprobs=_encode(logprobs.astype("<f2")),
+        runs=tuple((stage, len(list(run))) for stage, run in groupby(tokens.stage_ids)),
+    )
+
+
+def _encode(column: npt.NDArray[np.generic]) -> str:
+    return base64.b64encode(column.tobytes()).decode("ascii")

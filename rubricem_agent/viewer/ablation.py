@@ -1,16 +1,27 @@
-"""The ablation as numbers: what each recipe came to over seeds, against answer-only GRPO, and how soon."""
+"""The ablation as numbers: what each recipe came to over seeds, against answer-only GRPO, and how soon.
 
+Curves as an SVG file: no script, no library.
+
+Everything that is text is escaped. Coordinates have one decimal: a chart of a thousand steps stays small.
+
+The ablation for people: its table and its figure.
+"""
+
+import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from html import escape
+from pathlib import Path
+from typing import Annotated, NamedTuple
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from rubricem_agent.evals.statistics import bootstrap_mean, paired_bootstrap
-from rubricem_agent.learn.metrics_log import ExamLine, RunLog
-from rubricem_agent.learn.recipes import BASELINE, RECIPES, Recipe
+from rubricem_agent.learn.metrics import ExamLine, RunLog
+from rubricem_agent.learn.monitor import BASELINE, RECIPES, Recipe
 from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.errors import FileFormatError, UsageError
+from rubricem_env.domain.trajectory import first_problem
 
 ABLATION_FILE = "ablation.json"
 Logs = Mapping[str, Mapping[int, RunLog]]
@@ -113,3 +124,224 @@ def spread(values: Sequence[float]) -> Spread:
     """Mean and interval; the generator is fixed, so that the same runs give the same interval."""
     found = bootstrap_mean(values, rng=np.random.default_rng(0))
     return Spread(mean=found.mean, low=found.low, high=found.high)
+
+
+WIDTH, HEIGHT = 460, 240
+_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 10, 10, 36
+_TICKS = 5
+_COLOURS = ("#1f5fae", "#c2571a", "#7a3f9d", "#2b7d4f", "#8a8f99")
+_STYLE = (
+    "<style>svg{background:#fff;font-family:sans-serif}.grid{stroke:#e3e1da}.tick{fill:#555;font-size:11px}"
+    ".title{font-size:12px;font-weight:600}.curve{fill:none;stroke:var(--c);stroke-width:2}"
+    ".band{fill:var(--c);opacity:.16}.dot{fill:var(--c)}"
+    + "".join(f".c{place}{{--c:{colour}}}" for place, colour in enumerate(_COLOURS))
+    + "</style>"
+)
+"""Of a chart in a file of its own, which has no page to take colours from."""
+
+
+class Point(NamedTuple):
+    x: float
+    y: float
+
+
+class BandPoint(NamedTuple):
+    """An interval at one place."""
+
+    x: float
+    low: float
+    high: float
+
+
+class ChartLine(NamedTuple):
+    """One line of a chart; its colour is that of its place in the chart, or of `colour`."""
+
+    name: str
+    points: Sequence[Point]
+    band: Sequence[BandPoint] = ()
+    is_dashed: bool = False
+    colour: int | None = None
+
+
+class Range(NamedTuple):
+    low: float
+    high: float
+
+    @property
+    def span(self) -> float:
+        return self.high - self.low
+
+
+class PlotArea(NamedTuple):
+    """Where numbers lie on the paper."""
+
+    x: Range
+    y: Range
+
+    def place(self, x: float, y: float) -> str:
+        across = _LEFT + (x - self.x.low) / self.x.span * (WIDTH - _LEFT - _RIGHT)
+        down = HEIGHT - _BOTTOM - (y - self.y.low) / self.y.span * (HEIGHT - _TOP - _BOTTOM)
+        return f"{across:.1f},{down:.1f}"
+
+
+def draw_svg(title: str, curves: Sequence[ChartLine], *, x_name: str = "step", including: Sequence[float] = ()) -> str:
+    """The chart as a file of its own, with title, legend and colours inside.
+
+    Raises:
+        UsageError: there is nothing to draw.
+    """
+    finite = [_finite(curve) for curve in curves]
+    drawn = [curve for curve in finite if curve.points]
+    if not drawn:
+        raise UsageError(f"there is no point to draw for the figure {title!r}; examine the runs at least once.")
+    inner = _draw(title, finite, PlotArea(_x_range(drawn), _y_range(drawn, including)), x_name)
+    keys = [_key_line(curve.name, place, _colour(curve, place)) for place, curve in enumerate(finite) if curve.points]
+    height = HEIGHT + 30 + 18 * len(keys)
+    head = f'<text class="title" x="8" y="18">{escape(title)}</text>'
+    moved = inner.replace("<svg ", f'<svg y="26" width="{WIDTH}" height="{HEIGHT}" ', 1)
+    outer = f'viewBox="0 0 {WIDTH} {height}" width="{2 * WIDTH}" height="{2 * height}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {outer}>{_STYLE}{head}{moved}{"".join(keys)}</svg>\n'
+
+
+def nice_step(low: float, high: float, count: int = _TICKS) -> float:
+    """1, 2 or 5 times a power of ten, such that about `count` steps lead from low to high; low must be below high."""
+    raw = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(raw))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
+
+
+def nice_ticks(low: float, high: float) -> list[float]:
+    """Round numbers from low to high."""
+    step = nice_step(low, high)
+    first = math.ceil(low / step - 1e-9)
+    return [round(number * step, 12) for number in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _draw(title: str, curves: Sequence[ChartLine], frame: PlotArea, x_name: str) -> str:
+    marks = "".join(_draw_curve(curve, frame, _colour(curve, place)) for place, curve in enumerate(curves))
+    view = f'viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title, quote=True)}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {view}>{_draw_axes(frame, x_name)}{marks}</svg>'
+
+
+def _key_line(name: str, place: int, colour: int) -> str:
+    y = HEIGHT + 40 + 18 * place
+    mark = f'<line class="curve c{colour}" x1="48" x2="68" y1="{y - 4}" y2="{y - 4}"/>'
+    return f'{mark}<text class="tick" x="76" y="{y}">{escape(name)}</text>'
+
+
+def _finite(curve: ChartLine) -> ChartLine:
+    points = [point for point in curve.points if math.isfinite(point.x) and math.isfinite(point.y)]
+    return curve._replace(points=points, band=[at for at in curve.band if all(map(math.isfinite, at))])
+
+
+def _x_range(curves: Sequence[ChartLine]) -> Range:
+    values = [point.x for curve in curves for point in curve.points]
+    return _widened(min(values), max(values))
+
+
+def _y_range(curves: Sequence[ChartLine], including: Sequence[float]) -> Range:
+    """From a round number below the least value to one above the greatest."""
+    values = [point.y for curve in curves for point in curve.points]
+    values += [edge for curve in curves for at in curve.band for edge in (at.low, at.high)]
+    values += including
+    low, high = _widened(min(values), max(values))
+    step = nice_step(low, high)
+    return Range(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step)
+
+
+def _widened(low: float, high: float) -> Range:
+    """A single value gets room on both sides, or it would have no place."""
+    room = (abs(low) * 0.1 or 0.5) if low == high else 0.0
+    return Range(low - room, high + room)
+
+
+def _draw_axes(frame: PlotArea, x_name: str) -> str:
+    lines = []
+    for tick in nice_ticks(*frame.y):
+        x, y = frame.place(frame.x.low, tick).split(",")
+        lines.append(f'<line class="grid" x1="{x}" x2="{WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
+        lines.append(f'<text class="tick" x="{_LEFT - 6}" y="{float(y) + 3:.1f}" text-anchor="end">{tick:.4g}</text>')
+    for tick in nice_ticks(*frame.x):
+        x = frame.place(tick, frame.y.low).split(",")[0]
+        lines.append(f'<text class="tick" x="{x}" y="{HEIGHT - 20}" text-anchor="middle">{tick:.4g}</text>')
+    lines.append(f'<text class="tick" x="{WIDTH - _RIGHT}" y="{HEIGHT - 5}" text-anchor="end">{escape(x_name)}</text>')
+    return "".join(lines)
+
+
+def _draw_curve(curve: ChartLine, frame: PlotArea, colour: int) -> str:
+    band = ""
+    if len(curve.band) > 1:
+        edge = [frame.place(at.x, at.high) for at in curve.band]
+        edge += [frame.place(at.x, at.low) for at in reversed(curve.band)]
+        band = f'<polygon class="band c{colour}" points="{" ".join(edge)}"/>'
+    places = [frame.place(*point) for point in curve.points]
+    dash = ' stroke-dasharray="5 4"' if curve.is_dashed else ""
+    line = f'<polyline class="curve c{colour}"{dash} points="{" ".join(places)}"/>' if len(places) > 1 else ""
+    dots = places if len(places) <= 40 else []
+    marks = (f'<circle class="dot c{colour}" cx="{x}" cy="{y}" r="2.2"/>' for x, y in (at.split(",") for at in dots))
+    return band + line + "".join(marks)
+
+
+def _colour(curve: ChartLine, place: int) -> int:
+    return (place if curve.colour is None else curve.colour) % len(_COLOURS)
+
+
+HEAD = (
+    "recipe",
+    "answers",
+    "all stages",
+    "valid",
+    "against answer-only",
+    "steps to answer-only's end",
+    "seconds a run",
+)
+FIGURE_TITLE = "Held-out answers by truth, mean over seeds with 95 % interval"
+
+
+def load_ablation(folder: Path) -> Ablation:
+    """What `rubricem ablate` left in its folder.
+
+    Raises:
+        FileFormatError: it is not there, or not whole.
+    """
+    path = folder / ABLATION_FILE
+    try:
+        return Ablation.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as cause:
+        raise FileFormatError(f"cannot read {path}: {cause}. Give the folder of an ablation that has ended.") from cause
+    except ValidationError as cause:
+        raise FileFormatError(f"{path} is no ablation {first_problem(cause)} Run rubricem ablate again.") from cause
+
+
+def result_cells(result: RecipeResult) -> tuple[str, ...]:
+    """A row of the table, in the order of HEAD."""
+    own = result.against_baseline
+    return (
+        result.title,
+        format_spread(result.answer),
+        format_spread(result.all_stages),
+        f"{result.valid.mean:.0%}",
+        "-" if result.name == BASELINE.name else f"{own.mean:+.3f} [{own.low:+.3f}, {own.high:+.3f}]",
+        "not reached" if result.steps_to_baseline is None else str(result.steps_to_baseline),
+        f"{result.seconds:.0f}",
+    )
+
+
+def format_spread(value: Spread) -> str:
+    return f"{value.mean:.3f} [{value.low:.3f}, {value.high:.3f}]"
+
+
+def curves_of(ablation: Ablation) -> list[ChartLine]:
+    return [
+        ChartLine(
+            result.title,
+            [Point(at.step, at.answer.mean) for at in result.curve],
+            [BandPoint(at.step, at.answer.low, at.answer.high) for at in result.curve],
+        )
+        for result in ablation.results
+    ]
+
+
+def render_figure(ablation: Ablation) -> str:
+    """The figure as an SVG file of its own."""
+    return draw_svg(FIGURE_TITLE, curves_of(ablation))

@@ -13,25 +13,19 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import numpy as np
+from openenv.core import EnvClient  # type: ignore[import-not-found,unused-ignore]
+from openenv.core.client_types import StepResult  # type: ignore[import-not-found,unused-ignore]
+from openenv.core.env_server import create_app  # type: ignore[import-not-found,unused-ignore]
+from openenv.core.env_server.interfaces import Environment  # type: ignore[import-not-found,unused-ignore]
+from openenv.core.env_server.types import Action, ConcurrencyConfig, Observation, State  # type: ignore[import-not-found,unused-ignore]
 from pydantic import Field
 
-from rubricem_env.adapters.session import Session, Setup
-from rubricem_env.adapters.versions import require_tested
+from rubricem_env.adapters.session import EpisodeSession, Setup, require_tested
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, OrderError
-from rubricem_env.domain.stage import STAGES
 
 require_tested("openenv", ">=0.10,<0.11", extra="openenv")
 
-from openenv.core import EnvClient  # type: ignore[import-not-found,unused-ignore]  # noqa: E402 - after its version
-from openenv.core.client_types import StepResult  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
-from openenv.core.env_server import create_app  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
-from openenv.core.env_server.interfaces import Environment  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
-from openenv.core.env_server.types import (  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
-    Action,
-    ConcurrencyConfig,
-    Observation,
-    State,
-)
 
 Scope = MutableMapping[str, Any]
 Asgi = Callable[[Scope, Callable[..., Awaitable[Any]], Callable[..., Awaitable[Any]]], Awaitable[None]]
@@ -62,7 +56,7 @@ class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State
     def __init__(self, setup: Setup) -> None:
         super().__init__()
         self._setup = setup
-        self._session: Session | None = None
+        self._session: EpisodeSession | None = None
         self._state = State()
 
     async def reset_async(
@@ -72,7 +66,7 @@ class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State
         keys = list(self._setup.queries)
         key = keys[int(np.random.default_rng(seed).integers(len(keys)))] if query_key is None else query_key
         self.close()
-        self._session = Session(self._setup, self._setup.query(key), seed=seed)
+        self._session = EpisodeSession(self._setup, self._setup.query(key), seed=seed)
         self._state = State(episode_id=episode_id, query_key=key)
         return ResearchObservation(text=self._session.prompt, query_key=key)
 

@@ -11,19 +11,15 @@ import asyncio
 import threading
 from typing import Any, ClassVar
 
-from rubricem_env.adapters.session import Session, SessionStep, Setup
-from rubricem_env.adapters.turns import turn_rewards
-from rubricem_env.adapters.versions import require_tested
+from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput  # type: ignore[import-not-found,unused-ignore]
+
+from rubricem_env.adapters.session import EpisodeSession, SessionStep, Setup, require_tested, turn_rewards
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import OrderError, UsageError
-from rubricem_env.domain.stage import STAGES
-from rubricem_env.env.loop import LoopThread
+from rubricem_env.env.research_env import LoopThread
 
 require_tested("skyrl-gym", ">=0.4,<0.5", extra="skyrl")
 
-from skyrl_gym.envs.base_text_env import (  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
-    BaseTextEnv,
-    BaseTextEnvStepOutput,
-)
 
 Messages = list[dict[str, str]]
 
@@ -51,7 +47,7 @@ class ResearchTextEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]  # SkyRL
             raise UsageError("the data row has no query_key; add the key of its question to the row's extra fields.")
         self.max_turns = self.research.limits.max_turns
         self._query = self.research.query(key)
-        self._session = Session(self.research, self._query)
+        self._session = EpisodeSession(self.research, self._query)
         self._last: SessionStep | None = None
 
     def init(self, prompt: Messages) -> tuple[Messages, dict[str, Any]]:

@@ -10,30 +10,32 @@ A plain GRPOTrainer takes the same arguments; it sees four rewards and makes one
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from rubricem_env.adapters.groups import (
+import torch
+from datasets import Dataset  # type: ignore[import-not-found,unused-ignore]
+from trl import GRPOTrainer  # type: ignore[import-not-found,unused-ignore]
+
+from rubricem_env.adapters.session import (
     NO_STAGE,
     Advantages,
+    Completion,
     JudgedRows,
+    Played,
+    completion_of,
     group_places,
     pad_stage_ids,
     refuse_retokenised,
+    require_tested,
+    tokens_of,
 )
-from rubricem_env.adapters.played import Completion, Played, completion_of, tokens_of
-from rubricem_env.adapters.versions import require_tested
+from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.stage import STAGES, Stage
-from rubricem_env.domain.trajectory import Trajectory
-from rubricem_env.env.loop import LoopThread
-from rubricem_env.env.offline import offline_queries
-from rubricem_env.env.scoring import Scorer
+from rubricem_env.domain.trajectory import Query, Trajectory
+from rubricem_env.env.research_env import LoopThread, offline_queries
+from rubricem_env.env.rewards import Scorer
 
 require_tested("trl", ">=1.16,<1.17", extra="trl")
 
-import torch  # noqa: E402 - the version of TRL is looked at first
-from datasets import Dataset  # type: ignore[import-not-found,unused-ignore]  # noqa: E402 - of the extra
-from trl import GRPOTrainer  # type: ignore[import-not-found,unused-ignore]  # noqa: E402 - of the extra
 
 Play = Callable[[Sequence[Query], Any], Awaitable[Sequence[Played]]]
 """Plays one attempt at each query with the weights of a trainer, in order; the same query may come many times."""

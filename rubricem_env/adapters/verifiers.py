@@ -9,20 +9,18 @@ A plugin is a module of yours, which its name finds on the path:
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+import verifiers.v1 as vf  # type: ignore[import-not-found,unused-ignore]
 from openai import AsyncOpenAI  # type: ignore[import-not-found,unused-ignore]  # comes with verifiers
 
-from rubricem_env.adapters.session import Setup
-from rubricem_env.adapters.turns import turn_rewards
-from rubricem_env.adapters.versions import require_tested
+from rubricem_env.adapters.session import Setup, require_tested, turn_rewards
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.stage import STAGES
 from rubricem_env.domain.trajectory import Trajectory
-from rubricem_env.env.drive import advance, step_info
 from rubricem_env.env.episode import Continue, Episode, Finished
+from rubricem_env.env.step import advance, step_info
 
 require_tested("verifiers", ">=0.4,<0.5", extra="verifiers")
 
-import verifiers.v1 as vf  # type: ignore[import-not-found,unused-ignore]  # noqa: E402 - after its version
 
 TRAJECTORY = "rubricem_trajectory"
 """Where a trace's `info` keeps the record of the episode."""

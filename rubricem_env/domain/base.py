@@ -1,7 +1,14 @@
-"""The base of all domain types: frozen, no unknown fields, no NaN, no broken text."""
+"""The base of all domain types: frozen, no unknown fields, no NaN, no broken text.
+
+The four stages of a trajectory, in their order (paper, section 2.2).
+
+Spans of text, and the spans of each stage.
+"""
 
 import re
-from typing import Annotated
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -30,3 +37,54 @@ class Frozen(BaseModel):
     """A value: compares by content, cannot be changed, refuses fields that it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
+
+
+class Stage(StrEnum):
+    """A part of the trajectory with a decision role of its own."""
+
+    PLAN = "plan"
+    RESEARCH = "research"
+    REVIEW = "review"
+    ANSWER = "answer"
+
+    @property
+    def position(self) -> int:
+        """Its place in the order, from 0; the row of the stage matrix."""
+        return STAGES.index(self)
+
+
+STAGES: tuple[Stage, ...] = tuple(Stage)
+NUM_STAGES = len(STAGES)
+
+
+class Span(NamedTuple):
+    """Characters [start, end) of a text."""
+
+    start: int
+    end: int
+
+    def of(self, text: str) -> str:
+        """What the span covers."""
+        return text[self.start : self.end]
+
+
+class StageSpans(NamedTuple):
+    """Where each stage lies in the policy's text: a partition, every character in exactly one span.
+
+    A stage that never happened has no spans. Spans of one stage are in order and never touch.
+    """
+
+    plan: tuple[Span, ...] = ()
+    research: tuple[Span, ...] = ()
+    review: tuple[Span, ...] = ()
+    answer: tuple[Span, ...] = ()
+
+    def of(self, stage: Stage) -> tuple[Span, ...]:
+        return self[stage.position]
+
+    def text(self, stage: Stage, policy_text: str) -> str:
+        """The text of one stage, its spans joined."""
+        return "".join(span.of(policy_text) for span in self.of(stage))
+
+    def as_mapping(self) -> Mapping[Stage, tuple[Span, ...]]:
+        return {stage: self.of(stage) for stage in STAGES}

@@ -1,13 +1,55 @@
-"""What a judge says of a trajectory: verdicts on rubrics, and a score, or the reason why there is none, for each stage."""
+"""What a judge says of a trajectory: verdicts on rubrics, and a score, or the reason why there is none, for each stage.
 
+One criterion of the judge.
+
+What one judged attempt taught: the item that the rubric bank keeps (paper, section 2.4).
+"""
+
+import hashlib
+import unicodedata
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from rubricem_env.domain.base import Frozen, Text, UnitScore
-from rubricem_env.domain.stage import STAGES, Stage
+from rubricem_env.domain.base import STAGES, Frozen, Stage, Text, UnitScore
+
+
+class Polarity(StrEnum):
+    """Whether a rubric names a quality or a flaw; a flaw's score is inverted when it is counted."""
+
+    POSITIVE = "positive"
+    NEGATIVE = "negative"
+
+
+class Provenance(Frozen):
+    """Who wrote a rubric or a reflection, and when."""
+
+    step: int = 0
+    """Training step; 0 outside training."""
+    model: Text = ""
+    prompt_hash: Text = ""
+
+
+class Rubric(Frozen):
+    """A named criterion for one stage, worth `weight` in that stage's average."""
+
+    stage: Stage
+    title: Text
+    description: Text
+    polarity: Polarity = Polarity.POSITIVE
+    weight: Annotated[float, Field(gt=0.0)] = 1.0
+    """Active rubrics: 1 minor, 2 important, 3 critical. Persistent ones keep the magnitude of their data set."""
+    persistent: bool = False
+    provenance: Provenance = Provenance()
+
+    @property
+    def id(self) -> str:
+        """Same stage, polarity and wording, same rubric: whitespace, case and Unicode form do not count."""
+        wording = " ".join(unicodedata.normalize("NFKC", self.description).casefold().split())
+        return hashlib.sha256(f"{self.stage}\0{self.polarity}\0{wording}".encode()).hexdigest()[:16]
+
 
 Mark = Annotated[int, Field(strict=True, ge=0, le=2)]
 """0 absent, 1 partial, 2 full. Strict: True and 1.0 are refused, which Literal[0, 1, 2] would let in."""
@@ -75,3 +117,44 @@ class Judgement(Frozen):
         """The number, or None where there is none: for arithmetic that must tell zero from absence."""
         outcome = self.outcome(stage)
         return outcome.score if isinstance(outcome, StageScore) else None
+
+
+class ReflectionScore(Frozen):
+    """The judge's three dimensions of one reflection, and what they combine to."""
+
+    diagnosis: UnitScore
+    specificity: UnitScore
+    scope: UnitScore
+
+    @property
+    def within(self) -> float:
+        """Use for the next attempt at the same question: 0.4 diagnosis + 0.6 specificity."""
+        return 0.4 * self.diagnosis + 0.6 * self.specificity
+
+    @property
+    def cross(self) -> float:
+        """Use for other questions: 0.4 diagnosis + 0.6 scope."""
+        return 0.4 * self.diagnosis + 0.6 * self.scope
+
+    @property
+    def utility(self) -> float:
+        """The reflection's reward, the mean of both uses: 0.4 diagnosis + 0.3 specificity + 0.3 scope."""
+        return (self.within + self.cross) / 2
+
+
+class Reflection(Frozen):
+    """Guidance distilled from one attempt: rubrics that mattered in hindsight, and portable lessons."""
+
+    query_key: Text
+    question: Text
+    rubrics: Text
+    takeaways: Text
+    score: ReflectionScore | None = None
+    """None where no judge was there to score it, as at inference."""
+    provenance: Provenance = Provenance()
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "Reflection":
+        if not (self.rubrics.strip() and self.takeaways.strip()):
+            raise ValueError("a reflection needs rubrics and takeaways; at least one of them is empty")
+        return self

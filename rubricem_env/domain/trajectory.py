@@ -1,13 +1,119 @@
-"""A trajectory: who wrote which text, in order. The one record that everything else reads."""
+"""A trajectory: who wrote which text, in order. The one record that everything else reads.
 
+The question that an episode is about, and the key that names it everywhere.
+
+A call that the policy makes, and what comes back.
+
+The trajectory as versioned JSON: one format for the viewer, the judge, the adapters and the data sets.
+
+Version 1 is written. Version 0, a bare {"question", "segments": [{"origin", "text"}]}, is read as well.
+"""
+
+import hashlib
+import json
+import unicodedata
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, ValidationError, field_validator
 
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.query import AnswerFormat, query_key
-from rubricem_env.domain.tool import ToolCall, ToolStatus
+from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.judgement import Rubric
+
+
+class AnswerFormat(StrEnum):
+    """The shape that the answer is asked in (paper, section B.1)."""
+
+    EXACT = "exact"
+    """One boxed value."""
+    SHORT = "short"
+    """One paragraph with citations."""
+    LONG = "long"
+    """A structured report with citations."""
+
+
+def query_key(question: str) -> str:
+    """SHA-256 of the question, NFC and stripped, in UTF-8: no format suffix, no reference block.
+
+    The rubric buffer, the rubric bank and every log know a question by this key.
+    """
+    return hashlib.sha256(unicodedata.normalize("NFC", question).strip().encode()).hexdigest()
+
+
+class Query(Frozen):
+    """One question with the shape of its answer and the rubrics that its data set brings."""
+
+    question: Text
+    answer_format: AnswerFormat = AnswerFormat.LONG
+    rubrics: tuple[Rubric, ...] = ()
+    """Persistent rubrics: Answer stage only, never retired."""
+    source: Text = ""
+    """Where the question comes from, for reports."""
+
+    @field_validator("question")
+    @classmethod
+    def _asks_something(cls, question: str) -> str:
+        if not question.strip():
+            raise ValueError("a query's question is empty; it needs at least one visible character")
+        return question
+
+    @cached_property
+    def key(self) -> str:
+        return query_key(self.question)
+
+
+class ToolStatus(StrEnum):
+    """How a call ended. Only the last four are errors: finding nothing is an answer."""
+
+    OK = "ok"
+    EMPTY = "empty"
+    ERROR = "error"
+    BLOCKED = "blocked"
+    TIMEOUT = "timeout"
+    RATE_LIMITED = "rate_limited"
+
+    @property
+    def is_error(self) -> bool:
+        return self not in (ToolStatus.OK, ToolStatus.EMPTY)
+
+
+class ToolCall(Frozen):
+    """A tool by its canonical name, the query, and the parameters as written."""
+
+    name: Text
+    query: Text
+    parameters: tuple[tuple[Text, Text], ...] = ()
+    """Sorted by name, so that equal calls are equal values."""
+    written_name: Text = ""
+    """What the policy wrote, where it differs from the canonical name; repaired on the way in."""
+
+    @property
+    def identity(self) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+        """Two calls with the same identity ask the same thing: case and spacing of the query do not count."""
+        return (self.name, " ".join(self.query.casefold().split()), self.parameters)
+
+
+class Snippet(Frozen):
+    """One piece of evidence as a backend returns it, before it is numbered and defused."""
+
+    text: Text
+    title: Text = ""
+    url: Text = ""
+
+
+class ToolResult(Frozen):
+    """What a backend answers: a summary or none, snippets or none, and how it went."""
+
+    status: ToolStatus
+    summary: Text = ""
+    snippets: tuple[Snippet, ...] = ()
+    message: Text = ""
+    """One sentence for the policy where the status is not ok."""
+    executed: ToolCall | None = None
+    """The call as executed, where it had to be repaired: a near-miss name, a parameter out of form."""
+
 
 TRAJECTORY_VERSION = 1
 
@@ -72,3 +178,46 @@ class Trajectory(Frozen):
     def policy_text(self) -> str:
         """All that the policy wrote, joined: the text that stage spans count in."""
         return "".join(segment.text for segment in self.segments if segment.origin is Origin.POLICY)
+
+
+def dump_trajectory(trajectory: Trajectory) -> str:
+    """One line of JSON; equal trajectories give equal bytes."""
+    return json.dumps(trajectory.model_dump(mode="json"), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def load_trajectory(text: str, where: str = "trajectory") -> Trajectory:
+    """Read any version up to this one; `where` names the file or line in the message.
+
+    Raises:
+        FileFormatError: not JSON, a newer version, or a field that breaks the format.
+    """
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError) as cause:
+        raise FileFormatError(f"{where} is not JSON: {cause}. A trajectory file holds one JSON object.") from cause
+    if not isinstance(fields, dict):
+        kind = type(fields).__name__
+        raise FileFormatError(f"{where} holds a JSON {kind}; a trajectory is an object with 'question' and 'segments'.")
+    version = fields.get("version", 0)
+    if type(version) is not int or version < 0:
+        raise FileFormatError(f"{where} has the version {version!r}; a version is a whole number from 0 up.")
+    if version > TRAJECTORY_VERSION:
+        raise FileFormatError(
+            f"{where} is a trajectory of version {version}; this release reads up to {TRAJECTORY_VERSION}. "
+            "Upgrade rubricem to read it."
+        )
+    try:
+        # Not strict: JSON has lists for tuples and strings for enums. No mark or score lives in a trajectory.
+        return Trajectory.model_validate({**fields, "version": TRAJECTORY_VERSION}, strict=False)
+    except ValidationError as cause:
+        raise FileFormatError(f"{where} is not a trajectory: {first_problem(cause)}") from cause
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first thing that pydantic found wrong, as one sentence with its place and value."""
+    problem = error.errors(include_url=False, include_context=False)[0]
+    place = ".".join(str(part) for part in problem["loc"]) or "the object"
+    value = repr(problem["input"])
+    shown = value if len(value) <= 60 else value[:57] + "..."
+    message = problem["msg"].removeprefix("Value error, ").rstrip(".")
+    return f"at {place}: {message[:1].lower()}{message[1:]} (got {shown})."

@@ -1,13 +1,11 @@
 """Episodes and the environments that step them."""
 
-from rubricem_env.env.checker import EmissionChecker, EmissionWarning
-from rubricem_env.env.drive import advance, take_step
-from rubricem_env.env.episode import CallTool, Continue, Episode, Finished
-from rubricem_env.env.limits import EpisodeLimits
+from rubricem_env.env.episode import CallTool, Continue, Episode, EpisodeLimits, Finished
 from rubricem_env.env.research_env import DeepResearchEnv
-from rubricem_env.env.scoring import RewardMode, ScoreEach, Scorer
+from rubricem_env.env.rewards import RewardMode, ScoreEach, Scorer
+from rubricem_env.env.step import advance, take_step
 from rubricem_env.env.vector import DeepResearchVectorEnv
-from rubricem_env.env.wrappers import CharacterLimit, RecordTrajectories
+from rubricem_env.env.wrappers import CharacterLimit, EmissionChecker, EmissionWarning, RecordTrajectories
 
 __all__ = [
     "CallTool",

@@ -8,22 +8,47 @@
             reply = episode.emit(the policy's next text, given reply.observation)
 
 The same emissions and results give the same trajectory, byte for byte: nothing here looks at a clock or a dice.
+
+How much an episode may use.
 """
 
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from pydantic import Field, model_validator
+
+from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import OrderError
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.tool import ToolCall, ToolResult
-from rubricem_env.domain.trajectory import Ending, Observation, Origin, Segment, Trajectory
-from rubricem_env.env.limits import EpisodeLimits
-from rubricem_env.scaffold.parser import parse_turn
+from rubricem_env.domain.trajectory import Ending, Observation, Origin, Query, Segment, ToolCall, ToolResult, Trajectory
+from rubricem_env.scaffold.parser import Turn, parse_turn
 from rubricem_env.scaffold.reading import Reading, read_trajectory
-from rubricem_env.scaffold.turn import Turn
-from rubricem_env.tools.caps import estimate_tokens as estimate_tokens
-from rubricem_env.tools.render import render_notice, render_observation
+from rubricem_env.tools.render import estimate_tokens, render_notice, render_observation
+
+
+class EpisodeLimits(Frozen):
+    """Budgets of one episode; the defaults are the paper's (section E.1) and choice A12."""
+
+    max_calls: Annotated[int, Field(ge=1)] = 10
+    """Executed tool calls. One attempt beyond it gets an error observation, a second one ends the episode."""
+    max_turns: Annotated[int, Field(ge=2)] = 14
+    """Emissions of any kind: the calls, the answer, and a few that went wrong."""
+    max_tokens: Annotated[int, Field(ge=1)] = 18_432
+    """Of the response: what the policy writes and what tools answer, the prompt left out."""
+    max_idle_turns: Annotated[int, Field(ge=1)] = 2
+    """Emissions in a row without an action that end the episode."""
+    repeat_notice_at: Annotated[int, Field(ge=2)] = 3
+    """The how-manieth identical call is answered with a notice."""
+
+    @model_validator(mode="after")
+    def _leaves_room_to_answer(self) -> "EpisodeLimits":
+        if self.max_turns <= self.max_calls:
+            raise ValueError(
+                f"max_turns is {self.max_turns} and max_calls is {self.max_calls}; an episode needs a turn more than "
+                "calls, to answer in. Raise max_turns or lower max_calls."
+            )
+        return self
+
 
 NO_ACTION_NOTICE = (
     "Your turn ended without an action. End each turn with exactly one tool call, "

@@ -14,19 +14,21 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from rubricem_env.domain.errors import OrderError, UsageError
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.trajectory import Trajectory
-from rubricem_env.env.ansi import render_ansi
-from rubricem_env.env.choosing import choose_query
-from rubricem_env.env.drive import StepOutcome, advance, outcome_of
-from rubricem_env.env.episode import Continue, Episode, Finished
-from rubricem_env.env.group_reward import GroupRewards
-from rubricem_env.env.limits import EpisodeLimits
-from rubricem_env.env.loop import LoopThread
-from rubricem_env.env.parts import read_limits, read_prompt, read_queries, read_toolbox
-from rubricem_env.env.research_env import question_prompt
-from rubricem_env.env.scoring import RewardMode, Scorer, read_reward_mode
-from rubricem_env.env.spaces import AnyText
+from rubricem_env.domain.trajectory import Query, Trajectory
+from rubricem_env.env.episode import Continue, Episode, EpisodeLimits, Finished
+from rubricem_env.env.research_env import (
+    AnyText,
+    LoopThread,
+    choose_query,
+    question_prompt,
+    read_limits,
+    read_prompt,
+    read_queries,
+    read_toolbox,
+    render_ansi,
+)
+from rubricem_env.env.rewards import GroupRewards, RewardMode, Scorer, read_reward_mode
+from rubricem_env.env.step import StepOutcome, advance, outcome_of
 from rubricem_env.tools.base import Toolbox
 
 Texts = tuple[str, ...]

@@ -6,12 +6,11 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from rubricem_env.concurrency import run_together
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.judge.audit.agreement import Agreement, measure_agreement
-from rubricem_env.judge.base import Contrast, Examination, Findings, Judge, Proposal
-from rubricem_env.judge.opinion import Opinion
-from rubricem_env.judge.outcomes import GroupJudgement
-from rubricem_env.judge.together import run_together
+from rubricem_env.judge.audit import Agreement, measure_agreement
+from rubricem_env.judge.base import Contrast, Findings, Judge, Proposal, ScoringRequest
+from rubricem_env.judge.scoring import GroupJudgement, Opinion
 
 
 class Combine(StrEnum):
@@ -24,7 +23,7 @@ class Combine(StrEnum):
     """The mean without one lowest and one highest mark, from three marks on."""
 
 
-class Spread(NamedTuple):
+class MemberSpread(NamedTuple):
     """How far the members lie apart on one rubric."""
 
     rubric_id: str
@@ -56,7 +55,7 @@ class EnsembleJudge:
             failures.append(f"{member.name}: {proposal.failure}")
         return Proposal(failure="; ".join(failures))
 
-    async def score(self, examination: Examination) -> Findings:
+    async def score(self, examination: ScoringRequest) -> Findings:
         """Combined marks. Members that could judge the answer alone count only where nobody could judge it all."""
         found = await run_together(member.score(examination) for member in self._members)
         whole = [findings for findings in found if findings.opinions and not findings.is_answer_only]
@@ -91,14 +90,14 @@ def ensemble_agreement(groups: Sequence[GroupJudgement]) -> Agreement:
     return measure_agreement(pairs)
 
 
-def criterion_spreads(groups: Sequence[GroupJudgement]) -> tuple[Spread, ...]:
+def criterion_spreads(groups: Sequence[GroupJudgement]) -> tuple[MemberSpread, ...]:
     """The rubrics that members disagree on most, first."""
     titles = {rubric.id: rubric.title for group in groups for rubric in group.rubrics}
     spreads: dict[str, list[int]] = {}
     for opinion in _opinions(groups):
         if opinion.marks:
             spreads.setdefault(opinion.rubric_id, []).append(opinion.spread)
-    rows = [Spread(key, titles.get(key, ""), sum(found) / len(found)) for key, found in spreads.items()]
+    rows = [MemberSpread(key, titles.get(key, ""), sum(found) / len(found)) for key, found in spreads.items()]
     return tuple(sorted(rows, key=lambda row: (-row.mean_spread, row.rubric_id)))
 
 

@@ -1,12 +1,65 @@
-"""The arithmetic of stage scores, in one pure place (paper, section C.3; choices B1-B5)."""
+"""The arithmetic of stage scores, in one pure place (paper, section C.3; choices B1-B5).
+
+What a judge says of one rubric: a mark that may be a mean of several, and the reason.
+
+What judging a group yields, as data: kept, resumed from, shown, and handed to the reflection judge.
+"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated
 
-from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
-from rubricem_env.domain.rubric import Polarity, Rubric
-from rubricem_env.domain.stage import STAGES, Stage
-from rubricem_env.judge.opinion import FULL_MARK, Opinion
+from pydantic import Field
+
+from rubricem_env.domain.base import STAGES, Frozen, Stage, Text
+from rubricem_env.domain.judgement import (
+    Judgement,
+    Mark,
+    Polarity,
+    Rubric,
+    StageScore,
+    Unscored,
+    UnscoredReason,
+    Verdict,
+)
+
+FULL_MARK = 2
+MAX_JUSTIFICATION_CHARS = 1_000
+
+
+class Opinion(Frozen):
+    """One rubric, marked. A single judge gives whole marks; an ensemble's mean may lie between them."""
+
+    rubric_id: Text
+    mark: Annotated[float, Field(ge=0.0, le=FULL_MARK)]
+    justification: Text = ""
+    marks: tuple[Mark, ...] = ()
+    """Each member's own mark, where an ensemble gave this opinion."""
+
+    @classmethod
+    def whole(cls, rubric_id: str, mark: int, justification: str) -> "Opinion":
+        """A single judge's mark; the justification is cut to a length that can be kept."""
+        return cls(rubric_id=rubric_id, mark=float(mark), justification=shorten(justification))
+
+    @property
+    def spread(self) -> int:
+        """How far the members of an ensemble lie apart, in marks."""
+        return max(self.marks) - min(self.marks) if self.marks else 0
+
+    def verdict(self) -> Verdict:
+        """As a verdict, whose mark is whole: halves round up, and the justification tells the mean."""
+        rounded = int(self.mark + 0.5)
+        told = self.justification
+        if rounded != self.mark:
+            told = f"mean {self.mark:.2f} of the marks {', '.join(map(str, self.marks))}: {told}"
+        return Verdict(rubric_id=self.rubric_id, score=rounded, justification=told)
+
+
+def shorten(text: str) -> str:
+    """At most `MAX_JUSTIFICATION_CHARS`, with a sign where something is left out."""
+    stripped = text.strip()
+    return stripped if len(stripped) <= MAX_JUSTIFICATION_CHARS else stripped[: MAX_JUSTIFICATION_CHARS - 1] + "…"
+
 
 MISSING = StageScore(score=0.0, missing=True)
 """A stage that never happened. Not asked, because avoiding every flaw of an empty stage would be full marks."""
@@ -77,3 +130,50 @@ def mark_variance(marks: Sequence[float]) -> float:
         return 0.0
     mean = math.fsum(marks) / len(marks)
     return math.fsum((mark - mean) ** 2 for mark in marks) / len(marks)
+
+
+class RolloutJudgement(Frozen):
+    """One trajectory's outcome, with everything that it rests on."""
+
+    judgement: Judgement
+    opinions: tuple[Opinion, ...] = ()
+    is_answer_only: bool = False
+    """Every stage has the answer's score: the full call failed (choice B7)."""
+    failure: Text = ""
+    prompt_hash: Text = ""
+    """Of the scoring prompt; empty where no model was asked."""
+    bait: tuple[Text, ...] = ()
+    """Kinds of text in the trajectory that speak to the judge. A feature to watch, without effect on the score."""
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it may enter group statistics and the loss: no stage of it was lost to a judge failure."""
+        outcomes = [self.judgement.outcome(stage) for stage in STAGES]
+        return not any(isinstance(o, Unscored) and o.reason is UnscoredReason.JUDGE_FAILED for o in outcomes)
+
+
+class GroupJudgement(Frozen):
+    """All trajectories of one question in one step."""
+
+    query_key: Text
+    step: int
+    fingerprint: Text
+    """Of the trajectories that were judged, so that a resumed step cannot take another group's scores."""
+    judge: Text = ""
+    """The judge's name."""
+    rubrics: tuple[Rubric, ...]
+    """All that the group was marked by, in use or retired since."""
+    rollouts: tuple[RolloutJudgement, ...]
+    proposal_failure: Text = ""
+    """Why there are no new rubrics, where that was not the judge's wish."""
+    refused: tuple[Text, ...] = ()
+    """Proposals that were not let in, with the reasons."""
+
+    @property
+    def judgements(self) -> tuple[Judgement, ...]:
+        return tuple(rollout.judgement for rollout in self.rollouts)
+
+    @property
+    def failures(self) -> int:
+        """Rollouts that have no valid score."""
+        return sum(not rollout.is_valid for rollout in self.rollouts)

@@ -9,7 +9,7 @@ from google.genai import errors, types
 from pydantic import SecretStr, ValidationError
 
 from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, PassingModelError, status_error
-from rubricem_env.llm.retry import parse_retry_after
+from rubricem_env.llm.limits import parse_retry_after
 from rubricem_env.llm.usage import Usage
 
 _BLOCKS = frozenset({"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE"})

@@ -7,7 +7,7 @@ import httpx2
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
 from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, PassingModelError, status_error
-from rubricem_env.llm.retry import parse_retry_after
+from rubricem_env.llm.limits import parse_retry_after
 from rubricem_env.llm.usage import Usage
 
 _FINISH: Mapping[str, Finish] = {"stop": Finish.STOP, "length": Finish.LENGTH, "content_filter": Finish.BLOCKED}

@@ -1,20 +1,333 @@
-"""A trajectory read whole: turns, stages, citations and violations, each derived once from the recorded text."""
+"""A trajectory read whole: turns, stages, citations and violations, each derived once from the recorded text.
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+Where the four stages lie in the policy's text: one function for the tokens and for what the judge reads.
 
-from rubricem_env.domain.span import StageSpans
-from rubricem_env.domain.stage import Stage
-from rubricem_env.domain.trajectory import Origin, Trajectory
-from rubricem_env.scaffold.boundaries import ReviewStart, find_boundaries
-from rubricem_env.scaffold.citations import Citations, resolve_citations, shown_snippets
-from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION
-from rubricem_env.scaffold.parser import parse_turn
-from rubricem_env.scaffold.regular import read_regular_turn
-from rubricem_env.scaffold.stream import EmissionStream
-from rubricem_env.scaffold.turn import Block, Turn
-from rubricem_env.scaffold.validator import trajectory_violations, turn_violations
-from rubricem_env.scaffold.violations import Mode, Violation, rejecting
+The judge prompt of the paper (section C.3) settles what the main text leaves open (choices A4-A8):
+- Plan: from the start through the end of the first structured plan, if it comes before the first tool call.
+- Research: from there to the review. Revised plans, and reviews that a further tool call follows, are Research.
+- Review: the last review with no tool call after it, from the last thought before it.
+- Answer: all that follows the review once there is an answer; without a review, from the opening tag.
+
+Which snippets an answer cites, and whether a tool has really shown them in this episode.
+
+The rules that need more than one emission: order, completeness, citations, tool errors.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from rubricem_env.domain.base import Span, Stage, StageSpans
+from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
+from rubricem_env.scaffold.grammar import (
+    ANSWER,
+    CALL_TOOL,
+    PLAN,
+    REVIEW,
+    SECTIONS,
+    SNIPPET,
+    STATE_EVALUATION,
+    THINK,
+    Code,
+    ValidationMode,
+    Violation,
+    rejecting,
+    violation,
+)
+from rubricem_env.scaffold.lexer import Token, find_citation_tags, find_structure, parse_attributes
+from rubricem_env.scaffold.parser import Block, EmissionStream, Turn, parse_turn, read_regular_turn
+
+ReviewStart = Literal["think", "review_tag"]
+"""Where the Review stage begins; the final state evaluation goes with it under "think"."""
+
+
+class _Placed(NamedTuple):
+    """A block with its offsets in the policy's whole text."""
+
+    block: Block
+    start: int
+    end: int
+
+
+def find_boundaries(turns: Sequence[Turn], *, review_start: ReviewStart = "think") -> StageSpans:
+    """Partition the turns' joined text into stages; a stage that never happened gets no span."""
+    offsets = _offsets(turns)
+    size = offsets[-1]
+    plan_end = _plan_end(turns, offsets)
+    answer = _find_answer(turns, offsets)
+    review = _find_review(turns, offsets, answer, plan_end)
+    begins = size if answer is None else answer.start
+    if review is None:
+        cuts = (0, plan_end, begins, begins, size)
+    else:
+        review_from = review.start
+        if review_start == "think":
+            review_from = _last_thought_before(turns, offsets, review, plan_end)
+        cuts = (0, plan_end, review_from, size if answer is None else review.end, size)
+    spans = [(Span(start, end),) if end > start else () for start, end in pairwise(cuts)]
+    return StageSpans(*spans)
+
+
+def _offsets(turns: Sequence[Turn]) -> list[int]:
+    """Where each turn begins in the joined text, and where the last one ends."""
+    offsets = [0]
+    for turn in turns:
+        offsets.append(offsets[-1] + len(turn.text))
+    return offsets
+
+
+def _plan_end(turns: Sequence[Turn], offsets: Sequence[int]) -> int:
+    """The end of the first plan; 0 where none comes before the first tool call."""
+    for turn, offset in zip(turns, offsets, strict=False):
+        plan = turn.first(PLAN)
+        if plan is not None:
+            return offset + plan.end
+        if turn.has_action:
+            return 0
+    return 0
+
+
+def _find_answer(turns: Sequence[Turn], offsets: Sequence[int]) -> _Placed | None:
+    """The answer that ends the episode, or the unclosed one in which the text breaks off."""
+    for turn, offset in zip(turns, offsets, strict=False):
+        if turn.answer is not None:
+            return _Placed(turn.answer, offset + turn.answer.start, offset + turn.answer.end)
+    if turns:
+        unclosed = turns[-1].last(ANSWER)
+        if unclosed is not None:
+            return _Placed(unclosed, offsets[-2] + unclosed.start, offsets[-2] + unclosed.end)
+    return None
+
+
+def _find_review(
+    turns: Sequence[Turn], offsets: Sequence[int], answer: _Placed | None, plan_end: int
+) -> _Placed | None:
+    """The last review before the answer, or before the end, that no tool call follows."""
+    limit = offsets[-1] if answer is None else answer.start
+    for index in range(len(turns) - 1, -1, -1):
+        turn, offset = turns[index], offsets[index]
+        if offset > limit:
+            continue
+        if turn.call is not None:
+            return None
+        for block in reversed(turn.blocks):
+            if block.name == REVIEW and plan_end <= offset + block.start < limit:
+                return _Placed(block, offset + block.start, offset + block.end)
+    return None
+
+
+def _last_thought_before(turns: Sequence[Turn], offsets: Sequence[int], review: _Placed, plan_end: int) -> int:
+    """The start of the last thought since the last tool call, review or plan; without one, the review's own."""
+    for index in range(len(turns) - 1, -1, -1):
+        turn, offset = turns[index], offsets[index]
+        for block in reversed(turn.blocks):
+            start = offset + block.start
+            if start >= review.start:
+                continue
+            if start < plan_end or block.name in (REVIEW, CALL_TOOL):
+                return review.start
+            if block.name == THINK:
+                return start
+    return review.start
+
+
+_ID = re.compile(r"[^,;\s]+")
+_UNQUOTED_IDS = re.compile(r"\sids?\s*=\s*([\w:.-]+(?:\s*[,;]\s*[\w:.-]+)+)\s*/?$", re.IGNORECASE)
+"""Several ids without quotes; spaces between them would end an unquoted value."""
+_REGULAR = re.compile(r'(<cite id="([^"<>]{0,2000}+)">)([^<]*+)</cite>')
+"""The form that nearly all take; an answer that has no other is read with this alone."""
+
+
+class Citation(NamedTuple):
+    """One citation tag in an answer."""
+
+    ids: tuple[str, ...]
+    claim: str
+    written: str
+    """The opening tag as it stands there."""
+    start: int
+    """In the answer's text."""
+    end: int
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.ids or not self.claim.strip()
+
+
+class Citations(NamedTuple):
+    """An answer's citations, resolved. Ids are listed once, in order of first use."""
+
+    known: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """Never shown by a tool in this episode: invented, misspelt, or written by the policy itself."""
+    empty: tuple[Citation, ...] = ()
+    """Without an id, or around no text."""
+
+
+def find_citations(answer: str) -> Iterator[Citation]:
+    """Every citation tag of an answer; one that is never closed reaches to the next tag or the end."""
+    regular = list(_REGULAR.finditer(answer))
+    if 2 * len(regular) == answer.count("<"):
+        for match in regular:
+            yield Citation(tuple(_ID.findall(match[2])), match[3], match[1], match.start(), match.end())
+        return
+    yield from find_any_citations(answer)
+
+
+def find_any_citations(answer: str) -> Iterator[Citation]:
+    """The same, tag by tag, whatever form they take."""
+    tags = find_citation_tags(answer)
+    for index, token in enumerate(tags):
+        if token.closing:
+            continue
+        following = tags[index + 1] if index + 1 < len(tags) else None
+        until = token.end if token.empty else (following.start if following else len(answer))
+        end = following.end if following is not None and following.closing and not token.empty else until
+        yield Citation(_ids(token), answer[token.end : until], answer[token.start : token.end], token.start, end)
+
+
+def _ids(token: Token) -> tuple[str, ...]:
+    unquoted = _UNQUOTED_IDS.search(token.attributes) if '"' not in token.attributes else None
+    if unquoted is not None:
+        return tuple(_ID.findall(unquoted[1]))
+    attributes = parse_attributes(token).values
+    return tuple(_ID.findall(attributes.get("id") or attributes.get("ids") or ""))
+
+
+def resolve_citations(answer: str, shown: Collection[str]) -> Citations:
+    """Sort the ids that the answer cites into shown and not shown."""
+    known: dict[str, None] = {}
+    unknown: dict[str, None] = {}
+    empty: list[Citation] = []
+    for citation in find_citations(answer):
+        if citation.is_empty:
+            empty.append(citation)
+        for snippet_id in citation.ids:
+            (known if snippet_id in shown else unknown)[snippet_id] = None
+    return Citations(tuple(known), tuple(unknown), tuple(empty))
+
+
+def shown_snippets(segments: Iterable[Segment]) -> frozenset[str]:
+    """The ids of all snippets that tools have shown.
+
+    The episode's own record is believed where there is one; in files from elsewhere the tool text is read. A
+    snippet tag inside another snippet is page text, not evidence of its own. Policy text never counts.
+    """
+    shown: set[str] = set()
+    for segment in segments:
+        if segment.origin is not Origin.TOOL:
+            continue
+        if segment.observation is not None:
+            shown.update(segment.observation.snippet_ids)
+        else:
+            shown.update(_written_ids(segment.text))
+    return frozenset(shown)
+
+
+def _written_ids(text: str) -> Iterator[str]:
+    inside = False
+    for token in find_structure(text):
+        if token.name != SNIPPET:
+            continue
+        if token.closing:
+            inside = False
+        elif not inside:
+            inside = not token.empty
+            snippet_id = parse_attributes(token).values.get("id", "")
+            if snippet_id:
+                yield snippet_id
+
+
+MAX_CONSECUTIVE_TOOL_ERRORS = 1
+"""Two in a row are rejected in data generation; one, with a recovery, teaches resilience (paper, section B.2)."""
+
+
+def turn_violations(turns: Sequence[Turn]) -> Iterator[Violation]:
+    """What each turn does wrong in its place: the emission's own violations first, then those of order."""
+    has_planned = has_searched = has_reviewed = False
+    for turn in turns:
+        yield from turn.violations
+        yield from _opening(turn)
+        if not has_planned:
+            yield from _first_plan(turn)
+            has_planned = turn.has_action or turn.first(PLAN) is not None
+        if has_searched:
+            yield from _after_search(turn, has_reviewed)
+        if turn.answer is not None:
+            yield from _answer_in_place(turn, has_searched, has_reviewed)
+        has_reviewed = turn.call is None and (has_reviewed or turn.first(REVIEW) is not None)
+        has_searched = has_searched or turn.call is not None
+
+
+def _opening(turn: Turn) -> Iterator[Violation]:
+    text = turn.text.lstrip()
+    begins = len(turn.text) - len(text)
+    if not turn.blocks or turn.blocks[0].name != THINK or turn.blocks[0].start != begins:
+        yield violation(Code.MISSING_THINK, turn.number, text[:20] or "nothing", begins)
+
+
+def _first_plan(turn: Turn) -> Iterator[Violation]:
+    plan = turn.first(PLAN)
+    if plan is None and turn.has_action:
+        yield violation(Code.MISSING_PLAN, turn.number)
+    if plan is not None:
+        yield from _missing_sections(plan, turn.number, Code.MISSING_PLAN_SECTION)
+
+
+def _missing_sections(block: Block, number: int, code: Code) -> Iterator[Violation]:
+    present = {section.name for section in block.sections}
+    for name in SECTIONS[block.name]:
+        if name not in present:
+            yield violation(code, number, f"<{name}>", block.start)
+
+
+def _after_search(turn: Turn, has_reviewed: bool) -> Iterator[Violation]:
+    if turn.first(STATE_EVALUATION) is None and not has_reviewed:
+        yield violation(Code.MISSING_STATE_EVALUATION, turn.number)
+    review, state = turn.last(REVIEW), turn.last(STATE_EVALUATION)
+    if review is not None and state is not None and state.start > review.start:
+        yield violation(Code.STAGE_ORDER, turn.number, f"<{STATE_EVALUATION}>", state.start)
+    if review is not None and turn.call is not None:
+        yield violation(Code.STAGE_ORDER, turn.number, f"<{REVIEW}>", review.start)
+
+
+def _answer_in_place(turn: Turn, has_searched: bool, has_reviewed: bool) -> Iterator[Violation]:
+    if not has_searched:
+        yield violation(Code.ANSWER_IN_FIRST_TURN, turn.number)
+    review = turn.last(REVIEW)
+    if review is None and not has_reviewed:
+        yield violation(Code.MISSING_REVIEW, turn.number)
+    if review is not None:
+        yield from _missing_sections(review, turn.number, Code.MISSING_REVIEW_SECTION)
+
+
+def trajectory_violations(trajectory: Trajectory, turns: Sequence[Turn], citations: Citations) -> Iterator[Violation]:
+    """What is wrong with the trajectory as a whole."""
+    if not trajectory.question.strip():
+        yield violation(Code.EMPTY_QUESTION, 0)
+    last = next((turn.number for turn in turns if turn.answer is not None), 0)
+    if not last:
+        last = len(turns)
+        yield violation(Code.MISSING_ANSWER, last)
+    yield from _tool_errors(trajectory)
+    for citation in citations.empty:
+        yield violation(Code.EMPTY_CITATION, last, citation.written, citation.start)
+    for snippet_id in citations.unknown:
+        yield violation(Code.UNKNOWN_CITATION, last, snippet_id)
+
+
+def _tool_errors(trajectory: Trajectory) -> Iterator[Violation]:
+    """One violation for each run of tool errors that is too long, at the turn that follows its first excess."""
+    answered = (segment.observation for segment in trajectory.segments if segment.origin is Origin.TOOL)
+    run = 0
+    for turn, observation in enumerate(answered, 1):
+        if observation is None or observation.status is None:
+            continue
+        run = run + 1 if observation.status.is_error else 0
+        if run == MAX_CONSECUTIVE_TOOL_ERRORS + 1:
+            yield violation(Code.CONSECUTIVE_TOOL_ERRORS, turn + 1, str(run))
+
 
 _MAKERS = {
     Stage.PLAN: (PLAN,),
@@ -63,7 +376,7 @@ class Reading(NamedTuple):
                     yield block, turn.text
             offset += len(turn.text)
 
-    def rejects(self, mode: Mode) -> tuple[Violation, ...]:
+    def rejects(self, mode: ValidationMode) -> tuple[Violation, ...]:
         """The violations for which `mode` rejects this trajectory; empty means accepted."""
         return rejecting(self.violations, mode)
 

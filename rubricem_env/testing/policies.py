@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
-from rubricem_env.testing.asgi import Receive, Send, live, read_body
+from rubricem_env.testing.servers import Receive, Send, live, read_body
 
 
 class ListWriter:

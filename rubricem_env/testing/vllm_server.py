@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rubricem_env.testing.asgi import Receive, Send, live, read_body
+from rubricem_env.testing.servers import Receive, Send, live, read_body
 
 Body = Mapping[str, Any]
 
 
-class Drawn(NamedTuple):
+class SampledToken(NamedTuple):
     """One token of an answer."""
 
     id: int
@@ -27,7 +27,7 @@ class Drawn(NamedTuple):
 class Draw(Protocol):
     """Gives tokens after a request's prompt for as long as it is asked."""
 
-    def __call__(self, body: Body) -> Iterator[Drawn]: ...
+    def __call__(self, body: Body) -> Iterator[SampledToken]: ...
 
 
 class VllmQuirks(NamedTuple):
@@ -100,7 +100,7 @@ class VllmServer:
                 return
 
     def _event(
-        self, body: Body, piece: str, *, drawn: Drawn, count: int, ending: tuple[str | None, str | None]
+        self, body: Body, piece: str, *, drawn: SampledToken, count: int, ending: tuple[str | None, str | None]
     ) -> Mapping[str, Any]:
         logprobs = {"token_logprobs": [drawn.logprob], "top_logprobs": [{"likeliest": drawn.top}]}
         choice: dict[str, Any] = {"text": piece, "finish_reason": ending[0], "stop_reason": ending[1]}
@@ -113,7 +113,7 @@ class VllmServer:
 def draw_from(model: Qwen3ForCausalLM, *, is_raw: bool = False) -> Draw:
     """Sample from a real model; `is_raw` gives log-probabilities from before the temperature, vLLM's own default."""
 
-    def draw(body: Body) -> Iterator[Drawn]:
+    def draw(body: Body) -> Iterator[SampledToken]:
         generator = torch.Generator().manual_seed(int(body.get("seed", 0)))
         ids = list(body["prompt"])
         while True:
@@ -124,7 +124,7 @@ def draw_from(model: Qwen3ForCausalLM, *, is_raw: bool = False) -> Draw:
             greedy = body["temperature"] == 0
             chosen = int(scaled.argmax() if greedy else torch.multinomial(scaled.exp(), 1, generator=generator))
             ids.append(chosen)
-            yield Drawn(chosen, float(said[chosen]), float(said.max()))
+            yield SampledToken(chosen, float(said[chosen]), float(said.max()))
 
     return draw
 
@@ -133,8 +133,8 @@ def recite(*turns: Sequence[int]) -> Draw:
     """Given ids, one sequence for each request, the last one again and again; each with log-probability -0.5."""
     left = list(turns)
 
-    def draw(body: Body) -> Iterator[Drawn]:
-        yield from (Drawn(token_id, -0.5, -0.5) for token_id in (left.pop(0) if len(left) > 1 else left[0]))
+    def draw(body: Body) -> Iterator[SampledToken]:
+        yield from (SampledToken(token_id, -0.5, -0.5) for token_id in (left.pop(0) if len(left) > 1 else left[0]))
 
     return draw
 

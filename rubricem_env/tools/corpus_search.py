@@ -1,9 +1,147 @@
-"""The two search tools answered from a corpus: the offline backend, in the shapes of the real ones."""
+"""The two search tools answered from a corpus: the offline backend, in the shapes of the real ones.
 
-from rubricem_env.domain.tool import Snippet, ToolCall, ToolResult, ToolStatus
+A corpus of documents in memory, searched by BM25. No network, no dependency beyond numpy, the same order every time.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from pydantic import ValidationError
+
+from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus, first_problem
 from rubricem_env.tools.base import LocalToolbox
-from rubricem_env.tools.catalogue import DEFAULT_LIMIT, GOOGLE_SEARCH_SPEC, MAX_LIMIT, SNIPPET_SEARCH_SPEC
-from rubricem_env.tools.corpus import Corpus, Hit
+from rubricem_env.tools.spec import DEFAULT_LIMIT, GOOGLE_SEARCH_SPEC, MAX_LIMIT, SNIPPET_SEARCH_SPEC
+
+_WORD = re.compile(r"\w+")
+_K1, _B = 1.2, 0.75  # the usual BM25 constants
+_EXAMPLE = '{"id": "1", "title": "Tall Fox", "url": "https://...", "text": "The width of Tall Fox is 60 m."}'
+_FIELDS = "id, title, url and text, may have year and field"
+
+
+class Document(Frozen):
+    """One page of the corpus."""
+
+    id: Text
+    title: Text
+    url: Text
+    text: Text
+    year: int | None = None
+    field: Text = ""
+    """The field of study, for filters."""
+
+
+class Hit(NamedTuple):
+    """A document with its score."""
+
+    document: Document
+    score: float
+
+
+def read_documents(path: Path) -> list[Document]:
+    """The documents of a JSONL file, one a line; blank lines are skipped.
+
+    Raises:
+        FileFormatError: the file is missing or holds no document, a line is malformed, or an id occurs twice.
+    """
+    try:
+        # Not splitlines, which also breaks at U+2028 and others that JSON leaves within a text.
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise FileFormatError(f"cannot read the corpus {path}: {cause}. Give the path of a JSONL file.") from cause
+    documents: dict[str, Document] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        document = _read_document(line, f"{path}, line {number}")
+        if document.id in documents:
+            raise FileFormatError(f"{path}, line {number}: the id {document.id!r} occurs twice; ids are unique.")
+        documents[document.id] = document
+    if not documents:
+        raise FileFormatError(f"the corpus {path} holds no document; write one a line, such as {_EXAMPLE}")
+    return list(documents.values())
+
+
+def _read_document(line: str, where: str) -> Document:
+    try:
+        return Document.model_validate_json(line)
+    except ValidationError as cause:
+        raise FileFormatError(
+            f"{where} is not a document: {first_problem(cause)} A document has {_FIELDS}, and nothing else."
+        ) from cause
+
+
+def tokenize(text: str) -> list[str]:
+    """Lower-case words; what a query and a document are compared by."""
+    return _WORD.findall(text.casefold())
+
+
+class Corpus:
+    """An inverted index over documents. Built once, read by any number of threads."""
+
+    def __init__(self, documents: Iterable[Document]) -> None:
+        self.documents = tuple(documents)
+        self._postings = _build_postings(self.documents)
+
+    @classmethod
+    def from_jsonl(cls, path: Path) -> "Corpus":
+        return cls(read_documents(path))
+
+    def search(
+        self, query: str, *, limit: int, years: tuple[int, int] | None = None, fields: frozenset[str] = frozenset()
+    ) -> list[Hit]:
+        """The best documents, best first, equal scores in corpus order; none that shares no word with the query."""
+        scores = np.zeros(len(self.documents))
+        for word, count in Counter(tokenize(query)).items():
+            posting = self._postings.get(word)
+            if posting is not None:
+                scores[posting.rows] += count * posting.weights
+        order = np.argsort(-scores, kind="stable")
+        hits: list[Hit] = []
+        for row in order:
+            if scores[row] <= 0 or len(hits) == limit:
+                break
+            document = self.documents[int(row)]
+            if _passes(document, years, fields):
+                hits.append(Hit(document, float(scores[row])))
+        return hits
+
+
+class _Posting(NamedTuple):
+    """Where one word occurs, and what each occurrence is worth."""
+
+    rows: np.ndarray
+    weights: np.ndarray
+
+
+def _build_postings(documents: tuple[Document, ...]) -> dict[str, _Posting]:
+    counts = [Counter(tokenize(f"{document.title} {document.text}")) for document in documents]
+    lengths = np.array([sum(count.values()) for count in counts], dtype=float)
+    mean_length = float(lengths.mean()) if len(lengths) else 1.0
+    rows: dict[str, list[int]] = {}
+    occurrences: dict[str, list[int]] = {}
+    for row, count in enumerate(counts):
+        for word, times in count.items():
+            rows.setdefault(word, []).append(row)
+            occurrences.setdefault(word, []).append(times)
+    postings: dict[str, _Posting] = {}
+    for word, where in rows.items():
+        at, often = np.array(where), np.array(occurrences[word], dtype=float)
+        rarity = np.log1p((len(documents) - len(at) + 0.5) / (len(at) + 0.5))
+        damped = often * (_K1 + 1) / (often + _K1 * (1 - _B + _B * lengths[at] / mean_length))
+        postings[word] = _Posting(at, rarity * damped)
+    return postings
+
+
+def _passes(document: Document, years: tuple[int, int] | None, fields: frozenset[str]) -> bool:
+    in_years = years is None or (document.year is not None and years[0] <= document.year <= years[1])
+    return in_years and (not fields or document.field.casefold() in fields)
+
 
 _YEARS = (0, 9999)
 

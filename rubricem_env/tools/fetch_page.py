@@ -1,21 +1,210 @@
-"""`fetch_page`: the text of one public page. Off unless asked for: it lets a policy choose what is connected to."""
+"""`fetch_page`: the text of one public page. Off unless asked for: it lets a policy choose what is connected to.
+
+The readable text of an HTML page, in one pass of linear time: nothing is run, nothing is loaded.
+
+Which addresses of the web may be asked: public ones alone, checked after resolution and then pinned.
+"""
 
 import asyncio
 import codecs
+import html
+import ipaddress
 import re
+import socket
 import ssl
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import httpx2
 
-from rubricem_env.domain.tool import Snippet, ToolCall, ToolResult, ToolStatus
-from rubricem_env.tools.backend import Answer
-from rubricem_env.tools.budget import Cost
-from rubricem_env.tools.capped_body import ACCEPT_ENCODING, CappedBody, read_capped
-from rubricem_env.tools.catalogue import FETCH_PAGE_SPEC
-from rubricem_env.tools.failure import ToolFailure, http_failure
-from rubricem_env.tools.page_text import PageText, read_page
-from rubricem_env.tools.web_address import AddressRules, PinnedAddress, Resolver, pin, resolve
+from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus
+from rubricem_env.tools.guard import Answer, CallCost, ToolFailure, http_failure
+from rubricem_env.tools.http import ACCEPT_ENCODING, CappedBody, read_capped
+from rubricem_env.tools.spec import FETCH_PAGE_SPEC
+
+_TAG_NAME = re.compile(r"</?([a-zA-Z][a-zA-Z0-9]{0,30})")
+_SKIPPED = frozenset(
+    {"script", "style", "noscript", "template", "svg", "iframe", "object", "textarea", "select", "title"}
+)
+_SKIP_ENDS = {name: re.compile(rf"</{name}", re.IGNORECASE | re.ASCII) for name in _SKIPPED}
+_INLINE = frozenset(
+    {"a", "abbr", "b", "cite", "code", "em", "font", "i", "mark", "q", "small", "span", "strong", "sub", "sup", "u"}
+)
+_ENDLESS_NUMBER = re.compile(r"&#[0-9]{20,};?")
+"""A character by a number that Python refuses to read once it has thousands of digits."""
+_SPACES = re.compile(r"[^\S\n]+")
+_BREAKS = re.compile(r"\s*\n\s*")
+
+
+class PageText(NamedTuple):
+    """What a reader would read."""
+
+    title: str
+    text: str
+
+
+def read_page(source: str) -> PageText:
+    """Text without markup, scripts and styles; a line for each block."""
+    pieces: list[str] = []
+    title = ""
+    at = 0
+    while True:
+        opening = source.find("<", at)
+        if opening < 0:
+            pieces.append(source[at:])
+            break
+        pieces.append(source[at:opening])
+        step = _read_markup(source, opening)
+        pieces.append(step.shown)
+        title = title or step.title
+        if step.end < 0:
+            break
+        at = step.end
+    return PageText(_tidy(title).replace("\n", " "), _tidy("".join(pieces)))
+
+
+class _Step(NamedTuple):
+    end: int
+    """Where reading goes on; -1 where the page breaks off."""
+    shown: str = ""
+    title: str = ""
+
+
+def _read_markup(source: str, opening: int) -> _Step:
+    """One comment, tag or element to skip, from its `<`. Whatever is never closed ends the page: no search is repeated."""
+    if source.startswith("<!--", opening):
+        end = source.find("-->", opening + 4)
+        return _Step(end + 3 if end >= 0 else -1)
+    found = _TAG_NAME.match(source, opening)
+    if found is None and source[opening + 1 : opening + 2] not in ("!", "?"):
+        return _Step(opening + 1, "<")
+    end = source.find(">", opening)
+    if end < 0:
+        return _Step(-1)
+    name = found[1].lower() if found else ""
+    if name in _SKIPPED and source[opening + 1] != "/":
+        return _skip(source, name, end + 1)
+    return _Step(end + 1, "" if name in _INLINE else "\n")
+
+
+def _skip(source: str, name: str, start: int) -> _Step:
+    end = _SKIP_ENDS[name].search(source, start)
+    if end is None:
+        return _Step(-1)
+    return _Step(end.start(), title=source[start : end.start()] if name == "title" else "")
+
+
+def _tidy(text: str) -> str:
+    return _BREAKS.sub("\n", _SPACES.sub(" ", html.unescape(_ENDLESS_NUMBER.sub("\ufffd", text)))).strip()
+
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Resolver = Callable[[str, int], Awaitable[list[str]]]
+
+_NAT64 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
+_COMPATIBLE = ipaddress.IPv6Network("::/96")
+_METADATA = frozenset({ipaddress.ip_address("168.63.129.16"), ipaddress.ip_address("192.0.0.192")})
+"""Services of clouds to their own machines, at addresses that count as public."""
+
+
+class AddressRules(NamedTuple):
+    """What may be asked."""
+
+    ports: frozenset[int] = frozenset({80, 443})
+    exceptions: frozenset[str] = frozenset()
+    """Addresses that are let through although they are not public: for a site of one's own, one by one."""
+
+
+class PinnedAddress(NamedTuple):
+    """A page's address, and the one that its host was resolved to: connect to that and to no other."""
+
+    url: httpx2.URL
+    address: str
+
+    @property
+    def pinned_url(self) -> httpx2.URL:
+        """The same page with the resolved address in place of the name."""
+        return self.url.copy_with(host=self.address)
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """The system's resolver, beside the event loop."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(entry[4][0]) for entry in found]
+
+
+async def pin(url: str, rules: AddressRules, resolver: Resolver) -> PinnedAddress:
+    """Check an address and resolve it once.
+
+    Raises:
+        ToolFailure: blocked, if the scheme, the port, or any address of the host is not allowed.
+    """
+    parsed = _parse(url, rules)
+    port = _port(parsed)
+    try:
+        addresses = await resolver(parsed.host, port)
+    except (OSError, UnicodeError) as failure:
+        raise ToolFailure(f"the host {parsed.host[:100]!r} is not known.") from failure
+    if not addresses:
+        raise ToolFailure(f"the host {parsed.host[:100]!r} has no address.")
+    # All of them, not the first: a name with one private address is an attack or a mistake.
+    for address in addresses:
+        if address not in rules.exceptions and not is_public(address):
+            raise _blocked(f"{parsed.host[:100]!r} is not a public host")
+    return PinnedAddress(parsed, addresses[0])
+
+
+def is_public(written: str) -> bool:
+    """Whether an address lies in the open internet, also in whatever IPv4 address it wraps."""
+    try:
+        address: Address = ipaddress.ip_address(written)
+    except ValueError:
+        return False
+    return _is_open(address) and all(_is_open(inner) for inner in _wrapped(address))
+
+
+def _is_open(address: Address) -> bool:
+    closed = address.is_multicast or address.is_reserved or address.is_unspecified or address in _METADATA
+    site_local = isinstance(address, ipaddress.IPv6Address) and address.is_site_local
+    # A mapped address is not global by itself; what it wraps decides.
+    mapped = isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None
+    return mapped or (address.is_global and not closed and not site_local)
+
+
+def _wrapped(address: Address) -> list[ipaddress.IPv4Address]:
+    if isinstance(address, ipaddress.IPv4Address):
+        return []
+    inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    if address in _COMPATIBLE or any(address in network for network in _NAT64):
+        inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    return [each for each in inner if each is not None]
+
+
+def _parse(url: str, rules: AddressRules) -> httpx2.URL:
+    try:
+        parsed = httpx2.URL(url.strip())
+    except (httpx2.InvalidURL, UnicodeError, ValueError) as problem:
+        raise ToolFailure(
+            f"{url[:100]!r} is not a web address; write one such as https://example.org/page."
+        ) from problem
+    if parsed.scheme not in ("http", "https"):
+        raise _blocked(f"{parsed.scheme[:20] or 'no scheme'!r} is not http or https")
+    if not parsed.host:
+        raise ToolFailure(f"{url[:100]!r} names no host; write an address such as https://example.org/page.")
+    if parsed.userinfo:
+        raise _blocked("the address holds a user name or a password")
+    if _port(parsed) not in rules.ports:
+        raise _blocked(f"port {_port(parsed)} is not among {', '.join(map(str, sorted(rules.ports)))}")
+    return parsed
+
+
+def _port(url: httpx2.URL) -> int:
+    return url.port or (443 if url.scheme == "https" else 80)
+
+
+def _blocked(reason: str) -> ToolFailure:
+    return ToolFailure(f"the page is not fetched: {reason}.", status=ToolStatus.BLOCKED)
+
 
 MAX_BYTES = 2_000_000
 MAX_REDIRECTS = 5
@@ -39,7 +228,7 @@ class PageFetcher:
     """One page a call, without cookies, proxies or keys; no connection outlives it."""
 
     spec = FETCH_PAGE_SPEC
-    expected_cost = Cost()
+    expected_cost = CallCost()
 
     def __init__(
         self, *, rules: AddressRules | None = None, resolver: Resolver = resolve, trust: ssl.SSLContext | None = None

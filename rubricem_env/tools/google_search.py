@@ -1,4 +1,7 @@
-"""`google_search`: Gemini with Google Search grounding, a synthesised summary with the sources behind its words."""
+"""`google_search`: Gemini with Google Search grounding, a synthesised summary with the sources behind its words.
+
+Gemini's grounding metadata as snippets: which source supports which words of the answer.
+"""
 
 from typing import Any
 
@@ -7,14 +10,46 @@ from google import genai
 from google.genai import errors, types
 from pydantic import SecretStr
 
-from rubricem_env.domain.tool import ToolCall, ToolResult, ToolStatus
+from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus
 from rubricem_env.llm.gemini import read_retry_after
-from rubricem_env.llm.prices import price_of
-from rubricem_env.tools.backend import Answer
-from rubricem_env.tools.budget import Cost
-from rubricem_env.tools.catalogue import GOOGLE_SEARCH_SPEC
-from rubricem_env.tools.failure import ToolFailure, http_failure, malformed_reply
-from rubricem_env.tools.grounding import read_grounding
+from rubricem_env.llm.usage import price_of
+from rubricem_env.tools.guard import Answer, CallCost, ToolFailure, http_failure, malformed_reply
+from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC
+
+_JOINT = " [...] "
+
+
+def read_grounding(answer: str, metadata: types.GroundingMetadata | None) -> tuple[Snippet, ...]:
+    """One snippet for each web source that supports something, in the order of the sources.
+
+    A snippet's text is what the source supports, not what it says: the API shows no more. Where it names no support
+    at all, every source is kept without text.
+    """
+    chunks = (metadata.grounding_chunks if metadata else None) or []
+    supports = (metadata.grounding_supports if metadata else None) or []
+    supported: dict[int, list[str]] = {}
+    for support in supports:
+        words = _words(answer, support.segment)
+        for index in support.grounding_chunk_indices or []:
+            if words and words not in supported.setdefault(index, []):
+                supported[index].append(words)
+    snippets = []
+    for index, chunk in enumerate(chunks):
+        if chunk.web is not None and (index in supported or not supports):
+            title = chunk.web.title or chunk.web.domain or ""
+            snippets.append(Snippet(text=_JOINT.join(supported.get(index, [])), title=title, url=chunk.web.uri or ""))
+    return tuple(snippets)
+
+
+def _words(answer: str, segment: types.Segment | None) -> str:
+    if segment is None:
+        return ""
+    if segment.text:
+        return segment.text
+    # Offsets count bytes, of the answer in UTF-8; the last one is outside.
+    words = answer.encode()[segment.start_index or 0 : segment.end_index or 0]
+    return words.decode("utf-8", "ignore")
+
 
 DEFAULT_MODEL = "gemini-3-flash"
 SYSTEM = (
@@ -39,7 +74,7 @@ class GeminiGoogleSearch:
         self._client = client
         self._transport = transport
         self._fee = fee
-        self.expected_cost = Cost(_EXPECTED_TOKENS, fee + self._token_dollars(_EXPECTED_TOKENS, MAX_OUTPUT_TOKENS))
+        self.expected_cost = CallCost(_EXPECTED_TOKENS, fee + self._token_dollars(_EXPECTED_TOKENS, MAX_OUTPUT_TOKENS))
 
     @classmethod
     def connect(
@@ -93,11 +128,11 @@ class GeminiGoogleSearch:
         except (errors.UnknownApiResponseError, ValueError) as failure:
             raise malformed_reply(_BACKEND) from failure
 
-    def _cost(self, response: types.GenerateContentResponse) -> Cost:
+    def _cost(self, response: types.GenerateContentResponse) -> CallCost:
         used: Any = response.usage_metadata or types.GenerateContentResponseUsageMetadata()
         read = (used.prompt_token_count or 0) + (used.tool_use_prompt_token_count or 0)
         written = (used.candidates_token_count or 0) + (used.thoughts_token_count or 0)
-        return Cost(read + written, self._fee + self._token_dollars(read, written))
+        return CallCost(read + written, self._fee + self._token_dollars(read, written))
 
     def _token_dollars(self, read: int, written: int) -> float:
         price = price_of(self._model)

@@ -1,15 +1,23 @@
-"""The record of tool calls, a JSONL file: a first line with the format, then one call and its result a line."""
+"""The record of tool calls, a JSONL file: a first line with the format, then one call and its result a line.
+
+A toolbox that writes down every call and what came back.
+
+A toolbox that answers from a record: the same calls give the same results, without network, key or clock.
+"""
 
 import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field, ValidationError
 
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.domain.tool import ToolCall, ToolResult
-from rubricem_env.domain.trajectory_json import first_problem
+from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
+from rubricem_env.domain.trajectory import ToolCall, ToolResult, first_problem
+from rubricem_env.tools.base import Toolbox
 
 RECORD_VERSION = 1
 
@@ -73,3 +81,119 @@ def _read_call(line: str, where: str) -> RecordedCall:
         return RecordedCall.model_validate_json(line)
     except ValidationError as cause:
         raise FileFormatError(f"{where} is not a recorded call: {first_problem(cause)}") from cause
+
+
+class RecordingToolbox:
+    """Passes calls through, and appends each with its result to a file, whole lines only, in order of completion."""
+
+    def __init__(self, toolbox: Toolbox, path: Path) -> None:
+        self._toolbox = toolbox
+        self._path = path
+        self._is_begun = False
+
+    @classmethod
+    def onto(cls, toolbox: Toolbox, path: Path) -> Self:
+        """One whose file is tried before a call is spent; an older record stays until there is something to replace it.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
+        recording = cls(toolbox, path)
+        with _writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists():
+                path.open("a").close()
+            else:
+                recording._begin()
+        return recording
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._toolbox.names
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        """Call, then write; a call that is cancelled leaves no line.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
+        result = await self._toolbox.call(call)
+        with _writing(self._path):
+            if not self._is_begun:
+                self._begin()
+            self._append(write_line(RecordedCall(call=call, result=result)))
+        return result
+
+    def _begin(self) -> None:
+        """A record begins anew: an older one of the same name is replaced."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(write_line(RecordHead(tools=self.names)), encoding="utf-8")
+        self._is_begun = True
+
+    def _append(self, line: str) -> None:
+        with self._path.open("a", encoding="utf-8") as record:
+            record.write(line)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as cause:
+        raise ConfigError(
+            f"cannot write the tool record {path}: {cause.strerror}. Choose another file for `record` in the settings "
+            "of the tools, or make room."
+        ) from cause
+
+
+_SHOWN = 80
+
+
+class NotRecordedError(UsageError):
+    """A replayed run asks for what the recorded one did not. Raised, because going on would be another run."""
+
+
+class ReplayToolbox:
+    """Answers the n-th call of its kind with the n-th recorded result; equal means equal in every character."""
+
+    def __init__(self, record: CallRecord, *, where: str = "the record") -> None:
+        self._names = record.head.tools
+        self._where = where
+        self._results: dict[ToolCall, list[ToolResult]] = {}
+        self._asked: Counter[ToolCall] = Counter()
+        for entry in record.calls:
+            self._results.setdefault(entry.call, []).append(entry.result)
+
+    @classmethod
+    def from_file(cls, path: Path) -> "ReplayToolbox":
+        """Read the record at once.
+
+        Raises:
+            FileFormatError: it is missing or malformed.
+        """
+        return cls(read_record(path), where=str(path))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._names
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        """The recorded result.
+
+        Raises:
+            NotRecordedError: the record has no such call, or has it fewer times.
+        """
+        results = self._results.get(call, [])
+        place = self._asked[call]
+        if place >= len(results):
+            raise NotRecordedError(self._sentence(call, len(results)))
+        self._asked[call] += 1
+        return results[place]
+
+    def _sentence(self, call: ToolCall, times: int) -> str:
+        query = call.query if len(call.query) <= _SHOWN else call.query[:_SHOWN] + "\u2026"
+        recorded = f"{times} time{'s' if times > 1 else ''} and not more" if times else "not at all"
+        return (
+            f"{self._where} holds the call {call.name!r} with the query {query!r} {recorded}; a replay makes the "
+            "recorded calls alone. Replay with the recorded policy and seed, or record the run again."
+        )

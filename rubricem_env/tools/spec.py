@@ -1,11 +1,21 @@
-"""What a tool takes: its name, its parameters with types and ranges, and the near misses that mean the same."""
+"""What a tool takes: its name, its parameters with types and ranges, and the near misses that mean the same.
 
+The tools of the paper by name, and the optional page fetcher, with what each takes.
+
+Parameters as written, read as the values that their kind asks for.
+
+Calls as policies write them, brought into the form that the tool takes (the paper's tool name normalisation).
+"""
+
+import difflib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 
 ArgumentValue = str | int | float | bool | list[Any] | dict[str, Any] | None
 MAX_QUERY_CHARACTERS = 2_000
@@ -120,3 +130,259 @@ def spec_from_schema(name: str, description: str, schema: Mapping[str, Any]) -> 
 def _kind_of(field: object) -> Kind:
     written = field.get("type") if isinstance(field, dict) else None
     return Kind(written) if written in ("string", "integer", "number", "boolean") else Kind.JSON
+
+
+GOOGLE_SEARCH = "google_search"
+SNIPPET_SEARCH = "snippet_search"
+FETCH_PAGE = "fetch_page"
+
+DEFAULT_LIMIT = 3
+MAX_LIMIT = 10
+
+GOOGLE_SEARCH_SPEC = ToolSpec(
+    name=GOOGLE_SEARCH,
+    description="Search the web: a short synthesised answer, and snippets with title and URL to cite.",
+    aliases=(
+        "google",
+        "google_web_search",
+        "web_search",
+        "googlesearch",
+        "search_google",
+        "search_web",
+        "google_search_tool",
+    ),
+)
+SNIPPET_SEARCH_SPEC = ToolSpec(
+    name=SNIPPET_SEARCH,
+    description="Search scientific papers: excerpts that match the query, with the paper's title and URL to cite.",
+    aliases=(
+        "snippets",
+        "scholar_search",
+        "google_scholar_search",
+        "google_scholar",
+        "scholar",
+        "paper_search",
+        "search_papers",
+        "semantic_scholar_search",
+        "semantic_scholar",
+        "semantic_scholar_snippet_search",
+    ),
+    parameters=(
+        Parameter(
+            name="limit",
+            kind=Kind.INTEGER,
+            description="How many snippets.",
+            minimum=1,
+            maximum=MAX_LIMIT,
+            aliases=("num", "num_results", "number", "count", "k", "top_k", "n", "max_results", "results"),
+        ),
+        Parameter(
+            name="year",
+            description="The year of publication, or a range open on either side: 2020, 2018-2022, 2020-, -2015.",
+            pattern=r"\s*[0-9]{1,4}\s*|\s*[0-9]{1,4}\s*-\s*[0-9]{1,4}\s*|\s*[0-9]{1,4}\s*-\s*|\s*-\s*[0-9]{1,4}\s*",
+            example="a year or a range, such as 2020, 2018-2022, 2020- or -2015",
+            aliases=("years", "publication_year", "date", "year_range"),
+        ),
+        Parameter(
+            name="fieldsOfStudy",
+            description="Fields of study, separated by commas, such as Medicine,Biology.",
+            aliases=("field", "fields", "field_of_study", "subject", "discipline"),
+        ),
+    ),
+)
+FETCH_PAGE_SPEC = ToolSpec(
+    name=FETCH_PAGE,
+    description="Read the text of one public web page; the query is its http or https address.",
+    aliases=(
+        "open_page",
+        "browse",
+        "browse_page",
+        "visit",
+        "visit_page",
+        "open_url",
+        "fetch",
+        "fetch_url",
+        "read_page",
+    ),
+)
+
+
+_SHOWN = 30
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+class ArgumentError(ValueError):
+    """A parameter is out of form; the message is one sentence for the policy."""
+
+
+def read_arguments(call: ToolCall, spec: ToolSpec) -> dict[str, ArgumentValue]:
+    """The arguments of a repaired call by the names of the tool's own schema.
+
+    Raises:
+        ArgumentError: a value does not fit; cannot happen to a call that `repair_call` let through.
+    """
+    by_key = {parameter.key: parameter for parameter in spec.parameters}
+    arguments: dict[str, ArgumentValue] = {spec.query_name: call.query} if spec.query_name else {}
+    for key, written in call.parameters:
+        parameter = by_key.get(key)
+        arguments[parameter.name if parameter else key] = read_argument(written, parameter) if parameter else written
+    return arguments
+
+
+def read_argument(written: str, parameter: Parameter) -> ArgumentValue:
+    """One value.
+
+    Raises:
+        ArgumentError: it is not of the parameter's kind, or out of its range.
+    """
+    if parameter.kind is Kind.TEXT:
+        return _read_text(written, parameter)
+    if parameter.kind is Kind.BOOLEAN:
+        return _read_boolean(written, parameter)
+    if parameter.kind is Kind.JSON:
+        return _read_json(written)
+    return _read_number(written, parameter)
+
+
+def _read_text(written: str, parameter: Parameter) -> str:
+    if parameter.pattern and not re.fullmatch(parameter.pattern, written):
+        raise ArgumentError(f"{parameter.name} is {written[:_SHOWN]!r}; write {parameter.example}.")
+    if parameter.choices and written not in parameter.choices:
+        raise ArgumentError(f"{parameter.name} is {written[:_SHOWN]!r}; it is one of {', '.join(parameter.choices)}.")
+    return written
+
+
+def _read_boolean(written: str, parameter: Parameter) -> bool:
+    value = _BOOLEANS.get(written.strip().lower())
+    if value is None:
+        raise ArgumentError(f"{parameter.name} is {written[:_SHOWN]!r}; it is true or false.")
+    return value
+
+
+def _read_number(written: str, parameter: Parameter) -> int | float:
+    whole = parameter.kind is Kind.INTEGER
+    form = r"[+-]?[0-9]{1,18}" if whole else r"[+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?"
+    text = written.strip()
+    if re.fullmatch(form, text, re.ASCII):
+        value: int | float = int(text) if whole else float(text)
+        low, high = parameter.minimum, parameter.maximum
+        if (low is None or value >= low) and (high is None or value <= high):
+            return value
+    raise ArgumentError(f"{parameter.name} is {written[:_SHOWN]!r}; it is {_describe_range(parameter)}.")
+
+
+def _describe_range(parameter: Parameter) -> str:
+    noun = "a whole number" if parameter.kind is Kind.INTEGER else "a number"
+    bounds = [
+        f"{word} {bound:g}"
+        for word, bound in (("from", parameter.minimum), ("to", parameter.maximum))
+        if bound is not None
+    ]
+    return " ".join((noun, *bounds))
+
+
+def _read_json(written: str) -> ArgumentValue:
+    try:
+        value: ArgumentValue = json.loads(written)
+        return value
+    except (ValueError, RecursionError):
+        # A bare word is how a policy writes a string where the schema allows several types.
+        return written
+
+
+_NEAR = 0.85
+"""How alike two names must be to mean the same; `search_google` and `snippet_search` are at 0.44."""
+_NOISE = re.compile(r"[^a-z0-9]+")
+_SHOWN_ARGUMENTS = 60
+
+
+def repair_call(call: ToolCall, specs: Sequence[ToolSpec]) -> ToolCall | ToolResult:
+    """The call with canonical names, or an error result with one sentence on what to write instead.
+
+    Equal to the given call where nothing needed repair; otherwise `written_name` keeps the name as it was written.
+    """
+    spec = find_tool(call.name, specs)
+    if spec is None:
+        return unknown_tool(call.name, tuple(spec.name for spec in specs))
+    try:
+        _check_query(call, spec)
+        parameters = _repair_parameters(call, spec)
+    except ArgumentError as problem:
+        return ToolResult(status=ToolStatus.ERROR, message=str(problem))
+    if call.name == spec.name and parameters == call.parameters:
+        return call
+    written_name = call.written_name or (call.name if call.name != spec.name else "")
+    return ToolCall(name=spec.name, query=call.query, parameters=parameters, written_name=written_name)
+
+
+def find_tool(name: str, specs: Sequence[ToolSpec]) -> ToolSpec | None:
+    """The tool of that name, of that name in other spelling, of an alias, or of the one name very much like it."""
+    for spec in specs:
+        if spec.name == name:
+            return spec
+    # Aliases first, so that no alias shadows the real name of another tool.
+    spelt = {_plain(alias): spec for spec in specs for alias in spec.aliases}
+    spelt |= {_plain(spec.name): spec for spec in specs}
+    return spelt.get(_nearest(name, spelt))
+
+
+def unknown_tool(name: str, names: tuple[str, ...]) -> ToolResult:
+    """The result of calling a tool that is not there."""
+    asked = f"there is no tool {name[:_SHOWN_ARGUMENTS]!r}" if name else "the call names no tool"
+    message = f"{asked}; the tools are {', '.join(names)}. Call one of these."
+    return ToolResult(status=ToolStatus.ERROR, message=message)
+
+
+def _check_query(call: ToolCall, spec: ToolSpec) -> None:
+    if len(call.query) > spec.max_query:
+        raise ArgumentError(
+            f"the query has {len(call.query):,} characters; {spec.name} takes up to {spec.max_query:,}. Shorten it."
+        )
+    if spec.query_name and not call.query.strip():
+        raise ArgumentError(f"the call has no {spec.query_name}; write it between the tags of the call.")
+
+
+def _repair_parameters(call: ToolCall, spec: ToolSpec) -> tuple[tuple[str, str], ...]:
+    repaired: dict[str, str] = {}
+    for name, value in call.parameters:
+        parameter = _find_parameter(name, spec.parameters)
+        if parameter is not None:
+            if value.strip():
+                read_argument(value, parameter)
+                # The first of two spellings wins, as the first of two equal attributes does.
+                repaired.setdefault(parameter.key, value)
+        elif spec.is_guarded:
+            raise ArgumentError(_unknown_parameter(name, spec))
+        else:
+            repaired.setdefault(name, value)
+    missing = [each.name for each in spec.parameters if each.is_required and each.key not in repaired]
+    if missing:
+        raise ArgumentError(f"{spec.name} needs the parameter {missing[0]}; write it as an attribute of the call.")
+    return tuple(sorted(repaired.items()))
+
+
+def _find_parameter(name: str, parameters: Iterable[Parameter]) -> Parameter | None:
+    spelt: dict[str, Parameter] = {}
+    for parameter in parameters:
+        for written in (parameter.name, *parameter.aliases):
+            spelt.setdefault(_plain(written), parameter)
+    return spelt.get(_nearest(name, spelt))
+
+
+def _unknown_parameter(name: str, spec: ToolSpec) -> str:
+    known = ", ".join(parameter.name for parameter in spec.parameters)
+    takes = f"its parameters are {known}" if known else "it takes a query alone"
+    return f"{spec.name} has no parameter {name[:_SHOWN_ARGUMENTS]!r}; {takes}. Write the call without it."
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    plain = _plain(name[:_SHOWN_ARGUMENTS])
+    names = list(known)
+    if plain in names:
+        return plain
+    matches = difflib.get_close_matches(plain, names, n=1, cutoff=_NEAR)
+    return matches[0] if matches else ""
+
+
+def _plain(name: str) -> str:
+    return _NOISE.sub("", name.lower())

@@ -1,13 +1,146 @@
-"""The entities of a world: what is true of each, and where its sources will disagree."""
+"""The entities of a world: what is true of each, and where its sources will disagree.
 
-from typing import Literal
+Seeded draws that give the same world on every machine.
+
+Only ``Generator.random`` is used: the stream of raw doubles is the part of numpy that does not change between releases.
+
+Train, validation and test: which name belongs to which, and how many entities and questions each gets.
+
+The split of a name depends on its two words alone, never on the seed: a test name of one world is a train name of none.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
 from rubricem_env.domain.base import Frozen
-from rubricem_env.world.draws import Stream, draw_index, open_stream, pick, shuffled
-from rubricem_env.world.splits import Slot, Split, name_slots
-from rubricem_env.world.vocabulary import CAUSES, DOMAINS, Attribute, Domain, domain_named
+from rubricem_env.world.vocabulary import (
+    CAUSES,
+    DOMAINS,
+    FIRST_WORDS,
+    SECOND_WORDS,
+    Attribute,
+    Domain,
+    WorldError,
+    domain_named,
+)
+
+Item = TypeVar("Item")
+
+
+class Stream(IntEnum):
+    """Independent streams under one seed, so that a change in one part leaves the others as they were."""
+
+    NAMES = 1
+    ENTITIES = 2
+    DOCUMENTS = 3
+    QUESTIONS = 4
+    HOSTILE = 5
+
+
+def open_stream(seed: int, stream: Stream) -> np.random.Generator:
+    """The generator of one part of the world; refuses a negative seed."""
+    if seed < 0:
+        raise WorldError(f"world seed is {seed}; a seed must be 0 or greater. Pass a whole number such as 0.")
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, int(stream)])))
+
+
+def draw_index(rng: np.random.Generator, count: int) -> int:
+    """A whole number from 0 to count - 1, each as likely."""
+    return int(rng.random() * count)
+
+
+def pick(rng: np.random.Generator, items: Sequence[Item]) -> Item:
+    """One of the items, which must not be empty."""
+    return items[draw_index(rng, len(items))]
+
+
+def shuffled(rng: np.random.Generator, items: Iterable[Item]) -> list[Item]:
+    """The items in a new list, every order as likely."""
+    order = list(items)
+    for last in range(len(order) - 1, 0, -1):
+        other = draw_index(rng, last + 1)
+        order[last], order[other] = order[other], order[last]
+    return order
+
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+
+SMALLEST_WORLD = 9
+"""Entities per domain: each split needs three, so that two of them are not look-alikes."""
+LARGEST_WORLD = 180
+"""Entities per domain: beyond it the held-out names may run out."""
+
+
+class Slot(NamedTuple):
+    """A place for one entity: its name and the names that can be mistaken for it."""
+
+    name: str
+    lookalikes: tuple[str, ...]
+
+
+def check_split(split: str) -> Split:
+    """The split itself, or a WorldError that names the three there are."""
+    for known in SPLITS:
+        if known == split:
+            return known
+    raise WorldError(f"the almanac has no split {split!r}; it has train, validation and test. Use one of these.")
+
+
+def split_of_name(first: int, second: int) -> Split:
+    """The split of the name made of these two word indices: three fifths train, one fifth each held out."""
+    residue = (first + 2 * second) % 5
+    return "validation" if residue == 0 else "test" if residue == 1 else "train"
+
+
+def split_sizes(total: int, what: str) -> dict[Split, int]:
+    """How many of the total each split gets: a fifth, but at least three, to validation and to test."""
+    held_out = max(3, total // 5)
+    if total < SMALLEST_WORLD:
+        raise WorldError(
+            f"{what} is {total}; train, validation and test need three each. Use {SMALLEST_WORLD} or more."
+        )
+    return {"train": total - 2 * held_out, "validation": held_out, "test": held_out}
+
+
+def name_slots(seed: int, entities_per_domain: int) -> dict[tuple[str, Split], tuple[Slot, ...]]:
+    """Names for every domain and split, no name twice; of every three, the first two look alike."""
+    sizes = split_sizes(entities_per_domain, "entities_per_domain")
+    if entities_per_domain > LARGEST_WORLD:
+        raise WorldError(
+            f"entities_per_domain is {entities_per_domain}; names last for {LARGEST_WORLD}. Use that, or more seeds."
+        )
+    rng = open_stream(seed, Stream.NAMES)
+    slots: dict[tuple[str, Split], tuple[Slot, ...]] = {}
+    for split in SPLITS:
+        pairs = _lookalike_pairs(rng, split)
+        for domain in DOMAINS:
+            slots[domain.name, split] = tuple(_take_slots(pairs, sizes[split]))
+    return slots
+
+
+def _lookalike_pairs(rng: np.random.Generator, split: Split) -> list[tuple[str, str]]:
+    """Pairs of names of the split that share the first word; every name is in one pair at most."""
+    pairs: list[tuple[str, str]] = []
+    for first, word in enumerate(FIRST_WORDS):
+        row = [other for second, other in enumerate(SECOND_WORDS) if split_of_name(first, second) == split]
+        row = shuffled(rng, row)
+        pairs += [(f"{word} {left}", f"{word} {right}") for left, right in zip(row[::2], row[1::2], strict=False)]
+    return shuffled(rng, pairs)
+
+
+def _take_slots(pairs: list[tuple[str, str]], count: int) -> list[Slot]:
+    slots: list[Slot] = []
+    while len(slots) < count:
+        left, right = pairs.pop()
+        if len(slots) % 3 == 2 or len(slots) + 1 == count:
+            slots.append(Slot(left, ()))
+        else:
+            slots += [Slot(left, (right,)), Slot(right, (left,))]
+    return slots
 
 
 class Revision(Frozen):

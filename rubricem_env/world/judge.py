@@ -1,29 +1,233 @@
-"""The almanac's judge: no language model, the true criteria, and four knobs for how far it strays from them."""
+"""The almanac's judge: no language model, the true criteria, and four knobs for how far it strays from them.
+
+What one attempt at an almanac question shows: the texts that a criterion looks at.
+
+The true criteria of an almanac question, stage by stage: each can mark any attempt 0, 1 or 2, and knows why.
+
+The almanac's judge proposes those that separate a group; the true quality of a stage is the weighted mean of all.
+
+The true quality of each stage of an attempt at an almanac question. No trainer may read it: it audits judges and runs.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Annotated
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
-from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.judgement import Judgement, StageScore, Verdict
-from rubricem_env.domain.query import query_key
-from rubricem_env.domain.rubric import Provenance, Rubric
-from rubricem_env.domain.stage import STAGES
-from rubricem_env.judge.base import Contrast, Examination, Findings, Proposal, present_stages
-from rubricem_env.judge.opinion import FULL_MARK, Opinion
-from rubricem_env.judge.reflecting import ReflectionFindings, ReflectionTask
-from rubricem_env.judge.rules.reflections import judge_reflections
-from rubricem_env.judge.rules.terms import find_quote, key_terms
-from rubricem_env.judge.scoring import mark_variance
-from rubricem_env.judge.seeds import open_generator
+from rubricem_env.concurrency import open_generator
+from rubricem_env.domain.base import STAGES, Frozen, Stage
+from rubricem_env.domain.judgement import Judgement, Polarity, Provenance, Rubric, StageScore, Verdict
+from rubricem_env.domain.trajectory import AnswerFormat, Origin, query_key
+from rubricem_env.judge.base import (
+    Contrast,
+    Findings,
+    Proposal,
+    ReflectionFindings,
+    ReflectionTask,
+    ScoringRequest,
+    present_stages,
+)
+from rubricem_env.judge.rules import find_quote, key_terms
+from rubricem_env.judge.rules_judge import judge_reflections
+from rubricem_env.judge.scoring import FULL_MARK, Opinion, mark_variance
 from rubricem_env.scaffold.reading import Reading
-from rubricem_env.world.criteria import Criterion, criteria_of
-from rubricem_env.world.errors import WorldError
-from rubricem_env.world.evidence import Evidence
-from rubricem_env.world.questions import Question
+from rubricem_env.world.questions import ImplicitNeed, Need, Question, Trap, mentions
+from rubricem_env.world.vocabulary import WorldError
+
+# The address in a snippet's head, which the environment writes; a page that names another page proves nothing.
+_PAGE = re.compile(r'<snippet id="[^"]+">[^\n]*?https://almanac\.example/(\w+)\n')
+_TAG = re.compile(r"<[^<>]*>")
+_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|\n")
+
+
+class Evidence(NamedTuple):
+    """An attempt, ready to be held against the truth. Tags are taken out of the policy's texts."""
+
+    plan: str
+    review: str
+    answer: str
+    sentences: tuple[str, ...]
+    """Of the answer."""
+    shown_pages: frozenset[str]
+    """Ids of the documents that tools have shown. Only the environment's text counts."""
+    repeated_calls: int
+    known_citations: int
+    unknown_citations: int
+
+    @classmethod
+    def of(cls, reading: Reading) -> "Evidence":
+        answer = _TAG.sub(" ", reading.answer or "")
+        calls = Counter(turn.call.identity for turn in reading.turns if turn.call is not None)
+        shown = (segment.text for segment in reading.trajectory.segments if segment.origin is Origin.TOOL)
+        return cls(
+            plan=_TAG.sub(" ", reading.stage_text(Stage.PLAN)),
+            review=_TAG.sub(" ", reading.stage_text(Stage.REVIEW)),
+            answer=answer,
+            sentences=tuple(_SENTENCE_END.split(answer)),
+            shown_pages=frozenset(page for text in shown for page in _PAGE.findall(text)),
+            repeated_calls=sum(times - 1 for times in calls.values()),
+            known_citations=len(reading.citations.known),
+            unknown_citations=len(reading.citations.unknown),
+        )
+
+    def has_shown(self, documents: tuple[str, ...]) -> bool:
+        """Whether a tool has shown any of the documents."""
+        return not self.shown_pages.isdisjoint(documents)
+
+
+MINOR, IMPORTANT, CRITICAL = 1.0, 2.0, 3.0
+_GAP_WORDS = ("missing", "not found", "unknown")
+
+
+class ScoredCriterion(NamedTuple):
+    """A rubric with the mark that an attempt truly deserves by it."""
+
+    rubric: Rubric
+    mark: Callable[[Evidence], int]
+
+    def share(self, evidence: Evidence) -> float:
+        """The mark as a share of full marks, a flaw's inverted: 1.0 is always good."""
+        marked = self.mark(evidence) / 2
+        return marked if self.rubric.polarity is Polarity.POSITIVE else 1.0 - marked
+
+
+def criteria_of(question: Question) -> tuple[ScoredCriterion, ...]:
+    """Every criterion of the question, in the order of the stages."""
+    return (*_plan(question), *_research(question), *_review(question), *_answer(question))
+
+
+def _plan(question: Question) -> Iterator[ScoredCriterion]:
+    # An old and a current value of one attribute are one thing to plan for.
+    for need in {(need.attribute, need.subject_id): need for need in _searchable(question)}.values():
+        name = "" if need.depends_on else f" of {_name(need)}"
+        text = f"The plan asks for the {need.attribute}{name}."
+        yield _criterion(Stage.PLAN, f"plans for the {need.attribute}", text, IMPORTANT, partial(_planned, need))
+    aspects = tuple(need.aspect for need in question.truth.implicit_needs if need.kind == "stated")
+    if question.truth.implicit_needs:
+        text = f"The plan provides for the reporting convention of {question.domain}."
+        mark = partial(_provided, ("convention", *aspects))
+        yield _criterion(Stage.PLAN, "plans for the convention", text, IMPORTANT, mark)
+
+
+def _planned(need: Need, seen: Evidence) -> int:
+    """Full marks for the attribute of the right subject; half for the attribute alone."""
+    if not all(mentions(seen.plan, word) for word in need.attribute.split()):
+        return 0
+    return 2 if need.depends_on or mentions(seen.plan, _name(need)) else 1
+
+
+def _provided(words: tuple[str, ...], seen: Evidence) -> int:
+    return 2 if any(mentions(seen.plan, word) for word in words) else 0
+
+
+def _research(question: Question) -> Iterator[ScoredCriterion]:
+    for need in _searchable(question):
+        text = f"The search brings up a source for the {need.title}."
+        mark = partial(_found, need.document_ids)
+        yield _criterion(Stage.RESEARCH, f"finds the {need.title}", text, CRITICAL, mark)
+    for duty in question.truth.implicit_needs:
+        text = f"The search brings up a source for the {duty.title}."
+        yield _criterion(Stage.RESEARCH, f"finds the {duty.title}", text, IMPORTANT, partial(_found, _sources(duty)))
+    text = "The agent makes the same search again."
+    yield _criterion(Stage.RESEARCH, "repeats a search", text, MINOR, _repeated, Polarity.NEGATIVE)
+
+
+def _found(documents: tuple[str, ...], seen: Evidence) -> int:
+    return 2 * seen.has_shown(documents)
+
+
+def _repeated(seen: Evidence) -> int:
+    return min(2, seen.repeated_calls)
+
+
+def _review(question: Question) -> Iterator[ScoredCriterion]:
+    for need in question.truth.needs:
+        known = need.title if need.kind == "verdict" else f"the {need.title}"
+        text = f"The review states {known} if a source was found, and says that it is missing if none was."
+        yield _criterion(Stage.REVIEW, f"audits {known}", text, IMPORTANT, partial(_audited, need))
+    for duty in question.truth.implicit_needs:
+        text = f"The review states the {duty.title} if a source was found."
+        yield _criterion(Stage.REVIEW, f"audits the {duty.title}", text, MINOR, partial(_audited, duty))
+
+
+def _audited(need: Need | ImplicitNeed, seen: Evidence) -> int:
+    """Full marks for stating what was found or owning up to a gap, half for silence about a gap, none for a pretence."""
+    was_found = seen.has_shown(need.document_ids if isinstance(need, Need) else _sources(need))
+    is_stated = need.is_met_by(seen.review)
+    if was_found or is_stated:
+        return 2 if was_found and is_stated else 0
+    return 2 if any(word in seen.review.casefold() for word in _GAP_WORDS) else 1
+
+
+def _answer(question: Question) -> Iterator[ScoredCriterion]:
+    is_exact = question.answer_format is AnswerFormat.EXACT
+    for need in question.truth.needs[-1:] if is_exact else question.truth.needs:
+        text = f"The answer says: {need.sentence}"
+        mark = partial(_given, need) if is_exact else partial(_answered, need)
+        yield _criterion(Stage.ANSWER, need.title, text, CRITICAL, mark)
+    for duty in question.truth.implicit_needs:
+        text = f"The answer says: {duty.sentence}"
+        yield _criterion(Stage.ANSWER, duty.title, text, IMPORTANT, partial(_given, duty))
+    for trap in {trap.wrong_value: trap for trap in question.truth.traps}.values():
+        text = f"The answer gives the wrong value {trap.wrong_value}."
+        yield _criterion(Stage.ANSWER, f"{trap.kind} value", text, CRITICAL, partial(_fell, trap), Polarity.NEGATIVE)
+    if not is_exact:
+        text = "The answer cites snippets that the tools have shown, and no others."
+        yield _criterion(Stage.ANSWER, "cites its sources", text, MINOR, _cited)
+
+
+def _given(need: Need | ImplicitNeed, seen: Evidence) -> int:
+    return 2 * need.is_met_by(seen.answer)
+
+
+def _answered(need: Need, seen: Evidence) -> int:
+    """Full marks for the value said of its subject in one sentence; half for the value somewhere."""
+    if not need.is_met_by(seen.answer):
+        return 0
+    if need.kind == "verdict" or need.depends_on:
+        return 2
+    return 2 if any(need.is_met_by(said) and mentions(said, _name(need)) for said in seen.sentences) else 1
+
+
+def _fell(trap: Trap, seen: Evidence) -> int:
+    return 2 * trap.has_caught(seen.answer)
+
+
+def _cited(seen: Evidence) -> int:
+    if not seen.known_citations:
+        return 0
+    return 1 if seen.unknown_citations else 2
+
+
+def _searchable(question: Question) -> tuple[Need, ...]:
+    """The needs that a search can serve; a verdict is concluded."""
+    return tuple(need for need in question.truth.needs if need.kind != "verdict")
+
+
+def _sources(duty: ImplicitNeed) -> tuple[str, ...]:
+    return duty.document_ids if duty.kind == "stated" else duty.convention_ids
+
+
+def _name(need: Need) -> str:
+    return need.subject_id.replace("-", " ")
+
+
+def _criterion(
+    stage: Stage,
+    title: str,
+    description: str,
+    weight: float,
+    mark: Callable[[Evidence], int],
+    polarity: Polarity = Polarity.POSITIVE,
+) -> ScoredCriterion:
+    rubric = Rubric(stage=stage, title=title, description=description, polarity=polarity, weight=weight)
+    return ScoredCriterion(rubric, mark)
+
 
 MAX_PER_STAGE = 4
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -81,7 +285,7 @@ class AlmanacJudge:
             chosen += [rubric.model_copy(update={"provenance": provenance}) for rubric in best]
         return Proposal(tuple(chosen))
 
-    async def score(self, examination: Examination) -> Findings:
+    async def score(self, examination: ScoringRequest) -> Findings:
         """Marks for the rubrics that are true criteria of the question; others are left unmarked."""
         await self._sleep(self._knobs.latency)
         reading = examination.reading
@@ -129,11 +333,11 @@ class AlmanacJudge:
         return open_generator(self._seed, *parts)
 
 
-def _variance(criterion: Criterion, group: Sequence[Evidence]) -> float:
+def _variance(criterion: ScoredCriterion, group: Sequence[Evidence]) -> float:
     return mark_variance([float(criterion.mark(seen)) for seen in group])
 
 
-def _true_judgement(criteria: Sequence[Criterion], reading: Reading) -> Judgement:
+def _true_judgement(criteria: Sequence[ScoredCriterion], reading: Reading) -> Judgement:
     evidence = Evidence.of(reading)
     outcomes = {}
     for stage in present_stages(reading):
@@ -142,3 +346,25 @@ def _true_judgement(criteria: Sequence[Criterion], reading: Reading) -> Judgemen
         share = sum(c.share(evidence) for c in own) / len(own)
         outcomes[stage] = StageScore(score=share, verdicts=verdicts)
     return Judgement.of(outcomes)
+
+
+class TrueQuality(NamedTuple):
+    """One number in [0, 1] a stage; 0 for a stage that never happened."""
+
+    plan: float
+    research: float
+    review: float
+    answer: float
+
+
+def true_quality(question: Question, reading: Reading) -> TrueQuality:
+    """The weighted share of the question's true criteria that the attempt fulfils, stage by stage."""
+    evidence = Evidence.of(reading)
+    earned = dict.fromkeys(STAGES, 0.0)
+    possible = dict.fromkeys(STAGES, 0.0)
+    for criterion in criteria_of(question):
+        rubric = criterion.rubric
+        possible[rubric.stage] += rubric.weight
+        earned[rubric.stage] += rubric.weight * criterion.share(evidence)
+    shares = (earned[stage] / possible[stage] if reading.happened(stage) else 0.0 for stage in STAGES)
+    return TrueQuality(*shares)

@@ -1,19 +1,362 @@
-"""A question with its truth, and how the questions of a world are chosen."""
+"""A question with its truth, and how the questions of a world are chosen.
 
-from collections.abc import Sequence
+What is true of a question: its needs, its unspoken needs, and the traps that its sources set.
+
+How needs, conventions and traps are read off a world.
+
+What can be asked of a group of entities: one maker of candidates for each kind of question.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.query import AnswerFormat
-from rubricem_env.world.draws import Stream, open_stream, shuffled
-from rubricem_env.world.entities import Entity
-from rubricem_env.world.errors import WorldError
-from rubricem_env.world.inquiries import MAKERS, Inquiry
-from rubricem_env.world.needs import Ground, closing_convention, stated_convention, traps_for
-from rubricem_env.world.splits import SPLITS, Split, split_sizes
-from rubricem_env.world.truth import ImplicitNeed, Truth
-from rubricem_env.world.vocabulary import DOMAINS
+from rubricem_env.domain.trajectory import AnswerFormat
+from rubricem_env.world.documents import CONVENTION, DocumentKind, Library, sentence
+from rubricem_env.world.entities import SPLITS, Entity, Revision, Split, Stream, open_stream, shuffled, split_sizes
+from rubricem_env.world.vocabulary import DOMAINS, WorldError, domain_named
+
+NeedKind = Literal["fact", "link", "cause", "verdict"]
+TrapKind = Literal["stale", "rival", "lookalike", "hostile"]
+
+
+def mentions(text: str, phrase: str) -> bool:
+    """Whether the phrase stands in the text as whole words, whatever the case and the spacing.
+
+    "20 km" is not mentioned in "120 km", "1,20 km" or "20 kms".
+    """
+    words = r"\s+".join(re.escape(word) for word in phrase.split())
+    return re.search(rf"(?<!\w)(?<!\d[.,]){words}(?!\w)", text, re.IGNORECASE) is not None
+
+
+class Need(Frozen):
+    """One thing that the question asks for, said or as a step of a chain.
+
+    ``kind``: fact is a number, link the name of a related entity, cause why a value changed, verdict what follows
+    from earlier needs. Any of ``document_ids`` supports it and contains ``value``. ``wording`` is the least that an
+    answer must contain; it is the value, but for a verdict, whose bare name proves nothing. ``depends_on`` holds the
+    ids of the needs that must be known before this one can be searched for or concluded.
+    """
+
+    id: str
+    kind: NeedKind
+    title: str
+    subject_id: str
+    attribute: str
+    value: str
+    wording: str
+    sentence: str
+    document_ids: tuple[str, ...]
+    search_terms: str
+    depends_on: tuple[str, ...] = ()
+
+    def is_met_by(self, text: str) -> bool:
+        """Whether the text contains the wording that satisfies the need."""
+        return mentions(text, self.wording)
+
+
+class ImplicitNeed(Frozen):
+    """A convention of the domain, which the question does not name.
+
+    ``kind``: stated wants the aspect and its value for one entity (held by ``document_ids``); closing wants the
+    fixed words of the domain, which only the convention documents hold. ``convention_ids`` name the duty and are
+    found by ``convention_search_terms``.
+    """
+
+    id: str
+    kind: Literal["stated", "closing"]
+    title: str
+    aspect: str
+    subject_id: str
+    value: str
+    sentence: str
+    document_ids: tuple[str, ...]
+    search_terms: str
+    convention_ids: tuple[str, ...]
+    convention_search_terms: str
+
+    def is_met_by(self, text: str) -> bool:
+        """Whether the text contains the value and, where the value is that of an aspect, names the aspect."""
+        return mentions(text, self.value) and (self.kind == "closing" or mentions(text, self.aspect))
+
+
+class Trap(Frozen):
+    """A wrong value that the documents ``document_ids`` offer for a need; it is the right value of no need."""
+
+    kind: TrapKind
+    need_id: str
+    right_value: str
+    wrong_value: str
+    document_ids: tuple[str, ...]
+
+    def has_caught(self, text: str) -> bool:
+        """Whether the text repeats the wrong value."""
+        return mentions(text, self.wrong_value)
+
+
+class Truth(Frozen):
+    """All that a judge of a question may know and a policy may not.
+
+    ``entity_ids`` are the subjects of the needs, those that the question names first. ``reference`` is a perfect
+    answer: the bare value for an exact question, else one sentence for each need.
+    """
+
+    kind: str
+    entity_ids: tuple[str, ...]
+    needs: tuple[Need, ...]
+    implicit_needs: tuple[ImplicitNeed, ...]
+    traps: tuple[Trap, ...]
+    reference: str
+
+
+class Ground(NamedTuple):
+    """A world as its author sees it: the entities by id, and the library."""
+
+    entities: dict[str, Entity]
+    library: Library
+
+
+def fact_need(ground: Ground, entity: Entity, attribute: str, *, number: int, chained: bool = False) -> Need:
+    """The true value of the attribute; a chained need depends on the need before it."""
+    value = entity.value_of(attribute)
+    return Need(
+        id=f"n{number}",
+        kind="link" if attribute == domain_named(entity.domain).relation.name else "fact",
+        title=f"{attribute} of {entity.name}",
+        subject_id=entity.id,
+        attribute=attribute,
+        value=value,
+        wording=value,
+        sentence=sentence(attribute, entity.name, value),
+        document_ids=ground.library.holding(entity.id, attribute, value),
+        search_terms=f"{entity.name} {attribute}",
+        depends_on=(f"n{number - 1}",) if chained else (),
+    )
+
+
+def change_needs(ground: Ground, entity: Entity, flaw: Revision) -> tuple[Need, ...]:
+    """The old value, the new value and the cause."""
+    new = fact_need(ground, entity, flaw.attribute, number=2)
+    old = new.model_copy(
+        update={
+            "id": "n1",
+            "title": f"old {flaw.attribute} of {entity.name}",
+            "value": flaw.old_value,
+            "wording": flaw.old_value,
+            "sentence": f"The old {flaw.attribute} of {entity.name} is {flaw.old_value}.",
+            "document_ids": ground.library.holding(entity.id, flaw.attribute, flaw.old_value),
+        }
+    )
+    cause = Need(
+        id="n3",
+        kind="cause",
+        title=f"cause of the change of the {flaw.attribute} of {entity.name}",
+        subject_id=entity.id,
+        attribute=f"{flaw.attribute} change",
+        value=flaw.cause,
+        wording=flaw.cause,
+        sentence=f"A {flaw.cause} changed the {flaw.attribute} of {entity.name}.",
+        document_ids=ground.library.holding(entity.id, f"{flaw.attribute} change", flaw.cause),
+        search_terms=f"{entity.name} {flaw.attribute} change",
+    )
+    return old, new, cause
+
+
+def verdict_need(winner: Entity, attribute: str, facts: tuple[Need, Need]) -> Need:
+    """Which of the two compared entities has the greater value; it follows from the two facts."""
+    wording = f"{winner.name} has the greater {attribute}"
+    return Need(
+        id="n3",
+        kind="verdict",
+        title=f"which has the greater {attribute}",
+        subject_id=winner.id,
+        attribute=attribute,
+        value=winner.name,
+        wording=wording,
+        sentence=f"{wording}.",
+        document_ids=tuple(sorted({name for fact in facts for name in fact.document_ids})),
+        search_terms=f"{winner.name} {attribute}",
+        depends_on=(facts[0].id, facts[1].id),
+    )
+
+
+def stated_convention(ground: Ground, entity: Entity, *, number: int) -> ImplicitNeed:
+    """The duty to state the aspect of the entity."""
+    aspect = domain_named(entity.domain).convention.aspect
+    return ImplicitNeed(
+        id=f"c{number}",
+        kind="stated",
+        title=f"{aspect} of {entity.name}",
+        aspect=aspect,
+        subject_id=entity.id,
+        value=entity.aspect_value,
+        sentence=sentence(aspect, entity.name, entity.aspect_value),
+        document_ids=ground.library.holding(entity.id, aspect, entity.aspect_value),
+        search_terms=f"{entity.name} {aspect}",
+        convention_ids=ground.library.holding(entity.domain, CONVENTION, aspect),
+        convention_search_terms=f"reporting convention {entity.domain}",
+    )
+
+
+def closing_convention(ground: Ground, domain_name: str, *, number: int) -> ImplicitNeed:
+    """The duty to end a long answer with the words of the domain."""
+    closing = domain_named(domain_name).convention.closing
+    documents = ground.library.holding(domain_name, CONVENTION, closing)
+    return ImplicitNeed(
+        id=f"c{number}",
+        kind="closing",
+        title=f"closing words for {domain_name}",
+        aspect="closing",
+        subject_id=domain_name,
+        value=closing,
+        sentence=f"All figures are {closing}.",
+        document_ids=documents,
+        search_terms=f"reporting convention {domain_name}",
+        convention_ids=documents,
+        convention_search_terms=f"reporting convention {domain_name}",
+    )
+
+
+def traps_for(ground: Ground, needs: tuple[Need, ...]) -> tuple[Trap, ...]:
+    """Every wrong value that a document offers for a need, of the entity itself or of one that looks like it."""
+    right = {need.value for need in needs}
+    offers: dict[tuple[str, TrapKind, str], tuple[str, ...]] = {}
+    asked = {need.id: need for need in needs if need.kind in ("fact", "link")}
+    for need in asked.values():
+        lookalikes = ground.entities[need.subject_id].lookalike_ids
+        for subject in (need.subject_id, *lookalikes):
+            for source in ground.library.sources(subject, need.attribute):
+                if source.value in right:
+                    continue
+                key = (need.id, _trap_kind(source.kind, subject in lookalikes), source.value)
+                offers[key] = (*offers.get(key, ()), source.document_id)
+    return tuple(
+        Trap(kind=kind, need_id=need_id, right_value=asked[need_id].value, wrong_value=wrong, document_ids=documents)
+        for (need_id, kind, wrong), documents in offers.items()
+    )
+
+
+def _trap_kind(document: DocumentKind, of_lookalike: bool) -> TrapKind:
+    if document == "hostile":
+        return "hostile"
+    if of_lookalike:
+        return "lookalike"
+    return "stale" if document == "stale" else "rival"
+
+
+class Inquiry(NamedTuple):
+    """A question before it is chosen: its words, the entities that it names, and what it needs."""
+
+    kind: str
+    text: str
+    named: tuple[Entity, ...]
+    needs: tuple[Need, ...]
+
+
+Maker = Callable[[Ground, Sequence[Entity]], Iterator[Inquiry]]
+
+
+def ask_facts(ground: Ground, entities: Sequence[Entity]) -> Iterator[Inquiry]:
+    """One number of one entity."""
+    return _chains(ground, entities, hops=1)
+
+
+def ask_chains_of_two(ground: Ground, entities: Sequence[Entity]) -> Iterator[Inquiry]:
+    """A number of what the entity is linked to."""
+    return _chains(ground, entities, hops=2)
+
+
+def ask_chains_of_three(ground: Ground, entities: Sequence[Entity]) -> Iterator[Inquiry]:
+    """A number two links away."""
+    return _chains(ground, entities, hops=3)
+
+
+def ask_pairs(ground: Ground, entities: Sequence[Entity]) -> Iterator[Inquiry]:
+    """Two numbers of one entity."""
+    for entity in entities:
+        for names in combinations([fact.attribute for fact in entity.facts], 2):
+            text = f"State the {names[0]} and the {names[1]} of the {_titled(entity)}."
+            yield _listing(ground, "pair", text, entity=entity, attributes=names)
+
+
+def ask_triples(ground: Ground, entities: Sequence[Entity]) -> Iterator[Inquiry]:
+    """Two numbers and the link of one entity."""
+    for entity in entities:
+        link = domain_named(entity.domain).relation.name
+        for names in combinations([fact.attribute for fact in entity.facts], 2):
+            text = f"State the {names[0]}, the {names[1]} and the {link} of the {_titled(entity)}."
+            yield _listing(ground, "triple", text, entity=entity, attributes=(*names, link))
+
+
+def ask_profiles(ground: Ground, entities: Sequence[Entity]) -> Iterator[Inquiry]:
+    """All numbers and the link of one entity."""
+    for entity in entities:
+        domain = domain_named(entity.domain)
+        names = (*(attribute.name for attribute in domain.attributes), domain.relation.name)
+        text = f"Write a profile of the {_titled(entity)} with its {names[0]}, {names[1]}, {names[2]} and {names[3]}."
+        yield _listing(ground, "profile", text, entity=entity, attributes=names)
+
+
+def ask_changes(ground: Ground, entities: Sequence[Entity]) -> Iterator[Inquiry]:
+    """Why a number differs between two editions."""
+    for entity in entities:
+        if isinstance(entity.flaw, Revision):
+            text = f"Explain the change of the {entity.flaw.attribute} of the {_titled(entity)}."
+            yield Inquiry("change", text, (entity,), change_needs(ground, entity, entity.flaw))
+
+
+def ask_comparisons(ground: Ground, entities: Sequence[Entity]) -> Iterator[Inquiry]:
+    """One number of two entities that do not look alike and do not tie."""
+    for left, right in combinations(entities, 2):
+        for attribute in domain_named(left.domain).attributes:
+            first = fact_need(ground, left, attribute.name, number=1)
+            second = fact_need(ground, right, attribute.name, number=2)
+            if left.id in right.lookalike_ids or first.value == second.value:
+                continue
+            winner = left if _number(first) > _number(second) else right
+            text = f"Compare the {attribute.name} of the {left.domain} {left.name} and {right.name}."
+            needs = (first, second, verdict_need(winner, attribute.name, (first, second)))
+            yield Inquiry("comparison", text, (left, right), needs)
+
+
+MAKERS: dict[AnswerFormat, tuple[Maker, ...]] = {
+    AnswerFormat.EXACT: (ask_facts, ask_chains_of_two, ask_chains_of_three),
+    AnswerFormat.SHORT: (ask_pairs, ask_triples),
+    AnswerFormat.LONG: (ask_comparisons, ask_changes, ask_profiles),
+}
+"""The kinds of question of each format, in the order in which they take turns."""
+
+
+def _chains(ground: Ground, entities: Sequence[Entity], *, hops: int) -> Iterator[Inquiry]:
+    for entity in entities:
+        links: list[Need] = []
+        phrase, last = f"the {_titled(entity)}", entity
+        for number in range(1, hops):
+            link = domain_named(last.domain).relation.name
+            links.append(fact_need(ground, last, link, number=number, chained=number > 1))
+            phrase, last = f"the {link} of {phrase}", ground.entities[last.related_id]
+        for attribute in domain_named(last.domain).attributes:
+            goal = fact_need(ground, last, attribute.name, number=hops, chained=hops > 1)
+            text = f"What is the {attribute.name} of {phrase}?"
+            yield Inquiry("fact" if hops == 1 else "chain", text, (entity,), (*links, goal))
+
+
+def _listing(ground: Ground, kind: str, text: str, *, entity: Entity, attributes: tuple[str, ...]) -> Inquiry:
+    needs = tuple(fact_need(ground, entity, name, number=number) for number, name in enumerate(attributes, start=1))
+    return Inquiry(kind, text, (entity,), needs)
+
+
+def _titled(entity: Entity) -> str:
+    return f"{domain_named(entity.domain).singular} {entity.name}"
+
+
+def _number(need: Need) -> int:
+    return int(need.value.split()[0])
+
 
 FORMATS = tuple(AnswerFormat)
 """The formats in the order in which they take turns."""

@@ -1,11 +1,17 @@
 """The words of the almanac: names, domains, attributes with units, and conventions, as tables.
 
 The whole world is written with a few hundred words, so that a very small model can learn to read and copy it.
+
+What the almanac raises when it is asked for something that it cannot make or read.
 """
 
 from typing import NamedTuple
 
-from rubricem_env.world.errors import WorldError
+from rubricem_env.domain.errors import UsageError
+
+
+class WorldError(UsageError):
+    """A caller's mistake: the message names what, where, the rule, the value and the way out."""
 
 
 class Attribute(NamedTuple):

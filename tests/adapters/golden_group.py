@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from docs.adapters.tutor import ATTEMPTS, Tutor, tutored_query, tutored_questions
-from rubricem_agent.learn.credit import assign_credit
-from rubricem_agent.learn.group_scores import group_scores
-from rubricem_env.adapters.offline import offline_scorer
-from rubricem_env.domain.stage import STAGES
+from rubricem_agent.learn.credit import assign_credit, group_scores
+from rubricem_env.adapters.session import offline_scorer
+from rubricem_env.domain.base import STAGES
 
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))
 SIZE = len(ATTEMPTS)

@@ -4,11 +4,10 @@ import asyncio
 
 import pytest
 
-from rubricem_env.adapters.gathering import GatheringScorer
-from rubricem_env.adapters.groups import CutGroupWarning
+from rubricem_env.adapters.session import CutGroupWarning, GatheringScorer
+from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore
-from rubricem_env.domain.stage import Stage
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from docs.adapters.tutor import tutored_query
 from rubricem_agent.learn.credit import PAPER_MATRIX
-from rubricem_env.adapters.gathering import GatheringScorer
-from rubricem_env.adapters.session import Session, make_setup
+from rubricem_env.adapters.session import EpisodeSession, GatheringScorer, make_setup
 from tests.adapters.golden_group import (
     GOLDEN,
     SIZE,
@@ -18,12 +17,11 @@ from tests.adapters.golden_group import (
     group_scorer,
     tutor,
 )
-from trainers.verl_backend.advantage import credit_rows, token_advantages
-from trainers.verl_backend.desk_types import Marks
+from trainers.verl_backend.rows import Marks, credit_rows, token_advantages
 
 
 async def play(setup, place):
-    session, write = Session(setup, tutored_query(), seed=place), tutor(place)
+    session, write = EpisodeSession(setup, tutored_query(), seed=place), tutor(place)
     step = await session.step(write(session.prompt))
     while not step.is_over:
         step = await session.step(write(step.observation))

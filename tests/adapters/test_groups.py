@@ -9,7 +9,7 @@ import pytest
 from rubricem_agent.adapters.credit import group_advantages, stage_advantages
 from rubricem_agent.learn.credit import assign_credit
 from rubricem_agent.rollout.tokens import RolloutTokens
-from rubricem_env.adapters.groups import (
+from rubricem_env.adapters.session import (
     CutGroupWarning,
     JudgedRows,
     RetokenisedError,
@@ -17,8 +17,8 @@ from rubricem_env.adapters.groups import (
     pad_stage_ids,
     refuse_retokenised,
 )
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
-from rubricem_env.domain.stage import STAGES
 
 FULL = Judgement.of({stage: StageScore(score=1.0) for stage in STAGES})
 EMPTY = Judgement.of({stage: StageScore(score=0.0) for stage in STAGES})

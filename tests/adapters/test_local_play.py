@@ -6,8 +6,8 @@ import pytest
 
 from rubricem_agent.adapters.local_play import play_locally
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.env.limits import EpisodeLimits
-from rubricem_env.env.offline import offline_queries, shipped_toolbox
+from rubricem_env.env.episode import EpisodeLimits
+from rubricem_env.env.research_env import offline_queries, shipped_toolbox
 from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from rubricem_agent.rollout.tokens import RolloutTokens
-from rubricem_env.adapters.played import completion_of, policy_runs, tokens_of
+from rubricem_env.adapters.session import completion_of, policy_runs, tokens_of
 from rubricem_env.domain.errors import UsageError
 
 

@@ -3,13 +3,12 @@
 import pytest
 
 from docs.adapters.tutor import tutored_query
-from rubricem_env.adapters.session import Session, make_setup
-from rubricem_env.adapters.turns import turn_rewards, turns_of_stage
+from rubricem_env.adapters.session import EpisodeSession, make_setup, turn_rewards, turns_of_stage
+from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ConfigError, OrderError, UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore
-from rubricem_env.domain.stage import STAGES, Stage
 from rubricem_env.domain.trajectory import Ending
-from rubricem_env.env.scoring import ScoreEach
+from rubricem_env.env.rewards import ScoreEach
 from tests.adapters.golden_group import tutor
 
 SCORES = {Stage.PLAN: 0.5, Stage.RESEARCH: 0.25, Stage.REVIEW: 0.125, Stage.ANSWER: 1.0}
@@ -17,7 +16,7 @@ SCORER = ScoreEach(lambda trajectory: Judgement.of({stage: StageScore(score=SCOR
 
 
 async def play(setup):
-    session, write = Session(setup, tutored_query(), seed=0), tutor(0)
+    session, write = EpisodeSession(setup, tutored_query(), seed=0), tutor(0)
     steps = [await session.step(write(session.prompt))]
     while not steps[-1].is_over:
         steps.append(await session.step(write(steps[-1].observation)))
@@ -52,7 +51,7 @@ async def test_a_finished_episode_is_not_stepped_on():
 
 
 async def test_an_abandoned_episode_says_so_and_a_finished_one_keeps_its_ending():
-    session = Session(make_setup(), tutored_query())
+    session = EpisodeSession(make_setup(), tutored_query())
     session.abandon()
     assert session.trajectory.ending is Ending.ABANDONED
     done, _ = await play(make_setup())

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from rubricem_env.adapters.versions import UntestedVersionWarning, require_tested, warn_if_untested
+from rubricem_env.adapters.session import UntestedVersionWarning, require_tested, warn_if_untested
 from rubricem_env.domain.errors import MissingExtraError
 
 
@@ -35,7 +35,7 @@ def test_a_missing_library_is_named_with_the_line_that_installs_it():
 
 def test_importing_an_adapter_without_its_library_says_how_to_install_it():
     code = "import sys, importlib.metadata as m\nm.distributions = lambda **k: iter(())\n"
-    code += "import rubricem_env.adapters.versions as v\n"
+    code += "import rubricem_env.adapters.session as v\n"
     code += "def gone(name): raise m.PackageNotFoundError(name)\nv.version = gone\nimport rubricem_env.adapters.trl"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "MissingExtraError: the trl adapter needs trl, which is not installed." in shown.stderr

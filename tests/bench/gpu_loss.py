@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import torch
 from torch import Tensor
 
-from trainers.local.logprobs import EAGER, HeadKernels, TokenLogprobs, compiled_kernels, token_logprobs
-from trainers.local.loss import LossSettings, PolicyTokens, policy_loss
+from trainers.local.learner import LossSettings, PolicyTokens, policy_loss
+from trainers.local.packed_qwen3 import EAGER, HeadKernels, TokenLogprobs, compiled_kernels, token_logprobs
 
 GIB = 2**30
 

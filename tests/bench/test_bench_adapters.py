@@ -7,11 +7,10 @@ import asyncio
 
 import pytest
 
-from rubricem_env.adapters.session import Session, make_setup
-from rubricem_env.env.drive import advance
+from rubricem_env.adapters.session import EpisodeSession, make_setup
 from rubricem_env.env.episode import Episode
-from rubricem_env.env.loop import LoopThread
-from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.env.research_env import LoopThread, shipped_toolbox
+from rubricem_env.env.step import advance
 from tests.bench.adapter_attempts import ATTEMPTS_MADE, QUERY, search
 
 TASKS = "asynchronous: four episodes"
@@ -29,7 +28,7 @@ async def play_bare():
 async def play_sessions():
     setup = make_setup()
     for turns in ATTEMPTS_MADE:
-        session = Session(setup, QUERY)
+        session = EpisodeSession(setup, QUERY)
         for turn in turns:
             await session.step(turn)
         assert session.is_over

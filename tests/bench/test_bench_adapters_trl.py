@@ -8,9 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from rubricem_agent.adapters.credit import stage_advantages
-from rubricem_env.adapters.offline import offline_scorer
+from rubricem_env.adapters.session import offline_scorer
 from tests.bench.adapter_attempts import ATTEMPTS_MADE, QUERY
-from tests.bench.test_bench_adapters import loop as loop
 
 
 @pytest.mark.benchmark(group="TRL: a group of four in tokens, judged")

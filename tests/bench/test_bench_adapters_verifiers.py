@@ -15,13 +15,12 @@ from verifiers.v1.envs.single_agent.env import SingleAgentEnvConfig
 from verifiers.v1.types import SamplingConfig
 from verifiers.v1.utils.loaders import load_environment
 
-from rubricem_env.env.drive import advance
 from rubricem_env.env.episode import Continue, Episode
-from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.env.research_env import shipped_toolbox
+from rubricem_env.env.step import advance
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.model_servers import FakeOpenAI
+from rubricem_env.testing.servers import FakeOpenAI
 from tests.bench.adapter_attempts import ATTEMPTS_MADE, QUERY
-from tests.bench.test_bench_adapters import loop as loop
 
 PLUGINS = Path(__file__).with_name("plugins")
 

@@ -6,8 +6,7 @@ import sys
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.tool import Snippet, ToolResult, ToolStatus
+from rubricem_env.domain.trajectory import Query, Snippet, ToolResult, ToolStatus
 from rubricem_env.env.research_env import DeepResearchEnv
 from rubricem_env.env.vector import DeepResearchVectorEnv
 

@@ -7,23 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from rubricem_agent.evals.example import Example, SourceFile
-from rubricem_agent.evals.files.simpleqa import SimpleQAGold
-from rubricem_agent.evals.grading.base import GradedExample
-from rubricem_agent.evals.grading.grade import Grade
-from rubricem_agent.evals.grading.healthbench import HealthBenchGrader
-from rubricem_agent.evals.grading.simpleqa import SimpleQAGrader
-from rubricem_agent.evals.healthbench import RubricItem, score_example
-from rubricem_agent.evals.loading import Loaded
-from rubricem_agent.evals.modes import Mode
-from rubricem_agent.evals.rules import rules_for
-from rubricem_agent.evals.run.answering import Answered
-from rubricem_agent.evals.run.journal import Journal
-from rubricem_agent.evals.run.judging import JudgeDesk, Terms
-from rubricem_agent.evals.run.records import AnswerRecord, VerdictRecord
-from rubricem_agent.evals.run.runner import Allowance, Limits, Runner, case_keys
+from rubricem_agent.evals.answers import AnswerOutcome
+from rubricem_agent.evals.base import EvaluationMode, Example, SourceFile
+from rubricem_agent.evals.benchmarks.healthbench import HealthBenchGrader, RubricItem, score_example
+from rubricem_agent.evals.benchmarks.simpleqa import SimpleQAGold, SimpleQAGrader
+from rubricem_agent.evals.grading import Grade, GradedExample
+from rubricem_agent.evals.records import AnswerRecord, Journal, VerdictRecord
+from rubricem_agent.evals.runner import Allowance, JudgeDesk, Limits, Runner, Terms, case_keys
+from rubricem_agent.evals.suite import Loaded, rules_for
 from rubricem_env.llm.base import ChatReply
-from rubricem_env.llm.retry import RetryPolicy, Timing
+from rubricem_env.llm.limits import RetryPolicy, Timing
 
 EXAMPLES = 1_000
 ITEMS = 11
@@ -50,7 +43,7 @@ def score_all(made) -> float | None:
     for number, (rubrics, tags, replies) in enumerate(made):
         metrics = score_example(rubrics, tags, replies=replies).metrics
         graded.append(GradedExample(str(number), 0, Grade(metrics["overall_score"], 0.0, metrics=metrics)))
-    return HealthBenchGrader.for_rules(rules_for("healthbench", Mode.OFFICIAL)).total(graded).score
+    return HealthBenchGrader.for_rules(rules_for("healthbench", EvaluationMode.OFFICIAL)).total(graded).score
 
 
 def official_aggregation(columns: dict[str, Sequence[float]]) -> float:
@@ -89,7 +82,7 @@ class SlowAnswers:
 
     async def answer(self, task):
         await asyncio.sleep(POLICY_SECONDS)
-        return Answered(given=task.example.id)
+        return AnswerOutcome(given=task.example.id)
 
     async def aclose(self) -> None:
         return None
@@ -107,7 +100,7 @@ class SlowJudge:
 
 
 def simulated() -> Loaded:
-    rules = rules_for("simpleqa", Mode.OFFICIAL)
+    rules = rules_for("simpleqa", EvaluationMode.OFFICIAL)
     ids = [str(number) for number in range(EXAMPLES)]
     examples = tuple(Example(id=each, prompt_text=f"question {each}") for each in ids)
     gold = {each: SimpleQAGold(id=each, answer="gold", metadata="{}") for each in ids}

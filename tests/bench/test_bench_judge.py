@@ -13,22 +13,17 @@ import time
 import numpy as np
 import pytest
 
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.stage import STAGES
-from rubricem_env.judge.asking import PROPOSE
-from rubricem_env.judge.buffer import RubricBuffer
-from rubricem_env.judge.fence import read_blocks
-from rubricem_env.judge.group import Group
-from rubricem_env.judge.llm_judge import LLMJudge
-from rubricem_env.judge.rubric_set import RubricSet, StageCaps
-from rubricem_env.judge.step import StepJudge
-from rubricem_env.llm.limiter import Limiter, Rates
-from rubricem_env.llm.metered import MeteredModel
-from rubricem_env.llm.retry import Timing
-from rubricem_env.llm.scripted import ScriptedModel
+from rubricem_env.domain.base import STAGES
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.judge.base import Group
+from rubricem_env.judge.llm_judge import PROPOSE, LLMJudge
+from rubricem_env.judge.pipeline import StepJudge
+from rubricem_env.judge.prompting import read_blocks
+from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, StageCaps
+from rubricem_env.llm.base import MeteredModel, ScriptedModel
+from rubricem_env.llm.limits import Limiter, Rates, Timing
 from rubricem_env.llm.usage import Meter
-from rubricem_env.testing.judge import FenceReader
-from rubricem_env.testing.judge_samples import attempt, rubric
+from rubricem_env.testing.judges import FenceReader, attempt, rubric
 
 QUESTIONS, ROLLOUTS = 32, 8
 SIGMA = 0.6

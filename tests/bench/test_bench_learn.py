@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from rubricem_agent.learn.batch import Sample, pad_batch
 from rubricem_agent.learn.credit import assign_credit, spread_to_tokens
 from rubricem_agent.learn.curriculum import Curriculum
-from rubricem_agent.learn.deferred import Codec, Deferred, Timing
-from rubricem_agent.learn.reflection_work import Ticket
-from trainers.local.packing import pack_samples
+from rubricem_agent.learn.deferred import Codec, Deferred, DeferredTiming, Ticket
+from rubricem_agent.learn.samples import Sample, pad_batch
+from trainers.local.packed_qwen3 import pack_samples
 
 GROUPS, GROUP_SIZE, LENGTH = 32, 8, 18_432
 ROLLOUTS = GROUPS * GROUP_SIZE
@@ -94,7 +93,7 @@ def test_bench_curriculum(benchmark):
 
 HEAD = """
 import pathlib, sys, time, torch
-from trainers.local.logprobs import token_logprobs
+from trainers.local.packed_qwen3 import token_logprobs
 torch.set_num_threads(1)
 torch.manual_seed(0)
 way, length, width, vocabulary = sys.argv[1], 2048, 128, 151_936
@@ -145,7 +144,7 @@ async def reflect(ticket: Ticket) -> str:
 
 async def train(way: str, *, steps: int) -> None:
     """The loop of appendix D on simulated latencies: updates hold a thread, all else waits for somebody."""
-    deferred = Deferred(reflect, codec=Codec(str, str), timing=Timing(time.monotonic, asyncio.sleep))
+    deferred = Deferred(reflect, codec=Codec(str, str), timing=DeferredTiming(time.monotonic, asyncio.sleep))
     for step in range(1, steps + 1):
         rollouts = asyncio.create_task(asyncio.sleep(ROLLOUTS_S))
         if way == "deferred" and deferred.collect(step=step).done:

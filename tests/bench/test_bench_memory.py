@@ -9,14 +9,11 @@ lock, its look at the store, its exclusions and its order of ties. Each round as
 import numpy as np
 import pytest
 
-from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.bank import Retrieval, RubricBank, VectorTable
 from rubricem_agent.memory.embed import unit_rows
-from rubricem_agent.memory.item import BankItem
-from rubricem_agent.memory.retrieval import Retrieval
-from rubricem_agent.memory.store import MemoryStore, StoredItem
-from rubricem_agent.memory.vectors import VectorTable
-from rubricem_env.domain.query import query_key
-from rubricem_env.testing.reflections import make_reflection
+from rubricem_agent.memory.store import BankItem, MemoryStore, StoredItem
+from rubricem_env.domain.trajectory import query_key
+from rubricem_env.testing.judges import make_reflection
 
 DIMENSION = 384
 NUM_QUESTIONS = 50

@@ -12,13 +12,10 @@ import pytest
 import torch
 
 from rubricem_agent.policy.base import Opening, Sampling, Silence
-from rubricem_agent.policy.local import LocalPolicy
-from rubricem_agent.policy.pretrained import policy_tokenizer
+from rubricem_agent.policy.local import LocalPolicy, policy_tokenizer
 from rubricem_agent.policy.scripted import ScriptedPolicy
-from rubricem_agent.rollout.group import Plan, run_groups
-from rubricem_agent.rollout.run import Setting
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.tool import Snippet, ToolResult, ToolStatus
+from rubricem_agent.rollout.run import RolloutPlan, Setting, run_groups
+from rubricem_env.domain.trajectory import Query, Snippet, ToolResult, ToolStatus
 from rubricem_env.testing.policies import writes
 from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
 
@@ -57,7 +54,9 @@ def roll_out(episodes):
     """Play the episodes; the share of the critical path that the run took, the longest episode's own waiting."""
     tools = SlowTools()
     setting = Setting(ScriptedPolicy(writes(*SEARCHES, REPORT), delay=TURN_SECONDS), tools)
-    plan = Plan([Query(question=f"{n}?") for n in range(episodes // 8)], open_query, group_size=8, concurrency=256)
+    plan = RolloutPlan(
+        [Query(question=f"{n}?") for n in range(episodes // 8)], open_query, group_size=8, concurrency=256
+    )
     began = time.perf_counter()
     groups = asyncio.run(run_groups(plan, setting))
     took = time.perf_counter() - began

@@ -8,8 +8,7 @@ import timeit
 import lxml.html
 import pytest
 
-from rubricem_env.domain.tool import ToolStatus
-from rubricem_env.domain.trajectory import Observation, Origin, Segment, Trajectory
+from rubricem_env.domain.trajectory import Observation, Origin, Segment, ToolStatus, Trajectory
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.scaffold.reading import read_trajectory
 

@@ -12,20 +12,15 @@ from collections.abc import Awaitable, Callable
 import mcp
 import pytest
 
-from rubricem_env.domain.tool import Snippet, ToolCall, ToolResult, ToolStatus
-from rubricem_env.llm.retry import Timing
-from rubricem_env.testing.episodes import run_scripted_episode
+from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus
+from rubricem_env.llm.limits import Timing
+from rubricem_env.testing.episodes import ScriptedBackend, ScriptedTool, run_scripted_episode
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.tools import ScriptedBackend, ScriptedTool
-from rubricem_env.tools.backend import GuardedTool
 from rubricem_env.tools.base import LocalToolbox
-from rubricem_env.tools.cache import CachedTool
-from rubricem_env.tools.cache_store import CacheBounds, MemoryStore
-from rubricem_env.tools.mcp_http import http_app
-from rubricem_env.tools.mcp_link import LinkSettings, McpLink
-from rubricem_env.tools.mcp_server import ToolServer
-from rubricem_env.tools.mcp_session import HttpServer, open_session
-from rubricem_env.tools.mcp_toolbox import McpToolbox
+from rubricem_env.tools.cache import CacheBounds, CachedTool, InMemoryCache
+from rubricem_env.tools.guard import GuardedTool
+from rubricem_env.tools.mcp_client import HttpServer, LinkSettings, McpLink, McpToolbox, open_session
+from rubricem_env.tools.mcp_server import ToolServer, http_app
 from rubricem_env.tools.render import render_observation
 
 FIVE = ToolResult(
@@ -88,7 +83,7 @@ def test_bench_a_kept_connection_against_a_new_one_per_call(benchmark):
 def test_bench_256_episodes_of_ten_calls_against_their_critical_path(benchmark):
     async def measure() -> float:
         tool = ScriptedTool(lambda _: FIVE, delay=0.05)
-        store = MemoryStore(CacheBounds(), time.time)
+        store = InMemoryCache(CacheBounds(), time.time)
         toolbox = LocalToolbox(CachedTool(tool, store, scope="bench"))
 
         async def episode(number: int) -> None:
@@ -113,7 +108,7 @@ def test_bench_what_cache_limits_and_render_add_to_an_mcp_call(benchmark, is_hit
     async def measure() -> tuple[float, float]:
         backend = ScriptedBackend(FIVE)
         plain = GuardedTool.unbounded(backend, Timing.real(0))
-        cached = CachedTool(plain, MemoryStore(CacheBounds(), time.time), scope="bench")
+        cached = CachedTool(plain, InMemoryCache(CacheBounds(), time.time), scope="bench")
         toolbox = LocalToolbox(cached)
         number = 0
 
@@ -142,7 +137,7 @@ def test_bench_what_cache_limits_and_render_add_to_an_mcp_call(benchmark, is_hit
 def test_bench_eight_rollouts_that_ask_the_same(benchmark):
     async def measure() -> int:
         tool = ScriptedTool(lambda _: FIVE, delay=0.05)
-        cached = CachedTool(tool, MemoryStore(CacheBounds(), time.time), scope="bench")
+        cached = CachedTool(tool, InMemoryCache(CacheBounds(), time.time), scope="bench")
         await asyncio.gather(*(run_scripted_episode(LocalToolbox(cached)) for _ in range(8)))
         return len(tool.calls)
 

@@ -12,26 +12,22 @@ import httpx2
 import numpy as np
 import pytest
 
-from rubricem_agent.learn.run_record import GroupEntry, RolloutEntry
-from rubricem_agent.learn.run_recorder import RunRecorder
+from rubricem_agent.learn.record import GroupEntry, RolloutEntry, RunRecorder
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
-from rubricem_agent.memory.item import BankItem
-from rubricem_agent.memory.store import MemoryStore, StoredItem
-from rubricem_agent.rollout.packed_tokens import pack_tokens
+from rubricem_agent.memory.store import BankItem, MemoryStore, StoredItem
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.tokens import RolloutTokens
-from rubricem_agent.viewer.bank_door import BankDoor
-from rubricem_agent.viewer.run_record_reader import RunRecordReader
-from rubricem_agent.viewer.run_shelf import RunShelf
-from rubricem_agent.viewer.server.app import make_app
-from rubricem_agent.viewer.server.asking import Desk
-from rubricem_env.domain.judgement import Judgement, StageScore
-from rubricem_env.domain.query import query_key
-from rubricem_env.domain.reflection import Reflection
-from rubricem_env.domain.stage import STAGES
-from rubricem_env.judge.outcomes import RolloutJudgement
-from rubricem_env.testing.judge_samples import attempt, policy
+from rubricem_agent.rollout.tokens import RolloutTokens, pack_tokens
+from rubricem_agent.viewer.bank import BankDoor
+from rubricem_agent.viewer.records import RunRecordReader
+from rubricem_agent.viewer.requests import ServerContext
+from rubricem_agent.viewer.runs import RunShelf
+from rubricem_agent.viewer.server import make_app
+from rubricem_env.domain.base import STAGES
+from rubricem_env.domain.judgement import Judgement, Reflection, StageScore
+from rubricem_env.domain.trajectory import query_key
+from rubricem_env.judge.scoring import RolloutJudgement
+from rubricem_env.testing.judges import attempt, policy
 from rubricem_env.testing.loopback import serve_loopback
 
 ROLLOUTS, GROUP, PER_STEP = 10_000, 8, 32
@@ -98,7 +94,7 @@ def item(number):
 def viewer(folder, bank=None):
     """A server that has just started: nothing of the run has been read."""
     door = BankDoor(lambda _: bank, folder if bank is not None else None)
-    return serve_loopback(make_app(Desk(RunShelf.open(folder), door), token=TOKEN))
+    return serve_loopback(make_app(ServerContext(RunShelf.open(folder), door), token=TOKEN))
 
 
 def client_of(address):

@@ -30,21 +30,17 @@ from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from rubricem_agent.learn.batch import PAD, Batch, Sample, pad_batch
-from rubricem_agent.policy.batching import Batcher, Job, Row
-from rubricem_agent.policy.pretrained import load_model
-from rubricem_agent.policy.qwen3_decode import Qwen3Decoder
-from rubricem_agent.policy.shipped import TINY, TINY_SYSTEM, model_folder
-from rubricem_agent.policy.token_conversation import TokenDraw
-from rubricem_agent.prompting.agent_prompt import AgentPrompt
-from rubricem_env.env.offline import offline_queries
-from rubricem_env.tools.corpus import read_documents
-from rubricem_env.world.jsonl import shipped_corpus_path
-from trainers.local.learner import Learner
-from trainers.local.logprobs import token_logprobs
-from trainers.local.loss import LossSettings
-from trainers.local.packing import pack_samples
-from trainers.local.trunk import packed_hidden
+from rubricem_agent.learn.samples import PAD, Batch, Sample, pad_batch
+from rubricem_agent.policy.base import TINY, TINY_SYSTEM, model_folder
+from rubricem_agent.policy.local import Batcher, CacheRow, Job, load_model
+from rubricem_agent.policy.qwen3 import Qwen3Decoder
+from rubricem_agent.policy.tokens import TokenDraw
+from rubricem_agent.prompting import AgentPrompt
+from rubricem_env.env.research_env import offline_queries
+from rubricem_env.tools.corpus_search import read_documents
+from rubricem_env.world.almanac import shipped_corpus_path
+from trainers.local.learner import Learner, LossSettings
+from trainers.local.packed_qwen3 import pack_samples, packed_hidden, token_logprobs
 
 QUESTIONS, GROUP_SIZE = 8, 8
 ATTEMPTS = QUESTIONS * GROUP_SIZE
@@ -121,7 +117,7 @@ class Ours:
         tokens, turns = self._shape.tokens, [WholeTurn() for _ in range(ATTEMPTS)]
         jobs = [
             Job(
-                Row(row),
+                CacheRow(row),
                 self._shape.ids[row // GROUP_SIZE],
                 turn=turn,
                 max_tokens=tokens,

@@ -14,11 +14,10 @@ from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 
-from trainers.verl_backend.desk_actor import start_desk
+from trainers.verl_backend.actors import start_desk
+from trainers.verl_backend.launch import TaskRunner
 from trainers.verl_backend.settings import SECTION, read_section
-from trainers.verl_backend.task_runner import TaskRunner
-from trainers.verl_backend.trainer import LOOK_EVERY, AsyncStageTrainer, StageTrainer
-from trainers.verl_backend.worker import StageWorker
+from trainers.verl_backend.trainer import LOOK_EVERY, AsyncStageTrainer, StageTrainer, StageWorker
 
 ACTORS = (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef, Role.RefPolicy)
 PLAIN, OURS = "bench_verl", "bench_rubricem"

@@ -4,8 +4,8 @@ import pytest
 
 from rubricem_agent.memory.gate import GateLimits, Refusal, RefusalCode, WriteGate
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
-from rubricem_env.scaffold.shown_text import ShownText
-from rubricem_env.testing.reflections import make_reflection
+from rubricem_env.scaffold.untrusted import ShownText
+from rubricem_env.testing.judges import make_reflection
 
 ATTACKS = {
     RefusalCode.ADDRESS: (

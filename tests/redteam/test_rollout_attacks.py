@@ -4,17 +4,15 @@ import asyncio
 
 import pytest
 
-from rubricem_agent.build.policy import build_policy
-from rubricem_agent.config.policy import PolicyConfig
+from rubricem_agent.build.models import build_policy
+from rubricem_agent.config import PolicyConfig
 from rubricem_agent.policy.base import Opening, Sampling, Silence
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.rollout.report import render_report
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
 from rubricem_env.domain.errors import ConfigError, ModelError
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.tool import Snippet, ToolResult, ToolStatus
-from rubricem_env.domain.trajectory import Ending
-from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.domain.trajectory import Ending, Query, Snippet, ToolResult, ToolStatus
+from rubricem_env.llm.limits import RetryPolicy
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.policies import Streamed, StreamingServer, writes

@@ -2,13 +2,12 @@
 
 import pytest
 
-from rubricem_env.domain.stage import Stage
+from rubricem_env.domain.base import Stage
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.scaffold.lexer import find_tags
-from rubricem_env.scaffold.neutralize import neutralize, restore
-from rubricem_env.scaffold.parser import parse_turn
+from rubricem_env.scaffold.parser import EmissionStream, parse_turn
 from rubricem_env.scaffold.reading import Reading, read_trajectory
-from rubricem_env.scaffold.stream import EmissionStream
+from rubricem_env.scaffold.untrusted import neutralize, restore
 
 CALL = '<think>t</think><call_tool name="google_search">q</call_tool>'
 BAIT = [

@@ -3,12 +3,11 @@
 import logging
 
 from rubricem_agent.build.tools import open_tools
-from rubricem_agent.config.tools import read_tools_config
-from rubricem_env.domain.tool import ToolCall
-from rubricem_env.domain.trajectory_json import dump_trajectory
+from rubricem_agent.config import read_tools_config
+from rubricem_env.domain.trajectory import ToolCall, dump_trajectory
 from rubricem_env.testing.episodes import run_scripted_episode
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.search_servers import Reply, SearchServer, grounded_reply
+from rubricem_env.testing.servers import SearchReply, SearchServer, grounded_reply
 
 CANARY = "canary/key+0815=="
 ENCODED = ("canary/key+0815==", "canary%2Fkey%2B0815%3D%3D", "canary\\/key+0815==")
@@ -18,8 +17,8 @@ async def test_a_canary_key_appears_in_no_artefact(tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     # The engine echoes the key: in its answer, in a source, and in an error.
     leaky = grounded_reply(f"Your key is {CANARY}.", ((CANARY, f"https://a.example/?key={CANARY}"),), ((CANARY, 0),))
-    scholar = Reply({"message": f"the key {CANARY} is over its limit"}, status=403)
-    gemini, papers = SearchServer(Reply(leaky)), SearchServer(scholar)
+    scholar = SearchReply({"message": f"the key {CANARY} is over its limit"}, status=403)
+    gemini, papers = SearchServer(SearchReply(leaky)), SearchServer(scholar)
     with serve_loopback(gemini.app) as gemini_url, serve_loopback(papers.app) as papers_url:
         settings = {
             "backend": "web",

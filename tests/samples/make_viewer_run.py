@@ -2,7 +2,7 @@
 
     python tests/samples/make_viewer_run.py
 
-A real run of the local trainer, four steps in the almanac with the tiny policy (`python trainers/tiny_policy.py`
+A real run of the local trainer, four steps in the almanac with the tiny policy (`python trainers/experiments/tiny_policy.py`
 makes it), some two minutes on one core. Its bank begins with lessons of the almanac's own script, so that even so
 short a run shows some. Weights and checkpoints are left out. Another policy writes other words, and tests of the page
 name some of them: look at those after recording anew.
@@ -16,13 +16,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rubricem_agent.memory.item import BankItem
-from rubricem_env.domain.query import query_key
-from rubricem_env.domain.reflection import Reflection, ReflectionScore
-from rubricem_env.domain.rubric import Provenance
-from rubricem_env.world.lesson import lesson_of
-from trainers.local.run_parts import Parts, make_parts
+from rubricem_agent.memory.store import BankItem
+from rubricem_env.domain.judgement import Provenance, Reflection, ReflectionScore
+from rubricem_env.domain.trajectory import query_key
+from rubricem_env.world.expert import lesson_of
 from trainers.local.settings import LocalConfig
+from trainers.local.setup import Parts, make_parts
 from trainers.local_ssgrpo import train
 
 FOLDER = Path(__file__).parent / "viewer_run"

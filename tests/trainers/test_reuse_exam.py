@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rubricem_agent.learn.checkpoint import Part, save_checkpoint
+from rubricem_agent.learn.checkpoint import CheckpointItem, save_checkpoint
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.snapshot import save_snapshot
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.testing.reflections import PlaneEmbedder, make_reflection
-from trainers.reuse_exam import Way, borrow_bank, describe, main
+from rubricem_env.testing.judges import PlaneEmbedder, make_reflection
+from trainers.experiments.reuse_evaluation import Way, borrow_bank, describe, main
 
 
 def test_a_gain_is_the_mean_over_the_questions_with_an_interval_that_holds_it():
@@ -37,7 +37,7 @@ def test_a_folder_without_a_run_is_refused_in_one_sentence(kept: str | None, tmp
 def test_another_runs_bank_can_be_borrowed_as_its_last_checkpoint_left_it(tmp_path: Path):
     left, own = (RubricBank.in_memory(PlaneEmbedder()) for _ in range(2))
     left.write(make_reflection("at 40"))
-    part = Part("bank.npz", lambda path: save_snapshot(left, path, step=3), 3)
+    part = CheckpointItem("bank.npz", lambda path: save_snapshot(left, path, step=3), 3)
     save_checkpoint(tmp_path / "checkpoints", step=3, parts={"bank": part})
 
     borrow_bank(own, tmp_path)
@@ -54,7 +54,7 @@ def test_numbers_that_cannot_be_written_are_still_said(tmp_path: Path, monkeypat
     async def examined(folder: Path, bank: Path | None, repeats: int):
         return describe([Way("none", np.full((2, 4), 0.5), 0.0)], seed=0)
 
-    monkeypatch.setattr("trainers.reuse_exam._examine", examined)
+    monkeypatch.setattr("trainers.experiments.reuse_evaluation._examine", examined)
 
     assert main([str(tmp_path), "--json", str(tmp_path / "no" / "such.json")]) == 2
     shown = capsys.readouterr()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from trainers.local.settings import LocalConfig
-from trainers.run_seed import with_run_seed
+from trainers.settings import with_run_seed
 from trainers.verl_backend.settings import VerlSettings
 
 LOCAL = LocalConfig(policy=Path("p"), out=Path("o"), seed=7)

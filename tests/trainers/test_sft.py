@@ -10,23 +10,19 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
-from rubricem_agent.data.chatml import ChatSample, read_samples, write_samples
-from rubricem_agent.data.generation import Generation
-from rubricem_agent.data.harvest import Filter, Frame, harvest
-from rubricem_agent.data.journal import Journal
-from rubricem_agent.data.scripted_teacher import ScriptedTeacher
-from rubricem_agent.data.tokens import encode_sample
-from rubricem_agent.data.turns import TeacherTask
-from rubricem_agent.learn.errors import CheckpointError, NonFiniteLossError
+from rubricem_agent.data.chatml import ChatSample, encode_sample, read_samples, write_samples
+from rubricem_agent.data.filter import SampleContext, TraceFilter, harvest
+from rubricem_agent.data.generate import Generation, TeacherTask, TeachJournal
+from rubricem_agent.data.teacher import ScriptedTeacher
+from rubricem_agent.learn.credit import CheckpointError, NonFiniteLossError
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.env.offline import query_of, shipped_toolbox
-from rubricem_env.world.jsonl import load_questions, shipped_questions_path
-from trainers.sft import Progress, Step, encode_all, fit, main, row_loss, run_command, share_of, train_step
-from trainers.sft_parts.place import OneProcess, Place
-from trainers.sft_parts.plan import Plan
-from trainers.sft_parts.rows import make_rows
-from trainers.sft_parts.settings import Precision, SftConfig
-from trainers.sft_parts.tiny_tokenizer import train_tokenizer
+from rubricem_env.env.research_env import query_of, shipped_toolbox
+from rubricem_env.world.almanac import load_questions, shipped_questions_path
+from trainers.experiments.tiny_pretraining import train_tokenizer
+from trainers.sft import ProgressWriter, StepResult, encode_all, fit, main, row_loss, run_command, share_of, train_step
+from trainers.sft_parts.batches import make_rows
+from trainers.sft_parts.launch import OneProcess, TrainingDevice
+from trainers.sft_parts.settings import Precision, SftConfig, TrainingPlan
 
 CPU = OneProcess("fp32", torch.device("cpu"))
 
@@ -36,10 +32,14 @@ def school(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Samples of the scripted teacher, and a model that knows nothing, made by the whole pipeline."""
     folder = tmp_path_factory.mktemp("school")
     questions = {question.id: question for question in load_questions(shipped_questions_path())[:8]}
-    generation = Generation(ScriptedTeacher(questions), shipped_toolbox(), journal=Journal(folder / "journal.jsonl"))
+    generation = Generation(
+        ScriptedTeacher(questions), shipped_toolbox(), journal=TeachJournal(folder / "journal.jsonl")
+    )
     tasks = [TeacherTask(name, query_of(question)) for name, question in questions.items()]
     traces = asyncio.run(generation.run(tasks))
-    samples = harvest(traces, Frame("Search, then answer.", lambda query: query.question), keep=Filter()).samples
+    samples = harvest(
+        traces, SampleContext("Search, then answer.", lambda query: query.question), keep=TraceFilter()
+    ).samples
     write_samples(folder / "samples.jsonl", samples)
     texts = (message.content for sample in samples for message in sample.messages)
     tokenizer: Any = train_tokenizer(texts, vocabulary=420, max_tokens=4096)
@@ -78,7 +78,7 @@ def gradient(model: Any, config: SftConfig, *, packing: bool) -> torch.Tensor:
     return grad
 
 
-def collect(into: list[Step]) -> Callable[[Step, int], None]:
+def collect(into: list[StepResult]) -> Callable[[StepResult, int], None]:
     return lambda step, last: into.append(step)
 
 
@@ -108,7 +108,7 @@ def test_packing_changes_the_rows_and_not_the_gradient(model: Any, config: SftCo
 
 
 def test_the_loss_falls_and_the_model_can_be_loaded(config: SftConfig) -> None:
-    steps: list[Step] = []
+    steps: list[StepResult] = []
     folder = fit(config, CPU, report=collect(steps))
 
     # 8 samples in batches of 4 for 2 epochs are 4 steps.
@@ -119,15 +119,15 @@ def test_the_loss_falls_and_the_model_can_be_loaded(config: SftConfig) -> None:
 
 @pytest.mark.parametrize("stop_after", [1, 2, 3])
 def test_a_stopped_run_takes_the_same_next_step(config: SftConfig, tmp_path: Path, stop_after: int) -> None:
-    whole: list[Step] = []
-    parts: list[Step] = []
+    whole: list[StepResult] = []
+    parts: list[StepResult] = []
     fit(config, CPU, report=collect(whole))
     other = config.model_copy(update={"out": tmp_path / "other"})
     fit(other.model_copy(update={"stop_after": stop_after}), CPU, report=collect(parts))
     torch.manual_seed(99)
     fit(other, CPU, report=collect(parts))
 
-    def facts(steps: list[Step]) -> list[tuple[int, float, float, float]]:
+    def facts(steps: list[StepResult]) -> list[tuple[int, float, float, float]]:
         return [(step.step, step.loss, step.grad_norm, step.learning_rate) for step in steps]
 
     assert facts(parts) == facts(whole)
@@ -163,7 +163,7 @@ def test_a_loss_that_is_no_number_updates_nothing(model: Any, config: SftConfig)
     optimizer = torch.optim.AdamW(model.parameters())
     rows = make_rows(samples[:1], capacity=4096, packing=True)
     with pytest.raises(NonFiniteLossError, match="step 1 has the loss nan"):
-        train_step(model, optimizer, rows=rows, place=CPU, plan=Plan(1, 1, 1, 0, 0.1, 0.0), step=1, clip=1.0)
+        train_step(model, optimizer, rows=rows, place=CPU, plan=TrainingPlan(1, 1, 1, 0, 0.1, 0.0), step=1, clip=1.0)
 
     assert torch.equal(model.model.embed_tokens.weight, before)
 
@@ -193,12 +193,12 @@ def test_every_process_gets_as_many_rows_and_the_added_ones_weigh_nothing(model:
 
 def test_metrics_of_steps_after_the_last_checkpoint_are_forgotten_on_resume(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    step = Step(1, 0, 1.0, 1.0, 0.1, 10, 5.0)
-    first = Progress(path, lambda: 0.0)
+    step = StepResult(1, 0, 1.0, 1.0, 0.1, 10, 5.0)
+    first = ProgressWriter(path, lambda: 0.0)
     for number in (1, 2, 3):
         first(step._replace(step=number), 9)
     path.write_text(path.read_text() + '{"step": 4, "lo')
-    Progress(path, lambda: 0.0)(step._replace(step=3), 9)
+    ProgressWriter(path, lambda: 0.0)(step._replace(step=3), 9)
 
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 2, 3]
 
@@ -237,7 +237,7 @@ def test_an_interrupt_is_no_traceback(config: SftConfig, tmp_path: Path, capsys:
     file = tmp_path / "sft.yaml"
     file.write_text(json.dumps(config.model_dump(mode="json")))
 
-    def interrupted(precision: Precision) -> Place:
+    def interrupted(precision: Precision) -> TrainingDevice:
         raise KeyboardInterrupt
 
     assert run_command(["--config", str(file)], interrupted) == 130

@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricem_agent.data.tokens import TokenSample
+from rubricem_agent.data.chatml import TokenSample
 from rubricem_env.domain.errors import ConfigError
 from trainers.local.settings import LocalConfig
-from trainers.settings_file import read_settings
-from trainers.sft_parts.plan import Plan
-from trainers.sft_parts.rows import make_row, pack
-from trainers.sft_parts.settings import SftConfig
+from trainers.settings import read_settings
+from trainers.sft_parts.batches import make_row, pack
+from trainers.sft_parts.settings import SftConfig, TrainingPlan
 
 NEEDED = "model: m\nsamples: s\nout: o\n"
 
@@ -41,7 +40,7 @@ def test_a_row_counts_positions_anew_for_each_sample_and_learns_no_first_token()
 
 
 def test_each_epoch_meets_every_sample_once_in_an_order_of_its_own() -> None:
-    plan = Plan(num_samples=5, batch_size=2, epochs=2, seed=0, learning_rate=1.0, warmup_share=0.1)
+    plan = TrainingPlan(num_samples=5, batch_size=2, epochs=2, seed=0, learning_rate=1.0, warmup_share=0.1)
     epochs = [[index for step in steps for index in plan.batch(step)] for steps in ((1, 2, 3), (4, 5, 6))]
 
     assert plan.num_steps == 6
@@ -50,7 +49,7 @@ def test_each_epoch_meets_every_sample_once_in_an_order_of_its_own() -> None:
 
 
 def test_the_rate_warms_up_over_a_tenth_and_falls_along_a_cosine_to_zero() -> None:
-    plan = Plan(num_samples=20, batch_size=1, epochs=1, seed=0, learning_rate=4e-5, warmup_share=0.1)
+    plan = TrainingPlan(num_samples=20, batch_size=1, epochs=1, seed=0, learning_rate=4e-5, warmup_share=0.1)
 
     # Two steps of warm-up; half way down after half of the other 18.
     assert [plan.rate(step) for step in (1, 2)] == [2e-5, 4e-5]

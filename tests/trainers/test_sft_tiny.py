@@ -8,18 +8,16 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoTokenizer
 
-from rubricem_agent.data.chatml import read_samples
-from rubricem_agent.data.generation import Trace
-from rubricem_agent.data.tokens import TokenSample
-from rubricem_agent.reflection.format import Blocks, parse_blocks
+from rubricem_agent.data.chatml import TokenSample, read_samples
+from rubricem_agent.data.generate import Trace
+from rubricem_agent.reflection.candidates import Blocks, parse_blocks
 from rubricem_env.scaffold.grammar import GRAMMAR
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.tiny_qwen3 import tiny_qwen3
-from trainers.settings_file import read_settings
-from trainers.sft_parts.place import OneProcess
-from trainers.sft_parts.practice import pad, practice_loss
-from trainers.sft_parts.tiny_tokenizer import train_tokenizer
-from trainers.tiny_policy import TinyConfig, hold_lessons, main, make_policy, make_samples
+from trainers.experiments.tiny_policy import TinyConfig, hold_lessons, main, make_policy, make_samples
+from trainers.experiments.tiny_pretraining import pad, practice_loss, train_tokenizer
+from trainers.settings import read_settings
+from trainers.sft_parts.launch import OneProcess
 
 CONFIG = Path(__file__).parents[2] / "configs" / "tiny_policy.yaml"
 SMALL = [

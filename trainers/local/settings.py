@@ -5,16 +5,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rubricem_agent.learn.collapse import WatchSettings
 from rubricem_agent.learn.credit import CreditMode
-from rubricem_agent.learn.drift import DriftSettings
-from rubricem_agent.policy.shipped import TINY_SYSTEM
-from rubricem_agent.reflection.generate import ReflectionSettings, check_trainable
+from rubricem_agent.learn.monitor import DriftSettings, WatchSettings
+from rubricem_agent.policy.base import TINY_SYSTEM
+from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
 from rubricem_env.domain.base import Frozen
-from rubricem_env.env.limits import EpisodeLimits
-from rubricem_env.judge.settings import JudgeSettings
+from rubricem_env.env.episode import EpisodeLimits
+from rubricem_env.judge.base import JudgeSettings
 from rubricem_env.world.judge import JudgeKnobs
-from trainers.local.loss import LossSettings
+from trainers.local.learner import LossSettings
 
 Count = Annotated[int, Field(ge=1)]
 

@@ -9,7 +9,7 @@ from accelerate import Accelerator  # type: ignore[import-not-found, unused-igno
 from accelerate.utils import DistributedType  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor, nn
 
-from rubricem_agent.learn.errors import CheckpointError
+from rubricem_agent.learn.credit import CheckpointError
 from trainers.sft_parts.settings import Precision
 
 IDENTITY = "identity.txt"

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rubricem_agent.policy.base import Opening, Sampling, TurnEnd
-from rubricem_agent.policy.token_conversation import TokenConversation, TokenDraw, TokenTurn
-from rubricem_agent.policy.tokenizer import PolicyTokenizer
+from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenDraw, TokenTurn
 from rubricem_env.domain.errors import ModelError, boundary
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.grammar import GRAMMAR, Role
@@ -18,7 +17,7 @@ STOPS = tuple(f"</{tag.name}>" for tag in GRAMMAR if tag.role is Role.ACTION)
 """What engines are asked to stop at."""
 
 
-class Reply(Protocol):
+class EngineReply(Protocol):
     """What an engine has drawn."""
 
     @property
@@ -34,7 +33,9 @@ class Reply(Protocol):
 class TokenClient(Protocol):
     """veRL's `LLMServerClient`: routes to an engine, and in the async modes goes on after a change of weights."""
 
-    async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Reply: ...
+    async def generate(
+        self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]
+    ) -> EngineReply: ...
 
 
 class Versions(NamedTuple):
@@ -114,7 +115,7 @@ class _Engine:
         if turn.end is None and is_cut_short and not turn.written.text.rstrip().endswith(STOPS):
             turn.end = TurnEnd.STOPPED
 
-    def _take(self, reply: Reply, turn: TokenTurn) -> None:
+    def _take(self, reply: EngineReply, turn: TokenTurn) -> None:
         """Hand over the tokens; those after the end of the turn, from an engine that cannot stop there, are dropped."""
         logprobs = reply.log_probs or []
         if len(logprobs) != len(reply.token_ids):
@@ -126,7 +127,7 @@ class _Engine:
             if turn.take(TokenDraw(token_id, logprob)) is not None:
                 return
 
-    def _note_versions(self, reply: Reply) -> None:
+    def _note_versions(self, reply: EngineReply) -> None:
         for name in ("min_global_steps", "max_global_steps"):
             version = reply.extra_fields.get(name)
             if version is not None:

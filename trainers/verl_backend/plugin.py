@@ -34,6 +34,6 @@ if os.environ.get(PLATFORM) == "cpu":
     from verl.plugin.platform import platform_manager as platforms  # type: ignore[import-not-found,unused-ignore]
     from verl.utils import distributed  # type: ignore[import-not-found,unused-ignore]
 
-    from trainers.verl_backend.cpu_platform import CPUPlatform
+    from trainers.verl_backend.cpu.platform import CPUPlatform
 
     become_cpu()

@@ -2,26 +2,41 @@
 
 Questions per step (`data.train_batch_size`), group size (`actor_rollout_ref.rollout.n`), temperature, learning rate,
 KL, steps and checkpoints keep veRL's own keys, so that none is said twice.
+
+What one of several rollout workers may ask of the search engines: its share of what the run may.
+
+The windowed curriculum as veRL's stream of training data: one question at a time, in the order of the steps.
+
+veRL asks its data loader for prompts one by one and saves its state with the weights; this takes the loader's place.
+
+What a mode of the trainer cannot do, told before Ray is started: veRL finds it out after a minute, or never.
+
+The questions of a run on veRL, by query key, and the truth of them where the almanac is the world.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field, ValidationError, model_validator
 
-from rubricem_agent.config.judge import JudgeConfig
-from rubricem_agent.config.memory import BankConfig
-from rubricem_agent.config.tools import ToolsConfig
-from rubricem_agent.learn.collapse import WatchSettings
+from rubricem_agent.config import BankConfig, JudgeConfig, RateConfig, ToolsConfig
+from rubricem_agent.data.prepare import read_training_set
 from rubricem_agent.learn.credit import PAPER_MATRIX, CreditMode, check_matrix
-from rubricem_agent.reflection.generate import ReflectionSettings, check_trainable
+from rubricem_agent.learn.curriculum import Curriculum
+from rubricem_agent.learn.monitor import WatchSettings
+from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.domain.trajectory_json import first_problem
-from rubricem_env.env.limits import EpisodeLimits
+from rubricem_env.domain.trajectory import Query, first_problem
+from rubricem_env.env.episode import EpisodeLimits
+from rubricem_env.env.research_env import query_of
+from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import JudgeKnobs
-from trainers.settings_file import refuse_unknown
+from rubricem_env.world.questions import Question
+from trainers.settings import refuse_unknown
 
 SECTION = "rubricem"
 Count = Annotated[int, Field(ge=1)]
@@ -108,3 +123,199 @@ def read_section(section: object) -> VerlSettings:
         return VerlSettings.model_validate(section, strict=False)
     except ValidationError as cause:
         raise ConfigError(f"the section `{SECTION}` is refused {first_problem(cause)}") from cause
+
+
+def share_of(tools: ToolsConfig, workers: int) -> ToolsConfig:
+    """Rates and ceilings divided among `workers` processes that know nothing of each other; at least one of each.
+
+    A server of tools has one count for all that ask it, so what stands in `remote` stays as it is.
+    """
+    google, snippets, budget = tools.google_search, tools.snippet_search, tools.budget
+    return tools.model_copy(
+        update={
+            "google_search": google.model_copy(update={"rates": _rates(google.rates, workers)}),
+            "snippet_search": snippets.model_copy(update={"rates": _rates(snippets.rates, workers)}),
+            "budget": budget.model_copy(
+                update={
+                    "calls": _part(budget.calls, workers),
+                    "dollars": None if budget.dollars is None else budget.dollars / workers,
+                }
+            ),
+            "mounted": tuple(
+                one.model_copy(update={"concurrency": max(1, one.concurrency // workers)}) for one in tools.mounted
+            ),
+        }
+    )
+
+
+def _rates(rates: RateConfig, workers: int) -> RateConfig:
+    return rates.model_copy(
+        update={
+            "concurrency": max(1, rates.concurrency // workers),
+            "requests_per_minute": _part(rates.requests_per_minute, workers),
+            "tokens_per_minute": _part(rates.tokens_per_minute, workers),
+        }
+    )
+
+
+def _part(whole: int | None, workers: int) -> int | None:
+    return None if whole is None else max(1, whole // workers)
+
+
+AGENT_LOOP = "rubricem"
+"""The agent loop that plays our episodes, as veRL knows it."""
+Row = dict[str, npt.NDArray[np.object_]]
+"""A batch of one prompt, as veRL's own `collate_fn` makes them: a column of objects for each field."""
+
+
+class CurriculumStream:
+    """An endless iterable of prompts. Iterating again goes on where the last iteration stopped."""
+
+    def __init__(self, curriculum: Curriculum, queries: Mapping[str, Query]) -> None:
+        self._curriculum = curriculum
+        self._queries = queries
+        self._waiting: list[dict[str, Any]] = []
+
+    def __iter__(self) -> Iterator[Row]:
+        return self
+
+    def __next__(self) -> Row:
+        if not self._waiting:
+            self._waiting = self._rows()
+        return {name: _column(value) for name, value in self._waiting.pop(0).items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The curriculum's state, and the prompts of its step that nobody asked for yet; as JSON."""
+        return {"curriculum": self._curriculum.state_dict(), "waiting": list(self._waiting)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken.
+
+        Raises:
+            CheckpointError: it was taken with other questions, another batch size or another window.
+        """
+        self._curriculum.load_state_dict(state["curriculum"])
+        self._waiting = list(state["waiting"])
+
+    def _rows(self) -> list[dict[str, Any]]:
+        batch = next(self._curriculum)
+        return [
+            {
+                "raw_prompt": [{"role": "user", "content": self._queries[key].question}],
+                "index": place,
+                "agent_name": AGENT_LOOP,
+                "data_source": AGENT_LOOP,
+                "query": self._queries[key].model_dump_json(),
+                "encounter": batch.encounter.value,
+                "lesson_step": batch.step,
+            }
+            for place, key in enumerate(batch.keys)
+        ]
+
+
+def _column(value: object) -> npt.NDArray[np.object_]:
+    """One object, whatever it is, as a column of length 1."""
+    column = np.empty(1, dtype=object)
+    column[0] = value
+    return column
+
+
+ASYNC = "rubricem_async"
+SYNC = "rubricem_sync"
+SEPARATE = "rubricem_separate"
+RAY = "ray"
+"""The transport of `ray_transport`, whose name veRL's registry has too."""
+_SECTIONS = {ASYNC: "colocate_async", SEPARATE: "separate_async"}
+"""Where veRL has the settings of the mode that each stands over."""
+
+
+def refuse_impossible(config: Any, settings: VerlSettings) -> None:
+    """Look at the mode of a composed config.
+
+    Raises:
+        ConfigError: the mode needs what the config does not give it.
+    """
+    mode = config.trainer.v1.trainer_mode
+    if mode == SEPARATE:
+        _refuse_separate(config)
+    _refuse_shared_cache(config, settings.tools)
+    if mode in _SECTIONS and settings.meta_policy:
+        _refuse_short_window(config.trainer.v1[_SECTIONS[mode]].num_warmup_batches, settings.window, mode)
+
+
+def _refuse_separate(config: Any) -> None:
+    rollout, batch = config.actor_rollout_ref.rollout, config.data.train_batch_size
+    mini_batch = config.actor_rollout_ref.actor.ppo_mini_batch_size
+    updates = config.trainer.v1.separate_async.parameter_sync_step
+    if config.trainer.device == "cpu":
+        _refuse_on_cpu(rollout.checkpoint_engine.backend, updates)
+    if rollout.checkpoint_engine.backend == "naive" or rollout.nnodes < 1 or rollout.n_gpus_per_node < 1:
+        raise ConfigError(
+            f"{SEPARATE} samples on GPUs of its own, and the config has nodes={rollout.nnodes} of "
+            f"{rollout.n_gpus_per_node} for them and the transport {rollout.checkpoint_engine.backend!r}. Set nnodes, "
+            "n_gpus_per_node and checkpoint_engine.backend (nccl; on a CPU ray) under actor_rollout_ref.rollout."
+        )
+    if batch != updates * mini_batch:
+        raise ConfigError(
+            f"{SEPARATE} takes trainer.v1.separate_async.parameter_sync_step={updates} updates a step, each of "
+            f"actor.ppo_mini_batch_size={mini_batch} questions, and data.train_batch_size is {batch}, not their product. "
+            "The paper takes one update a step: parameter_sync_step=1 and equal sizes."
+        )
+
+
+def _refuse_on_cpu(transport: str, updates: int) -> None:
+    if transport not in ("naive", RAY):
+        raise ConfigError(
+            f"{SEPARATE} on a CPU takes no transport but {RAY!r}, and the config has {transport!r}, which goes from "
+            f"GPU to GPU. Set actor_rollout_ref.rollout.checkpoint_engine.backend={RAY}."
+        )
+    if updates != 1:
+        raise ConfigError(
+            f"{SEPARATE} on a CPU takes one update a step, and trainer.v1.separate_async.parameter_sync_step is "
+            f"{updates}: veRL keeps the weights of before by copying them off the device, and on a CPU that copies "
+            "nothing. Set it to 1."
+        )
+
+
+def _refuse_shared_cache(config: Any, tools: ToolsConfig) -> None:
+    """Rollout workers are spread over the nodes, and SQLite's files cannot be shared between machines."""
+    if config.trainer.nnodes > 1 and tools.remote is None and tools.cache.enabled and tools.cache.path is not None:
+        raise ConfigError(
+            f"rubricem.tools.cache.path={tools.cache.path} is a SQLite file, and workers on {config.trainer.nnodes} "
+            "nodes would write to it. Let `rubricem tools serve` keep the cache and name it in "
+            "rubricem.tools.remote.url, or leave the path away for a cache in each worker's memory."
+        )
+
+
+def _refuse_short_window(ahead: float, window: int, mode: str) -> None:
+    """A repeat is played `ahead` steps before its turn, and its question's reflection is a step late."""
+    if window <= ahead:
+        raise ConfigError(
+            f"rubricem.window is {window} and num_warmup_batches {ahead:g}: a question would be repeated before it has "
+            f"been reflected on, without its lesson. Set rubricem.window to at least {int(ahead) + 1}, or "
+            f"trainer.v1.{_SECTIONS[mode]}.num_warmup_batches lower."
+        )
+
+
+class TrainingQuestions(NamedTuple):
+    """What is trained on."""
+
+    queries: dict[str, Query]
+    almanac: dict[str, Question]
+    """The truth by query key; empty outside the almanac."""
+
+
+def load_training_questions(settings: VerlSettings) -> TrainingQuestions:
+    """The almanac's training questions, or those of the file.
+
+    Raises:
+        ConfigError: neither is set.
+        FileFormatError: the file cannot be read, a line is no question with rubrics, or a question stands twice.
+    """
+    if settings.almanac is not None:
+        shipped = load_questions(shipped_questions_path())
+        almanac = {query_of(question).key: question for question in shipped if question.split == "train"}
+        return TrainingQuestions({key: query_of(question) for key, question in almanac.items()}, almanac)
+    if settings.questions is None:
+        raise ConfigError("rubricem.questions is not set; name a JSONL file, or train in the almanac.")
+    return TrainingQuestions({query.key: query for query in read_training_set(settings.questions)}, {})

@@ -16,10 +16,10 @@ from trl.experimental.async_grpo.async_grpo_trainer import RolloutWorkerProtocol
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
 from rubricem_agent.adapters.credit import group_advantages
-from rubricem_env.adapters.played import Played, completion_of, tokens_of
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.stage import STAGES
-from rubricem_env.env.scoring import Scorer
+from rubricem_env.adapters.session import Played, completion_of, tokens_of
+from rubricem_env.domain.base import STAGES
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.env.rewards import Scorer
 
 PlayGroup = Callable[[Query], Awaitable[Sequence[Played]]]
 """Plays a whole group with a `vllm:` policy on the trainer's vLLM server."""

@@ -10,8 +10,7 @@ from typing import Any
 from nemo_gym.openai_utils import NeMoGymResponse
 from resources_servers.gymnasium import GymnasiumServer, extract_text
 
-from rubricem_env.adapters.offline import offline_setup
-from rubricem_env.adapters.session import Session
+from rubricem_env.adapters.session import EpisodeSession, offline_setup
 
 SETUP = offline_setup(group_size=4)
 
@@ -20,13 +19,13 @@ class ResearchServer(GymnasiumServer):
     """One session for each rollout."""
 
     async def reset(self, metadata: dict[str, Any], session_id: str | None = None) -> tuple[str | None, dict[str, Any]]:
-        session = Session(SETUP, SETUP.query(metadata["query_key"]))
+        session = EpisodeSession(SETUP, SETUP.query(metadata["query_key"]))
         self.session_state[str(session_id)] = session
         return session.prompt, {"query_key": metadata["query_key"]}
 
     async def step(
         self, action: NeMoGymResponse, metadata: dict[str, Any], session_id: str | None = None
     ) -> tuple[str | None, float, bool, bool, dict[str, Any]]:
-        session: Session = self.session_state[str(session_id)]
+        session: EpisodeSession = self.session_state[str(session_id)]
         step = await session.step(extract_text(action))
         return step.observation, step.reward, step.answered, step.is_over and not step.answered, step.info

@@ -13,11 +13,11 @@ from typing import Any
 from rllm.types import AgentConfig, AgentFlow, Episode, Step, Trajectory
 
 from rubricem_agent.adapters.credit import group_advantages
-from rubricem_env.adapters.played import Played, policy_runs, tokens_of
+from rubricem_env.adapters.session import Played, policy_runs, tokens_of
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Judgement
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.stage import STAGES
-from rubricem_env.env.scoring import Scorer
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.env.rewards import Scorer
 
 PlayGroup = Callable[[Query], Awaitable[Sequence[Played]]]
 """Plays the attempts at one question with a `vllm:` policy."""

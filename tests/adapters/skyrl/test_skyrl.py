@@ -12,8 +12,7 @@ from skyrl_gym.envs.registration import deregister
 from skyrl_gym.metrics import aggregate_for_environment
 
 from docs.adapters.tutor import tutored_query
-from rubricem_env.adapters.gathering import GatheringScorer
-from rubricem_env.adapters.session import make_setup
+from rubricem_env.adapters.session import GatheringScorer, make_setup
 from rubricem_env.adapters.skyrl import ResearchTextEnv
 from rubricem_env.domain.errors import OrderError, UsageError
 from tests.adapters import snippets

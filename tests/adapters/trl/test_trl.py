@@ -15,14 +15,14 @@ from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
 from docs.adapters.tutored_policy import play_tutored
 from rubricem_agent.adapters.credit import stage_advantages
 from rubricem_agent.adapters.local_play import play_locally
-from rubricem_agent.prompting.agent_prompt import AgentPrompt, agent_prompt
-from rubricem_env.adapters.groups import CutGroupWarning, RetokenisedError
+from rubricem_agent.prompting import AgentPrompt, agent_prompt
+from rubricem_env.adapters.session import CutGroupWarning, RetokenisedError
 from rubricem_env.adapters.trl import StageGRPOTrainer, TrlSpec
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
-from rubricem_env.domain.stage import STAGES
 from rubricem_env.domain.trajectory import Ending
-from rubricem_env.env.limits import EpisodeLimits
-from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.env.episode import EpisodeLimits
+from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
 from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_judgements, group_scorer

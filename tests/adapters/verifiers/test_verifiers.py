@@ -10,7 +10,7 @@ from docs.adapters.writers import Tutors
 from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.model_servers import Answered, FakeOpenAI
+from rubricem_env.testing.servers import FakeOpenAI, ModelReply
 from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, assert_golden_judgements
 
@@ -66,7 +66,7 @@ def test_a_policy_that_never_ends_is_ended_by_the_limits(tmp_path):
 
 
 def test_a_model_that_fails_is_an_error_on_the_trace_and_no_reward(tmp_path):
-    with serve_loopback(FakeOpenAI(lambda asked: Answered(status=400, text="no"))) as url:
+    with serve_loopback(FakeOpenAI(lambda asked: ModelReply(status=400, text="no"))) as url:
         (trace,) = evaluate(url, tmp_path, group_size=1)
     assert not trace["ok"]
     assert trace["rewards"] == {}

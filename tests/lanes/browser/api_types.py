@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from rubricem_agent.viewer import ablation
-from rubricem_agent.viewer.api_models import bank, evaluation, groups, rubrics, runs, trajectories
+from rubricem_agent.viewer import ablation, api_runs, api_trajectories
 
 API_TS = Path(__file__).parents[3] / "rubricem_agent" / "viewer" / "web" / "src" / "lib" / "api.ts"
 HEAD = "// Made from rubricem_agent/viewer/api_models by tests/lanes/browser/api_types.py; the tests compare the two.\n"
@@ -18,7 +17,7 @@ def type_script() -> str:
     """An interface for each model, in the order of the modules."""
     models = [
         model
-        for module in (runs, trajectories, groups, rubrics, bank, evaluation, ablation)
+        for module in (api_runs, api_trajectories, ablation)
         for model in vars(module).values()
         if isinstance(model, type) and issubclass(model, BaseModel) and model.__module__ == module.__name__
     ]

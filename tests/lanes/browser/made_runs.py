@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from rubricem_agent.build.memory import build_bank
-from rubricem_agent.config.memory import BankConfig
-from rubricem_agent.learn.metrics_log import ExamLine, RunLog
-from rubricem_agent.learn.run_record import GroupEntry, RolloutEntry
-from rubricem_agent.learn.run_recorder import RunRecorder
+from rubricem_agent.config import BankConfig
+from rubricem_agent.learn.metrics import ExamLine, RunLog
+from rubricem_agent.learn.record import GroupEntry, RolloutEntry, RunRecorder
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.viewer.ablation import ABLATION_FILE, summarise
-from rubricem_env.domain.query import query_key
-from rubricem_env.domain.reflection import Reflection, ReflectionScore
-from rubricem_env.domain.stage import STAGES
+from rubricem_env.domain.base import STAGES
+from rubricem_env.domain.judgement import Reflection, ReflectionScore
+from rubricem_env.domain.trajectory import query_key
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "viewer_run"
 EVIL = (

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from rubricem_agent.viewer.bundle import STATIC, WEB
+from rubricem_agent.viewer.report import STATIC, WEB
 
 BUILT = ("index.html", "viewer.js", "viewer.css", "built_from.json")
 

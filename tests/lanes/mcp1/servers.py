@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rubricem_env.tools.mcp_session import StdioServer
+from rubricem_env.tools.mcp_client import StdioServer
 from tests.rubricem_env.tools.mcp_cases import TOKEN
 
 ROOT = Path(__file__).parents[3]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.policy.shipped import model_folder
+from rubricem_agent.policy.base import model_folder
 
 collect_ignore_glob = [] if find_spec("verl") else ["test_*.py"]
 

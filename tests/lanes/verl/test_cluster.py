@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from trainers.verl_backend.task_runner import ClusterError, refuse_unreachable, root_cause
+from trainers.verl_backend.launch import ClusterError, refuse_unreachable, root_cause
 
 
 def test_an_address_where_nobody_listens_is_refused_with_the_command_that_would_change_it():

@@ -16,10 +16,15 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import TrainingWorker
 
 from rubricem_env.domain.errors import ConfigError
-from trainers.verl_backend.runner import read_config
-from trainers.verl_backend.task_runner import TaskRunner
-from trainers.verl_backend.trainer import AsyncStageTrainer, SeparateStageTrainer, SyncStageTrainer
-from trainers.verl_backend.worker import HOLDS_SCHEDULE, HoldingWorker
+from trainers.verl_backend.launch import TaskRunner
+from trainers.verl_backend.trainer import (
+    HOLDS_SCHEDULE,
+    AsyncStageTrainer,
+    HoldingWorker,
+    SeparateStageTrainer,
+    SyncStageTrainer,
+    read_config,
+)
 
 VERL = "0.9.1"
 SIGNATURES = {

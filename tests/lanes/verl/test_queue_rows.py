@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainers.verl_backend import queue_rows
-from trainers.verl_backend.episode_row import OURS
+from trainers.verl_backend import queue as queue_rows
+from trainers.verl_backend.rows import OURS
 
 TASKS = "train"
 
@@ -42,7 +42,7 @@ def saved(monkeypatch, groups, rollouts):
 
 def test_the_rows_of_the_step_that_was_saved_are_forgotten_and_those_ahead_stay(monkeypatch):
     queue = saved(monkeypatch, {"ahead": "finished"}, {"trained_0_0": True, "trained_1_0": True, "ahead_0_0": True})
-    queue_rows.forget_trained(TASKS)
+    queue.forget_trained(TASKS)
     assert set(queue.tags) == {"ahead", "ahead_0_0"}
 
 
@@ -54,14 +54,14 @@ def test_the_rows_of_the_step_that_was_saved_are_forgotten_and_those_ahead_stay(
 def test_a_group_that_an_outage_spoilt_is_played_again_after_it(monkeypatch, valid, status):
     rollouts = {f"g_{place}_0": is_valid for place, is_valid in enumerate(valid)}
     queue = saved(monkeypatch, {"g": "finished"}, rollouts)
-    queue_rows.play_again(TASKS, 0.2)
+    queue.play_again(TASKS, 0.2)
     assert queue.tags["g"] == {"is_prompt": True, "status": status, "global_steps": 3}
 
 
 def test_an_empty_queue_is_left_as_it_is(monkeypatch):
     queue = saved(monkeypatch, {}, {})
-    queue_rows.play_again(TASKS, 0.2)
-    queue_rows.forget_trained(TASKS)
+    queue.play_again(TASKS, 0.2)
+    queue.forget_trained(TASKS)
     assert queue.tags == {}
 
 
@@ -74,5 +74,5 @@ def test_a_checkpoint_waits_until_the_judged_groups_are_written_down_and_for_no_
         queue.tags["judged"]["status"] = "finished"
 
     monkeypatch.setattr(queue_rows, "time", SimpleNamespace(sleep=workers_write))
-    queue_rows.wait_for_groups(["judged", "trained and gone"], TASKS)
+    queue.wait_for_groups(["judged", "trained and gone"], TASKS)
     assert len(looks) == 1

@@ -7,8 +7,8 @@ import ray
 import torch
 from verl.checkpoint_engine.base import CheckpointEngineRegistry
 
-from trainers.verl_backend.modes import RAY
-from trainers.verl_backend.ray_transport import RayTransport
+from trainers.verl_backend.cpu.transport import RayTransport
+from trainers.verl_backend.settings import RAY
 
 WEIGHTS = {
     "embed": torch.arange(64, dtype=torch.float32).view(16, 4),

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from rubricem_env.domain.errors import UsageError
-from trainers.verl_backend import credit_phase
-from trainers.verl_backend.advantage import CreditedRows
-from trainers.verl_backend.desk_types import RolloutCredit
+from trainers.verl_backend import trainer
+from trainers.verl_backend.rows import CreditedRows, RolloutCredit
 from trainers.verl_backend.trainer import AsyncStageTrainer
 
 RETURNS = np.array([[2.0, 1.0, 0.5, 0.5], [0.0, 0.0, 0.0, 0.0]])
@@ -50,7 +49,7 @@ def test_a_record_that_failed_stops_the_run_when_the_step_is_written_down(monkey
     def failed(recording):
         raise UsageError("cannot write the record")
 
-    monkeypatch.setattr(credit_phase.ray, "get", failed)
+    monkeypatch.setattr(trainer.ray, "get", failed)
     made = phase()
     made._begin_recording(CREDITED)
     with pytest.raises(UsageError, match="cannot write the record"):

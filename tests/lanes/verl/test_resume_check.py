@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.learn.errors import CheckpointError
+from rubricem_agent.learn.credit import CheckpointError
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.store import MemoryStore
-from trainers.verl_backend.keeping import FOLDER, DeskState, Shape, keep_desk, run_identity
-from trainers.verl_backend.runner import MARKER, check_resume, read_config
+from trainers.verl_backend.checkpoint import FOLDER, DeskState, Shape, keep_desk, run_identity
 from trainers.verl_backend.settings import read_section
+from trainers.verl_backend.trainer import MARKER, check_resume, read_config
 
 CPU = Path(__file__).parents[3] / "configs" / "verl_almanac_cpu.yaml"
 IDENTITY_MATRIX = "[[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]]"

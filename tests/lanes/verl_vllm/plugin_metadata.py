@@ -4,7 +4,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 NAME = "rubricem-vllm-cpu"
-ENTRY_POINTS = "[vllm.general_plugins]\nrubricem_cpu = trainers.verl_backend.vllm_cpu:keep_weights\n"
+ENTRY_POINTS = "[vllm.general_plugins]\nrubricem_cpu = trainers.verl_backend.cpu.vllm:keep_weights\n"
 
 
 def main() -> None:

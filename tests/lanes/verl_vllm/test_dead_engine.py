@@ -5,7 +5,7 @@ import signal
 import time
 from pathlib import Path
 
-from rubricem_agent.policy.shipped import model_folder
+from rubricem_agent.policy.base import model_folder
 from tests.lanes.verl.runs import started
 from tests.lanes.verl_vllm.test_run import CHANGES, ENVIRONMENT, LIMIT
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.policy.shipped import model_folder
+from rubricem_agent.policy.base import model_folder
 from tests.lanes.verl.runs import started
 
 LIMIT = 540.0

@@ -9,16 +9,15 @@ if find_spec("vllm") is None:
 
 import torch
 
-from rubricem_agent.build.policy import build_policy
-from rubricem_agent.config.policy import PolicyConfig
+from rubricem_agent.build.models import build_policy
+from rubricem_agent.config import PolicyConfig
 from rubricem_agent.policy.base import ContextOverflow, Opening, Sampling, Silence, TurnEnd
-from rubricem_agent.policy.openai_server import OpenAIServer
-from rubricem_agent.policy.pretrained import load_model, load_tokenizer
-from rubricem_agent.policy.served_tokens import ServedTokenPolicy
-from rubricem_agent.policy.text_conversation import Service
+from rubricem_agent.policy.local import load_model, load_tokenizer
+from rubricem_agent.policy.openai_compatible import OpenAIServer
+from rubricem_agent.policy.text import Service
+from rubricem_agent.policy.vllm import ServedTokenPolicy
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.limiter import Limiter, Rates
-from rubricem_env.llm.retry import Timing
+from rubricem_env.llm.limits import Limiter, Rates, Timing
 from rubricem_env.llm.usage import Meter
 from tests.lanes.vllm.tiny_model import MAX_LENGTH
 

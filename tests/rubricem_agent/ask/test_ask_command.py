@@ -6,10 +6,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rubricem_agent.cli.ask import NO_MODEL, ask
-from rubricem_agent.cli.ask_screen import AskScreen
+from rubricem_agent.cli.ask import NO_MODEL, AskScreen, ask
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.trajectory_json import load_trajectory
+from rubricem_env.domain.trajectory import load_trajectory
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.policies import Streamed, StreamingServer
 from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer

@@ -8,11 +8,11 @@ pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
 
 from rubricem_agent.build.memory import build_bank
 from rubricem_agent.cli.ask import ask
-from rubricem_agent.config.memory import BankConfig
+from rubricem_agent.config import BankConfig
 from rubricem_env.domain.errors import UsageError
+from rubricem_env.testing.judges import make_reflection
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.policies import Streamed, StreamingServer
-from rubricem_env.testing.reflections import make_reflection
 
 QUESTION = "How wide is the river Tall Fox?"
 OTHER = "How wide is the river Amber Badger?"

@@ -7,12 +7,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rubricem_agent.build.train import Trainer, TrainingPlan, read_plan
-from rubricem_agent.cli.ablate import ablate
-from rubricem_agent.cli.ablate_runs import plan_runs, run_all
-from rubricem_agent.cli.report import report
+from rubricem_agent.build.training import Trainer, TrainingPlan, read_plan
+from rubricem_agent.cli.ablate import ablate, plan_runs, run_all
+from rubricem_agent.cli.view import report
 from trainers.local.settings import LocalConfig
-from trainers.settings_file import read_settings
+from trainers.settings import read_settings
 
 STAGES = ("plan", "research", "review", "answer")
 APP = typer.Typer()

@@ -4,11 +4,9 @@ from importlib.metadata import requires
 
 from packaging.requirements import Requirement
 
-from rubricem_agent.build.judge import JUDGE_KEY
-from rubricem_agent.build.keys import OPENAI_KEY
-from rubricem_agent.build.mounted_tools import TOKEN_VARIABLE
-from rubricem_agent.build.policy import POLICY_KEY
-from rubricem_agent.build.teacher import TEACHER_KEY
+from rubricem_agent.build.data import TEACHER_KEY
+from rubricem_agent.build.models import JUDGE_KEY, OPENAI_KEY, POLICY_KEY
+from rubricem_agent.build.tools import TOKEN_VARIABLE
 from rubricem_agent.cli.doctor import CONFLICTS, find_conflicts, judge_packages, look_at_keys
 
 

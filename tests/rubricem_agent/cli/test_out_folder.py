@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rubricem_agent.cli.main import app
-from rubricem_agent.cli.out_folder import open_out
+from rubricem_agent.cli.terminal import open_out
 from rubricem_env.domain.errors import ConfigError
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import typer
 from typer.testing import CliRunner
 
-from rubricem_agent.cli.parity import parity
+from rubricem_agent.cli.evals import parity
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "benchmarks"
 

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from rubricem_agent.cli.main import app
 from rubricem_agent.cli.terminal import Terminal, inert, plain_table, to_json
-from rubricem_env.testing.judge_samples import attempt, careless
-from rubricem_env.testing.reflections import make_reflection
+from rubricem_env.testing.judges import attempt, careless, make_reflection
 
 ROOT = Path(__file__).parents[3]
 FIXTURES = ROOT / "tests" / "fixtures" / "benchmarks"

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from rubricem_agent.build.trackers import open_trackers, scalars
-from rubricem_agent.learn.metrics_log import ExamLine, StepLine
-from rubricem_env.domain.stage import STAGES
+from rubricem_agent.build.training import open_trackers, scalars
+from rubricem_agent.learn.metrics import ExamLine, StepLine
+from rubricem_env.domain.base import STAGES
 
 SCORES = {stage.value: place / 4 for place, stage in enumerate(STAGES)}
 STEPS = [

@@ -11,12 +11,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rubricem_agent.build.trackers import open_trackers, scalars
-from rubricem_agent.build.train import Trainer, TrainingPlan, read_plan
+from rubricem_agent.build.training import Trainer, TrainingPlan, open_trackers, read_plan, scalars
 from rubricem_agent.cli.main import app
-from rubricem_agent.cli.report import report
 from rubricem_agent.cli.train import train
-from rubricem_agent.learn.metrics_log import ExamLine, LogFollower, read_log
+from rubricem_agent.cli.view import report
+from rubricem_agent.learn.metrics import ExamLine, LogFollower, read_log
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
 

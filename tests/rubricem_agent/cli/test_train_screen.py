@@ -4,8 +4,8 @@ import io
 
 from rich.console import Console
 
-from rubricem_agent.cli.train_screen import TrainScreen, describe_line
-from rubricem_agent.learn.metrics_log import AlarmLine, ExamLine, StepLine
+from rubricem_agent.cli.train import TrainScreen, describe_line
+from rubricem_agent.learn.metrics import AlarmLine, ExamLine, StepLine
 
 SCORES = {"plan": 0.9, "research": 0.8, "review": 0.7, "answer": 0.6}
 

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from rubricem_agent.build.memory import build_bank
 from rubricem_agent.cli.main import app
-from rubricem_agent.config.memory import HASHING, BankConfig
+from rubricem_agent.config import HASHING, BankConfig
 from rubricem_env.domain.errors import ConfigError, FileFormatError
+from rubricem_env.testing.judges import make_reflection
 from rubricem_env.testing.loopback import HOST
-from rubricem_env.testing.reflections import make_reflection
 
 RUN = Path(__file__).parents[2] / "samples" / "viewer_run"
 

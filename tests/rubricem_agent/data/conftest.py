@@ -5,15 +5,22 @@ from collections.abc import Callable
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from rubricem_agent.data.generation import Trace
-from rubricem_agent.data.turns import TeacherTask
-from rubricem_env.domain.query import AnswerFormat, Query
-from rubricem_env.domain.tool import ToolCall, ToolStatus
-from rubricem_env.domain.trajectory import Ending, Observation, Origin, Segment, Trajectory
-from rubricem_env.env.offline import query_of
-from rubricem_env.world.jsonl import load_questions, shipped_questions_path
+from rubricem_agent.data.generate import TeacherTask, Trace
+from rubricem_env.domain.trajectory import (
+    AnswerFormat,
+    Ending,
+    Observation,
+    Origin,
+    Query,
+    Segment,
+    ToolCall,
+    ToolStatus,
+    Trajectory,
+)
+from rubricem_env.env.research_env import query_of
+from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.questions import Question
-from trainers.sft_parts.tiny_tokenizer import train_tokenizer
+from trainers.experiments.tiny_pretraining import train_tokenizer
 
 FIRST = (
     "<scratchpad>Two facts.</scratchpad><structured_plan><deep_analysis>a</deep_analysis><rubric>b</rubric>"

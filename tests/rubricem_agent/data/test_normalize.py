@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricem_agent.data.generation import Trace
-from rubricem_agent.data.normalize import normalize, unbalanced_thoughts
+from rubricem_agent.data.filter import normalize, unbalanced_thoughts
+from rubricem_agent.data.generate import Trace
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.scaffold.reading import read_trajectory
 

@@ -7,15 +7,14 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from rubricem_agent.build.training_data import choose_file, prepare
+from rubricem_agent.build.data import choose_file, prepare
 from rubricem_agent.cli.main import app
-from rubricem_agent.data.prepare import LeftOut
-from rubricem_agent.data.training_set import read_training_set
+from rubricem_agent.data.prepare import LeftOut, read_training_set
+from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
-from rubricem_env.domain.query import AnswerFormat
-from rubricem_env.domain.rubric import Polarity
-from rubricem_env.domain.stage import Stage
-from rubricem_env.world.jsonl import shipped_questions_path
+from rubricem_env.domain.judgement import Polarity
+from rubricem_env.domain.trajectory import AnswerFormat
+from rubricem_env.world.almanac import shipped_questions_path
 
 RUN = CliRunner()
 RUBRIC = {"title": "COP", "description": "Explains the coefficient of performance.", "weight": 3.0}

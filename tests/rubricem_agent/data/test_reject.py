@@ -4,12 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from rubricem_agent.data.generation import Trace
-from rubricem_agent.data.reject import find_rejections, over_length
-from rubricem_agent.data.rejection_report import count_rejections
-from rubricem_env.domain.tool import ToolStatus
-from rubricem_env.domain.trajectory import Origin, Segment
-from rubricem_env.scaffold.violations import RULES, Code
+from rubricem_agent.data.filter import count_rejections, find_rejections, over_length
+from rubricem_agent.data.generate import Trace
+from rubricem_env.domain.trajectory import Origin, Segment, ToolStatus
+from rubricem_env.scaffold.grammar import RULES, Code
 
 Make = Callable[..., Trace]
 NO_PLAN = '<scratchpad>x</scratchpad><call_tool name="google_search">q</call_tool>'

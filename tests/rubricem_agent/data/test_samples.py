@@ -8,18 +8,13 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from rubricem_agent.data.asking import TeacherPrompts, asked
-from rubricem_agent.data.chatml import ChatSample, read_samples, sample_of, write_samples
-from rubricem_agent.data.estimate import Assumptions, estimate
-from rubricem_agent.data.exports import export_rows
-from rubricem_agent.data.generation import Trace
-from rubricem_agent.data.harvest import Filter, Frame, harvest
-from rubricem_agent.data.question_file import read_question_file
-from rubricem_agent.data.tokens import encode_sample
-from rubricem_agent.data.turns import TeacherTask
+from rubricem_agent.data.chatml import ChatSample, encode_sample, export_rows, read_samples, sample_of, write_samples
+from rubricem_agent.data.filter import SampleContext, TraceFilter, harvest
+from rubricem_agent.data.generate import TeacherTask, Trace, read_question_file
+from rubricem_agent.data.teacher import TeacherPrompts, TraceAssumptions, asked, estimate
 from rubricem_env.domain.errors import ConfigError, FileFormatError
-from rubricem_env.domain.query import Query
-from rubricem_env.env.episode import estimate_tokens
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.tools.render import estimate_tokens
 
 Make = Callable[..., Trace]
 QWEN3_LIKE = (
@@ -31,7 +26,7 @@ QWEN3_LIKE = (
 
 @pytest.fixture
 def sample(make_trace: Make) -> ChatSample:
-    (made,) = harvest([make_trace()], Frame("rules", lambda query: query.question), keep=Filter()).samples
+    (made,) = harvest([make_trace()], SampleContext("rules", lambda query: query.question), keep=TraceFilter()).samples
     return made
 
 
@@ -113,7 +108,9 @@ def test_a_template_without_the_end_token_is_refused(sample: ChatSample, tokeniz
 
 def test_over_long_samples_are_dropped_and_counted_never_cut(make_trace: Make) -> None:
     long = make_trace(last=make_trace().trajectory.segments[3].text.replace("Enough.", "word " * 500))
-    found = harvest([make_trace(), long], Frame("", lambda query: query.question), keep=Filter(max_tokens=600))
+    found = harvest(
+        [make_trace(), long], SampleContext("", lambda query: query.question), keep=TraceFilter(max_tokens=600)
+    )
 
     assert len(found.samples) == 1
     assert [(reason.reason, reason.named) for reason in found.report.reasons] == [("over_length", 1)]
@@ -178,7 +175,7 @@ def test_a_bad_question_file_is_refused_in_one_sentence(tmp_path: Path, text: st
 
 def test_the_estimate_adds_up_what_each_round_reads_and_writes() -> None:
     prompts = TeacherPrompts.ours()
-    assumed = Assumptions(rounds=2, turn_tokens=100, observation_tokens=50)
+    assumed = TraceAssumptions(rounds=2, turn_tokens=100, observation_tokens=50)
     task = TeacherTask("a", Query(question="Why?"))
     found = estimate([task, task], prompts, model="gemini-3-pro", assumptions=assumed)
     prompts_read = 2 * (estimate_tokens(prompts.first.text) + estimate_tokens(prompts.later.text))

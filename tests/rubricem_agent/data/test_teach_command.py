@@ -8,16 +8,15 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
-from rubricem_agent.build.teacher import split_shards, teach
-from rubricem_agent.cli.teach import data_app
-from rubricem_agent.config.teacher import TeacherConfig, parse_teacher
+from rubricem_agent.build.data import split_shards, teach
+from rubricem_agent.cli.data import data_app
+from rubricem_agent.config import TeacherConfig, parse_teacher
 from rubricem_agent.data.chatml import read_samples
-from rubricem_agent.data.question_file import QuestionFile
-from rubricem_agent.data.turns import RepliesPending, TeacherTask
+from rubricem_agent.data.generate import QuestionFile, RepliesPending, TeacherTask
 from rubricem_env.domain.errors import ConfigError, MissingExtraError
-from rubricem_env.domain.query import Query
+from rubricem_env.domain.trajectory import Query
 from rubricem_env.llm.usage import Ceilings
-from rubricem_env.world.faults import Faults
+from rubricem_env.world.expert import Faults
 
 RUN = CliRunner()
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rubricem_agent.build.teacher import teach
-from rubricem_agent.config.teacher import TeacherConfig
+from rubricem_agent.build.data import teach
+from rubricem_agent.config import TeacherConfig
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.llm.usage import CeilingReached, Ceilings
 from rubricem_env.testing.loopback import serve_loopback

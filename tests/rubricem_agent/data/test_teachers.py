@@ -8,19 +8,22 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from rubricem_agent.data.asking import TeacherPrompts
-from rubricem_agent.data.batch_teacher import BatchTeacher, Nobody
-from rubricem_agent.data.chat_teacher import ChatTeacher
+from rubricem_agent.data.batch_teacher import BatchRequestQueue, BatchTeacher, Nobody, read_requests
 from rubricem_agent.data.gemini_batch import GeminiBatch
-from rubricem_agent.data.generation import Generation, Trace
-from rubricem_agent.data.journal import Journal
-from rubricem_agent.data.mailbox import Mailbox, read_requests
-from rubricem_agent.data.turns import PendingTurn, RepliesPending, TeacherTask, TurnReply
+from rubricem_agent.data.generate import (
+    Generation,
+    PendingTurn,
+    RepliesPending,
+    TeacherTask,
+    TeachJournal,
+    Trace,
+    TurnReply,
+)
+from rubricem_agent.data.teacher import ChatTeacher, TeacherPrompts
 from rubricem_env.domain.errors import ConfigError, FileFormatError, ModelError
-from rubricem_env.env.offline import shipped_toolbox
-from rubricem_env.llm.base import ChatReply, Finish, PassingModelError
-from rubricem_env.llm.retry import RetryPolicy, Timing
-from rubricem_env.llm.scripted import ScriptedModel
+from rubricem_env.env.research_env import shipped_toolbox
+from rubricem_env.llm.base import ChatReply, Finish, PassingModelError, ScriptedModel
+from rubricem_env.llm.limits import RetryPolicy, Timing
 from rubricem_env.testing.loopback import serve_loopback
 
 Make = Callable[..., Trace]
@@ -87,7 +90,7 @@ async def test_a_turn_that_the_server_refuses_to_write_is_a_failure(pending: lis
 async def test_a_folder_is_the_teacher_requests_go_out_once_and_replies_come_in(
     pending: list[PendingTurn], tmp_path: Path
 ) -> None:
-    mailbox = Mailbox(tmp_path / "box")
+    mailbox = BatchRequestQueue(tmp_path / "box")
     teacher = BatchTeacher(mailbox, Nobody(), prompts=PROMPTS)
     for _ in range(2):
         with pytest.raises(RepliesPending, match=r"requests-0001\.jsonl in .* waits for its replies"):
@@ -110,7 +113,7 @@ async def test_a_folder_is_the_teacher_requests_go_out_once_and_replies_come_in(
 async def test_a_bad_reply_file_is_refused_in_one_sentence(
     pending: list[PendingTurn], tmp_path: Path, lines: list[str], message: str
 ) -> None:
-    mailbox = Mailbox(tmp_path)
+    mailbox = BatchRequestQueue(tmp_path)
     mailbox.post({turn.id: PROMPTS.request(turn) for turn in pending})
     (tmp_path / "replies-0001.jsonl").write_text("\n".join(lines))
     with pytest.raises(FileFormatError) as refusal:
@@ -120,18 +123,18 @@ async def test_a_bad_reply_file_is_refused_in_one_sentence(
 
 async def test_a_run_through_a_folder_goes_on_round_by_round_to_the_end(make_trace: Make, tmp_path: Path) -> None:
     wanted = make_trace()
-    mailbox = Mailbox(tmp_path / "box")
+    mailbox = BatchRequestQueue(tmp_path / "box")
     turns = [wanted.trajectory.segments[1].text, wanted.trajectory.segments[3].text]
     for text in turns:
         generation = Generation(
-            BatchTeacher(mailbox, Nobody(), prompts=PROMPTS), shipped_toolbox(), journal=Journal(tmp_path / "j")
+            BatchTeacher(mailbox, Nobody(), prompts=PROMPTS), shipped_toolbox(), journal=TeachJournal(tmp_path / "j")
         )
         with pytest.raises(RepliesPending):
             await generation.run([wanted.task])
         (path,) = mailbox.unanswered()
         mailbox.deliver(path, [TurnReply(id=read_requests(path)[0]["id"], text=text)])
     generation = Generation(
-        BatchTeacher(mailbox, Nobody(), prompts=PROMPTS), shipped_toolbox(), journal=Journal(tmp_path / "j")
+        BatchTeacher(mailbox, Nobody(), prompts=PROMPTS), shipped_toolbox(), journal=TeachJournal(tmp_path / "j")
     )
     (trace,) = await generation.run([wanted.task])
 
@@ -178,7 +181,7 @@ async def test_gemini_batch_jobs_answer_the_folder_and_are_submitted_once(
     server = BatchServer()
     with serve_loopback(server) as url:
         carrier = GeminiBatch.connect("gemini-3-pro", SecretStr("test-key"), timing=TIMING, base_url=url)
-        teacher = BatchTeacher(Mailbox(tmp_path), carrier, prompts=PROMPTS)
+        teacher = BatchTeacher(BatchRequestQueue(tmp_path), carrier, prompts=PROMPTS)
         replies = await teacher.write(pending)
         again = await teacher.write(pending)
         await teacher.aclose()
@@ -192,7 +195,7 @@ async def test_gemini_batch_jobs_answer_the_folder_and_are_submitted_once(
 async def test_a_folder_that_was_asked_another_question_under_the_id_is_refused(
     pending: list[PendingTurn], tmp_path: Path
 ) -> None:
-    teacher = BatchTeacher(Mailbox(tmp_path), Nobody(), prompts=PROMPTS)
+    teacher = BatchTeacher(BatchRequestQueue(tmp_path), Nobody(), prompts=PROMPTS)
     with pytest.raises(RepliesPending):
         await teacher.write(pending[:1])
     other = pending[0].task.query.model_copy(update={"question": "How do heat pumps work?"})

@@ -6,18 +6,16 @@ import pytest
 
 from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
-from rubricem_agent.config.evals import EvalConfig, Style
-from rubricem_agent.evals.answering.episodes import EpisodeAnswerer, Habits, seed_of, with_guidance
-from rubricem_agent.evals.answering.reuse import Reuse
-from rubricem_agent.evals.example import Example
-from rubricem_agent.evals.run.answering import Task
+from rubricem_agent.config import EvalConfig, Style
+from rubricem_agent.evals.answers import AgentOptions, EpisodeAnswerer, Reuse, Task, seed_of, with_guidance
+from rubricem_agent.evals.base import Example
 from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.scripted import ScriptedPolicy
-from rubricem_agent.prompting.agent_prompt import agent_prompt
+from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.rollout.run import Setting
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.domain.query import AnswerFormat
-from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.domain.trajectory import AnswerFormat
+from rubricem_env.env.research_env import shipped_toolbox
 
 TASK = Task(Example(id="1", prompt_text="How wide is the Tall Fox?"), AnswerFormat.EXACT, "Be brief.")
 
@@ -67,7 +65,7 @@ class OneLessonForEachAttempt:
 @pytest.mark.parametrize(("attempts", "shown"), [(1, "0"), (2, "1"), (3, "2")])
 def test_the_last_of_several_attempts_counts_and_each_sees_what_the_earlier_ones_taught(attempts, shown):
     setting = Setting(ScriptedPolicy(lambda opening, seed: Answers()), shipped_toolbox())
-    habits = Habits(agent_prompt(("google_search",)), OneLessonForEachAttempt(), attempts=attempts)
+    habits = AgentOptions(agent_prompt(("google_search",)), OneLessonForEachAttempt(), attempts=attempts)
 
     answered = asyncio.run(EpisodeAnswerer(setting, habits).answer(TASK))
 

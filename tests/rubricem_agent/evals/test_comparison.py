@@ -1,6 +1,6 @@
 import pytest
 
-from rubricem_agent.evals.recorded.comparison import case_differences
+from rubricem_agent.evals.parity import case_differences
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,18 @@ import json
 
 import pytest
 
-from rubricem_agent.evals.deepsearchqa import Exclusion, Rating, parse_rating, rate
-from rubricem_agent.evals.deepsearchqa_aggregate import Outcome, macro_scores, official_summary, strict_scores
-from rubricem_agent.evals.errors import ScoringError
-from rubricem_agent.evals.official_intervals import wald_text
+from rubricem_agent.evals.base import ScoringError
+from rubricem_agent.evals.benchmarks.deepsearchqa import (
+    Exclusion,
+    Outcome,
+    Rating,
+    macro_scores,
+    official_summary,
+    parse_rating,
+    rate,
+    strict_scores,
+    wald_text,
+)
 
 
 def rating(**changes: object) -> str:

@@ -1,11 +1,16 @@
 import pytest
 from pydantic import JsonValue
 
-from rubricem_agent.evals.citation_links import clean_escape, clean_urls, remove_urls
-from rubricem_agent.evals.drb_fact import deduplicate, parse_validation, score_records, validate_url
-from rubricem_agent.evals.errors import ScoringError
-from rubricem_agent.evals.replies import API_ERROR
-from rubricem_agent.evals.reply_json import Unparsed
+from rubricem_agent.evals.base import API_ERROR, ScoringError, Unparsed
+from rubricem_agent.evals.benchmarks.drb_fact import (
+    clean_escape,
+    clean_urls,
+    deduplicate,
+    parse_validation,
+    remove_urls,
+    score_records,
+    validate_url,
+)
 
 ONE = '[{"idx": 1, "result": "supported"}]'
 

@@ -3,16 +3,27 @@ import json
 import pytest
 from pydantic import JsonValue
 
-from rubricem_agent.evals.drb_race import Criterion, TaskCriteria, TaskFailure, judge_task, score_task, weight_of
-from rubricem_agent.evals.race_aggregate import aggregate, strict_mean
-from rubricem_agent.evals.race_reply import DIMENSIONS, parse_scores, rescue_json
-from rubricem_agent.evals.reply_json import Unparsed
+from rubricem_agent.evals.base import Unparsed
+from rubricem_agent.evals.benchmarks.drb_race import (
+    DIMENSIONS,
+    RaceCriterion,
+    TaskCriteria,
+    TaskFailure,
+    aggregate,
+    judge_task,
+    parse_scores,
+    rescue_json,
+    score_task,
+    strict_mean,
+    weight_of,
+)
 
 CRITERIA = TaskCriteria(
     id=1,
     dimension_weight=dict.fromkeys(DIMENSIONS, 0.25),
     criterions={
-        name: (Criterion(criterion="A", weight=0.75), Criterion(criterion="B", weight=0.25)) for name in DIMENSIONS
+        name: (RaceCriterion(criterion="A", weight=0.75), RaceCriterion(criterion="B", weight=0.25))
+        for name in DIMENSIONS
     },
 )
 

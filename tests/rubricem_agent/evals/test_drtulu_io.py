@@ -1,9 +1,8 @@
 import pytest
 from pydantic import JsonValue
 
-from rubricem_agent.evals.drtulu_io import convert_citations, extract_answer
-from rubricem_agent.evals.drtulu_record import format_record
-from rubricem_agent.evals.errors import ScoringError
+from rubricem_agent.evals.base import ScoringError
+from rubricem_agent.evals.extraction import convert_citations, extract_answer, format_record
 
 SNIPPET = "<snippet id=s-0>\nTitle: T\nURL: http://a\nSnippet: body\n</snippet>"
 

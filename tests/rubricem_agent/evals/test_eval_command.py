@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rubricem_agent.build.eval_files import parse_hub_file
+from rubricem_agent.build.eval_inputs import parse_hub_file
 from rubricem_agent.cli.evals import INCOMPLETE, INTERRUPTED, eval_app
 from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.model_servers import FakeOpenAI
+from rubricem_env.testing.servers import FakeOpenAI
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "benchmarks" / "healthbench.synthetic.jsonl"
 RUNNER = CliRunner()

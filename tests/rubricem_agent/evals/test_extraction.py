@@ -1,15 +1,14 @@
 import pytest
 
+from rubricem_agent.evals.base import CitationMode, EvaluationMode, Extraction, Rules
 from rubricem_agent.evals.extraction import MAX_ANSWER, Extracted, Found, extract, judged_text, unboxed
-from rubricem_agent.evals.modes import Citations, Extraction, Mode, Rules
-from rubricem_env.domain.query import AnswerFormat
-from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
+from rubricem_env.domain.trajectory import AnswerFormat, Ending, Origin, Segment, Trajectory
 
 SHOWN = '<tool_output>\n<snippet id="S_1">Tall Fox | https://a.example/fox\nIt is 60 m wide.</snippet>\n</tool_output>'
 
 
-def rules(citations: Citations = Citations.DROPPED, extraction: Extraction = Extraction.ANSWER_TAG) -> Rules:
-    return Rules(mode=Mode.OFFICIAL, judge="", citations=citations, extraction=extraction)
+def rules(citations: CitationMode = CitationMode.DROPPED, extraction: Extraction = Extraction.ANSWER_TAG) -> Rules:
+    return Rules(mode=EvaluationMode.OFFICIAL, judge="", citations=citations, extraction=extraction)
 
 
 def attempt(text: str, form: AnswerFormat = AnswerFormat.LONG, ending: Ending = Ending.ANSWERED) -> Trajectory:
@@ -41,7 +40,7 @@ def test_the_answer_is_found_and_it_is_said_where(text, form, answer, found):
 
 
 def test_the_predecessor_cuts_a_box_at_the_first_closing_brace_even_in_a_report():
-    predecessor = rules(Citations.KEPT, Extraction.PREDECESSOR)
+    predecessor = rules(CitationMode.KEPT, Extraction.PREDECESSOR)
 
     extracted = extract(attempt(r"<answer>See \boxed{\frac{1}{2}}.</answer>"), predecessor)
 
@@ -54,9 +53,9 @@ CITED = '<answer>The fox is <cite id="S_1">60 m wide</cite>.</answer>'
 @pytest.mark.parametrize(
     ("citations", "expected"),
     [
-        (Citations.DROPPED, "The fox is 60 m wide."),
-        (Citations.KEPT, 'The fox is <cite id="S_1">60 m wide</cite>.'),
-        (Citations.NUMBERED, "The fox is 60 m wide [1].\n\nReferences:\n[1] https://a.example/fox"),
+        (CitationMode.DROPPED, "The fox is 60 m wide."),
+        (CitationMode.KEPT, 'The fox is <cite id="S_1">60 m wide</cite>.'),
+        (CitationMode.NUMBERED, "The fox is 60 m wide [1].\n\nReferences:\n[1] https://a.example/fox"),
     ],
 )
 def test_cite_tags_are_treated_as_the_mode_says(citations, expected):

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.evals.errors import BenchmarkFileError
-from rubricem_agent.evals.example import Benchmark, Gold
-from rubricem_agent.evals.files import (
+from rubricem_agent.evals import files
+from rubricem_agent.evals.base import Benchmark, BenchmarkFileError, Gold
+from rubricem_agent.evals.benchmarks import (
     deepsearchqa,
-    drb,
-    drtulu_short_form,
+    drb_race,
     healthbench,
     researchqa,
     researchrubrics,
@@ -17,7 +16,7 @@ from rubricem_agent.evals.files import (
     twowiki,
     webwalkerqa,
 )
-from rubricem_agent.evals.files.source import UNCHECKED, Expectation
+from rubricem_agent.evals.files import UNCHECKED, Expectation
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "benchmarks"
 
@@ -31,7 +30,7 @@ LOADERS = [
     pytest.param(deepsearchqa.load, "deepsearchqa.synthetic.csv", 8, id="deepsearchqa"),
     pytest.param(webwalkerqa.load, "webwalkerqa.synthetic.jsonl", 8, id="webwalkerqa"),
     pytest.param(twowiki.load, "twowiki.synthetic.json", 6, id="twowiki"),
-    pytest.param(drtulu_short_form.load, "twowiki.drtulu_hf.synthetic.jsonl", 4, id="drtulu"),
+    pytest.param(files.load, "twowiki.drtulu_hf.synthetic.jsonl", 4, id="drtulu"),
 ]
 
 
@@ -154,12 +153,12 @@ def test_deepsearchqa_without_example_ids_is_numbered_from_zero(tmp_path: Path) 
 
 
 def test_a_bracketed_ground_truth_is_a_list_of_answers_and_a_broken_one_is_refused(tmp_path: Path) -> None:
-    gold = drtulu_short_form.load(SAMPLES / "twowiki.drtulu_hf.synthetic.jsonl", expect=UNCHECKED).gold
+    gold = files.load(SAMPLES / "twowiki.drtulu_hf.synthetic.jsonl", expect=UNCHECKED).gold
     broken = json.dumps({"messages": [{"role": "user", "content": "q"}], "ground_truth": "[x"})
 
     assert gold["1"].answers == ("Ans A", "Ans B")
     with pytest.raises(BenchmarkFileError, match="begins with a bracket"):
-        drtulu_short_form.load(write(tmp_path / "b.jsonl", broken))
+        files.load(write(tmp_path / "b.jsonl", broken))
 
 
 def test_two_wiki_aliases_and_predictions_load_beside_the_questions() -> None:
@@ -173,7 +172,7 @@ def test_two_wiki_aliases_and_predictions_load_beside_the_questions() -> None:
 def test_drb_tasks_load_with_their_criteria_and_language(tmp_path: Path) -> None:
     query, criteria = drb_files(tmp_path)
 
-    benchmark = drb.load(query, criteria_path=criteria, expect=UNCHECKED)
+    benchmark = drb_race.load(query, criteria_path=criteria, expect=UNCHECKED)
 
     assert benchmark.gold["51"].language == "en"
     assert len(benchmark.gold["51"].criteria.criterions) == 4
@@ -181,7 +180,7 @@ def test_drb_tasks_load_with_their_criteria_and_language(tmp_path: Path) -> None
 
 def test_a_criteria_file_without_one_of_the_tasks_is_refused_with_the_task() -> None:
     with pytest.raises(BenchmarkFileError, match="has no criteria for task 57"):
-        drb.load(SAMPLES / "drb.query.jsonl", criteria_path=SAMPLES / "drb.criteria.jsonl")
+        drb_race.load(SAMPLES / "drb.query.jsonl", criteria_path=SAMPLES / "drb.criteria.jsonl")
 
 
 def test_criteria_without_a_dimension_are_refused(tmp_path: Path) -> None:
@@ -190,15 +189,15 @@ def test_criteria_without_a_dimension_are_refused(tmp_path: Path) -> None:
     del task["criterions"]["insight"]
 
     with pytest.raises(BenchmarkFileError, match="no weighted criteria for insight"):
-        drb.load(query, criteria_path=write(tmp_path / "c.jsonl", json.dumps(task)))
+        drb_race.load(query, criteria_path=write(tmp_path / "c.jsonl", json.dumps(task)))
 
 
 def test_articles_load_by_task_and_one_given_twice_is_refused(tmp_path: Path) -> None:
     path = SAMPLES / "drb.raw_article.claude-3-7.jsonl"
 
-    assert len(drb.load_articles(path)) == 2
+    assert len(drb_race.load_articles(path)) == 2
     with pytest.raises(BenchmarkFileError, match="already has an article"):
-        drb.load_articles(write(tmp_path / "twice.jsonl", path.read_text() * 2))
+        drb_race.load_articles(write(tmp_path / "twice.jsonl", path.read_text() * 2))
 
 
 def test_a_json_object_where_an_array_belongs_is_refused(tmp_path: Path) -> None:
@@ -215,4 +214,4 @@ def test_criteria_given_twice_are_refused(tmp_path: Path) -> None:
     query, criteria = drb_files(tmp_path)
 
     with pytest.raises(BenchmarkFileError, match="already has criteria"):
-        drb.load(query, criteria_path=write(tmp_path / "c.jsonl", criteria.read_text() * 2))
+        drb_race.load(query, criteria_path=write(tmp_path / "c.jsonl", criteria.read_text() * 2))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rubricem_agent.evals.answering.given import GivenAnswers
-from rubricem_agent.evals.errors import BenchmarkFileError
-from rubricem_agent.evals.run.records import AnswerRecord
+from rubricem_agent.evals.answers import GivenAnswers
+from rubricem_agent.evals.base import BenchmarkFileError
+from rubricem_agent.evals.records import AnswerRecord
 from rubricem_env.domain.errors import UsageError
 
 IDS = "row numbers from 0"

@@ -2,17 +2,12 @@
 
 import json
 
-from rubricem_agent.evals.drb_race import TaskCriteria
-from rubricem_agent.evals.example import Example
+from rubricem_agent.evals.base import EvaluationMode, Example
+from rubricem_agent.evals.benchmarks.drb_fact import DrbGrader
+from rubricem_agent.evals.benchmarks.drb_race import DIMENSIONS, DrbGold, TaskCriteria
 from rubricem_agent.evals.extraction import Extracted, Found
-from rubricem_agent.evals.files.drb import DrbGold
-from rubricem_agent.evals.grading.base import GradedExample
-from rubricem_agent.evals.grading.drb import DrbGrader
-from rubricem_agent.evals.grading.grade import Case
-from rubricem_agent.evals.grading.replay import replay
-from rubricem_agent.evals.modes import Mode
-from rubricem_agent.evals.race_reply import DIMENSIONS
-from rubricem_agent.evals.rules import rules_for
+from rubricem_agent.evals.grading import Case, GradedExample, replay
+from rubricem_agent.evals.suite import rules_for
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 
 ARTICLE = "An article with a claim. " * 10
@@ -51,7 +46,7 @@ def answer(question):
     return (replies[question.key],)
 
 
-def grader(*, with_fact: bool = True, mode: Mode = Mode.OFFICIAL) -> DrbGrader:
+def grader(*, with_fact: bool = True, mode: EvaluationMode = EvaluationMode.OFFICIAL) -> DrbGrader:
     return DrbGrader.for_rules(rules_for("drb", mode), references={"51": ARTICLE}, with_fact=with_fact)
 
 
@@ -94,7 +89,7 @@ def test_weights_never_reach_the_judge():
 
 def test_an_article_that_cleaning_eats_up_has_no_score_and_strictly_a_zero():
     official = replay(grader(with_fact=False).grade(case()), lambda question: ("gone",))
-    strict = replay(grader(with_fact=False, mode=Mode.STRICT).grade(case()), lambda question: ("gone",))
+    strict = replay(grader(with_fact=False, mode=EvaluationMode.STRICT).grade(case()), lambda question: ("gone",))
 
     assert (official.score, strict.score) == (None, 0.0)
     assert "fewer than 100 characters" in official.excluded
@@ -115,7 +110,7 @@ def test_the_predecessor_checks_citations_against_the_snippets_that_its_tools_sh
         return answer(question)
 
     attempt = case()._replace(trajectory=Trajectory(question="Write it.", segments=segments))
-    grade = replay(grader(mode=Mode.DRTULU).grade(attempt), note)
+    grade = replay(grader(mode=EvaluationMode.DRTULU).grade(attempt), note)
 
     # No extraction and no page is read: the one snippet that was shown is the page.
     assert [question.key for question in asked] == ["clean", "race", f"validate {A}"]

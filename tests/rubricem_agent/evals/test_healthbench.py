@@ -1,23 +1,21 @@
 import numpy as np
 import pytest
 
-from rubricem_agent.evals.errors import ScoringError
-from rubricem_agent.evals.healthbench import (
+from rubricem_agent.evals.base import API_ERROR, ScoringError, Unparsed
+from rubricem_agent.evals.benchmarks.healthbench import (
     RubricItem,
+    clipped_mean,
+    drtulu_aggregate,
     grade_item,
+    inspect_aggregate,
+    inspect_met,
+    inspect_score,
+    length_adjusted,
+    official_aggregate,
     parse_verdict,
     score_example,
     strict_verdict,
 )
-from rubricem_agent.evals.healthbench_aggregate import (
-    clipped_mean,
-    drtulu_aggregate,
-    inspect_aggregate,
-    official_aggregate,
-)
-from rubricem_agent.evals.healthbench_inspect import inspect_met, inspect_score, length_adjusted
-from rubricem_agent.evals.replies import API_ERROR
-from rubricem_agent.evals.reply_json import Unparsed
 
 MET = '{"criteria_met": true}'
 NOT_MET = '{"criteria_met": false}'

@@ -5,10 +5,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rubricem_agent.cli.parity import parity
-from rubricem_agent.evals.errors import RecordedCaseError
-from rubricem_agent.evals.parity import replay, replay_case
-from rubricem_agent.evals.recorded.case import RecordedCase, read_cases
+from rubricem_agent.cli.evals import parity
+from rubricem_agent.evals.base import RecordedCaseError
+from rubricem_agent.evals.parity import RecordedCase, read_cases, replay, replay_case
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "benchmarks"
 FILES = sorted(FIXTURES.glob("*.dev.jsonl"))

@@ -1,6 +1,6 @@
 import re
 
-from rubricem_agent.evals.reference import reference_rows
+from rubricem_agent.evals.scores import reference_rows
 
 
 def test_the_papers_averages_are_the_means_of_their_rows() -> None:

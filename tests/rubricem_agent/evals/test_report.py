@@ -6,10 +6,8 @@ import pytest
 
 from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
-from rubricem_agent.config.evals import EvalConfig, Style
-from rubricem_agent.evals.report.page import render_page
-from rubricem_agent.evals.report.published import published_tables
-from rubricem_agent.evals.report.summary import LONG, Summary, own_rows, summarize
+from rubricem_agent.config import EvalConfig, Style
+from rubricem_agent.evals.report import LONG, Summary, own_rows, published_tables, render_page, summarize
 from rubricem_agent.evals.scores import Scores
 
 HOSTILE = "<script>alert(1)</script>\"'&"

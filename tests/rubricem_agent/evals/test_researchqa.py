@@ -1,12 +1,17 @@
 import pytest
 
-from rubricem_agent.evals.errors import ScoringError
-from rubricem_agent.evals.replies import API_ERROR
-from rubricem_agent.evals.reply_json import Unparsed
-from rubricem_agent.evals.researchqa import Question, coverage_of, level_of, parse_batch, score_run, strict_average
+from rubricem_agent.evals.base import API_ERROR, ScoringError, Unparsed
+from rubricem_agent.evals.benchmarks.researchqa import (
+    RubricQuestion,
+    coverage_of,
+    level_of,
+    parse_batch,
+    score_run,
+    strict_average,
+)
 
-TWO = Question(id="q", rubric=("a", "b"))
-OTHER = Question(id="r", rubric=("a",))
+TWO = RubricQuestion(id="q", rubric=("a", "b"))
+OTHER = RubricQuestion(id="r", rubric=("a",))
 
 
 @pytest.mark.parametrize("label", ["barely", "Barely.", "1. Barely", ""])
@@ -54,7 +59,7 @@ def test_a_question_without_an_answer_is_skipped_and_costs_no_call() -> None:
 
 def test_an_empty_rubric_divides_by_zero_and_says_how_many_calls_were_made() -> None:
     with pytest.raises(ScoringError) as raised:
-        score_run([Question(id="e", rubric=())], {"e": "x"}, replies={})
+        score_run([RubricQuestion(id="e", rubric=())], {"e": "x"}, replies={})
 
     assert (raised.value.official, raised.value.judge_calls) == ("ZeroDivisionError", 0)
 

@@ -2,9 +2,8 @@ import json
 
 import pytest
 
-from rubricem_agent.evals.replies import API_ERROR
-from rubricem_agent.evals.reply_json import Unparsed
-from rubricem_agent.evals.researchrubrics import (
+from rubricem_agent.evals.base import API_ERROR, Unparsed
+from rubricem_agent.evals.benchmarks.researchrubrics import (
     BINARY,
     TERNARY,
     ItemResult,

@@ -2,19 +2,19 @@
 
 import asyncio
 
-from rubricem_agent.evals.answering.reuse import CrossReuse, WithinReuse
+from rubricem_agent.evals.answers import CrossReuse, WithinReuse
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import Injector, count_roughly
 from rubricem_agent.policy.scripted import ScriptedPolicy
-from rubricem_agent.prompting.agent_prompt import agent_prompt
+from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.reflection.candidates import PolicyCandidates
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
-from rubricem_env.domain.query import Query, query_key
-from rubricem_env.domain.reflection import Reflection
-from rubricem_env.env.offline import shipped_toolbox
-from rubricem_env.judge.rules.rules_judge import RulesJudge
+from rubricem_env.domain.judgement import Reflection
+from rubricem_env.domain.trajectory import Query, query_key
+from rubricem_env.env.research_env import shipped_toolbox
+from rubricem_env.judge.rules_judge import RulesJudge
 
 QUESTION = "How wide is the river Tall Fox?"
 INJECTOR = Injector(count_tokens=count_roughly)

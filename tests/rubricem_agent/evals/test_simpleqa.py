@@ -1,7 +1,13 @@
 import pytest
 
-from rubricem_agent.evals.errors import ScoringError
-from rubricem_agent.evals.simpleqa import official_metrics, parse_letter, parse_standalone_letter, rates, strict_letter
+from rubricem_agent.evals.base import ScoringError
+from rubricem_agent.evals.benchmarks.simpleqa import (
+    official_metrics,
+    parse_letter,
+    parse_standalone_letter,
+    rates,
+    strict_letter,
+)
 
 
 @pytest.mark.parametrize(

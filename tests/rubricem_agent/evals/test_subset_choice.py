@@ -2,22 +2,28 @@ import json
 
 import pytest
 
-from rubricem_agent.evals.contamination import seen_keys
-from rubricem_agent.evals.errors import BenchmarkFileError
-from rubricem_agent.evals.example import Example, SourceFile
-from rubricem_agent.evals.grading.almanac import AlmanacGrader
-from rubricem_agent.evals.loading import Loaded
-from rubricem_agent.evals.modes import Mode
-from rubricem_agent.evals.rules import rules_for
-from rubricem_agent.evals.subset import Choice, Subset, SubsetName, choose, find_seen, without_seen
-from rubricem_agent.evals.subsets import ablation_rows, drtulu_rows, official_rows
+from rubricem_agent.evals.base import BenchmarkFileError, EvaluationMode, Example, SourceFile
+from rubricem_agent.evals.benchmarks.almanac import AlmanacGrader
+from rubricem_agent.evals.manifest import (
+    Choice,
+    Subset,
+    SubsetName,
+    ablation_rows,
+    choose,
+    drtulu_rows,
+    find_seen,
+    official_rows,
+    seen_keys,
+    without_seen,
+)
+from rubricem_agent.evals.suite import Loaded, rules_for
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.query import query_key
+from rubricem_env.domain.trajectory import query_key
 
 SIZE = 300
 
 
-def loaded(name: str, mode: Mode = Mode.OFFICIAL) -> Loaded:
+def loaded(name: str, mode: EvaluationMode = EvaluationMode.OFFICIAL) -> Loaded:
     examples = tuple(Example(id=f"e{number}", prompt_text=f"question {number}") for number in range(SIZE))
     return Loaded(name, rules_for(name, mode), examples, {}, SourceFile(None, "", SIZE), AlmanacGrader())
 
@@ -28,7 +34,7 @@ def ids(rows) -> tuple[str, ...]:
 
 def test_a_limit_follows_the_published_rule_of_the_mode():
     assert choose(loaded("simpleqa"), Choice(limit=7)).ids == ids(official_rows(SIZE, 7))
-    assert choose(loaded("simpleqa", Mode.DRTULU), Choice(limit=7)).ids == ids(drtulu_rows(SIZE, 7))
+    assert choose(loaded("simpleqa", EvaluationMode.DRTULU), Choice(limit=7)).ids == ids(drtulu_rows(SIZE, 7))
     assert choose(loaded("drb"), Choice(limit=7)) == Subset(ids(range(7)), "first 7")
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.evals.errors import BenchmarkFileError
-from rubricem_agent.evals.subsets import ablation_rows, drtulu_rows, official_rows, rows_of_ids
+from rubricem_agent.evals.base import BenchmarkFileError
+from rubricem_agent.evals.manifest import ablation_rows, drtulu_rows, official_rows, rows_of_ids
 from rubricem_env.domain.errors import UsageError
 
 RULES = json.loads((Path(__file__).parents[2] / "fixtures" / "benchmarks" / "subsets.json").read_text())["rules"]

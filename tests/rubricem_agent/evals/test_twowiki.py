@@ -1,16 +1,20 @@
 import pytest
 
-from rubricem_agent.evals.errors import ScoringError
-from rubricem_agent.evals.twowiki import (
+from rubricem_agent.evals.base import ScoringError
+from rubricem_agent.evals.benchmarks.twowiki import (
+    GoldQuestion,
+    Predictions,
+    alternatives,
     drtulu_exact,
     drtulu_f1,
     judge_says_correct,
     normalize_answer,
     score_answer,
+    score_evidence,
+    score_predictions,
+    score_supporting_facts,
     token_overlap,
 )
-from rubricem_agent.evals.twowiki_evidence import alternatives, score_evidence
-from rubricem_agent.evals.twowiki_full import GoldQuestion, Predictions, score_predictions, score_supporting_facts
 
 
 def question(**changes: object) -> GoldQuestion:

@@ -1,6 +1,12 @@
 import pytest
 
-from rubricem_agent.evals.webwalkerqa import JudgedRow, parse_grade, report, strict_accuracy, tongyi_says_correct
+from rubricem_agent.evals.benchmarks.webwalkerqa import (
+    JudgedRow,
+    parse_grade,
+    report,
+    strict_accuracy,
+    tongyi_says_correct,
+)
 
 
 def row(verdict: str | None, *, question: str = "q", level: str = "easy", prediction: str | None = "p") -> JudgedRow:

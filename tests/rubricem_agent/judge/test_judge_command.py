@@ -7,18 +7,16 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rubricem_agent.build.judge import build_judge
-from rubricem_agent.cli.calibrate import calibrate
-from rubricem_agent.cli.judge import judge
-from rubricem_agent.config.judge import JudgeConfig, parse_judge
+from rubricem_agent.build.models import build_judge
+from rubricem_agent.cli.judge import calibrate, judge
+from rubricem_agent.config import JudgeConfig, parse_judge
 from rubricem_env.domain.errors import ConfigError, UsageError
-from rubricem_env.domain.trajectory_json import dump_trajectory
-from rubricem_env.judge.fence import read_blocks
+from rubricem_env.domain.trajectory import dump_trajectory
+from rubricem_env.judge.prompting import read_blocks
 from rubricem_env.llm.base import ChatRequest
-from rubricem_env.testing.judge import FenceReader
-from rubricem_env.testing.judge_samples import attempt, careless
+from rubricem_env.testing.judges import FenceReader, attempt, careless
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.model_servers import Answered, FakeGemini, FakeOpenAI
+from rubricem_env.testing.servers import FakeGemini, FakeOpenAI, ModelReply
 
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command()(judge)
@@ -155,7 +153,7 @@ def test_a_real_client_judges_over_the_wire(files, tmp_path, monkeypatch, kind, 
 def test_a_judge_that_refuses_is_unscored_and_the_exit_code_says_so(files, tmp_path):
     given = tmp_path / "rubrics.json"
     given.write_text('[{"title": "Both", "description": "Names both rivers", "weight": 1}]')
-    with serve_loopback(FakeOpenAI(lambda _: Answered("no such model", status=404))) as url:
+    with serve_loopback(FakeOpenAI(lambda _: ModelReply("no such model", status=404))) as url:
         result = run(*files, "--rubrics", given, "--judge", f"openai:m@{url}", "--json")
     found = json.loads(result.stdout)
     assert result.exit_code == 1

@@ -1,15 +1,13 @@
 """The environment handed a judge: a vector of one question's episodes is scored as a group, a single one alone."""
 
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.tool import Snippet, ToolResult, ToolStatus
+from rubricem_env.domain.trajectory import Query, Snippet, ToolResult, ToolStatus
 from rubricem_env.env.research_env import DeepResearchEnv
-from rubricem_env.env.scoring import Scorer
+from rubricem_env.env.rewards import Scorer
 from rubricem_env.env.vector import DeepResearchVectorEnv
-from rubricem_env.judge.buffer import RubricBuffer
-from rubricem_env.judge.rules.rules_judge import RulesJudge
-from rubricem_env.judge.scorer import GroupScorer
-from rubricem_env.judge.step import StepJudge
-from rubricem_env.testing.judge_samples import QUESTION, rubric
+from rubricem_env.judge.pipeline import GroupScorer, StepJudge
+from rubricem_env.judge.rubrics import RubricBuffer
+from rubricem_env.judge.rules_judge import RulesJudge
+from rubricem_env.testing.judges import QUESTION, rubric
 
 GIVEN = rubric("Names the width of Tall Fox", persistent=True)
 QUERY = Query(question=QUESTION, rubrics=(GIVEN,))

@@ -2,11 +2,9 @@
 
 import pytest
 
-from rubricem_agent.build.judge import JUDGE_KEY, build_judge
-from rubricem_agent.build.keys import key_for
-from rubricem_agent.build.teacher import teach
-from rubricem_agent.config.judge import JudgeConfig
-from rubricem_agent.config.teacher import TeacherConfig
+from rubricem_agent.build.data import teach
+from rubricem_agent.build.models import JUDGE_KEY, build_judge, key_for
+from rubricem_agent.config import JudgeConfig, TeacherConfig
 from rubricem_env.domain.errors import UsageError
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rubricem_agent.learn.batch import Sample, load_batch, pad_batch
-from rubricem_agent.learn.errors import BatchError
+from rubricem_agent.learn.credit import BatchError
+from rubricem_agent.learn.samples import Sample, load_batch, pad_batch
 
 
 def sample(stages=(-1, 0, -1, 3), **changes) -> Sample:

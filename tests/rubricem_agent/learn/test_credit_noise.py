@@ -4,18 +4,19 @@ import numpy as np
 import pytest
 
 from rubricem_agent.learn.credit_noise import (
+    DECIDING_STAGES,
     MarkedGroup,
     NoiseKind,
     NoiseSetting,
     compare_estimators,
+    play_groups,
     stage_scores,
     turnover,
 )
-from rubricem_agent.learn.fault_rollouts import DECIDING_STAGES, play_groups
+from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.stage import Stage
-from rubricem_env.env.offline import shipped_toolbox
-from rubricem_env.world.jsonl import load_questions, shipped_questions_path
+from rubricem_env.env.research_env import shipped_toolbox
+from rubricem_env.world.almanac import load_questions, shipped_questions_path
 
 
 def setting(kind: NoiseKind, noises: tuple[float, ...], *, intermediate_only: bool = False) -> NoiseSetting:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rubricem_agent.learn.credit import CheckpointError
 from rubricem_agent.learn.curriculum import Curriculum, Encounter
-from rubricem_agent.learn.errors import CheckpointError
-from rubricem_agent.memory.retrieval import Retrieval
+from rubricem_agent.memory.bank import Retrieval
 from rubricem_env.domain.errors import ConfigError
 
 

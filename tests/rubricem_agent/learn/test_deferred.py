@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from rubricem_agent.learn.deferred import Codec, Deferred, Ending, Timing
-from rubricem_agent.learn.reflection_work import Done, Failed, Ticket, WorkCounts
+from rubricem_agent.learn.deferred import Codec, Deferred, DeferredTiming, Done, Failed, Ticket, WorkCounts, WorkStatus
 from rubricem_env.domain.errors import JudgeError, OrderError
 
 AS_IT_IS = Codec[str](lambda result: result, lambda form: form)
@@ -20,7 +19,7 @@ class Stage:
         self.now = 0.0
         self.gates: dict[Ticket, asyncio.Future[str]] = {}
         self.alarms: list[tuple[float, asyncio.Future[None]]] = []
-        timing = Timing(lambda: self.now, self.sleep)
+        timing = DeferredTiming(lambda: self.now, self.sleep)
         self.deferred = Deferred(self.work, codec=AS_IT_IS, timing=timing, has_lesson=lambda result: "lesson" in result)
 
     async def work(self, ticket: Ticket) -> str:
@@ -116,7 +115,7 @@ async def test_a_bug_in_the_work_is_raised_and_not_swallowed():
 async def test_waiting_for_a_lesson_that_is_there_takes_no_time():
     stage = Stage()
     await stage.end(await stage.launch(1, "a"))
-    assert await stage.deferred.wait("a", timeout=0.0) is Ending.READY
+    assert await stage.deferred.wait("a", timeout=0.0) is WorkStatus.READY
     assert stage.deferred.counts.misses == 0
 
 
@@ -128,7 +127,7 @@ async def test_a_lesson_that_ends_within_the_time_is_no_miss():
     await stage.pass_time(12.0)
     assert not waiting.done()
     await stage.end(ticket)
-    assert await waiting is Ending.READY
+    assert await waiting is WorkStatus.READY
     assert stage.deferred.counts.waited_seconds == 12.0
 
 
@@ -138,17 +137,17 @@ async def test_a_lesson_that_does_not_is_a_miss_and_goes_on_undisturbed():
     waiting = asyncio.ensure_future(stage.deferred.wait("a", timeout=30.0))
     await settle()
     await stage.pass_time(30.0)
-    assert await waiting is Ending.LATE
+    assert await waiting is WorkStatus.LATE
     assert stage.deferred.counts.misses == 1
     await stage.end(ticket)
-    assert await stage.deferred.wait("a", timeout=0.0) is Ending.READY
+    assert await stage.deferred.wait("a", timeout=0.0) is WorkStatus.READY
 
 
 async def test_failed_and_unknown_lessons_are_misses_at_once():
     stage = Stage()
     await stage.end(await stage.launch(1, "a"), JudgeError("no"))
-    assert await stage.deferred.wait("a", timeout=30.0) is Ending.FAILED
-    assert await stage.deferred.wait("never", timeout=30.0) is Ending.UNKNOWN
+    assert await stage.deferred.wait("a", timeout=30.0) is WorkStatus.FAILED
+    assert await stage.deferred.wait("never", timeout=30.0) is WorkStatus.UNKNOWN
     assert stage.deferred.counts.misses == stage.deferred.counts.waits == 2
 
 
@@ -156,7 +155,7 @@ async def test_work_of_which_the_bank_took_nothing_is_trained_on_and_is_a_miss()
     stage = Stage()
     ticket = await stage.launch(1, "a")
     await stage.end(ticket, "all refused")
-    assert await stage.deferred.wait("a", timeout=30.0) is Ending.REFUSED
+    assert await stage.deferred.wait("a", timeout=30.0) is WorkStatus.REFUSED
     assert stage.deferred.counts.misses == 1
     assert stage.deferred.collect(step=2).done == (Done(ticket, "all refused"),)
 
@@ -169,7 +168,7 @@ async def test_the_latest_work_on_a_question_is_the_one_waited_for():
     await settle()
     assert not waiting.done()
     await stage.end(again)
-    assert await waiting is Ending.READY
+    assert await waiting is WorkStatus.READY
 
 
 async def test_earlier_work_that_is_still_running_holds_up_nobody_who_has_the_latest():
@@ -178,7 +177,7 @@ async def test_earlier_work_that_is_still_running_holds_up_nobody_who_has_the_la
     await stage.end(await stage.launch(7, "a"))
     stage.deferred.collect(step=8)
     async with asyncio.timeout(5):
-        assert await stage.deferred.wait("a", timeout=30.0) is Ending.READY
+        assert await stage.deferred.wait("a", timeout=30.0) is WorkStatus.READY
     await stage.deferred.cancel()
 
 
@@ -196,7 +195,7 @@ async def test_earlier_work_that_ends_late_does_not_speak_for_the_latest(is_resu
         stage.deferred.relaunch()
         await settle()
     await stage.end(early)
-    assert await stage.deferred.wait("a", timeout=0.0) is Ending.FAILED
+    assert await stage.deferred.wait("a", timeout=0.0) is WorkStatus.FAILED
     assert stage.deferred.collect(step=9).done == (Done(early, "lesson"),)
 
 
@@ -207,9 +206,9 @@ async def test_a_state_of_before_that_names_no_latest_work_is_read():
     del state["latest"]
     after = Stage()
     after.deferred.load_state_dict(state)
-    assert await after.deferred.wait("a", timeout=0.0) is Ending.READY
+    assert await after.deferred.wait("a", timeout=0.0) is WorkStatus.READY
     await after.end(await after.launch(7, "a"), JudgeError("no"))
-    assert await after.deferred.wait("a", timeout=0.0) is Ending.FAILED
+    assert await after.deferred.wait("a", timeout=0.0) is WorkStatus.FAILED
 
 
 async def test_giving_up_a_wait_leaves_the_work_running():
@@ -250,7 +249,7 @@ async def test_a_resumed_run_still_knows_which_lessons_there_are():
     before.deferred.collect(step=2)
     after = Stage()
     after.deferred.load_state_dict(before.deferred.state_dict())
-    assert await after.deferred.wait("a", timeout=30.0) is Ending.READY
+    assert await after.deferred.wait("a", timeout=30.0) is WorkStatus.READY
 
 
 async def test_cancelling_stops_the_work_and_keeps_its_tickets():
@@ -315,9 +314,9 @@ async def test_it_runs_on_the_real_clock_too():
         await asyncio.sleep(0.01)
         return ticket.key
 
-    deferred = Deferred(work, codec=AS_IT_IS, timing=Timing(time.monotonic, asyncio.sleep))
+    deferred = Deferred(work, codec=AS_IT_IS, timing=DeferredTiming(time.monotonic, asyncio.sleep))
     deferred.launch(Ticket(1, "a"))
-    assert await deferred.wait("a", timeout=10.0) is Ending.READY
+    assert await deferred.wait("a", timeout=10.0) is WorkStatus.READY
 
 
 async def test_draining_and_cancelling_nothing_is_no_mistake():

@@ -2,11 +2,10 @@
 
 import pytest
 
-from rubricem_agent.learn.credit import assign_credit
-from rubricem_agent.learn.group_scores import group_scores
+from rubricem_agent.learn.credit import assign_credit, group_scores
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import OrderError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
-from rubricem_env.domain.stage import STAGES
 from rubricem_env.judge.scoring import broadcast_answer
 
 MISSING = StageScore(score=0.0, missing=True)

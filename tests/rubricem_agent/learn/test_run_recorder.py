@@ -4,17 +4,15 @@ import json
 
 import pytest
 
-from rubricem_agent.learn.run_record import GroupEntry, GroupHead, Header, RolloutEntry, RolloutHead
-from rubricem_agent.learn.run_recorder import RunRecorder
+from rubricem_agent.learn.record import GroupEntry, GroupHead, Header, RolloutEntry, RolloutHead, RunRecorder
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.rollout.rollout import Rollout
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.judgement import Judgement, StageScore
-from rubricem_env.domain.reflection import Reflection
-from rubricem_env.domain.stage import STAGES
-from rubricem_env.judge.outcomes import RolloutJudgement
-from rubricem_env.testing.judge_samples import attempt, careless
+from rubricem_env.domain.judgement import Judgement, Reflection, StageScore
+from rubricem_env.judge.scoring import RolloutJudgement
+from rubricem_env.testing.judges import attempt, careless
 
 QUESTION = "Which is wider?"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rubricem_agent.learn.drift import DriftSettings, find_drift, measure_rise
-from rubricem_agent.learn.metrics_log import StepLine
+from rubricem_agent.learn.metrics import StepLine
+from rubricem_agent.learn.monitor import DriftSettings, find_drift, measure_rise
 
 SETTINGS = DriftSettings(window=2)
 

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.learn.expected import compare_with, find_expected, make_expected
-from rubricem_agent.learn.metrics_log import ExamLine, RunLog
-from rubricem_agent.learn.recipes import RECIPES
+from rubricem_agent.learn.metrics import ExamLine, RunLog
+from rubricem_agent.learn.monitor import RECIPES, compare_with, find_expected, make_expected
 from rubricem_env.domain.errors import FileFormatError
 from trainers.local.settings import LocalConfig
-from trainers.settings_file import read_settings
+from trainers.settings import read_settings
 
 
 def log(**answers):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rubricem_agent.learn.metrics_log import LogFollower, append_line, read_log
+from rubricem_agent.learn.metrics import LogFollower, append_line, read_log
 from rubricem_env.domain.errors import FileFormatError, UsageError
 
 STAGES = ("plan", "research", "review", "answer")

@@ -8,14 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.memory.errors import BankFormatError, UnknownItemError
+from rubricem_agent.memory.bank import Retrieval, RetrievalSettings, RubricBank
 from rubricem_agent.memory.gate import Refusal, RefusalCode, WriteGate
-from rubricem_agent.memory.item import BankItem, ItemStatus
-from rubricem_agent.memory.retrieval import Retrieval, RetrievalSettings
-from rubricem_agent.memory.store import MemoryStore
-from rubricem_env.domain.query import query_key
-from rubricem_env.testing.reflections import PlaneEmbedder, make_reflection
+from rubricem_agent.memory.store import BankFormatError, BankItem, ItemStatus, MemoryStore, UnknownItemError
+from rubricem_env.domain.trajectory import query_key
+from rubricem_env.testing.judges import PlaneEmbedder, make_reflection
 
 
 def numbers(found):

@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
 
 from rubricem_agent.cli.bank import bank_app
-from rubricem_agent.memory.errors import BankFormatError, UnknownItemError
+from rubricem_agent.memory.store import BankFormatError, UnknownItemError
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.testing.reflections import make_reflection
+from rubricem_env.testing.judges import make_reflection
 
 QUESTIONS = ("How wide is the Tall Fox river?", "How wide is the Amber Badger river?", "Who wrote the almanac?")
 

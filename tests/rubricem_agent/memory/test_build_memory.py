@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from rubricem_agent.build.memory import build_bank, build_embedder, build_injector, open_existing_bank
-from rubricem_agent.config.memory import BankConfig
-from rubricem_agent.memory.errors import BankFormatError
+from rubricem_agent.config import BankConfig
+from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.memory.gate import Refusal
-from rubricem_agent.memory.item import BankItem, ItemStatus
-from rubricem_agent.memory.retrieval import Retrieval
+from rubricem_agent.memory.store import BankFormatError, BankItem, ItemStatus
 from rubricem_env.domain.errors import MissingExtraError
-from rubricem_env.domain.query import query_key
-from rubricem_env.testing.reflections import make_reflection
+from rubricem_env.domain.trajectory import query_key
+from rubricem_env.testing.judges import make_reflection
 
 
 def test_a_bank_without_a_folder_needs_no_package(monkeypatch):

@@ -11,11 +11,10 @@ import pytest
 
 pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
 
-from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.chroma_store import ChromaStore
-from rubricem_agent.memory.errors import BankFormatError
-from rubricem_agent.memory.retrieval import Retrieval
-from rubricem_env.testing.reflections import PlaneEmbedder, make_reflection
+from rubricem_agent.memory.store import BankFormatError
+from rubricem_env.testing.judges import PlaneEmbedder, make_reflection
 
 # Writes questions at 0, 1, 2 ... and says the number of each one that the bank has acknowledged.
 WRITER = """
@@ -23,7 +22,7 @@ import sys
 from pathlib import Path
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.chroma_store import ChromaStore
-from rubricem_env.testing.reflections import PlaneEmbedder, make_reflection
+from rubricem_env.testing.judges import PlaneEmbedder, make_reflection
 
 folder, first, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 bank = RubricBank.open(ChromaStore.open(folder, embedder="plane", dimension=2), PlaneEmbedder())

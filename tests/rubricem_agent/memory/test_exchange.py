@@ -2,10 +2,10 @@
 
 import pytest
 
-from rubricem_agent.memory.errors import BankFormatError
-from rubricem_agent.memory.exchange import export_items, import_items
 from rubricem_agent.memory.gate import RefusalCode
-from rubricem_env.testing.reflections import make_reflection
+from rubricem_agent.memory.snapshot import export_items, import_items
+from rubricem_agent.memory.store import BankFormatError
+from rubricem_env.testing.judges import make_reflection
 
 
 def test_what_is_exported_can_be_imported(bank, tmp_path):

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rubricem_agent.memory.bank import Retrieval, Retrieved
 from rubricem_agent.memory.inject import Injection, Injector
-from rubricem_agent.memory.item import BankItem
-from rubricem_agent.memory.retrieval import Retrieval, Retrieved
-from rubricem_agent.prompting.library import read_prompt
-from rubricem_env.testing.reflections import make_reflection
+from rubricem_agent.memory.store import BankItem
+from rubricem_agent.prompting import read_prompt
+from rubricem_env.testing.judges import make_reflection
 
 
 def found(number, similarity, question="Other?"):

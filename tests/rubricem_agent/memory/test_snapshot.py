@@ -7,13 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.memory.errors import BankFormatError, SnapshotStepError
-from rubricem_agent.memory.item import ItemStatus
-from rubricem_agent.memory.retrieval import Retrieval
+from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot, snapshot_path
-from rubricem_agent.memory.store import MemoryStore
-from rubricem_env.testing.reflections import PlaneEmbedder, make_reflection
+from rubricem_agent.memory.store import BankFormatError, ItemStatus, MemoryStore, SnapshotStepError
+from rubricem_env.testing.judges import PlaneEmbedder, make_reflection
 
 
 def empty_bank(name="plane"):

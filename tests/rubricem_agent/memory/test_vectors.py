@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rubricem_agent.memory.bank import VectorTable
 from rubricem_agent.memory.embed import unit_rows
-from rubricem_agent.memory.vectors import VectorTable
 
 
 def filled(rows):

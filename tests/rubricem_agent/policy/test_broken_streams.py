@@ -8,8 +8,7 @@ from starlette.responses import Response
 
 from rubricem_agent.policy.base import Opening, Sampling, TurnEnd
 from rubricem_agent.policy.gemini import GeminiClient, GeminiPolicy
-from rubricem_agent.policy.openai_compatible import Layout, OpenAICompatiblePolicy
-from rubricem_agent.policy.openai_server import OpenAIServer
+from rubricem_agent.policy.openai_compatible import Layout, OpenAICompatiblePolicy, OpenAIServer
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.base import PassingModelError
 from rubricem_env.testing.loopback import serve_loopback

@@ -8,10 +8,16 @@ import pytest
 import torch
 
 from rubricem_agent.policy.base import Opening, Sampling, Silence
-from rubricem_agent.policy.batching import Job, Row, common_prefix, draw_tokens
-from rubricem_agent.policy.local import LocalPolicy
-from rubricem_agent.policy.pretrained import load_model, load_tokenizer
-from rubricem_agent.policy.qwen3_decode import Feed, Qwen3Decoder
+from rubricem_agent.policy.local import (
+    CacheRow,
+    Job,
+    LocalPolicy,
+    common_prefix,
+    draw_tokens,
+    load_model,
+    load_tokenizer,
+)
+from rubricem_agent.policy.qwen3 import Feed, Qwen3Decoder
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
 
@@ -125,7 +131,7 @@ async def test_temperature_zero_takes_the_likeliest_token(policy, model, opening
 async def test_draws_follow_the_probabilities(tokenizer):
     logits = torch.log(torch.tensor([[0.5, 0.3, 0.2]])).expand(4_000, -1)
     rng = np.random.default_rng(0)
-    jobs = [Job(Row(0), [1, 2], turn=None, max_tokens=1, temperature=1.0, rng=rng) for _ in range(4_000)]
+    jobs = [Job(CacheRow(0), [1, 2], turn=None, max_tokens=1, temperature=1.0, rng=rng) for _ in range(4_000)]
     drawn = [draw.id for draw in draw_tokens(logits, jobs)]
     shares = np.bincount(drawn, minlength=3) / 4_000
     # Three standard errors of 0.5 over 4,000 draws are 0.024.
@@ -193,7 +199,7 @@ async def test_a_listener_that_fails_ends_its_own_turn_alone(policy, opening):
 
 async def test_a_failure_spares_the_turn_that_took_a_cancelled_ones_row(policy):
     batcher = policy._batcher
-    gone, heir = SimpleNamespace(row=Row(0)), SimpleNamespace(row=Row(0))
+    gone, heir = SimpleNamespace(row=CacheRow(0)), SimpleNamespace(row=CacheRow(0))
     gone.done = asyncio.get_running_loop().create_future()
     gone.done.cancel()
     batcher._jobs[0] = heir

@@ -1,8 +1,7 @@
 """Policies without a model."""
 
 from rubricem_agent.policy.base import Opening, Sampling, TurnEnd
-from rubricem_agent.policy.quoting import QuotingResearcher
-from rubricem_agent.policy.scripted import ScriptedPolicy
+from rubricem_agent.policy.scripted import QuotingResearcher, ScriptedPolicy
 from rubricem_agent.rollout.run import NoAudience
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.testing.policies import writes

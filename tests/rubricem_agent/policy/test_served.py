@@ -6,12 +6,10 @@ from pydantic import SecretStr
 
 from rubricem_agent.policy.base import ContextOverflow, Sampling, TurnEnd
 from rubricem_agent.policy.gemini import GeminiClient, GeminiPolicy
-from rubricem_agent.policy.openai_compatible import Layout, OpenAICompatiblePolicy
-from rubricem_agent.policy.openai_server import OpenAIServer
-from rubricem_agent.policy.text_conversation import Service
+from rubricem_agent.policy.openai_compatible import Layout, OpenAICompatiblePolicy, OpenAIServer
+from rubricem_agent.policy.text import Service
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.limiter import Limiter, Rates
-from rubricem_env.llm.retry import RetryPolicy, Timing
+from rubricem_env.llm.limits import Limiter, Rates, RetryPolicy, Timing
 from rubricem_env.llm.usage import CeilingReached, Ceilings, Meter
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.policies import Streamed, StreamingServer

@@ -5,12 +5,11 @@ import pytest
 import torch
 
 from rubricem_agent.policy.base import ContextOverflow, Sampling, Silence, TurnEnd
-from rubricem_agent.policy.openai_server import OpenAIServer
-from rubricem_agent.policy.served_tokens import ServedTokenPolicy
-from rubricem_agent.policy.text_conversation import Service
+from rubricem_agent.policy.openai_compatible import OpenAIServer
+from rubricem_agent.policy.text import Service
+from rubricem_agent.policy.vllm import ServedTokenPolicy
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.limiter import Limiter, Rates
-from rubricem_env.llm.retry import RetryPolicy, Timing
+from rubricem_env.llm.limits import Limiter, Rates, RetryPolicy, Timing
 from rubricem_env.llm.usage import CeilingReached, Ceilings, Meter
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.tiny_qwen3 import tiny_tokenizer

@@ -4,17 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.policy.base import Sampling
-from rubricem_agent.policy.local import LocalPolicy
-from rubricem_agent.policy.pretrained import load_model, load_tokenizer
-from rubricem_agent.policy.shipped import TINY_SYSTEM, model_folder
-from rubricem_agent.prompting.agent_prompt import AgentPrompt
+from rubricem_agent.policy.base import TINY_SYSTEM, Sampling, model_folder
+from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
+from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
-from rubricem_env.env.limits import EpisodeLimits
-from rubricem_env.env.offline import query_of, shipped_toolbox
+from rubricem_env.env.episode import EpisodeLimits
+from rubricem_env.env.research_env import query_of, shipped_toolbox
+from rubricem_env.scaffold.grammar import ValidationMode
 from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.scaffold.violations import Mode
-from rubricem_env.world.jsonl import load_questions, shipped_questions_path
+from rubricem_env.world.almanac import load_questions, shipped_questions_path
 
 TINY = Path("tiny")
 
@@ -37,5 +35,5 @@ async def test_it_answers_held_out_questions_in_a_valid_scaffold() -> None:
     for question in held_out[:3]:
         query = query_of(question)
         rollout = await run_episode(Attempt(query, prompt.opening(query)), setting)
-        assert not read_trajectory(rollout.trajectory).rejects(Mode.STRICT)
+        assert not read_trajectory(rollout.trajectory).rejects(ValidationMode.STRICT)
     await policy.aclose()

@@ -3,8 +3,8 @@
 import pytest
 
 from rubricem_agent.policy.base import ContextOverflow, Silence, TurnEnd
-from rubricem_agent.policy.pretrained import policy_tokenizer
-from rubricem_agent.policy.token_conversation import TokenConversation, TokenDraw
+from rubricem_agent.policy.local import policy_tokenizer
+from rubricem_agent.policy.tokens import TokenConversation, TokenDraw
 from rubricem_env.llm.usage import Usage
 from rubricem_env.testing.tiny_qwen3 import tiny_tokenizer
 

@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
 from rubricem_agent.policy.base import Opening
-from rubricem_agent.policy.pretrained import policy_tokenizer
-from rubricem_agent.policy.token_bytes import TurnText
-from rubricem_agent.policy.tokenizer import PolicyTokenizer, TokenizerParts
+from rubricem_agent.policy.local import policy_tokenizer
+from rubricem_agent.policy.tokens import PolicyTokenizer, TokenizerParts, TurnText
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.testing.tiny_qwen3 import SPECIALS, tiny_tokenizer
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from rubricem_agent.policy.base import TurnEnd
-from rubricem_agent.policy.watch import LOOP_SPAN, TurnWatch, is_looping
+from rubricem_agent.policy.base import LOOP_SPAN, TurnEnd, TurnWatch, is_looping
 
 
 def test_a_closed_call_ends_the_turn():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricem_agent.prompting.library import fill, prompt_from_text, read_prompt
+from rubricem_agent.prompting import fill, prompt_from_text, read_prompt
 from rubricem_env.domain.errors import ConfigError
 
 

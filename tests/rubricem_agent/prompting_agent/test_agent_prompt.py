@@ -4,12 +4,10 @@ import re
 
 import pytest
 
-from rubricem_agent.prompting.agent_prompt import PromptStyle, agent_prompt
-from rubricem_env.domain.query import AnswerFormat, Query
-from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
-from rubricem_env.scaffold.grammar import GRAMMAR
+from rubricem_agent.prompting import PromptStyle, agent_prompt
+from rubricem_env.domain.trajectory import AnswerFormat, Origin, Query, Segment, Trajectory
+from rubricem_env.scaffold.grammar import GRAMMAR, ValidationMode
 from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.scaffold.violations import Mode
 
 TOOLS = ("google_search", "snippet_search")
 
@@ -28,7 +26,7 @@ def test_the_worked_example_breaks_no_rule():
     reading = read_trajectory(Trajectory(question="q", segments=segments))
     assert reading.violations == ()
     assert (reading.is_complete, reading.citations.known) == (True, ("S_2", "S_1"))
-    assert reading.rejects(Mode.STRICT) == ()
+    assert reading.rejects(ValidationMode.STRICT) == ()
 
 
 def test_the_comparison_has_the_same_tools_and_none_of_the_stages():

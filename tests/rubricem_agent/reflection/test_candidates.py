@@ -2,7 +2,7 @@
 
 import pytest
 
-from rubricem_agent.policy.base import Emission, Opening, Piece, Sampling, TurnEnd
+from rubricem_agent.policy.base import Emission, Opening, Sampling, TokenSegment, TurnEnd
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.reflection.candidates import Candidate, PolicyCandidates
 from rubricem_env.domain.errors import ModelError
@@ -25,7 +25,7 @@ class Tokens:
     def __init__(self, seed):
         self.seed = seed
         self.is_closed = False
-        self.pieces = (Piece(ids=(1,)), Piece(ids=(seed,), logprobs=(-0.1,), starts=(0,)))
+        self.pieces = (TokenSegment(ids=(1,)), TokenSegment(ids=(seed,), logprobs=(-0.1,), starts=(0,)))
 
     async def emit(self, *, max_tokens, listener):
         if self.seed == 13:
@@ -59,7 +59,7 @@ async def test_each_seed_has_a_candidate_in_its_order():
 
 async def test_the_tokens_of_a_candidate_are_kept():
     candidates = await PolicyCandidates(TokenPolicy()).sample(OPENING, sampling=SAMPLING, seeds=[7])
-    pieces = (Piece(ids=(1,)), Piece(ids=(7,), logprobs=(-0.1,), starts=(0,)))
+    pieces = (TokenSegment(ids=(1,)), TokenSegment(ids=(7,), logprobs=(-0.1,), starts=(0,)))
     assert candidates == (Candidate(text="7 of 50", pieces=pieces),)
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricem_agent.memory.gate import Refusal, RefusalCode
-from rubricem_agent.reflection.format import Blocks, parse_blocks
+from rubricem_agent.reflection.candidates import Blocks, parse_blocks
 
 R = "<reflection_rubrics>r</reflection_rubrics>"
 T = "<reflection_takeaways>t</reflection_takeaways>"

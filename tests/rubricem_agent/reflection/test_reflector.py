@@ -5,23 +5,17 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.gate import Refusal, RefusalCode
-from rubricem_agent.memory.item import BankItem, ItemStatus
-from rubricem_agent.memory.retrieval import Retrieval
-from rubricem_agent.policy.base import Piece
-from rubricem_agent.reflection.attempt import JudgedAttempt, draw_attempt
-from rubricem_agent.reflection.candidates import Candidate
-from rubricem_agent.reflection.errors import ReflectionError
-from rubricem_agent.reflection.generate import ReflectionSettings, check_trainable
-from rubricem_agent.reflection.outcome import ReflectionOutcome
-from rubricem_agent.reflection.reflector import Reflector
+from rubricem_agent.memory.store import BankItem, ItemStatus
+from rubricem_agent.policy.base import TokenSegment
+from rubricem_agent.reflection.candidates import Candidate, ReflectionError, ReflectionSettings, check_trainable
+from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector, draw_attempt
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.domain.judgement import Judgement, Unscored, UnscoredReason
-from rubricem_env.domain.reflection import ReflectionScore
+from rubricem_env.domain.judgement import Judgement, ReflectionScore, Unscored, UnscoredReason
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
-from rubricem_env.judge.reflecting import ReflectionMode, ReflectionOpinion
+from rubricem_env.judge.base import ReflectionMode, ReflectionOpinion
 from rubricem_env.scaffold.reading import read_trajectory
 
 QUESTION = "How wide is the Tall Fox?"
@@ -58,7 +52,7 @@ class Writer:
         self.asked.append((opening, sampling, tuple(seeds)))
         if not self.texts:
             raise ModelError("the policy is down")
-        pieces = (Piece(ids=(1, 2)), Piece(ids=(3,), logprobs=(-0.5,), starts=(0,)))
+        pieces = (TokenSegment(ids=(1, 2)), TokenSegment(ids=(3,), logprobs=(-0.5,), starts=(0,)))
         return tuple(Candidate(text=text, pieces=pieces) for text in self.texts[: len(seeds)])
 
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricem_agent.reflection.errors import ReflectionError
-from rubricem_agent.reflection.transcript import render_transcript
+from rubricem_agent.reflection.candidates import ReflectionError, render_transcript
 from rubricem_env.domain.trajectory import Observation, Origin, Segment, Trajectory
 from rubricem_env.scaffold.reading import read_trajectory
 

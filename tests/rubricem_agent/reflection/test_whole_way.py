@@ -5,19 +5,18 @@ import asyncio
 import pytest
 
 from rubricem_agent.build.memory import build_bank, build_injector
-from rubricem_agent.config.memory import BankConfig
+from rubricem_agent.config import BankConfig
+from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.memory.inject import count_roughly
-from rubricem_agent.memory.retrieval import Retrieval
 from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
 from rubricem_agent.policy.scripted import ScriptedPolicy
-from rubricem_agent.reflection.attempt import judged_attempts
 from rubricem_agent.reflection.candidates import PolicyCandidates
-from rubricem_agent.reflection.reflector import Reflector
-from rubricem_env.env.offline import shipped_toolbox
-from rubricem_env.judge.buffer import RubricBuffer
-from rubricem_env.judge.group import Group
-from rubricem_env.judge.rules.rules_judge import RulesJudge
-from rubricem_env.judge.step import StepJudge
+from rubricem_agent.reflection.reflector import Reflector, judged_attempts
+from rubricem_env.env.research_env import shipped_toolbox
+from rubricem_env.judge.base import Group
+from rubricem_env.judge.pipeline import StepJudge
+from rubricem_env.judge.rubrics import RubricBuffer
+from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.testing.episodes import DEMO_QUERY, run_scripted_episode
 
 LESSONS = (

@@ -12,12 +12,11 @@ import pytest
 
 from rubricem_agent.policy.base import Emission, Opening, TurnEnd
 from rubricem_agent.policy.scripted import ScriptedPolicy
-from rubricem_agent.rollout.group import Plan, attempt_seed, run_groups
-from rubricem_agent.rollout.journal import Place, RolloutJournal, TruncatedJournalWarning
-from rubricem_agent.rollout.run import Setting
+from rubricem_agent.rollout.rollout import RolloutIndex, RolloutJournal, TruncatedJournalWarning
+from rubricem_agent.rollout.run import RolloutPlan, Setting, attempt_seed, run_groups
 from rubricem_env.domain.errors import FileFormatError, ModelError
-from rubricem_env.domain.query import Query
-from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.llm.usage import CeilingReached
 from rubricem_env.testing.policies import writes
 
@@ -29,7 +28,7 @@ async def open_query(query):
 
 
 def plan(queries=QUERIES, **changes):
-    return Plan(queries, open_query, **{"group_size": 2, "seed": 5, **changes})
+    return RolloutPlan(queries, open_query, **{"group_size": 2, "seed": 5, **changes})
 
 
 def setting(policy=None):
@@ -111,7 +110,7 @@ async def test_a_reached_ceiling_ends_the_run_as_itself():
 
 
 def test_places_have_seeds_of_their_own():
-    places = [Place(key, occurrence, attempt) for key in "ab" for occurrence in (0, 1) for attempt in (0, 1)]
+    places = [RolloutIndex(key, occurrence, attempt) for key in "ab" for occurrence in (0, 1) for attempt in (0, 1)]
     assert len({attempt_seed(0, place) for place in places}) == 8
 
 
@@ -177,7 +176,7 @@ async def test_a_line_that_does_not_fit_on_the_disk_leaves_no_part_of_itself(tmp
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, hard))
     try:
         with pytest.raises(FileFormatError, match="the disk is full"):
-            journal.append(Place("k", 0, 0), rollout)
+            journal.append(RolloutIndex("k", 0, 0), rollout)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (path.read_bytes(), journal.finished) == (before, {})
@@ -211,8 +210,8 @@ def test_a_journal_of_other_settings_is_refused(tmp_path):
 
 KILLED = """
 import asyncio, sys
-from rubricem_agent.rollout.group import run_groups
-from rubricem_agent.rollout.journal import RolloutJournal
+from rubricem_agent.rollout.run import run_groups
+from rubricem_agent.rollout.rollout import RolloutJournal
 from test_group import Crowded, plan, setting
 
 class Hanging(Crowded):

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricem_agent.rollout.packed_tokens import PackedTokens, pack_tokens
-from rubricem_agent.rollout.tokens import RolloutTokens
+from rubricem_agent.rollout.tokens import PackedTokens, RolloutTokens, pack_tokens
 from rubricem_env.domain.errors import FileFormatError
 
 TOKEN = st.tuples(st.integers(0, 2**31 - 1), st.integers(-1, 3), st.floats(-1e3, 0))

@@ -2,10 +2,15 @@
 
 import pytest
 
-from rubricem_agent.rollout.report import explain_ending, linked_answer, render_report
-from rubricem_agent.rollout.sources import Source, shown_sources, sources_in
-from rubricem_env.domain.tool import Snippet, ToolResult, ToolStatus
-from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
+from rubricem_agent.rollout.report import (
+    SnippetSource,
+    explain_ending,
+    linked_answer,
+    render_report,
+    shown_sources,
+    sources_in,
+)
+from rubricem_env.domain.trajectory import Ending, Origin, Segment, Snippet, ToolResult, ToolStatus, Trajectory
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.tools.render import render_observation
 
@@ -28,7 +33,7 @@ PAGE = Snippet(text="60 m", title="Tall Fox", url="https://almanac.example/d1")
 
 
 def test_ids_resolve_to_title_and_address():
-    assert sources_in(shown(PAGE)) == {"S_1": Source("Tall Fox", "https://almanac.example/d1")}
+    assert sources_in(shown(PAGE)) == {"S_1": SnippetSource("Tall Fox", "https://almanac.example/d1")}
 
 
 def test_a_snippet_that_the_policy_writes_itself_is_no_source():
@@ -39,10 +44,10 @@ def test_a_snippet_that_the_policy_writes_itself_is_no_source():
 @pytest.mark.parametrize(
     ("snippet", "source"),
     [
-        (Snippet(text="x", title="Only a title"), Source("Only a title", "")),
-        (Snippet(text="x", url="https://a.example/(b)"), Source("", "https://a.example/%28b%29")),
-        (Snippet(text="x", title="t", url="javascript:alert(1)"), Source("t | javascript:alert(1)", "")),
-        (Snippet(text="x"), Source("", "")),
+        (Snippet(text="x", title="Only a title"), SnippetSource("Only a title", "")),
+        (Snippet(text="x", url="https://a.example/(b)"), SnippetSource("", "https://a.example/%28b%29")),
+        (Snippet(text="x", title="t", url="javascript:alert(1)"), SnippetSource("t | javascript:alert(1)", "")),
+        (Snippet(text="x"), SnippetSource("", "")),
     ],
 )
 def test_what_a_tool_did_not_say_stays_empty_and_only_web_addresses_are_links(snippet, source):
@@ -51,7 +56,7 @@ def test_what_a_tool_did_not_say_stays_empty_and_only_web_addresses_are_links(sn
 
 def test_citations_become_numbered_links_and_invented_ones_a_question_mark():
     answer = '<cite id="S_1, S_9">60 m</cite> wide.'
-    sources = {"S_1": Source("t", "https://a.example/1")}
+    sources = {"S_1": SnippetSource("t", "https://a.example/1")}
     assert linked_answer(answer, {"S_1": 1}, sources=sources) == "60 m [\\[1\\]](https://a.example/1)[?] wide."
 
 

@@ -3,15 +3,13 @@
 import pytest
 
 from rubricem_agent.policy.base import ContextOverflow, Emission, Opening, Sampling, TurnEnd
-from rubricem_agent.policy.local import LocalPolicy
-from rubricem_agent.policy.pretrained import policy_tokenizer
+from rubricem_agent.policy.local import LocalPolicy, policy_tokenizer
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.rollout.run import Attempt, NoAudience, Setting, run_episode
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.trajectory import Ending, Origin
-from rubricem_env.env.limits import EpisodeLimits
-from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.domain.trajectory import Ending, Origin, Query
+from rubricem_env.env.episode import EpisodeLimits
+from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.llm.usage import CeilingReached, Usage
 from rubricem_env.testing.episodes import DEMO_QUERY, ScriptedResearcher
 from rubricem_env.testing.policies import writes

@@ -9,15 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricem_agent.policy.base import Opening, Sampling
-from rubricem_agent.policy.pretrained import policy_tokenizer
-from rubricem_agent.policy.token_conversation import TokenConversation, TokenDraw
+from rubricem_agent.policy.local import policy_tokenizer
+from rubricem_agent.policy.tokens import TokenConversation, TokenDraw
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
 from rubricem_agent.rollout.tokens import NO_STAGE, RolloutTokens, label_tokens
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.span import StageSpans
-from rubricem_env.domain.stage import STAGES
-from rubricem_env.domain.tool import Snippet, ToolResult, ToolStatus
-from rubricem_env.domain.trajectory import Origin
+from rubricem_env.domain.base import STAGES, StageSpans
+from rubricem_env.domain.trajectory import Origin, Query, Snippet, ToolResult, ToolStatus
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.scaffold.reading import read_trajectory

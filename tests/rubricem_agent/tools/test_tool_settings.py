@@ -5,13 +5,12 @@ import sys
 import pytest
 
 from rubricem_agent.build.tools import open_tools, over_mcp
-from rubricem_agent.config.tools import load_tools_config, read_tools_config
+from rubricem_agent.config import load_tools_config, read_tools_config
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.domain.tool import ToolCall, ToolStatus
-from rubricem_env.domain.trajectory_json import dump_trajectory
+from rubricem_env.domain.trajectory import ToolCall, ToolStatus, dump_trajectory
 from rubricem_env.testing.episodes import run_scripted_episode
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.search_servers import Reply, SearchServer, grounded_reply, scholar_reply
+from rubricem_env.testing.servers import SearchReply, SearchServer, grounded_reply, scholar_reply
 
 CALL = ToolCall(name="google_search", query="Tall Fox width")
 THIRD_PARTY = """
@@ -73,8 +72,8 @@ async def test_the_web_without_a_key_names_the_variable():
 
 
 async def test_the_web_with_its_cache_asks_each_engine_once(tmp_path):
-    gemini = SearchServer(Reply(grounded_reply("60 m", (("T", "https://a.example"),), (("60 m", 0),))))
-    scholar = SearchServer(Reply(scholar_reply("Foxes are tall.")))
+    gemini = SearchServer(SearchReply(grounded_reply("60 m", (("T", "https://a.example"),), (("60 m", 0),))))
+    scholar = SearchServer(SearchReply(scholar_reply("Foxes are tall.")))
     with serve_loopback(gemini.app) as gemini_url, serve_loopback(scholar.app) as scholar_url:
         settings = {
             "backend": "web",
@@ -93,7 +92,7 @@ async def test_the_web_with_its_cache_asks_each_engine_once(tmp_path):
 
 
 async def test_a_cache_that_is_off_is_off():
-    plain = SearchServer(Reply({"organic": [{"title": "T", "link": "u", "snippet": "s"}]}))
+    plain = SearchServer(SearchReply({"organic": [{"title": "T", "link": "u", "snippet": "s"}]}))
     with serve_loopback(plain.app) as url:
         settings = {
             "backend": "web",
@@ -180,7 +179,7 @@ async def test_googles_key_is_not_sent_to_the_address_of_a_settings_file():
 
 async def test_another_number_of_results_is_another_question_to_a_plain_engine(tmp_path):
     found = [{"title": "T", "link": str(n), "snippet": "s"} for n in range(5)]
-    plain = SearchServer(Reply({"organic": found}))
+    plain = SearchServer(SearchReply({"organic": found}))
     with serve_loopback(plain.app) as url:
         for results in (2, 5):
             google = {"engine": "plain", "url": f"{url}/search", "results": results}

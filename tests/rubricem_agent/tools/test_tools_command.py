@@ -15,12 +15,10 @@ from typer.testing import CliRunner
 
 from rubricem_agent.cli.tools import tools_app
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.domain.tool import ToolCall, ToolStatus
-from rubricem_env.llm.retry import Timing
+from rubricem_env.domain.trajectory import ToolCall, ToolStatus
+from rubricem_env.llm.limits import Timing
 from rubricem_env.testing.loopback import free_port
-from rubricem_env.tools.mcp_link import LinkSettings, McpLink
-from rubricem_env.tools.mcp_session import HttpServer, open_session
-from rubricem_env.tools.mcp_toolbox import McpToolbox
+from rubricem_env.tools.mcp_client import HttpServer, LinkSettings, McpLink, McpToolbox, open_session
 
 TOKEN = "sesame-sesame-sesame"
 CALL = ToolCall(name="google_search", query="Tall Fox width")

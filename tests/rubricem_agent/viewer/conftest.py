@@ -7,25 +7,21 @@ from typing import NamedTuple
 import httpx2
 import pytest
 
-from rubricem_agent.learn.run_record import GroupEntry, RolloutEntry, ShownLesson
-from rubricem_agent.learn.run_recorder import RunRecorder
+from rubricem_agent.learn.record import GroupEntry, RolloutEntry, RunRecorder, ShownLesson
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
-from rubricem_agent.rollout.packed_tokens import pack_tokens
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.tokens import RolloutTokens
-from rubricem_agent.viewer.bank_door import BankDoor
-from rubricem_agent.viewer.run_shelf import RunShelf
-from rubricem_agent.viewer.server.app import make_app
-from rubricem_agent.viewer.server.asking import Desk
-from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
-from rubricem_env.domain.query import query_key
-from rubricem_env.domain.reflection import Reflection, ReflectionScore
-from rubricem_env.domain.stage import STAGES, Stage
-from rubricem_env.judge.opinion import Opinion
-from rubricem_env.judge.outcomes import RolloutJudgement
-from rubricem_env.judge.rubric_set import ActiveRubric, RetiredReason, RetiredRubric
-from rubricem_env.testing.judge_samples import attempt, rubric
+from rubricem_agent.rollout.tokens import RolloutTokens, pack_tokens
+from rubricem_agent.viewer.bank import BankDoor
+from rubricem_agent.viewer.requests import ServerContext
+from rubricem_agent.viewer.runs import RunShelf
+from rubricem_agent.viewer.server import make_app
+from rubricem_env.domain.base import STAGES, Stage
+from rubricem_env.domain.judgement import Judgement, Reflection, ReflectionScore, StageScore, Unscored, UnscoredReason
+from rubricem_env.domain.trajectory import query_key
+from rubricem_env.judge.rubrics import ActiveRubric, RetiredReason, RetiredRubric
+from rubricem_env.judge.scoring import Opinion, RolloutJudgement
+from rubricem_env.testing.judges import attempt, rubric
 from rubricem_env.testing.loopback import serve_loopback
 
 TOKEN = "the-token"
@@ -162,7 +158,7 @@ def recording(tmp_path):
 def viewer(root, *, bank=None, **options):
     """A client that knows the token; `bank` is what lies in the folder that --bank names."""
     named = root if bank is not None else None
-    desk = Desk(RunShelf.open(root), BankDoor(lambda folder: bank, named))
+    desk = ServerContext(RunShelf.open(root), BankDoor(lambda folder: bank, named))
     with serve_loopback(make_app(desk, token=TOKEN, **options)) as address:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         with httpx2.Client(base_url=address, headers=headers, timeout=60) as client:

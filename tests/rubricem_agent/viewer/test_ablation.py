@@ -2,9 +2,8 @@
 
 import pytest
 
-from rubricem_agent.learn.metrics_log import ExamLine, RunLog
-from rubricem_agent.viewer.ablation import summarise
-from rubricem_agent.viewer.ablation_report import load_ablation, render_figure, result_cells
+from rubricem_agent.learn.metrics import ExamLine, RunLog
+from rubricem_agent.viewer.ablation import load_ablation, render_figure, result_cells, summarise
 from rubricem_env.domain.errors import FileFormatError, UsageError
 
 OTHERS = {"plan": 1.0, "research": 1.0, "review": 1.0}

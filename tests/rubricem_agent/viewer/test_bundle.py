@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.viewer.bundle import STATIC, WEB, load_bundle, recorded_sources, source_digest, source_hash
+from rubricem_agent.viewer.report import STATIC, WEB, load_bundle, recorded_sources, source_digest, source_hash
 
 pytestmark = pytest.mark.skipif(not WEB.is_dir(), reason="the page's sources are not in an installed package")
 API_TYPES = Path(__file__).parents[2] / "lanes" / "browser" / "api_types.py"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rubricem_agent.learn.run_record import GroupHead
-from rubricem_agent.viewer.index_follower import IndexFollower, read_bytes
+from rubricem_agent.learn.record import GroupHead
+from rubricem_agent.viewer.records import IndexFollower, read_bytes
 from rubricem_env.domain.errors import FileFormatError
 
 

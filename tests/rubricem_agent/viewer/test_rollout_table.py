@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricem_agent.learn.run_record import RolloutHead
-from rubricem_agent.viewer.rollout_table import Filter, RolloutTable
-from rubricem_env.domain.stage import Stage
+from rubricem_agent.learn.record import RolloutHead
+from rubricem_agent.viewer.records import RolloutFilter, RolloutTable
+from rubricem_env.domain.base import Stage
 
 SCORE = st.none() | st.sampled_from([0.0, 0.25, 0.5, 1.0])
 HEAD = st.builds(
@@ -38,7 +38,7 @@ def table_of(heads):
     st.lists(HEAD, max_size=140), st.integers(1, 4), st.sampled_from(["answered", "stalled", "never"]), st.booleans()
 )
 def test_a_filter_finds_the_rows_that_a_loop_finds(heads, step, ending, valid):
-    wanted = Filter(step_from=step, ending=ending, valid=valid, stage=Stage.REVIEW, score_from=0.25, sort="best")
+    wanted = RolloutFilter(step_from=step, ending=ending, valid=valid, stage=Stage.REVIEW, score_from=0.25, sort="best")
 
     found = table_of(heads).select(wanted).tolist()
 
@@ -56,7 +56,8 @@ def test_a_filter_finds_the_rows_that_a_loop_finds(heads, step, ending, valid):
 def test_the_newest_come_first_and_the_oldest_the_other_way(heads):
     table = table_of(heads)
     newest, oldest = (
-        [heads[number].step for number in table.select(Filter(sort=sort)).tolist()] for sort in ("newest", "oldest")
+        [heads[number].step for number in table.select(RolloutFilter(sort=sort)).tolist()]
+        for sort in ("newest", "oldest")
     )
 
     assert newest == sorted(newest, reverse=True)

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.viewer import report_sample
-from rubricem_agent.viewer.bundle import load_bundle
-from rubricem_agent.viewer.one_file import inert_json
-from rubricem_agent.viewer.run_report import render_report
-from rubricem_agent.viewer.training_run import read_run
+from rubricem_agent.viewer import report
+from rubricem_agent.viewer.logs import read_run
+from rubricem_agent.viewer.report import inert_json, load_bundle, render_report
 from rubricem_env.domain.errors import FileFormatError
 
 STAGES = ("plan", "research", "review", "answer")
@@ -159,7 +157,7 @@ def test_a_recorded_run_brings_a_question_before_and_after_with_its_attempts_rub
 
 def test_attempts_that_do_not_fit_are_left_out_of_the_list_too(monkeypatch):
     largest = max(len(line) for line in json.dumps(page_of(SAMPLE).answers).splitlines())
-    monkeypatch.setattr(report_sample, "ROOM", 100_000)
+    monkeypatch.setattr(report, "ROOM", 100_000)
 
     answers = page_of(SAMPLE).answers
 

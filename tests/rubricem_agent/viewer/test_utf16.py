@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricem_agent.viewer.utf16 import Utf16
+from rubricem_agent.viewer.trajectories import Utf16
 
 TEXT = st.text(alphabet=st.sampled_from("a\u00e9\u2028\U0001f30a\U0010ffff"), max_size=30)
 

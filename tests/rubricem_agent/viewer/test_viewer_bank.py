@@ -6,8 +6,7 @@ import pytest
 
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import AbsentEmbedder
-from rubricem_agent.memory.item import ItemStatus
-from rubricem_agent.memory.store import MemoryStore
+from rubricem_agent.memory.store import ItemStatus, MemoryStore
 
 RIVERS, LAWS = "Which river is wider?", "Which law is older?"
 

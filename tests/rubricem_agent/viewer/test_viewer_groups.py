@@ -2,10 +2,10 @@
 
 import pytest
 
-from rubricem_env.domain.query import query_key
-from rubricem_env.domain.stage import Stage
-from rubricem_env.judge.rubric_set import RetiredReason
-from rubricem_env.testing.judge_samples import attempt, careless, rubric
+from rubricem_env.domain.base import Stage
+from rubricem_env.domain.trajectory import query_key
+from rubricem_env.judge.rubrics import RetiredReason
+from rubricem_env.testing.judges import attempt, careless, rubric
 
 QUESTION = "Which is wider?"
 

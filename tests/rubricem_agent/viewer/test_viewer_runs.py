@@ -7,7 +7,7 @@ import time
 import pytest
 
 from rubricem_agent.viewer.ablation import Ablation, CurvePoint, RecipeResult, Spread
-from rubricem_agent.viewer.run_shelf import RunShelf
+from rubricem_agent.viewer.runs import RunShelf
 from rubricem_env.domain.errors import FileFormatError
 
 

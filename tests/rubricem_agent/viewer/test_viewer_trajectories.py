@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rubricem_env.domain.trajectory import Ending
-from rubricem_env.testing.judge_samples import ANSWER, attempt, careless, policy
+from rubricem_env.testing.judges import ANSWER, attempt, careless, policy
 
 PATH = "/trajectories"
 

@@ -7,10 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.domain.query import AnswerFormat
-from rubricem_env.domain.tool import ToolCall, ToolStatus
-from rubricem_env.domain.trajectory import Ending, Observation, Origin, Segment, Trajectory
-from rubricem_env.domain.trajectory_json import dump_trajectory, load_trajectory
+from rubricem_env.domain.trajectory import (
+    AnswerFormat,
+    Ending,
+    Observation,
+    Origin,
+    Segment,
+    ToolCall,
+    ToolStatus,
+    Trajectory,
+    dump_trajectory,
+    load_trajectory,
+)
 
 text = st.text(st.characters(codec=None, exclude_categories=()), max_size=20)
 calls = st.builds(ToolCall, name=text, query=text, parameters=st.lists(st.tuples(text, text), max_size=2).map(tuple))

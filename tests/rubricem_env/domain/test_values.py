@@ -6,13 +6,19 @@ import math
 import pytest
 from pydantic import ValidationError
 
-from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason, Verdict
-from rubricem_env.domain.query import Query, query_key
-from rubricem_env.domain.reflection import Reflection, ReflectionScore
-from rubricem_env.domain.rubric import Polarity, Rubric
-from rubricem_env.domain.span import Span, StageSpans
-from rubricem_env.domain.stage import NUM_STAGES, STAGES, Stage
-from rubricem_env.domain.tool import ToolCall, ToolResult, ToolStatus
+from rubricem_env.domain.base import NUM_STAGES, STAGES, Span, Stage, StageSpans
+from rubricem_env.domain.judgement import (
+    Judgement,
+    Polarity,
+    Reflection,
+    ReflectionScore,
+    Rubric,
+    StageScore,
+    Unscored,
+    UnscoredReason,
+    Verdict,
+)
+from rubricem_env.domain.trajectory import Query, ToolCall, ToolResult, ToolStatus, query_key
 
 
 def test_the_four_stages_have_the_papers_order():

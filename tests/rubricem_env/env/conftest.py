@@ -2,10 +2,9 @@
 
 import pytest
 
-from rubricem_env.domain.query import Query
+from rubricem_env.domain.trajectory import Query
 from rubricem_env.tools.base import LocalToolbox
-from rubricem_env.tools.corpus import Corpus, Document
-from rubricem_env.tools.corpus_search import offline_toolbox
+from rubricem_env.tools.corpus_search import Corpus, Document, offline_toolbox
 
 PLAN = (
     "<think>t</think><structured_plan><deep_analysis>a</deep_analysis><rubric>r</rubric>"

@@ -3,12 +3,16 @@
 import pytest
 
 from rubricem_env.domain.errors import OrderError
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.tool import Snippet, ToolResult, ToolStatus
-from rubricem_env.domain.trajectory import Ending, Origin
-from rubricem_env.domain.trajectory_json import dump_trajectory
-from rubricem_env.env.episode import BUDGET_USED_NOTICE, CallTool, Continue, Episode, Finished, estimate_tokens
-from rubricem_env.env.limits import EpisodeLimits
+from rubricem_env.domain.trajectory import Ending, Origin, Query, Snippet, ToolResult, ToolStatus, dump_trajectory
+from rubricem_env.env.episode import (
+    BUDGET_USED_NOTICE,
+    CallTool,
+    Continue,
+    Episode,
+    EpisodeLimits,
+    Finished,
+    estimate_tokens,
+)
 from rubricem_env.scaffold.reading import read_trajectory
 
 QUERY = Query(question="How wide is the Tall Fox?")

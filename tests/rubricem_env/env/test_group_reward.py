@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Judgement, StageScore
-from rubricem_env.domain.stage import STAGES
 from rubricem_env.env.research_env import DeepResearchEnv
 from rubricem_env.env.vector import DeepResearchVectorEnv
-
-from .conftest import ANSWER, CALL, PLAN, REVIEW
+from tests.rubricem_env.env.conftest import ANSWER, CALL, PLAN, REVIEW
 
 
 class FullMarks:

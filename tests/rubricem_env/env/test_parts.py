@@ -3,14 +3,13 @@
 import pytest
 
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.query import Query
-from rubricem_env.env.limits import EpisodeLimits
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import DeepResearchEnv
-from rubricem_env.env.scoring import ScoreEach
+from rubricem_env.env.rewards import ScoreEach
 from rubricem_env.env.vector import DeepResearchVectorEnv
 from rubricem_env.tools.base import LocalToolbox
-
-from .conftest import ANSWER
+from tests.rubricem_env.env.conftest import ANSWER
 
 QUERY = Query(question="How wide?")
 WRONG = [

@@ -5,15 +5,13 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import rubricem_env
+from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ConfigError, OrderError, UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.stage import STAGES, Stage
-from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.env.research_env import DeepResearchEnv
-from rubricem_env.env.scoring import RewardMode, ScoreEach
-
-from .conftest import ANSWER, CALL, PLAN, REVIEW
+from rubricem_env.env.rewards import RewardMode, ScoreEach
+from tests.rubricem_env.env.conftest import ANSWER, CALL, PLAN, REVIEW
 
 # plan 0.25, research 0.5, review 0.75, answer 1.0
 SCORES = {stage: StageScore(score=(stage.position + 1) / 4) for stage in STAGES}

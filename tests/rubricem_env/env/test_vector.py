@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv
 
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import OrderError, UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore
-from rubricem_env.domain.stage import STAGES
-from rubricem_env.domain.tool import ToolResult, ToolStatus
-from rubricem_env.env.research_env import DeepResearchEnv
-from rubricem_env.env.spaces import AnyText
+from rubricem_env.domain.trajectory import ToolResult, ToolStatus
+from rubricem_env.env.research_env import AnyText, DeepResearchEnv
 from rubricem_env.env.vector import DeepResearchVectorEnv
-
-from .conftest import ANSWER, CALL, PLAN, REVIEW
+from tests.rubricem_env.env.conftest import ANSWER, CALL, PLAN, REVIEW
 
 
 class GroupCounter:

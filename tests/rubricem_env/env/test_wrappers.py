@@ -4,12 +4,10 @@ import gymnasium
 import pytest
 
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.trajectory_json import load_trajectory
-from rubricem_env.env.checker import EmissionChecker, EmissionWarning
+from rubricem_env.domain.trajectory import load_trajectory
 from rubricem_env.env.research_env import DeepResearchEnv
-from rubricem_env.env.wrappers import CharacterLimit, RecordTrajectories
-
-from .conftest import ANSWER, CALL
+from rubricem_env.env.wrappers import CharacterLimit, EmissionChecker, EmissionWarning, RecordTrajectories
+from tests.rubricem_env.env.conftest import ANSWER, CALL
 
 
 @pytest.fixture

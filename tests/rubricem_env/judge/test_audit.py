@@ -2,34 +2,34 @@
 
 import pytest
 
+from rubricem_env.concurrency import open_generator
+from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError, FileFormatError
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.stage import Stage
-from rubricem_env.judge.audit.agreement import Agreement, measure_agreement
-from rubricem_env.judge.audit.calibration import LabelledExample, calibrate
-from rubricem_env.judge.audit.heldout import (
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.judge.audit import (
+    Agreement,
     AlarmSettings,
     Audit,
     DivergenceAlarm,
     HeldOutAudit,
+    LabelledExample,
     StagePair,
+    calibrate,
     mean_by_stage,
+    measure_agreement,
+    pad_answer,
+    probe_length,
 )
-from rubricem_env.judge.audit.length_bias import pad_answer, probe_length
-from rubricem_env.judge.base import Contrast, Examination, Findings, Proposal
-from rubricem_env.judge.buffer import RubricBuffer
-from rubricem_env.judge.dropout import drop_rubrics
+from rubricem_env.judge.base import Contrast, Findings, Group, Proposal, ScoringRequest
 from rubricem_env.judge.ensemble import Combine, EnsembleJudge, criterion_spreads, ensemble_agreement
-from rubricem_env.judge.group import Group
-from rubricem_env.judge.rules.rules_judge import RulesJudge
-from rubricem_env.judge.seeds import open_generator
-from rubricem_env.judge.step import StepJudge
+from rubricem_env.judge.pipeline import StepJudge
+from rubricem_env.judge.rubrics import RubricBuffer, drop_rubrics
+from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.testing.judge import ScriptedJudge
-from rubricem_env.testing.judge_samples import QUESTION, attempt, careless, rubric
+from rubricem_env.testing.judges import QUESTION, ScriptedJudge, attempt, careless, rubric
 
 CRITERION = rubric("speaks of the season", persistent=True)
-EXAMINATION = Examination(QUESTION, read_trajectory(attempt()), (CRITERION,))
+EXAMINATION = ScoringRequest(QUESTION, read_trajectory(attempt()), (CRITERION,))
 GROUP = Group.of(Query(question=QUESTION, rubrics=(CRITERION,)), [attempt(), careless()])
 
 
@@ -168,7 +168,7 @@ async def test_calibration_compares_marks_with_labels():
 
 async def test_the_probe_finds_a_judge_that_likes_length_and_clears_the_rules():
     class LovesLength(ScriptedJudge):
-        async def score(self, examination: Examination) -> Findings:
+        async def score(self, examination: ScoringRequest) -> Findings:
             long = len(examination.reading.answer or "") > 600
             self._mark = lambda *_: 2 if long else 1
             return await super().score(examination)

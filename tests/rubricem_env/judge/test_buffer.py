@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.domain.stage import STAGES
-from rubricem_env.judge.buffer import RubricBuffer
-from rubricem_env.judge.rubric_file import read_rubrics
-from rubricem_env.judge.rubric_set import RubricSet, StageCaps
-from rubricem_env.testing.judge_samples import rubric
+from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, StageCaps, read_rubrics
+from rubricem_env.testing.judges import rubric
 
 
 def filled(numbers, weight=1.0):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rubricem_env.judge.gate import refuse_rubric
-from rubricem_env.scaffold.shown_text import ShownText
-from rubricem_env.testing.judge_samples import attempt, rubric
+from rubricem_env.judge.rubrics import refuse_rubric
+from rubricem_env.scaffold.untrusted import ShownText
+from rubricem_env.testing.judges import attempt, rubric
 
 PAGE = "the annual survey of tall fox found that the width at low water in late summer is sixty metres"
 

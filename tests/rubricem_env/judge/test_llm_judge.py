@@ -5,20 +5,17 @@ import json
 import numpy as np
 import pytest
 
+from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.domain.rubric import Polarity
-from rubricem_env.domain.stage import Stage
-from rubricem_env.judge.asking import AskSettings
-from rubricem_env.judge.base import Contrast, Examination
-from rubricem_env.judge.fence import read_blocks
-from rubricem_env.judge.llm_judge import LLMJudge
-from rubricem_env.judge.rubric_set import RubricSet
-from rubricem_env.llm.base import ChatReply, Finish, PassingModelError
-from rubricem_env.llm.retry import RetryPolicy, Timing
-from rubricem_env.llm.scripted import ScriptedModel
+from rubricem_env.domain.judgement import Polarity
+from rubricem_env.judge.base import Contrast, ScoringRequest
+from rubricem_env.judge.llm_judge import AskSettings, LLMJudge
+from rubricem_env.judge.prompting import read_blocks
+from rubricem_env.judge.rubrics import RubricSet
+from rubricem_env.llm.base import ChatReply, Finish, PassingModelError, ScriptedModel
+from rubricem_env.llm.limits import RetryPolicy, Timing
 from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.testing.judge import empty_proposal
-from rubricem_env.testing.judge_samples import QUESTION, attempt, careless, rubric
+from rubricem_env.testing.judges import QUESTION, attempt, careless, empty_proposal, rubric
 
 READING = read_trajectory(attempt())
 ANSWERS = tuple(rubric(text) for text in ("a", "b"))
@@ -49,7 +46,7 @@ def scores(*rows):
 
 async def marks(script, rubrics=ANSWERS):
     judge, model = judge_over(script)
-    found = await judge.score(Examination(QUESTION, READING, rubrics))
+    found = await judge.score(ScoringRequest(QUESTION, READING, rubrics))
     by_index = sorted(rubrics, key=lambda r: (r.stage.position, r.id))
     return (
         {place: found.opinions[r.id].mark for place, r in enumerate(by_index, 1) if r.id in found.opinions},
@@ -125,7 +122,7 @@ async def test_after_five_retries_the_answer_alone_is_asked_for():
 async def test_a_judge_that_is_down_for_ten_minutes_gives_no_mark_and_says_why():
     time = FakeTime()
     judge, model = judge_over(lambda _: PassingModelError("connection refused", retry_after=90.0), time)
-    found = await judge.score(Examination(QUESTION, READING, MIXED))
+    found = await judge.score(ScoringRequest(QUESTION, READING, MIXED))
     assert found.opinions == {}
     assert "connection refused" in found.failure
     assert 500 < time.now < 700

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricem_env.domain.stage import STAGES
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
-from rubricem_env.judge.references import REPEATED
-from rubricem_env.judge.render import RenderBudget, render_stages
+from rubricem_env.judge.prompting import REPEATED, RenderBudget, render_stages
 from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.testing.judge_samples import ANSWER, PLAN, QUESTION, REVIEW, attempt, call, policy
+from rubricem_env.testing.judges import ANSWER, PLAN, QUESTION, REVIEW, attempt, call, policy
 
 LESSON = (
     "What follows are criteria that were drawn from other questions; do not copy them.\n\n## Similar question 1\n"

@@ -6,21 +6,19 @@ import json
 import numpy as np
 import pytest
 
+from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import Unscored
-from rubricem_env.domain.stage import Stage
-from rubricem_env.judge.asking import AskSettings
-from rubricem_env.judge.fence import read_blocks
-from rubricem_env.judge.llm_judge import LLMJudge
-from rubricem_env.judge.opinion import Opinion
-from rubricem_env.judge.reflecting import EMPTY, ReflectionMode, ReflectionTask
-from rubricem_env.judge.rules.rules_judge import RulesJudge
-from rubricem_env.judge.scoring import score_trajectory
-from rubricem_env.llm.retry import RetryPolicy, Timing
-from rubricem_env.llm.scripted import ScriptedModel
+from rubricem_env.judge.base import EMPTY, ReflectionMode, ReflectionTask
+from rubricem_env.judge.llm_judge import AskSettings, LLMJudge
+from rubricem_env.judge.prompting import read_blocks
+from rubricem_env.judge.rules_judge import RulesJudge
+from rubricem_env.judge.scoring import Opinion, score_trajectory
+from rubricem_env.llm.base import ScriptedModel
+from rubricem_env.llm.limits import RetryPolicy, Timing
 from rubricem_env.llm.usage import CeilingReached
 from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.testing.judge_samples import QUESTION, careless, rubric
+from rubricem_env.testing.judges import QUESTION, careless, rubric
 
 FAULT = rubric("cites sources for the width of both rivers", weight=3)
 JUDGEMENT = score_trajectory(list(Stage), [FAULT], opinions={FAULT.id: Opinion.whole(FAULT.id, 0, "cites nothing")})

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
-from rubricem_env.judge.fence import Fence, read_blocks
-from rubricem_env.judge.render import TRUNCATED, RenderBudget, render_stages, shorten_middle
+from rubricem_env.judge.prompting import TRUNCATED, Fence, RenderBudget, read_blocks, render_stages, shorten_middle
 from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.testing.judge_samples import ANSWER, attempt, careless, policy
+from rubricem_env.testing.judges import ANSWER, attempt, careless, policy
 
 BUDGET = RenderBudget()
 

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricem_env.domain.stage import STAGES, Stage
-from rubricem_env.judge.rubric_set import RetiredReason, RubricSet, StageCaps
-from rubricem_env.testing.judge_samples import rubric
+from rubricem_env.domain.base import STAGES, Stage
+from rubricem_env.judge.rubrics import RetiredReason, RubricSet, StageCaps
+from rubricem_env.testing.judges import rubric
 
 CAPS = StageCaps()
 

@@ -2,17 +2,14 @@
 
 import pytest
 
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.rubric import Polarity
-from rubricem_env.domain.stage import Stage
-from rubricem_env.domain.tool import ToolStatus
-from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
-from rubricem_env.judge.base import Contrast, Examination
-from rubricem_env.judge.rules.facts import gather_facts
-from rubricem_env.judge.rules.rules_judge import RulesJudge
-from rubricem_env.judge.rules.terms import cover, find_quote, key_terms
+from rubricem_env.domain.base import Stage
+from rubricem_env.domain.judgement import Polarity
+from rubricem_env.domain.trajectory import Ending, Origin, Query, Segment, ToolStatus, Trajectory
+from rubricem_env.judge.base import Contrast, ScoringRequest
+from rubricem_env.judge.rules import cover, find_quote, gather_facts, key_terms
+from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.testing.judge_samples import (
+from rubricem_env.testing.judges import (
     ANSWER,
     PLAN,
     POOR_ANSWER,
@@ -34,7 +31,7 @@ async def propose(*trajectories):
 
 
 async def mark(trajectory, criterion):
-    found = await RulesJudge().score(Examination(QUESTION, read_trajectory(trajectory), (criterion,)))
+    found = await RulesJudge().score(ScoringRequest(QUESTION, read_trajectory(trajectory), (criterion,)))
     return found.opinions[criterion.id]
 
 

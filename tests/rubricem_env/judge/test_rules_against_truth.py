@@ -2,18 +2,17 @@
 
 import statistics
 
-from rubricem_env.domain.stage import STAGES
-from rubricem_env.env.drive import advance
+from rubricem_env.domain.base import STAGES
 from rubricem_env.env.episode import Episode, Finished
-from rubricem_env.env.offline import query_of, shipped_toolbox
-from rubricem_env.judge.buffer import RubricBuffer
-from rubricem_env.judge.group import Group
-from rubricem_env.judge.rules.rules_judge import RulesJudge
-from rubricem_env.judge.step import StepJudge
-from rubricem_env.world.faults import Faults
-from rubricem_env.world.jsonl import load_questions, shipped_questions_path
-from rubricem_env.world.quality import true_quality
-from rubricem_env.world.teacher import AlmanacTeacher
+from rubricem_env.env.research_env import query_of, shipped_toolbox
+from rubricem_env.env.step import advance
+from rubricem_env.judge.base import Group
+from rubricem_env.judge.pipeline import StepJudge
+from rubricem_env.judge.rubrics import RubricBuffer
+from rubricem_env.judge.rules_judge import RulesJudge
+from rubricem_env.world.almanac import load_questions, shipped_questions_path
+from rubricem_env.world.expert import AlmanacTeacher, Faults
+from rubricem_env.world.judge import true_quality
 
 FAULTS = Faults(
     skip_need=0.4, repeat_query=0.4, trust_stale=0.4, claim_unfound=0.4, forget_citation=0.4, miss_convention=0.4

@@ -4,11 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.judgement import StageScore, Unscored, UnscoredReason
-from rubricem_env.domain.stage import STAGES, Stage
-from rubricem_env.judge.opinion import MAX_JUSTIFICATION_CHARS, Opinion
-from rubricem_env.judge.scoring import broadcast_answer, mark_variance, score_stage, score_trajectory
-from rubricem_env.testing.judge_samples import rubric
+from rubricem_env.judge.scoring import (
+    MAX_JUSTIFICATION_CHARS,
+    Opinion,
+    broadcast_answer,
+    mark_variance,
+    score_stage,
+    score_trajectory,
+)
+from rubricem_env.testing.judges import rubric
 
 
 def opinions(**marks):

@@ -10,22 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import UnscoredReason
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.stage import Stage
-from rubricem_env.domain.trajectory import Ending, Trajectory
-from rubricem_env.judge.base import Findings
-from rubricem_env.judge.buffer import RubricBuffer
-from rubricem_env.judge.group import Group
-from rubricem_env.judge.opinion import Opinion
-from rubricem_env.judge.rubric_set import RetiredReason, StageCaps
-from rubricem_env.judge.scorer import GroupScorer
-from rubricem_env.judge.settings import JudgeSettings
-from rubricem_env.judge.step import JudgeOutageError, StepJudge
+from rubricem_env.domain.trajectory import Ending, Query, Trajectory
+from rubricem_env.judge.base import Findings, Group, JudgeSettings
+from rubricem_env.judge.pipeline import GroupScorer, JudgeOutageError, StepJudge
+from rubricem_env.judge.rubrics import RetiredReason, RubricBuffer, StageCaps
+from rubricem_env.judge.scoring import Opinion
 from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.testing.judge import ScriptedJudge
-from rubricem_env.testing.judge_samples import QUERY, attempt, careless, rubric
+from rubricem_env.testing.judges import QUERY, ScriptedJudge, attempt, careless, rubric
 
 LONG = rubric("speaks of the season", weight=3)
 PLANNED = rubric("plans for the season", Stage.PLAN, weight=2)

@@ -5,8 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from rubricem_env.llm.limiter import Limiter, Rates
-from rubricem_env.llm.retry import Timing
+from rubricem_env.llm.limits import Limiter, Rates, Timing
 
 
 class FakeTime:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rubricem_env.domain.errors import BoundaryError, ModelError, ToolError
-from rubricem_env.llm.retry import RetryAdvice, RetryPolicy, Timing, call_with_retry, parse_retry_after
+from rubricem_env.llm.limits import RetryAdvice, RetryPolicy, Timing, call_with_retry, parse_retry_after
 
 
 class FakeTime:

@@ -4,7 +4,7 @@ import pytest
 from pydantic import SecretStr
 
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.llm.secrets import Redactor, read_secret
+from rubricem_env.llm.base import Redactor, read_secret
 
 
 def test_the_first_name_that_is_set_is_read_and_stripped() -> None:

@@ -7,17 +7,14 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.judge.schemas import WireProposal, WireReflectionScores, WireScores
-from rubricem_env.llm.base import ChatRequest, Finish, PassingModelError
+from rubricem_env.judge.prompting import WireProposal, WireReflectionScores, WireScores
+from rubricem_env.llm.base import ChatRequest, Finish, MeteredModel, PassingModelError, Redactor
 from rubricem_env.llm.gemini import GeminiModel
-from rubricem_env.llm.limiter import Limiter, Rates
-from rubricem_env.llm.metered import MeteredModel
+from rubricem_env.llm.limits import Limiter, Rates, Timing
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
-from rubricem_env.llm.retry import Timing
-from rubricem_env.llm.secrets import Redactor
 from rubricem_env.llm.usage import CeilingReached, Ceilings, Meter
 from rubricem_env.testing.loopback import free_port, serve_loopback
-from rubricem_env.testing.model_servers import Answered, FakeGemini, FakeOpenAI
+from rubricem_env.testing.servers import FakeGemini, FakeOpenAI, ModelReply
 
 KEY = SecretStr("canary-key-0123456789")
 SERVERS = {"gemini": FakeGemini, "openai": FakeOpenAI}
@@ -62,7 +59,7 @@ async def test_geminis_thoughts_are_counted_as_output():
 @pytest.mark.parametrize("kind", SERVERS)
 @pytest.mark.parametrize(("finish", "expected"), [("length", Finish.LENGTH), ("blocked", Finish.BLOCKED)])
 async def test_a_reply_that_is_cut_or_blocked_says_so(kind, finish, expected):
-    reply, _ = await ask(kind, lambda _: Answered('{"sco', finish=finish))
+    reply, _ = await ask(kind, lambda _: ModelReply('{"sco', finish=finish))
     assert reply.finish is expected
 
 
@@ -70,7 +67,7 @@ async def test_a_reply_that_is_cut_or_blocked_says_so(kind, finish, expected):
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_what_may_pass_is_told_with_the_time_that_the_server_names(kind, status):
     with pytest.raises(PassingModelError) as failure:
-        await ask(kind, lambda _: Answered("slow down", status=status, headers={"retry-after": "7"}))
+        await ask(kind, lambda _: ModelReply("slow down", status=status, headers={"retry-after": "7"}))
     assert failure.value.retry_after == 7.0
     assert "slow down" in str(failure.value)
 
@@ -79,7 +76,7 @@ async def test_gemini_names_the_time_in_its_body_as_well():
     info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "12.5s"}
     body = {"error": {"code": 429, "message": "quota", "status": "RESOURCE_EXHAUSTED", "details": [info]}}
     with pytest.raises(PassingModelError) as failure:
-        await ask("gemini", lambda _: Answered(status=429, raw=json.dumps(body).encode()))
+        await ask("gemini", lambda _: ModelReply(status=429, raw=json.dumps(body).encode()))
     assert failure.value.retry_after == 12.5
 
 
@@ -87,14 +84,14 @@ async def test_gemini_names_the_time_in_its_body_as_well():
 @pytest.mark.parametrize("status", [400, 401, 404])
 async def test_what_will_not_pass_is_told_too(kind, status):
     with pytest.raises(ModelError, match=str(status)) as failure:
-        await ask(kind, lambda _: Answered("no such model", status=status))
+        await ask(kind, lambda _: ModelReply("no such model", status=status))
     assert not isinstance(failure.value, PassingModelError)
 
 
 @pytest.mark.parametrize("kind", SERVERS)
 async def test_a_page_in_place_of_json_may_pass(kind):
     with pytest.raises(PassingModelError):
-        await ask(kind, lambda _: Answered(raw=b"<html>gateway</html>"))
+        await ask(kind, lambda _: ModelReply(raw=b"<html>gateway</html>"))
 
 
 @pytest.mark.parametrize("kind", SERVERS)
@@ -106,7 +103,7 @@ async def test_a_server_that_is_not_there_may_come_back(kind):
 
 
 async def test_an_answer_without_choices_is_empty_and_not_a_crash():
-    reply, _ = await ask("openai", lambda _: Answered(raw=b'{"choices": []}'))
+    reply, _ = await ask("openai", lambda _: ModelReply(raw=b'{"choices": []}'))
     assert (reply.text, reply.finish) == ("", Finish.OTHER)
 
 
@@ -118,7 +115,7 @@ def metered(model, **ceilings):
 
 @pytest.mark.parametrize("kind", SERVERS)
 async def test_a_server_that_echoes_the_key_does_not_get_it_into_a_message(kind):
-    with serve_loopback(SERVERS[kind](lambda asked: Answered(f"bad key {asked.key}", status=401))) as url:
+    with serve_loopback(SERVERS[kind](lambda asked: ModelReply(f"bad key {asked.key}", status=401))) as url:
         model = metered(connect(kind, url))
         with pytest.raises(ModelError) as failure:
             await model.complete(ChatRequest("hello"))
@@ -138,7 +135,7 @@ async def test_a_ceiling_holds_against_calls_that_start_together():
 
 @pytest.mark.parametrize(("status", "is_told"), [(401, True), (403, True), (404, False)])
 async def test_a_refused_key_is_answered_with_its_variable(status, is_told):
-    with serve_loopback(FakeOpenAI(lambda _: Answered("Not yours.", status=status))) as url:
+    with serve_loopback(FakeOpenAI(lambda _: ModelReply("Not yours.", status=status))) as url:
         model = OpenAICompatibleModel.connect("m", f"{url}/v1", key=KEY, key_variable="RUBRICEM_JUDGE_KEY")
         with pytest.raises(ModelError) as failure:
             await model.complete(ChatRequest("hello"))
@@ -149,4 +146,4 @@ async def test_a_refused_key_is_answered_with_its_variable(status, is_told):
 @pytest.mark.parametrize("kind", SERVERS)
 async def test_broken_compression_may_pass(kind):
     with pytest.raises(PassingModelError, match="no answer: DecodingError"):
-        await ask(kind, lambda _: Answered("x", headers={"content-encoding": "gzip"}))
+        await ask(kind, lambda _: ModelReply("x", headers={"content-encoding": "gzip"}))

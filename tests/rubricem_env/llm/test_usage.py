@@ -5,8 +5,7 @@ import json
 import pytest
 
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.llm.prices import PRICES, price_of
-from rubricem_env.llm.usage import CeilingReached, Ceilings, Meter, Usage
+from rubricem_env.llm.usage import PRICES, CeilingReached, Ceilings, Meter, Usage, price_of
 
 MODEL = "gemini-2.5-flash"
 

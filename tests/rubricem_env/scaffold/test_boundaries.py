@@ -1,8 +1,8 @@
 """Where stages begin and end; the golden trajectories hold the whole runs, these the corners."""
 
-from rubricem_env.domain.span import Span, StageSpans
-from rubricem_env.scaffold.boundaries import find_boundaries
+from rubricem_env.domain.base import Span, StageSpans
 from rubricem_env.scaffold.parser import parse_turn
+from rubricem_env.scaffold.reading import find_boundaries
 
 THINK = "<think>a</think>"  # 16 characters
 PLAN = "<structured_plan>p</structured_plan>"  # 36

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rubricem_env.scaffold.grammar import RESERVED
 from rubricem_env.scaffold.lexer import find_tags
-from rubricem_env.scaffold.neutralize import neutralize, restore
+from rubricem_env.scaffold.untrusted import neutralize, restore
 from tests.rubricem_env.scaffold.fragments import emissions
 
 CHAT_SPECIALS = [

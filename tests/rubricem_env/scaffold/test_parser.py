@@ -2,9 +2,9 @@
 
 import pytest
 
-from rubricem_env.domain.tool import ToolCall
+from rubricem_env.domain.trajectory import ToolCall
+from rubricem_env.scaffold.grammar import Code
 from rubricem_env.scaffold.parser import parse_turn
-from rubricem_env.scaffold.violations import Code
 
 CALL = '<call_tool name="google_search">fox</call_tool>'
 

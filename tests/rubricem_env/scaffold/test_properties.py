@@ -4,12 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
-from rubricem_env.scaffold.boundaries import find_boundaries
 from rubricem_env.scaffold.lexer import Scanner, find_structure, find_tags
-from rubricem_env.scaffold.parser import parse_turn
-from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.scaffold.stream import EmissionStream
-from rubricem_env.scaffold.turn import Turn
+from rubricem_env.scaffold.parser import EmissionStream, Turn, parse_turn
+from rubricem_env.scaffold.reading import find_boundaries, read_trajectory
 from tests.rubricem_env.scaffold.fragments import emissions, pieces_of
 
 in_pieces = emissions.flatmap(pieces_of)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from rubricem_env.domain.stage import STAGES, Stage
+from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
+from rubricem_env.scaffold.grammar import Code, ValidationMode
 from rubricem_env.scaffold.reading import Reading, parse_turns, read_trajectory
-from rubricem_env.scaffold.violations import Code, Mode
 
 PLAN = "<structured_plan>p</structured_plan>"
 CALL = '<call_tool name="a">q</call_tool>'
@@ -96,8 +96,8 @@ def test_a_stages_text_is_cut_from_the_policys():
 
 def test_strict_mode_rejects_what_lenient_mode_records():
     reading = read(ANSWER)
-    assert reading.rejects(Mode.LENIENT) == ()
-    assert Code.ANSWER_IN_FIRST_TURN in {found.code for found in reading.rejects(Mode.STRICT)}
+    assert reading.rejects(ValidationMode.LENIENT) == ()
+    assert Code.ANSWER_IN_FIRST_TURN in {found.code for found in reading.rejects(ValidationMode.STRICT)}
 
 
 def test_turns_that_are_given_are_not_parsed_again():

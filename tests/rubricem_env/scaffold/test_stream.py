@@ -1,6 +1,6 @@
 """Watching an emission grow."""
 
-from rubricem_env.scaffold.stream import EmissionStream
+from rubricem_env.scaffold.parser import EmissionStream
 
 
 def test_the_turn_is_there_as_soon_as_its_action_closes():

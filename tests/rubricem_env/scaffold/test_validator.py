@@ -4,10 +4,9 @@ import re
 
 import pytest
 
-from rubricem_env.domain.tool import ToolStatus
-from rubricem_env.domain.trajectory import Observation, Origin, Segment, Trajectory
+from rubricem_env.domain.trajectory import Observation, Origin, Segment, ToolStatus, Trajectory
+from rubricem_env.scaffold.grammar import RULES, Code, violation
 from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.scaffold.violations import RULES, Code, violation
 
 PLAN = (
     "<structured_plan><deep_analysis>d</deep_analysis><rubric>r</rubric>"

@@ -8,13 +8,11 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from rubricem_agent.build.tools import open_tools
-from rubricem_agent.config.tools import ToolsConfig, read_tools_config
-from rubricem_env.domain.tool import ToolCall, ToolStatus
-from rubricem_env.llm.retry import Timing
-from rubricem_env.tools.catalogue import GOOGLE_SEARCH_SPEC
-from rubricem_env.tools.mcp_link import LinkSettings, McpLink
-from rubricem_env.tools.mcp_session import HttpServer, StdioServer, open_session
-from rubricem_env.tools.mcp_toolbox import McpToolbox
+from rubricem_agent.config import ToolsConfig, read_tools_config
+from rubricem_env.domain.trajectory import ToolCall, ToolStatus
+from rubricem_env.llm.limits import Timing
+from rubricem_env.tools.mcp_client import HttpServer, LinkSettings, McpLink, McpToolbox, StdioServer, open_session
+from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC
 
 TOKEN = SecretStr("sesame-sesame")
 CALL = ToolCall(name="google_search", query="Tall Fox width")

@@ -4,15 +4,20 @@ import asyncio
 
 import pytest
 
-from rubricem_env.domain.tool import ToolCall, ToolResult, ToolStatus
-from rubricem_env.llm.limiter import Rates
-from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
+from rubricem_env.llm.limits import Rates, RetryPolicy
 from rubricem_env.llm.usage import Ceilings
-from rubricem_env.testing.tools import FOUND, ManualTime, ScriptedBackend
-from rubricem_env.tools.backend import GuardedTool, GuardSettings
-from rubricem_env.tools.breaker import BreakerSettings
-from rubricem_env.tools.budget import Cost, ToolBudget
-from rubricem_env.tools.failure import ToolFailure, http_failure, result_of_failure
+from rubricem_env.testing.episodes import FOUND, ManualTime, ScriptedBackend
+from rubricem_env.tools.guard import (
+    BreakerSettings,
+    CallCost,
+    GuardedTool,
+    GuardSettings,
+    ToolBudget,
+    ToolFailure,
+    http_failure,
+    result_of_failure,
+)
 
 CALL = ToolCall(name="google_search", query="Tall Fox")
 BUSY = http_failure("the engine", 429)
@@ -97,7 +102,7 @@ async def test_a_probe_that_is_cancelled_lets_another_try():
 
 async def test_the_budget_stops_before_it_is_passed():
     budget = ToolBudget(Ceilings(dollars=0.025))
-    backend = ScriptedBackend(cost=Cost(dollars=0.01))
+    backend = ScriptedBackend(cost=CallCost(dollars=0.01))
     tool = guard(backend, ManualTime(), budget=budget)
     results = await asyncio.gather(*(tool.call(CALL) for _ in range(5)))
     # Two calls of one cent fit into two and a half; the third might pass it.
@@ -108,8 +113,8 @@ async def test_the_budget_stops_before_it_is_passed():
 
 async def test_a_budget_goes_on_where_it_was():
     first, second = ToolBudget(Ceilings()), ToolBudget(Ceilings(calls=3))
-    with first.reserve(Cost()) as charge:
-        charge.record(Cost(dollars=1.0))
+    with first.reserve(CallCost()) as charge:
+        charge.record(CallCost(dollars=1.0))
     second.load_state_dict(first.state_dict())
     assert (second.calls, second.dollars) == (1, 1.0)
 
@@ -149,12 +154,12 @@ def test_a_failure_keeps_its_status_and_a_long_message_is_one_line():
 
 async def test_a_probe_that_the_budget_refuses_does_not_close_the_way_for_ever():
     time, budget = ManualTime(), ToolBudget(Ceilings(dollars=1.5))
-    backend = ScriptedBackend(DOWN, FOUND, cost=Cost(dollars=1.0))
+    backend = ScriptedBackend(DOWN, FOUND, cost=CallCost(dollars=1.0))
     breaker = BreakerSettings(failures=1, cooldown=1)
     tool = guard(backend, time, budget=budget, breaker=breaker, retry=RetryPolicy(attempts=1))
     await tool.call(CALL)
     time.now += 2
-    with budget.reserve(Cost(dollars=1.0)):
+    with budget.reserve(CallCost(dollars=1.0)):
         assert (await tool.call(CALL)).status is ToolStatus.BLOCKED
     assert (await tool.call(CALL)).status is ToolStatus.OK
 

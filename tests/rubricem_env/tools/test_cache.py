@@ -8,10 +8,9 @@ import sys
 import pytest
 
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.domain.tool import ToolCall, ToolResult, ToolStatus
-from rubricem_env.testing.tools import FOUND, ScriptedTool
-from rubricem_env.tools.cache import CachedTool, cache_key
-from rubricem_env.tools.cache_store import CacheBounds, MemoryStore, SqliteStore
+from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
+from rubricem_env.testing.episodes import FOUND, ScriptedTool
+from rubricem_env.tools.cache import CacheBounds, CachedTool, InMemoryCache, SqliteStore, cache_key
 
 CALL = ToolCall(name="google_search", query="Tall Fox")
 
@@ -26,7 +25,9 @@ class Clock:
 @pytest.fixture(params=["memory", "sqlite"])
 async def store(request, tmp_path):
     clock, bounds = Clock(), CacheBounds(ttl=60, entries=300)
-    opened = MemoryStore(bounds, clock) if request.param == "memory" else SqliteStore(tmp_path / "c.db", bounds, clock)
+    opened = (
+        InMemoryCache(bounds, clock) if request.param == "memory" else SqliteStore(tmp_path / "c.db", bounds, clock)
+    )
     opened.clock = clock
     yield opened
     await opened.aclose()
@@ -108,7 +109,7 @@ async def test_a_damaged_entry_is_asked_for_again(store):
 
 
 async def test_a_store_that_fails_costs_the_entry_and_not_the_call(caplog):
-    class Full(MemoryStore):
+    class Full(InMemoryCache):
         async def put(self, key, text):
             raise sqlite3.OperationalError("database or disk is full")
 
@@ -135,7 +136,7 @@ async def test_a_file_that_is_no_cache_is_named(tmp_path):
 WRITER = """
 import asyncio, sys, time
 from pathlib import Path
-from rubricem_env.tools.cache_store import CacheBounds, SqliteStore
+from rubricem_env.tools.cache import CacheBounds, SqliteStore
 
 async def main():
     store = SqliteStore(Path(sys.argv[1]), CacheBounds(), time.time)

@@ -5,11 +5,9 @@ import json
 import pytest
 
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.domain.tool import ToolCall, ToolStatus
-from rubricem_env.tools.arguments import ArgumentError, read_argument
-from rubricem_env.tools.corpus import Corpus, Document
-from rubricem_env.tools.corpus_search import offline_toolbox
-from rubricem_env.tools.spec import Kind, Parameter
+from rubricem_env.domain.trajectory import ToolCall, ToolStatus
+from rubricem_env.tools.corpus_search import Corpus, Document, offline_toolbox
+from rubricem_env.tools.spec import ArgumentError, Kind, Parameter, read_argument
 
 PAGES = [
     Document(

@@ -6,16 +6,15 @@ from contextlib import asynccontextmanager
 import pytest
 from pydantic import SecretStr
 
-from rubricem_env.domain.tool import Snippet, ToolCall, ToolStatus
-from rubricem_env.llm.retry import RetryPolicy, Timing
+from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolStatus
+from rubricem_env.llm.limits import RetryPolicy, Timing
 from rubricem_env.llm.usage import Ceilings
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.search_servers import Reply, SearchServer, grounded_reply, scholar_reply
-from rubricem_env.tools.backend import GuardedTool, GuardSettings
-from rubricem_env.tools.budget import ToolBudget
+from rubricem_env.testing.servers import SearchReply, SearchServer, grounded_reply, scholar_reply
 from rubricem_env.tools.google_search import GeminiGoogleSearch
-from rubricem_env.tools.snippet_search import SemanticScholarSearch
-from rubricem_env.tools.web_search import PlainWebSearch
+from rubricem_env.tools.guard import GuardedTool, GuardSettings, ToolBudget
+from rubricem_env.tools.semantic_scholar import SemanticScholarSearch
+from rubricem_env.tools.serper_search import PlainWebSearch
 
 KEY = SecretStr("canary-key-4711")
 ANSWER = "Überall gilt: the Tall Fox is 60 m wide. It freezes in winter."
@@ -42,7 +41,7 @@ CALL = ToolCall(name="google_search", query="Tall Fox width")
 
 
 @asynccontextmanager
-async def engine(kind: str, *replies: Reply, timeout: float = 10.0):
+async def engine(kind: str, *replies: SearchReply, timeout: float = 10.0):
     """A guarded engine, and the server behind it."""
     server = SearchServer(*replies)
     with serve_loopback(server.app) as url:
@@ -55,7 +54,7 @@ async def engine(kind: str, *replies: Reply, timeout: float = 10.0):
 
 
 async def test_gemini_gives_the_summary_and_what_each_source_supports():
-    async with engine("gemini", Reply(GROUNDED)) as (tool, server):
+    async with engine("gemini", SearchReply(GROUNDED)) as (tool, server):
         result = await tool.call(CALL)
     assert result.summary == ANSWER
     assert result.snippets == (
@@ -72,31 +71,31 @@ async def test_gemini_gives_the_summary_and_what_each_source_supports():
 async def test_spans_without_text_are_read_by_their_offsets_in_bytes():
     reply = grounded_reply(ANSWER, (("A", "https://a.example"),), (("the Tall Fox", 0),))
     del reply["candidates"][0]["groundingMetadata"]["groundingSupports"][0]["segment"]["text"]
-    async with engine("gemini", Reply(reply)) as (tool, _):
+    async with engine("gemini", SearchReply(reply)) as (tool, _):
         result = await tool.call(CALL)
     assert result.snippets[0].text == "the Tall Fox"
 
 
 async def test_a_grounding_answer_without_chunks_is_a_summary_alone():
-    async with engine("gemini", Reply(grounded_reply(ANSWER))) as (tool, _):
+    async with engine("gemini", SearchReply(grounded_reply(ANSWER))) as (tool, _):
         result = await tool.call(CALL)
     assert (result.status, result.summary, result.snippets) == (ToolStatus.OK, ANSWER, ())
 
 
 async def test_an_empty_answer_is_empty():
-    async with engine("gemini", Reply(grounded_reply(" "))) as (tool, _):
+    async with engine("gemini", SearchReply(grounded_reply(" "))) as (tool, _):
         assert (await tool.call(CALL)).status is ToolStatus.EMPTY
 
 
 async def test_a_blocked_prompt_is_blocked():
-    async with engine("gemini", Reply({"promptFeedback": {"blockReason": "SAFETY"}})) as (tool, _):
+    async with engine("gemini", SearchReply({"promptFeedback": {"blockReason": "SAFETY"}})) as (tool, _):
         assert (await tool.call(CALL)).status is ToolStatus.BLOCKED
 
 
 async def test_geminis_retry_info_is_waited_for():
     details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "0.3s"}]
-    busy = Reply({"error": {"code": 429, "message": "quota", "details": details}}, status=429)
-    async with engine("gemini", busy, Reply(GROUNDED)) as (tool, _):
+    busy = SearchReply({"error": {"code": 429, "message": "quota", "details": details}}, status=429)
+    async with engine("gemini", busy, SearchReply(GROUNDED)) as (tool, _):
         started = asyncio.get_running_loop().time()
         assert (await tool.call(CALL)).status is ToolStatus.OK
         assert asyncio.get_running_loop().time() - started >= 0.3
@@ -104,7 +103,7 @@ async def test_geminis_retry_info_is_waited_for():
 
 async def test_semantic_scholar_is_asked_with_its_own_parameters():
     parameters = (("fieldsofstudy", "Medicine, Biology"), ("limit", "7"), ("year", "2018 - 2022"))
-    async with engine("scholar", Reply(GOOD["scholar"])) as (tool, server):
+    async with engine("scholar", SearchReply(GOOD["scholar"])) as (tool, server):
         result = await tool.call(ToolCall(name="snippet_search", query="foxes", parameters=parameters))
     expected = Snippet(text="Foxes are tall.", title="Paper 1", url="https://api.semanticscholar.org/CorpusID:1")
     assert result.snippets == (expected,)
@@ -118,13 +117,13 @@ async def test_semantic_scholar_is_asked_with_its_own_parameters():
 
 
 async def test_a_limit_message_with_status_200_is_not_nothing_found():
-    async with engine("scholar", Reply({"message": "Too Many Requests"})) as (tool, _):
+    async with engine("scholar", SearchReply({"message": "Too Many Requests"})) as (tool, _):
         assert (await tool.call(CALL)).status is ToolStatus.ERROR
 
 
 async def test_a_plain_engine_gives_its_answer_box_and_results():
     reply = {"answerBox": {"answer": "60 m"}, **GOOD["plain"]}
-    async with engine("plain", Reply(reply)) as (tool, server):
+    async with engine("plain", SearchReply(reply)) as (tool, server):
         result = await tool.call(CALL)
     assert result.summary == "60 m"
     assert result.snippets == (Snippet(text="60 m", title="T", url="https://a.example"),)
@@ -132,12 +131,12 @@ async def test_a_plain_engine_gives_its_answer_box_and_results():
 
 
 BROKEN = {
-    "html for json": (Reply("<html>Sign in</html>", media_type="text/html"), ToolStatus.ERROR, 3),
-    "429": (Reply({"error": {"code": 429, "message": "slow down"}}, status=429), ToolStatus.RATE_LIMITED, 3),
-    "503": (Reply({"error": {"code": 503, "message": "down"}}, status=503), ToolStatus.ERROR, 3),
-    "wrong key": (Reply({"error": {"code": 403, "message": "bad key"}}, status=403), ToolStatus.ERROR, 1),
-    "hangs": (Reply({}, delay=20.0), ToolStatus.TIMEOUT, 3),
-    "json of another shape": (Reply([1, 2, 3]), ToolStatus.ERROR, 3),
+    "html for json": (SearchReply("<html>Sign in</html>", media_type="text/html"), ToolStatus.ERROR, 3),
+    "429": (SearchReply({"error": {"code": 429, "message": "slow down"}}, status=429), ToolStatus.RATE_LIMITED, 3),
+    "503": (SearchReply({"error": {"code": 503, "message": "down"}}, status=503), ToolStatus.ERROR, 3),
+    "wrong key": (SearchReply({"error": {"code": 403, "message": "bad key"}}, status=403), ToolStatus.ERROR, 1),
+    "hangs": (SearchReply({}, delay=20.0), ToolStatus.TIMEOUT, 3),
+    "json of another shape": (SearchReply([1, 2, 3]), ToolStatus.ERROR, 3),
 }
 
 
@@ -167,7 +166,7 @@ async def test_nobody_there_is_an_error(kind):
 
 @pytest.mark.parametrize("kind", ["scholar", "plain"])
 async def test_a_body_of_500_MB_is_not_read_to_its_end(kind):
-    async with engine(kind, Reply(endless=True)) as (tool, server):
+    async with engine(kind, SearchReply(endless=True)) as (tool, server):
         result = await tool.call(CALL)
     assert result.status is ToolStatus.ERROR
     assert "more than 5,000,000 bytes" in result.message
@@ -177,7 +176,7 @@ async def test_a_body_of_500_MB_is_not_read_to_its_end(kind):
 async def test_a_search_that_thought_up_to_its_limit_is_not_nothing_found():
     reply = grounded_reply("")
     reply["candidates"][0]["finishReason"] = "MAX_TOKENS"
-    async with engine("gemini", Reply(reply)) as (tool, server):
+    async with engine("gemini", SearchReply(reply)) as (tool, server):
         result = await tool.call(CALL)
     assert (result.status, len(server.requests)) == (ToolStatus.ERROR, 3)
     assert result.message == "google_search ran out of tokens before it wrote; ask for less at once."

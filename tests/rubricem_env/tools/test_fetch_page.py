@@ -11,15 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import RedirectResponse, Response
 
-from rubricem_env.domain.tool import ToolCall, ToolStatus
+from rubricem_env.domain.trajectory import ToolCall, ToolStatus
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.search_servers import pages_app
+from rubricem_env.testing.servers import pages_app
 from rubricem_env.tools import fetch_page
-from rubricem_env.tools.capped_body import read_capped
-from rubricem_env.tools.failure import ToolFailure
-from rubricem_env.tools.fetch_page import MAX_BYTES, PageFetcher
-from rubricem_env.tools.page_text import read_page
-from rubricem_env.tools.web_address import AddressRules, is_public, pin
+from rubricem_env.tools.fetch_page import MAX_BYTES, AddressRules, PageFetcher, is_public, pin, read_page
+from rubricem_env.tools.guard import ToolFailure
+from rubricem_env.tools.http import read_capped
 
 PRIVATE = [
     "127.0.0.1",

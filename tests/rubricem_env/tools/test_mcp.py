@@ -8,18 +8,22 @@ import httpx2
 import mcp
 import pytest
 
-from rubricem_env.domain.tool import ToolCall, ToolResult, ToolStatus
-from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
+from rubricem_env.env.research_env import shipped_toolbox
+from rubricem_env.testing.episodes import ScriptedTool
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.search_servers import Reply, SearchServer
-from rubricem_env.testing.tools import ScriptedTool
+from rubricem_env.testing.servers import SearchReply, SearchServer
 from rubricem_env.tools.base import LocalToolbox
-from rubricem_env.tools.catalogue import GOOGLE_SEARCH_SPEC
-from rubricem_env.tools.mcp_http import http_app
-from rubricem_env.tools.mcp_result import CallOutcome, read_outcome
-from rubricem_env.tools.mcp_server import ToolServer
-from rubricem_env.tools.mcp_session import HttpServer, InProcessServer, StdioServer
-from rubricem_env.tools.mcp_toolbox import McpToolbox
+from rubricem_env.tools.mcp_client import (
+    CallOutcome,
+    HttpServer,
+    InProcessServer,
+    McpToolbox,
+    StdioServer,
+    read_outcome,
+)
+from rubricem_env.tools.mcp_server import ToolServer, http_app
+from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC
 from tests.rubricem_env.tools.mcp_cases import (
     CALL,
     TOKEN,
@@ -187,7 +191,7 @@ async def test_a_child_that_dies_mid_call_is_an_error_and_is_started_again():
 
 
 async def test_a_server_that_answers_with_html_is_an_error():
-    page = SearchServer(Reply("<html>Sign in</html>", media_type="text/html"))
+    page = SearchServer(SearchReply("<html>Sign in</html>", media_type="text/html"))
     with serve_loopback(page.app) as url:
         remote = McpToolbox(link_to(HttpServer(f"{url}/mcp"), attempts=2), (GOOGLE_SEARCH_SPEC,))
         result = await remote.call(CALL)

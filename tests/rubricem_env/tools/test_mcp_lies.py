@@ -6,11 +6,9 @@ import sys
 import pytest
 
 from rubricem_env.domain.errors import ToolError
-from rubricem_env.domain.tool import ToolStatus
-from rubricem_env.llm.retry import Timing
-from rubricem_env.tools.mcp_link import LinkSettings, McpLink
-from rubricem_env.tools.mcp_result import CallOutcome, read_outcome
-from rubricem_env.tools.mcp_session import StdioServer, open_session
+from rubricem_env.domain.trajectory import ToolStatus
+from rubricem_env.llm.limits import Timing
+from rubricem_env.tools.mcp_client import CallOutcome, LinkSettings, McpLink, StdioServer, open_session, read_outcome
 
 SILENT = (
     "import pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(__import__('os').getpid())); time.sleep(600)"

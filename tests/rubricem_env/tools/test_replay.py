@@ -7,18 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricem_env.domain.errors import ConfigError, FileFormatError
-from rubricem_env.domain.query import Query
-from rubricem_env.domain.tool import Snippet, ToolCall, ToolResult, ToolStatus
-from rubricem_env.domain.trajectory_json import dump_trajectory
-from rubricem_env.env.drive import advance
+from rubricem_env.domain.trajectory import Query, Snippet, ToolCall, ToolResult, ToolStatus, dump_trajectory
 from rubricem_env.env.episode import Episode
-from rubricem_env.env.offline import shipped_toolbox
-from rubricem_env.testing.episodes import run_scripted_episode
-from rubricem_env.testing.tools import ScriptedTool
+from rubricem_env.env.research_env import shipped_toolbox
+from rubricem_env.env.step import advance
+from rubricem_env.testing.episodes import ScriptedTool, run_scripted_episode
 from rubricem_env.tools.base import LocalToolbox
-from rubricem_env.tools.record import RecordedCall, read_record, write_line
-from rubricem_env.tools.recording import RecordingToolbox
-from rubricem_env.tools.replay import NotRecordedError, ReplayToolbox
+from rubricem_env.tools.record import (
+    NotRecordedError,
+    RecordedCall,
+    RecordingToolbox,
+    ReplayToolbox,
+    read_record,
+    write_line,
+)
 
 CALL = ToolCall(name="google_search", query="Tall Fox")
 

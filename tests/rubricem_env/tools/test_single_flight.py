@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rubricem_env.tools.single_flight import SingleFlight
+from rubricem_env.tools.cache import SingleFlight
 
 
 class Work:

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricem_env.world.almanac import Almanac, largest_world_within, main
-from rubricem_env.world.errors import WorldError
-from rubricem_env.world.jsonl import shipped_corpus_path, shipped_questions_path
-from rubricem_env.world.pages import count_pages
-from rubricem_env.world.splits import LARGEST_WORLD, name_slots
+from rubricem_env.world.almanac import Almanac, largest_world_within, main, shipped_corpus_path, shipped_questions_path
+from rubricem_env.world.documents import count_pages
+from rubricem_env.world.entities import LARGEST_WORLD, name_slots
+from rubricem_env.world.vocabulary import WorldError
 
 FILES = ("corpus.jsonl", "questions.jsonl")
 WORLD = Almanac.from_seed(0)

@@ -8,9 +8,8 @@ import pytest
 
 from rubricem_env.world.almanac import Almanac
 from rubricem_env.world.documents import DocumentKind
-from rubricem_env.world.errors import WorldError
-from rubricem_env.world.truth import mentions
-from rubricem_env.world.vocabulary import DOMAINS, Domain, domain_named
+from rubricem_env.world.questions import mentions
+from rubricem_env.world.vocabulary import DOMAINS, Domain, WorldError, domain_named
 
 WORLD = Almanac.from_seed(0)
 HOSTILE_WORLD = Almanac.from_seed(0, hostile=True)

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_env.tools.corpus import read_documents
-from rubricem_env.world.almanac import Almanac
-from rubricem_env.world.errors import WorldError
-from rubricem_env.world.jsonl import load_questions, shipped_corpus_path, shipped_questions_path
+from rubricem_env.tools.corpus_search import read_documents
+from rubricem_env.world.almanac import Almanac, load_questions, shipped_corpus_path, shipped_questions_path
+from rubricem_env.world.vocabulary import WorldError
 
 
 def test_the_shipped_world_is_the_world_of_seed_0() -> None:

@@ -2,17 +2,15 @@
 
 import pytest
 
-from rubricem_env.domain.rubric import Rubric
-from rubricem_env.domain.stage import Stage
+from rubricem_env.domain.base import Stage
+from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
-from rubricem_env.judge.base import Contrast, Examination
+from rubricem_env.judge.base import Contrast, ScoringRequest
 from rubricem_env.scaffold.reading import Reading, read_trajectory
 from rubricem_env.testing.episodes import DEMO_QUERY
-from rubricem_env.world.criteria import criteria_of
-from rubricem_env.world.errors import WorldError
-from rubricem_env.world.evidence import Evidence
-from rubricem_env.world.jsonl import load_questions, shipped_questions_path
-from rubricem_env.world.judge import AlmanacJudge, JudgeKnobs
+from rubricem_env.world.almanac import load_questions, shipped_questions_path
+from rubricem_env.world.judge import AlmanacJudge, Evidence, JudgeKnobs, criteria_of
+from rubricem_env.world.vocabulary import WorldError
 
 QUESTIONS = load_questions(shipped_questions_path())
 QUESTION = next(question for question in QUESTIONS if question.question == DEMO_QUERY.question)
@@ -34,7 +32,7 @@ def true_marks(reading: Reading) -> dict[str, int]:
 
 async def given_marks(judge: AlmanacJudge, reading: Reading) -> dict[str, float]:
     rubrics = tuple(criterion.rubric for criterion in criteria_of(QUESTION))
-    findings = await judge.score(Examination(QUESTION.question, reading, rubrics))
+    findings = await judge.score(ScoringRequest(QUESTION.question, reading, rubrics))
     return {rubric_id: opinion.mark for rubric_id, opinion in findings.opinions.items()}
 
 
@@ -69,7 +67,7 @@ async def test_length_bias_favours_a_long_answer():
 
 async def test_a_failing_judge_says_so_and_gives_no_marks():
     judge = AlmanacJudge(QUESTIONS, knobs=JudgeKnobs(failure_rate=1.0))
-    findings = await judge.score(Examination(QUESTION.question, GOOD, ()))
+    findings = await judge.score(ScoringRequest(QUESTION.question, GOOD, ()))
     assert findings.failure
     assert not findings.opinions
     assert (await judge.propose(Contrast(QUESTION.question, (GOOD, POOR)))).failure
@@ -82,17 +80,17 @@ async def test_latency_is_slept_through():
         slept.append(seconds)
 
     await AlmanacJudge(QUESTIONS, knobs=JudgeKnobs(latency=1.5), sleep=sleep).score(
-        Examination(QUESTION.question, GOOD, ())
+        ScoringRequest(QUESTION.question, GOOD, ())
     )
     assert slept == [1.5]
 
 
 async def test_a_rubric_that_is_no_true_criterion_is_left_unmarked():
     foreign = Rubric(stage=Stage.ANSWER, title="style", description="The answer is elegant.")
-    findings = await AlmanacJudge(QUESTIONS).score(Examination(QUESTION.question, GOOD, (foreign,)))
+    findings = await AlmanacJudge(QUESTIONS).score(ScoringRequest(QUESTION.question, GOOD, (foreign,)))
     assert findings.opinions == {}
 
 
 async def test_a_question_of_another_world_is_refused_with_the_way_out():
     with pytest.raises(WorldError, match="give it that world's questions"):
-        await AlmanacJudge(QUESTIONS).score(Examination("Who?", GOOD, ()))
+        await AlmanacJudge(QUESTIONS).score(ScoringRequest("Who?", GOOD, ()))

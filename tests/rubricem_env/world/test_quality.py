@@ -4,15 +4,13 @@ import asyncio
 
 import pytest
 
-from rubricem_env.domain.stage import STAGES, Stage
+from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
-from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.scaffold.reading import Reading, read_trajectory
 from rubricem_env.testing.episodes import DEMO_QUERY, run_scripted_episode
-from rubricem_env.world.criteria import criteria_of
-from rubricem_env.world.evidence import Evidence
-from rubricem_env.world.jsonl import load_questions, shipped_questions_path
-from rubricem_env.world.quality import TrueQuality, true_quality
+from rubricem_env.world.almanac import load_questions, shipped_questions_path
+from rubricem_env.world.judge import Evidence, TrueQuality, criteria_of, true_quality
 from rubricem_env.world.questions import Question
 
 PAGE = '<tool_output>\n<snippet id="S_1">Tall Fox sheet | https://almanac.example/d335\nThe width is 60 m.</snippet>\n</tool_output>'

@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from rubricem_env.world.almanac import Almanac
-from rubricem_env.world.errors import WorldError
-from rubricem_env.world.questions import Question
-from rubricem_env.world.truth import mentions
-from rubricem_env.world.vocabulary import domain_named
+from rubricem_env.world.questions import Question, mentions
+from rubricem_env.world.vocabulary import WorldError, domain_named
 
 WORLD = Almanac.from_seed(0)
 WORLDS = st.builds(

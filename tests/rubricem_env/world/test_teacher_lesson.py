@@ -4,15 +4,13 @@ from functools import partial
 
 import pytest
 
-from rubricem_env.env.drive import advance
 from rubricem_env.env.episode import Episode, Finished
-from rubricem_env.env.offline import query_of, shipped_toolbox
-from rubricem_env.world.evidence import Evidence
-from rubricem_env.world.faults import Slips
-from rubricem_env.world.jsonl import load_questions, shipped_questions_path
-from rubricem_env.world.lesson import SOUND, lesson_after, lesson_of
+from rubricem_env.env.research_env import query_of, shipped_toolbox
+from rubricem_env.env.step import advance
+from rubricem_env.world.almanac import load_questions, shipped_questions_path
+from rubricem_env.world.expert import SOUND, AlmanacTeacher, Slips, lesson_after, lesson_of
+from rubricem_env.world.judge import Evidence
 from rubricem_env.world.questions import Question
-from rubricem_env.world.teacher import AlmanacTeacher
 
 QUESTIONS = load_questions(shipped_questions_path())
 

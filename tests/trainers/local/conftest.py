@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.reflection.generate import ReflectionSettings
-from rubricem_env.env.limits import EpisodeLimits
+from rubricem_agent.reflection.candidates import ReflectionSettings
+from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
 from trainers.local.settings import LocalConfig
 

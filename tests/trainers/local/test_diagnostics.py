@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from rubricem_agent.learn.batch import Sample, pad_batch
+from rubricem_agent.learn.samples import Sample, pad_batch
 from rubricem_env.testing.tiny_qwen3 import tiny_qwen3
-from trainers.local.diagnostics import compare_gradients
-from trainers.local.learner import Learner
-from trainers.local.loss import LossSettings
+from trainers.local.learner import Learner, LossSettings, compare_gradients
 
 VOCABULARY = 32
 

@@ -2,11 +2,11 @@
 
 import pytest
 
+from rubricem_agent.learn.metrics import count_repeats, measure_habits
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_env.domain.tool import ToolCall
-from rubricem_env.env.offline import shipped_toolbox
+from rubricem_env.domain.trajectory import ToolCall
+from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.testing.episodes import run_scripted_episode
-from trainers.local.habits import count_repeats, measure_habits
 
 
 def test_a_call_repeats_another_whatever_its_case_and_spacing():

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 import pytest
 
 from rubricem_agent.learn.checkpoint import checkpoint_steps, find_checkpoint, load_checkpoint
-from rubricem_agent.learn.errors import CheckpointError
-from trainers.local.keeping import keep_run, save_policy, trim_log
-from trainers.local.run_parts import make_parts
+from rubricem_agent.learn.credit import CheckpointError
+from trainers.local.checkpoint import keep_run, save_policy, trim_log
+from trainers.local.setup import make_parts
 
 
 @contextmanager

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from rubricem_agent.learn.batch import Batch, Sample, pad_batch
-from rubricem_agent.learn.errors import NonFiniteLossError
+from rubricem_agent.learn.credit import NonFiniteLossError
+from rubricem_agent.learn.samples import Batch, Sample, pad_batch
 from rubricem_env.testing.tiny_qwen3 import tiny_qwen3
-from trainers.local.learner import Learner
-from trainers.local.loss import LossSettings
+from trainers.local.learner import Learner, LossSettings
 
 VOCABULARY = 40
 

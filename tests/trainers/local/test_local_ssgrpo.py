@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.learn.errors import CheckpointError
-from rubricem_env.judge.settings import JudgeSettings
-from trainers.local.keeping import trim_log
-from trainers.local.run_parts import make_parts
+from rubricem_agent.learn.credit import CheckpointError
+from rubricem_env.judge.base import JudgeSettings
+from trainers.local.checkpoint import trim_log
 from trainers.local.settings import LocalConfig
+from trainers.local.setup import make_parts
 from trainers.local_ssgrpo import main, train, train_step
 
 

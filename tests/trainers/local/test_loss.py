@@ -7,11 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from rubricem_agent.learn.batch import Sample, pad_batch
-from rubricem_agent.learn.credit import assign_credit, spread_to_tokens
-from rubricem_agent.learn.errors import NonFiniteLossError
-from rubricem_env.domain.stage import Stage
-from trainers.local.loss import (
+from rubricem_agent.learn.credit import NonFiniteLossError, assign_credit, spread_to_tokens
+from rubricem_agent.learn.samples import Sample, pad_batch
+from rubricem_env.domain.base import Stage
+from trainers.local.learner import (
     LossSettings,
     PolicyTokens,
     add_sums,

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from trainers.local.logprobs import TokenLogprobs, compiled_kernels, token_logprobs
-from trainers.local.loss import LossSettings, PolicyTokens, policy_loss
+from trainers.local.learner import LossSettings, PolicyTokens, policy_loss
+from trainers.local.packed_qwen3 import TokenLogprobs, compiled_kernels, token_logprobs
 
 TOKENS, WIDTH, VOCABULARY = 7, 5, 11
 TILES = [1, 12, 30, 10**6]

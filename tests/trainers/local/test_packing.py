@@ -7,11 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rubricem_agent.learn.batch import Batch, Sample, pad_batch
+from rubricem_agent.learn.samples import Batch, Sample, pad_batch
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.testing.tiny_qwen3 import tiny_qwen3
-from trainers.local.packing import Pack, Run, pack_samples
-from trainers.local.trunk import packed_hidden, refuse_sliding_window
+from trainers.local.packed_qwen3 import Pack, SampleTokens, pack_samples, packed_hidden, refuse_sliding_window
 
 VOCABULARY = 40
 
@@ -46,18 +45,18 @@ def test_siblings_share_their_prompt_and_a_short_common_beginning_is_read_again(
     # 6 of 8 tokens alike: shared; 1 of 5 alike: not worth it.
     rows = [[1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 5, 6, 9, 9], [1, 9, 9, 9, 9]]
     (pack,) = pack_samples(batch_of(rows), max_tokens=100)
-    assert pack.runs == (Run(0, 0, 0, 8), Run(0, 6, 8, 10), Run(10, 0, 10, 15))
+    assert pack.runs == (SampleTokens(0, 0, 0, 8), SampleTokens(0, 6, 8, 10), SampleTokens(10, 0, 10, 15))
     assert pack.positions.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 6, 7, 0, 1, 2, 3, 4]
 
 
 def test_what_would_be_shared_is_read_again_in_another_pack():
     packs = pack_samples(batch_of([[1, 2, 3, 4], [1, 2, 3, 5]]), max_tokens=4)
-    assert [pack.runs for pack in packs] == [(Run(0, 0, 0, 4),), (Run(0, 0, 0, 4),)]
+    assert [pack.runs for pack in packs] == [(SampleTokens(0, 0, 0, 4),), (SampleTokens(0, 0, 0, 4),)]
 
 
 def test_a_sample_that_is_a_beginning_of_its_sibling_leaves_each_its_last_token():
     (pack,) = pack_samples(batch_of([[1, 2, 3, 4], [1, 2, 3]]), max_tokens=100)
-    assert pack.runs == (Run(0, 0, 0, 4), Run(0, 2, 4, 5))
+    assert pack.runs == (SampleTokens(0, 0, 0, 4), SampleTokens(0, 2, 4, 5))
 
 
 def test_no_samples_make_no_packs():

@@ -5,10 +5,9 @@ import asyncio
 import numpy as np
 import pytest
 
-from rubricem_agent.learn.credit import assign_credit
-from rubricem_agent.learn.group_scores import group_scores
-from rubricem_agent.viewer.run_record_reader import RunRecordReader
-from trainers.local.run_parts import make_parts
+from rubricem_agent.learn.credit import assign_credit, group_scores
+from rubricem_agent.viewer.records import RunRecordReader
+from trainers.local.setup import make_parts
 from trainers.local_ssgrpo import train
 
 

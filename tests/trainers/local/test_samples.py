@@ -3,17 +3,15 @@
 import numpy as np
 import pytest
 
-from rubricem_agent.learn.batch import pad_batch
-from rubricem_agent.policy.base import Opening, Piece
-from rubricem_agent.reflection.outcome import ReflectionOutcome, ReflectionSample
+from rubricem_agent.learn.samples import pad_batch, reflection_samples, task_samples
+from rubricem_agent.policy.base import Opening, TokenSegment
+from rubricem_agent.reflection.reflector import ReflectionOutcome, ReflectionSample
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens
-from rubricem_env.domain.judgement import Judgement, StageScore
-from rubricem_env.domain.reflection import ReflectionScore
-from rubricem_env.domain.stage import STAGES
+from rubricem_env.domain.base import STAGES
+from rubricem_env.domain.judgement import Judgement, ReflectionScore, StageScore
 from rubricem_env.domain.trajectory import Trajectory
-from rubricem_env.judge.outcomes import GroupJudgement, RolloutJudgement
-from trainers.local.samples import reflection_samples, task_samples
+from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
 
 TOKENS = RolloutTokens(ids=(9, 1, 2, 8, 3), stage_ids=(-1, 0, 0, -1, 3), logprobs=(0, -1, -2, 0, -3), prompt_length=1)
 
@@ -31,7 +29,7 @@ def judged(*scores: float) -> GroupJudgement:
 
 def reflection(text: str, utility: float, *, scored: bool = True) -> ReflectionSample:
     score = ReflectionScore(diagnosis=utility, specificity=utility, scope=utility) if scored else None
-    pieces = (Piece((7, 7)), Piece((1, 2), is_policy=True, logprobs=(-0.5, -0.5), starts=(0, 1)))
+    pieces = (TokenSegment((7, 7)), TokenSegment((1, 2), is_policy=True, logprobs=(-0.5, -0.5), starts=(0, 1)))
     return ReflectionSample(text=text, pieces=pieces, score=score)
 
 

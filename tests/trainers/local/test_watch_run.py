@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.learn.collapse import CollapseError, WatchSettings
-from rubricem_agent.learn.drift import DriftSettings
-from rubricem_agent.learn.metrics_log import append_line, read_log
+from rubricem_agent.learn.metrics import append_line, read_log
+from rubricem_agent.learn.monitor import CollapseError, DriftSettings, WatchSettings
 from trainers.local.settings import LocalConfig
 from trainers.local_ssgrpo import main, watch_run
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainers.verl_backend.planning.run_file import read_run_file
-from trainers.verl_backend.planning.run_shape import RunShape, read_run_shape
+from trainers.verl_backend.planning.run_shape import RunShape, read_run_file, read_run_shape
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 RECIPE = CONFIGS / "verl_rubricem_8b.yaml"

@@ -2,8 +2,7 @@
 
 import pytest
 
-from trainers.verl_backend.planning.clock import Clock, Process, Seats, Signal, all_of
-from trainers.verl_backend.planning.engine import Engine
+from trainers.experiments.step_simulation import Clock, Engine, Process, Seats, Signal, all_of
 
 
 def test_processes_run_in_the_order_of_their_times() -> None:

@@ -7,11 +7,9 @@ from typing import Any
 import yaml
 from packaging.specifiers import SpecifierSet
 
-from trainers.verl_backend.planning.checks import GPU_STACK
-from trainers.verl_backend.planning.run_file import read_run_file
-from trainers.verl_backend.planning.run_shape import read_run_shape
-
-from .conftest import CONFIGS, RECIPE
+from tests.trainers.planning.conftest import CONFIGS, RECIPE
+from trainers.verl_backend.planning.preflight import GPU_STACK
+from trainers.verl_backend.planning.run_shape import read_run_file, read_run_shape
 
 CLUSTER = CONFIGS.parent / "docs" / "cluster"
 

@@ -5,12 +5,10 @@ from typing import Any
 import pytest
 import yaml
 
-from trainers.verl_backend.planning.run_file import value_at
-from trainers.verl_backend.planning.run_shape import read_run_shape
+from tests.trainers.planning.conftest import CONFIGS
+from tests.trainers.planning.paper_numbers import ABLATIONS, numbers_of
+from trainers.verl_backend.planning.run_shape import read_run_shape, value_at
 from trainers.verl_backend.settings import read_section
-
-from .conftest import CONFIGS
-from .paper_numbers import ABLATIONS, numbers_of
 
 OWN = {
     "trainer.nnodes",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers.verl_backend.planning import hold
+from trainers.experiments import compare_simulation
 
 
 def line(
@@ -36,7 +36,7 @@ ARGUMENTS = ("--questions", "2", "--attempts", "2", "--window", "1")
 def test_a_run_that_goes_on_as_it_began_is_predicted_to_the_second(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert hold.main([str(written(tmp_path, *turn(1), *turn(3))), *ARGUMENTS]) == 0
+    assert compare_simulation.main([str(written(tmp_path, *turn(1), *turn(3))), *ARGUMENTS]) == 0
 
     # Averages of a step: 8 s of sampling, 3 / 2 of reflecting, (2 + 6.5) / 2 of updates.
     told = [row.split() for row in capsys.readouterr().out.splitlines()]
@@ -49,7 +49,7 @@ def test_a_run_that_goes_on_as_it_began_is_predicted_to_the_second(
 
 
 def test_a_run_that_grows_slower_shows_by_how_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert hold.main([str(written(tmp_path, *turn(1), *turn(3, sample=16.0))), *ARGUMENTS]) == 0
+    assert compare_simulation.main([str(written(tmp_path, *turn(1), *turn(3, sample=16.0))), *ARGUMENTS]) == 0
     assert capsys.readouterr().out.splitlines()[0].endswith("ratio 0.50")
 
 
@@ -64,7 +64,7 @@ def test_the_step_in_which_everything_warms_up_teaches_nothing(
         for step in range(2, 9)
     ]
     folder = written(tmp_path, line(1, seconds={"sample": 300.0, "reflect": 90.0, "update": 60.0}), *told)
-    assert hold.main([str(folder), "--questions", "2", "--attempts", "2", "--window", "2"]) == 0
+    assert compare_simulation.main([str(folder), "--questions", "2", "--attempts", "2", "--window", "2"]) == 0
     ratios = [row.split()[-1] for row in capsys.readouterr().out.splitlines()]
     assert ratios[:2] == ["1.00", "1.00"]
 
@@ -82,7 +82,12 @@ def test_a_run_of_twice_the_questions_is_predicted_from_one_of_another_size(
     for folder, questions in ((small, 2), (large, 4)):
         folder.mkdir()
         settings(folder, questions=questions)
-    assert hold.main([str(written(small, *turn(1), *turn(3))), "--of", str(written(large, *turn(1), *turn(3)))]) == 0
+    assert (
+        compare_simulation.main(
+            [str(written(small, *turn(1), *turn(3))), "--of", str(written(large, *turn(1), *turn(3)))]
+        )
+        == 0
+    )
 
     # Everything is predicted to take twice as long, and has taken no longer.
     told = [row.split() for row in capsys.readouterr().out.splitlines()]
@@ -98,16 +103,21 @@ def test_the_size_of_a_run_is_read_from_its_settings_unless_they_do_not_say_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = written(tmp_path, *turn(1), *turn(3))
-    assert hold.main([str(folder)]) == 2
+    assert compare_simulation.main([str(folder)]) == 2
     assert "do not say questions_per_step; give --questions" in capsys.readouterr().err
-    assert hold.main([str(settings(folder, questions=2))]) == 0
+    assert compare_simulation.main([str(settings(folder, questions=2))]) == 0
 
 
 def test_the_log_of_a_run_on_verl_is_read_by_its_own_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Phase A, which the log calls reflect, is an update; a checkpoint is no part of a step.
     update = {"old_log_prob": 1.0, "ref": 0.5, "update_actor": 3.0, "reflect": 0.5}
     seconds = {"gen": 5.0, **update, "step": 14.0, "save_checkpoint": 4.0}
-    assert hold.main([str(written(tmp_path, *(line(step, seconds=seconds) for step in (1, 2, 3, 4)))), *ARGUMENTS]) == 0
+    assert (
+        compare_simulation.main(
+            [str(written(tmp_path, *(line(step, seconds=seconds) for step in (1, 2, 3, 4)))), *ARGUMENTS]
+        )
+        == 0
+    )
 
     told = capsys.readouterr().out.splitlines()
     assert told[1].endswith("ratio -")  # nothing was reflected on
@@ -124,16 +134,16 @@ def test_the_log_of_a_run_on_verl_is_read_by_its_own_names(tmp_path: Path, capsy
 def test_a_log_that_says_too_little_is_refused(
     lines: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert hold.main([str(written(tmp_path, *lines)), *ARGUMENTS]) == 2
+    assert compare_simulation.main([str(written(tmp_path, *lines)), *ARGUMENTS]) == 2
     assert said in capsys.readouterr().err
 
 
 def test_a_log_without_habits_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bare = [json.dumps({**json.loads(one), "habits": None}) for one in (*turn(1), *turn(3))]
-    assert hold.main([str(written(tmp_path, *bare)), *ARGUMENTS]) == 2
+    assert compare_simulation.main([str(written(tmp_path, *bare)), *ARGUMENTS]) == 2
     assert "how many tokens the policy wrote" in capsys.readouterr().err
 
 
 def test_a_folder_without_a_log_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert hold.main([str(tmp_path), *ARGUMENTS]) == 2
+    assert compare_simulation.main([str(tmp_path), *ARGUMENTS]) == 2
     assert capsys.readouterr().err.startswith("hold: ")

@@ -6,17 +6,18 @@ from collections.abc import Callable
 import pytest
 
 from rubricem_env.domain.errors import ConfigError
-from trainers.verl_backend.planning import simulate
-from trainers.verl_backend.planning.assumptions import Assumptions, read_assumptions
-from trainers.verl_backend.planning.cost import plan_cost
-from trainers.verl_backend.planning.memory import GIB, MemoryPlan, plan_memory, refuse_small_gpu
-from trainers.verl_backend.planning.model_shape import KNOWN, ModelShape
-from trainers.verl_backend.planning.phase_times import estimate_times
-from trainers.verl_backend.planning.plan import make_plan
-from trainers.verl_backend.planning.report import print_plan
-from trainers.verl_backend.planning.run_shape import RunShape
-
-from .conftest import CONFIGS, RECIPE
+from tests.trainers.planning.conftest import CONFIGS, RECIPE
+from trainers.experiments import simulate
+from trainers.verl_backend.planning.estimate import (
+    GIB,
+    MemoryPlan,
+    estimate_times,
+    plan_cost,
+    plan_memory,
+    refuse_small_gpu,
+)
+from trainers.verl_backend.planning.plan import make_plan, print_plan
+from trainers.verl_backend.planning.run_shape import KNOWN, Assumptions, ModelShape, RunShape, read_assumptions
 
 QWEN = KNOWN["qwen3-8b"]
 ALIKE = Assumptions(spread=0.0)

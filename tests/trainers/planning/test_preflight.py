@@ -7,15 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.build.training_data import prepare
+from rubricem_agent.build.data import prepare
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.world.jsonl import shipped_questions_path
-from trainers.verl_backend.planning.checks import check_run
-from trainers.verl_backend.planning.machine import ThisMachine
-from trainers.verl_backend.planning.preflight import PreflightError, look, require_ready
+from rubricem_env.world.almanac import shipped_questions_path
+from tests.trainers.planning.conftest import CONFIGS, RECIPE, FakeMachine
+from trainers.verl_backend.planning.preflight import PreflightError, ThisMachine, check_run, look, require_ready
 from trainers.verl_backend.planning.run_shape import RunShape
-
-from .conftest import CONFIGS, RECIPE, FakeMachine
 
 HEAVY = ("torch", "verl", "ray", "hydra", "transformers", "vllm")
 
@@ -234,7 +231,7 @@ def test_the_drivers_answer_is_read_in_gib(tmp_path: Path, monkeypatch: pytest.M
 
 def test_nothing_heavy_is_imported_to_say_what_is_missing() -> None:
     code = (
-        "import sys, trainers.verl_backend.planning.preflight, trainers.verl_backend.planning.report;"
+        "import sys, trainers.verl_backend.planning.preflight, trainers.verl_backend.planning.plan;"
         f"print([name for name in {HEAVY!r} if name in sys.modules])"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=CONFIGS.parent)

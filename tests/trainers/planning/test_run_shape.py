@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 
 from rubricem_env.domain.errors import ConfigError
-from trainers.verl_backend.planning.model_shape import KNOWN, find_model_shape
-from trainers.verl_backend.planning.run_file import read_run_file, value_at
-from trainers.verl_backend.planning.run_shape import RunShape, read_run_shape
-
-from .conftest import CONFIGS, RECIPE
+from tests.trainers.planning.conftest import CONFIGS, RECIPE
+from trainers.verl_backend.planning.run_shape import (
+    KNOWN,
+    RunShape,
+    find_model_shape,
+    read_run_file,
+    read_run_shape,
+    value_at,
+)
 
 
 def test_changes_are_made_as_hydra_would_make_them() -> None:

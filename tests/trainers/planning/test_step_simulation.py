@@ -2,9 +2,8 @@
 
 import pytest
 
-from trainers.verl_backend.planning.phase_times import PhaseTimes
-from trainers.verl_backend.planning.step_record import Doing, StepRecord, average
-from trainers.verl_backend.planning.step_simulation import Scenario, simulate
+from trainers.experiments.step_simulation import Doing, Scenario, StepRecord, average, simulate
+from trainers.verl_backend.planning.estimate import PhaseTimes
 
 TIMES = PhaseTimes(
     engine_speed=100,

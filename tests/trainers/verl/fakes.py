@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from rubricem_agent.policy.tokenizer import PolicyTokenizer
+from rubricem_agent.policy.tokens import PolicyTokenizer
 
 
 class FakeReply(NamedTuple):

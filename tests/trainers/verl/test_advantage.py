@@ -3,20 +3,17 @@
 import numpy as np
 import pytest
 
-from rubricem_agent.learn.credit import PAPER_MATRIX
-from rubricem_agent.learn.group_scores import group_scores
+from rubricem_agent.learn.credit import PAPER_MATRIX, group_scores
+from rubricem_agent.learn.samples import task_samples
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import JudgeError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
-from rubricem_env.domain.stage import STAGES
 from rubricem_env.domain.trajectory import Trajectory
-from rubricem_env.judge.outcomes import GroupJudgement, RolloutJudgement
-from trainers.local.samples import task_samples
-from trainers.verl_backend.advantage import credit_rows, refuse_outage, token_advantages
-from trainers.verl_backend.desk_types import Marks
+from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
 from trainers.verl_backend.engine_policy import Versions
-from trainers.verl_backend.episode_row import OURS, episode_row
+from trainers.verl_backend.rows import OURS, Marks, credit_rows, episode_row, refuse_outage, token_advantages
 
 RNG = np.random.default_rng(3)
 FAILED = Unscored(reason=UnscoredReason.JUDGE_FAILED)

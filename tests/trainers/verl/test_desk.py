@@ -4,19 +4,18 @@ import asyncio
 
 import pytest
 
+from rubricem_agent.learn.credit import CheckpointError
 from rubricem_agent.learn.curriculum import Encounter
-from rubricem_agent.learn.errors import CheckpointError
-from rubricem_agent.memory.retrieval import Retrieval
+from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_env.domain.trajectory import Ending
-from rubricem_env.env.drive import advance
 from rubricem_env.env.episode import Episode, Finished
-from rubricem_env.env.offline import offline_queries, shipped_toolbox
+from rubricem_env.env.research_env import offline_queries, shipped_toolbox
+from rubricem_env.env.step import advance
 from tests.trainers.verl.fakes import BrokenClient, FakeClient
-from trainers.verl_backend.desk import Desk
-from trainers.verl_backend.desk_parts import make_desk_parts
-from trainers.verl_backend.desk_types import Handed, Meeting
-from trainers.verl_backend.keeping import Shape, run_identity
+from trainers.verl_backend.checkpoint import Shape, run_identity
+from trainers.verl_backend.judge_service import JudgeService, make_desk_parts
+from trainers.verl_backend.rows import Handed, Meeting
 from trainers.verl_backend.settings import read_section
 
 REFLECTION = (
@@ -39,9 +38,9 @@ ATTEMPTS = (
 )
 
 
-def make_desk(model_folder, **changes) -> Desk:
+def make_desk(model_folder, **changes) -> JudgeService:
     settings = read_section(SECTION | changes)
-    return Desk(make_desk_parts(settings, model=model_folder, group_size=2))
+    return JudgeService(make_desk_parts(settings, model=model_folder, group_size=2))
 
 
 async def attempt(text: str) -> Rollout:
@@ -51,19 +50,19 @@ async def attempt(text: str) -> Rollout:
     return Rollout(trajectory=episode.trajectory, policy="verl")
 
 
-async def hand_in_group(desk: Desk, meeting: Meeting = NEW, *, group: str = "g"):
+async def hand_in_group(desk: JudgeService, meeting: Meeting = NEW, *, group: str = "g"):
     rollouts = [await attempt(text) for text in ATTEMPTS]
     handed = [Handed(group, place, meeting, one) for place, one in enumerate(rollouts)]
     return await asyncio.gather(*(desk.hand_in(one) for one in reversed(handed)))
 
 
-async def reflected(desk: Desk, tokenizer) -> None:
+async def reflected(desk: JudgeService, tokenizer) -> None:
     await desk.open(FakeClient(tokenizer, [REFLECTION], versions=(7,)))
     await hand_in_group(desk)
     await desk.drain()
 
 
-def identity(desk: Desk):
+def identity(desk: JudgeService):
     return run_identity(desk._parts.settings, Shape(batch_size=1, group_size=2, ranks=1))
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from rubricem_agent.learn.reflection_work import Ticket
+from rubricem_agent.learn.deferred import Ticket
 from tests.trainers.verl.test_desk import NEW, QUERY, SlowClient, hand_in_group, identity, make_desk
 
 SLOW_JUDGE = {"knobs": {"latency": 0.2}}

@@ -3,9 +3,8 @@
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens
 from rubricem_env.domain.trajectory import Trajectory
-from trainers.verl_backend.desk_types import Marks
 from trainers.verl_backend.engine_policy import Versions
-from trainers.verl_backend.episode_row import OURS, episode_row
+from trainers.verl_backend.rows import OURS, Marks, episode_row
 
 MARKS = Marks((1.0,) * 4, (None,) * 4, is_valid=True)
 

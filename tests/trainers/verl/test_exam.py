@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from rubricem_agent.learn.metrics_log import read_log
+from rubricem_agent.learn.metrics import read_log
 from rubricem_env.domain.errors import ConfigError
-from trainers.verl_backend import exam
+from trainers.verl_backend import evaluate
 from trainers.verl_backend.settings import read_section
 
 SECTION = {"almanac": {}, "system": "Search.", "max_turn_tokens": 16, "limits": {"max_tokens": 48}}
@@ -30,18 +30,18 @@ def test_the_policy_at_the_start_and_each_checkpoint_are_examined_once(run, mode
         merged.append(actor.parent.name)
         shutil.copytree(model_folder, target)
 
-    exam.examine_run(run, merge=merge, most=1)
-    exam.examine_run(run, merge=merge, most=1)
+    evaluate.examine_run(run, merge=merge, most=1)
+    evaluate.examine_run(run, merge=merge, most=1)
     assert [line.step for line in read_log(run).exams] == [0, 2, 10]
     assert merged == ["global_step_2", "global_step_10"]
 
 
 def test_a_run_outside_the_almanac_is_refused(run, capsys):
     (run / "config.json").write_text("{}")
-    assert exam.main([str(run)]) == 2
+    assert evaluate.main([str(run)]) == 2
     assert "`rubricem eval`" in capsys.readouterr().err
 
 
 def test_a_checkpoint_that_cannot_be_merged_is_named(run):
     with pytest.raises(ConfigError, match=r"could not merge .*global_step_2/actor"):
-        exam.merge_shards(run / "global_step_2" / "actor", run / "merged")
+        evaluate.merge_shards(run / "global_step_2" / "actor", run / "merged")

@@ -5,12 +5,10 @@ import time
 import numpy as np
 import pytest
 
-from rubricem_agent.learn.batch import Sample
-from rubricem_agent.learn.metrics_log import parse_line
-from trainers.verl_backend.desk_types import Lessons, Marks
-from trainers.verl_backend.episode_row import Credentials, RolloutHabits
-from trainers.verl_backend.phase_rows import phase_row
-from trainers.verl_backend.step_report import TokenRow, flat_metrics, lesson_means, rollout_means, stage_means
+from rubricem_agent.learn.metrics import parse_line
+from rubricem_agent.learn.samples import Sample
+from trainers.verl_backend.reporting import TokenRow, flat_metrics, lesson_means, rollout_means, stage_means
+from trainers.verl_backend.rows import Credentials, Marks, RolloutHabits, TrainableReflections, phase_row
 from trainers.verl_backend.time_limits import TimeLimitError, WorkerLostError, within
 
 SAMPLE = Sample(
@@ -88,7 +86,7 @@ def test_stages_are_told_apart_token_by_token():
 
 
 def test_a_step_without_reflections_has_no_utility():
-    lessons = Lessons((), ("late",), (), pending=2, bank=3)
+    lessons = TrainableReflections((), ("late",), (), pending=2, bank=3)
     assert lesson_means(lessons)["utility"] is None
     flat = flat_metrics(lesson_means(lessons))
     assert (flat["rubricem/bank"], flat["rubricem/failed_reflections/count"]) == (3.0, 1.0)

@@ -1,11 +1,10 @@
 """Episodes over an engine: played to their marks, and handed in whatever fails."""
 
 from rubricem_agent.learn.curriculum import Encounter
-from rubricem_env.env.offline import offline_queries
+from rubricem_env.env.research_env import offline_queries
 from tests.trainers.verl.fakes import BrokenClient, FakeClient
-from trainers.verl_backend.desk_types import Marks, Meeting
-from trainers.verl_backend.episode_row import OURS
-from trainers.verl_backend.player import Place, Player
+from trainers.verl_backend.rollout import Player, RolloutSlot
+from trainers.verl_backend.rows import OURS, Marks, Meeting
 from trainers.verl_backend.settings import read_section
 
 MEETING = Meeting(offline_queries()[0], 1, Encounter.NEW)
@@ -36,7 +35,7 @@ def player(model_folder):
 
 
 async def play(model_folder, client, desk):
-    place = Place("g", 1, 7)
+    place = RolloutSlot("g", 1, 7)
     return await player(model_folder).play(MEETING, place, client=client, desk=desk, temperature=1.0)
 
 

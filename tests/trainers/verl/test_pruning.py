@@ -3,8 +3,7 @@
 import pytest
 
 from rubricem_agent.learn.checkpoint import json_part, save_checkpoint
-from trainers.verl_backend.keeping import FOLDER
-from trainers.verl_backend.pruning import prune
+from trainers.verl_backend.checkpoint import FOLDER, prune
 
 
 @pytest.fixture

@@ -5,13 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from rubricem_agent.learn.collapse import CollapseError
-from rubricem_agent.learn.metrics_log import METRICS_FILE, read_log
-from rubricem_agent.viewer.training_run import read_run
+from rubricem_agent.learn.metrics import METRICS_FILE, read_log
+from rubricem_agent.learn.monitor import CollapseError
+from rubricem_agent.viewer.logs import read_run
 from rubricem_env.domain.errors import ConfigError
-from trainers.verl_backend.questions import load_training_questions
-from trainers.verl_backend.run_log import VerlLog, update_told
-from trainers.verl_backend.settings import read_section
+from trainers.verl_backend.reporting import VerlLog, update_told
+from trainers.verl_backend.settings import load_training_questions, read_section
 
 
 def test_the_almanac_brings_its_training_questions_and_their_truth():

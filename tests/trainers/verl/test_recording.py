@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from rubricem_agent.viewer.run_record_reader import RunRecordReader
+from rubricem_agent.viewer.records import RunRecordReader
 from rubricem_env.domain.errors import UsageError
 from tests.trainers.verl.test_desk import NEW, QUERY, REPEAT, hand_in_group, identity, make_desk, reflected
-from trainers.verl_backend.desk_types import RolloutCredit
+from trainers.verl_backend.rows import RolloutCredit
 
 
 def credits_of(*groups: str, size: int = 2) -> list[RolloutCredit]:

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 import torch
 
-from rubricem_agent.policy.pretrained import load_model
-from trainers.verl_backend.replica_server import ReplicaServer, ServerSettings
+from rubricem_agent.policy.local import load_model
+from trainers.verl_backend.cpu.replica import ReplicaServer, ServerSettings
 
 PARAMS = {"temperature": 1.0, "max_tokens": 24}
 

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from rubricem_agent.learn.credit import CheckpointError
 from rubricem_agent.learn.curriculum import Curriculum
-from rubricem_agent.learn.errors import CheckpointError
-from rubricem_env.domain.query import Query
-from trainers.verl_backend.stream import CurriculumStream
+from rubricem_env.domain.trajectory import Query
+from trainers.verl_backend.settings import CurriculumStream
 
 QUERIES = {query.key: query for query in (Query(question=f"How wide is river {n}?") for n in range(8))}
 

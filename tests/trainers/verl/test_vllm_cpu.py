@@ -6,25 +6,25 @@ from types import ModuleType
 import pytest
 import torch
 
-from trainers.verl_backend import vllm_cpu
+from trainers.verl_backend.cpu import vllm
 
 
 @pytest.fixture
 def layers(monkeypatch):
     """The module of vLLM's, which is not installed here."""
-    module = ModuleType(vllm_cpu.PATCHED)
+    module = ModuleType(vllm.PATCHED)
     module.dispatch_cpu_unquantized_gemm = "vLLM's own"
-    parts = vllm_cpu.PATCHED.split(".")
+    parts = vllm.PATCHED.split(".")
     for end in range(1, len(parts)):
         name = ".".join(parts[:end])
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setitem(sys.modules, vllm_cpu.PATCHED, module)
+    monkeypatch.setitem(sys.modules, vllm.PATCHED, module)
     return module
 
 
 def test_on_a_cpu_a_layer_keeps_its_weight_and_multiplies_by_it(layers, monkeypatch):
     monkeypatch.setenv("VERL_PLATFORM", "cpu")
-    vllm_cpu.keep_weights()
+    vllm.keep_weights()
     layer = torch.nn.Linear(2, 1)
     layers.dispatch_cpu_unquantized_gemm(layer, remove_weight=True)
     given = torch.ones(1, 2)
@@ -33,5 +33,5 @@ def test_on_a_cpu_a_layer_keeps_its_weight_and_multiplies_by_it(layers, monkeypa
 
 def test_elsewhere_vllm_is_left_as_it_is(layers, monkeypatch):
     monkeypatch.delenv("VERL_PLATFORM", raising=False)
-    vllm_cpu.keep_weights()
+    vllm.keep_weights()
     assert layers.dispatch_cpu_unquantized_gemm == "vLLM's own"

@@ -1,7 +1,7 @@
 """The workers of a run together ask no more of the search engines than one process would."""
 
-from rubricem_agent.config.tools import ToolsConfig, read_tools_config
-from trainers.verl_backend.worker_share import share_of
+from rubricem_agent.config import ToolsConfig, read_tools_config
+from trainers.verl_backend.settings import share_of
 
 WORKERS = 8
 

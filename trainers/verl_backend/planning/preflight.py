@@ -1,18 +1,297 @@
 """Looks at everything that a run needs before anything is started, and says all that is missing at once.
 
 It imports neither veRL nor torch nor Ray: their absence is one of the things that it tells.
+
+What is here: packages, GPUs, keys, disk and memory of the machine that a run is to start on.
+
+The checks of a preflight, one function each: packages, GPUs, model, questions, keys, embedder, disk, memory.
 """
 
+import os
+import shutil
+import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
-from rubricem_env.domain.errors import ConfigError
-from trainers.verl_backend.planning.checks import Finding, check_run
-from trainers.verl_backend.planning.machine import Machine, ThisMachine
-from trainers.verl_backend.planning.run_file import read_run_file
-from trainers.verl_backend.planning.run_shape import read_run_shape
+from packaging.specifiers import SpecifierSet
+
+from rubricem_agent.build.models import google_key_names
+from rubricem_agent.config import (
+    GEMINI,
+    MINILM,
+    OPENAI,
+    QWEN3,
+    SEARCH_KEY,
+    WITH_WEIGHTS,
+    GoogleSearchConfig,
+    parse_judge,
+)
+from rubricem_agent.data.prepare import read_training_set
+from rubricem_env.domain.errors import ConfigError, FileFormatError
+from trainers.verl_backend.planning.estimate import plan_memory, refuse_small_gpu
+from trainers.verl_backend.planning.run_shape import (
+    Assumptions,
+    RunShape,
+    find_model_shape,
+    read_run_file,
+    read_run_shape,
+)
+
+_QUERY = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
+_PATIENCE = 20.0
+"""Seconds; a driver that hangs answers never."""
+
+
+class Machine(Protocol):
+    """A machine as far as a preflight looks at it."""
+
+    @property
+    def environ(self) -> Mapping[str, str]: ...
+
+    def version_of(self, package: str) -> str | None:
+        """None where it is not installed."""
+        ...
+
+    def gpu_gib(self) -> list[float]:
+        """The memory of each GPU; empty without any, or without a driver that answers."""
+        ...
+
+    def free_gib(self, folder: Path) -> float:
+        """On the disk where the folder is, or will be."""
+        ...
+
+    def memory_gib(self) -> float: ...
+
+
+class ThisMachine:
+    """The one that this process runs on."""
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        return os.environ
+
+    def version_of(self, package: str) -> str | None:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return None
+
+    def gpu_gib(self) -> list[float]:
+        try:
+            told = subprocess.run(_QUERY, capture_output=True, text=True, timeout=_PATIENCE, check=True).stdout
+            return [float(line) / 1_024 for line in told.splitlines() if line.strip()]
+        except (OSError, subprocess.SubprocessError, ValueError):
+            return []
+
+    def free_gib(self, folder: Path) -> float:
+        place = folder.expanduser().absolute()
+        while not place.exists():
+            place = place.parent
+        return shutil.disk_usage(place).free / 2**30
+
+    def memory_gib(self) -> float:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+
+
+COMMON = MappingProxyType(
+    {
+        "verl": "==0.9.1",
+        "ray": ">=2.41",
+        "hydra-core": ">=1.3,<1.4",
+        "tensordict": ">=0.8,<=0.10,!=0.9.0",
+        "TransferQueue": ">=0.1.10",
+    }
+)
+GPU_STACK = MappingProxyType(
+    {**COMMON, "torch": "==2.11.*", "vllm": "==0.24.*", "transformers": ">=5.5.3,<5.11,!=5.6.0", "flash-attn": ">=2"}
+)
+"""veRL 0.9.1 with its extra `vllm`; docs/training.md has the container."""
+CPU_STACK = MappingProxyType({**COMMON, "torch": ">=2.11", "transformers": ">=5.10,<5.11"})
+_INSTALL = MappingProxyType(
+    {
+        "vllm": "pip install 'verl[vllm]==0.9.1', as docs/training.md says",
+        "flash-attn": "pip install flash-attn --no-build-isolation",
+        "TransferQueue": "pip install TransferQueue==0.1.11",
+        "cupy-cuda13x": "pip install 'verl[cupy-cu130]==0.9.1': veRL moves weights over nccl with it",
+    }
+)
+_WEIGHTS = ("*.safetensors", "*.bin")
+_TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+_GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+_JUDGE_KEY = "RUBRICEM_JUDGE_KEY"
+
+
+class PreflightCheck(NamedTuple):
+    """One thing that was looked at."""
+
+    what: str
+    is_ok: bool
+    found: str
+    way_out: str = ""
+
+
+def check_run(shape: RunShape, machine: Machine) -> list[PreflightCheck]:
+    """Everything that the run needs, in the order in which a person would set it up."""
+    found = [*check_packages(shape, machine), check_model(shape)]
+    if shape.device != "cpu":
+        found += [check_gpus(shape, machine), check_memory(shape, machine)]
+    if shape.settings.almanac is None:
+        found += [check_questions(shape), *check_keys(shape, machine.environ)]
+    return [*found, check_embedder(shape, machine), check_disk(shape, machine)]
+
+
+def check_packages(shape: RunShape, machine: Machine) -> Iterator[PreflightCheck]:
+    stack = dict(CPU_STACK if shape.device == "cpu" else GPU_STACK)
+    if shape.engine != "vllm":
+        stack.pop("vllm", None)
+    if not shape.packs:
+        stack.pop("flash-attn", None)
+    if shape.layout == "separate" and shape.transport == "nccl":
+        stack["cupy-cuda13x"] = ">=13"
+    for package, wanted in stack.items():
+        version = machine.version_of(package)
+        fits = version is not None and SpecifierSet(wanted).contains(version, prereleases=True)
+        found = "not installed" if version is None else f"version {version}, tested is {wanted}"
+        yield PreflightCheck(package, fits, found, _INSTALL.get(package, "pip install 'rubricem[verl]'"))
+
+
+def check_model(shape: RunShape) -> PreflightCheck:
+    """A folder that transformers and vLLM can load."""
+    folder = Path(shape.model).expanduser()
+    way_out = (
+        "fine-tune first, `accelerate launch --config_file configs/accelerate_zero3.yaml trainers/sft_accelerate.py "
+        "--config configs/sft_qwen3_8b.yaml`, or name another folder in actor_rollout_ref.model.path"
+    )
+    if not (folder / "config.json").is_file():
+        return PreflightCheck("model", False, f"{folder} has no config.json", way_out)
+    if not any(next(folder.glob(pattern), None) for pattern in _WEIGHTS):
+        return PreflightCheck("model", False, f"{folder} has no weights ({', '.join(_WEIGHTS)})", way_out)
+    if not any((folder / name).is_file() for name in _TOKENIZER):
+        return PreflightCheck("model", False, f"{folder} has no tokenizer", "save the tokenizer beside the weights")
+    return PreflightCheck("model", True, str(folder))
+
+
+def check_gpus(shape: RunShape, machine: Machine) -> PreflightCheck:
+    """The GPUs of this node, as many as the config counts on each, and each large enough."""
+    gpus = machine.gpu_gib()
+    if len(gpus) < shape.gpus_per_node:
+        held = "no NVIDIA GPU" if not gpus else f"{len(gpus)} GPUs"
+        return PreflightCheck(
+            "GPUs",
+            False,
+            f"{held} on this node; the config counts on {shape.gpus_per_node}",
+            f"start it on the head of a cluster of {shape.nodes} nodes with {shape.gpus_per_node} GPUs each, or set "
+            "trainer.nnodes and trainer.n_gpus_per_node",
+        )
+    smallest = min(gpus)
+    try:
+        model = find_model_shape(shape.model)
+        refuse_small_gpu(plan_memory(shape, model, Assumptions(gpu_gib=smallest)), shape)
+    except ConfigError as refusal:
+        return PreflightCheck(
+            "GPUs", False, str(refusal), "python trainers/verl_ssgrpo.py --dry-run shows what takes the memory"
+        )
+    return PreflightCheck("GPUs", True, f"{len(gpus)} of {smallest:.0f} GiB")
+
+
+def check_memory(shape: RunShape, machine: Machine) -> PreflightCheck:
+    """What is off the GPUs lies in the memory of the node."""
+    try:
+        needed = plan_memory(shape, find_model_shape(shape.model), Assumptions()).host_gib
+    except ConfigError as refusal:
+        return PreflightCheck("memory", False, str(refusal), "name the model's folder in actor_rollout_ref.model.path")
+    held = machine.memory_gib()
+    way_out = "take more nodes, or keep weights and moments on the GPUs (fsdp_config.param_offload, optimizer_offload)"
+    return PreflightCheck(
+        "memory", held >= needed, f"{held:.0f} GiB in this node; offloading needs {needed:.0f}", way_out
+    )
+
+
+def check_questions(shape: RunShape) -> PreflightCheck:
+    """A file to train on, with questions enough for a window."""
+    path = shape.settings.questions
+    way_out = "rubricem data prepare hf:rl-research/dr-tulu-rl-data -o " + str(path)
+    if path is None:
+        return PreflightCheck("questions", False, "rubricem.questions is not set", way_out)
+    try:
+        number = len(read_training_set(path))
+    except FileFormatError as refusal:
+        return PreflightCheck("questions", False, str(refusal), way_out)
+    needed = shape.questions * shape.settings.window
+    found = f"{number} in {path}; a window of {shape.settings.window} steps needs {needed}"
+    return PreflightCheck("questions", number >= needed, found, "prepare more, or lower data.train_batch_size")
+
+
+def check_keys(shape: RunShape, environ: Mapping[str, str]) -> Iterator[PreflightCheck]:
+    """Whether they are set; nobody is asked whether they are good."""
+    for name, purpose in _needed_keys(shape):
+        names = name.split(" or ")
+        is_set = any(environ.get(one, "").strip() for one in names)
+        found = "set" if is_set else f"not set; {purpose} needs it"
+        yield PreflightCheck(name, is_set, found, f"export {names[0]}=... on every node, before ray start")
+
+
+def _needed_keys(shape: RunShape) -> Iterator[tuple[str, str]]:
+    settings, tools = shape.settings, shape.settings.tools
+    for name in (settings.judge.judge, *settings.judge.also):
+        judge = parse_judge(name)
+        if judge.backend == GEMINI:
+            yield " or ".join((*_GEMINI_KEYS, _JUDGE_KEY)), f"the judge {name}"
+        elif judge.backend == OPENAI and "api.openai.com" in judge.url:
+            yield f"OPENAI_API_KEY or {_JUDGE_KEY}", f"the judge {name}"
+    if tools.remote is not None:
+        yield "RUBRICEM_TOOLS_TOKEN", f"the tool server {tools.remote.url}"
+    elif tools.backend == "web" and tools.replay is None:
+        yield _search_key(tools.google_search), "google_search"
+
+
+def _search_key(search: GoogleSearchConfig) -> str:
+    if search.engine != "gemini":
+        return "SERPER_API_KEY"
+    own, *googles = google_key_names(search.url or "", own=SEARCH_KEY)
+    return " or ".join((*googles, own))
+
+
+def check_embedder(shape: RunShape, machine: Machine) -> PreflightCheck:
+    """The bank's embedder: its package, and its weights, which are never fetched."""
+    bank = shape.settings.bank
+    if not shape.settings.meta_policy or bank.embedder not in WITH_WEIGHTS:
+        return PreflightCheck("embedder", True, bank.embedder)
+    if machine.version_of("sentence-transformers") is None:
+        return PreflightCheck(
+            "embedder", False, "sentence-transformers is not installed", "pip install 'rubricem[bank]'"
+        )
+    if bank.embedder == MINILM:
+        return PreflightCheck("embedder", True, MINILM)
+    cache = Path(
+        machine.environ.get("HF_HUB_CACHE") or Path(machine.environ.get("HF_HOME", "~/.cache/huggingface")) / "hub"
+    )
+    folder = bank.embedder_path or cache / "models--Qwen--Qwen3-Embedding-0.6B"
+    way_out = (
+        "huggingface-cli download Qwen/Qwen3-Embedding-0.6B, or give its folder in rubricem.bank.embedder_path, or take "
+        "rubricem.bank.embedder=minilm"
+    )
+    return PreflightCheck("embedder", folder.expanduser().is_dir(), f"{QWEN3} is not in {folder}", way_out)
+
+
+def check_disk(shape: RunShape, machine: Machine) -> PreflightCheck:
+    """Room for the checkpoints that are kept and the one that is being written."""
+    try:
+        one = plan_memory(shape, find_model_shape(shape.model), Assumptions()).checkpoint_gib
+    except ConfigError as refusal:
+        return PreflightCheck("disk", False, str(refusal), "name the model's folder in actor_rollout_ref.model.path")
+    saved = max(1, shape.steps // shape.save_every) if shape.save_every > 0 else 0
+    needed = one * min(saved, shape.kept_checkpoints or saved) + one if saved else 0.0
+    free = machine.free_gib(shape.folder)
+    way_out = "make room, set trainer.default_local_dir, or keep fewer with trainer.max_actor_ckpt_to_keep"
+    return PreflightCheck(
+        "disk", free >= needed, f"{free:.0f} GiB free for {shape.folder}; checkpoints need {needed:.0f}", way_out
+    )
+
 
 TRY_INSTEAD = "python trainers/verl_ssgrpo.py --config-name verl_almanac_cpu"
 """The same path on two CPU cores."""
@@ -25,10 +304,10 @@ class PreflightError(ConfigError):
 class Readiness(NamedTuple):
     """What was found, the good and the bad."""
 
-    findings: Sequence[Finding]
+    findings: Sequence[PreflightCheck]
 
     @property
-    def missing(self) -> list[Finding]:
+    def missing(self) -> list[PreflightCheck]:
         return [finding for finding in self.findings if not finding.is_ok]
 
 

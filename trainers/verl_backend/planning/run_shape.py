@@ -1,26 +1,276 @@
-"""What a plan has to know of a run, taken out of its config."""
+"""What a plan has to know of a run, taken out of its config.
 
+A run's YAML file read without Hydra, so that a plan or a missing package can be told where nothing is installed.
+
+Only what the file itself says is seen, and veRL's own defaults for the few keys that it leaves out; the shipped files
+write out all that a plan needs.
+
+The shape of a model of the Qwen3 kind, and the numbers that follow from it: parameters, cache bytes, operations.
+
+What a plan assumes where nothing has been measured yet: each number stands beside the plan and can be set.
+"""
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, NamedTuple
 
+import yaml  # type: ignore[import-untyped]
 from pydantic import Field, ValidationError
 
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.domain.trajectory_json import first_problem
-from trainers.verl_backend.planning.run_file import Config, value_at
+from rubricem_env.domain.trajectory import first_problem
 from trainers.verl_backend.settings import SECTION, VerlSettings, read_section
+
+Config = Mapping[str, Any]
+_TYPING_MISTAKE = 0.9
+"""How alike a key that the file lacks and one that it has must be to be taken for the same."""
+
+
+def read_run_file(path: Path, changes: Iterable[str] = ()) -> Config:
+    """The file with `a.b.c=value` changes on top, as Hydra would make them; `+` and `++` before a key add, `~` removes.
+
+    A key that the file lacks may be one of veRL's, which only veRL knows; one that is almost another is refused here.
+
+    Raises:
+        ConfigError: the file or a change cannot be read, or a change's key is mistyped.
+    """
+    try:
+        config: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as cause:
+        raise ConfigError(f"cannot read the config {path}: {cause}. Give the path of a YAML file.") from cause
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path} holds a YAML {type(config).__name__}; a config is a mapping of keys to values.")
+    for change in changes:
+        _apply(config, change)
+    return config
+
+
+def value_at(config: Config, key: str, default: Any) -> Any:
+    """The value of a dotted key; the default where a part of it is missing or null."""
+    found: Any = config
+    for part in key.split("."):
+        if not isinstance(found, Mapping) or part not in found:
+            return default
+        found = found[part]
+    return default if found is None else found
+
+
+def _apply(config: dict[str, Any], change: str) -> None:
+    removes = change.startswith("~")
+    key, sign, text = change.lstrip("+~").partition("=")
+    if not key or not (sign or removes):
+        raise ConfigError(f"{change!r} changes no setting; write KEY=VALUE, such as trainer.nnodes=2.")
+    *path, last = key.strip().split(".")
+    place = config
+    for part in path:
+        inner = place.get(part)
+        if not isinstance(inner, dict):
+            inner = place[part] = {}
+        place = inner
+    if removes:
+        place.pop(last, None)
+        return
+    near = difflib.get_close_matches(last, place, n=1, cutoff=_TYPING_MISTAKE)
+    if last not in place and near and not change.startswith("+"):
+        raise ConfigError(f"{change!r} changes no key of the file; did you mean {near[0]!r}?")
+    try:
+        place[last] = yaml.safe_load(text)
+    except yaml.YAMLError as cause:
+        raise ConfigError(f"{change!r} gives no YAML value: {cause}.") from cause
+
+
+_KEYS = MappingProxyType(
+    {
+        "layers": "num_hidden_layers",
+        "hidden": "hidden_size",
+        "heads": "num_attention_heads",
+        "kv_heads": "num_key_value_heads",
+        "mlp": "intermediate_size",
+        "vocabulary": "vocab_size",
+    }
+)
+"""As a Hugging Face config.json names them."""
+
+
+class ModelShape(NamedTuple):
+    """A decoder with grouped-query attention and a gated MLP."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    mlp: int
+    vocabulary: int
+    is_tied: bool = False
+    """Whether input and output embeddings are one matrix."""
+
+    @property
+    def layer_parameters(self) -> int:
+        """Four attention matrices, three of the MLP, two norms of the layer and two of query and key."""
+        queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
+        attention = 2 * self.hidden * queries + 2 * self.hidden * keys
+        return attention + 3 * self.hidden * self.mlp + 2 * self.hidden + 2 * self.head_size
+
+    @property
+    def embedding_parameters(self) -> int:
+        return self.vocabulary * self.hidden * (1 if self.is_tied else 2)
+
+    @property
+    def parameters(self) -> int:
+        return self.layers * self.layer_parameters + self.embedding_parameters + self.hidden
+
+    @property
+    def cache_bytes(self) -> int:
+        """Of keys and values of one token in bfloat16."""
+        return 2 * self.layers * self.kv_heads * self.head_size * 2
+
+    def forward_operations(self, sequence: float) -> float:
+        """Floating-point operations of one token on average over a sequence of that length: matrices and attention."""
+        return 2 * self.parameters + 2 * self.layers * self.heads * self.head_size * sequence
+
+
+KNOWN = MappingProxyType(
+    {
+        "qwen3-0.6b": ModelShape(28, 1_024, 16, 8, 128, 3_072, 151_936, is_tied=True),
+        "qwen3-1.7b": ModelShape(28, 2_048, 16, 8, 128, 6_144, 151_936, is_tied=True),
+        "qwen3-4b": ModelShape(36, 2_560, 32, 8, 128, 9_728, 151_936, is_tied=True),
+        "qwen3-8b": ModelShape(36, 4_096, 32, 8, 128, 12_288, 151_936),
+    }
+)
+"""For a plan that is made before the model is there."""
+
+
+def find_model_shape(path: str) -> ModelShape:
+    """From the config.json of a folder; without one, from a known name within the path.
+
+    Raises:
+        ConfigError: there is neither, or the file is not the config of such a model.
+    """
+    file = Path(path).expanduser() / "config.json"
+    if file.is_file():
+        return _read_shape(file)
+    name = path.casefold().replace("_", "-")
+    for known, shape in KNOWN.items():
+        if known in name:
+            return shape
+    raise ConfigError(
+        f"the model {path!r} is no folder with a config.json, and its name tells no size; known are "
+        f"{', '.join(KNOWN)}. Give its folder in actor_rollout_ref.model.path."
+    )
+
+
+def _read_shape(file: Path) -> ModelShape:
+    try:
+        fields: Any = json.loads(file.read_text(encoding="utf-8"))
+        numbers = {name: int(fields[key]) for name, key in _KEYS.items()}
+        head_size = int(fields.get("head_dim") or numbers["hidden"] // numbers["heads"])
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as cause:
+        raise ConfigError(
+            f"{file} is not the config of a decoder that can be planned for: {type(cause).__name__}: {cause}. "
+            f"It needs {', '.join(_KEYS.values())}."
+        ) from cause
+    return ModelShape(**numbers, head_size=head_size, is_tied=bool(fields.get("tie_word_embeddings")))
+
+
+Amount = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Assumptions(Frozen):
+    """Of one H100 each, of one attempt each, of one call each. None of it is measured; put in what you measure.
+
+    The judge's times are such that proposing for all questions and then scoring all attempts, one after the other
+    as the paper does it, takes the paper's five minutes.
+    """
+
+    gpu_gib: Positive = 79.6
+    """Memory of a GPU: an H100 of 80 GB."""
+    gpu_teraflops: Positive = 989.0
+    """Of bfloat16, dense."""
+    utilisation: Share = 0.3
+    """Share of those that training reaches."""
+    reserve_gib: Amount = 5.0
+    """On each GPU: CUDA, NCCL, what a sleeping engine keeps, fragments."""
+    engine_overhead_gib: Amount = 3.0
+    """Of the sampling engine beside weights and cache: graphs and activations."""
+    logit_bytes: Amount = 10.0
+    """For each token and word of the vocabulary: logits in 16 bits, in 32 bits, and their gradient."""
+    engine_tokens: Positive = 2_000.0
+    """Tokens a second that a GPU samples in all, with a model of 8 billion parameters."""
+    sequence_tokens: Positive = 80.0
+    """Tokens a second of one sequence, at most."""
+    start_tokens: Amount = 3_000.0
+    """Of an attempt's prompt: instructions, question, references."""
+    written_tokens: Positive = 6_500.0
+    """By the policy in an attempt."""
+    searches: Amount = 6.0
+    """Tool calls of an attempt."""
+    observed_tokens: Amount = 800.0
+    """Of one tool's answer."""
+    reflection_tokens: Amount = 500.0
+    """Of one candidate."""
+    google_share: Share = 0.7
+    """Of the calls; the rest are snippet_search, which costs nothing."""
+    tool_seconds: Amount = 4.0
+    propose_seconds: Amount = 70.0
+    score_seconds: Amount = 35.0
+    reflect_seconds: Amount = 20.0
+    """Of the judge, for the candidates of one question."""
+    spread: Amount = 0.5
+    """Of lengths and times: the standard deviation of their logarithm; 0 makes all alike."""
+    swap_seconds: Amount = 30.0
+    """An update's weights and moments into the GPU and out again, and new weights to the engines."""
+    rubrics: Amount = 12.0
+    """That an attempt is marked by."""
+    thought_tokens: Amount = 500.0
+    """Hidden thoughts of one call to the judge, billed as output."""
+    retries: Amount = 0.03
+    """Calls to the judge that are made once more."""
+    cached: Share = 0.0
+    """Of the searches that the tool cache answers: questions come back, searches less often."""
+    gpu_hour_dollars: Amount = 2.5
+
+    @property
+    def sequence(self) -> float:
+        """Tokens of an attempt in all."""
+        return self.start_tokens + self.written_tokens + self.searches * self.observed_tokens
+
+
+def read_assumptions(changes: Iterable[str]) -> Assumptions:
+    """The assumptions with KEY=VALUE changes.
+
+    Raises:
+        ConfigError: there is no such assumption, or its value is out of range.
+    """
+    given: dict[str, object] = {}
+    for change in changes:
+        key, sign, text = change.partition("=")
+        if not sign or key not in Assumptions.model_fields:
+            names = ", ".join(Assumptions.model_fields)
+            raise ConfigError(f"{change!r} sets no assumption; write KEY=VALUE with one of {names}.")
+        given[key] = yaml.safe_load(text)
+    try:
+        return Assumptions.model_validate(given, strict=False)
+    except ValidationError as cause:
+        raise ConfigError(f"an assumption is refused {first_problem(cause)}") from cause
+
 
 Layout = Literal["sync", "async", "separate"]
 """sync: sampling and training take turns, a step at a time. async: they take turns, and the next step's questions are
 sampled while this step's are judged. separate: half of the GPUs sample, half train, at the same time."""
 
 Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(gt=0, lt=1)]
+OpenShare = Annotated[float, Field(gt=0, lt=1)]
 
 _ACTOR = "actor_rollout_ref.actor"
 _ROLLOUT = "actor_rollout_ref.rollout"
-_KEYS: dict[str, tuple[str, Any]] = {
+_RUN_KEYS: dict[str, tuple[str, Any]] = {
     "model": ("actor_rollout_ref.model.path", ""),
     "device": ("trainer.device", "cuda"),
     "mode": ("trainer.v1.trainer_mode", "sync"),
@@ -87,7 +337,7 @@ class RunShape(Frozen):
     engine: str
     transport: str
     """Of weights to engines with GPUs of their own."""
-    engine_share: Share
+    engine_share: OpenShare
     """Of a GPU's memory, for the sampling engine while it samples."""
     tensor_parallel: Count
     engine_seats: Count
@@ -123,13 +373,13 @@ def read_run_shape(config: Config) -> RunShape:
         ConfigError: a value is missing, of the wrong kind or out of range, or two of them contradict each other.
     """
     settings = read_section(config.get(SECTION))
-    values = {name: value_at(config, key, default) for name, (key, default) in _KEYS.items()}
+    values = {name: value_at(config, key, default) for name, (key, default) in _RUN_KEYS.items()}
     try:
         # Not strict: YAML has strings for paths and whole numbers for floats.
         shape = RunShape.model_validate({**values, "settings": settings}, strict=False)
     except ValidationError as cause:
         name = str(cause.errors()[0]["loc"][0])
-        raise ConfigError(f"the config's {_KEYS[name][0]} is refused {first_problem(cause)}") from cause
+        raise ConfigError(f"the config's {_RUN_KEYS[name][0]} is refused {first_problem(cause)}") from cause
     _check(shape)
     return shape
 
@@ -138,13 +388,13 @@ def _check(shape: RunShape) -> None:
     if shape.gpus % shape.sequence_parallel or shape.gpus % shape.tensor_parallel:
         raise ConfigError(
             f"{shape.gpus} GPUs cannot be shared out in {shape.sequence_parallel} per sequence "
-            f"({_KEYS['sequence_parallel'][0]}) and {shape.tensor_parallel} per engine "
-            f"({_KEYS['tensor_parallel'][0]}); both must divide their number."
+            f"({_RUN_KEYS['sequence_parallel'][0]}) and {shape.tensor_parallel} per engine "
+            f"({_RUN_KEYS['tensor_parallel'][0]}); both must divide their number."
         )
     room = shape.tokens_per_gpu * shape.sequence_parallel
     if room < shape.total_tokens:
         raise ConfigError(
-            f"the longest sequence has {shape.total_tokens} tokens, and {_KEYS['tokens_per_gpu'][0]} "
+            f"the longest sequence has {shape.total_tokens} tokens, and {_RUN_KEYS['tokens_per_gpu'][0]} "
             f"{shape.tokens_per_gpu} on {shape.sequence_parallel} GPUs holds {room}. Raise it to "
             f"{-(-shape.total_tokens // shape.sequence_parallel)}, or share a sequence among more GPUs."
         )

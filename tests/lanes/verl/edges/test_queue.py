@@ -14,9 +14,8 @@ from omegaconf import OmegaConf
 from verl.utils import tensordict_utils as tu
 
 from tests.lanes.verl.runs import PATIENCE, ROOT
-from trainers.verl_backend.desk_types import Marks
-from trainers.verl_backend.episode_row import OURS, Credentials, RolloutHabits
-from trainers.verl_backend.queue_rows import forget_trained, play_again, wait_for_groups
+from trainers.verl_backend.queue import forget_trained, play_again, wait_for_groups
+from trainers.verl_backend.rows import OURS, Credentials, Marks, RolloutHabits
 
 TASKS = "train"
 

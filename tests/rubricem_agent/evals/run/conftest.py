@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.config.evals import EvalConfig
-from rubricem_agent.evals.modes import Mode
-from rubricem_env.llm.retry import RetryPolicy
+from rubricem_agent.config import EvalConfig
+from rubricem_agent.evals.base import EvaluationMode
+from rubricem_env.llm.limits import RetryPolicy
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.model_servers import Asked, FakeOpenAI
+from rubricem_env.testing.servers import FakeOpenAI, ModelRequest
 
 SAMPLES = Path(__file__).parents[3] / "samples" / "benchmarks"
 ARTICLE = "An invented article on an invented matter, long enough to count as one. " * 4
@@ -39,7 +39,7 @@ IDS = {
 }
 
 
-def judge(asked: Asked) -> str:
+def judge(asked: ModelRequest) -> str:
     """Verdicts by simple rules: the first criterion is met, even questions are right, single answers are complete."""
     prompt = asked.prompt
     if "criteria_met" in prompt:
@@ -99,7 +99,7 @@ def judge_url(served_judge: tuple[FakeOpenAI, str]) -> str:
 def make_config(tmp_path: Path, judge_url: str) -> Callable[..., EvalConfig]:
     """Settings of a run on the synthetic file, with given answers and the loopback judge."""
 
-    def make(benchmark: str, mode: Mode = Mode.OFFICIAL, **changes: object) -> EvalConfig:
+    def make(benchmark: str, mode: EvaluationMode = EvaluationMode.OFFICIAL, **changes: object) -> EvalConfig:
         data, criteria, references = files_of(benchmark, tmp_path)
         given = {
             "benchmark": benchmark,

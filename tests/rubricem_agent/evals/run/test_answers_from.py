@@ -6,9 +6,9 @@ import pytest
 
 from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
-from rubricem_agent.config.evals import Style
-from rubricem_agent.evals.modes import Mode
-from rubricem_agent.evals.run.runner import Stage
+from rubricem_agent.config import Style
+from rubricem_agent.evals.base import EvaluationMode
+from rubricem_agent.evals.runner import RunPhase
 from rubricem_env.domain.errors import ConfigError, UsageError
 
 
@@ -23,7 +23,7 @@ def strict(make_config, tmp_path):
 
     def make(**changes):
         given = {"policy": "scripted", "out": tmp_path / "strict", "answers_from": tmp_path / "run", **changes}
-        return make_config("simpleqa", Mode.STRICT, **given)
+        return make_config("simpleqa", EvaluationMode.STRICT, **given)
 
     return make
 
@@ -32,7 +32,7 @@ def test_examples_epochs_and_policy_are_those_of_the_run_and_nothing_is_answered
     run(make_config("simpleqa", limit=2, epochs=2))
 
     config = make_config(
-        "simpleqa", Mode.STRICT, policy="scripted", out=tmp_path / "strict", answers_from=tmp_path / "run"
+        "simpleqa", EvaluationMode.STRICT, policy="scripted", out=tmp_path / "strict", answers_from=tmp_path / "run"
     )
     other = run(config)
 
@@ -64,7 +64,7 @@ def test_some_of_the_examples_can_be_chosen_and_others_are_refused(strict):
         ),
         ({"style": Style.REACT}, "--style is react"),
         ({"epochs": 3}, "--epochs is 3; the answers of .* were made with 2"),
-        ({"stage": Stage.ANSWERS}, "Leave --stage answers out"),
+        ({"stage": RunPhase.ANSWERS}, "Leave --stage answers out"),
     ],
 )
 def test_what_is_said_of_the_answers_and_is_not_so_is_refused(strict, change, named):
@@ -86,7 +86,9 @@ def test_a_run_that_is_unfinished_is_judged_as_far_as_it_goes(make_config, tmp_p
     run(make_config("simpleqa", policy=f"file:{tmp_path / 'a.jsonl'}"))
 
     scores = run(
-        make_config("simpleqa", Mode.STRICT, policy="scripted", out=tmp_path / "s", answers_from=tmp_path / "run")
+        make_config(
+            "simpleqa", EvaluationMode.STRICT, policy="scripted", out=tmp_path / "s", answers_from=tmp_path / "run"
+        )
     ).scores
 
     assert (scores.answered, scores.expected, scores.failures) == (1, 8, {})
@@ -94,7 +96,7 @@ def test_a_run_that_is_unfinished_is_judged_as_far_as_it_goes(make_config, tmp_p
 
 def test_a_policy_without_a_key_is_not_asked_for_one_where_only_verdicts_are_made(make_config, tmp_path):
     policy = "openai:gpt-4.1@https://api.openai.com/v1"
-    config = make_config("simpleqa", policy=policy, stage=Stage.VERDICTS)
+    config = make_config("simpleqa", policy=policy, stage=RunPhase.VERDICTS)
 
     finished = asyncio.run(run_evaluation(plan_run(config), {}))
 

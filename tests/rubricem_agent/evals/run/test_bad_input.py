@@ -8,11 +8,10 @@ import pytest
 
 from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
-from rubricem_agent.evals.errors import BenchmarkFileError
-from rubricem_agent.evals.modes import Mode
+from rubricem_agent.evals.base import BenchmarkFileError, EvaluationMode
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.model_servers import Answered, FakeOpenAI
+from rubricem_env.testing.servers import FakeOpenAI, ModelReply
 
 
 def run(config):
@@ -78,7 +77,7 @@ def test_an_empty_answer_is_excluded_where_the_official_scorer_excludes_it(make_
 def test_strictly_an_empty_answer_counts_as_wrong(make_config, tmp_path):
     policy = given(tmp_path / "a.jsonl", "", *["yes"] * 7)
 
-    judged = run(make_config("deepsearchqa", Mode.STRICT, policy=policy)).scores.headline
+    judged = run(make_config("deepsearchqa", EvaluationMode.STRICT, policy=policy)).scores.headline
 
     assert (judged.graded, judged.score) == (8, pytest.approx(2 / 8))
 
@@ -96,14 +95,14 @@ def test_an_answer_of_two_megabytes_is_judged_as_none_and_said_to_be_too_long(ma
 @pytest.mark.parametrize(
     ("name", "mode", "excluded", "score"),
     [
-        ("webwalkerqa", Mode.OFFICIAL, {"the judge gave no grade": 8}, None),
-        ("webwalkerqa", Mode.STRICT, {}, 0.0),
+        ("webwalkerqa", EvaluationMode.OFFICIAL, {"the judge gave no grade": 8}, None),
+        ("webwalkerqa", EvaluationMode.STRICT, {}, 0.0),
         # No capital A, B or C: officially C, not attempted; strictly B.
-        ("simpleqa", Mode.OFFICIAL, {}, 0.0),
-        ("deepsearchqa", Mode.OFFICIAL, {"invalid_rater": 8}, None),
-        ("deepsearchqa", Mode.STRICT, {}, 0.0),
-        ("healthbench", Mode.OFFICIAL, {"none of 1 judge replies holds a verdict": 8}, None),
-        ("drb", Mode.STRICT, {}, 0.0),
+        ("simpleqa", EvaluationMode.OFFICIAL, {}, 0.0),
+        ("deepsearchqa", EvaluationMode.OFFICIAL, {"invalid_rater": 8}, None),
+        ("deepsearchqa", EvaluationMode.STRICT, {}, 0.0),
+        ("healthbench", EvaluationMode.OFFICIAL, {"none of 1 judge replies holds a verdict": 8}, None),
+        ("drb", EvaluationMode.STRICT, {}, 0.0),
     ],
 )
 def test_a_judge_that_replies_i_cannot_gives_no_number_but_the_modes_own(make_config, name, mode, excluded, score):
@@ -117,7 +116,7 @@ def test_a_judge_that_replies_i_cannot_gives_no_number_but_the_modes_own(make_co
 
 
 def test_an_outage_leaves_examples_ungraded_and_a_resumed_run_grades_them(make_config, judge_url):
-    with serve_loopback(FakeOpenAI(lambda asked: Answered("down", status=503))) as url:
+    with serve_loopback(FakeOpenAI(lambda asked: ModelReply("down", status=503))) as url:
         broken = run(make_config("simpleqa", judges=(f"openai:judge@{url}/v1",)))
 
     assert not broken.scores.is_complete
@@ -133,7 +132,7 @@ def test_an_outage_leaves_examples_ungraded_and_a_resumed_run_grades_them(make_c
 
 def test_one_refused_question_spoils_its_own_example_alone(make_config):
     def answer(asked):
-        return Answered("no", status=400) if "question 3," in asked.prompt else "A"
+        return ModelReply("no", status=400) if "question 3," in asked.prompt else "A"
 
     with serve_loopback(FakeOpenAI(answer)) as url:
         scores = run(make_config("simpleqa", judges=(f"openai:judge@{url}/v1",))).scores
@@ -144,7 +143,7 @@ def test_one_refused_question_spoils_its_own_example_alone(make_config):
 @pytest.mark.parametrize(
     ("change", "named", "way_out"),
     [
-        ({"mode": Mode.STRICT}, "the mode official; refusing to go on with strict", "--answers-from"),
+        ({"mode": EvaluationMode.STRICT}, "the mode official; refusing to go on with strict", "--answers-from"),
         (
             {"judges": ("openai:other@http://127.0.0.1:1/v1",)},
             "the judge judge-of-tests; refusing to go on with other",
@@ -189,7 +188,7 @@ def test_examples_that_training_has_seen_are_refused_or_dropped(make_config, tmp
 
 def test_a_mode_that_the_predecessor_never_ran_is_refused(make_config):
     with pytest.raises(ConfigError, match="no mode drtulu"):
-        plan_run(make_config("deepsearchqa", Mode.DRTULU))
+        plan_run(make_config("deepsearchqa", EvaluationMode.DRTULU))
 
 
 def test_a_judge_by_rules_cannot_judge_a_benchmark(make_config):

@@ -8,19 +8,17 @@ from rich.console import Console
 
 from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
-from rubricem_agent.evals.report.page import render_page
-from rubricem_agent.evals.report.summary import summarize
-from rubricem_agent.evals.report.terminal import print_summary
-from rubricem_agent.evals.run.money import Cost, cost_text
-from rubricem_agent.evals.run.runner import Stage
+from rubricem_agent.evals.records import ModelCost, cost_text
+from rubricem_agent.evals.report import print_summary, render_page, summarize
+from rubricem_agent.evals.runner import RunPhase
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.usage import Usage
 
 USED = Usage(calls=1, input_tokens=10, output_tokens=10)
 
 
-def cost(dollars: float, *, is_priced: bool) -> Cost:
-    return Cost(stage="verdicts", model="m", usage=USED, dollars=dollars, is_priced=is_priced)
+def cost(dollars: float, *, is_priced: bool) -> ModelCost:
+    return ModelCost(stage="verdicts", model="m", usage=USED, dollars=dollars, is_priced=is_priced)
 
 
 def test_a_budget_that_no_model_would_meet_is_refused(make_config):
@@ -42,7 +40,7 @@ def test_a_budget_that_holds_one_of_two_models_says_which(make_config, judge_url
 
 
 def test_models_that_are_not_asked_in_this_stage_need_no_price(make_config):
-    assert plan_run(make_config("simpleqa", budget=1.0, stage=Stage.ANSWERS)).notes() == ()
+    assert plan_run(make_config("simpleqa", budget=1.0, stage=RunPhase.ANSWERS)).notes() == ()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 import pytest
 
-from rubricem_agent.evals.run.journal import Journal
-from rubricem_agent.evals.run.records import AnswerRecord, CaseKey
+from rubricem_agent.evals.records import AnswerRecord, CaseKey, Journal
 from rubricem_env.domain.errors import FileFormatError, UsageError
 
 

@@ -9,13 +9,13 @@ import sys
 from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.model_servers import FakeOpenAI
+from rubricem_env.testing.servers import FakeOpenAI
 
 RUN = """
 import asyncio, sys
 from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
-from rubricem_agent.config.evals import EvalConfig
+from rubricem_agent.config import EvalConfig
 asyncio.run(run_evaluation(plan_run(EvalConfig.model_validate_json(sys.argv[1], strict=False))))
 """
 

@@ -9,10 +9,8 @@ from rich.console import Console
 
 from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
-from rubricem_agent.evals.modes import Mode
-from rubricem_agent.evals.report.page import render_page
-from rubricem_agent.evals.report.summary import summarize
-from rubricem_agent.evals.report.terminal import SUBSTITUTE_NOTE, print_summary
+from rubricem_agent.evals.base import EvaluationMode
+from rubricem_agent.evals.report import SUBSTITUTE_NOTE, print_summary, render_page, summarize
 
 
 def run(config):
@@ -74,7 +72,9 @@ def test_a_paid_policy_is_estimated_at_its_upper_bound(make_config, tmp_path):
     assert verdicts.dollars is None
 
 
-@pytest.mark.parametrize(("name", "mode"), [("twowiki", Mode.DRTULU), ("webwalkerqa", Mode.OFFICIAL)])
+@pytest.mark.parametrize(
+    ("name", "mode"), [("twowiki", EvaluationMode.DRTULU), ("webwalkerqa", EvaluationMode.OFFICIAL)]
+)
 def test_the_predecessors_lines_are_read_as_well(make_config, tmp_path, name, mode):
     path = tmp_path / "lines.jsonl"
     rows = [

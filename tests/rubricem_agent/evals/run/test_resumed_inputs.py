@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from rubricem_agent.build.eval_inputs import bank_sha256, search_sha256
 from rubricem_agent.build.eval_plan import plan_run
-from rubricem_agent.build.eval_sources import bank_sha256, search_sha256
 from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.build.memory import build_bank
-from rubricem_agent.config.evals import EvalConfig
-from rubricem_agent.config.memory import BankConfig
-from rubricem_agent.evals.answering.reuse import Reuse
+from rubricem_agent.config import BankConfig, EvalConfig
+from rubricem_agent.evals.answers import Reuse
 from rubricem_env.domain.errors import ConfigError, UsageError
-from rubricem_env.domain.query import query_key
-from rubricem_env.domain.reflection import Reflection
+from rubricem_env.domain.judgement import Reflection
+from rubricem_env.domain.trajectory import query_key
 
 
 def run(config):

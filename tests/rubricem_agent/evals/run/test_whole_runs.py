@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.build.eval_plan import plan_run
-from rubricem_agent.build.eval_scores import rescore_run
+from rubricem_agent.build.eval_plan import plan_run, rescore_run
 from rubricem_agent.build.evals import run_evaluation
-from rubricem_agent.evals.modes import Mode
-from rubricem_agent.evals.run.runner import Stage
+from rubricem_agent.evals.base import EvaluationMode
+from rubricem_agent.evals.runner import RunPhase
 from rubricem_env.domain.errors import ConfigError
 
 HEALTHBENCH = (5 / 12 + 5 / 15 + 5 / 20 + 5 / 27) / 4
@@ -19,20 +18,20 @@ RESEARCHRUBRICS = (5 / 11 + 5 / 12 + 5 / 12 + 5 / 17 + 5 / 21 + 5 / 21) / 6
 """Item 0 of weight 5 is satisfied; weights go round 5, 4, -3, 2, 1, -5 and 4 to 9 of them are there."""
 
 RUNS = [
-    ("healthbench", Mode.OFFICIAL, HEALTHBENCH),
-    ("healthbench", Mode.DRTULU, HEALTHBENCH),
-    ("researchqa", Mode.OFFICIAL, 0.75),
-    ("researchqa", Mode.DRTULU, 0.75),
-    ("researchrubrics", Mode.OFFICIAL, RESEARCHRUBRICS),
-    ("simpleqa", Mode.OFFICIAL, 0.5),
-    ("simpleqa", Mode.STRICT, 0.5),
-    ("twowiki", Mode.OFFICIAL, 0.5),
-    ("twowiki", Mode.DRTULU, 0.0),
-    ("webwalkerqa", Mode.OFFICIAL, 0.5),
+    ("healthbench", EvaluationMode.OFFICIAL, HEALTHBENCH),
+    ("healthbench", EvaluationMode.DRTULU, HEALTHBENCH),
+    ("researchqa", EvaluationMode.OFFICIAL, 0.75),
+    ("researchqa", EvaluationMode.DRTULU, 0.75),
+    ("researchrubrics", EvaluationMode.OFFICIAL, RESEARCHRUBRICS),
+    ("simpleqa", EvaluationMode.OFFICIAL, 0.5),
+    ("simpleqa", EvaluationMode.STRICT, 0.5),
+    ("twowiki", EvaluationMode.OFFICIAL, 0.5),
+    ("twowiki", EvaluationMode.DRTULU, 0.0),
+    ("webwalkerqa", EvaluationMode.OFFICIAL, 0.5),
     # Three of the eight have a single answer; the other five have one in excess.
-    ("deepsearchqa", Mode.OFFICIAL, 3 / 8),
+    ("deepsearchqa", EvaluationMode.OFFICIAL, 3 / 8),
     # 6 / (6 + 4).
-    ("drb", Mode.OFFICIAL, 0.6),
+    ("drb", EvaluationMode.OFFICIAL, 0.6),
 ]
 
 
@@ -101,11 +100,11 @@ def test_epochs_repeat_every_example_and_split_the_variance(make_config):
 
 
 def test_answers_can_be_made_first_and_judged_later(make_config, judge_app):
-    answers_only = run(make_config("simpleqa", stage=Stage.ANSWERS)).scores
+    answers_only = run(make_config("simpleqa", stage=RunPhase.ANSWERS)).scores
     assert (answers_only.answered, len(judge_app.asked)) == (8, 0)
     assert answers_only.headline.ungraded == {"not judged yet": 8}
 
-    judged = run(make_config("simpleqa", stage=Stage.VERDICTS)).scores
+    judged = run(make_config("simpleqa", stage=RunPhase.VERDICTS)).scores
 
     assert judged.headline.score == 0.5
 
@@ -113,7 +112,7 @@ def test_answers_can_be_made_first_and_judged_later(make_config, judge_app):
 def test_another_mode_judges_the_same_answers_without_making_them_anew(make_config, tmp_path):
     run(make_config("simpleqa"))
 
-    other = run(make_config("simpleqa", Mode.STRICT, out=tmp_path / "strict", answers_from=tmp_path / "run"))
+    other = run(make_config("simpleqa", EvaluationMode.STRICT, out=tmp_path / "strict", answers_from=tmp_path / "run"))
 
     assert (other.outcome.answered, other.outcome.judged) == (0, 8)
 

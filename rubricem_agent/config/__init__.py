@@ -1,1 +1,0 @@
-"""Settings as data: one file a noun, nothing here runs."""

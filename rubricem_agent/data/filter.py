@@ -1,0 +1,386 @@
+"""Brings an accepted trace into the student's language: <think> for the teacher's scratchpad, canonical tags and tools.
+
+Why a teacher's trace is not trained on: every reason named, the paper's four apart from ours (section B.2).
+
+How many traces were rejected, and for what: the paper's four reasons apart from ours.
+
+From finished traces to training samples: reject, normalise, frame as a conversation, drop what is too long.
+
+The files of a generation run: samples, what was rejected and why, the report, what was spent.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from rubricem_agent.data.chatml import ChatSample, sample_of, write_samples
+from rubricem_agent.data.generate import Trace
+from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.trajectory import Origin, Query, Segment, ToolCall, Trajectory, first_problem
+from rubricem_env.llm.usage import Meter
+from rubricem_env.scaffold.grammar import CALL_TOOL, THINK, Code, ValidationMode, Violation
+from rubricem_env.scaffold.lexer import Token, find_tags
+from rubricem_env.scaffold.parser import parse_turn
+from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.tools.render import estimate_tokens
+from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, ToolSpec, repair_call
+
+QUOTE = '"'
+TOOL_SPECS = (GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC)
+
+
+def normalize(trajectory: Trajectory, specs: Sequence[ToolSpec] = TOOL_SPECS) -> Trajectory:
+    """The same trace in canonical form; a canonical one is unchanged. What tools have shown is never touched.
+
+    Only for traces whose thoughts are balanced: see `unbalanced_thoughts`.
+    """
+    segments = (
+        segment.model_copy(update={"text": _normalize_turn(segment.text, specs), "cut": ""})
+        if segment.origin is Origin.POLICY
+        else segment
+        for segment in trajectory.segments
+    )
+    return trajectory.model_copy(update={"segments": tuple(segments)})
+
+
+def unbalanced_thoughts(trajectory: Trajectory) -> Iterator[Segment]:
+    """The turns in which a thought does not close before the next opens, or closes without having opened (choice A16)."""
+    for segment in trajectory.segments:
+        if segment.origin is Origin.POLICY and not _is_balanced(segment.text):
+            yield segment
+
+
+def _is_balanced(text: str) -> bool:
+    is_open = False
+    for token in find_tags(text):
+        if token.name == THINK and not token.empty:
+            if token.closing != is_open:
+                return False
+            is_open = not is_open
+    return not is_open
+
+
+def _normalize_turn(text: str, specs: Sequence[ToolSpec]) -> str:
+    turn = parse_turn(text, 1)
+    block = turn.last(CALL_TOOL)
+    if turn.call is None or block is None:
+        return _rename_tags(text)
+    return _rename_tags(text[: block.start]) + call_text(turn.call, specs)
+
+
+def call_text(call: ToolCall, specs: Sequence[ToolSpec]) -> str:
+    """The call in its canonical form; one of an unknown tool keeps its name."""
+    repaired = repair_call(call, specs)
+    made = repaired if isinstance(repaired, ToolCall) else call
+    spelt = {parameter.key: parameter.name for spec in specs if spec.name == made.name for parameter in spec.parameters}
+    attributes = "".join(f' {spelt.get(name, name)}="{value.replace(QUOTE, "")}"' for name, value in made.parameters)
+    return f'<{CALL_TOOL} name="{made.name}"{attributes}>{made.query}</{CALL_TOOL}>'
+
+
+def _rename_tags(text: str) -> str:
+    """Every tag by its canonical name in lower case; inside a thought only the thought's own tags count."""
+    pieces: list[str] = []
+    done, in_thought = 0, False
+    for token in find_tags(text):
+        if token.name == THINK:
+            in_thought = not token.closing and not token.empty
+        elif in_thought:
+            continue
+        pieces += [text[done : token.start], _canonical(token)]
+        done = token.end
+    return "".join(pieces) + text[done:]
+
+
+def _canonical(token: Token) -> str:
+    return f"<{'/' if token.closing else ''}{token.name}{token.attributes}>"
+
+
+class PaperReason(StrEnum):
+    """The four that the paper lists."""
+
+    MISSING_ANSWER = "missing_answer"
+    NO_TOOL_CALL = "no_tool_call"
+    MISSING_STRUCTURE = "missing_structure"
+    TOOL_ERRORS = "consecutive_tool_errors"
+
+
+class OwnReason(StrEnum):
+    """Ours that no violation of the scaffold stands for; any other of ours is named by its violation's code."""
+
+    TEACHER_FAILED = "teacher_failed"
+    """The model could not be reached, or refused."""
+    UNBALANCED_THOUGHT = "unbalanced_thought"
+    MISSING_RESEARCH_PLAN = "missing_research_plan"
+    """The paper asks for the plan's three parts and rejects for two of them."""
+    OVER_LENGTH = "over_length"
+    """Longer than training takes: cutting it would lose the answer (choice A14)."""
+
+
+PAPER_REASONS = MappingProxyType(
+    {
+        Code.MISSING_ANSWER: PaperReason.MISSING_ANSWER,
+        Code.NO_ACTION: PaperReason.NO_TOOL_CALL,
+        Code.MISSING_TOOL_NAME: PaperReason.NO_TOOL_CALL,
+        Code.EMPTY_QUERY: PaperReason.NO_TOOL_CALL,
+        Code.UNCLOSED_TAG: PaperReason.MISSING_STRUCTURE,
+        Code.UNEXPECTED_CLOSE: PaperReason.MISSING_STRUCTURE,
+        Code.NESTED_TAG: PaperReason.MISSING_STRUCTURE,
+        Code.MISPLACED_TAG: PaperReason.MISSING_STRUCTURE,
+        Code.MISSING_PLAN: PaperReason.MISSING_STRUCTURE,
+        Code.MISSING_PLAN_SECTION: PaperReason.MISSING_STRUCTURE,
+        Code.MISSING_STATE_EVALUATION: PaperReason.MISSING_STRUCTURE,
+        Code.CONSECUTIVE_TOOL_ERRORS: PaperReason.TOOL_ERRORS,
+    }
+)
+
+
+class Rejection(NamedTuple):
+    """One reason against one trace."""
+
+    reason: str
+    is_paper: bool
+    message: str
+    """For a person: what, where, and the rule."""
+
+
+_SCAFFOLD_ALONE = frozenset(
+    {
+        Code.MISSING_PLAN,
+        Code.MISSING_PLAN_SECTION,
+        Code.MISSING_STATE_EVALUATION,
+        Code.MISSING_REVIEW,
+        Code.MISSING_REVIEW_SECTION,
+    }
+)
+
+
+def find_rejections(trace: Trace, *, max_unknown_citations: int = 0, flat: bool = False) -> tuple[Rejection, ...]:
+    """All that speaks against a trace as the teacher wrote it; empty for one that is accepted.
+
+    `max_unknown_citations` is how many ids an answer may cite that no tool has shown. A `flat` trace, think and act
+    alone, owes no plan, no evaluation and no review.
+    """
+    if trace.failure:
+        return (_own(OwnReason.TEACHER_FAILED, f"the teacher wrote no further turn: {trace.failure}"),)
+    reading = read_trajectory(trace.trajectory)
+    invents = len(reading.citations.unknown) > max_unknown_citations
+    counted = (
+        found
+        for found in reading.rejects(ValidationMode.STRICT)
+        if (invents or found.code is not Code.UNKNOWN_CITATION) and not (flat and found.code in _SCAFFOLD_ALONE)
+    )
+    return (*_unbalanced(trace), *(_of_violation(found) for found in counted))
+
+
+def over_length(num_tokens: int, limit: int) -> Rejection:
+    """The reason against a sample that is too long for training."""
+    return _own(OwnReason.OVER_LENGTH, f"the sample has {num_tokens:,} tokens; training takes up to {limit:,}.")
+
+
+def _unbalanced(trace: Trace) -> Iterator[Rejection]:
+    for segment in unbalanced_thoughts(trace.trajectory):
+        opening = segment.text[:40].replace("\n", " ")
+        message = f"the turn that begins with {opening!r} has a thought that is opened or closed alone."
+        yield _own(OwnReason.UNBALANCED_THOUGHT, message)
+
+
+def _of_violation(found: Violation) -> Rejection:
+    if found.code is Code.MISSING_PLAN_SECTION and "without <research_plan>" in found.message:
+        return _own(OwnReason.MISSING_RESEARCH_PLAN, found.message)
+    paper = PAPER_REASONS.get(found.code)
+    return Rejection(paper or found.code.value, paper is not None, found.message)
+
+
+def _own(reason: OwnReason, message: str) -> Rejection:
+    return Rejection(reason, False, message)
+
+
+class ReasonCount(Frozen):
+    """One reason over all traces."""
+
+    reason: Text
+    is_paper: bool
+    named: int
+    """Traces against which it speaks, perhaps with others."""
+    alone: int
+    """Traces against which nothing else speaks."""
+    example: Text
+    """What was said of the first of them."""
+
+
+class RejectionReport(Frozen):
+    """The outcome of filtering. A trace with several reasons is one rejected trace."""
+
+    traces: int
+    accepted: int
+    by_paper: int
+    """Rejected traces that one of the paper's four reasons alone would reject."""
+    reasons: tuple[ReasonCount, ...]
+    """The paper's first, then ours; most frequent first."""
+
+    @property
+    def rejected(self) -> int:
+        return self.traces - self.accepted
+
+
+def count_rejections(judged: Sequence[Sequence[Rejection]]) -> RejectionReport:
+    """The report over the reasons found against each trace; an accepted trace has none."""
+    named: Counter[tuple[str, bool]] = Counter()
+    alone: Counter[tuple[str, bool]] = Counter()
+    examples: dict[tuple[str, bool], str] = {}
+    for rejections in judged:
+        kinds = _kinds(rejections)
+        named.update(kinds)
+        alone.update(kinds if len(kinds) == 1 else ())
+        for rejection in rejections:
+            examples.setdefault((rejection.reason, rejection.is_paper), rejection.message)
+    order = sorted(named, key=lambda kind: (not kind[1], -named[kind], kind[0]))
+    return RejectionReport(
+        traces=len(judged),
+        accepted=sum(not rejections for rejections in judged),
+        by_paper=sum(any(rejection.is_paper for rejection in rejections) for rejections in judged),
+        reasons=tuple(
+            ReasonCount(reason=k[0], is_paper=k[1], named=named[k], alone=alone[k], example=examples[k]) for k in order
+        ),
+    )
+
+
+def _kinds(rejections: Iterable[Rejection]) -> list[tuple[str, bool]]:
+    return list(dict.fromkeys((rejection.reason, rejection.is_paper) for rejection in rejections))
+
+
+class SampleContext(NamedTuple):
+    """What stands around a trace in its sample."""
+
+    system: str
+    """The student's prompt, not the teacher's."""
+    user: Callable[[Query], str]
+    """The question with its format instruction."""
+    teacher: str = ""
+    prompt_hash: str = ""
+
+
+class TraceFilter(NamedTuple):
+    """What is rejected."""
+
+    max_unknown_citations: int = 0
+    flat: bool = False
+    max_tokens: int = 16_384
+    count_tokens: Callable[[ChatSample], int] | None = None
+    """None counts four bytes a token: pass the student's tokenizer to be exact."""
+
+
+class Rejected(NamedTuple):
+    """A trace that is not trained on."""
+
+    trace: Trace
+    reasons: tuple[Rejection, ...]
+
+
+class Harvest(NamedTuple):
+    """What came of all traces, in their order."""
+
+    samples: list[ChatSample]
+    rejected: list[Rejected]
+    report: RejectionReport
+
+
+def harvest(traces: Sequence[Trace], frame: SampleContext, *, keep: TraceFilter) -> Harvest:
+    """Every trace is either a sample or rejected with its reasons."""
+    samples: list[ChatSample] = []
+    rejected: list[Rejected] = []
+    for trace in traces:
+        reasons = find_rejections(trace, max_unknown_citations=keep.max_unknown_citations, flat=keep.flat)
+        if not reasons:
+            sample = _frame(trace, frame)
+            num_tokens = (keep.count_tokens or estimate_sample_tokens)(sample)
+            if num_tokens <= keep.max_tokens:
+                samples.append(sample)
+                continue
+            reasons = (over_length(num_tokens, keep.max_tokens),)
+        rejected.append(Rejected(trace, reasons))
+    judged = [each.reasons for each in rejected] + [()] * len(samples)
+    return Harvest(samples, rejected, count_rejections(judged))
+
+
+def estimate_sample_tokens(sample: ChatSample) -> int:
+    """About how many tokens a sample has."""
+    return sum(estimate_tokens(message.content) for message in sample.messages)
+
+
+def _frame(trace: Trace, frame: SampleContext) -> ChatSample:
+    trajectory = normalize(trace.trajectory)
+    user = frame.user(trace.task.query)
+    sample = sample_of(trajectory, sample_id=trace.task.id, system=frame.system, user=user)
+    return sample.model_copy(update={"teacher": frame.teacher, "prompt_hash": frame.prompt_hash})
+
+
+SAMPLES_FILE = "samples.jsonl"
+REJECTED_FILE = "rejected.jsonl"
+REPORT_FILE = "report.json"
+USAGE_FILE = "usage.json"
+
+
+def write_harvest(folder: Path, harvested: Harvest) -> None:
+    """Write the samples, the rejected traces with their reasons, and the report; what was there is replaced."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_samples(folder / SAMPLES_FILE, harvested.samples)
+    lines = "".join(json.dumps(_fields(rejected), ensure_ascii=False) + "\n" for rejected in harvested.rejected)
+    (folder / REJECTED_FILE).write_text(lines, encoding="utf-8")
+    (folder / REPORT_FILE).write_text(harvested.report.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+
+def read_report(folder: Path) -> RejectionReport:
+    """The report of a finished run.
+
+    Raises:
+        FileFormatError: there is none, or it is malformed.
+    """
+    path = folder / REPORT_FILE
+    try:
+        return RejectionReport.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as cause:
+        raise FileFormatError(f"cannot read {path}: {cause}. Give the folder of a finished `data teach`.") from cause
+    except ValidationError as cause:
+        raise FileFormatError(f"{path} is no report: {first_problem(cause)}") from cause
+
+
+def keep_usage(folder: Path, meter: Meter) -> None:
+    """Write what was spent, so that a ceiling holds over restarts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f"{USAGE_FILE}.partial"
+    partial.write_text(json.dumps(meter.state_dict()), encoding="utf-8")
+    partial.rename(folder / USAGE_FILE)
+
+
+def recall_usage(folder: Path, meter: Meter) -> None:
+    """Take over what an earlier start of this run has spent.
+
+    Raises:
+        FileFormatError: the file does not say it.
+    """
+    path = folder / USAGE_FILE
+    if not path.exists():
+        return
+    try:
+        meter.load_state_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError) as cause:
+        raise FileFormatError(
+            f"{path} does not say what was spent, so a ceiling cannot hold. Restore it; or remove it, and what the run "
+            "has spent so far counts no longer."
+        ) from cause
+
+
+def _fields(rejected: Rejected) -> dict[str, object]:
+    return {
+        "id": rejected.trace.task.id,
+        "reasons": [reason._asdict() for reason in rejected.reasons],
+        "trajectory": rejected.trace.trajectory.model_dump(mode="json"),
+    }

@@ -1,0 +1,369 @@
+"""What a teacher is asked for and answers with: the next turn of an episode.
+
+The journal of a generation run: every turn and every tool result, a line each, so that nothing is paid for twice.
+
+A line is on its way to the disk before the next step is taken: a killed run goes on from its journal. The line that
+a kill has cut short is dropped; any other broken line is refused.
+
+The questions of a generation run, from a JSONL file: the almanac's own, or a question and a format a line.
+
+Multi-round generation (paper, section B.2): rounds of the teacher's turns and of tool calls, until every trace ends.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from pydantic import ValidationError
+
+from rubricem_env.concurrency import run_together
+from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.errors import ConfigError, FileFormatError, RubricEMError, ToolError, boundary
+from rubricem_env.domain.trajectory import (
+    AnswerFormat,
+    Query,
+    ToolCall,
+    ToolResult,
+    ToolStatus,
+    Trajectory,
+    first_problem,
+)
+from rubricem_env.env.episode import CallTool, Episode, EpisodeLimits
+from rubricem_env.env.research_env import query_of
+from rubricem_env.tools.base import Toolbox
+from rubricem_env.world.questions import Question
+
+
+class TeacherTask(NamedTuple):
+    """One question to write a trace for; the id is unique within a run."""
+
+    id: str
+    query: Query
+
+
+class PendingTurn(NamedTuple):
+    """A turn that is to be written."""
+
+    task: TeacherTask
+    round: int
+    """From 1."""
+    trajectory: Trajectory
+    """The record so far."""
+
+    @property
+    def id(self) -> str:
+        return f"{self.task.id}.{self.round}"
+
+
+class TurnReply(Frozen):
+    """A teacher's answer to one pending turn: a text, or the reason why there is none."""
+
+    id: Text
+    text: Text = ""
+    error: Text = ""
+
+
+class Teacher(Protocol):
+    """Writes the next turns of many episodes."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def write(self, pending: Sequence[PendingTurn]) -> Sequence[TurnReply]:
+        """One reply for each pending turn, in any order. A failure of the model is a reply with an error.
+
+        Raises:
+            RepliesPending: someone else writes the replies, and has not yet.
+        """
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class RepliesPending(RubricEMError):
+    """The run stops here, whole: start it again when the replies are there. Not a failure."""
+
+
+class JournalEntry(Frozen):
+    """One event of one episode: the teacher's reply, or the result of the call that it ended in."""
+
+    task: Text
+    query: Text = ""
+    """The key of the question that was replied to; empty in the journals of earlier releases."""
+    teacher: Text = ""
+    """Who replied."""
+    reply: TurnReply | None = None
+    result: ToolResult | None = None
+
+
+class TeachJournal:
+    """Append-only entries in one file; one process writes it at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, entries: list[JournalEntry]) -> None:
+        """Add entries in one write. A `kill -9` afterwards loses none of them."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file:
+            file.write(b"".join(entry.model_dump_json(exclude_none=True).encode() + b"\n" for entry in entries))
+
+    def recover(self) -> dict[str, list[JournalEntry]]:
+        """The entries of each task so far; a half-written last line is cut off the file.
+
+        Raises:
+            FileFormatError: a line before the last is no entry.
+        """
+        if not self.path.exists():
+            return {}
+        content = self.path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
+            with self.path.open("r+b") as file:
+                file.truncate(len(whole))
+        by_task: dict[str, list[JournalEntry]] = {}
+        for entry in self._parse(whole):
+            by_task.setdefault(entry.task, []).append(entry)
+        return by_task
+
+    def _parse(self, content: bytes) -> Iterator[JournalEntry]:
+        for number, line in enumerate(content.splitlines(), start=1):
+            try:
+                yield JournalEntry.model_validate_json(line)
+            except ValidationError as cause:
+                raise FileFormatError(
+                    f"{self.path}, line {number} is no journal entry: {first_problem(cause)} "
+                    "Restore the file, or start again in another folder."
+                ) from cause
+
+
+FORMATS = {"exact_answer": "exact", "short_form": "short", "long_form": "long"}
+"""The labels of the paper's data set."""
+
+
+class PlainQuestion(Frozen):
+    """A line of a file that is not the almanac's."""
+
+    id: Text = ""
+    """The line's number where it is empty."""
+    question: Text
+    answer_format: AnswerFormat = AnswerFormat.LONG
+
+
+class QuestionFile(NamedTuple):
+    """What is to be asked, and the truth of it where the file holds almanac questions."""
+
+    tasks: list[TeacherTask]
+    almanac: dict[str, Question]
+
+
+def read_question_file(path: Path, *, split: str = "train") -> QuestionFile:
+    """The questions of a file, in its order; of the almanac's only those of the split.
+
+    Raises:
+        FileFormatError: the file cannot be read, a line is no question, an id stands twice, or there is no question.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise FileFormatError(f"cannot read the questions {path}: {cause}. Give the path of a JSONL file.") from cause
+    tasks: dict[str, TeacherTask] = {}
+    almanac: dict[str, Question] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        read = _read_line(line, f"{path}, line {number}")
+        if isinstance(read, Question) and read.split != split:
+            continue
+        name = read.id or str(number)
+        if name in tasks:
+            raise FileFormatError(f"{path}, line {number}: the id {name!r} occurs twice; ids are unique.")
+        if isinstance(read, Question):
+            almanac[name] = read
+        tasks[name] = TeacherTask(name, _query(read))
+    if not tasks:
+        raise FileFormatError(f"{path} holds no {split} question; write one JSON object with 'question' on each line.")
+    return QuestionFile(list(tasks.values()), almanac)
+
+
+def _read_line(line: str, where: str) -> Question | PlainQuestion:
+    try:
+        fields: Any = json.loads(line)
+        if isinstance(fields, dict) and "truth" in fields:
+            return Question.model_validate_json(line)
+        if isinstance(fields, dict) and fields.get("answer_format") in FORMATS:
+            fields["answer_format"] = FORMATS[fields["answer_format"]]
+        # Not strict: JSON has strings for enums.
+        return PlainQuestion.model_validate(fields, strict=False)
+    except ValidationError as cause:
+        raise FileFormatError(f"{where} is not a question: {first_problem(cause)}") from cause
+    except (ValueError, RecursionError) as cause:
+        raise FileFormatError(f"{where} is not JSON: {cause}. Was the file cut off?") from cause
+
+
+def _query(read: Question | PlainQuestion) -> Query:
+    if isinstance(read, Question):
+        return query_of(read)
+    return Query(question=read.question, answer_format=read.answer_format)
+
+
+MAX_ROUNDS = 10
+"""The answer's round included (choice A12)."""
+
+
+class Trace(NamedTuple):
+    """A finished episode of a task."""
+
+    task: TeacherTask
+    trajectory: Trajectory
+    failure: str
+    """Why the teacher stopped writing; empty where the trace ended by itself."""
+
+
+class _Attempt:
+    """One episode under way."""
+
+    def __init__(self, task: TeacherTask, limits: EpisodeLimits) -> None:
+        self.task = task
+        self.episode = Episode(task.query, limits=limits)
+        self.call: ToolCall | None = None
+        self.failure = ""
+
+    def take(self, entry: JournalEntry) -> None:
+        """Go on by one entry, whether it is new or from the journal."""
+        if entry.result is not None:
+            self.call = None
+            self.episode.observe(entry.result)
+        elif entry.reply is not None and entry.reply.error:
+            self.failure = entry.reply.error
+            self.episode.abandon()
+        elif entry.reply is not None:
+            step = self.episode.emit(entry.reply.text)
+            self.call = step.call if isinstance(step, CallTool) else None
+
+    @property
+    def pending(self) -> PendingTurn:
+        return PendingTurn(self.task, len(self.episode.turns) + 1, self.episode.trajectory)
+
+
+class Generation:
+    """Writes one trace for each task. Traces that the journal holds already, or parts of them, are not written again."""
+
+    def __init__(
+        self,
+        teacher: Teacher,
+        toolbox: Toolbox,
+        *,
+        journal: TeachJournal,
+        max_rounds: int = MAX_ROUNDS,
+        max_tokens: int = 16_384,
+        together: int = 1,
+        concurrency: int = 64,
+    ) -> None:
+        self._teacher = teacher
+        self._toolbox = toolbox
+        self._journal = journal
+        # The first turn without an action ends the trace: it is rejected whatever follows.
+        self._limits = EpisodeLimits(
+            max_calls=max_rounds - 1, max_turns=max_rounds, max_tokens=max_tokens, max_idle_turns=1
+        )
+        self._together = together
+        self._concurrency = concurrency
+
+    async def run(
+        self, tasks: Sequence[TeacherTask], *, on_trace: Callable[[Trace], None] | None = None
+    ) -> list[Trace]:
+        """The traces, in the order of the tasks; `on_trace` hears of each as it ends.
+
+        Raises:
+            RepliesPending: what there is, is in the journal; run again when the replies are there.
+            ConfigError: the journal holds a task's trace for another question, or by another teacher.
+        """
+        recorded = self._journal.recover()
+        slots = asyncio.Semaphore(self._concurrency)
+        groups = [tasks[start : start + self._together] for start in range(0, len(tasks), self._together)]
+
+        async def write(group: Sequence[TeacherTask]) -> list[Trace]:
+            async with slots:
+                return await self._write_group(group, recorded, on_trace=on_trace)
+
+        written = await run_together(write(group) for group in groups)
+        return [trace for group in written for trace in group]
+
+    async def _write_group(
+        self,
+        tasks: Sequence[TeacherTask],
+        recorded: Mapping[str, list[JournalEntry]],
+        *,
+        on_trace: Callable[[Trace], None] | None,
+    ) -> list[Trace]:
+        attempts = [self._replay(task, recorded.get(task.id, ())) for task in tasks]
+        live = [attempt for attempt in attempts if not attempt.episode.is_over]
+        while live:
+            await self._call_tools([attempt for attempt in live if attempt.call is not None])
+            await self._write_turns([attempt for attempt in live if not attempt.episode.is_over])
+            live = [attempt for attempt in live if not attempt.episode.is_over]
+        traces = [Trace(attempt.task, attempt.episode.trajectory, attempt.failure) for attempt in attempts]
+        if on_trace is not None:
+            for trace in traces:
+                on_trace(trace)
+        return traces
+
+    async def _write_turns(self, attempts: Sequence[_Attempt]) -> None:
+        if not attempts:
+            return
+        by_id = {attempt.pending.id: attempt for attempt in attempts}
+        replies = await self._teacher.write([attempt.pending for attempt in attempts])
+        entries = [self._entry(_owner(by_id, reply).task, reply) for reply in replies]
+        self._journal.append(entries)
+        for entry, reply in zip(entries, replies, strict=True):
+            by_id[reply.id].take(entry)
+
+    def _entry(self, task: TeacherTask, reply: TurnReply) -> JournalEntry:
+        return JournalEntry(task=task.id, query=task.query.key, teacher=self._teacher.name, reply=reply)
+
+    def _replay(self, task: TeacherTask, entries: Sequence[JournalEntry]) -> _Attempt:
+        attempt = _Attempt(task, self._limits)
+        for entry in entries:
+            self._refuse_other(task, entry)
+            attempt.take(entry)
+        return attempt
+
+    def _refuse_other(self, task: TeacherTask, entry: JournalEntry) -> None:
+        """An id says little: another file's question may have it, and its trace would answer that one."""
+        if entry.query and entry.query != task.query.key:
+            raise ConfigError(
+                f"{self._journal.path} holds a trace of another question under the id {task.id!r}; "
+                "write these questions into another folder with --out, or give them ids of their own."
+            )
+        if entry.teacher and entry.teacher != self._teacher.name:
+            raise ConfigError(
+                f"{self._journal.path} holds turns of {task.id!r} by the teacher {entry.teacher}, and now the teacher is "
+                f"{self._teacher.name}; go on with the first one, or write into another folder with --out."
+            )
+
+    async def _call_tools(self, attempts: Sequence[_Attempt]) -> None:
+        async def call(attempt: _Attempt) -> None:
+            assert attempt.call is not None
+            entry = JournalEntry(task=attempt.task.id, result=await _answer(self._toolbox, attempt.call))
+            self._journal.append([entry])
+            attempt.take(entry)
+
+        await run_together(call(attempt) for attempt in attempts)
+
+
+def _owner(by_id: Mapping[str, _Attempt], reply: TurnReply) -> _Attempt:
+    if reply.id not in by_id:
+        raise FileFormatError(f"the teacher replied to {reply.id!r}, which was not asked; remove that reply.")
+    return by_id[reply.id]
+
+
+async def _answer(toolbox: Toolbox, call: ToolCall) -> ToolResult:
+    """The toolbox's answer; what it raises is an error result: the teacher may recover from one."""
+    try:
+        with boundary(ToolError, f"call {call.name}"):
+            return await toolbox.call(call)
+    except ToolError as failure:
+        return ToolResult(status=ToolStatus.ERROR, message=str(failure))

@@ -1,0 +1,218 @@
+"""What a chat model is shown for a turn: the first-round prompt, or the later-rounds prompt with all work so far.
+
+The almanac's scripted expert as a teacher: no model, no key, the same traces every time.
+
+A teacher behind a live chat API. Turns are asked for at once; a turn that fails for good is a reply with an error.
+
+What a generation run will cost, before anything is sent: calls, tokens and money, expected and at most.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from rubricem_agent.data.generate import MAX_ROUNDS, PendingTurn, TeacherTask, TurnReply
+from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
+from rubricem_env.concurrency import run_together
+from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.errors import ConfigError, ModelError
+from rubricem_env.domain.trajectory import Origin, Query
+from rubricem_env.llm.base import ChatModel, ChatReply, ChatRequest, Finish, advise_on_model_error
+from rubricem_env.llm.limits import RetryPolicy, Timing, call_with_retry
+from rubricem_env.llm.usage import PRICES, Price, price_of
+from rubricem_env.tools.render import estimate_tokens
+from rubricem_env.world.expert import AlmanacTeacher, Faults, FlatTeacher
+from rubricem_env.world.questions import Question
+
+PURPOSE = "teacher"
+
+
+def asked(query: Query) -> str:
+    """The question with the instruction of its format."""
+    return f"{query.question.strip()}\n\n{read_prompt(f'format_{query.answer_format}').text.strip()}"
+
+
+class TeacherPrompts(NamedTuple):
+    """The two prompts of a teacher, and what it may write."""
+
+    first: AgentPromptFile
+    later: AgentPromptFile
+    temperature: float = 1.0
+    max_output_tokens: int = 8192
+    max_rounds: int = MAX_ROUNDS
+
+    @classmethod
+    def ours(cls, *, max_rounds: int = MAX_ROUNDS) -> "TeacherPrompts":
+        return cls(read_prompt("teacher_first"), read_prompt("teacher_later"), max_rounds=max_rounds)
+
+    @property
+    def hash(self) -> str:
+        """Of both prompts together; kept with every sample."""
+        return hashlib.sha256(f"{self.first.hash}{self.later.hash}".encode()).hexdigest()[:16]
+
+    def request(self, turn: PendingTurn) -> ChatRequest:
+        """The request for a pending turn."""
+        prompt = self.first if turn.round == 1 else self.later
+        parts = {"question": asked(turn.task.query)}
+        if turn.round > 1:
+            parts["history"] = _history(turn)
+            parts["rounds_left"] = str(self.max_rounds - turn.round + 1)
+        return ChatRequest(
+            prompt=fill(prompt.section("user"), parts),
+            system=prompt.section("system"),
+            purpose=PURPOSE,
+            temperature=self.temperature,
+            max_output_tokens=self.max_output_tokens,
+        )
+
+
+def _history(turn: PendingTurn) -> str:
+    return "\n".join(segment.text for segment in turn.trajectory.segments if segment.origin is not Origin.PROMPT)
+
+
+class ScriptedTeacher:
+    """Writes for the questions of one world; `flat` leaves the scaffold out.
+
+    Raises:
+        ConfigError: it is asked for a question that is not of its world.
+    """
+
+    name = "scripted"
+
+    def __init__(
+        self, questions: Mapping[str, Question], *, faults: Faults | None = None, seed: int = 0, flat: bool = False
+    ) -> None:
+        self._questions = questions
+        self._faults = faults or Faults()
+        self._seed = seed
+        self._form = FlatTeacher if flat else AlmanacTeacher
+
+    async def write(self, pending: Sequence[PendingTurn]) -> Sequence[TurnReply]:
+        return [TurnReply(id=turn.id, text=self._write(turn)) for turn in pending]
+
+    async def aclose(self) -> None:
+        return
+
+    def _write(self, turn: PendingTurn) -> str:
+        question = self._questions.get(turn.task.id)
+        if question is None:
+            raise ConfigError(
+                f"the scripted teacher knows no question {turn.task.id!r}; it writes for almanac questions alone. "
+                "Use a model as the teacher, or a questions file of the almanac."
+            )
+        segments = turn.trajectory.segments
+        observations = [segment.text for segment in segments if segment.origin is Origin.TOOL]
+        return self._form.for_seed(question, self._faults, seed=self._seed).turn(observations)
+
+
+class ChatTeacher:
+    """Asks a model, which limits and meters itself. A reached ceiling passes through: the journal keeps what is paid."""
+
+    def __init__(self, model: ChatModel, prompts: TeacherPrompts, *, timing: Timing, retry: RetryPolicy) -> None:
+        self._model = model
+        self._prompts = prompts
+        self._timing = timing
+        self._retry = retry
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    async def write(self, pending: Sequence[PendingTurn]) -> Sequence[TurnReply]:
+        return await run_together(self._write(turn) for turn in pending)
+
+    async def aclose(self) -> None:
+        await self._model.aclose()
+
+    async def _write(self, turn: PendingTurn) -> TurnReply:
+        request = self._prompts.request(turn)
+
+        async def ask() -> ChatReply:
+            return await self._model.complete(request)
+
+        try:
+            reply = await call_with_retry(
+                ask,
+                doing=f"ask the teacher for turn {turn.id}",
+                error=ModelError,
+                advise=advise_on_model_error,
+                policy=self._retry,
+                timing=self._timing,
+            )
+        except ModelError as failure:
+            return TurnReply(id=turn.id, error=str(failure))
+        if reply.finish is Finish.BLOCKED:
+            return TurnReply(id=turn.id, error="the server refused to write this turn")
+        return TurnReply(id=turn.id, text=reply.text)
+
+
+class TraceAssumptions(Frozen):
+    """What is assumed of a trace; measure a few and correct them."""
+
+    rounds: int = 5
+    """The answer's round included."""
+    turn_tokens: int = 900
+    """Written in a round, hidden thoughts included: they are billed."""
+    observation_tokens: int = 1_200
+
+
+class TraceCost(NamedTuple):
+    """One end of the estimate."""
+
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    dollars: float | None
+    """None where the model is in no price table."""
+
+
+class TeachEstimate(NamedTuple):
+    """What to expect, and what it can come to if every trace takes all its rounds and fills each reply."""
+
+    questions: int
+    expected: TraceCost
+    at_most: TraceCost
+
+
+def estimate(
+    tasks: Sequence[TeacherTask],
+    prompts: TeacherPrompts,
+    *,
+    model: str,
+    assumptions: TraceAssumptions | None = None,
+    prices: Mapping[str, Price] = PRICES,
+) -> TeachEstimate:
+    """The cost of a trace for each task. List prices: a batch tariff or cached input makes it less, retries more."""
+    assumed = assumptions or TraceAssumptions()
+    rounds = min(assumed.rounds, prompts.max_rounds)
+    return TeachEstimate(
+        len(tasks),
+        _cost(tasks, prompts, rounds=rounds, turn=assumed.turn_tokens, seen=assumed, price=price_of(model, prices)),
+        _cost(
+            tasks,
+            prompts,
+            rounds=prompts.max_rounds,
+            turn=prompts.max_output_tokens,
+            seen=assumed,
+            price=price_of(model, prices),
+        ),
+    )
+
+
+def _cost(
+    tasks: Sequence[TeacherTask],
+    prompts: TeacherPrompts,
+    *,
+    rounds: int,
+    turn: int,
+    seen: TraceAssumptions,
+    price: Price | None,
+) -> TraceCost:
+    """Each round reads the prompt, the question, and everything before it."""
+    questions = sum(estimate_tokens(asked(task.query)) for task in tasks)
+    read = estimate_tokens(prompts.first.text) + (rounds - 1) * estimate_tokens(prompts.later.text)
+    history = (turn + seen.observation_tokens) * rounds * (rounds - 1) // 2
+    input_tokens = rounds * questions + len(tasks) * (read + history)
+    output_tokens = len(tasks) * rounds * turn
+    dollars = None if price is None else price.cost(input_tokens, 0, output_tokens)
+    return TraceCost(len(tasks) * rounds, input_tokens, output_tokens, dollars)

@@ -1,0 +1,1 @@
+"""rubricem_agent.evals.benchmarks."""

@@ -1,0 +1,404 @@
+"""What a run is: everything that its numbers depend on, kept beside its logs, and held to on resume.
+
+Which examples of a benchmark are run: the two published rules, explicit ids, and one fixed set for ablations.
+
+The published rules pick row numbers from the row count alone, so that they can be checked without the data.
+
+The questions that training and memory have seen, by query key.
+
+The examples that a run is about: chosen by a named rule, and free of what training has seen.
+"""
+
+import random
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Final, NamedTuple
+
+from pydantic import Field, JsonValue, ValidationError
+
+from rubricem_agent.evals.base import BenchmarkFileError, EvaluationMode, Example, Rules, Sampling
+from rubricem_agent.evals.files import Advice, json_lines
+from rubricem_agent.evals.suite import Loaded
+from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.errors import FileFormatError, UsageError
+from rubricem_env.domain.trajectory import first_problem, query_key
+
+MANIFEST_VERSION = 1
+_SAID: Mapping[str, str] = MappingProxyType(
+    {
+        "search_sha256": "a search (the settings of --tools and the corpus that they name) of sha256",
+        "bank_sha256": "a bank (the lessons in --bank) of sha256",
+    }
+)
+"""The hashes of an agent, as a refusal names them."""
+MANIFEST_FILE, ANSWERS_FILE, VERDICTS_FILE, SCORES_FILE = "run.json", "answers.jsonl", "verdicts.jsonl", "scores.json"
+
+
+class Inputs(Frozen):
+    """The files that were read. Paths may change; hashes may not."""
+
+    path: Text
+    sha256: Text
+    rows: int
+    criteria: Text = ""
+    references: Text = ""
+    beside_sha256: Text = ""
+    """Of criteria and reference articles together: their weights move numbers and stand in no prompt."""
+    any_version: bool = False
+    with_fact: bool = False
+    ids: tuple[Text, ...]
+    """The examples that are run, in the order of the subset."""
+    subset: Text
+    """The rule by which they were chosen, in words."""
+    left_out: tuple[Text, ...] = ()
+    """Examples that were dropped because they are in training data or in the bank."""
+
+
+class Agent(Frozen):
+    """Who answered, and how."""
+
+    policy: Text
+    style: Text = "scaffold"
+    search: Text = ""
+    """The backend: web benchmarks drift with it and with the date."""
+    search_sha256: Text = ""
+    """Of the settings and the corpus of the search; empty for the shipped one, and in runs of earlier releases."""
+    reuse: Text = "none"
+    bank: Text = ""
+    bank_sha256: Text = ""
+    """Of the lessons that may be retrieved; empty without a bank, and in runs of earlier releases."""
+    attempts: Annotated[int, Field(ge=1)] = 1
+
+
+class EvaluationManifest(Frozen):
+    """One run."""
+
+    version: int = MANIFEST_VERSION
+    benchmark: Text
+    mode: EvaluationMode
+    rules: Rules
+    judges: tuple[Text, ...]
+    """As given on the command line; empty where nothing is judged by a model."""
+    prompt_hash: Text
+    inputs: Inputs
+    agent: Agent
+    epochs: Annotated[int, Field(ge=1)] = 1
+    seed: int = 0
+    created: Text = ""
+    code: Text = ""
+    """Version of this package."""
+
+    @property
+    def is_substituted(self) -> bool:
+        """Whether another judge than the mode's own speaks: such numbers are no official ones."""
+        return bool(self.rules.judge) and any(judge_model(judge) != self.rules.judge for judge in self.judges)
+
+    @property
+    def label(self) -> str:
+        """The mode as it stands beside every number: with a star where the judge is a substitute."""
+        return f"{self.mode.value}{'*' if self.is_substituted else ''}"
+
+
+def judge_model(judge: str) -> str:
+    """The model in a judge's name, such as `gpt-4.1` in `openai:gpt-4.1@https://host`."""
+    return judge.partition(":")[2].partition("@")[0] or judge
+
+
+def read_manifest(folder: Path) -> EvaluationManifest:
+    """The manifest of a run.
+
+    Raises:
+        FileFormatError: the folder is no run, or one of a newer release.
+    """
+    path = folder / MANIFEST_FILE
+    try:
+        # Not strict: JSON has lists for tuples and strings for enums.
+        manifest = EvaluationManifest.model_validate_json(path.read_bytes(), strict=False)
+    except OSError as cause:
+        raise FileFormatError(f"{folder} is no run: {path} cannot be read. Give the --out folder of a run.") from cause
+    except ValidationError as cause:
+        raise FileFormatError(f"{path} is no manifest of a run: {first_problem(cause)}") from cause
+    if manifest.version > MANIFEST_VERSION:
+        raise FileFormatError(f"{path} has the version {manifest.version}; this release reads {MANIFEST_VERSION}.")
+    return manifest
+
+
+def settle_manifest(folder: Path, wanted: EvaluationManifest) -> EvaluationManifest:
+    """Write the manifest of a new run, or hold a resumed one to its own.
+
+    Raises:
+        UsageError: the folder holds a run of another kind; the message names the difference and the way out.
+    """
+    path = folder / MANIFEST_FILE
+    if path.exists() and has_lines(folder):
+        known = read_manifest(folder)
+        refuse_difference(folder, known, wanted=wanted)
+        return known
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(wanted.model_dump_json(indent=1), encoding="utf-8")
+    partial.replace(path)
+    return wanted
+
+
+def has_lines(folder: Path) -> bool:
+    """Whether anything was answered or judged in the folder: a run that never began binds nobody."""
+    logs = (folder / ANSWERS_FILE, folder / VERDICTS_FILE)
+    return any(log.exists() and log.stat().st_size > 0 for log in logs)
+
+
+def refuse_difference(folder: Path, known: EvaluationManifest, *, wanted: EvaluationManifest) -> None:
+    """Raise UsageError for the first thing in which the two runs differ and that a number depends on."""
+    for what, before, now in _identities_of_judging(known, wanted):
+        if before != now:
+            way_out = f"Give what that run was made with, or another --out with --answers-from {folder} to judge anew."
+            raise UsageError(_mixed(folder, what, before=before, now=now, way_out=way_out))
+    for what, before, now in _identities_of_answers(known, wanted):
+        if before != now:
+            raise UsageError(
+                _mixed(
+                    folder, what, before=before, now=now, way_out="Give what that run was made with, or another --out."
+                )
+            )
+
+
+def _mixed(folder: Path, what: str, *, before: object, now: object, way_out: str) -> str:
+    return (
+        f"{folder} holds a run with {what} {_shown(before)}; refusing to go on with {_shown(now)}, because its numbers "
+        f"would mix both. {way_out}"
+    )
+
+
+def _identities_of_judging(known: EvaluationManifest, wanted: EvaluationManifest) -> list[tuple[str, object, object]]:
+    if (known.benchmark, known.inputs.sha256) != (wanted.benchmark, wanted.inputs.sha256):
+        return []
+    return [
+        ("the mode", known.mode.value, wanted.mode.value),
+        ("the rules", known.rules, wanted.rules),
+        ("the judge", known.judges, wanted.judges),
+        ("the judge prompts", known.prompt_hash, wanted.prompt_hash),
+        ("criteria and references of sha256", known.inputs.beside_sha256, wanted.inputs.beside_sha256),
+        ("FACT", known.inputs.with_fact, wanted.inputs.with_fact),
+    ]
+
+
+def _identities_of_answers(known: EvaluationManifest, wanted: EvaluationManifest) -> list[tuple[str, object, object]]:
+    return [
+        ("the benchmark", known.benchmark, wanted.benchmark),
+        ("the data of sha256", known.inputs.sha256, wanted.inputs.sha256),
+        ("the subset", known.inputs.ids, wanted.inputs.ids),
+        *(
+            (_SAID.get(name, f"the agent's {name}"), *_both(known.agent, wanted.agent, name))
+            for name in Agent.model_fields
+        ),
+        ("the number of epochs", known.epochs, wanted.epochs),
+        ("the seed", known.seed, wanted.seed),
+    ]
+
+
+def _both(known: Agent, wanted: Agent, name: str) -> tuple[object, object]:
+    before, now = known.model_dump()[name], wanted.model_dump()[name]
+    # Runs of earlier releases did not write hashes down: of those nothing can be known, and they may go on.
+    is_unknown = name in _SAID and not before
+    return (now, now) if is_unknown else (before, now)
+
+
+def _shown(value: object) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+OFFICIAL_SEED: Final = 0
+DRTULU_SEED: Final = 42
+ABLATION_SEED: Final = 100
+"""The paper fixes a random subset and does not print its seed; this one is ours, and is the same in every run."""
+ABLATION_SIZE: Final = 100
+
+
+def official_rows(num_rows: int, size: int) -> list[int]:
+    """simple-evals: a sample with seed 0, in the order drawn."""
+    _check(num_rows, size)
+    return random.Random(OFFICIAL_SEED).sample(range(num_rows), size)
+
+
+def drtulu_rows(num_rows: int, size: int) -> list[int]:
+    """The predecessor: all rows shuffled with seed 42, then the first `size`. Fewer rows than that are all taken."""
+    if num_rows < 1 or size < 1:
+        _check(num_rows, size)
+    rows = list(range(num_rows))
+    random.Random(DRTULU_SEED).shuffle(rows)
+    return rows[:size]
+
+
+def ablation_rows(num_rows: int) -> list[int]:
+    """100 rows in ascending order, the same in every run; all rows where there are no more."""
+    size = min(ABLATION_SIZE, num_rows)
+    _check(num_rows, size)
+    return sorted(random.Random(ABLATION_SEED).sample(range(num_rows), size))
+
+
+def rows_of_ids(path: Path, known: Sequence[str]) -> list[int]:
+    """The rows whose ids a file lists, one per line, in the file's order. Refuses an unknown and a repeated id."""
+    row_of = {example_id: row for row, example_id in enumerate(known)}
+    rows: list[int] = []
+    for number, example_id in _listed(path):
+        if example_id not in row_of:
+            raise BenchmarkFileError(
+                f"{path} line {number}: the id {example_id!r} is not in the benchmark, which has {len(known)} examples. "
+                "Correct the id, or load the file that it belongs to."
+            )
+        if row_of[example_id] in rows:
+            raise BenchmarkFileError(
+                f"{path} line {number}: the id {example_id!r} is listed twice; an example is run once per epoch. "
+                "Remove the line, or ask for more epochs."
+            )
+        rows.append(row_of[example_id])
+    return rows
+
+
+def _listed(path: Path) -> list[tuple[int, str]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BenchmarkFileError(
+            f"{path} cannot be read as UTF-8 text ({error}); give a file with one id per line."
+        ) from error
+    listed = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    if not listed:
+        raise BenchmarkFileError(f"{path} lists no id; a subset holds at least one. Write one id per line.")
+    return listed
+
+
+def _check(num_rows: int, size: int) -> None:
+    if not 1 <= size <= num_rows:
+        raise UsageError(
+            f"a subset of {size} was asked of {num_rows} rows; it holds at least 1 and at most all rows. Ask for fewer."
+        )
+
+
+_NAMES = ("question", "query", "prompt", "problem")
+SEEN_FILE = Advice(
+    "a file of training data",
+    "give --seen the file of JSON lines that training read, or the folder of a bank",
+    "Give the file that training read, one JSON object a line.",
+)
+
+
+def seen_keys(path: Path) -> frozenset[str]:
+    """Keys of every question in a file of JSON lines: training samples, trajectories, exported bank items.
+
+    Raises:
+        BenchmarkFileError: the file cannot be read, or no line of it names a question.
+    """
+    keys = frozenset(key for place in json_lines(path, SEEN_FILE) for key in _keys_in(place.content))
+    if not keys:
+        raise BenchmarkFileError(
+            f"{path} names no question in any line; a line needs one of query_key, {', '.join(_NAMES)}. "
+            "Give the file that training read."
+        )
+    return keys
+
+
+def _keys_in(content: JsonValue) -> Iterator[str]:
+    """The row's own key and question, and those one level further down."""
+    if not isinstance(content, dict):
+        return
+    key = content.get("query_key")
+    if isinstance(key, str):
+        yield key
+    yield from (query_key(text) for name in _NAMES if isinstance(text := content.get(name), str))
+    for value in content.values():
+        if isinstance(value, dict):
+            yield from _keys_in(value)
+
+
+class SubsetName(StrEnum):
+    """How the examples are chosen."""
+
+    MODE = "mode"
+    """By the published rule of the mode, where a limit is given; else all."""
+    ABLATION = "ablation"
+    """The same 100 in every run."""
+
+
+class Subset(NamedTuple):
+    """Ids in the order in which they are run, and the rule in words."""
+
+    ids: tuple[str, ...]
+    rule: str
+    left_out: tuple[str, ...] = ()
+
+
+class Choice(NamedTuple):
+    """What the caller asks for."""
+
+    name: SubsetName = SubsetName.MODE
+    limit: int | None = None
+    ids_file: Path | None = None
+
+
+def choose(loaded: Loaded, choice: Choice) -> Subset:
+    """The examples by the caller's choice.
+
+    Raises:
+        UsageError: two rules are given, or more examples are asked for than there are.
+        BenchmarkFileError: the id file names an unknown id.
+    """
+    if choice.ids_file is not None and (choice.limit is not None or choice.name is SubsetName.ABLATION):
+        raise UsageError("--ids names the examples; give it without --limit and --subset.")
+    known = [example.id for example in loaded.examples]
+    if choice.ids_file is not None:
+        return _subset(known, rows_of_ids(choice.ids_file, known), rule=f"the ids of {choice.ids_file.name}")
+    if choice.name is SubsetName.ABLATION:
+        rows = ablation_rows(len(known))
+        return _limited(_subset(known, rows, rule=f"ablation subset, seed {ABLATION_SEED}"), choice.limit)
+    if choice.limit is None:
+        return Subset(tuple(known), "all")
+    return _by_mode(known, loaded.rules.sampling, limit=choice.limit)
+
+
+def find_seen(examples: Sequence[Example], keys: Collection[str]) -> tuple[str, ...]:
+    """Ids of the examples whose question is known by one of the keys."""
+    return tuple(example.id for example in examples if query_key(example.prompt_text) in keys)
+
+
+def without_seen(subset: Subset, seen: Collection[str], *, drops: bool, where: str) -> Subset:
+    """The subset without the examples that training has seen.
+
+    Raises:
+        UsageError: there are some, and dropping them was not asked for.
+    """
+    found = tuple(example_id for example_id in subset.ids if example_id in seen)
+    if not found:
+        return subset
+    if not drops:
+        raise UsageError(
+            f"{len(found)} of {len(subset.ids)} examples are in {where}, the first being {found[0]!r}: their numbers "
+            "would not be held out. Use --drop-seen to leave them out; the report will say so."
+        )
+    kept = tuple(example_id for example_id in subset.ids if example_id not in found)
+    if not kept:
+        raise UsageError(f"all {len(found)} examples are in {where}; nothing is left to evaluate.")
+    return subset._replace(ids=kept, left_out=(*subset.left_out, *found))
+
+
+def _by_mode(known: Sequence[str], sampling: Sampling, *, limit: int) -> Subset:
+    if sampling is Sampling.SIMPLE_EVALS:
+        return _subset(known, official_rows(len(known), limit), rule=f"simple-evals sample of {limit}, seed 0")
+    if sampling is Sampling.DRTULU:
+        return _subset(known, drtulu_rows(len(known), limit), rule=f"shuffled with seed 42, first {limit}")
+    if not 1 <= limit <= len(known):
+        raise UsageError(f"--limit is {limit} and the benchmark has {len(known)} examples; ask for 1 to {len(known)}.")
+    return _subset(known, range(limit), rule=f"first {limit}")
+
+
+def _subset(known: Sequence[str], rows: Sequence[int], *, rule: str) -> Subset:
+    return Subset(tuple(known[row] for row in rows), rule)
+
+
+def _limited(subset: Subset, limit: int | None) -> Subset:
+    if limit is None or limit >= len(subset.ids):
+        return subset
+    return Subset(subset.ids[:limit], f"{subset.rule}, first {limit}")

@@ -1,0 +1,575 @@
+"""HTML from text, escaped in one place: nothing reaches a page but through here.
+
+The paper's two tables as a report shows them, each row with what makes it differ from ours.
+
+Several runs together: both averages of the paper, comparisons of pairs, and the published rows beside them.
+
+One run on the page: its numbers in groups, what was left out, what it cost, what it was made from.
+
+A summary as tables in the terminal.
+
+A summary as one page of HTML that needs nothing else: no script, no font, no address.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from importlib import resources
+from itertools import combinations
+from pathlib import PurePath
+from typing import NamedTuple
+
+import numpy as np
+from pydantic import JsonValue
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text as RichText
+
+from rubricem_agent.evals.records import NO_PRICE, cost_text
+from rubricem_agent.evals.scores import JudgeScores, Scores, reference_rows
+from rubricem_agent.evals.statistics import paired_bootstrap
+from rubricem_agent.evals.suite import SUITE, find_entry
+from rubricem_env.domain.base import Frozen, Text
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def show(value: object) -> Markup:
+    """Any value as escaped text; markup as it is."""
+    return value if isinstance(value, Markup) else Markup(escape(str(value)))
+
+
+def element(name: str, *content: object, css: str = "") -> Markup:
+    """An element around its content."""
+    opening = f'{name} class="{escape(css)}"' if css else name
+    return Markup(f"<{opening}>{''.join(map(show, content))}</{name}>")
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, css: str = "") -> Markup:
+    """A table in a box that scrolls by itself where it is too wide."""
+    head = element("tr", *(element("th", heading) for heading in headings))
+    body = [element("tr", *(element("td", cell) for cell in row)) for row in rows]
+    return element("div", element("table", element("thead", head), element("tbody", *body), css=css), css="scroll")
+
+
+def interval_bar(value: float | None, low: float, *, high: float) -> Markup:
+    """A score from 0 to 1 on a scale, with its interval; what lies outside the scale is drawn at its end."""
+    if value is None:
+        return Markup("")
+    at, start, end = (min(1.0, max(0.0, x)) * 100 for x in (value, low, high))
+    return Markup(
+        '<svg width="108" height="14" viewBox="-4 0 108 14" role="img" aria-hidden="true">'
+        '<rect class="scale" x="0" y="6" width="100" height="2"/>'
+        f'<rect class="range" x="{start:.1f}" y="4" width="{max(1.0, end - start):.1f}" height="6"/>'
+        f'<circle class="point" cx="{at:.1f}" cy="7" r="4"/></svg>'
+    )
+
+
+TABLES = ("rubricem_table1_longform", "rubricem_table2_shortform")
+OWN_BACKEND = ("RubricEM", "Qwen3-8B + Our Search", "Gemini 3.1 Pro + Search")
+OTHER_BACKEND = "other search backend"
+
+
+class PublishedScores(Frozen):
+    """One system; None where nothing was published."""
+
+    system: Text
+    values: tuple[float | None, ...]
+    flags: tuple[Text, ...]
+    """Such as "HealthBench n=100 per DR Tulu"."""
+
+
+class PublishedTable(Frozen):
+    """One table, in percent."""
+
+    source: Text
+    columns: tuple[Text, ...]
+    rows: tuple[PublishedScores, ...]
+
+
+def published_tables(titles: Sequence[str]) -> tuple[PublishedTable, ...]:
+    """The tables that have a column for one of the benchmarks."""
+    tables = (_table(reference_rows()[name]) for name in TABLES)
+    return tuple(table for table in tables if set(titles) & set(table.columns))
+
+
+def _table(written: JsonValue) -> PublishedTable:
+    assert isinstance(written, dict)
+    columns, rows = written["columns"], written["rows"]
+    assert isinstance(columns, list)
+    assert isinstance(rows, dict)
+    flags = _flags(written.get("subset_flags"))
+    return PublishedTable(
+        source=str(written["source"]),
+        columns=tuple(map(str, columns)),
+        rows=tuple(
+            PublishedScores(system=system, values=_numbers(values), flags=(*flags.get(system, ()), *_backend(system)))
+            for system, values in rows.items()
+        ),
+    )
+
+
+def _numbers(values: JsonValue) -> tuple[float | None, ...]:
+    listed = values if isinstance(values, list) else []
+    return tuple(float(value) if isinstance(value, int | float) else None for value in listed)
+
+
+def _backend(system: str) -> tuple[str, ...]:
+    return () if system.startswith(OWN_BACKEND) else (OTHER_BACKEND,)
+
+
+def _flags(written: JsonValue) -> Mapping[str, Sequence[str]]:
+    """By system, each flag once with the columns that it holds for."""
+    flags: dict[str, dict[str, list[str]]] = {}
+    for flag, systems in written.items() if isinstance(written, dict) else ():
+        columns = systems if isinstance(systems, dict) else {"": systems}
+        for column, listed in columns.items():
+            for system in listed if isinstance(listed, list) else []:
+                flags.setdefault(str(system), {}).setdefault(flag, []).append(column)
+    return {
+        system: [f"{', '.join(filter(None, columns))} {flag}".strip() for flag, columns in by_flag.items()]
+        for system, by_flag in flags.items()
+    }
+
+
+LONG, SHORT = "four long-form benchmarks", "four short-form benchmarks"
+
+
+class Average(Frozen):
+    """The mean over the benchmarks of one of the paper's tables, of runs in one mode."""
+
+    what: Text
+    label: Text
+    agent: Text
+    value: float | None
+    """None as long as one of them is missing: an average over others would be no average of the paper."""
+    missing: tuple[Text, ...]
+
+
+class RunComparison(Frozen):
+    """First minus second on the examples that both runs scored."""
+
+    first: Text
+    second: Text
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    n: int
+
+
+class Summary(Frozen):
+    """All that a report shows."""
+
+    runs: tuple[Scores, ...]
+    averages: tuple[Average, ...]
+    comparisons: tuple[RunComparison, ...]
+    published: tuple[PublishedTable, ...]
+
+
+def summarize(runs: Sequence[Scores], *, seed: int = 0) -> Summary:
+    """The runs in the order given."""
+    return Summary(
+        runs=tuple(runs),
+        averages=_averages(runs),
+        comparisons=tuple(_comparisons(runs, np.random.default_rng(seed))),
+        published=published_tables([find_entry(run.manifest.benchmark).title for run in runs]),
+    )
+
+
+def name_of(run: Scores) -> str:
+    """How a run is named in a report."""
+    return f"{find_entry(run.manifest.benchmark).title}, {agent_name(run)}"
+
+
+class OwnRow(NamedTuple):
+    """The runs of one agent in one mode as a row of a published table."""
+
+    system: str
+    scores: Mapping[str, float | None]
+    """By the title of the benchmark."""
+    note: str
+
+
+def own_rows(summary: Summary, columns: Sequence[str]) -> list[OwnRow]:
+    """One row for each agent and mode that has a number for one of the columns."""
+    groups: dict[tuple[str, str], list[Scores]] = {}
+    for run in summary.runs:
+        if find_entry(run.manifest.benchmark).title in columns:
+            groups.setdefault((agent_name(run), run.manifest.label), []).append(run)
+    rows = []
+    for (agent, label), runs in groups.items():
+        scores = {find_entry(run.manifest.benchmark).title: run.headline.score for run in reversed(runs)}
+        measured = [scores.get(column) for column in columns[:-1]]
+        if None not in measured:
+            # The last column of both tables is the mean of the others.
+            scores[columns[-1]] = sum(value for value in measured if value is not None) / len(measured)
+        sizes = "; ".join(
+            f"{find_entry(run.manifest.benchmark).title} n {run.headline.graded} ({run.manifest.inputs.subset})"
+            for run in runs
+        )
+        rows.append(OwnRow(f"this run: {agent}", scores, f"mode {label}; {sizes}"))
+    return rows
+
+
+def agent_name(run: Scores) -> str:
+    """Policy, style and memory in short; a file of answers by its name alone."""
+    agent = run.manifest.agent
+    kind, colon, rest = agent.policy.partition(":")
+    policy = f"{kind}:{PurePath(rest).name}" if kind in ("file", "local") and colon else agent.policy
+    habits = [agent.style, f"reuse {agent.reuse}" if agent.reuse != "none" else ""]
+    habits.append(f"{agent.attempts} attempts" if agent.attempts > 1 else "")
+    return f"{policy} ({', '.join(filter(None, habits))})"
+
+
+def percent(value: float | None) -> str:
+    """Times 100, one decimal; a dash where there is no number."""
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+def interval_text(judge: JudgeScores) -> str:
+    """The interval that fits the benchmark: Wilson for rates, bootstrap for the others."""
+    spread = judge.wilson or judge.spread
+    return "-" if spread is None else f"{percent(spread.low)} to {percent(spread.high)}"
+
+
+def _averages(runs: Sequence[Scores]) -> tuple[Average, ...]:
+    groups: dict[tuple[str, str], dict[str, float | None]] = {}
+    for run in runs:
+        key = (run.manifest.label, agent_name(run))
+        groups.setdefault(key, {}).setdefault(run.manifest.benchmark, run.headline.score)
+    averages = []
+    for (label, agent), scores in groups.items():
+        for what, is_long in ((LONG, True), (SHORT, False)):
+            wanted = [entry.name for entry in SUITE.values() if entry.is_long is is_long and entry.name != "almanac"]
+            values = [value for name in wanted if (value := scores.get(name)) is not None]
+            missing = tuple(name for name in wanted if scores.get(name) is None)
+            if not values:
+                continue
+            value = None if missing else sum(values) / len(values)
+            averages.append(Average(what=what, label=label, agent=agent, value=value, missing=missing))
+    return tuple(averages)
+
+
+def _comparisons(runs: Sequence[Scores], rng: np.random.Generator) -> list[RunComparison]:
+    """Every two runs of one benchmark in one mode that share examples."""
+    found = []
+    for first, second in combinations(runs, 2):
+        ours, theirs = first.headline.per_example, second.headline.per_example
+        is_comparable = first.manifest.benchmark == second.manifest.benchmark
+        if is_comparable and first.manifest.label == second.manifest.label and ours.keys() & theirs.keys():
+            gap = paired_bootstrap(ours, theirs, rng=rng)
+            found.append(
+                RunComparison(
+                    first=name_of(first),
+                    second=name_of(second),
+                    difference=gap.mean,
+                    low=gap.low,
+                    high=gap.high,
+                    p_value=gap.p_value,
+                    n=gap.n,
+                )
+            )
+    return found
+
+
+_QUIET = (":n_samples", ":bootstrap_std", ":std")
+"""Companions of other numbers: shown in their row, not in rows of their own."""
+
+
+def run_section(run: Scores) -> Markup:
+    """Everything that is known of a run."""
+    state = "complete" if run.is_complete else "incomplete: run the same command to go on"
+    parts = [
+        element("h2", f"{name_of(run)}, mode {run.manifest.label}"),
+        element(
+            "p", f"{run.answered} of {run.expected} answered; {state}.", css="faint" if run.is_complete else "warn"
+        ),
+    ]
+    for judge in run.judges:
+        parts.append(_judge(judge))
+    parts += [_agreement(run), _attempts(run), _costs(run), _manifest(run)]
+    return Markup("".join(parts))
+
+
+def _judge(judge: JudgeScores) -> Markup:
+    groups: dict[str, list[tuple[str, float | None]]] = {}
+    for name, value in judge.metrics.items():
+        if not name.endswith(_QUIET):
+            group, colon, rest = name.partition(":")
+            groups.setdefault(group if colon else "", []).append((rest if colon else name, value))
+    tables = [_group(judge, group, entries=entries) for group, entries in groups.items()]
+    left_out = [
+        *(("excluded by the mode", reason, count) for reason, count in judge.excluded.items()),
+        *(("ungraded: outage", reason, count) for reason, count in judge.ungraded.items()),
+        *((("judge", "replies that could not be read", judge.unreadable),) if judge.unreadable else ()),
+    ]
+    parts: list[Markup] = [element("h3", f"Judge: {judge.judge}"), element("div", *tables, css="columns")]
+    if left_out:
+        parts.append(table(("left out", "reason", "count"), left_out))
+    if judge.texts:
+        parts += [element("h3", "As the official scorer prints it"), table(("name", "text"), list(judge.texts.items()))]
+    return Markup("".join(parts))
+
+
+def _group(judge: JudgeScores, group: str, *, entries: Sequence[tuple[str, float | None]]) -> Markup:
+    rows = []
+    for name, value in entries:
+        full = f"{group}:{name}" if group else name
+        companions = {quiet: judge.metrics.get(f"{full}{quiet}") for quiet in _QUIET}
+        notes = [f"n {companions[':n_samples']:.0f}"] if companions[":n_samples"] else []
+        deviation = companions[":bootstrap_std"] or companions[":std"]
+        notes += [f"sd {percent(deviation)}"] if deviation else []
+        rows.append((name, _number(group, name, value=value), ", ".join(notes)))
+    return table((group or "metric", "score", ""), rows)
+
+
+def _number(group: str, name: str, *, value: float | None) -> str:
+    """FACT counts citations per task; everything else is a share."""
+    is_count = group == "fact" and name != "citation_accuracy"
+    return f"{value:.2f}" if is_count and value is not None else percent(value)
+
+
+def _agreement(run: Scores) -> Markup:
+    rows = [
+        (pair.first, pair.second, f"{100 * pair.share:.1f} %", f"{pair.kappa:.2f}", pair.n) for pair in run.agreements
+    ]
+    found = ""
+    if rows:
+        found += element("h3", "Agreement of judges") + table(("first", "second", "same", "kappa", "verdicts"), rows)
+    if run.variance is not None:
+        split = (f"{run.variance.between:.4f}", f"{run.variance.within:.4f}")
+        found += element("h3", f"Variance over {run.manifest.epochs} epochs")
+        found += table(("between examples", "within an example"), [split])
+    return Markup(found)
+
+
+def _attempts(run: Scores) -> Markup:
+    return element(
+        "div",
+        _counts("answer found in", run.found),
+        _counts("episode ended by", run.endings),
+        _counts("attempt failed", run.failures),
+        css="columns",
+    )
+
+
+def _counts(heading: str, counts: Mapping[str, int]) -> Markup:
+    return table((heading, "count"), list(counts.items())) if counts else Markup("")
+
+
+def _costs(run: Scores) -> Markup:
+    rows = [
+        (
+            cost.stage,
+            cost.model or "-",
+            f"{cost.usage.calls:,}",
+            f"{cost.usage.input_tokens:,}",
+            f"{cost.usage.output_tokens:,}",
+            f"${cost.dollars:.4f}" if cost.is_priced else NO_PRICE,
+        )
+        for cost in run.costs
+    ]
+    headings = ("stage", "model", "calls", "tokens read", "tokens written", "list price")
+    return Markup(element("h3", "Cost") + table(headings, rows)) if rows else Markup("")
+
+
+def _manifest(run: Scores) -> Markup:
+    manifest = run.manifest
+    rules, inputs, agent = manifest.rules, manifest.inputs, manifest.agent
+    rows = [
+        ("data", element("code", f"{inputs.path} ({inputs.rows} rows, sha256 {inputs.sha256})")),
+        ("examples", f"{len(inputs.ids)}: {inputs.subset}; {len(inputs.left_out)} dropped because training saw them"),
+        ("mode's judge", f"{rules.judge or 'none'}, temperature {rules.temperature:g}, {rules.tries} tries"),
+        ("judges of this run", f"{', '.join(manifest.judges) or 'none'}; prompts {manifest.prompt_hash or '-'}"),
+        (
+            "arithmetic",
+            f"batches of {rules.batch_size}; mean {'clipped to 0..1' if rules.clips_mean else 'not clipped'}",
+        ),
+        ("answer text", f"{rules.extraction.value}, citations {rules.citations.value}"),
+        (
+            "agent",
+            f"{agent.policy}, {agent.style}, search {agent.search}{_version(agent.search_sha256)}, "
+            f"reuse {agent.reuse}{_version(agent.bank_sha256)}, {agent.attempts} attempts",
+        ),
+        ("made", f"{manifest.created}, rubricem {manifest.code}, seed {manifest.seed}"),
+    ]
+    return Markup(element("h3", "What it was made from") + table(("", ""), rows))
+
+
+def _version(sha256: str) -> str:
+    return f" (sha256 {sha256[:12]})" if sha256 else ""
+
+
+SUBSTITUTE_NOTE = "* judged by another model than the mode's own: not an official number"
+
+
+def print_summary(summary: Summary, console: Console) -> None:
+    """Overview, details of each run, comparisons, averages, and the published rows."""
+    console.print(_overview(summary))
+    if any(run.manifest.is_substituted for run in summary.runs):
+        console.print(RichText(SUBSTITUTE_NOTE, style="dim"))
+    for run in summary.runs:
+        _print_details(run, console)
+    for gap in summary.comparisons:
+        sign = f"{gap.first} minus {gap.second}: {100 * gap.difference:+.1f}"
+        console.print(RichText(f"{sign} ({percent(gap.low)} to {percent(gap.high)}, p {gap.p_value:.3f}, n {gap.n})"))
+    for average in summary.averages:
+        if average.value is not None:
+            console.print(RichText(f"mean of the {average.what}, {average.label}: {percent(average.value)}"))
+    for table in summary.published:
+        console.print(_published(table, summary))
+
+
+def _overview(summary: Summary) -> Table:
+    table = Table(title="Scores x100")
+    for heading in ("run", "mode", "judge", "metric", "score", "95 % interval", "worst case", "n", "left out", "cost"):
+        table.add_column(heading, justify="right" if heading in ("score", "worst case", "n", "cost") else "left")
+    for run in summary.runs:
+        for judge in run.judges:
+            table.add_row(
+                RichText(name_of(run)),
+                run.manifest.label,
+                RichText(judge.judge),
+                judge.headline,
+                percent(judge.score),
+                interval_text(judge),
+                percent(judge.worst),
+                f"{judge.graded}/{run.expected}",
+                _left_out(run, sum(judge.excluded.values()), ungraded=sum(judge.ungraded.values())),
+                cost_text(run.costs),
+            )
+    return table
+
+
+def _left_out(run: Scores, excluded: int, *, ungraded: int) -> str:
+    parts = ((excluded, "excluded"), (ungraded, "ungraded"), (run.expected - run.answered, "unanswered"))
+    return ", ".join(f"{count} {what}" for count, what in parts if count) or "none"
+
+
+def _print_details(run: Scores, console: Console) -> None:
+    judge = run.headline
+    others = {name: value for name, value in judge.metrics.items() if name != judge.headline and ":n_" not in name}
+    line = "  ".join(f"{name} {percent(value)}" for name, value in others.items() if ":bootstrap" not in name)
+    if line:
+        console.print(RichText(f"{name_of(run)}: {line}", style="dim"))
+    for what, reasons in (("excluded", judge.excluded), ("ungraded", judge.ungraded), ("failed", run.failures)):
+        for reason, count in list(reasons.items())[:5]:
+            console.print(RichText(f"  {count} {what}: {reason}"))
+    if judge.unreadable:
+        console.print(RichText(f"  {judge.unreadable} replies of the judge could not be read"))
+    for pair in run.agreements:
+        kappa = f"{100 * pair.share:.1f} % the same, kappa {pair.kappa:.2f}, n {pair.n}"
+        console.print(RichText(f"  {pair.first} and {pair.second}: {kappa}"))
+    if run.variance is not None:
+        split = f"between examples {run.variance.between:.4f}, within {run.variance.within:.4f}"
+        console.print(RichText(f"  variance over {run.manifest.epochs} epochs: {split}"))
+
+
+def _published(published: PublishedTable, summary: Summary) -> Table:
+    table = Table(title=RichText(f"Published, percent ({published.source})"))
+    table.add_column("system")
+    for column in published.columns:
+        table.add_column(column, justify="right")
+    table.add_column("not the same as ours")
+    for row in published.rows:
+        values = ["-" if value is None else f"{value:.1f}" for value in row.values]
+        table.add_row(RichText(row.system), *values, RichText("; ".join(row.flags)))
+    for own in own_rows(summary, published.columns):
+        cells = [percent(own.scores[column]) if column in own.scores else "" for column in published.columns]
+        table.add_row(RichText(own.system), *cells, RichText(own.note), style="bold")
+    return table
+
+
+TITLE = "RubricEM evaluation"
+
+
+def render_page(summary: Summary) -> str:
+    """The whole page."""
+    style = resources.files("rubricem_agent.evals").joinpath("report.css").read_text(encoding="utf-8")
+    body = [
+        element("h1", TITLE),
+        element("p", "Scores times 100. The mode stands beside every number; modes are never mixed.", css="faint"),
+        _overview_html(summary),
+        _averages_html(summary),
+        _comparisons_html(summary),
+        *(_published_html(published, summary) for published in summary.published),
+        *(run_section(run) for run in summary.runs),
+    ]
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="icon" href="data:,">'
+        f"<title>{show(TITLE)}</title><style>{style}</style>"
+    )
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{"".join(body)}</body></html>\n'
+
+
+def _overview_html(summary: Summary) -> Markup:
+    headings = ("run", "mode", "judge", "metric", "score", "95 % interval", "", "worst case", "graded", "cost")
+    rows = []
+    for run in summary.runs:
+        for judge in run.judges:
+            spread = judge.wilson or judge.spread
+            rows.append(
+                (
+                    name_of(run),
+                    run.manifest.label,
+                    judge.judge,
+                    judge.headline,
+                    element("span", percent(judge.score), css="big"),
+                    interval_text(judge),
+                    interval_bar(judge.score, spread.low, high=spread.high) if spread else "",
+                    percent(judge.worst),
+                    f"{judge.graded} of {run.expected}",
+                    cost_text(run.costs),
+                )
+            )
+    star = any(run.manifest.is_substituted for run in summary.runs)
+    return Markup(table(headings, rows) + (element("p", SUBSTITUTE_NOTE, css="warn") if star else ""))
+
+
+def _averages_html(summary: Summary) -> Markup:
+    rows = [
+        (
+            average.what,
+            average.label,
+            average.agent,
+            percent(average.value),
+            f"missing: {', '.join(average.missing)}" if average.missing else "",
+        )
+        for average in summary.averages
+    ]
+    return Markup(element("h3", "The paper's two averages") + table(("mean over", "mode", "policy", "score", ""), rows))
+
+
+def _comparisons_html(summary: Summary) -> Markup:
+    if not summary.comparisons:
+        return Markup("")
+    rows = [
+        (
+            gap.first,
+            gap.second,
+            f"{100 * gap.difference:+.1f}",
+            f"{percent(gap.low)} to {percent(gap.high)}",
+            f"{gap.p_value:.3f}",
+            gap.n,
+        )
+        for gap in summary.comparisons
+    ]
+    headings = ("first", "second", "first minus second", "95 % interval", "p", "shared examples")
+    return Markup(element("h3", "Paired bootstrap") + table(headings, rows))
+
+
+def _published_html(published: PublishedTable, summary: Summary) -> Markup:
+    rows: list[tuple[object, ...]] = [
+        (row.system, *("-" if v is None else f"{v:.1f}" for v in row.values), "; ".join(row.flags))
+        for row in published.rows
+    ]
+    for own in own_rows(summary, published.columns):
+        cells = [percent(own.scores[column]) if column in own.scores else "" for column in published.columns]
+        rows.append(tuple(element("span", cell, css="own") for cell in (own.system, *cells, own.note)))
+    heading = element("h2", "Published rows, percent") + element("p", published.source, css="faint")
+    return Markup(heading + table(("system", *published.columns, "not the same as ours"), rows, css="notes"))

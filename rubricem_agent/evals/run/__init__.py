@@ -1,1 +1,0 @@
-"""Running a benchmark: answers and verdicts in append-only logs, from which every number is computed anew."""

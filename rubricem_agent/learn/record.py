@@ -1,0 +1,374 @@
+"""What a run leaves behind to be looked at: its rollouts with their judgements, its rubrics step by step, its bank.
+
+    record/
+      groups.jsonl     a line for each question of each step: rubrics in use, born and retired, lessons shown
+      rollouts.jsonl   a line for each attempt: the trajectory, its judgement, its credit, its tokens
+      groups.index.jsonl, rollouts.index.jsonl
+                       a short line for each of those: where it stands in its file, and what a list shows of it
+      lessons.jsonl    a line for each change of the bank: the item as it then was, with its vector
+      vocabulary.json  what each token id says
+
+The first line of an index names the format and the recording; a resumed run cuts off what it does again and gives
+the recording a new name. Whoever reads takes whole lines alone. Nothing here is needed to train or to resume.
+
+Writes a run's record while it trains: whole lines, appended, the index after what it points to.
+
+Entries of a run's record from what a trainer holds: a judged group, its rollouts, and the credit of each.
+"""
+
+import base64
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from rubricem_agent.files import write_atomic
+from rubricem_agent.memory.bank import Retrieved
+from rubricem_agent.memory.store import BankItem, StoredItem
+from rubricem_agent.rollout.rollout import Rollout
+from rubricem_agent.rollout.tokens import PackedTokens, pack_tokens
+from rubricem_env.domain.base import STAGES, Frozen, Text
+from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.judgement import Rubric
+from rubricem_env.judge.rubrics import ActiveRubric, RetiredRubric, RubricSet
+from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
+from rubricem_env.scaffold.reading import read_trajectory
+
+RECORD_VERSION = 1
+RECORD_FOLDER = "record"
+GROUPS, ROLLOUTS, LESSONS = "groups", "rollouts", "lessons"
+VOCABULARY_FILE = "vocabulary.json"
+QUESTION_CHARS = 500
+"""Of a question in an index."""
+
+Count = Annotated[int, Field(ge=0)]
+Number = float | None
+FourNumbers = tuple[Number, Number, Number, Number]
+
+
+class Header(Frozen):
+    """The first line of an index, and of the lessons. A newer release may say more in it, and is still known as newer."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+    record: int
+    """The version of the format."""
+    name: Text
+    """Of this recording: another one after every resume."""
+    embedder: Text = ""
+    """Of the lessons' vectors."""
+
+
+class ShownLesson(Frozen):
+    """An item of the bank that stood before a question."""
+
+    item: Annotated[int, Field(ge=1)]
+    similarity: float
+
+
+class GroupEntry(Frozen):
+    """One question of one step."""
+
+    step: Count
+    place: Count
+    """Among the questions of its step."""
+    encounter: Text = ""
+    query_key: Text
+    question: Text
+    judge: Text = ""
+    rubrics: tuple[Rubric, ...] = ()
+    """All that the group was marked by."""
+    active: tuple[ActiveRubric, ...] = ()
+    """In use after the step, with the variance of their marks."""
+    retired: tuple[RetiredRubric, ...] = ()
+    """Taken out of use in this step."""
+    refused: tuple[Text, ...] = ()
+    proposal_failure: Text = ""
+    lessons: tuple[ShownLesson, ...] = ()
+
+
+class RolloutEntry(Frozen):
+    """One attempt."""
+
+    step: Count
+    place: Count
+    """Its group's place in the step."""
+    attempt: Count
+    rollout: Rollout
+    """Without its tokens."""
+    tokens: PackedTokens | None = None
+    judged: RolloutJudgement
+    true: FourNumbers | None = None
+    returns: FourNumbers | None = None
+    advantages: FourNumbers | None = None
+    trained: bool = False
+
+
+class GroupHead(Frozen):
+    """What the index says of a group."""
+
+    at: Count
+    """The byte at which its line begins."""
+    size: Count
+    """Bytes of the line, without the line break."""
+    step: Count
+    place: Count
+    query_key: Text
+    question: Text
+    encounter: Text = ""
+    active: Count = 0
+    retired: Count = 0
+    lessons: tuple[ShownLesson, ...] = ()
+
+
+class RolloutHead(Frozen):
+    """What the index says of a rollout."""
+
+    at: Count
+    size: Count
+    step: Count
+    place: Count
+    attempt: Count
+    scores: FourNumbers
+    true: FourNumbers
+    valid: bool
+    complete: bool
+    ending: Text
+    calls: Count
+    tokens: Count
+    violations: Count
+
+
+class LessonLine(Frozen):
+    """One change of the bank."""
+
+    step: Count
+    item: BankItem
+    vector: Text
+    """Of its question, little-endian float32 in base64."""
+
+
+Entry = TypeVar("Entry", GroupEntry, RolloutEntry)
+
+
+class RunRecorder:
+    """The record of one run, in its folder. One process writes it at a time; any number may read meanwhile."""
+
+    def __init__(self, folder: Path, *, switch: str = "record=false") -> None:
+        self._folder = folder
+        self._switch = switch
+        """How the run is told to keep none."""
+        self.bank_revision = 0
+        """The latest change of the bank that is in the record."""
+
+    def begin(self, step: int, *, embedder: str) -> None:
+        """Go on after `step`: what was recorded of later ones is cut off. Call it once before anything is recorded.
+
+        `embedder` is the bank's, by name.
+
+        Raises:
+            UsageError: the folder cannot be written, or a line in it cannot be read.
+        """
+        header = Header(record=RECORD_VERSION, name=secrets.token_hex(8))
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for kind in (ROLLOUTS, GROUPS):
+                self._cut(kind, step, header)
+            kept = [line for line in _lines(self._path(LESSONS)) if _step_of(line) <= step]
+            self.bank_revision = max((json.loads(line)["item"]["revision"] for line in kept), default=0)
+            _replace(self._path(LESSONS), header.model_copy(update={"embedder": embedder}), kept)
+        except OSError as cause:
+            raise self._refused(cause) from cause
+        except (ValueError, KeyError, TypeError) as cause:
+            raise UsageError(
+                f"a line of the record {self._folder} cannot be read, so it cannot be gone on with. Move that folder "
+                f"away, and the same command begins a new one at its step; or train with {self._switch}."
+            ) from cause
+
+    def record_step(self, entries: Iterable[tuple[GroupEntry, Sequence[RolloutEntry]]]) -> None:
+        """Append the groups of a step with their rollouts.
+
+        Raises:
+            UsageError: the disk refuses.
+        """
+        for group, rollouts in entries:
+            self._append(GROUPS, [group], group_head)
+            self._append(ROLLOUTS, rollouts, rollout_head)
+
+    def record_lessons(self, changed: Sequence[StoredItem], *, step: int) -> None:
+        """Append what has changed in the bank: `bank.changed_since(recorder.bank_revision)`."""
+        lines = [
+            LessonLine(step=step, item=item, vector=base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii"))
+            for item, vector in changed
+        ]
+        self._write(self._path(LESSONS), b"".join(line.model_dump_json().encode() + b"\n" for line in lines))
+        self.bank_revision = max([self.bank_revision, *(line.item.revision for line in lines)])
+
+    def record_vocabulary(self, texts: Callable[[], Sequence[str]]) -> None:
+        """Write what each token says, unless it is there."""
+        path = self._folder / VOCABULARY_FILE
+        if not path.exists():
+            content = json.dumps(texts(), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+            write_atomic(path, lambda file: file.write(content))
+
+    def _append(self, kind: str, entries: Sequence[Entry], head_of: Callable[[Entry, int, int], Frozen]) -> None:
+        lines = [entry.model_dump_json().encode() for entry in entries]
+        at = self._write(self._path(kind), b"".join(line + b"\n" for line in lines))
+        heads = []
+        for entry, line in zip(entries, lines, strict=True):
+            heads.append(head_of(entry, at, len(line)).model_dump_json().encode())
+            at += len(line) + 1
+        self._write(self._index(kind), b"".join(head + b"\n" for head in heads))
+
+    def _write(self, path: Path, lines: bytes) -> int:
+        """Append whole lines; returns the byte at which they begin."""
+        try:
+            with path.open("ab") as file:
+                start = file.seek(0, os.SEEK_END)
+                file.write(lines)
+        except OSError as cause:
+            raise self._refused(cause) from cause
+        return start
+
+    def _cut(self, kind: str, step: int, header: Header) -> None:
+        """Keep the lines up to `step`, in the data and in its index."""
+        kept = []
+        end = 0
+        for line in _lines(self._index(kind)):
+            fields = json.loads(line)
+            if fields["step"] > step:
+                break
+            kept.append(line)
+            end = fields["at"] + fields["size"] + 1
+        with self._path(kind).open("ab") as file:
+            file.truncate(end)
+        _replace(self._index(kind), header, kept)
+
+    def _path(self, kind: str) -> Path:
+        return self._folder / f"{kind}.jsonl"
+
+    def _index(self, kind: str) -> Path:
+        return self._folder / f"{kind}.index.jsonl"
+
+    def _refused(self, cause: OSError) -> UsageError:
+        return UsageError(
+            f"cannot write the record {self._folder}: {cause.strerror or cause}. Make room, or train with "
+            f"{self._switch}."
+        )
+
+
+def group_head(entry: GroupEntry, at: int, size: int) -> GroupHead:
+    """What a list shows of a group."""
+    return GroupHead(
+        at=at,
+        size=size,
+        step=entry.step,
+        place=entry.place,
+        query_key=entry.query_key,
+        question=entry.question[:QUESTION_CHARS],
+        encounter=entry.encounter,
+        active=len(entry.active),
+        retired=len(entry.retired),
+        lessons=entry.lessons,
+    )
+
+
+def rollout_head(entry: RolloutEntry, at: int, size: int) -> RolloutHead:
+    """What a list shows of a rollout."""
+    reading = read_trajectory(entry.rollout.trajectory)
+    plan, research, review, answer = (entry.judged.judgement.score(stage) for stage in STAGES)
+    nothing: FourNumbers = (None, None, None, None)
+    return RolloutHead(
+        at=at,
+        size=size,
+        step=entry.step,
+        place=entry.place,
+        attempt=entry.attempt,
+        scores=(plan, research, review, answer),
+        true=entry.true or nothing,
+        valid=entry.rollout.is_valid and entry.judged.is_valid,
+        complete=reading.is_complete,
+        ending=reading.trajectory.ending.value if reading.trajectory.ending else "",
+        calls=sum(turn.call is not None for turn in reading.turns),
+        tokens=entry.tokens.length if entry.tokens is not None else 0,
+        violations=len(reading.violations),
+    )
+
+
+def _lines(path: Path) -> list[str]:
+    """The whole lines after the first; nothing of a file that is not there, or that another format wrote."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        header, *rest = text[: text.rfind("\n") + 1].split("\n")[:-1] or [""]
+        return rest if Header.model_validate_json(header).record == RECORD_VERSION else []
+    except (FileNotFoundError, UnicodeDecodeError, ValidationError):
+        return []
+
+
+def _step_of(line: str) -> int:
+    return int(json.loads(line)["step"])
+
+
+def _replace(path: Path, header: Header, lines: Sequence[str]) -> None:
+    content = "".join(f"{line}\n" for line in (header.model_dump_json(), *lines)).encode()
+    write_atomic(path, lambda file: file.write(content))
+
+
+def group_entry(
+    judgement: GroupJudgement,
+    rubrics: RubricSet,
+    *,
+    place: int,
+    encounter: str,
+    question: str,
+    shown: Sequence[Retrieved],
+) -> GroupEntry:
+    """One question of a step: `rubrics` as the judgement has left them, `shown` the lessons that stood before it."""
+    return GroupEntry(
+        step=judgement.step,
+        place=place,
+        encounter=encounter,
+        query_key=judgement.query_key,
+        question=question,
+        judge=judgement.judge,
+        rubrics=judgement.rubrics,
+        active=rubrics.active,
+        retired=tuple(gone for gone in rubrics.archive if gone.retired_step == judgement.step),
+        refused=judgement.refused,
+        proposal_failure=judgement.proposal_failure,
+        lessons=tuple(ShownLesson(item=hit.item.id, similarity=round(hit.similarity, 4)) for hit in shown),
+    )
+
+
+def rollout_entry(
+    group: GroupEntry, rollout: Rollout, judged: RolloutJudgement, *, attempt: int, true: FourNumbers | None
+) -> RolloutEntry:
+    """One attempt as it was judged, before its credit."""
+    return RolloutEntry(
+        step=group.step,
+        place=group.place,
+        attempt=attempt,
+        rollout=rollout.model_copy(update={"tokens": None}),
+        tokens=pack_tokens(rollout.tokens) if rollout.tokens is not None else None,
+        judged=judged,
+        true=true,
+    )
+
+
+def credited(
+    entry: RolloutEntry, *, returns: Sequence[float], advantages: Sequence[float], trained: bool
+) -> RolloutEntry:
+    """The attempt with what it was worth, stage by stage, and whether the update used it."""
+    return entry.model_copy(
+        update={"returns": four_numbers(returns), "advantages": four_numbers(advantages), "trained": trained}
+    )
+
+
+def four_numbers(numbers: Sequence[float]) -> tuple[float, float, float, float]:
+    """One number a stage."""
+    plan, research, review, answer = numbers
+    return plan, research, review, answer

@@ -1,0 +1,259 @@
+"""From judged rollouts and scored reflections to samples for the loss.
+
+A batch of samples as arrays: what the loss is computed on, whatever made it and whatever trains on it.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from rubricem_agent.learn.credit import BatchError, Credit, CreditMode, assign_credit, group_scores, spread_to_tokens
+from rubricem_agent.reflection.reflector import ReflectionOutcome, ReflectionSample
+from rubricem_agent.rollout.rollout import Rollout
+from rubricem_env.judge.scoring import GroupJudgement
+
+Number = TypeVar("Number", bound=np.generic)
+PAD = -1
+"""Stage id of prompt, tool and padding tokens."""
+
+
+class Batch(NamedTuple):
+    """Samples padded on the right to one length. Arrays are (samples, length), unless said otherwise.
+
+    Entry t speaks of token t itself; the logits that predict it stand at t - 1.
+    """
+
+    token_ids: npt.NDArray[np.int32]
+    policy_mask: npt.NDArray[np.bool_]
+    """Tokens that the policy wrote: the only ones that are trained on."""
+    stage_ids: npt.NDArray[np.int8]
+    """0 to 3 where the policy wrote, -1 elsewhere; 0 throughout for a reflection, which is one stage."""
+    advantages: npt.NDArray[np.float32]
+    """0 where the policy did not write."""
+    rollout_logprobs: npt.NDArray[np.float32]
+    """As the sampling engine reported them; 0 where the policy did not write."""
+    temperature: npt.NDArray[np.float32]
+    """(samples,): what each was sampled at."""
+    policy_version: npt.NDArray[np.int32]
+    """(samples,): how many updates the sampling weights had seen."""
+    lengths: npt.NDArray[np.int32]
+    """(samples,): tokens before the padding."""
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def num_policy_tokens(self) -> int:
+        """The denominator of the token mean, before the batch is cut into micro-batches."""
+        return int(self.policy_mask.sum())
+
+    def select(self, rows: npt.NDArray[np.intp] | Sequence[int]) -> "Batch":
+        """Those samples, cut to the longest among them."""
+        index = np.asarray(rows, dtype=np.intp)
+        width = int(self.lengths[index].max(initial=0))
+        return Batch(
+            self.token_ids[index, :width],
+            self.policy_mask[index, :width],
+            self.stage_ids[index, :width],
+            self.advantages[index, :width],
+            self.rollout_logprobs[index, :width],
+            temperature=self.temperature[index],
+            policy_version=self.policy_version[index],
+            lengths=self.lengths[index],
+        )
+
+    def policy_tokens(self) -> "FlatTokens":
+        """The tokens to train on, one after another: sample by sample, from left to right."""
+        rows, columns = np.nonzero(self.policy_mask)
+        here = (rows, columns)
+        return FlatTokens(
+            rows,
+            columns - 1,
+            targets=self.token_ids[here],
+            stage_ids=self.stage_ids[here],
+            advantages=self.advantages[here],
+            rollout_logprobs=self.rollout_logprobs[here],
+            temperature=self.temperature[rows],
+        )
+
+    def staleness(self, version: int) -> npt.NDArray[np.int32]:
+        """(samples,): updates between the weights that sampled and those about to be trained."""
+        return (version - self.policy_version).astype(np.int32)
+
+    def save(self, path: Path) -> None:
+        """Keep it for inspection, as after a step that was refused; `load_batch` reads it."""
+        with path.open("wb") as file:
+            np.savez_compressed(file, **self._asdict())
+
+
+class FlatTokens(NamedTuple):
+    """The policy's tokens of a batch; each array is (tokens,)."""
+
+    rows: npt.NDArray[np.intp]
+    columns: npt.NDArray[np.intp]
+    """hidden[rows, columns] predicts the targets: one place before each."""
+    targets: npt.NDArray[np.int32]
+    stage_ids: npt.NDArray[np.int8]
+    advantages: npt.NDArray[np.float32]
+    rollout_logprobs: npt.NDArray[np.float32]
+    temperature: npt.NDArray[np.float32]
+
+
+class Sample(NamedTuple):
+    """One rollout or reflection, before padding. Sequences have one entry for each token."""
+
+    token_ids: Sequence[int] | npt.NDArray[np.integer]
+    stage_ids: Sequence[int] | npt.NDArray[np.integer]
+    """-1 where the policy did not write."""
+    advantages: npt.NDArray[np.floating]
+    rollout_logprobs: Sequence[float] | npt.NDArray[np.floating]
+    temperature: float
+    policy_version: int
+
+
+def pad_batch(samples: Sequence[Sample], *, pad_id: int) -> Batch:
+    """The samples as one batch.
+
+    Raises:
+        BatchError: a sample contradicts itself, or holds a number that is none; the message says which and where.
+    """
+    for row, sample in enumerate(samples):
+        _check(sample, f"sample {row}")
+    stage_ids = _padded([sample.stage_ids for sample in samples], PAD, dtype=np.int8)
+    mask = stage_ids != PAD
+    advantages = _padded([sample.advantages for sample in samples], 0.0, dtype=np.float32)
+    logprobs = _padded([sample.rollout_logprobs for sample in samples], 0.0, dtype=np.float32)
+    return Batch(
+        _padded([sample.token_ids for sample in samples], pad_id, dtype=np.int32),
+        mask,
+        stage_ids,
+        np.where(mask, advantages, np.float32(0)),
+        np.where(mask, logprobs, np.float32(0)),
+        temperature=np.array([sample.temperature for sample in samples], dtype=np.float32),
+        policy_version=np.array([sample.policy_version for sample in samples], dtype=np.int32),
+        lengths=np.array([len(sample.token_ids) for sample in samples], dtype=np.int32),
+    )
+
+
+def load_batch(path: Path) -> Batch:
+    """The batch that `save` wrote."""
+    with np.load(path, allow_pickle=False) as arrays:
+        return Batch(**{name: arrays[name] for name in Batch._fields})
+
+
+def _padded(rows: Sequence[npt.ArrayLike], fill: float, *, dtype: type[Number]) -> npt.NDArray[Number]:
+    arrays = [np.asarray(row, dtype=dtype) for row in rows]
+    filled = np.full((len(arrays), max(map(len, arrays), default=0)), fill, dtype=dtype)
+    for row, values in zip(filled, arrays, strict=True):
+        row[: len(values)] = values
+    return filled
+
+
+def _check(sample: Sample, where: str) -> None:
+    length = len(sample.token_ids)
+    sizes = {"stage ids": len(sample.stage_ids), "advantages": len(sample.advantages)}
+    sizes["rollout log-probabilities"] = len(sample.rollout_logprobs)
+    for name, entries in sizes.items():
+        if entries != length:
+            raise BatchError(f"{where} has {length} tokens and {entries} {name}; give one for each.")
+    stages = np.asarray(sample.stage_ids)
+    if length and stages[0] != PAD:
+        raise BatchError(f"{where} begins with a token of the policy; nothing predicts it. Put the prompt before it.")
+    if length and stages.min() < PAD:
+        raise BatchError(f"{where} has stage id {stages.min()}; they are -1 outside the policy's text, else from 0.")
+    for name, values in (("advantage", sample.advantages), ("rollout log-probability", sample.rollout_logprobs)):
+        bad = np.flatnonzero((stages != PAD) & ~np.isfinite(np.asarray(values, dtype=np.float64)))
+        if len(bad):
+            raise BatchError(f"{where}, token {bad[0]} has {name} {np.asarray(values)[bad[0]]}; it must be finite.")
+    if not (np.isfinite(sample.temperature) and sample.temperature > 0):
+        raise BatchError(f"{where} has temperature {sample.temperature}; it must be above 0.")
+
+
+ONE_STAGE = ((1.0,),)
+"""A reflection is one stage: its return is its score."""
+
+
+class Credited(NamedTuple):
+    """Samples, and the credit that they were given."""
+
+    samples: list[Sample]
+    credit: Credit
+
+
+def task_samples(
+    groups: Sequence[Sequence[Rollout]], judged: Sequence[GroupJudgement], *, mode: CreditMode, version: int
+) -> Credited:
+    """The rollouts that teach something: valid, and in a group that its judge could tell apart."""
+    scored = [group_scores(judgement.judgements) for judgement in judged]
+    rollouts = [rollout for group in groups for rollout in group]
+    credit = assign_credit(
+        np.concatenate([one.scores for one in scored]),
+        groups=np.repeat(np.arange(len(groups)), [len(group) for group in groups]),
+        valid=np.concatenate([one.valid for one in scored]) & np.array([rollout.is_valid for rollout in rollouts]),
+        mode=mode,
+    )
+    samples = [
+        _task_sample(rollout, credit.advantages[row], version)
+        for row, rollout in enumerate(rollouts)
+        if credit.trainable[row]
+    ]
+    return Credited(samples, credit)
+
+
+def reflection_samples(outcomes: Sequence[ReflectionOutcome], *, version: int) -> list[Sample]:
+    """Every scored candidate of each question, normalised within the question (choices C3, C19).
+
+    `version` is that of outcomes which do not say what weights drew them (choice C16).
+    """
+    samples = []
+    for outcome in outcomes:
+        scored = [one for one in outcome.scored if one.pieces]
+        if not scored:
+            continue
+        utilities = [[one.score.utility] for one in scored if one.score is not None]
+        credit = assign_credit(utilities, matrix=ONE_STAGE)
+        drawn_by = version if outcome.policy_version is None else outcome.policy_version
+        samples += [
+            _reflection_sample(one, float(credit.advantages[row, 0]), outcome.temperature, version=drawn_by)
+            for row, one in enumerate(scored)
+            if credit.trainable[row]
+        ]
+    return samples
+
+
+def _task_sample(rollout: Rollout, advantages: np.ndarray, version: int) -> Sample:
+    tokens = rollout.tokens
+    if tokens is None:
+        raise ValueError(f"the policy {rollout.policy} gave no tokens; training needs a policy with a token mode")
+    stage_ids = np.array(tokens.stage_ids, dtype=np.int8)
+    return Sample(
+        token_ids=tokens.ids,
+        stage_ids=stage_ids,
+        advantages=spread_to_tokens(advantages[None], stage_ids[None])[0],
+        rollout_logprobs=tokens.logprobs,
+        temperature=rollout.temperature,
+        policy_version=version,
+    )
+
+
+def _reflection_sample(one: ReflectionSample, advantage: float, temperature: float, *, version: int) -> Sample:
+    ids: list[int] = []
+    stage_ids: list[int] = []
+    logprobs: list[float] = []
+    for piece in one.pieces:
+        ids += piece.ids
+        stage_ids += [0 if piece.is_policy else PAD] * len(piece.ids)
+        logprobs += piece.logprobs if piece.is_policy else [0.0] * len(piece.ids)
+    stages = np.array(stage_ids, dtype=np.int8)
+    return Sample(
+        token_ids=ids,
+        stage_ids=stages,
+        advantages=np.where(stages == PAD, 0.0, advantage).astype(np.float32),
+        rollout_logprobs=logprobs,
+        temperature=temperature,
+        policy_version=version,
+    )

@@ -1,1 +1,0 @@
-"""What models are told: prompts as files, and how they are filled."""

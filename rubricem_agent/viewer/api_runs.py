@@ -1,0 +1,252 @@
+"""Runs in the list, one run, its curves, and several side by side.
+
+The rubric bank.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from rubricem_env.domain.base import Frozen, Text
+
+API_VERSION = 1
+RunKind = Literal["training", "evaluation", "ablation"]
+Standing = Literal["running", "finished", "stopped", "stale", "unreadable"]
+
+
+class Problem(Frozen):
+    """Why there is no answer: one sentence for a person."""
+
+    status: int
+    message: Text
+
+
+class About(Frozen):
+    """The server."""
+
+    api_version: int = API_VERSION
+    release: Text
+    root: Text
+    """The folder that is shown."""
+    only_run: Text | None
+    """The id of the run, where the folder is one; the page opens it at once."""
+
+
+class StageScores(Frozen):
+    """One number a stage; null where there is none."""
+
+    plan: float | None = None
+    research: float | None = None
+    review: float | None = None
+    answer: float | None = None
+
+
+class RunCard(Frozen):
+    """A run in the list."""
+
+    id: Text
+    name: Text
+    """Its path under the root."""
+    kind: RunKind
+    state: Standing
+    """running: a line within the last two minutes; stale: no line for longer, and not at its end; stopped: lost, an
+    alarm ended it."""
+    changed: float
+    """Unix time of the last change."""
+    recipe: Text = ""
+    """As the ablation calls it, such as `SS-GRPO + meta-policy`; empty where it is none of the four."""
+    title: Text = ""
+    """Recipe, or benchmark and agent."""
+    step: int = 0
+    """The last step; answered examples of an evaluation."""
+    steps: int | None = None
+    """Of the whole plan."""
+    scores: StageScores = StageScores()
+    """Held-out quality by truth at the last examination; an evaluation has its number under `answer`."""
+    scored_at: int | None = None
+    """The step of that examination."""
+    lessons: int = 0
+    seconds: float = 0.0
+    dollars: float | None = None
+    alarms: int = 0
+    recorded: int = 0
+    """Trajectories that can be looked at."""
+    has_bank: bool = False
+    problem: Text = ""
+    """Why it cannot be read, where its state is `unreadable`."""
+
+
+class RunList(Frozen):
+    runs: tuple[RunCard, ...]
+    """Newest change first."""
+
+
+class Alarm(Frozen):
+    step: int
+    message: Text
+
+
+class RunDetail(Frozen):
+    card: RunCard
+    settings: dict[str, Any]
+    """As written in its folder."""
+    alarms: tuple[Alarm, ...]
+    notes: tuple[Text, ...]
+    """What is missing and why, such as trajectories that were not recorded."""
+
+
+class RunState(Frozen):
+    """What may have changed since the last look."""
+
+    state: Standing
+    step: int
+    steps: int | None
+    recorded: int
+    lessons: int
+    alarms: int
+    changed: float
+
+
+class Curve(Frozen):
+    """A line: x and y have one entry each for every point."""
+
+    name: Text
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    """A band, where there is one."""
+    high: tuple[float, ...] = ()
+    dashed: bool = False
+    stage: Text = ""
+    """The stage that gives the colour, where it belongs to one."""
+    run: Text = ""
+    """In a comparison: the run it belongs to."""
+
+
+class Figure(Frozen):
+    """A chart."""
+
+    key: Text
+    """Stable name, such as `held_out.answer`."""
+    section: Text
+    """Held-out quality, Judge against truth, The policy, Reflections and cost."""
+    title: Text
+    unit: Text = ""
+    x_name: Text = "step"
+    including: tuple[float, ...] = ()
+    """Values that are on the axis whatever the curves do."""
+    curves: tuple[Curve, ...]
+    """Empty: not measured in this run."""
+
+
+class Curves(Frozen):
+    figures: tuple[Figure, ...]
+
+
+class ComparedSetting(Frozen):
+    """A setting in which the runs differ."""
+
+    key: Text
+    values: tuple[Text, ...]
+    """One for each run, in their order; empty where a run has no such setting."""
+
+
+class Comparison(Frozen):
+    runs: tuple[RunCard, ...]
+    differs: tuple[ComparedSetting, ...]
+    figures: tuple[Figure, ...]
+    """One curve for each run; curves name their run."""
+
+
+Status = Literal["active", "quarantined", "superseded", "removed"]
+
+
+class BankRow(Frozen):
+    """An item in a list."""
+
+    id: int
+    status: Status
+    reason: Text
+    question: Text
+    question_key: Text
+    step: int
+    utility: float | None
+    uses: int
+    """Groups that it stood before, in this run."""
+    similarity: float | None = None
+    """In a search: to what was searched for."""
+
+
+class BankPage(Frozen):
+    total: int
+    matched: int
+    page: int
+    size: int
+    rows: tuple[BankRow, ...]
+    counts: dict[str, int]
+    """By status."""
+    embedder: Text
+    editable: bool
+    note: Text
+    """Why it cannot be edited, or as of which step it is shown; empty where there is nothing to say."""
+
+
+class BankSearch(Frozen):
+    rows: tuple[BankRow, ...]
+    """Most similar first; active items alone, as a policy would find them."""
+
+
+class LessonScore(Frozen):
+    """By the reflection judge."""
+
+    diagnosis: float
+    specificity: float
+    scope: float
+    within: float
+    cross: float
+    utility: float
+
+
+class LessonUse(Frozen):
+    """A group of attempts that saw the item."""
+
+    group: Text
+    step: int
+    question: Text
+    question_key: Text
+    own_question: bool
+    """The repeat of the question that it was learnt from."""
+    similarity: float
+    scores: StageScores
+    before: StageScores
+    """Of the same question's latest group before, without the item; null where there is none."""
+
+
+class LessonEffect(Frozen):
+    """Scores with the item less those of the same questions before it; a hint, since the policy learns meanwhile."""
+
+    groups: int
+    """That have a group before them to compare with."""
+    difference: StageScores
+
+
+class BankItemView(Frozen):
+    row: BankRow
+    rubrics: Text
+    takeaways: Text
+    score: LessonScore | None
+    model: Text
+    prompt_hash: Text
+    history: tuple[BankRow, ...]
+    """All items of the question, oldest first."""
+    uses: tuple[LessonUse, ...]
+    """The latest 100."""
+    effect: LessonEffect
+    editable: bool
+
+
+class BankChange(Frozen):
+    """The body of a POST."""
+
+    action: Literal["approve", "quarantine", "remove"]
+    reason: Annotated[Text, Field(max_length=500)] = ""

@@ -1,0 +1,248 @@
+"""A training run's curves as the API tells them: the figures of its report, as numbers.
+
+Two runs or more side by side: the settings in which they differ, and each figure with a curve of every run.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rubricem_agent.learn.metrics import ExamLine, StepLine, UpdateTold
+from rubricem_agent.learn.monitor import find_expected
+from rubricem_agent.viewer.api_runs import ComparedSetting, Comparison, Curve, Figure, RunCard
+from rubricem_agent.viewer.logs import RecordedRun
+from rubricem_env.domain.base import STAGES, Stage
+
+HELD_OUT, JUDGE, POLICY, COST = (
+    "Held-out quality",
+    "Judge against truth",
+    "The policy",
+    "Reflections and cost",
+)
+SHARE = (0.0, 1.0)
+Read = Callable[[StepLine], float | None]
+
+
+def make_figures(run: RecordedRun) -> tuple[Figure, ...]:
+    """All figures of a run; those without curves were not measured in it."""
+    return (*_held_out(run), *_judged(run), *_policy(run), *_cost(run))
+
+
+class _Line(NamedTuple):
+    """A curve that is still to be read from the log."""
+
+    name: str
+    read: Read
+    stage: str = ""
+    is_dashed: bool = False
+
+
+def _held_out(run: RecordedRun) -> Iterator[Figure]:
+    answer = [_exam_curve("this run", run.log.exams, Stage.ANSWER)]
+    expected = find_expected(run.recipe, run.settings) if run.recipe else None
+    if expected is not None and run.log.exams:
+        points = expected.held_out_answer
+        answer.append(
+            Curve(
+                name=f"expected ({expected.seeds} seeds)",
+                x=tuple(float(point.step) for point in points),
+                y=tuple(point.mean for point in points),
+                low=tuple(point.lowest for point in points),
+                high=tuple(point.highest for point in points),
+                dashed=True,
+            )
+        )
+    yield _figure("held_out.answer", HELD_OUT, "Answers to held-out questions", answer, including=SHARE)
+    stages = [_exam_curve(stage.value, run.log.exams, stage) for stage in STAGES]
+    yield _figure("held_out.stages", HELD_OUT, "All stages on held-out questions", stages, including=SHARE)
+    valid = [
+        Curve(
+            name="valid",
+            x=tuple(float(exam.step) for exam in run.log.exams),
+            y=tuple(exam.valid for exam in run.log.exams),
+        )
+    ]
+    yield _figure("held_out.valid", HELD_OUT, "Valid scaffolds on held-out questions", valid, including=SHARE)
+
+
+def _judged(run: RecordedRun) -> Iterator[Figure]:
+    for stage in STAGES:
+        name = stage.value
+        lines = (
+            _Line("truth", _true_of(name), name),
+            _Line("judge", _judged_of(name), name, True),
+        )
+        yield _steps(run, f"judged.{name}", JUDGE, name.capitalize(), lines, including=SHARE)
+
+
+def _policy(run: RecordedRun) -> Iterator[Figure]:
+    for key, title, unit, read in (
+        ("kl", "KL from the reference", "nats a token", lambda told: told.kl),
+        ("entropy", "Entropy", "nats a token", lambda told: told.entropy),
+        ("grad_norm", "Gradient norm before clipping", "", lambda told: told.grad_norm),
+    ):
+        yield _steps(run, f"policy.{key}", POLICY, title, _phases(read), unit=unit, including=(0.0,))
+    for stage in STAGES:
+        lines = [_Line(stage.value, _kl_of(stage), stage.value)]
+        title = f"KL of the {stage.value} stage"
+        yield _steps(run, f"policy.kl.{stage.value}", POLICY, title, lines, unit="nats a token", including=(0.0,))
+    habits = (
+        _Line("valid", lambda line: line.habits.valid if line.habits else None),
+        _Line("repeated searches", lambda line: line.habits.repeated_calls if line.habits else None),
+    )
+    yield _steps(run, "policy.habits", POLICY, "Valid scaffolds and repeated searches", habits, including=SHARE)
+    words = [_Line("words", lambda line: line.habits.answer_words if line.habits else None)]
+    yield _steps(run, "policy.words", POLICY, "Words of an answer", words)
+    cosine = [_Line("task and reflection", lambda line: line.gradients.cosine if line.gradients else None)]
+    yield _steps(run, "policy.cosine", POLICY, "Cosine of the phases' gradients", cosine, including=(0.0,))
+
+
+def _cost(run: RecordedRun) -> Iterator[Figure]:
+    utility = [_Line("utility", lambda line: line.utility)]
+    yield _steps(run, "cost.utility", COST, "Utility of reflections, by the judge", utility)
+    bank = [_Line("lessons", lambda line: float(line.bank))]
+    yield _steps(run, "cost.bank", COST, "Lessons in the bank", bank, including=(0.0,))
+    parts = dict.fromkeys(part for line in run.log.steps for part in line.seconds)
+    seconds = [_Line(part, _seconds_of(part)) for part in parts]
+    yield _steps(run, "cost.seconds", COST, "Seconds of a step", seconds, unit="seconds", including=(0.0,))
+    tokens = [_Line("sampled", lambda line: float(line.habits.policy_tokens) if line.habits else None)]
+    yield _steps(run, "cost.tokens", COST, "Tokens sampled in a step", tokens, unit="tokens", including=(0.0,))
+
+
+def _true_of(stage: str) -> Read:
+    return lambda line: line.true.get(stage)
+
+
+def _judged_of(stage: str) -> Read:
+    return lambda line: line.judged.get(stage)
+
+
+def _phases(read: Callable[[UpdateTold], float]) -> tuple[_Line, ...]:
+    return (
+        _Line("task", lambda line: read(line.task) if line.task else None),
+        _Line("reflection", lambda line: read(line.reflection) if line.reflection else None),
+    )
+
+
+def _kl_of(stage: Stage) -> Read:
+    return lambda line: line.task.stages[stage.value].kl if line.task and stage.value in line.task.stages else None
+
+
+def _seconds_of(part: str) -> Read:
+    return lambda line: line.seconds.get(part)
+
+
+def _exam_curve(name: str, exams: Sequence[ExamLine], stage: Stage) -> Curve:
+    known = [(exam.step, exam.held_out[stage.value]) for exam in exams if stage.value in exam.held_out]
+    return Curve(
+        name=name, x=tuple(float(step) for step, _ in known), y=tuple(value for _, value in known), stage=stage.value
+    )
+
+
+def _steps(
+    run: RecordedRun,
+    key: str,
+    section: str,
+    title: str,
+    lines: Sequence[_Line],
+    *,
+    unit: str = "",
+    including: tuple[float, ...] = (),
+) -> Figure:
+    curves = []
+    for line in lines:
+        known = [(step.step, value) for step in run.log.steps if (value := line.read(step)) is not None]
+        curves.append(
+            Curve(
+                name=line.name,
+                x=tuple(float(step) for step, _ in known),
+                y=tuple(value for _, value in known),
+                dashed=line.is_dashed,
+                stage=line.stage,
+            )
+        )
+    return _figure(key, section, title, curves, unit=unit, including=including)
+
+
+def _figure(
+    key: str,
+    section: str,
+    title: str,
+    curves: Sequence[Curve],
+    *,
+    unit: str = "",
+    including: tuple[float, ...] = (),
+) -> Figure:
+    """A figure with the curves that have a point."""
+    drawn = tuple(curve for curve in curves if curve.x)
+    return Figure(key=key, section=section, title=title, unit=unit, including=including, curves=drawn)
+
+
+MAX_VALUE = 200
+_PLACES = ("out",)
+"""Settings that differ between any two runs and say nothing."""
+
+
+class ComparedRun(NamedTuple):
+    """A run with its card."""
+
+    card: RunCard
+    run: RecordedRun
+
+
+def compare_runs(runs: Sequence[ComparedRun]) -> Comparison:
+    """The runs in the order given. A figure of one line has one curve for each run; others are split, a line each."""
+    split = [[single for figure in make_figures(one.run) for single in _split(figure)] for one in runs]
+    keys = dict.fromkeys(figure.key for figures in split for figure in figures)
+    return Comparison(
+        runs=tuple(one.card for one in runs),
+        differs=tuple(_differences([one.run.settings for one in runs])),
+        figures=tuple(_merge(key, runs, split) for key in keys),
+    )
+
+
+def _split(figure: Figure) -> list[Figure]:
+    """A figure with several lines as several with one; expected bands are left out."""
+    own = [curve for curve in figure.curves if not curve.low]
+    if len(own) <= 1:
+        return [figure.model_copy(update={"curves": tuple(own)})]
+    return [
+        figure.model_copy(
+            update={"key": f"{figure.key}:{curve.name}", "title": f"{figure.title}: {curve.name}", "curves": (curve,)}
+        )
+        for curve in own
+    ]
+
+
+def _merge(key: str, runs: Sequence[ComparedRun], split: Sequence[Sequence[Figure]]) -> Figure:
+    found = [next((figure for figure in figures if figure.key == key), None) for figures in split]
+    first = next(figure for figure in found if figure is not None)
+    curves = tuple(
+        _renamed(curve, one.card)
+        for one, figure in zip(runs, found, strict=True)
+        if figure is not None
+        for curve in figure.curves
+    )
+    return first.model_copy(update={"curves": curves})
+
+
+def _renamed(curve: Curve, card: RunCard) -> Curve:
+    return curve.model_copy(update={"name": card.name, "run": card.id, "dashed": False})
+
+
+def _differences(settings: Sequence[Mapping[str, Any]]) -> list[ComparedSetting]:
+    flat = [_flatten(one) for one in settings]
+    keys = sorted(set().union(*flat))
+    rows = [(key, tuple(one.get(key, "") for one in flat)) for key in keys if key not in _PLACES]
+    return [ComparedSetting(key=key, values=values) for key, values in rows if len(set(values)) > 1]
+
+
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested settings under dotted names, each value as JSON writes it."""
+    flat: dict[str, str] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = json.dumps(value, ensure_ascii=False)[:MAX_VALUE]
+    return flat

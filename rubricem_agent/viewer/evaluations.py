@@ -1,0 +1,261 @@
+"""An evaluation as the API tells it: its numbers with intervals, the paper's rows beside them, judges that disagree.
+
+The examples of an evaluation: a page of them, and one with its trajectory and what each judge replied.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+
+from rubricem_agent.evals.manifest import EvaluationManifest, read_manifest
+from rubricem_agent.evals.records import CaseKey, VerdictRecord
+from rubricem_agent.evals.report import own_rows, summarize
+from rubricem_agent.evals.scores import JudgeScores, Scores
+from rubricem_agent.evals.suite import SUITE
+from rubricem_agent.viewer.api_runs import StageScores
+from rubricem_agent.viewer.api_trajectories import (
+    AgreementView,
+    Count,
+    EvaluationView,
+    ExamplePage,
+    ExampleRow,
+    ExampleSort,
+    ExampleView,
+    PublishedCell,
+    PublishedRow,
+    PublishedView,
+    ReplyView,
+    ScoreRow,
+    TrajectoryRow,
+    TrajectoryView,
+)
+from rubricem_agent.viewer.logs import AnswerRow
+from rubricem_agent.viewer.records import NotThereError, number_or_none
+from rubricem_agent.viewer.runs import RunFolder, read_scores
+from rubricem_agent.viewer.trajectories import view_trajectory
+from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.scaffold.reading import read_trajectory
+
+
+def view_evaluation(run: RunFolder) -> EvaluationView:
+    """The numbers as they are stored.
+
+    Raises:
+        FileFormatError: the manifest or the scores cannot be read.
+    """
+    manifest = read_manifest(run.folder)
+    scores = read_scores(run)
+    rows = run.answers.rows()
+    title = SUITE[manifest.benchmark].title if manifest.benchmark in SUITE else manifest.benchmark
+    blank = EvaluationView(
+        benchmark=manifest.benchmark,
+        title=title,
+        mode=manifest.label,
+        agent=_agent(manifest),
+        expected=len(manifest.inputs.ids) * manifest.epochs,
+        answered=sum(not row.failure for row in rows),
+        seconds=round(sum(row.seconds for row in rows), 1),
+        dollars=round(sum(row.dollars for row in rows), 4),
+        note="" if scores else "No numbers yet: they are made when the run ends, or by `rubricem eval rescore`.",
+    )
+    return blank if scores is None else blank.model_copy(update=_numbers(scores))
+
+
+def _agent(manifest: EvaluationManifest) -> str:
+    agent = manifest.agent
+    return f"{agent.policy}, {agent.style}, reuse {agent.reuse}, {agent.attempts} attempts"
+
+
+def _numbers(scores: Scores) -> Mapping[str, object]:
+    """What the stored scores add."""
+    return {
+        "answered": scores.answered,
+        "complete": scores.is_complete,
+        "scores": tuple(_score_row(judge) for judge in scores.judges),
+        "agreements": tuple(
+            AgreementView(first=pair.first, second=pair.second, n=pair.n, share=pair.share, kappa=pair.kappa)
+            for pair in scores.agreements
+        ),
+        "published": _published(scores) if scores.manifest.benchmark in SUITE else (),
+        "endings": _counts(scores.endings),
+        "failures": _counts(scores.failures),
+        "found": _counts(scores.found),
+        "dollars": round(scores.dollars, 4),
+        "seconds": round(scores.seconds, 1),
+    }
+
+
+def _score_row(judge: JudgeScores) -> ScoreRow:
+    spread = judge.wilson or judge.spread
+    return ScoreRow(
+        judge=judge.judge,
+        metric=judge.headline,
+        score=judge.score,
+        worst=judge.worst,
+        low=spread.low if spread else None,
+        high=spread.high if spread else None,
+        interval=spread.method if spread else "",
+        graded=judge.graded,
+        excluded=judge.excluded,
+        ungraded=judge.ungraded,
+        unreadable=judge.unreadable,
+        metrics=judge.metrics,
+    )
+
+
+def _published(scores: Scores) -> tuple[PublishedView, ...]:
+    summary = summarize([scores])
+    views = []
+    for table in summary.published:
+        theirs = [
+            PublishedRow(
+                system=row.system,
+                cells=tuple(
+                    PublishedCell(column=column, value=value)
+                    for column, value in zip(table.columns, row.values, strict=False)
+                ),
+                flags=row.flags,
+                own=False,
+            )
+            for row in table.rows
+        ]
+        ours = [
+            PublishedRow(
+                system=row.system,
+                cells=tuple(
+                    PublishedCell(column=column, value=_percent(row.scores.get(column))) for column in table.columns
+                ),
+                flags=(row.note,),
+                own=True,
+            )
+            for row in own_rows(summary, table.columns)
+        ]
+        views.append(PublishedView(source=table.source, columns=table.columns, rows=(*theirs, *ours)))
+    return tuple(views)
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else round(100 * value, 1)
+
+
+def _counts(counts: Mapping[str, int]) -> tuple[Count, ...]:
+    return tuple(Count(name=name, count=count) for name, count in counts.items())
+
+
+MAX_REPLY, MAX_GIVEN, MAX_REPLIES = 8_000, 50_000, 500
+
+
+def view_examples(run: RunFolder, *, number: int, size: int, text: str, sort: ExampleSort) -> ExamplePage:
+    """A page of the answers that are there; `text` is looked for in id, question and answer."""
+    rows = make_rows(run)
+    folded = text.casefold().strip()
+    matched = [row for row in rows if folded in f"{row.example}\n{row.question}\n{row.answer}".casefold()]
+    matched.sort(key=lambda row: _order(row, sort))
+    start = (number - 1) * size
+    return ExamplePage(
+        total=len(rows), matched=len(matched), page=number, size=size, rows=tuple(matched[start : start + size])
+    )
+
+
+def view_example(run: RunFolder, example_id: str, *, from_element: int = 0) -> ExampleView:
+    """One example.
+
+    Raises:
+        NotThereError: there is no answer to it.
+        FileFormatError: its line cannot be read.
+    """
+    key = _key(example_id)
+    found = run.answers.find(key)
+    record = run.answers.answer(found)
+    row = next(row for row in make_rows(run) if row.id == example_id)
+    return ExampleView(
+        row=row,
+        given=(record.given or "")[:MAX_GIVEN],
+        trajectory=_trajectory(record.trajectory, row, found, from_element=from_element) if record.trajectory else None,
+        replies=tuple(_reply(verdict) for verdict in run.answers.verdicts(key)[:MAX_REPLIES]),
+    )
+
+
+def make_rows(run: RunFolder) -> list[ExampleRow]:
+    """All answers as rows, with the scores by each judge."""
+    scores = read_scores(run)
+    judges = [judge.per_example for judge in scores.judges] if scores else []
+    return [_row(answer, [one.get(answer.key.id) for one in judges]) for answer in run.answers.rows()]
+
+
+def _row(answer: AnswerRow, scores: Sequence[float | None]) -> ExampleRow:
+    given = [score for score in scores if score is not None]
+    return ExampleRow(
+        id=_opaque(answer.key),
+        example=answer.key.id,
+        epoch=answer.key.epoch,
+        question=answer.question,
+        answer=answer.answer,
+        scores=tuple(number_or_none(score) for score in scores),
+        disagreement=number_or_none(max(given) - min(given)) if len(given) > 1 else None,
+        failure=answer.failure,
+        ending=answer.ending,
+        seconds=answer.seconds,
+        dollars=answer.dollars,
+    )
+
+
+def _order(row: ExampleRow, sort: ExampleSort) -> tuple[float, str, int]:
+    first = row.scores[0] if row.scores else None
+    if sort == "disagreement":
+        rank = -1.0 if row.disagreement is None else row.disagreement
+        return -rank, row.example, row.epoch
+    if sort == "id" or first is None:
+        return (0.0 if sort == "id" else float("inf")), row.example, row.epoch
+    return (first if sort == "worst" else -first), row.example, row.epoch
+
+
+def _opaque(key: CaseKey) -> str:
+    """An example's name may hold anything; this can stand in a path."""
+    return f"{key.epoch}." + base64.urlsafe_b64encode(key.id.encode("utf-8", "replace")).decode("ascii").rstrip("=")
+
+
+def _key(example_id: str) -> CaseKey:
+    epoch, _, name = example_id.partition(".")
+    try:
+        padded = name + "=" * (-len(name) % 4)
+        return CaseKey(base64.b64decode(padded, altchars=b"-_", validate=True).decode("utf-8"), int(epoch[:6]))
+    except (binascii.Error, ValueError) as cause:
+        raise NotThereError(f"this evaluation has no example {example_id[:40]!r}.") from cause
+
+
+def _trajectory(trajectory: Trajectory, row: ExampleRow, found: AnswerRow, *, from_element: int) -> TrajectoryView:
+    reading = read_trajectory(trajectory)
+    listed = TrajectoryRow(
+        id=row.id,
+        step=0,
+        group="",
+        attempt=row.epoch,
+        question=row.question,
+        question_key=trajectory.query_key,
+        scores=StageScores(answer=row.scores[0] if row.scores else None),
+        mean=row.scores[0] if row.scores else None,
+        true=StageScores(),
+        valid=not row.failure,
+        complete=reading.is_complete,
+        ending=row.ending,
+        calls=sum(turn.call is not None for turn in reading.turns),
+        tokens=0,
+        violations=len(reading.violations),
+        lessons=(),
+    )
+    view = view_trajectory(reading, listed, from_element=from_element)
+    cost = view.cost.model_copy(update={"seconds": found.seconds, "dollars": found.dollars})
+    return view.model_copy(update={"failure": row.failure, "cost": cost})
+
+
+def _reply(verdict: VerdictRecord) -> ReplyView:
+    return ReplyView(
+        judge=verdict.judge,
+        question=verdict.question,
+        replies=tuple(reply[:MAX_REPLY] for reply in verdict.replies),
+        failure=verdict.failure,
+        model=verdict.model,
+        dollars=verdict.dollars,
+        seconds=verdict.seconds,
+    )

@@ -1,0 +1,255 @@
+"""The bank of a run as its record tells it: an ordinary bank in memory that follows the lessons of a run.
+
+An evaluation's answers and verdicts by where they stand in their logs, followed while the run goes on.
+
+A training run's folder, read: its settings and its log.
+"""
+
+import base64
+import binascii
+import json
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import ValidationError
+
+from rubricem_agent.evals.manifest import ANSWERS_FILE, VERDICTS_FILE
+from rubricem_agent.evals.records import AnswerRecord, CaseKey, VerdictRecord
+from rubricem_agent.learn.metrics import SETTINGS_FILE, RunLog, read_log
+from rubricem_agent.learn.monitor import RECIPES
+from rubricem_agent.learn.record import LESSONS, RECORD_FOLDER, LessonLine
+from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.embed import AbsentEmbedder, Embedder, HashingEmbedder
+from rubricem_agent.memory.store import MemoryStore, StoredItem
+from rubricem_agent.viewer.records import IndexFollower, NotThereError, read_bytes
+from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.trajectory import first_problem
+from rubricem_env.scaffold.reading import read_trajectory
+
+
+class RecordedBank:
+    """Opened by the first look at it. A run that goes on is followed; one that is resumed is read anew."""
+
+    def __init__(self, run: Path) -> None:
+        self._path = run / RECORD_FOLDER / f"{LESSONS}.jsonl"
+        self._follower = IndexFollower(self._path, LessonLine)
+        self._store: MemoryStore | None = None
+        self._bank: RubricBank | None = None
+        self.step = 0
+        """Of the latest change."""
+
+    @property
+    def is_there(self) -> bool:
+        return self._path.is_file()
+
+    @property
+    def damaged(self) -> int:
+        return self._follower.damaged
+
+    def open(self) -> RubricBank | None:
+        """The bank as of now; None as long as nothing was written to it."""
+        fresh = self._follower.read()
+        if fresh.is_restarted:
+            self._store = self._bank = None
+        rows = [row for row in map(_stored, fresh.lines) if row is not None]
+        self.step = max([0 if fresh.is_restarted else self.step, *(line.step for line in fresh.lines)])
+        if rows and self._store is None:
+            embedder = self._embedder(len(rows[0].vector))
+            self._store = MemoryStore(embedder=embedder.name, dimension=embedder.dimension)
+            self._bank = RubricBank.open(self._store, embedder)
+        if rows and self._store is not None:
+            self._store.put([row for row in rows if len(row.vector) == self._store.dimension])
+        return self._bank
+
+    def _embedder(self, dimension: int) -> Embedder:
+        """The run's own where it needs no weights; else one that refuses, so that all but a search works."""
+        name = self._follower.header.embedder if self._follower.header else ""
+        hashing = HashingEmbedder(dimension)
+        return hashing if hashing.name == name else AbsentEmbedder(name, dimension)
+
+
+def _stored(line: LessonLine) -> StoredItem | None:
+    """The item with its vector; None where that is damaged."""
+    try:
+        vector = np.frombuffer(base64.b64decode(line.vector, validate=True), dtype="<f4")
+    except (binascii.Error, ValueError):
+        return None
+    return StoredItem(line.item, vector.astype(np.float32)) if len(vector) and np.all(np.isfinite(vector)) else None
+
+
+ANSWER_CHARS, QUESTION_CHARS = 300, 500
+
+
+class AnswerRow(NamedTuple):
+    """An answer as a list shows it."""
+
+    at: int
+    size: int
+    key: CaseKey
+    question: str
+    answer: str
+    failure: str
+    ending: str
+    seconds: float
+    dollars: float
+
+
+class LineSpan(NamedTuple):
+    """A line of a file."""
+
+    at: int
+    size: int
+
+
+class _LogTail:
+    """The whole lines that a log has gained since the last look."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = 0
+
+    def fresh(self) -> tuple[list[tuple[LineSpan, bytes]], bool]:
+        """The lines with their places, and whether the log was cut and is read anew."""
+        try:
+            size = self.path.stat().st_size
+        except OSError:
+            size = 0
+        is_cut = size < self._offset
+        if is_cut:
+            self._offset = 0
+        content = read_bytes(self.path, self._offset, size - self._offset) if size > self._offset else b""
+        found = []
+        for line in content[: content.rfind(b"\n") + 1].splitlines(keepends=True):
+            found.append((LineSpan(self._offset, len(line) - 1), line))
+            self._offset += len(line)
+        return found, is_cut
+
+
+class AnswerIndex:
+    """The logs of one evaluation. The first final answer of a case stands, or else the last. Safe under threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._answers = _LogTail(folder / ANSWERS_FILE)
+        self._verdicts = _LogTail(folder / VERDICTS_FILE)
+        self._lock = threading.Lock()
+        self._rows: dict[CaseKey, AnswerRow] = {}
+        self._spoken: dict[CaseKey, list[LineSpan]] = {}
+        self.damaged = 0
+
+    def rows(self) -> list[AnswerRow]:
+        """All answers, in the order in which their cases first appeared."""
+        with self._lock:
+            self._refresh()
+            return list(self._rows.values())
+
+    def find(self, key: CaseKey) -> AnswerRow:
+        """One answer.
+
+        Raises:
+            NotThereError: the case has none.
+        """
+        with self._lock:
+            self._refresh()
+            if key not in self._rows:
+                raise NotThereError(f"this evaluation has no answer to {key.id[:80]!r}, epoch {key.epoch}.")
+            return self._rows[key]
+
+    def answer(self, row: AnswerRow) -> AnswerRecord:
+        """An answer whole.
+
+        Raises:
+            FileFormatError: its line has changed, or a newer release wrote it.
+        """
+        try:
+            return AnswerRecord.model_validate_json(read_bytes(self._answers.path, row.at, row.size))
+        except ValidationError as cause:
+            raise FileFormatError(f"{self._answers.path} has no whole answer: {first_problem(cause)}") from cause
+
+    def verdicts(self, key: CaseKey) -> list[VerdictRecord]:
+        """What judges said of a case, in the order of the log."""
+        with self._lock:
+            spans = list(self._spoken.get(key, ()))
+        return [VerdictRecord.model_validate_json(read_bytes(self._verdicts.path, *span)) for span in spans]
+
+    def _refresh(self) -> None:
+        answers, is_cut = self._answers.fresh()
+        if is_cut:
+            self._rows = {}
+        for span, line in answers:
+            self._enter(span, line)
+        verdicts, is_cut = self._verdicts.fresh()
+        if is_cut:
+            self._spoken = {}
+        for span, line in verdicts:
+            try:
+                record = VerdictRecord.model_validate_json(line)
+            except ValidationError:
+                self.damaged += 1
+                continue
+            self._spoken.setdefault(CaseKey(record.id, record.epoch), []).append(span)
+
+    def _enter(self, span: LineSpan, line: bytes) -> None:
+        try:
+            record = AnswerRecord.model_validate_json(line)
+        except ValidationError:
+            self.damaged += 1
+            return
+        known = self._rows.get(record.key)
+        if known is None or known.failure:
+            self._rows[record.key] = _row(record, span)
+
+
+def _row(record: AnswerRecord, span: LineSpan) -> AnswerRow:
+    reading = read_trajectory(record.trajectory) if record.trajectory is not None else None
+    answer = record.given if record.given is not None else (reading.answer if reading else None)
+    ending = record.trajectory.ending if record.trajectory is not None else None
+    return AnswerRow(
+        *span,
+        record.key,
+        record.trajectory.question[:QUESTION_CHARS] if record.trajectory is not None else "",
+        (answer or "")[:ANSWER_CHARS],
+        record.failure,
+        ending.value if ending else "",
+        record.seconds,
+        record.dollars,
+    )
+
+
+class RecordedRun(NamedTuple):
+    """A run's folder, read."""
+
+    folder: Path
+    settings: dict[str, Any]
+    """Empty where the folder has none."""
+    log: RunLog
+
+    @property
+    def recipe(self) -> str | None:
+        """Its name in the ablation."""
+        key = (self.settings.get("credit"), self.settings.get("meta_policy"))
+        return next((one.name for one in RECIPES if (one.credit, one.meta_policy) == key), None)
+
+    @property
+    def title(self) -> str:
+        return next((one.title for one in RECIPES if one.name == self.recipe), "a training run")
+
+
+def read_run(folder: Path) -> RecordedRun:
+    """A run's log and settings.
+
+    Raises:
+        FileFormatError: the folder holds no run, or its settings are no JSON object.
+    """
+    log = read_log(folder)
+    path = folder / SETTINGS_FILE
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as cause:
+        raise FileFormatError(
+            f"{path} is not JSON: {cause}. Start the run's command again to write it anew."
+        ) from cause
+    if not isinstance(settings, dict):
+        raise FileFormatError(f"{path} holds no JSON object. Start the run's command again to write it anew.")
+    return RecordedRun(folder, settings, log)

@@ -1,0 +1,479 @@
+"""Why a question to the viewer has no answer. Each becomes a status and one sentence.
+
+Follows the index of a record while it is written: whole lines once each, and a fresh start after a resume.
+
+The rollouts of a run in columns: some eighty bytes each, filtered and sorted without reading a trajectory.
+
+A run's record, read while it is written: groups and rollouts by index, each line fetched when it is asked for.
+
+A rollout as a row of a list, from the index alone.
+"""
+
+import math
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from rubricem_agent.learn.record import (
+    GROUPS,
+    RECORD_FOLDER,
+    RECORD_VERSION,
+    ROLLOUTS,
+    GroupEntry,
+    GroupHead,
+    Header,
+    RolloutEntry,
+    RolloutHead,
+    ShownLesson,
+)
+from rubricem_agent.viewer.api_runs import StageScores
+from rubricem_agent.viewer.api_trajectories import TrajectoryRow
+from rubricem_env.domain.base import Frozen, Stage
+from rubricem_env.domain.errors import FileFormatError, UsageError
+from rubricem_env.domain.trajectory import first_problem
+
+
+class NotThereError(UsageError):
+    """There is no such run, trajectory, question, item or example."""
+
+
+class NotAllowedError(UsageError):
+    """It is there and cannot be changed here."""
+
+
+_MAX_HEADER = 65_536
+LineT = TypeVar("LineT", bound=Frozen)
+
+
+class Fresh(NamedTuple, Generic[LineT]):
+    """What has come since the last look."""
+
+    lines: list[LineT]
+    is_restarted: bool
+    """These are the first lines of another recording: what was read before holds no longer."""
+
+
+class IndexFollower(Generic[LineT]):
+    """One file. A line that cannot be read is passed over and counted; the last line counts once it ends."""
+
+    def __init__(self, path: Path, kind: type[LineT]) -> None:
+        self._path = path
+        self._kind: type[LineT] = kind
+        self._offset = 0
+        self.header: Header | None = None
+        """Of the recording that was read last."""
+        self.damaged = 0
+
+    def read(self) -> Fresh[LineT]:
+        """The lines that were added; all of them after a restart, none where there is no file.
+
+        Raises:
+            FileFormatError: a newer release wrote the file, or its first line is none of a record.
+        """
+        try:
+            with self._path.open("rb") as file:
+                first = file.readline(_MAX_HEADER)
+                if not first.endswith(b"\n"):
+                    return Fresh([], False)
+                is_restarted = self._settle(first)
+                file.seek(self._offset)
+                content = file.read()
+        except FileNotFoundError:
+            return Fresh([], self._forget())
+        except OSError as cause:
+            raise FileFormatError(f"cannot read {self._path}: {cause.strerror or cause}.") from cause
+        end = content.rfind(b"\n") + 1
+        self._offset += end
+        return Fresh(self._parse(content[:end]), is_restarted)
+
+    def _settle(self, first: bytes) -> bool:
+        """Check the first line; whether it begins another recording than before."""
+        header = self._header(first)
+        if header.record > RECORD_VERSION:
+            raise FileFormatError(
+                f"{self._path} was recorded by a newer release (format {header.record}; this one reads up to "
+                f"{RECORD_VERSION}). Upgrade rubricem to look at this run."
+            )
+        if header == self.header:
+            return False
+        is_restarted = self.header is not None
+        self.header, self._offset, self.damaged = header, len(first), 0
+        return is_restarted
+
+    def _header(self, first: bytes) -> Header:
+        try:
+            return Header.model_validate_json(first)
+        except ValidationError as cause:
+            raise FileFormatError(
+                f"{self._path} is not the record of a run: its first line does not name the format. Remove the folder "
+                f"{self._path.parent} to look at the rest of the run."
+            ) from cause
+
+    def _forget(self) -> bool:
+        is_restarted = self.header is not None
+        self.header, self._offset, self.damaged = None, 0, 0
+        return is_restarted
+
+    def _parse(self, content: bytes) -> list[LineT]:
+        lines = []
+        for line in content.splitlines():
+            try:
+                lines.append(self._kind.model_validate_json(line))
+            except ValidationError:
+                self.damaged += 1
+        return lines
+
+
+def read_bytes(path: Path, at: int, size: int) -> bytes:
+    """A piece of a file; shorter where the file ends before."""
+    try:
+        with path.open("rb") as file:
+            file.seek(at)
+            return file.read(size)
+    except OSError as cause:
+        raise FileFormatError(f"cannot read {path}: {cause.strerror or cause}.") from cause
+
+
+Rows = npt.NDArray[np.intp]
+_ROW = np.dtype(
+    [
+        *(("at", np.int64), ("size", np.int32)),
+        *(("step", np.int32), ("place", np.int32), ("attempt", np.int32), ("group", np.int32)),
+        *(("scores", np.float32, 4), ("true", np.float32, 4)),
+        *(("valid", np.bool_), ("complete", np.bool_), ("ending", np.int8)),
+        *(("calls", np.int32), ("tokens", np.int32), ("violations", np.int32)),
+    ]
+)
+
+
+class RolloutFilter(NamedTuple):
+    """Which rollouts are wanted, and in which order; None and "" ask for nothing."""
+
+    groups: npt.NDArray[np.bool_] | None = None
+    """By number of the group: those that are wanted."""
+    step_from: int | None = None
+    step_to: int | None = None
+    ending: str = ""
+    valid: bool | None = None
+    stage: Stage | None = None
+    """Whose score the bounds and the order speak of; the mean without one."""
+    score_from: float | None = None
+    score_to: float | None = None
+    sort: str = "newest"
+
+
+class RolloutTable:
+    """Rows in the order of the record. Not thread-safe: the record holds a lock."""
+
+    def __init__(self) -> None:
+        self._rows = np.zeros(64, dtype=_ROW)
+        self._count = 0
+        self._endings: list[str] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def rows(self) -> npt.NDArray[np.void]:
+        return self._rows[: self._count]
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """All that have occurred."""
+        return tuple(filter(None, self._endings))
+
+    def ending(self, code: int) -> str:
+        return self._endings[code]
+
+    def append(self, heads: Sequence[RolloutHead], groups: Sequence[int]) -> None:
+        """Add rollouts, each with the number of its group."""
+        needed = self._count + len(heads)
+        if needed > len(self._rows):
+            grown = np.zeros(max(needed, 2 * len(self._rows)), dtype=_ROW)
+            grown[: self._count] = self.rows
+            self._rows = grown
+        fresh = [self._row(head, group) for head, group in zip(heads, groups, strict=True)]
+        self._rows[self._count : needed] = np.array(fresh, dtype=_ROW)
+        self._count = needed
+
+    def of_group(self, group: int) -> Rows:
+        """The rollouts of a group, by attempt."""
+        found = np.flatnonzero(self.rows["group"] == group)
+        return found[np.argsort(self.rows["attempt"][found], kind="stable")]
+
+    def select(self, wanted: RolloutFilter) -> Rows:
+        """The numbers of the rows that pass, in the order asked for; rows without a score come last by score."""
+        rows = self.rows
+        value = self.means() if wanted.stage is None else rows["scores"][:, wanted.stage.position]
+        mask = np.ones(len(rows), dtype=bool)
+        if wanted.groups is not None:
+            mask &= wanted.groups[rows["group"]]
+        if wanted.valid is not None:
+            mask &= rows["valid"] == wanted.valid
+        if wanted.ending:
+            mask &= rows["ending"] == (self._endings.index(wanted.ending) if wanted.ending in self._endings else -1)
+        for column, low, high in (
+            (rows["step"], wanted.step_from, wanted.step_to),
+            (value, wanted.score_from, wanted.score_to),
+        ):
+            mask &= _within(column, low, high)
+        found = np.flatnonzero(mask)
+        return found[_order(rows[found], value[found], wanted.sort)]
+
+    def means(self) -> npt.NDArray[np.float32]:
+        """The mean of the scores there are; NaN where there is none."""
+        return mean_of(self.rows["scores"])
+
+    def _row(self, head: RolloutHead, group: int) -> tuple[object, ...]:
+        if head.ending not in self._endings:
+            self._endings.append(head.ending)
+        return (
+            *(head.at, head.size, head.step, head.place, head.attempt, group),
+            *(_numbers(head.scores), _numbers(head.true)),
+            *(head.valid, head.complete, self._endings.index(head.ending)),
+            *(head.calls, head.tokens, head.violations),
+        )
+
+
+def mean_of(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Row by row, the mean of the numbers that are there; NaN where there is none."""
+    there = ~np.isnan(scores)
+    counts = there.sum(axis=1)
+    sums = np.where(there, scores, 0).sum(axis=1)
+    means: npt.NDArray[np.float32] = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).astype(np.float32)
+    return means
+
+
+def _within(column: npt.NDArray[np.generic], low: float | None, high: float | None) -> npt.NDArray[np.bool_]:
+    mask = np.ones(len(column), dtype=bool)
+    if low is not None:
+        mask &= np.greater_equal(column, low)
+    if high is not None:
+        mask &= np.less_equal(column, high)
+    return mask
+
+
+def _order(rows: npt.NDArray[np.void], value: npt.NDArray[np.float32], sort: str) -> Rows:
+    place = np.lexsort((rows["attempt"], rows["place"], rows["step"]))
+    if sort == "oldest":
+        return place
+    if sort == "newest":
+        return np.lexsort((rows["attempt"], rows["place"], -rows["step"]))
+    signed = value if sort == "worst" else -value
+    return place[np.argsort(np.nan_to_num(signed[place], nan=np.inf), kind="stable")]
+
+
+def _numbers(scores: Sequence[float | None]) -> list[float]:
+    return [np.nan if score is None else score for score in scores]
+
+
+EntryT = TypeVar("EntryT", GroupEntry, RolloutEntry)
+
+
+class GroupRow(NamedTuple):
+    """A group as the index knows it."""
+
+    at: int
+    size: int
+    step: int
+    place: int
+    question: int
+    """The number of its question."""
+    encounter: str
+    active: int
+    retired: int
+    lessons: tuple[ShownLesson, ...]
+
+    @property
+    def id(self) -> str:
+        return f"{self.step}-{self.place}"
+
+
+class RecordedQuestion(NamedTuple):
+    """A question that was met; its text is that of the index, which may be cut."""
+
+    key: str
+    text: str
+    folded: str
+    """For searching."""
+
+
+class RunRecordReader:
+    """One run's record. Safe under threads; each call sees what was written until then."""
+
+    def __init__(self, run: Path) -> None:
+        self._folder = run / RECORD_FOLDER
+        self._lock = threading.RLock()
+        self._group_index = IndexFollower(self._path(GROUPS, ".index"), GroupHead)
+        self._rollout_index = IndexFollower(self._path(ROLLOUTS, ".index"), RolloutHead)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.table = RolloutTable()
+        self.groups: list[GroupRow] = []
+        self.questions: list[RecordedQuestion] = []
+        self._question_numbers: dict[str, int] = {}
+        self._group_numbers: dict[tuple[int, int], int] = {}
+        self._waiting: list[RolloutHead] = []
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Held by whoever reads several things that must fit together."""
+        return self._lock
+
+    @property
+    def damaged(self) -> int:
+        """Lines of the indexes that could not be read."""
+        return self._group_index.damaged + self._rollout_index.damaged
+
+    def refresh(self) -> None:
+        """Take in what was written since.
+
+        Raises:
+            FileFormatError: a newer release wrote the record.
+        """
+        with self._lock:
+            # Rollouts first: the group of each was written before it.
+            rollouts = self._rollout_index.read()
+            groups = self._group_index.read()
+            if rollouts.is_restarted or groups.is_restarted:
+                self._forget()
+            for group in groups.lines:
+                self._enter(group)
+            self._take([*self._waiting, *rollouts.lines])
+
+    def find_group(self, group_id: str) -> int:
+        """The number of a group.
+
+        Raises:
+            NotThereError: there is none of that id.
+        """
+        number = self._group_numbers.get(_pair(group_id))
+        if number is None:
+            raise NotThereError(f"this run has recorded no group {group_id[:40]!r}.")
+        return number
+
+    def find_rollout(self, rollout_id: str) -> int:
+        """The row of a rollout.
+
+        Raises:
+            NotThereError: there is none of that id.
+        """
+        group_id, _, attempt = rollout_id.rpartition("-")
+        group = self._group_numbers.get(_pair(group_id))
+        rows = self.table.of_group(group) if group is not None and attempt.isdecimal() else np.array([], dtype=np.intp)
+        found = [row for row in rows.tolist() if str(self.table.rows["attempt"][row]) == attempt]
+        if not found:
+            raise NotThereError(f"this run has recorded no trajectory {rollout_id[:40]!r}.")
+        return int(found[0])
+
+    def find_question(self, key: str) -> int:
+        """The number of a question.
+
+        Raises:
+            NotThereError: the run has not met it.
+        """
+        if key not in self._question_numbers:
+            raise NotThereError(f"this run has recorded no question {key[:80]!r}.")
+        return self._question_numbers[key]
+
+    def select(self, wanted: RolloutFilter) -> Rows:
+        return self.table.select(wanted)
+
+    def read_group(self, number: int) -> GroupEntry:
+        """A group whole, from its file."""
+        row = self.groups[number]
+        return self._read(GROUPS, GroupEntry, row.at, row.size)
+
+    def read_rollout(self, row: int) -> RolloutEntry:
+        """A rollout whole, from its file."""
+        fields = self.table.rows[row]
+        return self._read(ROLLOUTS, RolloutEntry, int(fields["at"]), int(fields["size"]))
+
+    def groups_of(self, question: int) -> Sequence[int]:
+        """The groups of a question, in the order of steps."""
+        return [number for number, row in enumerate(self.groups) if row.question == question]
+
+    def _enter(self, head: GroupHead) -> None:
+        number = self._question_numbers.get(head.query_key)
+        if number is None:
+            number = self._question_numbers[head.query_key] = len(self.questions)
+            self.questions.append(RecordedQuestion(head.query_key, head.question, head.question.casefold()))
+        self._group_numbers[(head.step, head.place)] = len(self.groups)
+        self.groups.append(
+            GroupRow(
+                *(head.at, head.size, head.step, head.place, number),
+                *(head.encounter, head.active, head.retired, head.lessons),
+            )
+        )
+
+    def _take(self, heads: Sequence[RolloutHead]) -> None:
+        """Rollouts whose group is not there yet wait for it."""
+        placed = [(head, self._group_numbers.get((head.step, head.place))) for head in heads]
+        known = [(head, group) for head, group in placed if group is not None]
+        self._waiting = [head for head, group in placed if group is None]
+        if known:
+            self.table.append([head for head, _ in known], [group for _, group in known])
+
+    def _read(self, kind: str, parse: type[EntryT], at: int, size: int) -> EntryT:
+        path = self._path(kind)
+        try:
+            return parse.model_validate_json(read_bytes(path, at, size))
+        except ValidationError as cause:
+            raise FileFormatError(
+                f"{path} has no whole line at byte {at}: {first_problem(cause)} If the run has just been resumed, look "
+                "again in a moment."
+            ) from cause
+
+    def _path(self, kind: str, suffix: str = "") -> Path:
+        return self._folder / f"{kind}{suffix}.jsonl"
+
+
+def _pair(group_id: str) -> tuple[int, int]:
+    step, _, place = group_id.partition("-")
+    is_pair = len(group_id) < 30 and step.isdecimal() and place.isdecimal()
+    return (int(step), int(place)) if is_pair else (-1, -1)
+
+
+DIGITS = 4
+
+
+def make_row(record: RunRecordReader, number: int) -> TrajectoryRow:
+    """The row of a rollout; the caller holds the record's lock."""
+    fields: Any = record.table.rows[number]
+    group = record.groups[int(fields["group"])]
+    question = record.questions[group.question]
+    return TrajectoryRow(
+        id=f"{group.id}-{int(fields['attempt'])}",
+        step=group.step,
+        group=group.id,
+        attempt=int(fields["attempt"]),
+        question=question.text,
+        question_key=question.key,
+        scores=stage_scores(fields["scores"].tolist()),
+        mean=number_or_none(float(mean_of(fields["scores"][None])[0])),
+        true=stage_scores(fields["true"].tolist()),
+        valid=bool(fields["valid"]),
+        complete=bool(fields["complete"]),
+        ending=record.table.ending(int(fields["ending"])),
+        calls=int(fields["calls"]),
+        tokens=int(fields["tokens"]),
+        violations=int(fields["violations"]),
+        lessons=tuple(lesson.item for lesson in group.lessons),
+    )
+
+
+def stage_scores(values: Sequence[float | None]) -> StageScores:
+    """Four numbers by stage; NaN is no score."""
+    plan, research, review, answer = (number_or_none(value) for value in values)
+    return StageScores(plan=plan, research=research, review=review, answer=answer)
+
+
+def number_or_none(value: float | None) -> float | None:
+    """Rounded for showing; None for what is no number."""
+    return round(value, DIGITS) if value is not None and math.isfinite(value) else None

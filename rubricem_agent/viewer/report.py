@@ -1,0 +1,257 @@
+"""A sample of a training run, of a size that does not grow with the run: questions, groups, attempts, lessons.
+
+Chosen are the questions with the longest way between their first and their last group: what changed is seen there. An
+attempt that would make the file too large is left out.
+
+The page as it was built: one script, one style. The sources are in `web`; `make viewer-bundle` builds them anew.
+
+The page as one file: script, style and the server's answers inside, opened from disk without any request.
+
+The report: a run, an evaluation or an ablation as one file, with the answers that the server would give.
+"""
+
+import base64
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import BaseModel
+
+from rubricem_agent.memory.store import ItemStatus
+from rubricem_agent.viewer.ablation import Ablation, load_ablation
+from rubricem_agent.viewer.api_runs import Alarm, Curves, RunCard, RunDetail, RunList
+from rubricem_agent.viewer.api_trajectories import GroupView, QuestionRow, TrajectoryPage, TrajectoryRow
+from rubricem_agent.viewer.bank import BankListing, BankViews, ShownBank
+from rubricem_agent.viewer.curves import make_figures
+from rubricem_agent.viewer.evaluations import view_evaluation, view_example, view_examples
+from rubricem_agent.viewer.groups import RunViews
+from rubricem_agent.viewer.runs import RunFolder, kind_of, make_card
+from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.errors import FileFormatError
+
+QUESTIONS, LESSONS = 8, 40
+TOKEN_VIEWS, TOKENS = 8, 2_000
+"""How many attempts are shown as tokens too, and how many tokens of each."""
+LARGEST, ROOM = 300_000, 4_000_000
+"""Characters of one attempt as JSON, and of all together."""
+
+Answers = dict[str, Frozen]
+"""By path, as the contract in `api_models` names them."""
+
+
+class Room(NamedTuple):
+    """What is still free."""
+
+    left: int
+
+    def takes(self, answer: Frozen) -> "Room | None":
+        """The room after an answer; None where it does not fit."""
+        size = len(answer.model_dump_json())
+        return Room(self.left - size) if size <= min(LARGEST, self.left) else None
+
+
+def sample_record(run: RunFolder) -> Answers:
+    """Questions, rubrics, groups and attempts of a run; nothing where nothing was recorded."""
+    views = RunViews(run)
+    if not run.record.groups:
+        return {}
+    page = views.questions(text="", page=1, size=200)
+    chosen = sorted(page.rows, key=way_of, reverse=True)[:QUESTIONS]
+    base = f"/runs/{run.id}"
+    answers: Answers = {f"{base}/questions": page.model_copy(update={"rows": tuple(chosen)})}
+    groups: list[GroupView] = []
+    for question in chosen:
+        history = views.rubrics(question.key)
+        answers[f"{base}/questions/{question.key}"] = history
+        groups += [views.group(one) for one in dict.fromkeys((history.steps[0].group, history.steps[-1].group))]
+    answers |= {f"{base}/groups/{group.id}": group for group in groups}
+    rows: list[TrajectoryRow] = []
+    for row, found in _attempts(views, groups):
+        rows.append(row)
+        answers |= {f"{base}/trajectories/{row.id}{path}": answer for path, answer in found.items()}
+    answers[f"{base}/trajectories"] = _page(rows, total=len(run.record.table))
+    return answers
+
+
+def way_of(question: QuestionRow) -> int:
+    """Steps between its first and its last time."""
+    return question.steps[-1] - question.steps[0]
+
+
+def sample_bank(run: RunFolder) -> Answers:
+    """The newest active lessons of a run; nothing where it has no bank."""
+    bank = run.bank.open()
+    if bank is None:
+        return {}
+    views = BankViews(ShownBank(BankListing(bank), False, f"As of step {run.bank.step}."), run.record)
+    page = views.page(number=1, size=LESSONS, text="", status=ItemStatus.ACTIVE)
+    base = f"/runs/{run.id}/bank"
+    return {base: page, **{f"{base}/{row.id}": views.item(row.id) for row in page.rows}}
+
+
+def _attempts(views: RunViews, groups: list[GroupView]) -> Iterator[tuple[TrajectoryRow, Answers]]:
+    """The attempts that fit, each with what its page asks for."""
+    room = Room(ROOM)
+    shown = 0
+    for group in groups:
+        for rollout in group.rollouts:
+            view = views.trajectory(rollout.row.id)
+            after = room.takes(view)
+            if after is None:
+                continue
+            room, shown = after, shown + 1
+            found: Answers = {"": view}
+            if shown <= TOKEN_VIEWS:
+                found["/tokens"] = views.tokens(rollout.row.id, offset=0, limit=TOKENS)
+            yield rollout.row, found
+
+
+def _page(rows: list[TrajectoryRow], *, total: int) -> TrajectoryPage:
+    return TrajectoryPage(
+        total=total, matched=len(rows), page=1, size=max(1, len(rows)), rows=tuple(rows), endings=(), steps=None
+    )
+
+
+STATIC = Path(__file__).parent / "static"
+WEB = Path(__file__).parent / "web"
+_OWN = ("package.json", "package-lock.json", "vite.config.js", "index.html")
+
+
+class Bundle(NamedTuple):
+    """What a browser runs."""
+
+    script: str
+    style: str
+
+    @property
+    def policy(self) -> str:
+        """A content security policy under which these two run, and nothing else does."""
+        return (
+            f"default-src 'none'; script-src '{source_hash(self.script)}'; style-src '{source_hash(self.style)}'; "
+            "img-src data:; base-uri 'none'; form-action 'none'"
+        )
+
+
+@cache
+def load_bundle() -> Bundle:
+    """The bundle that this release ships."""
+    script = (STATIC / "viewer.js").read_text(encoding="utf-8")
+    return Bundle(script=script, style=(STATIC / "viewer.css").read_text(encoding="utf-8"))
+
+
+def source_hash(text: str) -> str:
+    """The name under which a content security policy lets an inline script or style in."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def recorded_sources() -> str:
+    """The digest of the sources that the shipped bundle was built from."""
+    record: dict[str, str] = json.loads((STATIC / "built_from.json").read_text(encoding="utf-8"))
+    return record["sources"]
+
+
+def source_digest(web: Path = WEB) -> str:
+    """The digest of the sources as they are: path, length and bytes of each file, by path; as `web/vite.config.js` has it."""
+    inner = (path for path in (web / "src").rglob("*") if path.is_file())
+    names = sorted([path.relative_to(web).as_posix() for path in inner] + list(_OWN))
+    digest = hashlib.sha256()
+    for name in names:
+        content = (web / name).read_bytes()
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
+
+
+_INERT = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+"""Inside a script element only JSON's own characters stand: no text of a run can end the element or begin another."""
+
+
+def make_file(title: str, answers: Mapping[str, BaseModel], *, made: str) -> str:
+    """A page that shows `answers`, which are those of the server by path; `made` says of what and when."""
+    recorded = {"made": made, "answers": {path: answer.model_dump(mode="json") for path, answer in answers.items()}}
+    bundle = load_bundle()
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{bundle.policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="no-referrer">\n'
+        f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n<style>{bundle.style}</style>\n</head>\n<body>\n'
+        "<noscript>This page shows its data with a script of its own; allow it to run.</noscript>\n"
+        f'<div id="app"></div>\n<script type="application/json" id="recorded">{inert_json(recorded)}</script>\n'
+        f'<script type="module">{bundle.script}</script>\n</body>\n</html>\n'
+    )
+
+
+def inert_json(value: object) -> str:
+    """JSON that is nothing but JSON inside a script element.
+
+    Raises:
+        ValueError: a number is not finite.
+    """
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_INERT)
+
+
+EXAMPLES = 40
+
+
+def render_report(folder: Path) -> str:
+    """The page of a folder; of a training run from the first line of its log on.
+
+    Raises:
+        FileFormatError: the folder holds no run, or it cannot be read.
+    """
+    kind = kind_of(folder)
+    if kind is None:
+        raise FileFormatError(
+            f"{folder} holds neither a run nor an ablation, so it is no run's folder. Give the folder that the config "
+            "names as `out`, after the first step, or that of `rubricem eval`."
+        )
+    run = RunFolder(folder, kind, run_id="run", name=folder.resolve().name)
+    answers = _training(run) if kind == "training" else _evaluation(run) if kind == "evaluation" else _ablation(run)
+    card = make_card(run)
+    if card.problem:
+        raise FileFormatError(card.problem)
+    return _file(run, card, answers)
+
+
+def _file(run: RunFolder, card: RunCard, answers: Answers) -> str:
+    read = run.read() if run.kind == "training" else None
+    detail = RunDetail(
+        card=card,
+        settings=read.settings if read else {},
+        alarms=tuple(Alarm(step=line.step, message=line.alarm) for line in read.log.alarms) if read else (),
+        notes=(),
+    )
+    first: Answers = {"/runs": RunList(runs=(card,)), f"/runs/{run.id}": detail}
+    return make_file(card.title or card.name, {**first, **answers}, made=time.strftime("%Y-%m-%d"))
+
+
+def _training(run: RunFolder) -> Answers:
+    curves: Answers = {f"/runs/{run.id}/curves": Curves(figures=make_figures(run.read()))}
+    return curves | sample_record(run) | sample_bank(run)
+
+
+def _evaluation(run: RunFolder) -> Answers:
+    """The numbers, and the examples on which judges differ most; what is too long is left out."""
+    base = f"/runs/{run.id}/evaluation"
+    page = view_examples(run, number=1, size=EXAMPLES, text="", sort="disagreement")
+    answers: Answers = {base: view_evaluation(run)}
+    room, rows = Room(ROOM), []
+    for row in page.rows:
+        view = view_example(run, row.id)
+        after = room.takes(view)
+        if after is not None:
+            room = after
+            rows.append(row)
+            answers[f"{base}/examples/{row.id}"] = view
+    answers[f"{base}/examples"] = page.model_copy(update={"rows": tuple(rows)})
+    return answers
+
+
+def _ablation(run: RunFolder) -> Answers:
+    found: Ablation = load_ablation(run.folder)
+    return {f"/runs/{run.id}/ablation": found}

@@ -1,0 +1,275 @@
+"""What every request passes first: whose host it names, whether it knows the token, how much it sends.
+
+The server listens on this machine alone, and a browser on this machine runs other people's pages. So: a page
+elsewhere cannot reach it under a name of its own (DNS rebinding), no request carries a right by itself (the token is a
+header, never a cookie), and what is served may run no script but the page's own, load nothing from elsewhere, stand in
+no frame and tell no other site where it was opened.
+
+Answers as JSON with an ETag, and errors as a status with one sentence.
+
+What routes take from a request: the shelf, a run, and the parameters that several of them share.
+"""
+
+import hashlib
+import hmac
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import Annotated, NamedTuple
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rubricem_agent.memory.store import UnknownItemError
+from rubricem_agent.viewer.api_runs import Problem
+from rubricem_agent.viewer.api_trajectories import Sort
+from rubricem_agent.viewer.bank import BankDoor
+from rubricem_agent.viewer.groups import RunViews
+from rubricem_agent.viewer.records import NotAllowedError, NotThereError, RolloutFilter
+from rubricem_agent.viewer.runs import RunFolder, RunShelf
+from rubricem_env.domain.base import Frozen, Stage
+from rubricem_env.domain.errors import RubricEMError
+
+API = "/api/"
+MAX_BODY = 16_384
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "font-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS: Mapping[str, str] = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
+}
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class Guard:
+    """An ASGI app around the viewer's."""
+
+    def __init__(self, app: ASGIApp, *, token: str, hosts: Collection[str] = LOOPBACK) -> None:
+        self._app = app
+        self._token = token.encode()
+        self._hosts = frozenset(host.lower() for host in hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refusal = self._refusal(scope, Headers(scope=scope))
+        if refusal is None:
+            await self._app(scope, receive, _with_headers(send))
+        else:
+            await _refuse(_with_headers(send), *refusal)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
+        """Status and sentence, or None for a request that may pass."""
+        if _hostname(headers.get("host", "")) not in self._hosts:
+            return 421, "this server answers under the name of this machine alone. Open the address that it printed."
+        if scope["method"] not in ("GET", "HEAD", "POST"):
+            return 405, "only GET, HEAD and POST are answered."
+        if not scope["path"].startswith(API):
+            return None
+        if not self._knows_token(headers.getlist("authorization")):
+            return 401, "the token is missing or wrong. Open the address that `rubricem view` printed, with its token."
+        return self._refuse_write(headers) if scope["method"] == "POST" else None
+
+    def _knows_token(self, given: Iterable[str]) -> bool:
+        return any(hmac.compare_digest(value.encode("utf-8", "replace"), b"Bearer " + self._token) for value in given)
+
+    def _refuse_write(self, headers: Headers) -> tuple[int, str] | None:
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+            return 403, "a change must come from the viewer's own page."
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            return 415, "a change is sent as application/json."
+        length = headers.get("content-length", "")
+        if not length.isdecimal() or len(length) > 9 or int(length) > MAX_BODY:
+            return 413, f"a change has a length of at most {MAX_BODY} bytes, and names it."
+        return None
+
+
+def _hostname(host: str) -> str:
+    """The name without its port; empty for what is no host."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "") if "@" not in host else ""
+    except ValueError:
+        return ""
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers[name] = value
+        await send(message)
+
+    return sending
+
+
+async def _refuse(send: Send, status: int, sentence: str) -> None:
+    body = json.dumps({"status": status, "message": sentence}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+JSON = "application/json"
+
+
+def answer(request: Request, model: Frozen) -> Response:
+    """A value; 304 without a body where the asker has the same one."""
+    body = model.model_dump_json().encode()
+    tag = f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
+    known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
+    if request.method == "GET" and tag in known:
+        return Response(status_code=304, headers={"etag": tag})
+    return Response(body, media_type=JSON, headers={"etag": tag})
+
+
+def problem(status: int, message: str) -> Response:
+    told = Problem(status=status, message=message)
+    return Response(told.model_dump_json(), status_code=status, media_type=JSON)
+
+
+async def tell_error(request: Request, error: Exception) -> Response:
+    """One of our own errors: the sentence is meant for a person."""
+    assert isinstance(error, RubricEMError)
+    if isinstance(error, NotAllowedError):
+        return problem(403, str(error))
+    is_missing = isinstance(error, NotThereError) or (isinstance(error, UnknownItemError) and request.method != "POST")
+    return problem(404 if is_missing else 409, str(error))
+
+
+async def tell_invalid(request: Request, error: Exception) -> Response:
+    """A parameter or a body that breaks a rule."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return problem(422, f"{place}: {first['msg']}")
+
+
+async def tell_http(request: Request, error: Exception) -> Response:
+    """What the framework itself refuses, such as a path that leads nowhere."""
+    assert isinstance(error, HTTPException)
+    return problem(error.status_code, f"{request.url.path[:200]}: {error.detail}")
+
+
+MAX_SIZE = 200
+
+
+class ServerContext(NamedTuple):
+    """What the server shows."""
+
+    shelf: RunShelf
+    banks: BankDoor
+
+
+def desk_of(request: Request) -> ServerContext:
+    found = request.app.state.desk
+    assert isinstance(found, ServerContext)
+    return found
+
+
+def run_of(request: Request, run: str) -> RunFolder:
+    """The run that a path names."""
+    return desk_of(request).shelf.find(run)
+
+
+def recorded_run_of(request: Request, run: str) -> RunViews:
+    """The record of the run that a path names, read up to now.
+
+    Raises:
+        NotThereError: nothing was recorded of it.
+    """
+    found = run_of(request, run)
+    views = RunViews(found)
+    if not found.record.groups:
+        raise NotThereError(
+            f"the run {found.name} has recorded no trajectories: it has just begun, or it was trained with "
+            "record=false, or by a release that did not record them."
+        )
+    return views
+
+
+def evaluation_of(request: Request, run: str) -> RunFolder:
+    """The evaluation that a path names.
+
+    Raises:
+        NotThereError: the run is none.
+    """
+    found = run_of(request, run)
+    if found.kind != "evaluation":
+        raise NotThereError(f"{found.name} is no evaluation.")
+    return found
+
+
+class FilterAsked(NamedTuple):
+    """A filter of trajectories as a request names it."""
+
+    wanted: RolloutFilter
+    lesson: int
+
+
+StepBound = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
+ScoreBound = Annotated[float | None, Query(ge=0, le=1)]
+
+
+class Bounds(NamedTuple):
+    """Between which steps and which scores a trajectory lies; None is no bound."""
+
+    step_from: int | None
+    step_to: int | None
+    score_from: float | None
+    score_to: float | None
+
+
+def bounds_of(
+    *,
+    step_from: StepBound = None,
+    step_to: StepBound = None,
+    score_from: ScoreBound = None,
+    score_to: ScoreBound = None,
+) -> Bounds:
+    return Bounds(step_from, step_to, score_from, score_to)
+
+
+def filter_of(
+    bounds: Annotated[Bounds, Depends(bounds_of)],
+    *,
+    stage: Stage | None = None,
+    ending: Annotated[str, Query(max_length=40)] = "",
+    valid: bool | None = None,
+    sort: Sort = "newest",
+    lesson: Annotated[int, Query(ge=0, le=2**53)] = 0,
+) -> FilterAsked:
+    """The parameters that narrow a list of trajectories."""
+    return FilterAsked(RolloutFilter(stage=stage, ending=ending, valid=valid, sort=sort, **bounds._asdict()), lesson)
+
+
+TheDesk = Annotated[ServerContext, Depends(desk_of)]
+TheRun = Annotated[RunFolder, Depends(run_of)]
+Recorded = Annotated[RunViews, Depends(recorded_run_of)]
+Evaluation = Annotated[RunFolder, Depends(evaluation_of)]
+Filtered = Annotated[FilterAsked, Depends(filter_of)]
+PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
+PageSize = Annotated[int, Query(ge=1, le=MAX_SIZE)]
+SearchText = Annotated[str, Query(max_length=500)]
+ElementNumber = Annotated[int, Query(ge=0, le=10_000_000)]

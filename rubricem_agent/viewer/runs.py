@@ -1,0 +1,294 @@
+"""A run's folder, open: what kind it is, and everything in it that is read again only when it has changed.
+
+A run in the list: its kind, how far it is, its scores, and whether it goes on.
+
+The runs under a folder, found again at each look: a run that has just begun appears, a removed one goes.
+"""
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pydantic import ValidationError
+
+from rubricem_agent.evals.manifest import ANSWERS_FILE, MANIFEST_FILE, SCORES_FILE, VERDICTS_FILE, read_manifest
+from rubricem_agent.evals.report import agent_name
+from rubricem_agent.evals.scores import Scores
+from rubricem_agent.evals.suite import SUITE
+from rubricem_agent.learn.metrics import METRICS_FILE, SETTINGS_FILE, StepLine
+from rubricem_agent.learn.record import RECORD_FOLDER
+from rubricem_agent.viewer.ablation import ABLATION_FILE, load_ablation
+from rubricem_agent.viewer.api_runs import RunCard, StageScores, Standing
+from rubricem_agent.viewer.logs import AnswerIndex, RecordedBank, RecordedRun, read_run
+from rubricem_agent.viewer.records import NotThereError, RunRecordReader, number_or_none
+from rubricem_env.domain.errors import FileFormatError, UsageError
+from rubricem_env.domain.trajectory import first_problem
+
+Kind = Literal["training", "evaluation", "ablation"]
+_WATCHED = (METRICS_FILE, SETTINGS_FILE, ANSWERS_FILE, VERDICTS_FILE, SCORES_FILE, ABLATION_FILE)
+
+
+def kind_of(folder: Path) -> Kind | None:
+    """What a folder holds; None where it is no run."""
+    if (folder / ABLATION_FILE).is_file():
+        return "ablation"
+    if (folder / METRICS_FILE).is_file():
+        return "training"
+    is_evaluation = (folder / MANIFEST_FILE).is_file() and not (folder / SETTINGS_FILE).is_file()
+    return "evaluation" if is_evaluation else None
+
+
+class _Mark(NamedTuple):
+    """Differs after a change of a file."""
+
+    changed: int
+    size: int
+
+
+class RunFolder:
+    """One run. Safe under threads."""
+
+    def __init__(self, folder: Path, kind: Kind, *, run_id: str, name: str) -> None:
+        self.folder = folder
+        self.kind: Kind = kind
+        self.id = run_id
+        self.name = name
+        self.record = RunRecordReader(folder)
+        self.bank = RecordedBank(folder)
+        self.answers = AnswerIndex(folder)
+        self._lock = threading.Lock()
+        self._run: RecordedRun | None = None
+        self._mark: tuple[_Mark, ...] = ()
+
+    def read(self) -> RecordedRun:
+        """Log and settings of a training run.
+
+        Raises:
+            FileFormatError: they cannot be read.
+        """
+        mark = tuple(_mark(self.folder / name) for name in (METRICS_FILE, SETTINGS_FILE))
+        with self._lock:
+            if self._run is None or mark != self._mark:
+                self._run, self._mark = read_run(self.folder), mark
+            return self._run
+
+    @property
+    def changed(self) -> float:
+        """Unix time of the last change of a file that is shown."""
+        record = self.folder / RECORD_FOLDER
+        paths = [*(self.folder / name for name in _WATCHED), record / "rollouts.index.jsonl", record / "lessons.jsonl"]
+        return max(_mark(path).changed for path in paths) / 1e9
+
+
+def _mark(path: Path) -> _Mark:
+    try:
+        told = path.stat()
+    except OSError:
+        return _Mark(0, 0)
+    return _Mark(told.st_mtime_ns, told.st_size)
+
+
+PATIENCE = 120.0
+"""Seconds without a line after which a run counts as stale, or four of its steps."""
+_EMPTY = StageScores()
+
+
+def make_card(run: RunFolder) -> RunCard:
+    """The card of a run; one that cannot be read says why."""
+    try:
+        if run.kind == "evaluation":
+            return _evaluation_card(run)
+        return _ablation_card(run) if run.kind == "ablation" else _training_card(run)
+    except UsageError as problem:
+        return _blank(run, "unreadable").model_copy(update={"problem": str(problem)})
+
+
+def _training_card(run: RunFolder) -> RunCard:
+    run.record.refresh()
+    read = run.read()
+    last = read.log.steps[-1] if read.log.steps else None
+    exam = read.log.exams[-1] if read.log.exams else None
+    card = _blank(run, _standing(run, read, last))
+    return card.model_copy(
+        update={
+            "recipe": read.title if read.recipe else "",
+            "title": read.title,
+            "step": last.step if last else 0,
+            "steps": _planned(read),
+            "scores": StageScores(**{name: exam.held_out.get(name) for name in StageScores.model_fields})
+            if exam
+            else _EMPTY,
+            "scored_at": exam.step if exam else None,
+            "lessons": last.bank if last else 0,
+            "seconds": round(sum(sum(line.seconds.values()) for line in read.log.steps), 1),
+            "alarms": len(read.log.alarms),
+            "recorded": len(run.record.table),
+            "has_bank": run.bank.is_there,
+        }
+    )
+
+
+def _standing(run: RunFolder, read: RecordedRun, last: StepLine | None) -> Standing:
+    planned, step = _planned(read), last.step if last else 0
+    if planned is not None and step >= planned:
+        return "finished"
+    patience = max(PATIENCE, 4 * sum(last.seconds.values()) if last else 0.0)
+    if time.time() - run.changed < patience:
+        return "running"
+    alarms = read.log.alarms
+    return "stopped" if alarms and alarms[-1].step == step else "stale"
+
+
+def _planned(read: RecordedRun) -> int | None:
+    steps = read.settings.get("steps")
+    return steps if isinstance(steps, int) else None
+
+
+def _evaluation_card(run: RunFolder) -> RunCard:
+    manifest = read_manifest(run.folder)
+    rows = run.answers.rows()
+    scores = read_scores(run)
+    expected = len(manifest.inputs.ids) * manifest.epochs
+    answered = sum(not row.failure for row in rows)
+    is_fresh = time.time() - run.changed < PATIENCE
+    title = SUITE[manifest.benchmark].title if manifest.benchmark in SUITE else manifest.benchmark
+    state: Standing = "finished" if scores is not None and scores.is_complete else "running" if is_fresh else "stale"
+    card = _blank(run, state)
+    return card.model_copy(
+        update={
+            "title": f"{title}, {agent_name(scores) if scores else manifest.agent.policy}",
+            "step": answered,
+            "steps": expected,
+            "scores": StageScores(answer=number_or_none(scores.headline.score)) if scores and scores.judges else _EMPTY,
+            "seconds": round(sum(row.seconds for row in rows), 1),
+            "dollars": round(scores.dollars if scores else sum(row.dollars for row in rows), 4),
+            "recorded": len(rows),
+        }
+    )
+
+
+def read_scores(run: RunFolder) -> Scores | None:
+    """The numbers of an evaluation; None as long as there are none.
+
+    Raises:
+        FileFormatError: they cannot be read.
+    """
+    path = run.folder / SCORES_FILE
+    try:
+        return Scores.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as cause:
+        told = first_problem(cause) if isinstance(cause, ValidationError) else str(cause)
+        raise FileFormatError(
+            f"{path} cannot be read: {told} Make it anew with `rubricem eval rescore {run.folder}`."
+        ) from cause
+
+
+def _ablation_card(run: RunFolder) -> RunCard:
+    ablation = load_ablation(run.folder)
+    best = max(ablation.results, key=lambda result: result.answer.mean)
+    card = _blank(run, "finished")
+    return card.model_copy(
+        update={
+            "title": f"The ablation: {len(ablation.results)} recipes, {len(ablation.results[0].seeds)} seeds",
+            "step": ablation.steps,
+            "steps": ablation.steps,
+            "scores": StageScores(answer=number_or_none(best.answer.mean)),
+            "scored_at": ablation.steps,
+            "seconds": round(sum(result.seconds * len(result.seeds) for result in ablation.results), 1),
+        }
+    )
+
+
+def _blank(run: RunFolder, state: Standing) -> RunCard:
+    """A card that says nothing yet."""
+    return RunCard(id=run.id, name=run.name, kind=run.kind, state=state, changed=round(run.changed, 3))
+
+
+DEPTH = 3
+MOST_FOLDERS = 5_000
+_PASSED_OVER = {RECORD_FOLDER, "checkpoints", "model"}
+
+
+class RunShelf:
+    """One run, or all runs under a folder. Ids are digests of paths, so that no request can name a path."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._lock = threading.Lock()
+        self._runs: dict[str, RunFolder] = {}
+
+    @classmethod
+    def open(cls, root: Path) -> "RunShelf":
+        """The shelf of a folder.
+
+        Raises:
+            FileFormatError: it is no folder.
+        """
+        if not root.is_dir():
+            raise FileFormatError(f"there is no folder {root}. Give the folder of a run, or one that holds runs.")
+        return cls(root.resolve())
+
+    @property
+    def only_run(self) -> RunFolder | None:
+        """The run that the root itself is; an ablation's folder holds runs as well."""
+        runs = self.runs()
+        return runs[0] if len(runs) == 1 and runs[0].folder == self.root else None
+
+    def runs(self) -> list[RunFolder]:
+        """All runs there are now, in the order of their names."""
+        with self._lock:
+            found: dict[str, RunFolder] = {}
+            for folder in sorted(_folders(self.root)):
+                kind = kind_of(folder)
+                if kind is None:
+                    continue
+                name = folder.relative_to(self.root).as_posix() if folder != self.root else folder.name
+                run_id = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+                known = self._runs.get(run_id)
+                is_same = known is not None and known.kind == kind
+                found[run_id] = (
+                    known if known and is_same else RunFolder(folder, kind, run_id=run_id, name=_shown(name))
+                )
+            self._runs = found
+            return list(found.values())
+
+    def find(self, run_id: str) -> RunFolder:
+        """The run of an id.
+
+        Raises:
+            NotThereError: there is none, or no longer.
+        """
+        with self._lock:
+            known = self._runs.get(run_id)
+        if known is not None and kind_of(known.folder) == known.kind:
+            return known
+        found = next((run for run in self.runs() if run.id == run_id), None)
+        if found is None:
+            raise NotThereError(f"there is no run {run_id[:40]!r} under {self.root}.")
+        return found
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    """The root and what lies under it, a few levels deep; links are not followed."""
+    for seen, (place, names, _) in enumerate(os.walk(root)):
+        folder = Path(place)
+        depth = len(folder.relative_to(root).parts)
+        names[:] = [name for name in sorted(names) if depth < DEPTH and _is_looked_into(name)]
+        if seen >= MOST_FOLDERS:
+            return
+        yield folder
+
+
+def _is_looked_into(name: str) -> bool:
+    return not name.startswith(".") and name not in _PASSED_OVER
+
+
+def _shown(name: str) -> str:
+    """A name that can be written as UTF-8, whatever the disk calls it."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

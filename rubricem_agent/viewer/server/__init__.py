@@ -1,1 +1,0 @@
-"""The viewer over HTTP: the guard before everything, one file of routes for each noun."""

@@ -1,0 +1,388 @@
+"""The rubrics of one question: persistent, active and retired. A value; each change makes a new one.
+
+Rubric dropout: active rubrics that sit out a step, drawn by seed, so that none can be leant on.
+
+Which proposed rubrics are let in: a rubric is a short criterion, not a page's text and not an order to the judge.
+
+Reads rubrics from a file: a JSON list or JSON lines, in the data set's shape or in this project's own.
+
+The rubric buffer: every question's rubrics by query key, with a lock for each, saved and restored exactly.
+"""
+
+import asyncio
+import json
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from operator import attrgetter
+from typing import Annotated, Any, TypeVar
+from weakref import WeakValueDictionary
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from rubricem_env.domain.base import STAGES, Frozen, Stage
+from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.judgement import Polarity, Rubric
+from rubricem_env.domain.trajectory import first_problem
+from rubricem_env.judge.scoring import mark_variance
+from rubricem_env.scaffold.untrusted import COPIED_WORDS, ShownText
+
+Step = Annotated[int, Field(ge=0)]
+
+
+class StageCaps(Frozen):
+    """How many active rubrics each stage keeps; the defaults are the paper's (section C.4)."""
+
+    plan: Annotated[int, Field(ge=0)] = 3
+    research: Annotated[int, Field(ge=0)] = 2
+    review: Annotated[int, Field(ge=0)] = 2
+    answer: Annotated[int, Field(ge=0)] = 3
+
+    def of(self, stage: Stage) -> int:
+        return (self.plan, self.research, self.review, self.answer)[stage.position]
+
+
+class ActiveRubric(Frozen):
+    """A rubric in use."""
+
+    rubric: Rubric
+    created_step: Step
+    last_step: Step
+    """When it was last proposed."""
+    variance: float | None = None
+    """Of its marks, when they were last measured; None where they never were."""
+
+    @property
+    def rank(self) -> tuple[float, float, int, int, str]:
+        """The deterministic order in which rubrics are kept, best first (choice B9); unmeasured ones come last."""
+        variance = -1.0 if self.variance is None else self.variance
+        return (-variance, -self.rubric.weight, -self.last_step, -self.created_step, self.rubric.id)
+
+
+class RetiredReason(StrEnum):
+    """Why a rubric is in the archive."""
+
+    SEPARATES_NOTHING = "separates_nothing"
+    """All rollouts got the same mark."""
+    OVER_CAP = "over_cap"
+    """Others of its stage separated the group better."""
+
+
+class RetiredRubric(Frozen):
+    """A rubric out of use; proposed again, it comes back."""
+
+    last: ActiveRubric
+    reason: RetiredReason
+    retired_step: Step
+
+
+class RubricSet(Frozen):
+    """What one question is judged by. A rubric is in at most one of the three places."""
+
+    persistent: tuple[Rubric, ...] = ()
+    """From the data set, Answer stage only, never retired."""
+    active: tuple[ActiveRubric, ...] = ()
+    archive: tuple[RetiredRubric, ...] = ()
+    """Oldest first."""
+
+    @property
+    def rubrics(self) -> tuple[Rubric, ...]:
+        """All that score, persistent ones first."""
+        return (*self.persistent, *(entry.rubric for entry in self.active))
+
+    def with_persistent(self, rubrics: Iterable[Rubric]) -> "RubricSet":
+        """These are the data set's rubrics; what was active or retired under the same wording gives way."""
+        persistent = tuple({rubric.id: rubric for rubric in rubrics}.values())
+        if persistent == self.persistent:
+            return self
+        ids = {rubric.id for rubric in persistent}
+        return RubricSet(
+            persistent=persistent,
+            active=tuple(entry for entry in self.active if entry.rubric.id not in ids),
+            archive=tuple(entry for entry in self.archive if entry.last.rubric.id not in ids),
+        )
+
+    def with_proposed(self, rubrics: Iterable[Rubric], *, step: int) -> "RubricSet":
+        """Add proposals: a new one becomes active, an active one is refreshed, a retired one comes back.
+
+        One that says the same as another of its stage, or its mirror, is left out: the first one stands.
+        """
+        active = {entry.rubric.id: entry for entry in self.active}
+        retired = {entry.last.rubric.id: entry for entry in self.archive}
+        persistent = {rubric.id for rubric in self.persistent}
+        said = {_wording(rubric): rubric.id for rubric in self.rubrics}
+        for rubric in rubrics:
+            if said.setdefault(_wording(rubric), rubric.id) != rubric.id or rubric.id in persistent:
+                continue
+            known = active.get(rubric.id) or (retired.pop(rubric.id).last if rubric.id in retired else None)
+            fresh = ActiveRubric(rubric=rubric, created_step=step, last_step=step)
+            active[rubric.id] = known.model_copy(update={"last_step": step}) if known else fresh
+        archive = tuple(entry for entry in self.archive if entry.last.rubric.id in retired)
+        return RubricSet(persistent=self.persistent, active=tuple(active.values()), archive=archive)
+
+    def pruned(
+        self, marks: Mapping[str, Sequence[float]], *, caps: StageCaps, step: int, archive_limit: int
+    ) -> "RubricSet":
+        """Retire what separates nothing, then cut each stage to its cap (choices B8-B11).
+
+        `marks` holds each rubric's marks over the valid rollouts. With fewer than two there is nothing to measure,
+        and the rubric keeps the variance it had.
+        """
+        measured = [_measure(entry, marks.get(entry.rubric.id, ())) for entry in self.active]
+        flat = {e.rubric.id for e in measured if len(marks.get(e.rubric.id, ())) > 1 and e.variance == 0.0}
+        kept = _within_caps([entry for entry in measured if entry.rubric.id not in flat], caps)
+        retired = tuple(
+            RetiredRubric(last=entry, reason=_reason(entry.rubric.id in flat), retired_step=step)
+            for entry in measured
+            if entry.rubric.id not in kept
+        )
+        archive = (*self.archive, *retired)
+        return RubricSet(
+            persistent=self.persistent,
+            active=tuple(entry for entry in measured if entry.rubric.id in kept),
+            archive=archive[max(0, len(archive) - archive_limit) :],
+        )
+
+
+def _wording(rubric: Rubric) -> tuple[Stage, str]:
+    return rubric.stage, " ".join(rubric.description.casefold().split())
+
+
+def _reason(is_flat: bool) -> RetiredReason:
+    return RetiredReason.SEPARATES_NOTHING if is_flat else RetiredReason.OVER_CAP
+
+
+def _measure(entry: ActiveRubric, marks: Sequence[float]) -> ActiveRubric:
+    return entry if len(marks) < 2 else entry.model_copy(update={"variance": mark_variance(marks)})
+
+
+def _within_caps(entries: Sequence[ActiveRubric], caps: StageCaps) -> set[str]:
+    return {
+        entry.rubric.id
+        for stage in STAGES
+        for entry in sorted((e for e in entries if e.rubric.stage is stage), key=attrgetter("rank"))[: caps.of(stage)]
+    }
+
+
+def drop_rubrics(rubrics: Sequence[Rubric], share: float, *, rng: np.random.Generator) -> tuple[Rubric, ...]:
+    """Leave out each active rubric with the given probability; no stage loses its last one, persistent ones stay."""
+    if share == 0.0:
+        return tuple(rubrics)
+    # Drawn in the order of ids, so that the order of the list cannot change who sits out.
+    draws = {rubric.id: rng.random() for rubric in sorted(rubrics, key=lambda rubric: rubric.id)}
+    kept = {rubric.id for rubric in rubrics if rubric.persistent or draws[rubric.id] >= share}
+    for stage in STAGES:
+        own = [rubric for rubric in rubrics if rubric.stage is stage]
+        if own and not any(rubric.id in kept for rubric in own):
+            kept.add(max(own, key=lambda rubric: draws[rubric.id]).id)
+    return tuple(rubric for rubric in rubrics if rubric.id in kept)
+
+
+MAX_TITLE_CHARS = 120
+MAX_DESCRIPTION_CHARS = 600
+_URL = re.compile(r"https?://|\bwww\.", re.IGNORECASE)
+_TAG = re.compile(r"</?[a-z_|\\]|<<<|```|\[/?INST\]", re.IGNORECASE)
+_MARK = r"(?:marks?|scores?|points?|credit|ratings?|grades?|preference|benefit)"
+_GIVEN = r"\b(?:always|must)\s+(?:be\s+)?given\b"
+"""Of marks it is an order to the judge; of figures, which have to be given with a year, it is a criterion."""
+# Rubrics about the judging itself, about bare wording, or in the voice of an instruction.
+_META = re.compile(
+    r"\b(?:contains?|includes?|uses?|mentions?|repeats?)\s+the\s+(?:exact\s+)?(?:phrase|words?|string|token|sentence)\b"
+    r"|\b(?:the|this)\s+(?:judge|grader|evaluator|scorer)\b"
+    r"|\b(?:full|maximum|highest|top)\s+(?:marks?|scores?|points?)\b"
+    r"|\bscores?\s+(?:of\s+)?[0-9]\b|\b(?:always|must)\s+(?:be\s+)?(?:scored?|rated?|award(?:ed)?)\b"
+    rf"|{_GIVEN}[^.]*\b{_MARK}\b|\b{_MARK}\b[^.]*{_GIVEN}"
+    rf"|{_GIVEN}\s+(?:[0-2]|zero|one|two)(?=\s*(?:[.,;:!]|$)|\s+(?:if|when|whenever|for|to)\b)"
+    r"|\b(?:ignore|disregard|override)\s+(?:all|any|the|your|previous|prior)\b"
+    r"|\b(?:xml|tags?)\s+(?:is|are)\s+(?:present|used|closed)\b",
+    re.IGNORECASE,
+)
+_CHECKS: Sequence[tuple[str, Callable[[Rubric], object]]] = (
+    ("has no title or no description", lambda r: not (r.title.strip() and r.description.strip())),
+    ("is too long", lambda r: len(r.title) > MAX_TITLE_CHARS or len(r.description) > MAX_DESCRIPTION_CHARS),
+    ("holds a web address", lambda r: _URL.search(f"{r.title} {r.description}")),
+    ("holds a tag or a delimiter", lambda r: _TAG.search(f"{r.title} {r.description}")),
+    ("is about wording, tags or the judging itself", lambda r: _META.search(f"{r.title} {r.description}")),
+)
+
+
+def refuse_rubric(rubric: Rubric, shown: ShownText) -> str | None:
+    """Why the rubric is not let in; None where it is."""
+    fault = next((reason for reason, holds in _CHECKS if holds(rubric)), None)
+    if fault is None and (shown.find_copy(rubric.title) or shown.find_copy(rubric.description)):
+        fault = f"copies {COPIED_WORDS} words in a row from a page"
+    return fault and f"{rubric.stage.value} rubric {rubric.title[:60]!r} {fault}"
+
+
+MAX_RUBRICS = 500
+Kind = TypeVar("Kind", Stage, Polarity)
+
+
+def read_rubrics(text: str, where: str) -> tuple[Rubric, ...]:
+    """The rubrics of a file's text; `where` names the file in messages.
+
+    A row is {"title", "description", "weight"}: a persistent rubric of the Answer stage whose negative weight makes
+    it a flaw. With "stage" it may be any stage's, with "polarity" its weight must be positive, and "persistent"
+    tells whether it can be retired: by default only answer rubrics cannot. Rows with the weight 0 are dropped.
+
+    Raises:
+        FileFormatError: not such a list, naming the first row that is wrong.
+    """
+    rows = list(_rows(text, where))
+    if len(rows) > MAX_RUBRICS:
+        raise FileFormatError(f"{where} holds {len(rows)} rubrics; at most {MAX_RUBRICS} are read for one question.")
+    found = [_read_row(row, f"{where}, rubric {number}") for number, row in enumerate(rows, start=1)]
+    return tuple({rubric.id: rubric for rubric in found if rubric is not None}.values())
+
+
+def _rows(text: str, where: str) -> Iterator[object]:
+    if not text.strip():
+        raise FileFormatError(f"{where} is empty; it should hold a JSON list of rubrics, or one rubric a line.")
+    try:
+        whole = json.loads(text)
+    except RecursionError as cause:
+        raise FileFormatError(f"{where} is nested too deeply to be a list of rubrics.") from cause
+    except ValueError:
+        yield from _lines(text, where)
+        return
+    yield from whole if isinstance(whole, list) else [whole]
+
+
+def _lines(text: str, where: str) -> Iterator[object]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError) as cause:
+                raise FileFormatError(
+                    f"{where} is neither a JSON list nor JSON lines: line {number} says {line.strip()[:40]!r}."
+                ) from cause
+
+
+def _read_row(row: object, where: str) -> Rubric | None:
+    if not isinstance(row, dict):
+        raise FileFormatError(f"{where} is {row!r:.60}; a rubric is an object with title, description and weight.")
+    stage = _choice(row, "stage", kind=Stage, default=Stage.ANSWER, where=where)
+    weight = _weight(row, where)
+    if "polarity" in row and weight < 0:
+        raise FileFormatError(f"{where} has a polarity and the negative weight {weight:g}; give one or the other.")
+    signed = Polarity.NEGATIVE if weight < 0 else Polarity.POSITIVE
+    persistent = row.get("persistent", stage is Stage.ANSWER)
+    if not isinstance(persistent, bool) or (persistent and stage is not Stage.ANSWER):
+        raise FileFormatError(f"{where} is persistent in the stage {stage.value}; only answer rubrics are persistent.")
+    if weight == 0:
+        return None
+    description = _text(row, "description", where=where)
+    return Rubric(
+        stage=stage,
+        title=_text(row, "title", where=where, default=description[:80]),
+        description=description,
+        polarity=_choice(row, "polarity", kind=Polarity, default=signed, where=where),
+        weight=abs(weight),
+        persistent=persistent,
+    )
+
+
+def _text(row: Mapping[str, object], name: str, *, where: str, default: str | None = None) -> str:
+    value = row.get(name, default)
+    if not isinstance(value, str) or not value.strip():
+        raise FileFormatError(f"{where} has the {name} {value!r:.60}; it needs a text.")
+    return value.strip()
+
+
+def _weight(row: Mapping[str, object], where: str) -> float:
+    weight = row.get("weight", 1)
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not abs(weight) <= sys.float_info.max:
+        raise FileFormatError(f"{where} has the weight {weight!r:.40}; it needs a finite number, below 0 for a flaw.")
+    return float(weight)
+
+
+def _choice(row: Mapping[str, object], name: str, *, kind: type[Kind], default: Kind, where: str) -> Kind:
+    value = row.get(name, default.value)
+    names = [member.value for member in kind]
+    if value not in names:
+        raise FileFormatError(f"{where} has the {name} {value!r:.40}; it is one of {', '.join(names)}.")
+    return kind(value)
+
+
+BUFFER_VERSION = 1
+_EMPTY = RubricSet()
+
+
+class RubricBuffer:
+    """Rubrics by question. Reading needs no lock; whoever reads, awaits and writes holds `editing`."""
+
+    def __init__(self, questions: Mapping[str, RubricSet] | None = None) -> None:
+        self._questions = dict(questions or {})
+        # Each question's state as text, made when it is first saved: a step changes 32 questions of thousands.
+        self._texts: dict[str, str] = {}
+        self._locks: WeakValueDictionary[tuple[str, int], asyncio.Lock] = WeakValueDictionary()
+
+    def __len__(self) -> int:
+        return len(self._questions)
+
+    def rubrics(self, query_key: str) -> RubricSet:
+        """The question's rubrics; empty where it was never seen."""
+        return self._questions.get(query_key, _EMPTY)
+
+    def replace(self, query_key: str, rubrics: RubricSet) -> None:
+        self._questions[query_key] = rubrics
+        self._texts.pop(query_key, None)
+
+    @asynccontextmanager
+    async def editing(self, query_key: str) -> AsyncIterator[RubricSet]:
+        """The question's rubrics, for one caller at a time; other questions are not held up."""
+        # A lock belongs to the loop in which it was first waited for, so each loop has its own.
+        place = (query_key, id(asyncio.get_running_loop()))
+        lock = self._locks.get(place)
+        if lock is None:
+            lock = self._locks[place] = asyncio.Lock()
+        async with lock:
+            yield self.rubrics(query_key)
+
+    def export(self) -> Iterator[dict[str, Any]]:
+        """One row for each rubric, in the shape that a rubric file has, with its fate and provenance."""
+        for key in sorted(self._questions):
+            rubrics = self._questions[key]
+            for rubric in rubrics.persistent:
+                yield _row(key, rubric.model_dump(mode="json"), fate={"status": "persistent"})
+            for entry in rubrics.active:
+                yield _row(
+                    key, entry.rubric.model_dump(mode="json"), fate={"status": "active", "variance": entry.variance}
+                )
+            for gone in rubrics.archive:
+                fate = {"status": "retired", "reason": gone.reason.value, "retired_step": gone.retired_step}
+                yield _row(key, gone.last.rubric.model_dump(mode="json"), fate=fate)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything, as JSON values: each question's rubrics as JSON text. Equal buffers give equal states."""
+        for key, rubrics in self._questions.items():
+            if key not in self._texts:
+                self._texts[key] = rubrics.model_dump_json()
+        return {"version": BUFFER_VERSION, "questions": {key: self._texts[key] for key in sorted(self._questions)}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a state; nothing changes when it is refused.
+
+        Raises:
+            FileFormatError: of another version, or malformed.
+        """
+        if state.get("version") != BUFFER_VERSION:
+            raise FileFormatError(
+                f"the rubric buffer's state has the version {state.get('version')!r}; this release reads {BUFFER_VERSION}."
+            )
+        try:
+            texts = dict(state["questions"].items())
+            questions = {key: RubricSet.model_validate_json(text) for key, text in texts.items()}
+        except (KeyError, AttributeError) as cause:
+            raise FileFormatError("the rubric buffer's state has no questions; is it another file?") from cause
+        except ValidationError as cause:
+            raise FileFormatError(f"the rubric buffer's state is malformed: {first_problem(cause)}") from cause
+        self._questions, self._texts = questions, texts
+
+
+def _row(key: str, rubric: dict[str, Any], *, fate: dict[str, Any]) -> dict[str, Any]:
+    return {"query_key": key, **rubric, **fate}

@@ -1,1 +1,0 @@
-"""A judge without a model: criteria that can be read off the trajectories themselves, deterministic and free."""

@@ -1,0 +1,201 @@
+"""Calling again: exponential back-off with jitter, Retry-After, a bound on attempts and one on the total time.
+
+How fast a model may be called: calls at once, requests a minute, tokens a minute.
+"""
+
+import asyncio
+import email.utils
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Annotated, NamedTuple, TypeVar
+
+import numpy as np
+from pydantic import Field
+
+from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.errors import BoundaryError, boundary
+
+Result = TypeVar("Result")
+RETRYABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+"""HTTP statuses after which the same request may succeed."""
+
+
+class RetryPolicy(Frozen):
+    """How often, how fast and for how long. The defaults are the paper's five retries within ten minutes."""
+
+    attempts: Annotated[int, Field(ge=1)] = 6
+    """The first try included."""
+    initial_delay: Annotated[float, Field(gt=0)] = 1.0
+    """Seconds before the second try; doubled by `factor` for each one after it."""
+    factor: Annotated[float, Field(ge=1)] = 2.0
+    max_delay: Annotated[float, Field(gt=0)] = 60.0
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """The share of a delay that is drawn at random: 0.5 waits between half and all of it."""
+    deadline: Annotated[float, Field(gt=0)] = 600.0
+    """Seconds for all tries and waits together; a try that is under way is cut off there.
+
+    Waiting for a limiter inside a try counts: where rates are tight for the number of calls, allow more time.
+    """
+
+    def delay(self, retry: int, draw: float, *, retry_after: float | None = None) -> float:
+        """Seconds to wait before the given retry, counted from 0; `draw` is uniform in [0, 1).
+
+        A server's Retry-After is a floor: never earlier than it asks, spread beyond it so that a crowd does not
+        come back as one.
+        """
+        # The exponent is bounded because a float overflows long before anyone retries so often.
+        backoff = min(self.max_delay, self.initial_delay * self.factor ** min(retry, 64))
+        if retry_after is not None:
+            return max(0.0, retry_after) + backoff * self.jitter * draw
+        return backoff * (1 - self.jitter * draw)
+
+
+class RetryAdvice(NamedTuple):
+    """A failure may pass: try again, not before `retry_after` seconds where the server named them."""
+
+    retry_after: float | None = None
+
+
+class Timing(NamedTuple):
+    """The clock, the sleep and the dice, so that tests hold all three."""
+
+    clock: Callable[[], float]
+    """Seconds, monotonic."""
+    sleep: Callable[[float], Awaitable[None]]
+    rng: np.random.Generator
+
+    @classmethod
+    def real(cls, seed: int | None = None) -> "Timing":
+        return cls(time.monotonic, asyncio.sleep, np.random.default_rng(seed))
+
+
+async def call_with_retry(
+    operation: Callable[[], Awaitable[Result]],
+    *,
+    doing: str,
+    error: type[BoundaryError],
+    advise: Callable[[BoundaryError], RetryAdvice | None],
+    policy: RetryPolicy,
+    timing: Timing,
+) -> Result:
+    """Await `operation` until it succeeds, `advise` says None, or attempts or time are used up.
+
+    Whatever the operation raises crosses `boundary(error, doing)` first; `advise` sees the outcome, with the
+    foreign exception as its cause. The last failure is raised as it is. Errors that are not `BoundaryError`s,
+    such as a reached ceiling, pass at once.
+    """
+    ends = timing.clock() + policy.deadline
+    for retry in range(policy.attempts):
+        try:
+            with boundary(error, doing):
+                async with asyncio.timeout(max(0.0, ends - timing.clock())):
+                    return await operation()
+        except BoundaryError as failure:
+            advice = advise(failure)
+            if advice is None or retry + 1 == policy.attempts:
+                raise
+            wait = policy.delay(retry, float(timing.rng.random()), retry_after=advice.retry_after)
+            # A wait that outlasts the deadline would only delay the same failure.
+            if timing.clock() + wait >= ends:
+                raise
+        await timing.sleep(wait)
+    raise AssertionError("unreachable: attempts is at least 1, and the last failure is raised")
+
+
+def parse_retry_after(value: str | None, *, now: datetime | None = None) -> float | None:
+    """The seconds that a Retry-After header asks for: a number, or an HTTP date; None where it says neither."""
+    if value is None or not value.strip():
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        return _seconds_until(value, now or datetime.now(UTC))
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+def _seconds_until(value: str, now: datetime) -> float | None:
+    try:
+        moment = email.utils.parsedate_to_datetime(value)
+    except (ValueError, OverflowError):
+        return None
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return max(0.0, (aware - now).total_seconds())
+
+
+Rate = Annotated[int, Field(ge=1)]
+
+
+class Rates(Frozen):
+    """What the server allows; None is no limit."""
+
+    concurrency: Rate = 256
+    requests_per_minute: Rate | None = None
+    tokens_per_minute: Rate | None = None
+
+
+class _Bucket:
+    """A minute's allowance that refills steadily. A request larger than the whole bucket waits for a full one."""
+
+    def __init__(self, per_minute: int, now: float) -> None:
+        self._capacity = float(per_minute)
+        self._level = self._capacity
+        self._filled_at = now
+
+    def wait_for(self, amount: float, now: float) -> float:
+        """Take the amount, on credit if need be; returns the seconds after which it may be used."""
+        rate = self._capacity / 60
+        self._level = min(self._capacity, self._level + (now - self._filled_at) * rate)
+        self._filled_at = now
+        self._level -= min(amount, self._capacity)
+        return max(0.0, -self._level / rate)
+
+    def give_back(self, amount: float) -> None:
+        """What was taken was not used."""
+        self._level = min(self._capacity, self._level + min(amount, self._capacity))
+
+
+class Limiter:
+    """Shared by every caller of one server, on one event loop at a time. First come, first served."""
+
+    def __init__(self, rates: Rates, timing: Timing) -> None:
+        self._rates = rates
+        self._timing = timing
+        self._slots: asyncio.Semaphore | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        now = timing.clock()
+        per_minute = (rates.requests_per_minute, rates.tokens_per_minute)
+        self._requests, self._tokens = (_Bucket(rate, now) if rate else None for rate in per_minute)
+
+    @asynccontextmanager
+    async def slot(self, tokens: int) -> AsyncIterator[None]:
+        """Hold one of the places while a call of about so many tokens runs."""
+        wait = max(self._take(self._requests, 1), self._take(self._tokens, tokens))
+        is_used = False
+        try:
+            if wait > 0:
+                await self._timing.sleep(wait)
+            async with self._semaphore():
+                is_used = True
+                yield
+        finally:
+            # Whoever gives up before its turn must not make all that come after it wait for a call that is not made.
+            if not is_used:
+                self._give_back(tokens)
+
+    def _give_back(self, tokens: int) -> None:
+        for bucket, amount in ((self._requests, 1), (self._tokens, tokens)):
+            if bucket is not None:
+                bucket.give_back(amount)
+
+    def _take(self, bucket: _Bucket | None, amount: float) -> float:
+        return bucket.wait_for(amount, self._timing.clock()) if bucket else 0.0
+
+    def _semaphore(self) -> asyncio.Semaphore:
+        # Made inside the loop that uses it: a semaphore of a loop that is gone raises as soon as callers queue.
+        loop = asyncio.get_running_loop()
+        if self._slots is None or self._loop is not loop:
+            self._slots, self._loop = asyncio.Semaphore(self._rates.concurrency), loop
+        return self._slots

@@ -1,0 +1,113 @@
+r"""Makes foreign text inert: what looks like a tag of ours or a chat special gets a backslash, and can be had back.
+
+`</tool_output>` becomes `<\/tool_output>`, `<|im_end|>` becomes `<\|im_end|>`. A run of backslashes after the
+opening character grows by one, so `restore` undoes it byte for byte, also on text that held such runs before.
+
+What was shown to a policy, word for word: neither a rubric nor a lesson may repeat a page of it at length.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from rubricem_env.domain.base import Span
+from rubricem_env.domain.trajectory import Origin, Trajectory
+from rubricem_env.scaffold.grammar import RESERVED
+
+# Characters that a reader does not see and a language model reads through.
+_UNSEEN = (
+    "\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufe00-\ufe0f\ufeff\x00-\x20\x7f-\xa0"
+)
+GAP = f"[{_UNSEEN}]*+"
+_OPENERS = "<\uff1c\ufe64\u2039"
+# Written like tags by the chat templates of Qwen, Gemma and Llama 2, and in square brackets by those of Mistral.
+_CHAT_TAGS = (
+    *("tool_call", "tool_response", "tools", "start_of_turn", "end_of_turn", "start_of_image", "end_of_image"),
+    *("s", "bos", "eos", "pad", "unk", "sys", "system", "user", "assistant"),
+)
+_BRACKETED = (
+    "inst|available_tools|tool_(?:calls|results|content)|system_prompt|think|args|call_id|prefix|middle|suffix|img"
+)
+
+
+def spaced_names(names: Iterable[str]) -> str:
+    """A pattern for any of the names, with unseen characters allowed between their letters."""
+    longest_first = sorted(names, key=len, reverse=True)
+    return "|".join(GAP.join(re.escape(char) for char in name) for name in longest_first)
+
+
+_TAG_BODY = rf"{GAP}/?{GAP}(?:{spaced_names((*RESERVED, *_CHAT_TAGS))})(?![\w-])"
+# <tag ...>, <|special|> and [INST]; the look-ahead leaves all but the opener and its backslashes alone.
+_BAIT = rf"(?={_TAG_BODY}|{GAP}[|\uff5c])"
+_BRACKET_BAIT = rf"(?=/?(?:{_BRACKETED})\])"
+_FLAGS = re.IGNORECASE | re.ASCII
+# By opener, since a search for one literal character is many times as fast as one for an alternative of them.
+_PATTERNS = tuple(
+    (
+        opener,
+        re.compile(rf"{re.escape(opener)}(?=\\*+{bait})", _FLAGS),
+        re.compile(rf"{re.escape(opener)}\\(?=\\*+{bait})", _FLAGS),
+    )
+    for opener, bait in (*((opener, _BAIT) for opener in _OPENERS), ("[", _BRACKET_BAIT))
+)
+
+
+def neutralize(text: str) -> str:
+    """The text with every reserved tag and chat special defused; anything else is untouched."""
+    for opener, threat, _ in _PATTERNS:
+        if opener in text:
+            text = threat.sub(rf"{opener}\\", text)
+    return text
+
+
+def restore(text: str) -> str:
+    """The inverse of `neutralize`, byte for byte."""
+    for opener, _, defused in _PATTERNS:
+        if opener in text:
+            text = defused.sub(opener, text)
+    return text
+
+
+COPIED_WORDS = 12
+"""So many words in a row are a copy. Fewer may be a name or a turn of phrase."""
+_WORD = re.compile(r"\w+")
+
+
+class ShownText:
+    """The words of what was shown, without case and punctuation."""
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        # Runs of words in a set: looked for in the texts themselves, a group's rubrics would take a second.
+        self._runs = frozenset(run for text in set(texts) for run in _runs(text))
+
+    @classmethod
+    def in_trajectories(cls, trajectories: Iterable[Trajectory]) -> "ShownText":
+        """All tool text of these attempts."""
+        return cls(
+            segment.text
+            for trajectory in trajectories
+            for segment in trajectory.segments
+            if segment.origin is Origin.TOOL
+        )
+
+    def find_copy(self, text: str) -> str | None:
+        """The first words of the text that were shown in a row as well; None where there are none."""
+        found = next((run for run in _runs(text) if run in self._runs), None)
+        return " ".join(found) if found else None
+
+    def find_copies(self, text: str) -> tuple[Span, ...]:
+        """Where the text repeats what was shown; copies that overlap are one."""
+        words = [(word, *found.span()) for found in _WORD.finditer(text) for word in _WORD.findall(found[0].casefold())]
+        copies: list[Span] = []
+        for at in range(len(words) - COPIED_WORDS + 1):
+            run = words[at : at + COPIED_WORDS]
+            if tuple(word for word, _, _ in run) in self._runs:
+                start, end = run[0][1], run[-1][2]
+                if copies and start < copies[-1].end:
+                    start = copies.pop().start
+                copies.append(Span(start, end))
+        return tuple(copies)
+
+
+def _runs(text: str) -> Iterator[tuple[str, ...]]:
+    words = _WORD.findall(text.casefold())
+    return (tuple(words[at : at + COPIED_WORDS]) for at in range(len(words) - COPIED_WORDS + 1))

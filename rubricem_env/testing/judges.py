@@ -1,0 +1,225 @@
+"""Fakes for whoever uses a judge: a scripted one, and a model that reads the fenced prompts as a judge model should.
+
+Sample attempts at one question, for judges: a good one, and variations of it that each lack one thing.
+
+Reflections to write into a bank, and an embedder whose similarities are known by hand.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rubricem_env.domain.base import Stage
+from rubricem_env.domain.judgement import Polarity, Provenance, Reflection, ReflectionScore, Rubric
+from rubricem_env.domain.trajectory import (
+    Ending,
+    Observation,
+    Origin,
+    Query,
+    Segment,
+    ToolCall,
+    ToolStatus,
+    Trajectory,
+    query_key,
+)
+from rubricem_env.judge.base import Contrast, Findings, Proposal, ScoringRequest
+from rubricem_env.judge.llm_judge import PROPOSE, REFLECT
+from rubricem_env.judge.prompting import read_blocks
+from rubricem_env.judge.scoring import Opinion
+from rubricem_env.llm.base import ChatRequest
+
+Marker = Callable[[ScoringRequest, Rubric], int | None]
+Delay = Callable[[str, object], float]
+
+
+class ScriptedJudge:
+    """Proposes given rubrics and marks by a function; None leaves a rubric unmarked. Latency is simulated on demand."""
+
+    def __init__(
+        self,
+        mark: Marker,
+        *,
+        rubrics: tuple[Rubric, ...] = (),
+        delay: Delay | None = None,
+        name: str = "scripted",
+    ) -> None:
+        self.name = name
+        self.contrasts: list[Contrast] = []
+        self.examinations: list[ScoringRequest] = []
+        self._mark = mark
+        self._rubrics = rubrics
+        self._delay = delay
+
+    async def propose(self, contrast: Contrast) -> Proposal:
+        """The given rubrics."""
+        self.contrasts.append(contrast)
+        await self._wait("propose", contrast)
+        return Proposal(self._rubrics)
+
+    async def score(self, examination: ScoringRequest) -> Findings:
+        """The function's marks."""
+        self.examinations.append(examination)
+        await self._wait("score", examination)
+        marks = {rubric.id: self._mark(examination, rubric) for rubric in examination.rubrics}
+        opinions = {key: Opinion.whole(key, mark, "scripted") for key, mark in marks.items() if mark is not None}
+        missing = len(marks) - len(opinions)
+        return Findings(opinions, failure=f"{missing} of {len(marks)} were scripted to fail" if missing else "")
+
+    async def _wait(self, phase: str, asked: object) -> None:
+        if self._delay is not None:
+            await asyncio.sleep(self._delay(phase, asked))
+
+
+class FenceReader:
+    """The answer function of a scripted model that takes fenced content for data and nothing else for content.
+
+    `mark` is given a criterion and the blocks, `draft` the blocks of a contrast; both see parsed JSON.
+    """
+
+    def __init__(
+        self,
+        mark: Callable[[Mapping[str, Any], Mapping[str, Any]], int],
+        *,
+        draft: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    ) -> None:
+        self._mark = mark
+        self._draft = draft
+
+    def __call__(self, request: ChatRequest) -> str:
+        blocks = read_blocks(request.prompt)
+        if request.purpose == PROPOSE:
+            return json.dumps(self._draft(blocks) if self._draft else empty_proposal())
+        if request.purpose == REFLECT:
+            return json.dumps({"scores": [_fair_score(c["index"]) for c in blocks["CANDIDATES"]]})
+        scores = [
+            {"index": row["index"], "justification": "read behind the fence", "score": self._mark(row, blocks)}
+            for row in blocks["CRITERIA"]
+        ]
+        return json.dumps({"scores": scores})
+
+
+def empty_proposal() -> dict[str, Any]:
+    """A proposal in the wire's shape that proposes nothing."""
+    return {f"stage_{number}": {"positive_rubrics": [], "negative_rubrics": []} for number in (1, 2, 3, 4)}
+
+
+def _fair_score(index: int) -> dict[str, Any]:
+    dimensions = {"diagnostic_accuracy": 0.5, "specificity": 0.5, "scope_and_balance": 0.5}
+    return {"index": index, "justification": "scripted", **dimensions}
+
+
+QUESTION = "Compare the width of the rivers Amber Badger and Tall Fox."
+QUERY = Query(question=QUESTION)
+
+PLAN = (
+    "<think>Two rivers, one attribute.</think><structured_plan>"
+    "<deep_analysis>The width of the rivers Amber Badger and Tall Fox is to be compared.</deep_analysis>"
+    "<rubric>- the width of Amber Badger\n- the width of Tall Fox\n- the season of measurement for both rivers</rubric>"
+    "<research_plan>1. Find the width of Amber Badger. 2. Find the width of Tall Fox. 3. Find the season of "
+    "measurement for both rivers.</research_plan></structured_plan>"
+)
+POOR_PLAN = (
+    "<think>Easy.</think><structured_plan><deep_analysis>A short question.</deep_analysis>"
+    "<rubric>Be good.</rubric><research_plan>Search once.</research_plan></structured_plan>"
+)
+REVIEW = (
+    "<think>I have both.</think><review><rubric_review>Compare: the width of Amber Badger is known from S_1, the "
+    "width of Tall Fox from S_2; both rivers have their season of measurement.</rubric_review>"
+    "<writing_plan>Width of Amber Badger, width of Tall Fox, season of measurement, then the comparison of both "
+    "rivers.</writing_plan></review>"
+)
+ANSWER = (
+    '<answer><cite id="S_1">The width of Amber Badger is 130 m.</cite> <cite id="S_2">The width of Tall Fox is 60 m'
+    "</cite>. To compare the rivers: Amber Badger is wider, at low water in the season of measurement.</answer>"
+)
+POOR_ANSWER = '<answer>One of them is wider. <cite id="S_99">It is well known.</cite></answer>'
+
+
+def call(query: str, *, name: str = "google_search") -> str:
+    """A policy turn that searches."""
+    return f'<call_tool name="{name}">{query}</call_tool>'
+
+
+def policy(text: str) -> Segment:
+    return Segment(origin=Origin.POLICY, text=text)
+
+
+def tool(query: str, snippet_id: str, text: str, *, status: ToolStatus = ToolStatus.OK) -> Segment:
+    """The observation that answers a search."""
+    ids = (snippet_id,) if status is ToolStatus.OK else ()
+    body = f'<snippet id="{snippet_id}">{text}</snippet>' if ids else f"The call failed ({status.value}): no."
+    record = Observation(status=status, call=ToolCall(name="google_search", query=query), snippet_ids=ids)
+    return Segment(origin=Origin.TOOL, text=f"<tool_output>\n{body}\n</tool_output>", observation=record)
+
+
+def attempt(
+    *,
+    plan: str = PLAN,
+    review: str = REVIEW,
+    answer: str = ANSWER,
+    page: str = "The width of Amber Badger is 130 m.",
+    question: str = QUESTION,
+) -> Trajectory:
+    """Plan, two searches, review, answer; any part replaced."""
+    first, second = "Amber Badger river width", "Tall Fox river width season"
+    segments = [
+        Segment(origin=Origin.PROMPT, text=question),
+        policy(plan + call(first)),
+        tool(first, "S_1", page),
+        policy(f"<think>So.</think><state_evaluation>S_1 gives the width.</state_evaluation>{call(second)}"),
+        tool(second, "S_2", "The width of Tall Fox is 60 m."),
+        policy(f"<think>Done.</think><state_evaluation>S_2 gives the other.</state_evaluation>{review}{answer}"),
+    ]
+    ending = Ending.ANSWERED if "</answer>" in answer else Ending.TOKEN_BUDGET
+    return Trajectory(question=question, segments=tuple(segments), ending=ending)
+
+
+def careless() -> Trajectory:
+    """A poor plan, the same failed search twice, no review, an invented citation."""
+    query = "rivers"
+    segments = [
+        Segment(origin=Origin.PROMPT, text=QUESTION),
+        policy(POOR_PLAN + call(query)),
+        tool(query, "", "", status=ToolStatus.ERROR),
+        policy(f"<think>Again.</think><state_evaluation>Nothing.</state_evaluation>{call(query)}"),
+        tool(query, "", "", status=ToolStatus.ERROR),
+        policy(f"<think>Enough.</think>{POOR_ANSWER}"),
+    ]
+    return Trajectory(question=QUESTION, segments=tuple(segments), ending=Ending.ANSWERED)
+
+
+def rubric(
+    text: str, stage: Stage = Stage.ANSWER, *, weight: float = 1.0, negative: bool = False, persistent: bool = False
+) -> Rubric:
+    """A rubric whose title and description are the text."""
+    polarity = Polarity.NEGATIVE if negative else Polarity.POSITIVE
+    return Rubric(stage=stage, title=text, description=text, polarity=polarity, weight=weight, persistent=persistent)
+
+
+class PlaneEmbedder:
+    """Questions are angles: "at 30" lies 30 degrees from "at 0", so the cosine of the two is that of 30 degrees."""
+
+    name = "plane"
+    dimension = 2
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        angles = np.radians([float(text.split()[1]) for text in texts])
+        return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+
+
+def make_reflection(
+    question: str, *, rubrics: str = "States each figure with its unit.", takeaways: str = "", step: int = 0
+) -> Reflection:
+    """A scored reflection that a bank lets in; its takeaways name the question unless given."""
+    return Reflection(
+        query_key=query_key(question),
+        question=question,
+        rubrics=rubrics,
+        takeaways=takeaways or f"Begin with {question}.",
+        score=ReflectionScore(diagnosis=0.5, specificity=1.0, scope=0.0),
+        provenance=Provenance(step=step, model="tiny", prompt_hash="abc"),
+    )

@@ -1,0 +1,492 @@
+"""What a scripted expert may do wrong: how likely each fault is, and which of them one trace shows.
+
+What an attempt at an almanac question can teach the next one, in a few lines: the scripted form of a reflection.
+
+The searches by which a scripted expert meets the needs of a question, and what each has brought.
+
+What a scripted expert has to say of each need: a sentence with its source, a gap, or a slip in place of either.
+
+The almanac's scripted expert: writes a scaffold trace turn by turn, in reaction to what the tools really show.
+
+It knows the truth of its question, and says nothing that it has not been shown unless a fault makes it. Its language
+is small and repeats itself, so that a policy of a few million parameters can learn it.
+
+The scripted expert without the scaffold: plain think-and-act traces of the same knowledge, to compare with.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rubricem_env.domain.base import Frozen, UnitScore
+from rubricem_env.domain.trajectory import AnswerFormat
+from rubricem_env.tools.base import GOOGLE_SEARCH, SNIPPET_SEARCH
+from rubricem_env.world.entities import pick, shuffled
+from rubricem_env.world.judge import Evidence
+from rubricem_env.world.questions import ImplicitNeed, Need, Question, Trap, mentions
+from rubricem_env.world.vocabulary import CAUSES, DOMAINS, FIRST_WORDS, SECOND_WORDS
+
+INVENTED_VALUES = 20
+
+
+class Faults(Frozen):
+    """How likely each fault is in a trace, each drawn on its own; the default is an expert without fault."""
+
+    skip_need: UnitScore = 0.0
+    """Leaves one need out, from the plan to the answer. A question with a single need has none to leave out."""
+    repeat_query: UnitScore = 0.0
+    """Makes its first search a second time."""
+    trust_stale: UnitScore = 0.0
+    """Takes the first wrong value that a shown page offers for a need; nothing where no page offers one."""
+    claim_unfound: UnitScore = 0.0
+    """Does not search for its last fact and states an invented value, with the citation of a page that lacks it."""
+    forget_citation: UnitScore = 0.0
+    """States its first claim without a source. An exact answer cites nothing anyway."""
+    miss_convention: UnitScore = 0.0
+    """Does not look for the convention of the domain, and so does not follow it."""
+
+
+class Slips(NamedTuple):
+    """The faults of one trace; the default is none."""
+
+    skipped: str = ""
+    """The id of the need that is left out."""
+    unfounded: str = ""
+    """The id of the need whose value is invented."""
+    inventions: tuple[str, ...] = ()
+    """Values to invent from, of which the first is taken that no page has shown."""
+    repeats_query: bool = False
+    trusts_stale: bool = False
+    forgets_citation: bool = False
+    misses_convention: bool = False
+
+
+def draw_slips(question: Question, faults: Faults, *, seed: int) -> Slips:
+    """The faults of the trace for this question and seed: the same on every machine."""
+    key = int.from_bytes(hashlib.sha256(question.id.encode()).digest()[:8])
+    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, key])))
+    # Every chance is drawn, so that turning one knob leaves the other faults as they were.
+    chances = (rng.random() < chance for chance in faults.model_dump().values())
+    skips, repeats, trusts, claims, forgets, misses = chances
+    skippable = _skippable(question.truth.needs)
+    skipped = pick(rng, skippable).id if skippable and skips else ""
+    facts = [need for need in question.truth.needs if need.kind != "verdict" and need.id != skipped]
+    return Slips(
+        skipped=skipped,
+        unfounded=facts[-1].id if claims else "",
+        inventions=_inventions(facts[-1], rng) if claims else (),
+        repeats_query=repeats,
+        trusts_stale=trusts,
+        forgets_citation=forgets,
+        misses_convention=misses and bool(question.truth.implicit_needs),
+    )
+
+
+def _skippable(needs: tuple[Need, ...]) -> list[Need]:
+    """Those on which no other depends; none where it is the only one."""
+    used = {name for need in needs for name in need.depends_on}
+    return [need for need in needs if need.id not in used] if len(needs) > 1 else []
+
+
+def _inventions(need: Need, rng: np.random.Generator) -> tuple[str, ...]:
+    """Values of the same kind, none of them right."""
+    if need.kind == "cause":
+        values = list(CAUSES)
+    elif need.kind == "link":
+        values = [f"{pick(rng, FIRST_WORDS)} {pick(rng, SECOND_WORDS)}" for _ in range(INVENTED_VALUES)]
+    else:
+        attribute = next(a for domain in DOMAINS for a in domain.attributes if a.name == need.attribute)
+        steps = range(attribute.low, attribute.high + 1, attribute.step)
+        values = [f"{number} {attribute.unit}" for number in steps]
+    return tuple(value for value in shuffled(rng, values) if value != need.value)[:INVENTED_VALUES]
+
+
+SOUND = "Keep to the plan and name a source for each fact."
+"""The takeaway of an attempt in which no fault was seen."""
+
+
+class Lesson(NamedTuple):
+    """The two blocks of a reflection. Neither holds a value that only a page may tell."""
+
+    rubrics: str
+    takeaways: str
+
+
+class Remark(NamedTuple):
+    """One fault of an attempt: the criterion that it failed, and what to do about it."""
+
+    rubric: str
+    takeaway: str
+
+
+def lesson_of(question: Question) -> Lesson:
+    """How to do better at questions of this kind: the duties of the domain, and where to look for them."""
+    if question.answer_format is AnswerFormat.EXACT:
+        return Lesson("The answer gives one exact value of a current page.", "Follow each link, step by step.")
+    duties = question.truth.implicit_needs
+    aspects = dict.fromkeys(duty.aspect for duty in duties if duty.kind == "stated")
+    closings = (f"says that all figures are {duty.value}" for duty in duties if duty.kind == "closing")
+    owed = " and ".join([f"states the {aspect}" for aspect in aspects] + list(closings))
+    return Lesson(f"The answer {owed}.", f"Search the reporting convention of {question.domain} and follow it.")
+
+
+def lesson_after(
+    question: Question, seen: Evidence, *, overlooks: Callable[[Remark], bool] = lambda remark: False
+) -> Lesson:
+    """What this attempt teaches: what the answer owes, then each fault that is not overlooked."""
+    asked = ", ".join(f"the {_askable(need)}" for need in _owed(question) if need.kind != "verdict")
+    remarks = [remark for remark in find_faults(question, seen) if not overlooks(remark)]
+    rubrics = [f"The answer states {asked}.", *(remark.rubric for remark in remarks)]
+    takeaways = [remark.takeaway for remark in remarks] or [SOUND]
+    return Lesson(" ".join(rubrics), "\n".join(takeaways))
+
+
+def find_faults(question: Question, seen: Evidence) -> Iterator[Remark]:
+    """What went wrong, the gravest first; nothing where all is well."""
+    if any(trap.has_caught(seen.answer) for trap in question.truth.traps):
+        yield Remark("The answer avoids the stale value.", "Trust the ruling and the current edition.")
+    if any(not need.is_met_by(seen.answer) for need in _owed(question)):
+        yield Remark("No fact that is asked for is missing.", "Search each fact by its name and copy its value.")
+    if any(not duty.is_met_by(seen.answer) for duty in question.truth.implicit_needs):
+        yield Remark(*lesson_of(question))
+    if question.answer_format is not AnswerFormat.EXACT and not seen.known_citations:
+        yield Remark("The answer cites its sources.", "Cite a snippet for each claim.")
+    if seen.repeated_calls:
+        yield Remark("No search is made twice.", "Search for something new each time.")
+
+
+def _owed(question: Question) -> tuple[Need, ...]:
+    """The needs that the answer must state: of a chain with an exact answer, the last."""
+    return question.truth.needs[-1:] if question.answer_format is AnswerFormat.EXACT else question.truth.needs
+
+
+def _askable(need: Need) -> str:
+    """Its title; of a step of a chain the attribute alone, since the title would tell the step before."""
+    return need.attribute if need.depends_on else need.title
+
+
+Target = Need | ImplicitNeed
+MAX_SEARCHES = 9
+"""One less than the rounds of data generation: the last round answers."""
+RETRY_LIMIT = "10"
+_SNIPPET = re.compile(r'<snippet id="(S_\d+)">(?:[^\n]*?https://almanac\.example/(\w+)\n)?(.*?)</snippet>', re.DOTALL)
+
+
+class Errand(NamedTuple):
+    """One search, and the needs that it is to meet."""
+
+    tool: str
+    query: str
+    targets: tuple[Target, ...]
+    limit: str = ""
+    """Asked of the tool where it is not empty: a second try looks further down."""
+
+
+class Shown(NamedTuple):
+    """A snippet that a tool has shown."""
+
+    snippet_id: str
+    document_id: str
+    text: str
+
+
+class ExpertProgress(NamedTuple):
+    """Where an expert stands after its observations."""
+
+    asked: tuple[Errand, ...]
+    ahead: tuple[Errand, ...]
+    shown: tuple[Shown, ...]
+    """Of all observations, in order."""
+    num_new: int
+    """How many of them came with the last one."""
+
+    def source_of(self, document_ids: Sequence[str]) -> Shown | None:
+        """The first snippet shown from any of the documents."""
+        return next((shown for shown in self.shown if shown.document_id in document_ids), None)
+
+
+def plan_errands(question: Question, slips: Slips) -> tuple[Errand, ...]:
+    """One search for each subject, one for each step of a chain, then the convention and what it asks for."""
+    needs = [need for need in wanted_needs(question, slips) if need.kind != "verdict" and need.id != slips.unfounded]
+    errands = [*_direct(needs), *(Errand(GOOGLE_SEARCH, n.search_terms, (n,)) for n in needs if n.depends_on)]
+    if slips.repeats_query:
+        errands = [*errands[:1], *errands]
+    duties = wanted_duties(question, slips)
+    if duties:
+        closings = tuple(duty for duty in duties if duty.kind == "closing")
+        errands.append(Errand(SNIPPET_SEARCH, duties[0].convention_search_terms, closings))
+        errands += [Errand(SNIPPET_SEARCH, duty.search_terms, (duty,)) for duty in duties if duty.kind == "stated"]
+    # Even who means to invent the answer must search first: for something else.
+    return tuple(errands) or (Errand(SNIPPET_SEARCH, f"reporting convention {question.domain}", ()),)
+
+
+def wanted_needs(question: Question, slips: Slips) -> tuple[Need, ...]:
+    """The needs that the expert means to meet."""
+    return tuple(need for need in question.truth.needs if need.id != slips.skipped)
+
+
+def wanted_duties(question: Question, slips: Slips) -> tuple[ImplicitNeed, ...]:
+    """The unspoken needs that it means to meet."""
+    return () if slips.misses_convention else question.truth.implicit_needs
+
+
+def follow(errands: Sequence[Errand], observations: Sequence[str]) -> ExpertProgress:
+    """Go through the errands with what the tools have answered.
+
+    What a search has not brought is searched for once more; what cannot be known to be searched for is given up.
+    """
+    ahead, asked, shown, num_new = list(errands), list[Errand](), list[Shown](), 0
+    for observation in observations:
+        errand = ahead.pop(0)
+        asked.append(errand)
+        new = read_snippets(observation)
+        shown, num_new = shown + new, len(new)
+        pages = {snippet.document_id for snippet in shown}
+        lacking = [target for target in errand.targets if pages.isdisjoint(target.document_ids)]
+        if errand.limit:
+            ahead = [later for later in ahead if _is_within_reach(later, lacking)]
+        else:
+            ahead = [Errand(SNIPPET_SEARCH, target.search_terms, (target,), RETRY_LIMIT) for target in lacking] + ahead
+        ahead = ahead[: MAX_SEARCHES - len(asked)]
+    return ExpertProgress(tuple(asked), tuple(ahead), tuple(shown), num_new)
+
+
+def read_snippets(observation: str) -> list[Shown]:
+    """The snippets of an observation as the policy reads it."""
+    return [Shown(*found) for found in _SNIPPET.findall(observation)]
+
+
+def _direct(needs: Sequence[Need]) -> Iterator[Errand]:
+    """One search for each subject, by its name and all the words that are asked of it."""
+    subjects = dict.fromkeys(need.subject_id for need in needs if not need.depends_on)
+    for subject in subjects:
+        targets = tuple(need for need in needs if need.subject_id == subject and not need.depends_on)
+        words = dict.fromkeys(word for target in targets for word in target.search_terms.split())
+        yield Errand(GOOGLE_SEARCH, " ".join(words), targets)
+
+
+def _is_within_reach(errand: Errand, missed: Sequence[Target]) -> bool:
+    """Whether nothing that the errand depends on was searched for in vain."""
+    lost = {target.id for target in missed}
+    return lost.isdisjoint(name for target in errand.targets if isinstance(target, Need) for name in target.depends_on)
+
+
+_PREFERRED = ("stale", "rival", "lookalike", "hostile")
+
+
+class NeedAnswer(NamedTuple):
+    """What the expert holds of one need."""
+
+    target: Target
+    sentence: str
+    """Ends in a full stop. Empty for a gap."""
+    value: str
+    sources: tuple[str, ...]
+    """Ids of shown snippets."""
+
+    @property
+    def is_gap(self) -> bool:
+        return not self.sentence
+
+
+def find_all(question: Question, slips: Slips, *, progress: ExpertProgress) -> tuple[NeedAnswer, ...]:
+    """One finding for each need that the expert means to meet, in the order of the question, conventions last."""
+    trusted = _trusted_trap(question, progress) if slips.trusts_stale else None
+    found: dict[str, NeedAnswer] = {}
+    for need in wanted_needs(question, slips):
+        if need.id == slips.unfounded:
+            found[need.id] = _invent(need, slips, progress=progress)
+        elif trusted is not None and need.id == trusted[0].need_id:
+            found[need.id] = _say(need, trusted[0].wrong_value, sources=(trusted[1].snippet_id,))
+        else:
+            found[need.id] = _look_up(need, progress, found=found)
+    duties = (_look_up(duty, progress, found=found) for duty in wanted_duties(question, slips))
+    return (*found.values(), *duties)
+
+
+def set_aside(question: Question, slips: Slips, *, progress: ExpertProgress) -> tuple[str, ...]:
+    """The newly shown snippets that a careful reader distrusts: an old edition, or the side that lost a dispute."""
+    new = progress.shown[len(progress.shown) - progress.num_new :]
+    wrong = {name for trap in question.truth.traps if trap.kind in ("stale", "rival") for name in trap.document_ids}
+    return () if slips.trusts_stale else tuple(shown.snippet_id for shown in new if shown.document_id in wrong)
+
+
+def _look_up(target: Target, progress: ExpertProgress, *, found: dict[str, NeedAnswer]) -> NeedAnswer:
+    if isinstance(target, Need) and target.kind == "verdict":
+        grounds = [found[name] for name in target.depends_on if name in found]
+        is_founded = len(grounds) == len(target.depends_on) and not any(ground.is_gap for ground in grounds)
+        sources = tuple(dict.fromkeys(source for ground in grounds for source in ground.sources))
+        return NeedAnswer(target, target.sentence if is_founded else "", target.value, sources)
+    source = progress.source_of(target.document_ids)
+    return NeedAnswer(target, target.sentence if source else "", target.value, (source.snippet_id,) if source else ())
+
+
+def _invent(need: Need, slips: Slips, *, progress: ExpertProgress) -> NeedAnswer:
+    """A value that no page has shown, with the last page as its alleged source."""
+    pages = " ".join(shown.text for shown in progress.shown)
+    value = next(value for value in slips.inventions if not mentions(pages, value))
+    return _say(need, value, sources=tuple(shown.snippet_id for shown in progress.shown[-1:]))
+
+
+def _say(need: Need, value: str, *, sources: tuple[str, ...]) -> NeedAnswer:
+    return NeedAnswer(need, need.sentence.replace(need.value, value), value, sources)
+
+
+def _trusted_trap(question: Question, progress: ExpertProgress) -> tuple[Trap, Shown] | None:
+    """The first trap that a page has set, the misleading kinds first."""
+    for kind in _PREFERRED:
+        for trap in question.truth.traps:
+            source = progress.source_of(trap.document_ids)
+            if trap.kind == kind and source is not None and mentions(source.text, trap.wrong_value):
+                return trap, source
+    return None
+
+
+NO_SLIPS = Slips()
+UNKNOWN = "unknown"
+
+
+class AlmanacTeacher:
+    """The expert for one question. The same observations give the same turns: it keeps no state of its own."""
+
+    def __init__(self, question: Question, slips: Slips = NO_SLIPS) -> None:
+        self.question = question
+        self.slips = slips
+
+    @classmethod
+    def for_seed(cls, question: Question, faults: Faults, *, seed: int) -> "AlmanacTeacher":
+        """The expert with the faults that are drawn for this question and seed."""
+        return cls(question, draw_slips(question, faults, seed=seed))
+
+    def turn(self, observations: Sequence[str]) -> str:
+        """The next turn, after all observations so far; it answers once there is nothing left to search for."""
+        progress = follow(plan_errands(self.question, self.slips), observations)
+        if not observations:
+            return self._plan(progress.ahead) + call_text(progress.ahead[0])
+        opening = self._evaluation(progress)
+        if progress.ahead:
+            return opening + call_text(progress.ahead[0])
+        findings = find_all(self.question, self.slips, progress=progress)
+        return opening + review_text(findings, self.question) + answer_text(findings, self.question, slips=self.slips)
+
+    def _plan(self, errands: Sequence[Errand]) -> str:
+        needs = wanted_needs(self.question, self.slips)
+        wants = "; ".join(f"the {_planned_title(need, self.question)}" for need in needs)
+        has_duties = bool(wanted_duties(self.question, self.slips))
+        implicit = f"the convention of {self.question.domain}" if has_duties else "none"
+        rubric = f"{wants}; the convention" if has_duties else wants
+        queries = dict.fromkeys(query for errand in errands if (query := _planned_query(errand)))
+        steps = " ".join(f"{place}. {query}." for place, query in enumerate(queries, start=1))
+        return (
+            f"<think>This needs {len(needs)} facts.</think>"
+            f"<structured_plan><deep_analysis>Explicit: {wants}. Implicit: {implicit}.</deep_analysis>"
+            f"<rubric>States {rubric}. Avoids a stale value.</rubric>"
+            f"<research_plan>{steps}</research_plan></structured_plan>"
+        )
+
+    def _evaluation(self, progress: ExpertProgress) -> str:
+        doubts = "".join(f" {name} is out." for name in set_aside(self.question, self.slips, progress=progress))
+        step = "" if progress.ahead else " Now review."
+        said = reading_text(self.question, self.slips, progress=progress)
+        return f"<think>I read the result.{doubts}</think><state_evaluation>{said}{step}</state_evaluation>"
+
+
+def reading_text(question: Question, slips: Slips, *, progress: ExpertProgress) -> str:
+    """What the last result brought, snippet by snippet, and the next search."""
+    new = {shown.snippet_id: shown.document_id for shown in progress.shown[len(progress.shown) - progress.num_new :]}
+    fresh = [found for found in find_all(question, slips, progress=progress) if _is_read_off(found)]
+    said = [f"{found.sources[-1]}: {found.sentence}" for found in fresh if new.keys() & set(found.sources)]
+    asked = {duty.aspect: duty for duty in wanted_duties(question, slips) if duty.kind == "stated"}
+    for aspect, duty in asked.items():
+        said += [f"{name}: Also state the {aspect}." for name, page in new.items() if page in duty.convention_ids]
+    if progress.ahead:
+        said.append(f"Next: {progress.ahead[0].query}.")
+    return " ".join(said) or "Nothing new."
+
+
+def call_text(errand: Errand) -> str:
+    """The call as the policy writes it."""
+    limit = f' limit="{errand.limit}"' if errand.limit else ""
+    return f'<call_tool name="{errand.tool}"{limit}>{errand.query}</call_tool>'
+
+
+def review_text(findings: Sequence[NeedAnswer], question: Question) -> str:
+    """Each need with its source, or as missing; then what the answer will state."""
+    lines = " ".join(
+        f"Missing: the {_planned_title(found.target, question)}."
+        if found.is_gap
+        else f"{found.sentence} ({', '.join(found.sources)})"
+        for found in findings
+    )
+    stated = ", ".join(f"the {found.target.title}" for found in findings if not found.is_gap) or "the gap"
+    return f"<review><rubric_review>{lines}</rubric_review><writing_plan>State {stated}, with sources.</writing_plan></review>"
+
+
+def answer_text(findings: Sequence[NeedAnswer], question: Question, *, slips: Slips) -> str:
+    """The answer in the question's format: one boxed value, a paragraph, or a short report."""
+    if question.answer_format is AnswerFormat.EXACT:
+        facts = [found for found in findings if isinstance(found.target, Need)]
+        value = UNKNOWN if facts[-1].is_gap else facts[-1].value
+        return f"<answer>\\boxed{{{value}}}</answer>"
+    claims = [_claim(found) for found in findings if not found.is_gap] or ["The sources do not say."]
+    if slips.forgets_citation:
+        claims[0] = next((found.sentence for found in findings if not found.is_gap), claims[0])
+    heading = "# Report\n" if question.answer_format is AnswerFormat.LONG else ""
+    return f"<answer>{heading}{' '.join(claims)}</answer>"
+
+
+def _claim(found: NeedAnswer) -> str:
+    return f'<cite id="{", ".join(found.sources)}">{found.sentence}</cite>' if found.sources else found.sentence
+
+
+def _is_read_off(found: NeedAnswer) -> bool:
+    """Whether it stands on a page: a verdict follows from others."""
+    return not found.is_gap and not (isinstance(found.target, Need) and found.target.kind == "verdict")
+
+
+def _planned_title(need: Target, question: Question) -> str:
+    """The need as it can be named before anything is known: a step of a chain has no subject yet."""
+    if isinstance(need, ImplicitNeed):
+        return need.title
+    if need.kind == "verdict":
+        return need.title.removeprefix("which has the ")
+    if not need.depends_on:
+        return need.title
+    before = next(other for other in question.truth.needs if other.id == need.depends_on[0])
+    return f"{need.attribute} of the {before.attribute}"
+
+
+def _planned_query(errand: Errand) -> str:
+    """The search as it can be named before anything is known; empty for one that only the convention will call for."""
+    for target in errand.targets:
+        if isinstance(target, Need) and target.depends_on:
+            return target.attribute
+        if isinstance(target, ImplicitNeed) and target.kind == "stated":
+            return ""
+    return errand.query
+
+
+class FlatTeacher:
+    """Makes the searches and gives the answer of `AlmanacTeacher` with the same slips: no plan, no review."""
+
+    def __init__(self, question: Question, slips: Slips = NO_SLIPS) -> None:
+        self.question = question
+        self.slips = slips
+
+    @classmethod
+    def for_seed(cls, question: Question, faults: Faults, *, seed: int) -> "FlatTeacher":
+        """The expert with the faults that are drawn for this question and seed."""
+        return cls(question, draw_slips(question, faults, seed=seed))
+
+    def turn(self, observations: Sequence[str]) -> str:
+        """The next turn, after all observations so far."""
+        progress = follow(plan_errands(self.question, self.slips), observations)
+        opening = f"<think>{reading_text(self.question, self.slips, progress=progress)}</think>"
+        if progress.ahead:
+            return opening + call_text(progress.ahead[0])
+        return opening + answer_text(
+            find_all(self.question, self.slips, progress=progress), self.question, slips=self.slips
+        )

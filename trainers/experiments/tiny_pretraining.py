@@ -1,0 +1,432 @@
+"""The training questions of one almanac world, some of them with what the rubric bank offers on them.
+
+Reading drills: a few pages, then what they say, each fact after the snippet that holds it.
+
+A model of a million parameters that is taught research from nothing learns its form long before it learns to copy a
+figure. On short texts with nothing else to learn, copying comes in minutes.
+
+Reflections for the tiny policy's school: an attempt as the prompt, the scripted lesson as what is learnt.
+
+Practice on many short samples: padded batches in one process, which is several times as fast as rows one by one.
+
+It takes minutes, so nothing is kept on the way: interrupted, it begins again.
+
+An exam on held-out almanac questions: how often the scaffold is valid, and how much of the truth is found.
+
+A small byte-level BPE with ChatML specials and template; tags, and the numbers of its school, are single tokens.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers  # type: ignore[import-untyped]
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedTokenizerFast
+
+from rubricem_agent.data.chatml import ChatSample, Message, TokenSample, encode_sample
+from rubricem_agent.data.filter import normalize
+from rubricem_agent.data.generate import Trace
+from rubricem_agent.memory.bank import Retrieval, RubricBank
+from rubricem_agent.memory.embed import HashingEmbedder
+from rubricem_agent.memory.inject import Injector, count_roughly
+from rubricem_agent.prompting import AgentPrompt, fill
+from rubricem_agent.reflection.candidates import RUBRICS, TAKEAWAYS, reflection_prompt, render_transcript
+from rubricem_env.domain.judgement import Reflection
+from rubricem_env.domain.trajectory import AnswerFormat, Query
+from rubricem_env.env.episode import Episode, EpisodeLimits, Finished
+from rubricem_env.env.research_env import query_of, shipped_toolbox
+from rubricem_env.env.step import advance
+from rubricem_env.scaffold.grammar import CALL_TOOL, CITE, GRAMMAR, SNIPPET, ValidationMode
+from rubricem_env.scaffold.reading import Reading, read_trajectory
+from rubricem_env.scaffold.untrusted import neutralize
+from rubricem_env.tools.base import GOOGLE_SEARCH, SNIPPET_SEARCH, Toolbox
+from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
+from rubricem_env.world.almanac import Almanac, load_questions, shipped_questions_path
+from rubricem_env.world.documents import Claim, FiledDocument, sentence
+from rubricem_env.world.entities import Split
+from rubricem_env.world.expert import Lesson
+from rubricem_env.world.judge import true_quality
+from rubricem_env.world.questions import Question
+from trainers.sft_parts.launch import OneProcess
+from trainers.sft_parts.settings import TrainingPlan
+
+
+class School(NamedTuple):
+    """Questions by task id, unique over all worlds, and where their answers are to be found."""
+
+    alone: dict[str, Question]
+    guided: dict[str, Question]
+    toolbox: Toolbox
+
+    @classmethod
+    def of_world(cls, number: int, *, guided: float, seed: int) -> "School":
+        """The world of that seed; each question is guided with the given chance."""
+        world = Almanac.from_seed(number)
+        rng = np.random.default_rng([seed, number])
+        alone: dict[str, Question] = {}
+        told: dict[str, Question] = {}
+        for question in world.questions_of("train"):
+            (told if rng.random() < guided else alone)[f"world-{number}/{question.id}"] = question
+        return cls(alone, told, offline_toolbox(Corpus(world.documents)))
+
+    @property
+    def questions(self) -> dict[str, Question]:
+        return self.alone | self.guided
+
+    def query(self, task: str) -> Query:
+        """The query of a task; its source names the task."""
+        question = self.alone.get(task) or self.guided[task]
+        return query_of(question).model_copy(update={"source": source_of(task)})
+
+
+def source_of(task: str) -> str:
+    """The source of a task's query, by which its references are known."""
+    return f"almanac:{task}"
+
+
+def references_for(
+    school: School, traces: Sequence[Trace], lessons: Mapping[str, Lesson], *, rng: np.random.Generator
+) -> dict[str, str]:
+    """By source: the block that goes before a guided question, from a bank of the lessons on first attempts.
+
+    The bank and the injector are those of training, so the policy is taught by what it will meet there: half of the
+    questions get their own lesson, half those of similar questions.
+    """
+    bank = RubricBank.in_memory(HashingEmbedder())
+    for trace in traces:
+        query, lesson = trace.task.query, lessons[trace.task.id]
+        bank.write(
+            Reflection(query_key=query.key, question=query.question, rubrics=lesson.rubrics, takeaways=lesson.takeaways)
+        )
+    injector = Injector(count_tokens=count_roughly)
+    blocks: dict[str, str] = {}
+    for task, question in school.guided.items():
+        mode = Retrieval.WITHIN if rng.random() < 0.5 else Retrieval.CROSS
+        blocks[source_of(task)] = injector.inject("", bank.retrieve(question.question, mode), mode).block
+    return blocks
+
+
+FACTS = 3
+"""At most so many are asked back."""
+_FACTUAL = frozenset({"page", "sheet", "note", "stale"})
+
+
+def drills_of(
+    world: Almanac, *, split: Split, count: int, most_pages: int, rng: np.random.Generator
+) -> Iterator[ChatSample]:
+    """So many drills on entities of one split; each shows one to `most_pages` pages of one entity."""
+    names = {entity.id: entity.name for entity in world.entities if entity.split == split}
+    shelves: dict[str, list[FiledDocument]] = {}
+    for filed in world.library.filed:
+        if filed.kind in _FACTUAL and filed.claims and filed.claims[0].subject in names:
+            shelves.setdefault(filed.claims[0].subject, []).append(filed)
+    subjects = sorted(shelves)
+    for number in range(count):
+        subject = subjects[int(rng.integers(len(subjects)))]
+        shelf = shelves[subject]
+        chosen = rng.permutation(len(shelf))[: 1 + int(rng.integers(most_pages))]
+        pages = [shelf[place] for place in chosen.tolist()]
+        facts = [(f"S_{place}", claim) for place, page in enumerate(pages, start=1) for claim in page.claims]
+        asked = [facts[place] for place in rng.permutation(len(facts))[:FACTS].tolist()]
+        yield _sample(f"drill-{subject}-{number}", pages, asked, name=names[subject])
+
+
+def _sample(drill: str, pages: list[FiledDocument], asked: list[tuple[str, Claim]], *, name: str) -> ChatSample:
+    shown = "\n".join(
+        f'<snippet id="S_{place}">{page.document.title}\n{page.document.text}</snippet>'
+        for place, page in enumerate(pages, start=1)
+    )
+    said = " ".join(f"{snippet}: {sentence(claim.attribute, name, claim.value)}" for snippet, claim in asked)
+    return ChatSample(
+        id=drill,
+        messages=(
+            Message(role="system", content="Read."),
+            Message(role="user", content=shown),
+            Message(role="assistant", content=said),
+        ),
+        spans=((0, len(said)),),
+    )
+
+
+def reflection_sample(trace: Trace, lesson: Lesson, *, system: str) -> ChatSample:
+    """The reflection on a trace, laid out as the reflector lays it out."""
+    reading = read_trajectory(normalize(trace.trajectory))
+    text = f"<{RUBRICS}>\n{lesson.rubrics}\n</{RUBRICS}>\n<{TAKEAWAYS}>\n{lesson.takeaways}\n</{TAKEAWAYS}>"
+    prompt = reflection_prompt(system)
+    parts = {
+        "question": neutralize(trace.task.query.question.strip()),
+        "trajectory": render_transcript(reading, lambda shown: True),
+    }
+    user = fill(prompt.section("user"), parts)
+    return ChatSample(
+        id=f"{trace.task.id}/reflection",
+        messages=(
+            Message(role="system", content=prompt.section("system")),
+            Message(role="user", content=user),
+            Message(role="assistant", content=text),
+        ),
+        spans=((0, len(text)),),
+        query_key=trace.trajectory.query_key,
+        answer_format=trace.trajectory.answer_format,
+        teacher="scripted",
+        prompt_hash=prompt.hash,
+    )
+
+
+IGNORED = -100
+SAY_EVERY = 100
+
+
+def practise(
+    base: Path, samples: Sequence[ChatSample], *, out: Path, batch_size: int, learning_rate: float, seed: int
+) -> Path:
+    """One pass over the samples; returns the folder of the model that has practised."""
+    torch.manual_seed(seed)
+    tokenizer: Any = AutoTokenizer.from_pretrained(base)
+    model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    place = OneProcess.here("bf16")
+    optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
+    model, optimizer = place.prepare(model, optimizer)
+    encoded = [encode_sample(sample, tokenizer) for sample in samples]
+    plan = TrainingPlan(len(encoded), batch_size, 1, seed, learning_rate, 0.05)
+    for step in range(1, plan.num_steps + 1):
+        for group in optimizer.param_groups:
+            group["lr"] = plan.rate(step)
+        ids, targets = pad([encoded[index] for index in plan.batch(step)])
+        loss = practice_loss(model, ids.to(place.device), targets.to(place.device), place=place)
+        place.backward(loss, is_last=True)
+        place.clip(model, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if step % SAY_EVERY == 0 or step == plan.num_steps:
+            sys.stderr.write(f"practice {step}/{plan.num_steps}  loss {float(loss.detach()):.4f}\n")
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    return out
+
+
+def pad(batch: Sequence[TokenSample]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens, and what is learnt at each place; padding stands on the right, where a causal model never looks."""
+    length = max(len(sample.ids) for sample in batch)
+    ids = torch.zeros(len(batch), length, dtype=torch.long)
+    targets = torch.full((len(batch), length), IGNORED)
+    for row, sample in enumerate(batch):
+        tokens = torch.tensor(sample.ids)
+        ids[row, : len(tokens)] = tokens
+        targets[row, : len(tokens)] = torch.where(torch.tensor(sample.has_loss), tokens, IGNORED)
+    return ids, targets
+
+
+def practice_loss(model: Any, ids: torch.Tensor, targets: torch.Tensor, *, place: OneProcess) -> torch.Tensor:
+    """The mean over the learnt tokens; logits are made for these alone."""
+    learnt = targets[:, 1:] != IGNORED
+    with place.computing():
+        hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
+        logits = model.lm_head(hidden[learnt])
+    found: torch.Tensor = cross_entropy(logits.float(), targets[:, 1:][learnt])
+    return found
+
+
+TURN_TOKENS = 400
+ACTION_ENDS = ("</call_tool>", "</answer>")
+
+
+class Grades(NamedTuple):
+    """Shares over the exam's episodes."""
+
+    questions: int
+    temperature: float
+    valid: float
+    """Accepted by strict mode."""
+    answered: float
+    needs_met: float
+    """Of all needs that an answer owes."""
+    conventions_met: float
+    plan: float
+    research: float
+    review: float
+    answer: float
+    """True quality by stage."""
+    policy_tokens: float
+    """Of an episode, on average."""
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"{self.questions} questions at temperature {self.temperature:g}: {self.valid:.0%} valid, "
+            f"{self.needs_met:.0%} of needs met, {self.conventions_met:.0%} of conventions; true quality of plan "
+            f"{self.plan:.2f}, research {self.research:.2f}, review {self.review:.2f}, answer {self.answer:.2f}"
+        )
+
+
+class EvaluatedModel:
+    """A model that sits one exam paper: it keeps the whole conversation in its cache."""
+
+    def __init__(self, model: Any, tokenizer: Any, *, temperature: float, rng: torch.Generator) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._temperature = temperature
+        self._rng = rng
+        self._cache = DynamicCache()
+        self._unread: list[int] = []
+        self.tokens_written = 0
+
+    def read(self, text: str, *, is_prompt: bool = False) -> None:
+        """Take in a prompt, whose special tokens count, or what a tool has shown, whose do not."""
+        self._unread += self._tokenizer(text, add_special_tokens=False, split_special_tokens=not is_prompt).input_ids
+
+    def write(self, ends: frozenset[int]) -> str:
+        """The next turn, up to and with the end of its action."""
+        written: list[int] = []
+        while (
+            len(written) < TURN_TOKENS and self._cache.get_seq_length() < self._model.config.max_position_embeddings - 2
+        ):
+            written.append(self._next())
+            self._unread = [written[-1]]
+            if written[-1] in ends or written[-1] == self._tokenizer.eos_token_id:
+                break
+        self.tokens_written += len(written)
+        return str(self._tokenizer.decode(written, skip_special_tokens=True))
+
+    def _next(self) -> int:
+        with torch.inference_mode():
+            logits = self._model(
+                input_ids=torch.tensor([self._unread]), past_key_values=self._cache, use_cache=True, logits_to_keep=1
+            ).logits[0, -1]
+        if self._temperature == 0:
+            return int(logits.argmax())
+        return int(torch.multinomial((logits / self._temperature).softmax(-1), 1, generator=self._rng))
+
+
+async def hold_exam(
+    folder: Path, *, system: str, split: Split, num_questions: int, temperature: float = 0.0, seed: int = 0
+) -> Grades:
+    """Let a model answer questions of the shipped world that it was not trained on."""
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model.eval()
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    questions = [question for question in load_questions(shipped_questions_path()) if question.split == split]
+    rng = torch.Generator().manual_seed(seed)
+    papers = []
+    for place in range(num_questions):
+        candidate = EvaluatedModel(model, tokenizer, temperature=temperature, rng=rng)
+        question = questions[place % len(questions)]
+        papers.append(
+            (question, await _sit(candidate, question, system=system, tokenizer=tokenizer), candidate.tokens_written)
+        )
+    return grade(papers, temperature)
+
+
+async def _sit(candidate: EvaluatedModel, question: Question, *, system: str, tokenizer: Any) -> Reading:
+    ends = frozenset(tokenizer.convert_tokens_to_ids(end) for end in ACTION_ENDS)
+    opening = AgentPrompt(system, "").opening(query_of(question))
+    conversation = [{"role": "system", "content": opening.system}, {"role": "user", "content": opening.user}]
+    prompt = tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
+    episode = Episode(query_of(question), limits=EpisodeLimits())
+    candidate.read(prompt, is_prompt=True)
+    reply = await advance(episode, shipped_toolbox(), candidate.write(ends))
+    while not isinstance(reply, Finished):
+        candidate.read(reply.observation)
+        reply = await advance(episode, shipped_toolbox(), candidate.write(ends))
+    return episode.read()
+
+
+def grade(papers: Sequence[tuple[Question, Reading, int]], temperature: float) -> Grades:
+    """The grades over questions, readings and numbers of tokens."""
+    owed = [(_owed(question), reading.answer or "") for question, reading, _ in papers]
+    needs = [need.is_met_by(answer) for each, answer in owed for need in each]
+    duties = [duty.is_met_by(r.answer or "") for q, r, _ in papers for duty in q.truth.implicit_needs]
+    qualities = [true_quality(question, reading) for question, reading, _ in papers]
+    return Grades(
+        questions=len(papers),
+        temperature=temperature,
+        valid=_mean([not reading.rejects(ValidationMode.STRICT) for _, reading, _ in papers]),
+        answered=_mean([reading.is_complete for _, reading, _ in papers]),
+        needs_met=_mean(needs),
+        conventions_met=_mean(duties),
+        plan=_mean([quality.plan for quality in qualities]),
+        research=_mean([quality.research for quality in qualities]),
+        review=_mean([quality.review for quality in qualities]),
+        answer=_mean([quality.answer for quality in qualities]),
+        policy_tokens=_mean([tokens for _, _, tokens in papers]),
+    )
+
+
+def _owed(question: Question) -> Sequence[Any]:
+    needs = question.truth.needs
+    return needs[-1:] if question.answer_format is AnswerFormat.EXACT else needs
+
+
+def _mean(values: Sequence[float]) -> float:
+    return round(float(np.mean(values)), 4) if values else 0.0
+
+
+PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'"
+    " + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+ADDRESS = " https://almanac.example/d"
+"""Of every page, up to its number."""
+_WITH_ATTRIBUTES = frozenset({CALL_TOOL, CITE, SNIPPET})
+_NUMBER = re.compile(r" ?\d+")
+_SPACE = "Ġ"
+"""How byte-level BPE writes a space."""
+
+
+def scaffold_tokens() -> list[str]:
+    """The tags as they are written, opening tags with the attributes that they always have."""
+    opening = [f"<{tag.name}>" for tag in GRAMMAR if tag.name not in _WITH_ATTRIBUTES]
+    calls = [f'<{CALL_TOOL} name="{name}">' for name in (GOOGLE_SEARCH, SNIPPET_SEARCH)]
+    ids = [f'<{CITE} id="S_', f'<{SNIPPET} id="S_']
+    return [*opening, *calls, *ids, *(f"</{tag.name}>" for tag in GRAMMAR)]
+
+
+def train_tokenizer(texts: Iterable[str], *, vocabulary: int, max_tokens: int) -> PreTrainedTokenizerFast:
+    """A tokenizer of at most `vocabulary` tokens, its tags and specials included, and the numbers of the texts on top.
+
+    A number of the texts is one token, so that a very small model copies it as it copies a name; any other number is
+    read digit by digit. Tags are no special tokens: they survive decoding, as Qwen3's <think> does.
+    """
+    whole = [*scaffold_tokens(), ADDRESS]
+    texts = [_without(text, whole) for text in texts]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary - len(whole),
+        special_tokens=[PAD, START, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator((_NUMBER.sub("\n", text) for text in texts), trainer)
+    tokenizer.model = _with_words(tokenizer, (number for text in texts for number in _NUMBER.findall(text)))
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in (PAD, START, END)])
+    tokenizer.add_tokens([AddedToken(name, normalized=False, special=False) for name in whole])
+    made: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, model_max_length=max_tokens
+    )
+    made.chat_template = CHAT_TEMPLATE
+    return made
+
+
+def _with_words(tokenizer: Any, words: Iterable[str]) -> Any:
+    """The tokenizer's model with the words as tokens of their own, which no merge leads to."""
+    trained = json.loads(tokenizer.to_str())["model"]
+    vocabulary: dict[str, int] = trained["vocab"]
+    for word in sorted({word.replace(" ", _SPACE) for word in words}):
+        vocabulary.setdefault(word, len(vocabulary))
+    merges = [tuple(merge) for merge in trained["merges"]]
+    return models.BPE(vocab=vocabulary, merges=merges, ignore_merges=True)
+
+
+def _without(text: str, words: Iterable[str]) -> str:
+    for word in words:
+        text = text.replace(word, "\n")
+    return text

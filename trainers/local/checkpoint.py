@@ -1,0 +1,104 @@
+"""What a local run restarts from, under one manifest: weights, moments, curriculum, rubrics, bank, deferred work."""
+
+import json
+import math
+from pathlib import Path
+
+from rubricem_agent.files import replace_text
+from rubricem_agent.learn.checkpoint import (
+    CheckpointItem,
+    checkpoint_steps,
+    find_checkpoint,
+    json_part,
+    load_checkpoint,
+    save_checkpoint,
+)
+from rubricem_agent.learn.credit import CheckpointError
+from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
+from trainers.local.setup import Parts
+from trainers.sft_parts.checkpoint import disk_refusals, learning_parts, restore
+
+
+def keep_run(parts: Parts, step: int) -> None:
+    """Write the checkpoint of a step."""
+    root = parts.config.out / "checkpoints"
+    states = {
+        "curriculum": parts.curriculum.state_dict(),
+        "judge": parts.judge.state_dict(),
+        "deferred": parts.deferred.state_dict(),
+        "learner": {"updates": parts.learner.updates},
+    }
+    kept = {name: json_part(state, file=f"{name}.json", step=step) for name, state in states.items()}
+    kept["bank"] = CheckpointItem("bank.npz", lambda path: save_snapshot(parts.bank, path, step=step), step)
+    learner = parts.learner
+    kept |= learning_parts(step, model=learner.policy, optimizer=learner.optimizer, identity=_identity(parts))
+    save_checkpoint(root, step=step, parts=kept)
+
+
+def resume_run(parts: Parts) -> int:
+    """Load the latest checkpoint, if there is one; returns its step, or 0.
+
+    Raises:
+        CheckpointError: it is damaged, or belongs to a run with other settings.
+    """
+    root = parts.config.out / "checkpoints"
+    if not checkpoint_steps(root):
+        return 0
+    checkpoint = load_checkpoint(find_checkpoint(root))
+    learner = parts.learner
+    restore(checkpoint, model=learner.policy, optimizer=learner.optimizer, identity=_identity(parts))
+    parts.curriculum.load_state_dict(checkpoint.read_json("curriculum"))
+    parts.judge.load_state_dict(checkpoint.read_json("judge"))
+    parts.deferred.load_state_dict(checkpoint.read_json("deferred"))
+    learner.updates = checkpoint.read_json("learner")["updates"]
+    load_snapshot(parts.bank, checkpoint.path("bank"), step=checkpoint.step)
+    return checkpoint.step
+
+
+def save_policy(parts: Parts) -> None:
+    """Write the policy as transformers loads it.
+
+    Raises:
+        CheckpointError: the disk refuses.
+    """
+    folder = parts.config.out / "model"
+    try:
+        with disk_refusals():
+            parts.learner.policy.save_pretrained(folder)
+    except OSError as cause:
+        raise CheckpointError(
+            f"cannot write the policy to {folder}: {cause.strerror or cause}. "
+            "The last checkpoint is whole; make room, and the same command writes the policy."
+        ) from cause
+
+
+def trim_log(path: Path, step: int) -> None:
+    """Drop the lines of steps after `step`, which the resumed run writes again, and lines that are not whole.
+
+    Raises:
+        CheckpointError: the disk refuses; the log is as it was.
+    """
+    if not path.is_file():
+        return
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        kept = [line for line in lines if _step_of(line) <= step]
+        replace_text(path, "".join(f"{line}\n" for line in kept))
+    except OSError as cause:
+        raise CheckpointError(
+            f"cannot take the steps after {step} out of the log {path}: {cause.strerror or cause}. It is as it was; "
+            "make room, or let the folder be written, and the same command goes on."
+        ) from cause
+
+
+def _step_of(line: str) -> float:
+    """The step of a line; that of what a cut has left of one is beyond all others."""
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf
+
+
+def _identity(parts: Parts) -> str:
+    """The settings that a resumed run must share: all but how long it runs and where it lies."""
+    return parts.config.model_dump_json(exclude={"steps", "out", "evaluate_every", "checkpoint_every"})

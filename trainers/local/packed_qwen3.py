@@ -1,0 +1,323 @@
+"""Samples laid end to end, without padding, and what they begin with alike laid down once.
+
+Siblings of one prompt, above all the candidates of a reflection, repeat a beginning that is many times as long as what
+the policy wrote. A causal model reads it to the same hidden states each time, so it is read once; gradients add up.
+
+Log-probabilities of chosen tokens under a large vocabulary, without ever holding all the logits.
+
+At 26,624 tokens and 151,936 words the logits alone are 16 GB in float32, and the plain way keeps several such
+arrays. Here the forward pass walks over the tokens and keeps three numbers for each; the backward pass walks
+over the vocabulary and makes each tile of logits again, so that every row of the head's gradient is summed and
+rounded once. Price: one more product of hidden states and head, 8 instead of 6 operations for each pair.
+
+Qwen3 over packed samples: hidden states with a gradient, every token read once and no padding.
+
+Reads the model's own modules. Attention looks at each sample by itself, and at the beginning that it shares where
+that lies elsewhere.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import Qwen3ForCausalLM
+from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3RMSNorm
+
+from rubricem_agent.learn.samples import Batch
+from rubricem_env.domain.errors import ConfigError
+
+Index = npt.NDArray[np.intp]
+
+
+class SampleTokens(NamedTuple):
+    """The tokens of one sample: its own, and before them a beginning that it shares with an earlier one."""
+
+    head: int
+    """Where the shared beginning lies."""
+    shared: int
+    """Tokens of it; 0 for a sample that stands by itself."""
+    start: int
+    """Where its own tokens lie."""
+    stop: int
+
+    @property
+    def length(self) -> int:
+        return self.shared + self.stop - self.start
+
+
+class Pack(NamedTuple):
+    """Some samples of a batch in one row of tokens."""
+
+    part: Batch
+    token_ids: npt.NDArray[np.int32]
+    """(tokens,)"""
+    positions: Index
+    """(tokens,): where each stands in its own sample."""
+    runs: tuple[SampleTokens, ...]
+    """One for each sample of `part`, in its order."""
+
+    def places(self, rows: Index, columns: Index) -> Index:
+        """Where the tokens of samples `rows` at `columns` lie."""
+        head, shared, start = (np.array([run[field] for run in self.runs], dtype=np.intp)[rows] for field in range(3))
+        return np.where(columns < shared, head + columns, start + columns - shared)
+
+
+def pack_samples(batch: Batch, *, max_tokens: int) -> list[Pack]:
+    """The batch, in its order, in packs of at most `max_tokens` tokens; a longer sample is a pack of its own.
+
+    A sample shares with the last one before it that stands by itself, so siblings must follow each other.
+    """
+    packs: list[Pack] = []
+    runs: list[SampleTokens] = []
+    first = head = 0
+    for row, length in enumerate(batch.lengths.tolist()):
+        shared = _worth_sharing(batch, head, row) if runs else 0
+        if runs and runs[-1].stop + length - shared > max_tokens:
+            packs.append(_pack(batch, first, runs))
+            runs, first, shared = [], row, 0
+        if not shared:
+            head = row
+        start = runs[-1].stop if runs else 0
+        runs.append(SampleTokens(runs[head - first].start if shared else start, shared, start, start + length - shared))
+    return [*packs, _pack(batch, first, runs)] if runs else packs
+
+
+def _worth_sharing(batch: Batch, head: int, row: int) -> int:
+    """Tokens that two samples begin with alike, where they are at least half of the later one.
+
+    Attention to a beginning that lies elsewhere costs more than the causal kind, so a short one is read again. The last
+    token is never shared: no run is empty.
+    """
+    length = int(min(batch.lengths[head], batch.lengths[row] - 1))
+    differs = np.flatnonzero(batch.token_ids[head, :length] != batch.token_ids[row, :length])
+    shared = int(differs[0]) if len(differs) else length
+    return shared if 2 * shared >= int(batch.lengths[row]) else 0
+
+
+def _pack(batch: Batch, first: int, runs: list[SampleTokens]) -> Pack:
+    part = batch.select(range(first, first + len(runs)))
+    spans = [(row, run.shared, run.length) for row, run in enumerate(runs)]
+    ids = np.concatenate([part.token_ids[row, shared:length] for row, shared, length in spans])
+    positions = np.concatenate([np.arange(shared, length) for _, shared, length in spans])
+    return Pack(part, ids, positions, tuple(runs))
+
+
+TILE_ELEMENTS = 2**27
+"""Logits in a tile: half a GiB in float32, and three or four times that while the eager passes work on it."""
+
+
+class TokenLogprobs(NamedTuple):
+    """One number for each token, in float32 (float64 where the hidden states are)."""
+
+    logprobs: Tensor
+    """Differentiable."""
+    entropy: Tensor
+    """Of the whole distribution at this token, in nats. To report, not to train on: it carries no gradient."""
+
+
+class Rows(NamedTuple):
+    """What the passes know of each token; (tokens,) each."""
+
+    targets: Tensor
+    temperature: Tensor
+
+
+class BackwardRows(NamedTuple):
+    """What they know on the way back."""
+
+    targets: Tensor
+    """Counted from the tile's first column; those outside it are not in the tile."""
+    temperature: Tensor
+    log_normaliser: Tensor
+    upstream: Tensor
+
+
+class HeadKernels(NamedTuple):
+    """The two passes over a tile of logits; compiled on a GPU, where each pass costs a trip through its memory."""
+
+    statistics: Callable[[Tensor, Rows], tuple[Tensor, Tensor, Tensor]]
+    gradient: Callable[[Tensor, BackwardRows], Tensor]
+
+
+def row_statistics(logits: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+    """The log-probability of each row's target, the row's log normaliser and its entropy."""
+    scaled = logits / rows.temperature[:, None]
+    log_normaliser = scaled.logsumexp(-1)
+    logprobs = scaled.gather(1, rows.targets[:, None])[:, 0] - log_normaliser
+    expected_logit = ((scaled - log_normaliser[:, None]).exp() * scaled).sum(-1)
+    return logprobs, log_normaliser, log_normaliser - expected_logit
+
+
+def logit_gradient(logits: Tensor, rows: BackwardRows) -> Tensor:
+    """Gradient with respect to a tile of logits: upstream / temperature * (1[target] - probability)."""
+    scale = rows.upstream / rows.temperature
+    probabilities = (logits / rows.temperature[:, None] - rows.log_normaliser[:, None]).exp()
+    width = logits.shape[1]
+    chosen = torch.where((rows.targets >= 0) & (rows.targets < width), scale, 0.0)
+    columns = rows.targets.clamp(0, width - 1)
+    return (probabilities * -scale[:, None]).scatter_add(1, columns[:, None], chosen[:, None])
+
+
+EAGER = HeadKernels(row_statistics, logit_gradient)
+
+
+def compiled_kernels() -> HeadKernels:
+    """The same passes fused by `torch.compile`; the first use of each shape compiles."""
+    return HeadKernels(torch.compile(row_statistics), torch.compile(logit_gradient))
+
+
+def token_logprobs(
+    hidden: Tensor,
+    head: Tensor,
+    *,
+    targets: Tensor,
+    temperature: Tensor,
+    tile_elements: int = TILE_ELEMENTS,
+    kernels: HeadKernels = EAGER,
+) -> TokenLogprobs:
+    """Log-probability of `targets` (tokens,) given `hidden` (tokens, width) and `head` (vocabulary, width).
+
+    `temperature` (tokens,) divides the logits: that of the sample that the token belongs to (choice C9), or the
+    ratio is biased. Pass the rows of policy tokens only: the others cost as much and count for nothing.
+    """
+    warmth = temperature.to(_wide(hidden.dtype))
+    logprobs, entropy = _TiledHead.apply(hidden, head, targets, warmth, tile_elements, kernels)  # type: ignore[no-untyped-call]
+    return TokenLogprobs(logprobs, entropy)
+
+
+class _TiledHead(torch.autograd.Function):
+    """Forward by tokens, backward by vocabulary."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        head: Tensor,
+        targets: Tensor,
+        temperature: Tensor,
+        tile_elements: int,
+        kernels: HeadKernels,
+    ) -> tuple[Tensor, Tensor]:
+        # Written into place: small results kept between tiles would split the heap, and no tile would fit again.
+        logprobs, log_normaliser, entropy = hidden.new_empty(3, len(hidden), dtype=_wide(hidden.dtype))
+        for rows in _slices(len(hidden), max(1, tile_elements // len(head))):
+            logits = _product(hidden[rows], head.T)
+            known = Rows(targets[rows], temperature[rows])
+            logprobs[rows], log_normaliser[rows], entropy[rows] = kernels.statistics(logits, known)
+        ctx.save_for_backward(hidden, head, targets, temperature, log_normaliser)
+        ctx.tile_elements, ctx.kernels = tile_elements, kernels
+        ctx.mark_non_differentiable(entropy)
+        return logprobs, entropy
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, head, targets, temperature, log_normaliser = ctx.saved_tensors
+        grad_hidden = torch.zeros_like(hidden, dtype=_wide(hidden.dtype)) if ctx.needs_input_grad[0] else None
+        grad_head = torch.empty_like(head) if ctx.needs_input_grad[1] else None
+        for columns in _slices(len(head), max(1, ctx.tile_elements // max(1, len(hidden)))):
+            weights = head[columns]
+            logits = _product(hidden, weights.T)
+            rows = BackwardRows(targets - columns.start, temperature, log_normaliser, upstream)
+            tile = ctx.kernels.gradient(logits, rows).to(hidden.dtype)
+            if grad_hidden is not None:
+                grad_hidden += _product(tile, weights)
+            if grad_head is not None:
+                torch.mm(tile.T, hidden, out=grad_head[columns])
+        return None if grad_hidden is None else grad_hidden.to(hidden.dtype), grad_head, None, None, None, None
+
+
+def _slices(length: int, step: int) -> list[slice]:
+    return [slice(start, min(start + step, length)) for start in range(0, length, step)]
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """The matrix product in the wide type; a GPU sums bf16 operands in float32 and need not round the result."""
+    wide = _wide(left.dtype)
+    if left.dtype != wide and left.is_cuda:
+        return torch.mm(left, right, out_dtype=wide)
+    return (left @ right).to(wide)
+
+
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines of each token's place, (tokens, 1, size of a head) each."""
+
+
+def refuse_sliding_window(model: Qwen3ForCausalLM) -> None:
+    """A window over the last tokens is not built here.
+
+    Raises:
+        ConfigError: the model has one.
+    """
+    if model.model.has_sliding_layers:
+        raise ConfigError("the local trainer has no sliding-window attention; train this model with verl_ssgrpo.py.")
+
+
+def packed_hidden(model: Qwen3ForCausalLM, pack: Pack) -> Tensor:
+    """What the head reads, (tokens, width)."""
+    device = model.device
+    hidden: Tensor = model.model.embed_tokens(torch.as_tensor(pack.token_ids, dtype=torch.long, device=device))
+    rotation = _rotation(model, torch.as_tensor(pack.positions, device=device), like=hidden)
+    for layer in model.model.layers:
+        hidden = _layer(layer, hidden, rotation=rotation, runs=pack.runs)
+    return _norm(model.model.norm, hidden)
+
+
+def _rotation(model: Qwen3ForCausalLM, positions: Tensor, *, like: Tensor) -> Rotation:
+    cos, sin = model.model.rotary_emb(like[None, :1], positions[None])
+    return cos[0, :, None], sin[0, :, None]
+
+
+def _layer(layer: Qwen3DecoderLayer, hidden: Tensor, *, rotation: Rotation, runs: Sequence[SampleTokens]) -> Tensor:
+    attention = layer.self_attn
+    normed = _norm(layer.input_layernorm, hidden)
+    shape = (len(hidden), -1, attention.head_dim)
+    queries = _rotate(_norm(attention.q_norm, attention.q_proj(normed).view(shape)), rotation)
+    keys = _rotate(_norm(attention.k_norm, attention.k_proj(normed).view(shape)), rotation)
+    values = attention.v_proj(normed).view(shape)
+    mixed = torch.cat([_attend(queries, keys, values=values, run=run) for run in runs])
+    hidden = hidden + attention.o_proj(mixed)
+    out: Tensor = layer.mlp(_norm(layer.post_attention_layernorm, hidden))
+    return hidden + out
+
+
+def _attend(queries: Tensor, keys: Tensor, *, values: Tensor, run: SampleTokens) -> Tensor:
+    """(own tokens, heads x size): one sample's tokens on themselves and on the beginning that they share."""
+    asked = queries[run.start : run.stop].transpose(0, 1)[None]
+    grouped = queries.shape[1] != keys.shape[1]
+    # The causal kind skips half of the work, and fits only where as many tokens ask as are seen.
+    visible = _reach(run, queries.device) if run.shared else None
+    mixed = functional.scaled_dot_product_attention(
+        asked, _seen(keys, run), _seen(values, run), attn_mask=visible, is_causal=visible is None, enable_gqa=grouped
+    )
+    return mixed[0].transpose(0, 1).flatten(1)
+
+
+def _seen(states: Tensor, run: SampleTokens) -> Tensor:
+    own = states[run.start : run.stop]
+    whole = torch.cat([states[run.head : run.head + run.shared], own]) if run.shared else own
+    return whole.transpose(0, 1)[None]
+
+
+def _reach(run: SampleTokens, device: torch.device) -> Tensor:
+    """(own tokens, all tokens): each sees what is not after it."""
+    places = torch.arange(run.length, device=device)
+    return places[None] <= places[run.shared :, None]
+
+
+def _norm(norm: Qwen3RMSNorm, hidden: Tensor) -> Tensor:
+    return functional.rms_norm(hidden, norm.weight.shape, norm.weight, norm.variance_epsilon)
+
+
+def _rotate(states: Tensor, rotation: Rotation) -> Tensor:
+    cos, sin = rotation
+    half = states.shape[-1] // 2
+    turned = torch.cat((-states[..., half:], states[..., :half]), dim=-1)
+    return states * cos + turned * sin

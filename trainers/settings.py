@@ -1,0 +1,108 @@
+"""Settings out of a YAML file and KEY=VALUE arguments; a key that is none is refused at any depth, with the nearest name.
+
+One seed for a run: groups of keys that were given none of their own have the run's.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml  # type: ignore[import-untyped]
+from pydantic import BaseModel, ValidationError
+
+from rubricem_agent.learn.metrics import SETTINGS_FILE
+from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.trajectory import first_problem
+
+Settings = TypeVar("Settings", bound=Frozen)
+
+
+def read_settings(path: Path, kind: type[Settings], *, changes: Iterable[str] = ()) -> Settings:
+    """The settings of a YAML file, with `key=value` changes on top.
+
+    Raises:
+        ConfigError: the file or a change cannot be read, a key is unknown, or a value is out of range.
+    """
+    try:
+        fields: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as cause:
+        raise ConfigError(f"cannot read the config {path}: {cause}. Give the path of a YAML file.") from cause
+    if not isinstance(fields, dict):
+        raise ConfigError(f"{path} holds a YAML {type(fields).__name__}; a config is a mapping of keys to values.")
+    fields |= dict(_read_change(change) for change in changes)
+    refuse_unknown(fields, kind, where=str(path), separator=": ")
+    try:
+        # Not strict: YAML has strings for paths, and reads 4e-5 as text.
+        return kind.model_validate(fields, strict=False)
+    except ValidationError as cause:
+        raise ConfigError(f"the config {path} is refused {first_problem(cause)}") from cause
+
+
+def _read_change(change: str) -> tuple[str, Any]:
+    key, sign, value = change.partition("=")
+    if not sign:
+        raise ConfigError(f"{change!r} changes no setting; write KEY=VALUE, such as epochs=1.")
+    try:
+        return key.strip(), yaml.safe_load(value)
+    except yaml.YAMLError as cause:
+        raise ConfigError(f"the value of {change!r} is no YAML; write KEY=VALUE, such as epochs=1.") from cause
+
+
+def make_out(folder: Path, *, settings: str | None = None, key: str = "out") -> None:
+    """Make the folder that a config names as `key`, and leave the settings of this start there, as JSON.
+
+    Raises:
+        ConfigError: it cannot be made, or not be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if settings is not None:
+            (folder / SETTINGS_FILE).write_text(f"{settings}\n", encoding="utf-8")
+    except OSError as cause:
+        raise ConfigError(
+            f"cannot write to {key}, {folder}: {cause.strerror}. Make room, or choose another."
+        ) from cause
+
+
+def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: str, separator: str = ".") -> None:
+    """Refuse a key that the model, or a model within it, does not have; `separator` stands after `where` in a path.
+
+    Raises:
+        ConfigError: there is such a key.
+    """
+    for key, value in section.items():
+        field = kind.model_fields.get(key)
+        if field is None:
+            raise ConfigError(f"{where} has the key {key!r}, which is none; {_hint(str(key), kind)}.")
+        inner = _model_in(field.annotation)
+        if inner is not None and isinstance(value, Mapping):
+            refuse_unknown(value, inner, where=f"{where}{separator}{key}")
+
+
+def _hint(key: str, kind: type[BaseModel]) -> str:
+    section, dot, inner = key.partition(".")
+    if dot and section in kind.model_fields:
+        return f"write the whole section, as in {section}='{{{inner}: VALUE}}'"
+    near = difflib.get_close_matches(key, kind.model_fields, n=1)
+    return f"did you mean {near[0]!r}" if near else f"the keys are {', '.join(kind.model_fields)}"
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    """The model that a field holds, optional or not."""
+    found = [one for one in (annotation, *get_args(annotation)) if isinstance(one, type) and issubclass(one, BaseModel)]
+    return found[0] if found else None
+
+
+def with_run_seed(settings: Settings, seed: int) -> Settings:
+    """The same settings, with `seed` in the place of every seed that was left open, at any depth."""
+    filled = {name: _filled(name, value, seed) for name, value in settings}
+    return settings.model_copy(update={name: value for name, value in filled.items() if value is not None})
+
+
+def _filled(name: str, value: object, seed: int) -> object:
+    """What stands in the place of a value; None where the value stays."""
+    if isinstance(value, Frozen):
+        return with_run_seed(value, seed)
+    return seed if name == "seed" and value is None else None

@@ -1,0 +1,93 @@
+"""What a fine-tuning run restarts from: weights, the optimiser's moments, the dice and the step, under one manifest.
+
+Tensors lie in safetensors files and all else in JSON: nothing is unpickled.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, load_model, save_file, save_model
+from torch import nn
+
+from rubricem_agent.learn.checkpoint import Checkpoint, CheckpointItem, json_part, save_checkpoint
+from rubricem_agent.learn.credit import CheckpointError
+
+
+def keep(root: Path, step: int, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str) -> Checkpoint:
+    """Write the checkpoint of a step; `identity` says which run it belongs to."""
+    parts = learning_parts(step, model=model, optimizer=optimizer, identity=identity)
+    return save_checkpoint(root, step=step, parts=parts)
+
+
+def learning_parts(
+    step: int, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str
+) -> dict[str, CheckpointItem]:
+    """The parts of a checkpoint that any trainer has; others may stand beside them."""
+    moments, counts = _optimizer_tensors(model, optimizer)
+    progress = {"identity": identity, "torch_rng": torch.get_rng_state().tolist(), "counts": counts}
+    return {
+        "weights": CheckpointItem("weights.safetensors", lambda path: _write_weights(model, path), step),
+        "moments": CheckpointItem("moments.safetensors", lambda path: _write_tensors(moments, path), step),
+        "progress": json_part(progress, file="progress.json", step=step),
+    }
+
+
+@contextmanager
+def disk_refusals() -> Iterator[None]:
+    """A full disk is an `OSError`, also where safetensors met it, which has an error of its own for it."""
+    try:
+        yield
+    except SafetensorError as cause:
+        raise OSError(str(cause)) from cause
+
+
+def restore(checkpoint: Checkpoint, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str) -> int:
+    """Load a checkpoint into the model and the optimiser; returns its step.
+
+    Raises:
+        CheckpointError: it belongs to a run with other settings or samples.
+    """
+    progress = checkpoint.read_json("progress")
+    if progress["identity"] != identity:
+        raise CheckpointError(
+            f"{checkpoint.folder} belongs to a run with other samples, model or settings; "
+            "going on from it would mix the two. Use another folder for `out`, or put the settings back."
+        )
+    load_model(model, str(checkpoint.path("weights")))
+    moments = load_file(str(checkpoint.path("moments")))
+    for name, parameter in model.named_parameters():
+        if f"{name}.exp_avg" in moments:
+            optimizer.state[parameter] = {
+                "step": torch.tensor(float(progress["counts"][name])),
+                "exp_avg": moments[f"{name}.exp_avg"].to(parameter.device),
+                "exp_avg_sq": moments[f"{name}.exp_avg_sq"].to(parameter.device),
+            }
+    torch.set_rng_state(torch.tensor(progress["torch_rng"], dtype=torch.uint8))
+    return checkpoint.step
+
+
+def _write_weights(model: nn.Module, path: Path) -> None:
+    with disk_refusals():
+        save_model(model, str(path))
+
+
+def _write_tensors(tensors: dict[str, Any], path: Path) -> None:
+    with disk_refusals():
+        save_file(tensors, str(path))
+
+
+def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[dict[str, Any], dict[str, float]]:
+    """AdamW's two moments by parameter name, and how often each parameter was updated."""
+    moments: dict[str, Any] = {}
+    counts: dict[str, float] = {}
+    for name, parameter in model.named_parameters():
+        state = optimizer.state.get(parameter)
+        if state:
+            moments[f"{name}.exp_avg"] = state["exp_avg"].contiguous()
+            moments[f"{name}.exp_avg_sq"] = state["exp_avg_sq"].contiguous()
+            counts[name] = float(state["step"])
+    return moments, counts

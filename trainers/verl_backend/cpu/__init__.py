@@ -1,0 +1,1 @@
+"""trainers.verl_backend.cpu."""
