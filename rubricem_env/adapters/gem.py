@@ -8,13 +8,13 @@ The stage vector is in the last `info`; gem's trainers read the scalar.
 
 from typing import Any
 
-from gem import Env  # type: ignore[import-not-found,unused-ignore]
-
 from rubricem_env.adapters.session import require_tested
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.env.research_env import DeepResearchEnv
 
 require_tested("gem-llm", ">=0.1,<0.2", extra="gem")
+
+from gem import Env  # type: ignore[import-not-found,unused-ignore]  # noqa: E402 - after its version
 
 
 class ResearchGemEnv(Env):  # type: ignore[misc,unused-ignore]  # gem is absent where types are checked

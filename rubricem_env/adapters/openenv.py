@@ -13,11 +13,6 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import numpy as np
-from openenv.core import EnvClient  # type: ignore[import-not-found,unused-ignore]
-from openenv.core.client_types import StepResult  # type: ignore[import-not-found,unused-ignore]
-from openenv.core.env_server import create_app  # type: ignore[import-not-found,unused-ignore]
-from openenv.core.env_server.interfaces import Environment  # type: ignore[import-not-found,unused-ignore]
-from openenv.core.env_server.types import Action, ConcurrencyConfig, Observation, State  # type: ignore[import-not-found,unused-ignore]
 from pydantic import Field
 
 from rubricem_env.adapters.session import EpisodeSession, Setup, require_tested
@@ -26,6 +21,16 @@ from rubricem_env.domain.errors import ConfigError, OrderError
 
 require_tested("openenv", ">=0.10,<0.11", extra="openenv")
 
+from openenv.core import EnvClient  # type: ignore[import-not-found,unused-ignore]  # noqa: E402 - after its version
+from openenv.core.client_types import StepResult  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
+from openenv.core.env_server import create_app  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
+from openenv.core.env_server.interfaces import Environment  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
+from openenv.core.env_server.types import (  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
+    Action,
+    ConcurrencyConfig,
+    Observation,
+    State,
+)
 
 Scope = MutableMapping[str, Any]
 Asgi = Callable[[Scope, Callable[..., Awaitable[Any]], Callable[..., Awaitable[Any]]], Awaitable[None]]

@@ -11,8 +11,6 @@ import asyncio
 import threading
 from typing import Any, ClassVar
 
-from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput  # type: ignore[import-not-found,unused-ignore]
-
 from rubricem_env.adapters.session import EpisodeSession, SessionStep, Setup, require_tested, turn_rewards
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import OrderError, UsageError
@@ -20,6 +18,10 @@ from rubricem_env.env.research_env import LoopThread
 
 require_tested("skyrl-gym", ">=0.4,<0.5", extra="skyrl")
 
+from skyrl_gym.envs.base_text_env import (  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
+    BaseTextEnv,
+    BaseTextEnvStepOutput,
+)
 
 Messages = list[dict[str, str]]
 

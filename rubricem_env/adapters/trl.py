@@ -10,10 +10,6 @@ A plain GRPOTrainer takes the same arguments; it sees four rewards and makes one
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import torch
-from datasets import Dataset  # type: ignore[import-not-found,unused-ignore]
-from trl import GRPOTrainer  # type: ignore[import-not-found,unused-ignore]
-
 from rubricem_env.adapters.session import (
     NO_STAGE,
     Advantages,
@@ -36,6 +32,9 @@ from rubricem_env.env.rewards import Scorer
 
 require_tested("trl", ">=1.16,<1.17", extra="trl")
 
+import torch  # noqa: E402 - the version of TRL is looked at first
+from datasets import Dataset  # type: ignore[import-not-found,unused-ignore]  # noqa: E402 - of the extra
+from trl import GRPOTrainer  # type: ignore[import-not-found,unused-ignore]  # noqa: E402 - of the extra
 
 Play = Callable[[Sequence[Query], Any], Awaitable[Sequence[Played]]]
 """Plays one attempt at each query with the weights of a trainer, in order; the same query may come many times."""

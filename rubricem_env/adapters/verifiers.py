@@ -9,7 +9,6 @@ A plugin is a module of yours, which its name finds on the path:
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-import verifiers.v1 as vf  # type: ignore[import-not-found,unused-ignore]
 from openai import AsyncOpenAI  # type: ignore[import-not-found,unused-ignore]  # comes with verifiers
 
 from rubricem_env.adapters.session import Setup, require_tested, turn_rewards
@@ -21,6 +20,7 @@ from rubricem_env.env.step import advance, step_info
 
 require_tested("verifiers", ">=0.4,<0.5", extra="verifiers")
 
+import verifiers.v1 as vf  # type: ignore[import-not-found,unused-ignore]  # noqa: E402 - after its version
 
 TRAJECTORY = "rubricem_trajectory"
 """Where a trace's `info` keeps the record of the episode."""

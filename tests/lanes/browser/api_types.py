@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from rubricem_agent.viewer import ablation, api_runs, api_trajectories
 
 API_TS = Path(__file__).parents[3] / "rubricem_agent" / "viewer" / "web" / "src" / "lib" / "api.ts"
-HEAD = "// Made from rubricem_agent/viewer/api_models by tests/lanes/browser/api_types.py; the tests compare the two.\n"
+HEAD = "// Made from rubricem_agent/viewer/api_*.py by tests/lanes/browser/api_types.py; the tests compare the two.\n"
 PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", Any: "unknown", types.NoneType: "null"}
 
 

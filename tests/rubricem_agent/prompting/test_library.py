@@ -12,7 +12,7 @@ from rubricem_env.domain.errors import ConfigError
 
 
 def test_a_prompt_s_hash_is_that_of_its_file():
-    file = resources.files("rubricem_agent.prompting").joinpath("prompts", "reflection.md")
+    file = resources.files("rubricem_agent").joinpath("prompts", "reflection.md")
     assert read_prompt("reflection").hash == hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 

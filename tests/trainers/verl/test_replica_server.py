@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rubricem_agent.policy.local import load_model
-from trainers.verl_backend.cpu.replica import ReplicaServer, ServerSettings
+from trainers.verl_backend.cpu.server import ReplicaServer, ServerSettings
 
 PARAMS = {"temperature": 1.0, "max_tokens": 24}
 

@@ -2,18 +2,12 @@
 
 For machines without vLLM, and for tests. It samples as `local:` policies do, stops and goes on around a change of
 weights as veRL's vLLM servers do, and is chosen with `actor_rollout_ref.rollout.name=transformers`.
-
-The process behind a replica: draws tokens for many requests at once, and lets the weights be changed in between.
 """
 
-import asyncio
 import os
-from collections.abc import AsyncIterable, Iterable, Mapping
-from itertools import count
-from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import AsyncIterable, Iterable
+from typing import Any, TypeAlias
 
-import numpy as np
 import ray  # type: ignore[import-not-found,unused-ignore]
 import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # type: ignore[import-not-found,unused-ignore]
@@ -22,159 +16,7 @@ from verl.single_controller.ray import RayClassWithInitArgs  # type: ignore[impo
 from verl.workers.rollout import base, replica  # type: ignore[import-not-found,unused-ignore]
 from verl.workers.rollout.utils import ensure_async_iterator  # type: ignore[import-not-found,unused-ignore]
 
-from rubricem_agent.policy.base import Silence, TurnEnd
-from rubricem_agent.policy.local import Batcher, CacheRow, Job, common_prefix, load_model, load_tokenizer
-from rubricem_agent.policy.qwen3 import Qwen3Decoder
-from rubricem_agent.policy.tokens import TokenDraw, TokenTurn
-
-
-class ServerSettings(NamedTuple):
-    """What a server is started with."""
-
-    model: str
-    max_length: int
-    rows: int
-    """Requests that are drawn together; further ones wait."""
-    seed: int
-    dtype: str
-
-
-class SampledReply(NamedTuple):
-    """A reply, with the fields of veRL's `TokenOutput`; importing that one would double the time to start."""
-
-    token_ids: list[int]
-    log_probs: list[float]
-    stop_reason: str
-    """`completed` or `aborted`."""
-    extra_fields: dict[str, Any]
-    """`global_steps`: the weights that have drawn."""
-    routed_experts: None = None
-    num_preempted: None = None
-
-
-class _Request(TokenTurn):
-    """One request as it is drawn. It stops where a turn of ours is over, or when it is aborted."""
-
-    is_aborted = False
-
-    def take(self, draw: TokenDraw) -> TurnEnd | None:
-        end = super().take(draw)
-        return TurnEnd.LENGTH if end is None and self.is_aborted else end
-
-
-class ReplicaServer:
-    """A Ray actor. The names of its methods are those that veRL calls on every server."""
-
-    def __init__(self, settings: ServerSettings) -> None:
-        model = load_model(Path(settings.model))
-        self._model = model.to(dtype=getattr(torch, settings.dtype))  # type: ignore[call-arg]
-        self._tokenizer = load_tokenizer(Path(settings.model))
-        self._max_length = min(settings.max_length, model.config.max_position_embeddings)
-        self._batcher = Batcher(Qwen3Decoder(self._model, rows=settings.rows, max_length=self._max_length))
-        self._free = [CacheRow(number) for number in range(settings.rows)]
-        self._seats = asyncio.Semaphore(settings.rows)
-        self._gate = asyncio.Event()
-        self._turns_away = False
-        self._running: set[_Request] = set()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._numbers = count()
-        self._seed = settings.seed
-        self._version: int | None = None
-
-    async def generate(
-        self, prompt_ids: list[int], sampling_params: Mapping[str, Any], request_id: str, **_: object
-    ) -> SampledReply:
-        """Draw tokens after a prompt; what is held back by a change of weights waits."""
-        room = self._max_length - len(prompt_ids)
-        if room < 1:
-            raise ValueError(f"a prompt of {len(prompt_ids)} tokens leaves no room in {self._max_length}.")
-        async with self._seats:
-            if self._turns_away and not self._gate.is_set():
-                return SampledReply([], [], "aborted", {"global_steps": self._version})
-            await self._gate.wait()
-            request = _Request(self._tokenizer, Silence())
-            self._running.add(request)
-            self._idle.clear()
-            try:
-                await self._draw(prompt_ids, request, sampling_params, room=room)
-            finally:
-                self._running.discard(request)
-                if not self._running:
-                    self._idle.set()
-        return SampledReply(
-            token_ids=[draw.id for draw in request.draws],
-            log_probs=[draw.logprob for draw in request.draws],
-            stop_reason="aborted" if request.is_aborted and request.end is None else "completed",
-            extra_fields={"global_steps": self._version},
-        )
-
-    async def load_weights(self, named: Mapping[str, torch.Tensor], version: int | None) -> None:
-        """Put other weights in place, between two draws; what was cached under the old ones is forgotten."""
-        is_open = self._gate.is_set()
-        self._gate.clear()
-        await self._idle.wait()
-        tied = {"lm_head.weight"} if self._model.config.tie_word_embeddings else set()
-        missing = set(self._model.state_dict()) - set(named) - tied
-        unknown = set(named) - set(self._model.state_dict())
-        if missing or unknown:
-            raise ValueError(f"the trainer sent other weights than the engine has: {sorted(missing | unknown)[:3]}.")
-        with torch.no_grad():
-            for name, parameter in self._model.state_dict().items():
-                if name in named:
-                    parameter.copy_(named[name])
-        self._version = version
-        await self.clear_kv_cache()
-        if is_open:
-            self._gate.set()
-
-    async def abort_all_requests(self, reject_request: bool = False) -> None:
-        """Stop every request where it is, and until `resume_generation` hold back new ones, or turn them away."""
-        self._turns_away = reject_request
-        self._gate.clear()
-        for request in self._running:
-            request.is_aborted = True
-        await self._idle.wait()
-
-    async def resume_generation(self) -> None:
-        self._turns_away = False
-        self._gate.set()
-
-    async def wake_up(self) -> None:
-        self._gate.set()
-
-    async def sleep(self) -> None:
-        """Wait for what is running. Nothing is given back, since the weights stay in place."""
-        await self._idle.wait()
-
-    async def clear_kv_cache(self) -> None:
-        for row in self._free:
-            row.cached.clear()
-
-    async def release_kv_cache(self) -> None:
-        return None
-
-    async def resume_kv_cache(self) -> None:
-        return None
-
-    async def _draw(self, ids: list[int], request: _Request, params: Mapping[str, Any], *, room: int) -> None:
-        row = max(self._free, key=lambda free: common_prefix(free.cached, ids))
-        self._free.remove(row)
-        wanted = params.get("max_tokens", room)
-        try:
-            job = Job(
-                row,
-                ids,
-                turn=request,
-                max_tokens=max(1, min(wanted, room)),
-                temperature=params.get("temperature", 1.0),
-                rng=np.random.default_rng([self._seed, next(self._numbers)]),
-            )
-            await self._batcher.run(job)
-            request.close()
-        finally:
-            self._free.append(row)
-
+from trainers.verl_backend.cpu.server import ReplicaServer, ServerSettings
 
 NAME = "transformers"
 Named: TypeAlias = tuple[str, torch.Tensor]

@@ -1,4 +1,4 @@
-// Made from rubricem_agent/viewer/api_models by tests/lanes/browser/api_types.py; the tests compare the two.
+// Made from rubricem_agent/viewer/api_*.py by tests/lanes/browser/api_types.py; the tests compare the two.
 
 export interface Problem {
   status: number;
@@ -100,6 +100,77 @@ export interface Comparison {
   runs: Array<RunCard>;
   differs: Array<ComparedSetting>;
   figures: Array<Figure>;
+}
+
+export interface BankRow {
+  id: number;
+  status: "active" | "quarantined" | "superseded" | "removed";
+  reason: string;
+  question: string;
+  question_key: string;
+  step: number;
+  utility: number | null;
+  uses: number;
+  similarity: number | null;
+}
+
+export interface BankPage {
+  total: number;
+  matched: number;
+  page: number;
+  size: number;
+  rows: Array<BankRow>;
+  counts: Record<string, number>;
+  embedder: string;
+  editable: boolean;
+  note: string;
+}
+
+export interface BankSearch {
+  rows: Array<BankRow>;
+}
+
+export interface LessonScore {
+  diagnosis: number;
+  specificity: number;
+  scope: number;
+  within: number;
+  cross: number;
+  utility: number;
+}
+
+export interface LessonUse {
+  group: string;
+  step: number;
+  question: string;
+  question_key: string;
+  own_question: boolean;
+  similarity: number;
+  scores: StageScores;
+  before: StageScores;
+}
+
+export interface LessonEffect {
+  groups: number;
+  difference: StageScores;
+}
+
+export interface BankItemView {
+  row: BankRow;
+  rubrics: string;
+  takeaways: string;
+  score: LessonScore | null;
+  model: string;
+  prompt_hash: string;
+  history: Array<BankRow>;
+  uses: Array<LessonUse>;
+  effect: LessonEffect;
+  editable: boolean;
+}
+
+export interface BankChange {
+  action: "approve" | "quarantine" | "remove";
+  reason: string;
 }
 
 export interface TrajectoryRow {
@@ -368,77 +439,6 @@ export interface RubricHistory {
   question: string;
   steps: Array<StepNote>;
   rubrics: Array<RubricLife>;
-}
-
-export interface BankRow {
-  id: number;
-  status: "active" | "quarantined" | "superseded" | "removed";
-  reason: string;
-  question: string;
-  question_key: string;
-  step: number;
-  utility: number | null;
-  uses: number;
-  similarity: number | null;
-}
-
-export interface BankPage {
-  total: number;
-  matched: number;
-  page: number;
-  size: number;
-  rows: Array<BankRow>;
-  counts: Record<string, number>;
-  embedder: string;
-  editable: boolean;
-  note: string;
-}
-
-export interface BankSearch {
-  rows: Array<BankRow>;
-}
-
-export interface LessonScore {
-  diagnosis: number;
-  specificity: number;
-  scope: number;
-  within: number;
-  cross: number;
-  utility: number;
-}
-
-export interface LessonUse {
-  group: string;
-  step: number;
-  question: string;
-  question_key: string;
-  own_question: boolean;
-  similarity: number;
-  scores: StageScores;
-  before: StageScores;
-}
-
-export interface LessonEffect {
-  groups: number;
-  difference: StageScores;
-}
-
-export interface BankItemView {
-  row: BankRow;
-  rubrics: string;
-  takeaways: string;
-  score: LessonScore | null;
-  model: string;
-  prompt_hash: string;
-  history: Array<BankRow>;
-  uses: Array<LessonUse>;
-  effect: LessonEffect;
-  editable: boolean;
-}
-
-export interface BankChange {
-  action: "approve" | "quarantine" | "remove";
-  reason: string;
 }
 
 export interface ScoreRow {
