@@ -5,45 +5,54 @@ Brings a data set here and makes a training set of it: files, the hub, parquet, 
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
+
 from rubricem_agent.build.models import google_key_for, key_for
 from rubricem_agent.build.tools import open_tools
-from rubricem_agent.config import DIRECTORY, GEMINI, GEMINI_BATCH, SCRIPTED, TeacherConfig, TeacherSpec, parse_teacher
-from rubricem_agent.config import ToolsConfig, load_tools_config
-from rubricem_agent.data.teacher import TeacherPrompts
-from rubricem_agent.data.batch_teacher import BatchTeacher, Carrier, Nobody
-from rubricem_agent.data.teacher import ChatTeacher
-from rubricem_agent.data.generate import Generation, Trace
-from rubricem_agent.data.filter import TraceFilter, SampleContext, Harvest, harvest
-from rubricem_agent.data.generate import TeachJournal
-from rubricem_agent.data.batch_teacher import BatchRequestQueue
-from rubricem_agent.data.filter import keep_usage, recall_usage, write_harvest
-from rubricem_agent.data.generate import QuestionFile, read_question_file
-from rubricem_agent.data.teacher import ScriptedTeacher
+from rubricem_agent.config import (
+    DIRECTORY,
+    GEMINI,
+    GEMINI_BATCH,
+    SCRIPTED,
+    TeacherConfig,
+    TeacherSpec,
+    ToolsConfig,
+    load_tools_config,
+    parse_teacher,
+)
+from rubricem_agent.data.batch_teacher import BatchRequestQueue, BatchTeacher, Carrier, Nobody
 from rubricem_agent.data.chatml import ChatTokenizer, encode_sample
-from rubricem_agent.data.generate import Teacher
+from rubricem_agent.data.filter import (
+    Harvest,
+    SampleContext,
+    TraceFilter,
+    harvest,
+    keep_usage,
+    recall_usage,
+    write_harvest,
+)
+from rubricem_agent.data.generate import Generation, QuestionFile, Teacher, TeachJournal, Trace, read_question_file
+from rubricem_agent.data.prepare import (
+    MAX_QUESTION_TOKENS,
+    Preparation,
+    PreparedSet,
+    SourceRow,
+    question_in,
+    stream_rows,
+    wording,
+    write_training_set,
+)
+from rubricem_agent.data.teacher import ChatTeacher, ScriptedTeacher, TeacherPrompts
+from rubricem_agent.evals.suite import OFFICIAL, SUITE, DataPaths, load_benchmark
 from rubricem_agent.prompting import PromptStyle, agent_prompt
-from rubricem_env.domain.errors import ConfigError, MissingExtraError
-from rubricem_env.llm.base import ChatModel
-from rubricem_env.llm.limits import Limiter
-from rubricem_env.llm.base import MeteredModel
-from rubricem_env.llm.limits import RetryPolicy, Timing
-from rubricem_env.llm.base import Redactor
+from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
+from rubricem_env.llm.base import ChatModel, MeteredModel, Redactor
+from rubricem_env.llm.limits import Limiter, RetryPolicy, Timing
 from rubricem_env.llm.usage import Ceilings, Meter
 from rubricem_env.tools.base import GOOGLE_SEARCH, SNIPPET_SEARCH
-from rubricem_env.world.almanac import shipped_questions_path
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
-from rubricem_agent.data.prepare import MAX_QUESTION_TOKENS, Preparation, PreparedSet, wording, write_training_set
-from rubricem_agent.data.prepare import SourceRow, stream_rows
-from rubricem_agent.data.prepare import question_in
-from rubricem_agent.evals.suite import load_benchmark
-from rubricem_agent.evals.suite import OFFICIAL
-from rubricem_agent.evals.suite import SUITE, DataPaths
-from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 
 TEACHER_KEY = "RUBRICEM_TEACHER_KEY"

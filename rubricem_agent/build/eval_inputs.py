@@ -5,27 +5,32 @@ The models that an evaluation asks: named rightly, and priced where a budget is 
 What an evaluation reads beside its data file, each as one hash: a run that is resumed must read the same.
 """
 
-import re
-from collections.abc import Collection
-from pathlib import Path
-from typing import NamedTuple
-from rubricem_agent.build.memory import open_existing_bank
-from rubricem_agent.evals.manifest import seen_keys
-from rubricem_agent.evals.base import BenchmarkFileError
-from rubricem_env.domain.errors import ConfigError, MissingExtraError
-from rubricem_agent.config import EXPERT, GIVEN, EvalConfig, default_judges
-from rubricem_agent.config import parse_judge
-from rubricem_agent.config import LOCAL, SCRIPTED, parse_policy
-from rubricem_agent.evals.base import Rules
-from rubricem_agent.evals.manifest import judge_model
-from rubricem_agent.evals.runner import RunPhase
-from rubricem_env.domain.errors import ConfigError
-from rubricem_env.llm.usage import price_of
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
+
 from pydantic.main import IncEx
-from rubricem_agent.config import load_tools_config
+
+from rubricem_agent.build.memory import open_existing_bank
+from rubricem_agent.config import (
+    EXPERT,
+    GIVEN,
+    LOCAL,
+    SCRIPTED,
+    EvalConfig,
+    default_judges,
+    load_tools_config,
+    parse_judge,
+    parse_policy,
+)
+from rubricem_agent.evals.base import BenchmarkFileError, Rules
+from rubricem_agent.evals.manifest import judge_model, seen_keys
+from rubricem_agent.evals.runner import RunPhase
+from rubricem_env.domain.errors import ConfigError, MissingExtraError
+from rubricem_env.llm.usage import price_of
 
 HUB = "hf:"
 _PART = re.compile(r"[\w.-]+")

@@ -5,42 +5,52 @@ The numbers of runs that are there, made again from their logs; and the logs of 
 Judging another run's answers: what made them is taken from there, and nothing is answered anew.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
-from pydantic import ValidationError
-from rubricem_agent.build.eval_inputs import beside_sha256
-from rubricem_agent.evals.suite import Loaded, load_benchmark
-from rubricem_agent.evals.records import Journal
-from rubricem_agent.evals.manifest import ANSWERS_FILE, SCORES_FILE, VERDICTS_FILE, EvaluationManifest, has_lines, read_manifest, refuse_difference
-from rubricem_agent.evals.records import AnswerRecord, VerdictRecord
-from rubricem_agent.evals.scores import Scores
-from rubricem_agent.evals.scores import Logs, score_run
-from rubricem_agent.evals.suite import DataPaths
-from rubricem_env.domain.errors import FileFormatError, UsageError
-from rubricem_env.domain.trajectory import first_problem
-from rubricem_agent.config import EvalConfig
-from rubricem_agent.evals.base import SourceFile
-from rubricem_agent.evals.manifest import ANSWERS_FILE, EvaluationManifest
-from rubricem_agent.evals.records import AnswerRecord
-from rubricem_agent.evals.runner import RunPhase, case_keys
-from rubricem_agent.evals.manifest import Subset, SubsetName
-from rubricem_env.domain.errors import ConfigError, UsageError
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import NamedTuple
-from rubricem_agent.build.eval_inputs import data_path, read_seen
-from rubricem_agent.build.eval_inputs import AskedModels, asked_models, judge_names
-from rubricem_agent.build.eval_inputs import bank_sha256, beside_sha256, search_sha256
+
+from pydantic import ValidationError
+
+from rubricem_agent.build.eval_inputs import (
+    AskedModels,
+    asked_models,
+    bank_sha256,
+    beside_sha256,
+    data_path,
+    judge_names,
+    read_seen,
+    search_sha256,
+)
 from rubricem_agent.config import GIVEN, EvalConfig
-from rubricem_agent.evals.answers import GivenAnswers
-from rubricem_agent.evals.answers import Reuse
-from rubricem_agent.evals.suite import rules_for
-from rubricem_agent.evals.manifest import Agent, Inputs, EvaluationManifest, judge_model, read_manifest
-from rubricem_agent.evals.runner import CallEstimate, rehearse
-from rubricem_agent.evals.runner import RunPhase
-from rubricem_agent.evals.manifest import Choice, Subset, choose, find_seen, without_seen
-from rubricem_agent.evals.suite import DataPaths, find_entry
+from rubricem_agent.evals.answers import GivenAnswers, Reuse
+from rubricem_agent.evals.base import SourceFile
+from rubricem_agent.evals.manifest import (
+    ANSWERS_FILE,
+    SCORES_FILE,
+    VERDICTS_FILE,
+    Agent,
+    Choice,
+    EvaluationManifest,
+    Inputs,
+    Subset,
+    SubsetName,
+    choose,
+    find_seen,
+    has_lines,
+    judge_model,
+    read_manifest,
+    refuse_difference,
+    without_seen,
+)
+from rubricem_agent.evals.records import AnswerRecord, Journal, VerdictRecord
+from rubricem_agent.evals.runner import CallEstimate, RunPhase, case_keys, rehearse
+from rubricem_agent.evals.scores import Logs, Scores, score_run
+from rubricem_agent.evals.suite import DataPaths, Loaded, find_entry, load_benchmark, rules_for
 from rubricem_env import __version__
+from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
+from rubricem_env.domain.trajectory import first_problem
+
 
 def rescore_run(folder: Path, data: str = "") -> Scores:
     """The numbers of a run from its logs and its data file alone; `data` says where that lies now.
@@ -174,7 +184,9 @@ def judging_only(config: EvalConfig, source: EvaluationManifest) -> EvalConfig:
                 f"--{option} is {given}; the answers of {config.answers_from} were made with {theirs}, and are judged "
                 f"as they are. Leave --{option} out."
             )
-    return config.model_copy(update={"policy": source.agent.policy, "epochs": source.epochs, "stage": RunPhase.VERDICTS})
+    return config.model_copy(
+        update={"policy": source.agent.policy, "epochs": source.epochs, "stage": RunPhase.VERDICTS}
+    )
 
 
 def refuse_other_data(folder: Path, source: EvaluationManifest, *, data: SourceFile) -> None:

@@ -7,25 +7,62 @@ Builds who answers: a policy with its prompt and its memory, the almanac's exper
 One run in several processes over a Ray cluster: each part with logs of its own, which the run then takes over.
 """
 
-from pathlib import Path
-from rubricem_agent.build.eval_plan import read_logs, read_scores, reload_benchmark
-from rubricem_agent.evals.manifest import read_manifest
-from rubricem_env.domain.errors import MissingExtraError, UsageError
+import asyncio
+import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
+
+from rubricem_agent.build.eval_inputs import HUB
+from rubricem_agent.build.eval_plan import (
+    PlannedEvaluation,
+    copy_answers,
+    plan_run,
+    read_logs,
+    read_parts,
+    read_scores,
+    reload_benchmark,
+    take_over_parts,
+    write_scores,
+)
 from rubricem_agent.build.memory import build_injector, open_existing_bank
-from rubricem_agent.build.models import build_policy
-from rubricem_agent.config import EXPERT, EvalConfig, Style
-from rubricem_agent.config import BankConfig
-from rubricem_agent.config import PolicyConfig
-from rubricem_agent.evals.answers import EpisodeAnswerer, AgentOptions, NoReferences, References
-from rubricem_agent.evals.answers import ExpertSchool
-from rubricem_agent.evals.answers import GivenAnswers
-from rubricem_agent.evals.answers import CrossReuse, Reuse, WithinReuse
-from rubricem_agent.evals.answers import Answerer
-from rubricem_agent.evals.runner import RunPhase
+from rubricem_agent.build.models import build_judge, build_policy
+from rubricem_agent.build.tools import open_tools
+from rubricem_agent.config import (
+    EXPERT,
+    BankConfig,
+    EvalConfig,
+    JudgeConfig,
+    PolicyConfig,
+    Style,
+    ToolsConfig,
+    default_judges,
+    load_tools_config,
+)
+from rubricem_agent.evals.answers import (
+    AgentOptions,
+    Answerer,
+    CrossReuse,
+    EpisodeAnswerer,
+    ExpertSchool,
+    GivenAnswers,
+    LimitedToolbox,
+    NoReferences,
+    References,
+    Reuse,
+    ToolboxPages,
+    WithinReuse,
+)
+from rubricem_agent.evals.base import EvaluationMode
+from rubricem_agent.evals.manifest import ANSWERS_FILE, VERDICTS_FILE, read_manifest, settle_manifest
+from rubricem_agent.evals.records import AnswerRecord, Budget, Journal, VerdictRecord
+from rubricem_agent.evals.runner import Allowance, JudgeDesk, Listener, Runner, RunOutcome, RunPhase, Terms, case_keys
+from rubricem_agent.evals.scores import Logs, Scores, score_run
+from rubricem_agent.evals.suite import Loaded
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.policy.base import Policy
@@ -33,45 +70,15 @@ from rubricem_agent.prompting import PromptStyle, agent_prompt
 from rubricem_agent.reflection.candidates import PolicyCandidates
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import Setting
+from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError
 from rubricem_env.judge.base import ReflectionJudge
 from rubricem_env.judge.rules_judge import RulesJudge
-from rubricem_env.llm.usage import Ceilings, Meter
-from rubricem_env.tools.base import Toolbox
-from rubricem_env.world.almanac import load_questions, shipped_questions_path
-import asyncio
-import os
-import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from rubricem_agent.build.eval_plan import copy_answers
-from rubricem_agent.build.eval_plan import PlannedEvaluation
-from rubricem_agent.build.eval_plan import read_parts, take_over_parts, write_scores
-from rubricem_agent.build.models import build_judge
-from rubricem_agent.build.tools import open_tools
-from rubricem_agent.config import EvalConfig, default_judges
-from rubricem_agent.config import JudgeConfig
-from rubricem_agent.config import ToolsConfig, load_tools_config
-from rubricem_agent.evals.answers import LimitedToolbox
-from rubricem_agent.evals.answers import ToolboxPages
-from rubricem_agent.evals.suite import Loaded
-from rubricem_agent.evals.base import EvaluationMode
-from rubricem_agent.evals.records import Budget
-from rubricem_agent.evals.records import Journal
-from rubricem_agent.evals.runner import JudgeDesk, Terms
-from rubricem_agent.evals.manifest import ANSWERS_FILE, VERDICTS_FILE, settle_manifest
-from rubricem_agent.evals.records import AnswerRecord, VerdictRecord
-from rubricem_agent.evals.runner import Allowance, Listener, RunOutcome, Runner, case_keys
-from rubricem_agent.evals.scores import Scores
-from rubricem_agent.evals.scores import Logs, score_run
-from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.base import ChatModel
 from rubricem_env.llm.limits import Timing
+from rubricem_env.llm.usage import Ceilings, Meter
 from rubricem_env.tools.base import FETCH_PAGE, Toolbox
-from importlib import import_module
-from rubricem_agent.build.eval_inputs import HUB
-from rubricem_agent.build.eval_plan import plan_run
-from rubricem_agent.config import EvalConfig
-from rubricem_env.domain.errors import MissingExtraError
+from rubricem_env.world.almanac import load_questions, shipped_questions_path
+
 
 def export_inspect_log(folder: Path, out: Path) -> None:
     """Write the run of a folder as one log.
@@ -210,7 +217,9 @@ async def run_evaluation(
     return FinishedRun(folder, outcome, scores)
 
 
-async def _drive(planned: PlannedEvaluation, environ: Mapping[str, str], *, logs: Logs, listener: Listener) -> RunOutcome:
+async def _drive(
+    planned: PlannedEvaluation, environ: Mapping[str, str], *, logs: Logs, listener: Listener
+) -> RunOutcome:
     config, loaded = planned.config, planned.loaded
     judges = _build_judges(config, loaded, environ=environ)
     async with AsyncExitStack() as stack:

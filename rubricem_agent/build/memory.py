@@ -5,42 +5,41 @@ What `rubricem ask` remembers: the bank's lessons put before a question, and a l
 Puts together what one question needs: a policy, tools, and lessons where they are asked for.
 """
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
-from rubricem_agent.config import EMBEDDERS, HASHING, MINILM, QWEN3, BankConfig
-from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.memory.embed import AbsentEmbedder, Embedder, HashingEmbedder
-from rubricem_agent.memory.store import BankFormatError
-from rubricem_agent.memory.gate import WriteGate
-from rubricem_agent.memory.store import read_header
-from rubricem_agent.memory.inject import CountTokens, Injector
-from rubricem_agent.memory.store import ItemStatus
-from rubricem_agent.memory.store import ItemStore, MemoryStore
-from rubricem_env.domain.errors import ConfigError, MissingExtraError
-import asyncio
 from typing import NamedTuple
-from rubricem_agent.config import HASHING, BankConfig
-from rubricem_agent.memory.gate import Refusal
-from rubricem_agent.memory.inject import Injector
-from rubricem_agent.memory.bank import Retrieval
+from urllib.parse import urlsplit
+
+from rubricem_agent.build.models import build_policy
+from rubricem_agent.build.tools import open_tools
+from rubricem_agent.config import (
+    EMBEDDERS,
+    HASHING,
+    MINILM,
+    QWEN3,
+    BankConfig,
+    PolicyConfig,
+    RemoteToolsConfig,
+    ToolsConfig,
+    load_tools_config,
+)
+from rubricem_agent.memory.bank import Retrieval, RubricBank
+from rubricem_agent.memory.embed import AbsentEmbedder, Embedder, HashingEmbedder
+from rubricem_agent.memory.gate import Refusal, WriteGate
+from rubricem_agent.memory.inject import CountTokens, Injector
+from rubricem_agent.memory.store import BankFormatError, ItemStatus, ItemStore, MemoryStore, read_header
 from rubricem_agent.policy.base import Policy
 from rubricem_agent.reflection.candidates import PolicyCandidates
 from rubricem_agent.reflection.reflector import Reflector
-from rubricem_env.domain.errors import BoundaryError
-from rubricem_env.judge.rules_judge import RulesJudge
-from rubricem_env.scaffold.reading import Reading
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from urllib.parse import urlsplit
-from rubricem_agent.build.models import build_policy
-from rubricem_agent.build.tools import open_tools
-from rubricem_agent.config import PolicyConfig
-from rubricem_agent.config import RemoteToolsConfig, ToolsConfig, load_tools_config
 from rubricem_agent.rollout.run import Setting
-from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.errors import BoundaryError, ConfigError, MissingExtraError
 from rubricem_env.env.episode import EpisodeLimits
+from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.llm.usage import Meter
+from rubricem_env.scaffold.reading import Reading
 
 QWEN3_SOURCE = "Qwen/Qwen3-Embedding-0.6B"
 _EXTRA = "bank"

@@ -5,33 +5,38 @@ Builds policies from their settings: the place that knows the backends, their ke
 Builds judges from their settings: the place that knows the backends, their keys and their optional packages.
 """
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
+
 from pydantic import SecretStr
-from rubricem_env.llm.base import read_secret
-import os
-from pathlib import Path
-from rubricem_agent.config import GEMINI, LOCAL, SCRIPTED, VLLM, PolicyConfig, PolicySpec, parse_policy
-from rubricem_agent.policy.base import Opening, Policy
-from rubricem_agent.policy.scripted import QuotingResearcher
-from rubricem_agent.policy.scripted import ScriptedPolicy
-from rubricem_agent.policy.base import model_folder
+
+from rubricem_agent.config import (
+    GEMINI,
+    LOCAL,
+    RULES,
+    SCRIPTED,
+    VLLM,
+    JudgeConfig,
+    JudgeSpec,
+    PolicyConfig,
+    PolicySpec,
+    parse_judge,
+    parse_policy,
+)
+from rubricem_agent.policy.base import Opening, Policy, model_folder
+from rubricem_agent.policy.scripted import QuotingResearcher, ScriptedPolicy
 from rubricem_agent.policy.text import Service
 from rubricem_env.domain.errors import ConfigError, MissingExtraError
-from rubricem_env.llm.limits import Limiter
-from rubricem_env.llm.limits import Timing
-from rubricem_env.llm.usage import Meter
-from rubricem_agent.config import GEMINI, RULES, JudgeConfig, JudgeSpec, parse_judge
-from rubricem_env.domain.errors import MissingExtraError
-from rubricem_env.judge.base import Judge
+from rubricem_env.judge.base import Judge, ReflectionJudge
 from rubricem_env.judge.ensemble import EnsembleJudge
 from rubricem_env.judge.llm_judge import LLMJudge
-from rubricem_env.judge.base import ReflectionJudge
 from rubricem_env.judge.rules_judge import RulesJudge
-from rubricem_env.llm.base import ChatModel
-from rubricem_env.llm.base import MeteredModel
-from rubricem_env.llm.base import Redactor
+from rubricem_env.llm.base import ChatModel, MeteredModel, Redactor, read_secret
+from rubricem_env.llm.limits import Limiter, Timing
+from rubricem_env.llm.usage import Meter
 
 OPENAI_KEY = "OPENAI_API_KEY"
 OPENAI_HOST = "api.openai.com"
@@ -130,8 +135,7 @@ def _local(spec: PolicySpec, config: PolicyConfig) -> Policy:
     if not path.is_dir():
         raise ConfigError(f"there is no folder {path}; local:PATH takes the folder that save_pretrained wrote.")
     try:
-        from rubricem_agent.policy.local import LocalPolicy
-        from rubricem_agent.policy.local import load_model, load_tokenizer
+        from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
     except ModuleNotFoundError as cause:
         raise MissingExtraError(cause.name or "torch", "local", "a local policy") from cause
     return LocalPolicy.over(
@@ -153,8 +157,7 @@ def _gemini(spec: PolicySpec, key: SecretStr, *, service: Service, timeout: floa
 
 def _openai(spec: PolicySpec, key: ServerKey, *, service: Service, timeout: float) -> Policy:
     try:
-        from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy
-        from rubricem_agent.policy.openai_compatible import OpenAIServer
+        from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy, OpenAIServer
     except ModuleNotFoundError as cause:
         raise MissingExtraError(cause.name or "httpx2", "judge", "an OpenAI-compatible policy") from cause
     server = OpenAIServer.connect(spec.model, spec.url, key=key.value, key_variable=key.variable, timeout=timeout)

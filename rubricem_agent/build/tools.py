@@ -7,53 +7,45 @@ MCP servers as toolboxes, from their settings: anybody's, or our own tool server
 The tool server, from its settings to its end.
 """
 
-import time
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
-from typing import NamedTuple
-from pydantic import SecretStr
-from rubricem_agent.build.models import google_key_for
-from rubricem_agent.config import SEARCH_KEY, GoogleSearchConfig, RateConfig, ToolsConfig
-from rubricem_env.domain.errors import MissingExtraError
-from rubricem_env.llm.limits import Rates
-from rubricem_env.llm.limits import RetryPolicy, Timing
-from rubricem_env.llm.base import Redactor, read_secret
-from rubricem_env.tools.guard import Backend, GuardedTool, GuardSettings
-from rubricem_env.tools.base import LocalToolbox, Tool
-from rubricem_env.tools.guard import BreakerSettings
-from rubricem_env.tools.guard import ToolBudget
-from rubricem_env.tools.cache import CachedTool
-from rubricem_env.tools.cache import CacheBounds, CacheStore, InMemoryCache, SqliteStore
-from rubricem_env.tools.base import RedactingTool
-from collections.abc import Mapping
-from urllib.parse import urlsplit
-from rubricem_agent.config import MountedServerConfig, RemoteToolsConfig
-from rubricem_env.domain.errors import ConfigError, MissingExtraError, ToolError
-from rubricem_env.llm.limits import Timing
-from rubricem_env.llm.base import read_secret
-from rubricem_env.tools.guard import ToolFailure
-from rubricem_env.tools.base import DescribedToolbox
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from rubricem_agent.config import SEARCH_KEY, ToolsConfig
-from rubricem_env.env.research_env import shipped_toolbox
-from rubricem_env.llm.base import Redactor
-from rubricem_env.llm.usage import Ceilings
-from rubricem_env.tools.base import Toolbox
-from rubricem_env.tools.corpus_search import Corpus
-from rubricem_env.tools.corpus_search import offline_toolbox
-from rubricem_env.tools.base import DescribedToolbox, JoinedToolbox
-from rubricem_env.tools.record import RecordingToolbox
-from rubricem_env.tools.base import RedactingToolbox
-from rubricem_env.tools.record import ReplayToolbox
-from rubricem_env.tools.spec import ToolSpec
 import socket
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from typing import Any
-from rubricem_agent.config import ToolsConfig
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from rubricem_agent.build.models import google_key_for
+from rubricem_agent.config import (
+    SEARCH_KEY,
+    GoogleSearchConfig,
+    MountedServerConfig,
+    RateConfig,
+    RemoteToolsConfig,
+    ToolsConfig,
+)
 from rubricem_env import __version__
-from rubricem_env.domain.errors import ConfigError, MissingExtraError
+from rubricem_env.domain.errors import ConfigError, MissingExtraError, ToolError
+from rubricem_env.env.research_env import shipped_toolbox
+from rubricem_env.llm.base import Redactor, read_secret
+from rubricem_env.llm.limits import Rates, RetryPolicy, Timing
+from rubricem_env.llm.usage import Ceilings
+from rubricem_env.tools.base import (
+    DescribedToolbox,
+    JoinedToolbox,
+    LocalToolbox,
+    RedactingTool,
+    RedactingToolbox,
+    Tool,
+    Toolbox,
+)
+from rubricem_env.tools.cache import CacheBounds, CachedTool, CacheStore, InMemoryCache, SqliteStore
+from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
+from rubricem_env.tools.guard import Backend, BreakerSettings, GuardedTool, GuardSettings, ToolBudget, ToolFailure
+from rubricem_env.tools.record import RecordingToolbox, ReplayToolbox
+from rubricem_env.tools.spec import ToolSpec
+
 
 async def web_toolbox(
     config: ToolsConfig, environ: Mapping[str, str], *, stack: AsyncExitStack, budget: ToolBudget, redactor: Redactor
@@ -213,9 +205,15 @@ def _remote_advice(url: str, *, has_token: bool, is_refused: bool) -> str:
 
 async def _connect(server: MountedServerConfig, environ: Mapping[str, str], stack: AsyncExitStack) -> DescribedToolbox:
     try:
-        from rubricem_env.tools.mcp_client import LinkSettings, McpLink
-        from rubricem_env.tools.mcp_client import HttpServer, StdioServer, Target, open_session
-        from rubricem_env.tools.mcp_client import McpToolbox
+        from rubricem_env.tools.mcp_client import (
+            HttpServer,
+            LinkSettings,
+            McpLink,
+            McpToolbox,
+            StdioServer,
+            Target,
+            open_session,
+        )
     except ModuleNotFoundError as cause:
         raise MissingExtraError("mcp", "tools", f"the MCP server {server.name!r}") from cause
     target: Target
@@ -291,10 +289,8 @@ async def open_tools(config: ToolsConfig, environ: Mapping[str, str]) -> AsyncIt
 async def over_mcp(tools: OpenTools) -> AsyncIterator[Toolbox]:
     """The same tools called through the whole protocol within this process, as a remote server would be."""
     try:
-        from rubricem_env.tools.mcp_client import LinkSettings, McpLink
+        from rubricem_env.tools.mcp_client import InProcessServer, LinkSettings, McpLink, McpToolbox, open_session
         from rubricem_env.tools.mcp_server import ToolServer
-        from rubricem_env.tools.mcp_client import InProcessServer, open_session
-        from rubricem_env.tools.mcp_client import McpToolbox
     except ModuleNotFoundError as cause:
         raise MissingExtraError("mcp", "tools", "calling tools over MCP") from cause
     target = InProcessServer(ToolServer(tools.toolbox, tools.specs).protocol_server())

@@ -10,14 +10,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, NamedTuple
-from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import IO, Any, NamedTuple, Protocol
+
 from rubricem_agent.learn.metrics import AlarmLine, ExamLine, StepLine
-from rubricem_env.domain.errors import MissingExtraError
+from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError
 
 TRAINER = "trainers.local_ssgrpo"
 ERRORS_FILE = "trainer.err"
@@ -173,6 +172,12 @@ def trainer_environment(environ: Mapping[str, str], *, threads: int | None = Non
     """The environment of a trainer: threads that wait do not spin, models come from the disk alone."""
     fixed = {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
     return {"OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", **environ, **fixed}
+
+
+def run_credit_noise(terminal: object, *, rollouts: int, questions: int, chance: float, seed: int) -> None:
+    """Run the experiment of `rubricem theory credit`; it prints on the terminal."""
+    experiment: Any = import_module("trainers.experiments.credit_noise")
+    experiment.run(terminal, rollouts=rollouts, questions=questions, chance=chance, seed=seed)
 
 
 def current_environment() -> dict[str, str]:

@@ -5,6 +5,7 @@ import secrets
 import socket
 from collections.abc import Callable
 from pathlib import Path
+
 from rubricem_agent.build.memory import open_existing_bank
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.viewer.bank import BankDoor
@@ -31,8 +32,8 @@ def serve_viewer(
     try:
         import uvicorn
 
-        from rubricem_agent.viewer.server import make_app
         from rubricem_agent.viewer.requests import ServerContext
+        from rubricem_agent.viewer.server import make_app
     except ModuleNotFoundError as cause:
         raise MissingExtraError(cause.name or "fastapi", "viewer", "the viewer") from cause
     desk = ServerContext(RunShelf.open(root), BankDoor(_open_bank, bank))

@@ -15,28 +15,19 @@ import typer
 from rich.table import Table
 
 from rubricem_agent.build.tools import open_tools, over_mcp
+from rubricem_agent.build.training import run_credit_noise
 from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, inert, open_out_file, plain_table
 from rubricem_agent.config import ToolsConfig
 from rubricem_agent.learn.credit import Credit
 from rubricem_agent.learn.credit_file import CreditRequest, read_credit_file
-from rubricem_agent.learn.credit_noise import (
-    DECIDING_STAGES,
-    NoiseKind,
-    NoiseLevel,
-    NoiseSetting,
-    compare_estimators,
-    play_groups,
-    turnover,
-)
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError, MissingExtraError
 from rubricem_env.domain.trajectory import Trajectory, dump_trajectory, load_trajectory
 from rubricem_env.env.episode import Episode
-from rubricem_env.env.research_env import render_ansi, shipped_toolbox
+from rubricem_env.env.research_env import render_ansi
 from rubricem_env.scaffold.grammar import ValidationMode
 from rubricem_env.scaffold.reading import Reading, read_trajectory
 from rubricem_env.testing.episodes import run_scripted_episode
-from rubricem_env.world.almanac import load_questions, shipped_questions_path
 
 
 def inspect(
@@ -153,7 +144,6 @@ def _cells(earned: Credit, row: int) -> list[str]:
 
 
 theory_app = typer.Typer(help="Experiments on the paper's theory, in the almanac.", no_args_is_help=True)
-NOISES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 @theory_app.callback()
@@ -172,59 +162,9 @@ def theory_credit(
     quiet: QuietOption = False,
 ) -> None:
     """Compare stage credit and terminal broadcast with the oracle gradient as the judge gets noisier."""
-    terminal = Terminal(as_json=as_json, is_quiet=quiet)
-    train = [question for question in load_questions(shipped_questions_path()) if question.split == "train"][:questions]
-    with terminal.progress() as bars:
-        task = bars.add_task("playing the questions", total=len(train))
-        groups = play_groups(
-            train,
-            shipped_toolbox(),
-            rollouts=rollouts,
-            chance=chance,
-            seed=seed,
-            progress=lambda done: bars.update(task, completed=done),
-        )
-    settings = [NoiseSetting(kind, NOISES, only, chance, seed) for kind in NoiseKind for only in (False, True)]
-    found = [(setting, compare_estimators(groups, DECIDING_STAGES, setting)) for setting in settings]
-    for setting, levels in found:
-        _show_levels(setting, levels, terminal)
-    terminal.close(
-        [{**setting._asdict(), "levels": [level._asdict() for level in levels]} for setting, levels in found],
-        {"questions": len(train), "rollouts of each": rollouts, "chance of a fault": chance, "seed": seed},
-        brief="\n".join(f"{_name(setting)}: {line}" for setting, levels in found for line in _verdicts(levels)),
+    run_credit_noise(
+        Terminal(as_json=as_json, is_quiet=quiet), rollouts=rollouts, questions=questions, chance=chance, seed=seed
     )
-
-
-def _name(setting: NoiseSetting) -> str:
-    return f"{setting.kind.value} noise on {'intermediate stages' if setting.intermediate_only else 'all stages'}"
-
-
-def _show_levels(setting: NoiseSetting, levels: list[NoiseLevel], terminal: Terminal) -> None:
-    names = [stage for stage in STAGES if stage.value in levels[0].stage_error]
-    heads = [f"{stage.value} {what}" for stage in names for what in ("distance", "angle")]
-    table = plain_table("noise", *heads)
-    table.title = f"{_name(setting)}: stages | terminal"
-    for level in levels:
-        cells = []
-        for stage in names:
-            name = stage.value
-            cells.append(f"{level.stage_error[name]:.2f} | {level.terminal_error[name]:.2f}")
-            cells.append(f"{level.stage_angle[name]:.2f} | {level.terminal_angle[name]:.2f}")
-        table.add_row(f"{level.noise:.1f}", *cells)
-    terminal.show(table, *(f"  {line}" for line in _verdicts(levels)))
-
-
-def _verdicts(levels: list[NoiseLevel]) -> list[str]:
-    """For each stage but the last, at which both estimators are the same."""
-    names = [stage for stage in STAGES if stage.value in levels[0].stage_error]
-    lines = []
-    for stage in names[:-1]:
-        at = turnover(levels, stage)
-        closer = (
-            "stage credit is closer throughout" if at is None else f"terminal credit is as close from noise {at:.1f} on"
-        )
-        lines.append(f"{stage.value}: {closer}")
-    return lines
 
 
 DEFAULT_OUT = Path("runs/demo/trajectory.json")

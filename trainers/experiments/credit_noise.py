@@ -12,6 +12,8 @@ The theorem compares |g_k - g*_k| with |gterm_k - g*_k|. A terminal score also l
 angle to g*, which no scale can change, stands beside it.
 
 Rollouts whose every decision is known: the almanac's teacher with faults drawn at a chance, played for real.
+
+Run it with `rubricem theory credit`.
 """
 
 import asyncio
@@ -23,20 +25,23 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rubricem_agent.cli.terminal import Terminal, plain_table
 from rubricem_agent.learn.credit import PAPER_MATRIX
 from rubricem_env.domain.base import NUM_STAGES, STAGES, Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Polarity
 from rubricem_env.env.episode import Episode, Finished
-from rubricem_env.env.research_env import query_of
+from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.env.step import advance
 from rubricem_env.scaffold.reading import Reading
 from rubricem_env.tools.base import Toolbox
+from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.expert import AlmanacTeacher, Faults, Slips, draw_slips
 from rubricem_env.world.judge import Evidence, criteria_of
 from rubricem_env.world.questions import Question
 
 Floats = npt.NDArray[np.float64]
+NOISES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 class NoiseKind(StrEnum):
@@ -244,3 +249,59 @@ def _marked(question: Question, slips: Sequence[Slips], readings: Sequence[Readi
         is_flaw=np.array([criterion.rubric.polarity is Polarity.NEGATIVE for criterion in criteria]),
         stages=np.array([criterion.rubric.stage.position for criterion in criteria], dtype=np.int8),
     )
+
+
+def run(terminal: Terminal, *, rollouts: int, questions: int, chance: float, seed: int) -> None:
+    """Measure both estimators at each noise level of each setting, and print the tables and the turnovers."""
+    train = [question for question in load_questions(shipped_questions_path()) if question.split == "train"][:questions]
+    with terminal.progress() as bars:
+        task = bars.add_task("playing the questions", total=len(train))
+        groups = play_groups(
+            train,
+            shipped_toolbox(),
+            rollouts=rollouts,
+            chance=chance,
+            seed=seed,
+            progress=lambda done: bars.update(task, completed=done),
+        )
+    settings = [NoiseSetting(kind, NOISES, only, chance, seed) for kind in NoiseKind for only in (False, True)]
+    found = [(setting, compare_estimators(groups, DECIDING_STAGES, setting)) for setting in settings]
+    for setting, levels in found:
+        _show_levels(setting, levels, terminal)
+    terminal.close(
+        [{**setting._asdict(), "levels": [level._asdict() for level in levels]} for setting, levels in found],
+        {"questions": len(train), "rollouts of each": rollouts, "chance of a fault": chance, "seed": seed},
+        brief="\n".join(f"{_name(setting)}: {line}" for setting, levels in found for line in _verdicts(levels)),
+    )
+
+
+def _name(setting: NoiseSetting) -> str:
+    return f"{setting.kind.value} noise on {'intermediate stages' if setting.intermediate_only else 'all stages'}"
+
+
+def _show_levels(setting: NoiseSetting, levels: list[NoiseLevel], terminal: Terminal) -> None:
+    names = [stage for stage in STAGES if stage.value in levels[0].stage_error]
+    heads = [f"{stage.value} {what}" for stage in names for what in ("distance", "angle")]
+    table = plain_table("noise", *heads)
+    table.title = f"{_name(setting)}: stages | terminal"
+    for level in levels:
+        cells = []
+        for stage in names:
+            name = stage.value
+            cells.append(f"{level.stage_error[name]:.2f} | {level.terminal_error[name]:.2f}")
+            cells.append(f"{level.stage_angle[name]:.2f} | {level.terminal_angle[name]:.2f}")
+        table.add_row(f"{level.noise:.1f}", *cells)
+    terminal.show(table, *(f"  {line}" for line in _verdicts(levels)))
+
+
+def _verdicts(levels: list[NoiseLevel]) -> list[str]:
+    """For each stage but the last, at which both estimators are the same."""
+    names = [stage for stage in STAGES if stage.value in levels[0].stage_error]
+    lines = []
+    for stage in names[:-1]:
+        at = turnover(levels, stage)
+        closer = (
+            "stage credit is closer throughout" if at is None else f"terminal credit is as close from noise {at:.1f} on"
+        )
+        lines.append(f"{stage.value}: {closer}")
+    return lines

@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
-from rubricem_agent.learn.credit_noise import (
+from rubricem_env.domain.base import Stage
+from rubricem_env.domain.errors import UsageError
+from rubricem_env.env.research_env import shipped_toolbox
+from rubricem_env.world.almanac import load_questions, shipped_questions_path
+from trainers.experiments.credit_noise import (
     DECIDING_STAGES,
     MarkedGroup,
     NoiseKind,
@@ -13,10 +17,6 @@ from rubricem_agent.learn.credit_noise import (
     stage_scores,
     turnover,
 )
-from rubricem_env.domain.base import Stage
-from rubricem_env.domain.errors import UsageError
-from rubricem_env.env.research_env import shipped_toolbox
-from rubricem_env.world.almanac import load_questions, shipped_questions_path
 
 
 def setting(kind: NoiseKind, noises: tuple[float, ...], *, intermediate_only: bool = False) -> NoiseSetting:
