@@ -28,6 +28,19 @@ def test_a_code_block_runs(code, tmp_path, monkeypatch):
     exec(compile(code, "block", "exec"), {"__name__": "__main__"})
 
 
+DEEP_IMPORT = re.compile(r"^\s*(?:from|import) ((?:rubricem_env|rubricem_agent|trainers)(?:\.\w+){2,})", re.MULTILINE)
+
+
+def test_pages_and_recipes_import_from_packages():
+    recipes = (path for path in (ROOT / "docs" / "adapters").rglob("*") if path.suffix in (".py", ".md", ".txt"))
+    deep = {
+        str(path.relative_to(ROOT)): found
+        for path in (*PAGES, *recipes)
+        if (found := DEEP_IMPORT.findall(path.read_text(encoding="utf-8")))
+    }
+    assert deep == {}
+
+
 def sessions():
     """Each page that has console blocks, with its commands and what they print, in their order."""
     for page in PAGES:

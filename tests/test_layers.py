@@ -55,6 +55,7 @@ def test_every_module_lives_in_a_known_layer():
         "rubricem_env",
         "rubricem_env.registration",
         "rubricem_env.concurrency",
+        "rubricem_env.exports",
         "rubricem_agent",
         "rubricem_agent.files",
     }

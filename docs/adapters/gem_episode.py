@@ -7,7 +7,7 @@ import gem
 from docs.adapters.prompt import prompt_of
 from docs.adapters.tutor import ATTEMPTS, tutored_query
 from docs.adapters.writers import find_writers
-from rubricem_env.adapters.session import offline_scorer
+from rubricem_env.adapters import offline_scorer
 
 ENV_ID = "rubricem:almanac"
 

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from docs.adapters.openenv_server import TOKEN
 from docs.adapters.tutor import ATTEMPTS, tutored_query
 from docs.adapters.writers import Writer, find_writers
-from rubricem_env.adapters.openenv import ResearchAction, ResearchClient, ResearchObservation
-from rubricem_env.testing.loopback import free_port
+from rubricem_env.adapters import ResearchAction, ResearchClient, ResearchObservation
+from rubricem_env.testing import free_port
 
 
 @contextmanager

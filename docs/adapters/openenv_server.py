@@ -4,8 +4,7 @@ import os
 
 from docs.adapters.prompt import prompt_of
 from docs.adapters.tutor import ATTEMPTS
-from rubricem_env.adapters.openenv import research_app
-from rubricem_env.adapters.session import offline_setup
+from rubricem_env.adapters import offline_setup, research_app
 
 TOKEN = "almanac"
 

@@ -1,8 +1,8 @@
 """What the tiny policy was taught to begin with, as the environments of the examples show it."""
 
-from rubricem_agent.policy.base import TINY, TINY_SYSTEM
+from rubricem_agent.policy import TINY, TINY_SYSTEM
 from rubricem_agent.prompting import AgentPrompt, prompt_from_text
-from rubricem_env.domain.trajectory import Query
+from rubricem_env.domain import Query
 
 PROMPT = AgentPrompt(TINY_SYSTEM, prompt_from_text(TINY, TINY_SYSTEM).hash)
 

@@ -3,8 +3,7 @@
 import os
 
 from docs.adapters.prompt import prompt_of
-from rubricem_env.adapters.session import offline_setup
-from rubricem_env.adapters.verifiers import research_plugin
+from rubricem_env.adapters import offline_setup, research_plugin
 
 GROUP_SIZE = int(os.environ.get("RUBRICEM_GROUP_SIZE", "4"))
 """The same as the number of rollouts that the run asks for."""

@@ -12,8 +12,7 @@ import skyrl_gym
 from docs.adapters.prompt import prompt_of
 from docs.adapters.tutor import ATTEMPTS, tutored_query
 from docs.adapters.writers import Writer, find_writers
-from rubricem_env.adapters.session import offline_setup
-from rubricem_env.adapters.skyrl import ResearchTextEnv
+from rubricem_env.adapters import ResearchTextEnv, offline_setup
 
 ENV_ID = "rubricem_almanac"
 

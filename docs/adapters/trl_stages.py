@@ -17,12 +17,10 @@ from docs.adapters.prompt import PROMPT
 from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
 from docs.adapters.tutored_policy import play_tutored
 from docs.adapters.writers import TURN_TOKENS, policy_folder
-from rubricem_agent.adapters.credit import stage_advantages
-from rubricem_agent.adapters.trl import StageGRPOTrainer, research_spec
-from rubricem_agent.policy.local import load_model
-from rubricem_env.adapters.session import offline_scorer
-from rubricem_env.adapters.trl import TrlSpec
-from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
+from rubricem_agent.adapters import StageGRPOTrainer, research_spec, stage_advantages
+from rubricem_agent.policy import load_model
+from rubricem_env.adapters import TrlSpec, offline_scorer
+from rubricem_env.testing import tiny_qwen3, tiny_tokenizer
 
 
 def settings(folder: str, **others: Any) -> GRPOConfig:

@@ -1,10 +1,8 @@
 """Attempts that differ: the almanac's expert with drawn faults, where a random policy would write nothing to tell apart."""
 
-from rubricem_env.domain.trajectory import Query
-from rubricem_env.env.research_env import query_of
-from rubricem_env.world.almanac import load_questions, shipped_questions_path
-from rubricem_env.world.expert import AlmanacTeacher, Faults
-from rubricem_env.world.questions import Question
+from rubricem_env.domain import Query
+from rubricem_env.env import query_of
+from rubricem_env.world import AlmanacTeacher, Faults, Question, load_questions, shipped_questions_path
 
 QUESTION_ID = "train-rivers-02"
 ATTEMPTS = (

@@ -4,15 +4,22 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from docs.adapters.tutor import Tutor, tutored_questions
-from rubricem_agent.policy.base import Emission, Listener, Opening, Sampling, TokenSegment
-from rubricem_agent.policy.local import policy_tokenizer
-from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenDraw, TokenTurn
-from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.run import Attempt, Setting, run_episode
-from rubricem_env.domain.trajectory import Query
-from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.env.research_env import shipped_toolbox
-from rubricem_env.llm.usage import Usage
+from rubricem_agent.policy import (
+    Emission,
+    Listener,
+    Opening,
+    PolicyTokenizer,
+    Sampling,
+    TokenConversation,
+    TokenDraw,
+    TokenSegment,
+    TokenTurn,
+    policy_tokenizer,
+)
+from rubricem_agent.rollout import Attempt, Rollout, Setting, run_episode
+from rubricem_env.domain import Query
+from rubricem_env.env import EpisodeLimits, shipped_toolbox
+from rubricem_env.llm import Usage
 
 
 class _TutorEngine:

@@ -13,7 +13,7 @@ from typing import Any
 
 from docs.adapters.writer_server import writer_server
 from docs.adapters.writers import find_writers
-from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing import serve_loopback
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

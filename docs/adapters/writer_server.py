@@ -4,7 +4,7 @@ import asyncio
 from collections import defaultdict, deque
 
 from docs.adapters.writers import Writer, Writers
-from rubricem_env.testing.servers import FakeOpenAI, ModelRequest
+from rubricem_env.testing import FakeOpenAI, ModelRequest
 
 
 class _Answers:

@@ -10,19 +10,21 @@ from pathlib import Path
 from typing import Protocol
 
 from docs.adapters.tutor import ATTEMPTS, Tutor, tutored_questions
-from rubricem_agent.policy.base import (
+from rubricem_agent.policy import (
     TINY,
     TINY_SYSTEM,
     ContextOverflow,
     Conversation,
+    LocalPolicy,
     Opening,
     Policy,
     Sampling,
     Silence,
+    load_model,
+    load_tokenizer,
     model_folder,
 )
-from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
-from rubricem_env.env.research_env import LoopThread
+from rubricem_env.env import LoopThread
 
 TURN_TOKENS = 300
 Writer = Callable[[str], str]

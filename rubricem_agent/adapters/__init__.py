@@ -1,1 +1,5 @@
-"""What the agent lends to other RL libraries: its credit, its way of playing, and all that a trainer asks for at once."""
+"""The agent's play and credit for other trainers."""
+
+from rubricem_env.exports import lazy_exports
+
+__getattr__ = lazy_exports(__name__, __file__)

@@ -1,1 +1,5 @@
-"""The composition root: turns settings into objects, one file a noun. Only here may an import stand in a function."""
+"""Objects built from configuration."""
+
+from rubricem_env.exports import lazy_exports
+
+__getattr__ = lazy_exports(__name__, __file__)

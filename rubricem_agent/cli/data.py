@@ -10,9 +10,7 @@ from typing import Annotated, NamedTuple
 import typer
 from pydantic import ValidationError
 
-from rubricem_agent.build.data import load_chat_tokenizer, read_questions
-from rubricem_agent.build.data import prepare as prepare_set
-from rubricem_agent.build.data import teach as run_teacher
+from rubricem_agent.build.data import load_chat_tokenizer, prepare as prepare_set, read_questions, teach as run_teacher
 from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, as_command, inert, open_out, plain_table
 from rubricem_agent.config import SCRIPTED, TeacherConfig, parse_teacher
 from rubricem_agent.data.chatml import export_rows, read_samples

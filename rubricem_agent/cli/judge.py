@@ -25,8 +25,7 @@ from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.judgement import Polarity, Rubric, StageScore
 from rubricem_env.domain.trajectory import Query, Trajectory, first_problem, load_trajectory
-from rubricem_env.judge.audit import Agreement, Calibration, LabelledExample
-from rubricem_env.judge.audit import calibrate as run_calibration
+from rubricem_env.judge.audit import Agreement, Calibration, LabelledExample, calibrate as run_calibration
 from rubricem_env.judge.base import Contrast, Findings, Group, Judge, Proposal, ScoringRequest
 from rubricem_env.judge.pipeline import StepJudge, describe_group
 from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, read_rubrics

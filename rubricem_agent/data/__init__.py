@@ -1,1 +1,5 @@
-"""Teacher data: traces written by a strong model or a script, filtered, normalised and turned into an SFT set."""
+"""Teacher data: questions, traces, filters, chat samples."""
+
+from rubricem_env.exports import lazy_exports
+
+__getattr__ = lazy_exports(__name__, __file__)

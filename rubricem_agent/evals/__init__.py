@@ -1,4 +1,5 @@
-"""The paper's benchmarks: official files read, judge replies parsed, scores computed as the official scorers do.
+"""Benchmarks: official files, judges, the official arithmetic, resumable runs."""
 
-Nothing here asks a model or the network. `parity` replays recorded verdicts through the same functions.
-"""
+from rubricem_env.exports import lazy_exports
+
+__getattr__ = lazy_exports(__name__, __file__)

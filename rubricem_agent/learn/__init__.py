@@ -1,1 +1,5 @@
-"""What the algorithm is made of apart from a framework: credit, curriculum, deferral, batches, checkpoints."""
+"""What every trainer uses: credit, curriculum, batches, checkpoints, metrics."""
+
+from rubricem_env.exports import lazy_exports
+
+__getattr__ = lazy_exports(__name__, __file__)

@@ -1,1 +1,5 @@
-"""What the agent remembers: the rubric bank, how it is searched, and how it is shown to a later attempt."""
+"""The rubric bank: reflections kept, retrieved and written into prompts."""
+
+from rubricem_env.exports import lazy_exports
+
+__getattr__ = lazy_exports(__name__, __file__)

@@ -1,1 +1,5 @@
-"""What acts: models behind one protocol, in text or in tokens, one conversation for each episode."""
+"""Models that act: in text, in tokens, local or served."""
+
+from rubricem_env.exports import lazy_exports
+
+__getattr__ = lazy_exports(__name__, __file__)

@@ -1,1 +1,5 @@
-"""Reflections: what the policy writes about a judged attempt, how it is scored, and which one the bank keeps."""
+"""Lessons written from judged attempts."""
+
+from rubricem_env.exports import lazy_exports
+
+__getattr__ = lazy_exports(__name__, __file__)

@@ -1,1 +1,5 @@
-"""Episodes with a policy: one, a group, many at once; what they were as text and as tokens, kept on disk."""
+"""Episodes played with a policy: one, or groups of one question."""
+
+from rubricem_env.exports import lazy_exports
+
+__getattr__ = lazy_exports(__name__, __file__)

@@ -1,1 +1,5 @@
-"""Pages for people: what a run, an ablation or an episode came to."""
+"""Recorded runs as pages."""
+
+from rubricem_env.exports import lazy_exports
+
+__getattr__ = lazy_exports(__name__, __file__)

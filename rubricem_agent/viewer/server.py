@@ -13,8 +13,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, FastAPI, Query, Request, Response
-from fastapi import Path as PathParameter
+from fastapi import APIRouter, FastAPI, Path as PathParameter, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles

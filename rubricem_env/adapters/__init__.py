@@ -1,1 +1,5 @@
-"""The environment as other RL libraries ask for it; each module needs its library and is imported by nobody here."""
+"""The environment inside other RL libraries. Each needs its library; `offline_setup` and sessions need none."""
+
+from rubricem_env.exports import lazy_exports
+
+__getattr__ = lazy_exports(__name__, __file__)

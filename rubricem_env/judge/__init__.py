@@ -1,1 +1,5 @@
-"""Groups of trajectories in, stage scores with reasons out: rubrics that evolve, judges that apply them, audits of both."""
+"""Rubrics, scores by stage, and the judges that give them."""
+
+from rubricem_env.exports import lazy_exports
+
+__getattr__ = lazy_exports(__name__, __file__)

@@ -1,1 +1,5 @@
-"""Language models as services: one chat protocol, retries, limits, usage and money, keys that stay secret."""
+"""Chat models behind one protocol, with retries, rate limits and cost."""
+
+from rubricem_env.exports import lazy_exports
+
+__getattr__ = lazy_exports(__name__, __file__)

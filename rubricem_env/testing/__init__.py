@@ -1,1 +1,5 @@
-"""Public fakes and scripted parts: what a test or a demo needs instead of a model, a key or a network."""
+"""Public fakes for tests: servers, tiny models, scripted researchers and judges."""
+
+from rubricem_env.exports import lazy_exports
+
+__getattr__ = lazy_exports(__name__, __file__)

@@ -1,1 +1,5 @@
-"""The tools that the agent searches with, and the text that it sees of their results."""
+"""Search tools: engines, cache, limits, MCP client and server, record and replay."""
+
+from rubricem_env.exports import lazy_exports
+
+__getattr__ = lazy_exports(__name__, __file__)

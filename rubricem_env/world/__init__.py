@@ -1,1 +1,5 @@
-"""The almanac: a seeded small world of facts whose every question carries its truth."""
+"""The almanac: a seeded world whose questions carry their truth."""
+
+from rubricem_env.exports import lazy_exports
+
+__getattr__ = lazy_exports(__name__, __file__)

@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.trajectory import Query

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_agent.data.chatml import TokenSample
 from rubricem_env.domain.errors import ConfigError

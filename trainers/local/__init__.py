@@ -1,1 +1,5 @@
-"""The algorithm in one process, on a CPU or one GPU."""
+"""Components of the local trainer."""
+
+from rubricem_env.exports import lazy_exports
+
+__getattr__ = lazy_exports(__name__, __file__)

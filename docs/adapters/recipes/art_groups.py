@@ -11,11 +11,9 @@ from typing import NamedTuple
 import art
 from openai.types.chat.chat_completion import Choice
 
-from rubricem_agent.learn.credit import PAPER_MATRIX, check_matrix, group_scores, stage_returns
-from rubricem_env.adapters.session import turns_of_stage
-from rubricem_env.domain.base import STAGES, Stage
-from rubricem_env.domain.judgement import Judgement
-from rubricem_env.domain.trajectory import Origin, Trajectory
+from rubricem_agent.learn import PAPER_MATRIX, check_matrix, group_scores, stage_returns
+from rubricem_env.adapters import turns_of_stage
+from rubricem_env.domain import STAGES, Judgement, Origin, Stage, Trajectory
 
 
 class Attempt(NamedTuple):

@@ -15,11 +15,10 @@ import numpy as np
 from trl.experimental.async_grpo.async_grpo_trainer import RolloutWorkerProtocol
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
-from rubricem_agent.adapters.credit import group_advantages
-from rubricem_env.adapters.session import Played, completion_of, tokens_of
-from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.trajectory import Query
-from rubricem_env.env.rewards import Scorer
+from rubricem_agent.adapters import group_advantages
+from rubricem_env.adapters import Played, completion_of, tokens_of
+from rubricem_env.domain import STAGES, Query
+from rubricem_env.env import Scorer
 
 PlayGroup = Callable[[Query], Awaitable[Sequence[Played]]]
 """Plays a whole group with a `vllm:` policy on the trainer's vLLM server."""

@@ -10,7 +10,7 @@ from typing import Any
 from nemo_gym.openai_utils import NeMoGymResponse
 from resources_servers.gymnasium import GymnasiumServer, extract_text
 
-from rubricem_env.adapters.session import EpisodeSession, offline_setup
+from rubricem_env.adapters import EpisodeSession, offline_setup
 
 SETUP = offline_setup(group_size=4)
 

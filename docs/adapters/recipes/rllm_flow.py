@@ -12,12 +12,10 @@ from typing import Any
 
 from rllm.types import AgentConfig, AgentFlow, Episode, Step, Trajectory
 
-from rubricem_agent.adapters.credit import group_advantages
-from rubricem_env.adapters.session import Played, policy_runs, tokens_of
-from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.judgement import Judgement
-from rubricem_env.domain.trajectory import Query
-from rubricem_env.env.rewards import Scorer
+from rubricem_agent.adapters import group_advantages
+from rubricem_env.adapters import Played, policy_runs, tokens_of
+from rubricem_env.domain import STAGES, Judgement, Query
+from rubricem_env.env import Scorer
 
 PlayGroup = Callable[[Query], Awaitable[Sequence[Played]]]
 """Plays the attempts at one question with a `vllm:` policy."""

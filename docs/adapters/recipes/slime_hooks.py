@@ -21,12 +21,11 @@ from typing import Any, cast
 
 from slime.utils.types import RolloutBatch, Sample
 
-from rubricem_agent.adapters.credit import group_advantages
-from rubricem_agent.rollout.rollout import Rollout
-from rubricem_env.adapters.session import completion_of, tokens_of
-from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.trajectory import Query
-from rubricem_env.env.rewards import Scorer
+from rubricem_agent.adapters import group_advantages
+from rubricem_agent.rollout import Rollout
+from rubricem_env.adapters import completion_of, tokens_of
+from rubricem_env.domain import STAGES, Query
+from rubricem_env.env import Scorer
 
 Play = Callable[[Query, Namespace, dict[str, Any]], Awaitable[Rollout]]
 """Plays one attempt with a policy in tokens over the SGLang router that the arguments name."""

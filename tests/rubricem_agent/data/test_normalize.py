@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_agent.data.filter import normalize, unbalanced_thoughts
 from rubricem_agent.data.generate import Trace

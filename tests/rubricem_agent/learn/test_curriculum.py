@@ -5,8 +5,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rubricem_agent.learn.credit import CheckpointError
 from rubricem_agent.learn.curriculum import Curriculum, Encounter

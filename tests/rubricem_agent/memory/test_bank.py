@@ -5,8 +5,7 @@ from itertools import permutations
 from math import cos, radians
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_agent.memory.bank import Retrieval, RetrievalSettings, RubricBank
 from rubricem_agent.memory.gate import Refusal, RefusalCode, WriteGate

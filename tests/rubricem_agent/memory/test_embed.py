@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_agent.build.memory import build_embedder
 from rubricem_agent.memory.embed import AbsentEmbedder, HashingEmbedder, unit_rows

@@ -1,8 +1,7 @@
 """The reference block: its place, its wording, its budget."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_agent.memory.bank import Retrieval, Retrieved
 from rubricem_agent.memory.inject import Injection, Injector

@@ -4,8 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot, snapshot_path

@@ -1,8 +1,7 @@
 """Exact search against a sort written out in full."""
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_agent.memory.bank import VectorTable
 from rubricem_agent.memory.embed import unit_rows

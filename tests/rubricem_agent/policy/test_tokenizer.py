@@ -1,8 +1,7 @@
 """Text to tokens and back, trusted and foreign."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tokenizers import Tokenizer, models
 
 from rubricem_agent.policy.base import Opening

@@ -4,8 +4,7 @@ import hashlib
 from importlib import resources
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_agent.prompting import fill, prompt_from_text, read_prompt
 from rubricem_env.domain.errors import ConfigError

@@ -1,8 +1,7 @@
 """The two blocks: once each, in order, with something in them, nothing beside them."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_agent.memory.gate import Refusal, RefusalCode
 from rubricem_agent.reflection.candidates import Blocks, parse_blocks

@@ -1,8 +1,7 @@
 """What is shortened when an attempt is too long, and what never is."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_agent.reflection.candidates import ReflectionError, render_transcript
 from rubricem_env.domain.trajectory import Observation, Origin, Segment, Trajectory

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_agent.rollout.tokens import PackedTokens, RolloutTokens, pack_tokens
 from rubricem_env.domain.errors import FileFormatError

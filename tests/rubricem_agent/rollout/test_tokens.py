@@ -5,8 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.local import policy_tokenizer

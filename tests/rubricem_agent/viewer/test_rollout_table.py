@@ -1,7 +1,6 @@
 """The columns of a run against the same rows in plain Python."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_agent.learn.record import RolloutHead
 from rubricem_agent.viewer.records import RolloutFilter, RolloutTable

@@ -1,7 +1,6 @@
 """Offsets as JavaScript counts them."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_agent.viewer.trajectories import Utf16
 

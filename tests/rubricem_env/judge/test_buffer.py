@@ -4,8 +4,7 @@ import asyncio
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError

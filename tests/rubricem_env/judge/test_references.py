@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory

@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.judge.prompting import TRUNCATED, Fence, RenderBudget, read_blocks, render_stages, shorten_middle

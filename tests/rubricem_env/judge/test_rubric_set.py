@@ -1,7 +1,6 @@
 """How rubrics come, stay and go."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.judge.rubrics import RetiredReason, RubricSet, StageCaps

@@ -1,8 +1,7 @@
 """The arithmetic of stage scores, worked out by hand."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.judgement import StageScore, Unscored, UnscoredReason

@@ -1,8 +1,7 @@
 """Which snippets an answer cites, and which of them a tool has shown."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_env.domain.trajectory import Observation, Origin, Segment, ToolStatus
 from rubricem_env.scaffold.reading import find_any_citations, find_citations, resolve_citations, shown_snippets

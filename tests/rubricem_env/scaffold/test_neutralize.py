@@ -1,8 +1,7 @@
 """Foreign text made inert, and had back byte for byte."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rubricem_env.scaffold.grammar import RESERVED
 from rubricem_env.scaffold.lexer import find_tags

@@ -1,7 +1,6 @@
 """What holds for any text whatever, in any pieces."""
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.scaffold.lexer import Scanner, find_structure, find_tags

@@ -1,8 +1,7 @@
 """The short way through a turn by the book gives what the long way gives, or nothing."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rubricem_env.scaffold.parser import read_any_turn, read_regular_turn
 

@@ -7,8 +7,7 @@ import time
 
 import httpx2
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from starlette.responses import RedirectResponse, Response
 
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus

@@ -1,7 +1,6 @@
 """What a policy reads of a result: numbered, defused, capped."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_env.domain.trajectory import Snippet, ToolResult, ToolStatus
 from rubricem_env.scaffold.lexer import find_tags

@@ -1,8 +1,7 @@
 """Calls as policies write them, and what becomes of them."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 from rubricem_env.testing.episodes import ScriptedTool

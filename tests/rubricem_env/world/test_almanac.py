@@ -7,8 +7,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rubricem_env.world.almanac import Almanac, largest_world_within, main, shipped_corpus_path, shipped_questions_path
 from rubricem_env.world.documents import count_pages

@@ -1,3 +1,2 @@
-from .trajectories import Trajectory as Trajectory
-from .trajectories import TrajectoryGroup as TrajectoryGroup
+from .trajectories import Trajectory as Trajectory, TrajectoryGroup as TrajectoryGroup
 from .types import MessagesAndChoices as MessagesAndChoices

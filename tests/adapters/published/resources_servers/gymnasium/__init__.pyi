@@ -1,2 +1,1 @@
-from .base import GymnasiumServer as GymnasiumServer
-from .base import extract_text as extract_text
+from .base import GymnasiumServer as GymnasiumServer, extract_text as extract_text

@@ -1,0 +1,15 @@
+from rubricem_agent.learn.checkpoint import load_checkpoint as load_checkpoint, save_checkpoint as save_checkpoint
+from rubricem_agent.learn.credit import (
+    PAPER_MATRIX as PAPER_MATRIX,
+    Credit as Credit,
+    assign_credit as assign_credit,
+    check_matrix as check_matrix,
+    group_scores as group_scores,
+    spread_to_tokens as spread_to_tokens,
+    stage_returns as stage_returns,
+    terminal_returns as terminal_returns,
+)
+from rubricem_agent.learn.curriculum import Curriculum as Curriculum, Encounter as Encounter, QueryBatch as QueryBatch
+from rubricem_agent.learn.deferred import Deferred as Deferred
+from rubricem_agent.learn.metrics import RunLog as RunLog, read_log as read_log
+from rubricem_agent.learn.samples import Sample as Sample, pad_batch as pad_batch

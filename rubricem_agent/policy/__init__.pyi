@@ -1,0 +1,30 @@
+from rubricem_agent.policy.base import (
+    TINY as TINY,
+    TINY_SYSTEM as TINY_SYSTEM,
+    ContextOverflow as ContextOverflow,
+    Conversation as Conversation,
+    Emission as Emission,
+    Listener as Listener,
+    Opening as Opening,
+    Policy as Policy,
+    Sampling as Sampling,
+    Silence as Silence,
+    TokenSegment as TokenSegment,
+    model_folder as model_folder,
+)
+from rubricem_agent.policy.gemini import GeminiPolicy as GeminiPolicy
+from rubricem_agent.policy.local import (
+    LocalPolicy as LocalPolicy,
+    load_model as load_model,
+    load_tokenizer as load_tokenizer,
+    policy_tokenizer as policy_tokenizer,
+)
+from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy as OpenAICompatiblePolicy
+from rubricem_agent.policy.scripted import ScriptedPolicy as ScriptedPolicy
+from rubricem_agent.policy.tokens import (
+    PolicyTokenizer as PolicyTokenizer,
+    TokenConversation as TokenConversation,
+    TokenDraw as TokenDraw,
+    TokenTurn as TokenTurn,
+)
+from rubricem_agent.policy.vllm import ServedTokenPolicy as ServedTokenPolicy

@@ -1,0 +1,22 @@
+from rubricem_env.env.episode import (
+    CallTool as CallTool,
+    Continue as Continue,
+    Episode as Episode,
+    EpisodeLimits as EpisodeLimits,
+    Finished as Finished,
+)
+from rubricem_env.env.research_env import (
+    DeepResearchEnv as DeepResearchEnv,
+    LoopThread as LoopThread,
+    query_of as query_of,
+    shipped_toolbox as shipped_toolbox,
+)
+from rubricem_env.env.rewards import RewardMode as RewardMode, ScoreEach as ScoreEach, Scorer as Scorer
+from rubricem_env.env.step import advance as advance, take_step as take_step
+from rubricem_env.env.vector import DeepResearchVectorEnv as DeepResearchVectorEnv
+from rubricem_env.env.wrappers import (
+    CharacterLimit as CharacterLimit,
+    EmissionChecker as EmissionChecker,
+    EmissionWarning as EmissionWarning,
+    RecordTrajectories as RecordTrajectories,
+)

@@ -1,0 +1,11 @@
+from rubricem_env.llm.base import (
+    ChatModel as ChatModel,
+    ChatReply as ChatReply,
+    ChatRequest as ChatRequest,
+    MeteredModel as MeteredModel,
+    ScriptedModel as ScriptedModel,
+)
+from rubricem_env.llm.gemini import GeminiModel as GeminiModel
+from rubricem_env.llm.limits import Rates as Rates, RetryPolicy as RetryPolicy
+from rubricem_env.llm.openai_compatible import OpenAICompatibleModel as OpenAICompatibleModel
+from rubricem_env.llm.usage import Meter as Meter, Price as Price, Usage as Usage

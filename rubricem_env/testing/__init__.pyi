@@ -1,0 +1,24 @@
+from rubricem_env.testing.episodes import (
+    DEMO_QUERY as DEMO_QUERY,
+    FOUND as FOUND,
+    ScriptedResearcher as ScriptedResearcher,
+    ScriptedTool as ScriptedTool,
+    run_scripted_episode as run_scripted_episode,
+)
+from rubricem_env.testing.judges import (
+    QUESTION as QUESTION,
+    ScriptedJudge as ScriptedJudge,
+    attempt as attempt,
+    careless as careless,
+)
+from rubricem_env.testing.loopback import free_port as free_port, serve_loopback as serve_loopback
+from rubricem_env.testing.policies import Streamed as Streamed, StreamingServer as StreamingServer, writes as writes
+from rubricem_env.testing.servers import (
+    FakeGemini as FakeGemini,
+    FakeOpenAI as FakeOpenAI,
+    ModelReply as ModelReply,
+    ModelRequest as ModelRequest,
+    SearchServer as SearchServer,
+)
+from rubricem_env.testing.tiny_qwen3 import tiny_qwen3 as tiny_qwen3, tiny_tokenizer as tiny_tokenizer
+from rubricem_env.testing.vllm_server import VllmServer as VllmServer

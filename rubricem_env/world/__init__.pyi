@@ -1,0 +1,13 @@
+from rubricem_env.world.almanac import (
+    Almanac as Almanac,
+    load_questions as load_questions,
+    shipped_corpus_path as shipped_corpus_path,
+    shipped_questions_path as shipped_questions_path,
+)
+from rubricem_env.world.expert import AlmanacTeacher as AlmanacTeacher, Faults as Faults
+from rubricem_env.world.judge import (
+    AlmanacJudge as AlmanacJudge,
+    TrueQuality as TrueQuality,
+    true_quality as true_quality,
+)
+from rubricem_env.world.questions import Question as Question
