@@ -44,7 +44,7 @@ from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.world.judge import true_quality
 from trainers.local.checkpoint import keep_run, resume_run, save_policy, trim_log
 from trainers.local.learner import GradientComparison, UpdateReport, compare_gradients
-from trainers.local.logging import begin_record, examine, record_examination, record_step
+from trainers.local.logging import begin_record, evaluate_step, record_step
 from trainers.local.settings import LocalConfig
 from trainers.local.setup import Parts, make_parts
 from trainers.settings import make_out, read_settings
@@ -68,17 +68,17 @@ async def train(parts: Parts) -> None:
     # Only now: a start that is refused leaves the settings of the run that the folder holds.
     make_out(config.out, settings=config.model_dump_json(indent=1))
     parts.deferred.relaunch()
-    trim_log(log, done or -1)  # without a checkpoint even the examination at step 0 is held again
+    trim_log(log, done or -1)  # without a checkpoint the evaluation at step 0 is repeated too
     begin_record(parts, done)
     if done == 0:
-        record_examination(log, 0, await examine(parts, parts.held_out))
+        await evaluate_step(parts, 0)
     for step in range(done + 1, config.steps + 1):
         metrics = await train_step(parts, next(parts.curriculum))
         append_line(log, {"step": step, **metrics})
         say(step, config.steps, metrics)
         watch_run(config, step)
         if step % config.evaluate_every == 0 or step == config.steps:
-            record_examination(log, step, await examine(parts, parts.held_out))
+            await evaluate_step(parts, step)
         if step % config.checkpoint_every == 0 or step == config.steps:
             keep_run(parts, step)
     save_policy(parts)

@@ -1,30 +1,17 @@
-"""What a local run writes down to be looked at: each step's groups and rollouts, and what became of the bank.
+"""What a local run records for the viewer: each step's groups and rollouts, and the changes of the bank."""
 
-How good the policy is on held-out questions, by truth; the bank is off, as in the paper's main results.
-"""
-
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
 
 from rubricem_agent.learn.credit import Credit
 from rubricem_agent.learn.curriculum import QueryBatch
-from rubricem_agent.learn.metrics import append_line
+from rubricem_agent.learn.held_out import evaluate_held_out, record_evaluation
+from rubricem_agent.learn.metrics import METRICS_FILE
 from rubricem_agent.learn.record import GroupEntry, RolloutEntry, credited, four_numbers, group_entry, rollout_entry
 from rubricem_agent.memory.bank import Retrieved
-from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.run import RolloutPlan, Setting, run_groups
-from rubricem_env.domain.trajectory import Query
-from rubricem_env.env.research_env import query_of
 from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
-from rubricem_env.scaffold.grammar import ValidationMode
 from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.world.judge import TrueQuality, true_quality
-from rubricem_env.world.questions import Question
+from rubricem_env.world.judge import true_quality
 from trainers.local.setup import Parts
 
 
@@ -88,30 +75,16 @@ def _rollout(
     )
 
 
-class HeldOutScores(NamedTuple):
-    """Means over the held-out questions."""
-
-    quality: TrueQuality
-    valid: float
-    """Accepted by strict mode."""
-
-
-def record_examination(log: Path, step: int, found: HeldOutScores) -> None:
-    """Write what a step's policy was found to be into the run's log, and say it."""
-    append_line(log, {"step": step, "held_out": found.quality._asdict(), "valid": found.valid})
-    sys.stdout.write(f"step {step}: held-out answers {found.quality.answer:.3f} by truth, {found.valid:.0%} valid\n")
-
-
-async def examine(parts: Parts, questions: tuple[Question, ...], *, temperature: float = 0.0) -> HeldOutScores:
-    """One episode for each question, greedy unless told otherwise."""
-
-    async def opened(query: Query) -> tuple[Opening, str]:
-        return parts.prompt.opening(query), parts.prompt.hash
-
-    sampling = Sampling(temperature=temperature, max_turn_tokens=parts.config.max_turn_tokens)
-    plan = RolloutPlan([query_of(question) for question in questions], opened, group_size=1, seed=parts.config.seed)
-    groups = await run_groups(plan, Setting(parts.policy, parts.toolbox, parts.config.limits, sampling))
-    readings = [read_trajectory(group[0].trajectory) for group in groups]
-    qualities = [true_quality(question, reading) for question, reading in zip(questions, readings, strict=True)]
-    valid = float(np.mean([not reading.rejects(ValidationMode.STRICT) for reading in readings]))
-    return HeldOutScores(TrueQuality(*np.mean(qualities, axis=0).tolist()), valid)
+async def evaluate_step(parts: Parts, step: int) -> None:
+    """Evaluate the policy of a step on the held-out questions, and write the scores into the run's log."""
+    config = parts.config
+    scores = await evaluate_held_out(
+        parts.policy,
+        parts.held_out,
+        prompt=parts.prompt,
+        toolbox=parts.toolbox,
+        limits=config.limits,
+        max_turn_tokens=config.max_turn_tokens,
+        seed=config.seed,
+    )
+    record_evaluation(config.out / METRICS_FILE, step, scores)

@@ -1,9 +1,9 @@
-"""Examines the checkpoints of a run in the almanac on held-out questions, by truth, and adds what it finds to the log.
+"""Evaluates the checkpoints of an almanac run on held-out questions, by truth, and adds the scores to the run's log.
 
     python -m trainers.verl_backend.evaluate runs/verl_almanac_cpu [--held-out validation]
 
-veRL's trainers examine nothing while they train. The examination is the local trainer's: greedily, with the bank off;
-`rubricem report` draws its curve. What has been examined is not examined again.
+The veRL trainers do not evaluate while they train. The policy answers greedily with the bank off, as in the local
+trainer; `rubricem report` draws the curve. A step that is already in the log is not evaluated again.
 """
 
 import argparse
@@ -11,79 +11,87 @@ import asyncio
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from rubricem_agent.learn.held_out import HeldOutScores, evaluate_held_out, record_evaluation
 from rubricem_agent.learn.metrics import METRICS_FILE
+from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
+from rubricem_agent.prompting import AgentPrompt, agent_prompt
 from rubricem_agent.viewer.logs import read_run
 from rubricem_env.domain.errors import ConfigError, RubricEMError
-from rubricem_env.world.questions import Question
-from trainers.local.logging import HeldOutScores, examine, record_examination
-from trainers.local.settings import LocalConfig
-from trainers.local.setup import make_parts
+from rubricem_env.env.episode import EpisodeLimits
+from rubricem_env.env.research_env import shipped_toolbox
+from rubricem_env.world.almanac import load_questions, shipped_questions_path
 
-Merge = Callable[[Path, Path], None]
-"""Makes of a checkpoint's actor a folder that transformers loads."""
-_SHARED = ("system", "max_turn_tokens", "limits", "seed")
-"""Settings that the two trainers have in common and that an examination goes by."""
+ROWS, MAX_LENGTH = 64, 2_400
+"""Conversations decoded together, and tokens of one: the local trainer's defaults."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Examine and print a line a checkpoint; 2 and one sentence on stderr for a mistake."""
+    """Evaluate and print a line per checkpoint. A user error gives exit code 2 and one sentence on stderr."""
     parser = argparse.ArgumentParser(
-        prog="python -m trainers.verl_backend.evaluate", description="Examine the checkpoints of a run in the almanac."
+        prog="python -m trainers.verl_backend.evaluate", description="Evaluate the checkpoints of an almanac run."
     )
     parser.add_argument("run", type=Path, help="the folder of a run, its trainer.default_local_dir")
     parser.add_argument("--held-out", choices=("validation", "test"), default="validation")
     chosen = parser.parse_args(arguments)
     try:
-        examine_run(chosen.run, held_out=chosen.held_out)
-    except RubricEMError as mistake:
-        sys.stderr.write(f"exam: {mistake}\n")
+        evaluate_run(chosen.run, held_out=chosen.held_out)
+    except RubricEMError as error:
+        sys.stderr.write(f"evaluate: {error}\n")
         return 2
     return 0
 
 
-def examine_run(
-    run: Path, *, held_out: str = "validation", merge: Merge | None = None, most: int | None = None
+def evaluate_run(
+    run: Path,
+    *,
+    held_out: str = "validation",
+    merge: Callable[[Path, Path], None] | None = None,
+    max_questions: int | None = None,
 ) -> None:
-    """Examine the policy that the run started from, then each checkpoint; `most` questions, or all.
+    """Evaluate the policy that the run started from, then each checkpoint.
+
+    `merge` turns the actor folder of a checkpoint into a folder that transformers loads; default: `merge_shards`.
 
     Raises:
-        ConfigError: the run was not in the almanac, or a checkpoint cannot be made into a model.
+        ConfigError: the run was not in the almanac, or a checkpoint cannot be converted into a model.
         FileFormatError: the folder holds no run.
     """
     _, settings, log = read_run(run)
     if settings.get("almanac") is None:
-        raise ConfigError(f"{run} is no run in the almanac; examine its checkpoints with `rubricem eval`.")
+        raise ConfigError(f"{run} is not a run in the almanac; evaluate its checkpoints with `rubricem eval`.")
     known = {line.step for line in log.exams}
     for step in (0, *saved_steps(run)):
         if step in known:
             continue
-        with tempfile.TemporaryDirectory() as place:
-            policy = Path(settings["policy"]) if step == 0 else Path(place) / "model"
+        with tempfile.TemporaryDirectory() as folder:
+            policy = Path(settings["policy"]) if step == 0 else Path(folder) / "model"
             if step:
                 (merge or merge_shards)(run / f"global_step_{step}" / "actor", policy)
-            found = asyncio.run(_examine(_config(settings, policy, held_out), most))
-        record_examination(run / METRICS_FILE, step, found)
+            scores = asyncio.run(_evaluate(policy, settings, held_out=held_out, max_questions=max_questions))
+        record_evaluation(run / METRICS_FILE, step, scores)
 
 
 def saved_steps(run: Path) -> list[int]:
-    """The steps of which the run has kept weights."""
+    """The steps whose weights the run has saved."""
     names = [path.parent.name.removeprefix("global_step_") for path in run.glob("global_step_*/actor")]
     return sorted(int(name) for name in names if name.isdecimal())
 
 
 def merge_shards(actor: Path, target: Path) -> None:
-    """By veRL's own command.
+    """Merge a checkpoint's shards with veRL's own command.
 
     Raises:
-        ConfigError: it failed; the message has its last words.
+        ConfigError: the command failed; the message quotes the end of its output.
     """
-    asked = ("--backend", "fsdp", "--local_dir", str(actor), "--target_dir", str(target))
+    options = ("--backend", "fsdp", "--local_dir", str(actor), "--target_dir", str(target))
     done = subprocess.run(
-        [sys.executable, "-m", "verl.model_merger", "merge", *asked], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "verl.model_merger", "merge", *options], capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise ConfigError(
@@ -91,20 +99,26 @@ def merge_shards(actor: Path, target: Path) -> None:
         )
 
 
-def _config(settings: dict[str, Any], policy: Path, held_out: str) -> LocalConfig:
-    shared = {name: settings[name] for name in _SHARED}
-    return LocalConfig.model_validate(
-        {**shared, "policy": policy, "out": policy, "held_out": held_out, "record": False}, strict=False
-    )
-
-
-async def _examine(config: LocalConfig, most: int | None) -> HeldOutScores:
-    parts = make_parts(config)
-    questions: tuple[Question, ...] = parts.held_out[:most]
+async def _evaluate(
+    folder: Path, settings: Mapping[str, Any], *, held_out: str, max_questions: int | None
+) -> HeldOutScores:
+    model = load_model(folder)
+    model.to(dtype=torch.float32)  # type: ignore[call-arg]
+    policy = LocalPolicy.over(model, load_tokenizer(folder), rows=ROWS, max_length=MAX_LENGTH)
+    questions = [one for one in load_questions(shipped_questions_path()) if one.split == held_out]
+    toolbox = shipped_toolbox()
     try:
-        return await examine(parts, questions)
+        return await evaluate_held_out(
+            policy,
+            questions[:max_questions],
+            prompt=AgentPrompt(settings["system"], "") if settings["system"] else agent_prompt(toolbox.names),
+            toolbox=toolbox,
+            limits=EpisodeLimits.model_validate(settings["limits"], strict=False),
+            max_turn_tokens=settings["max_turn_tokens"],
+            seed=settings["seed"],
+        )
     finally:
-        await parts.policy.aclose()
+        await policy.aclose()
 
 
 if __name__ == "__main__":

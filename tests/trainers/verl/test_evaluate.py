@@ -1,4 +1,4 @@
-"""The checkpoints of a run on veRL are examined once each, and the report finds what came out."""
+"""Evaluation of the checkpoints of a veRL run: each checkpoint once, and the log has the scores."""
 
 import json
 import shutil
@@ -23,15 +23,15 @@ def run(tmp_path, model_folder):
     return tmp_path
 
 
-def test_the_policy_at_the_start_and_each_checkpoint_are_examined_once(run, model_folder):
+def test_the_policy_at_the_start_and_each_checkpoint_are_evaluated_once(run, model_folder):
     merged = []
 
     def merge(actor, target):
         merged.append(actor.parent.name)
         shutil.copytree(model_folder, target)
 
-    evaluate.examine_run(run, merge=merge, most=1)
-    evaluate.examine_run(run, merge=merge, most=1)
+    evaluate.evaluate_run(run, merge=merge, max_questions=1)
+    evaluate.evaluate_run(run, merge=merge, max_questions=1)
     assert [line.step for line in read_log(run).exams] == [0, 2, 10]
     assert merged == ["global_step_2", "global_step_10"]
 

@@ -1,0 +1,60 @@
+"""How good a policy is on held-out questions of the almanac, by truth. The bank is off, as in the paper's main results."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from rubricem_agent.learn.metrics import append_line
+from rubricem_agent.policy.base import Opening, Policy, Sampling
+from rubricem_agent.prompting import AgentPrompt
+from rubricem_agent.rollout.run import RolloutPlan, Setting, run_groups
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.env.episode import EpisodeLimits
+from rubricem_env.env.research_env import query_of
+from rubricem_env.scaffold.grammar import ValidationMode
+from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.tools.base import Toolbox
+from rubricem_env.world.judge import TrueQuality, true_quality
+from rubricem_env.world.questions import Question
+
+
+class HeldOutScores(NamedTuple):
+    """Means over the held-out questions."""
+
+    quality: TrueQuality
+    valid: float
+    """Accepted by strict mode."""
+
+
+async def evaluate_held_out(
+    policy: Policy,
+    questions: Sequence[Question],
+    *,
+    prompt: AgentPrompt,
+    toolbox: Toolbox,
+    limits: EpisodeLimits,
+    max_turn_tokens: int,
+    seed: int,
+    temperature: float = 0.0,
+) -> HeldOutScores:
+    """Run one episode for each question, greedily by default, and score it by truth."""
+
+    async def opened(query: Query) -> tuple[Opening, str]:
+        return prompt.opening(query), prompt.hash
+
+    sampling = Sampling(temperature=temperature, max_turn_tokens=max_turn_tokens)
+    plan = RolloutPlan([query_of(question) for question in questions], opened, group_size=1, seed=seed)
+    groups = await run_groups(plan, Setting(policy, toolbox, limits, sampling))
+    readings = [read_trajectory(group[0].trajectory) for group in groups]
+    qualities = [true_quality(question, reading) for question, reading in zip(questions, readings, strict=True)]
+    valid = float(np.mean([not reading.rejects(ValidationMode.STRICT) for reading in readings]))
+    return HeldOutScores(TrueQuality(*np.mean(qualities, axis=0).tolist()), valid)
+
+
+def record_evaluation(log: Path, step: int, scores: HeldOutScores) -> None:
+    """Write the scores of a step's policy into the run's log, and print them."""
+    append_line(log, {"step": step, "held_out": scores.quality._asdict(), "valid": scores.valid})
+    sys.stdout.write(f"step {step}: held-out answers {scores.quality.answer:.3f} by truth, {scores.valid:.0%} valid\n")
