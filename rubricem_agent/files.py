@@ -1,51 +1,43 @@
-"""A file that is whole or not there: written beside its place, forced to the disk, then renamed.
+"""Files that survive a kill: atomic writes, append-only journals, logs cut back to a step, and hashes of files."""
 
-Files that are on the disk when the call returns, and their hashes.
-"""
-
+import fcntl
 import hashlib
+import json
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from rubricem_env.domain.errors import UsageError
 
-def write_atomic(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Let `write` fill the file. A failure or a kill leaves what stood there before."""
+
+def write_atomic(path: Path, content: bytes | str | Callable[[BinaryIO], object]) -> None:
+    """Replace a file in one step and force it to the disk; a failure or a kill leaves the old file.
+
+    `content` is the new bytes or text, or a function that writes them to an open file.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with beside.open("wb") as file:
-            write(file)
+        with partial.open("wb") as file:
+            if callable(content):
+                content(file)
+            else:
+                file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        partial.replace(path)
     finally:
-        beside.unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself last."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+        partial.unlink(missing_ok=True)
+    flush(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file and force it to the disk."""
+    """Write a file in place and force it to the disk, as in a folder that is renamed afterwards."""
     path.write_text(text, encoding="utf-8")
     flush(path)
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Put new contents in a file's place: whoever looks, or starts again after a kill, finds the old ones or the new."""
-    partial = path.with_name(f"{path.name}.partial")
-    write_text(partial, text)
-    partial.replace(path)
-    flush(path.parent)
 
 
 def flush(path: Path) -> None:
@@ -61,3 +53,109 @@ def sha256(path: Path) -> str:
     """The hash of a file's bytes, read in pieces."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class LineFile:
+    """An append-only file of lines, the base of every journal and log.
+
+    A line counts once its line break is written: a kill leaves at most the last line truncated. An appended line
+    outlives the process; `sync` makes it outlive a power cut. One process writes at a time: `lock` enforces it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._locked = -1
+
+    def read(self) -> list[bytes]:
+        """The complete lines, without their line breaks; none where there is no file. A truncated last line is skipped."""
+        if not self.path.exists():
+            return []
+        return self.path.read_bytes().split(b"\n")[:-1]
+
+    def repair(self) -> int:
+        """Remove a truncated last line; returns the number of bytes removed."""
+        if not self.path.exists():
+            return 0
+        content = self.path.read_bytes()
+        end = content.rfind(b"\n") + 1
+        if end < len(content):
+            os.truncate(self.path, end)
+        return len(content) - end
+
+    def append(self, lines: Sequence[bytes]) -> int:
+        """Write the lines in one piece, each with a line break; returns the byte offset of the first.
+
+        Raises:
+            OSError: the disk refuses, or has no room for all of them; then none of them is left in the file.
+        """
+        content = b"".join(line + b"\n" for line in lines)
+        if self._locked < 0:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        file = self._locked if self._locked >= 0 else os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            start = os.lseek(file, 0, os.SEEK_END)
+            _write_all(file, content, start=start)
+        finally:
+            if file != self._locked:
+                os.close(file)
+        return start
+
+    def sync(self) -> None:
+        """Wait until all lines are on the disk."""
+        flush(self.path)
+
+    def lock(self) -> None:
+        """Keep other processes from writing until `close`.
+
+        Raises:
+            BlockingIOError: another process holds the lock.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._locked = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release the lock; safe to call twice."""
+        if self._locked >= 0:
+            os.close(self._locked)
+            self._locked = -1
+
+
+def _write_all(file: int, content: bytes, *, start: int) -> None:
+    written = 0
+    try:
+        while written < len(content):
+            written += os.write(file, content[written:])
+    except OSError:
+        with suppress(OSError):  # a device cannot be truncated
+            os.ftruncate(file, start)
+        raise
+
+
+def trim_log(path: Path, step: int) -> None:
+    """Drop the lines of steps after `step`, which the resumed run writes again, and lines that are not complete JSON.
+
+    Raises:
+        UsageError: the disk refuses; the log is unchanged.
+    """
+    if not path.is_file():
+        return
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        write_atomic(path, "".join(f"{line}\n" for line in lines if _step_of(line) <= step))
+    except OSError as cause:
+        raise UsageError(
+            f"cannot remove the steps after {step} from the log {path}: {cause.strerror or cause}. The log is "
+            "unchanged; make room or make the folder writable, then run the same command again to resume."
+        ) from cause
+
+
+def _step_of(line: str) -> float:
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from transformers.utils.logging import disable_progress_bar
 
+from rubricem_agent.files import trim_log
 from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_agent.learn.curriculum import Encounter, QueryBatch
 from rubricem_agent.learn.deferred import Ticket
@@ -42,7 +43,7 @@ from rubricem_env.judge.base import Group
 from rubricem_env.judge.scoring import GroupJudgement
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.world.judge import true_quality
-from trainers.local.checkpoint import keep_run, resume_run, save_policy, trim_log
+from trainers.local.checkpoint import keep_run, resume_run, save_policy
 from trainers.local.learner import GradientComparison, UpdateReport, compare_gradients
 from trainers.local.logging import begin_record, evaluate_step, record_step
 from trainers.local.settings import LocalConfig

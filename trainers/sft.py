@@ -26,7 +26,9 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rubricem_agent.data.chatml import TokenSample, encode_sample, read_samples
+from rubricem_agent.files import trim_log
 from rubricem_agent.learn.credit import NonFiniteLossError
+from rubricem_agent.learn.metrics import METRICS_FILE, append_line
 from rubricem_env.domain.errors import ConfigError, RubricEMError
 from trainers.settings import make_out, read_settings
 from trainers.sft_parts.batches import TokenizedRow, make_row, make_rows
@@ -196,10 +198,9 @@ class ProgressWriter:
 
     def __call__(self, step: StepResult, last: int) -> None:
         if not self._has_begun:
-            self._forget_from(step.step)
+            trim_log(self._path, step.step - 1)  # a resumed run repeats the steps after its last checkpoint
             self._has_begun = True
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(step._asdict()) + "\n")
+        append_line(self._path, step._asdict())
         now = self._clock()
         if now - self._shown_at >= self._every or step.step == last:
             self._shown_at = now
@@ -208,12 +209,6 @@ class ProgressWriter:
                 f"{step.tokens_per_second:,.0f} tokens/s\n"
             )
             sys.stdout.flush()
-
-    def _forget_from(self, step: int) -> None:
-        """A killed run may have gone on after its last checkpoint: those steps are taken again."""
-        lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True) if self._path.exists() else []
-        whole = [line for line in lines if line.endswith("}\n")]
-        self._path.write_text("".join(line for line in whole if json.loads(line)["step"] < step), encoding="utf-8")
 
 
 def read_arguments(arguments: Sequence[str] | None) -> SftConfig:
@@ -228,7 +223,7 @@ def read_arguments(arguments: Sequence[str] | None) -> SftConfig:
 def run(config: SftConfig, place: TrainingDevice) -> None:
     """Train with progress, and say where the model is."""
     make_out(config.out)
-    progress = ProgressWriter(config.out / "metrics.jsonl", time.monotonic)
+    progress = ProgressWriter(config.out / METRICS_FILE, time.monotonic)
     folder = fit(config, place, report=progress if place.rank == 0 else _say_nothing)
     if place.rank == 0:
         sys.stdout.write(f"model: {folder}\n")

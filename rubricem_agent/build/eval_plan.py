@@ -47,6 +47,7 @@ from rubricem_agent.evals.records import AnswerRecord, Journal, VerdictRecord
 from rubricem_agent.evals.runner import CallEstimate, RunPhase, case_keys, rehearse
 from rubricem_agent.evals.scores import Logs, Scores, score_run
 from rubricem_agent.evals.suite import DataPaths, Loaded, find_entry, load_benchmark, rules_for
+from rubricem_agent.files import write_atomic
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.domain.trajectory import first_problem
@@ -107,9 +108,7 @@ def read_logs(folder: Path) -> Logs:
 def write_scores(folder: Path, scores: Scores) -> None:
     """The scores beside the logs, whole or not at all."""
     path = folder / SCORES_FILE
-    partial = path.with_suffix(".partial")
-    partial.write_text(scores.model_dump_json(indent=1), encoding="utf-8")
-    partial.replace(path)
+    write_atomic(path, scores.model_dump_json(indent=1))
 
 
 def read_parts(folder: Path, wanted: EvaluationManifest) -> tuple[Logs, ...]:

@@ -12,12 +12,13 @@ Multi-round generation (paper, section B.2): rounds of the teacher's turns and o
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pydantic import ValidationError
 
+from rubricem_agent.files import LineFile
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import ConfigError, FileFormatError, RubricEMError, ToolError, boundary
@@ -103,12 +104,11 @@ class TeachJournal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._file = LineFile(path)
 
     def append(self, entries: list[JournalEntry]) -> None:
         """Add entries in one write. A `kill -9` afterwards loses none of them."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
-            file.write(b"".join(entry.model_dump_json(exclude_none=True).encode() + b"\n" for entry in entries))
+        self._file.append([entry.model_dump_json(exclude_none=True).encode() for entry in entries])
 
     def recover(self) -> dict[str, list[JournalEntry]]:
         """The entries of each task so far; a half-written last line is cut off the file.
@@ -116,27 +116,18 @@ class TeachJournal:
         Raises:
             FileFormatError: a line before the last is no entry.
         """
-        if not self.path.exists():
-            return {}
-        content = self.path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if len(whole) < len(content):
-            with self.path.open("r+b") as file:
-                file.truncate(len(whole))
+        self._file.repair()
         by_task: dict[str, list[JournalEntry]] = {}
-        for entry in self._parse(whole):
-            by_task.setdefault(entry.task, []).append(entry)
-        return by_task
-
-    def _parse(self, content: bytes) -> Iterator[JournalEntry]:
-        for number, line in enumerate(content.splitlines(), start=1):
+        for number, line in enumerate(self._file.read(), start=1):
             try:
-                yield JournalEntry.model_validate_json(line)
+                entry = JournalEntry.model_validate_json(line)
             except ValidationError as cause:
                 raise FileFormatError(
                     f"{self.path}, line {number} is no journal entry: {first_problem(cause)} "
                     "Restore the file, or start again in another folder."
                 ) from cause
+            by_task.setdefault(entry.task, []).append(entry)
+        return by_task
 
 
 FORMATS = {"exact_answer": "exact", "short_form": "short", "long_form": "long"}

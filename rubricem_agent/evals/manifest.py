@@ -21,6 +21,7 @@ from pydantic import Field, JsonValue, ValidationError
 from rubricem_agent.evals.base import BenchmarkFileError, EvaluationMode, Example, Rules, Sampling
 from rubricem_agent.evals.files import Advice, json_lines
 from rubricem_agent.evals.suite import Loaded
+from rubricem_agent.files import write_atomic
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import first_problem, query_key
@@ -136,10 +137,7 @@ def settle_manifest(folder: Path, wanted: EvaluationManifest) -> EvaluationManif
         known = read_manifest(folder)
         refuse_difference(folder, known, wanted=wanted)
         return known
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(wanted.model_dump_json(indent=1), encoding="utf-8")
-    partial.replace(path)
+    write_atomic(path, wanted.model_dump_json(indent=1))
     return wanted
 
 

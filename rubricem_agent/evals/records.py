@@ -7,14 +7,13 @@ An append-only log of records: whole lines or nothing, also after kill -9, and o
 What a run has cost, by stage and by model.
 """
 
-import fcntl
-import os
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Generic, NamedTuple, TypeVar
 
 from pydantic import Field, ValidationError
 
+from rubricem_agent.files import LineFile
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import Trajectory, first_problem
@@ -131,7 +130,7 @@ class Journal(Generic[RecordT]):
     def __init__(self, path: Path, kind: type[RecordT]) -> None:
         self._path = path
         self._kind: type[RecordT] = kind
-        self._file = -1
+        self._file = LineFile(path)
         self._records: dict[Hashable, RecordT] = {}
 
     @classmethod
@@ -168,23 +167,15 @@ class Journal(Generic[RecordT]):
 
     def append(self, record: RecordT) -> None:
         """Write a line in one piece, then know it. What was appended survives the process, not a power cut."""
-        line = record.model_dump_json(exclude_defaults=True).encode() + b"\n"
-        written = os.write(self._file, line)
-        while written < len(line):
-            written += os.write(self._file, line[written:])
+        self._file.append([record.model_dump_json(exclude_defaults=True).encode()])
         self._keep(record)
 
     def close(self) -> None:
         """Let other runs write; safe to call twice."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._file.close()
 
     def _load(self) -> None:
-        if not self._path.exists():
-            return
-        whole, _, _ = self._path.read_bytes().rpartition(b"\n")
-        for number, line in enumerate(whole.split(b"\n") if whole else (), start=1):
+        for number, line in enumerate(self._file.read(), start=1):
             try:
                 self._keep(self._kind.model_validate_json(line))
             except ValidationError as cause:
@@ -194,17 +185,13 @@ class Journal(Generic[RecordT]):
                 ) from cause
 
     def _claim(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._file.lock()
         except OSError as cause:
-            self.close()
             raise UsageError(
                 f"{self._path} is being written by another run; wait for it, or use another --out."
             ) from cause
-        content = self._path.read_bytes()
-        os.ftruncate(self._file, content.rfind(b"\n") + 1)
+        self._file.repair()
 
     def _keep(self, record: RecordT) -> None:
         known = self._records.get(record.key)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationError
 
+from rubricem_agent.files import LineFile
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import FileFormatError, UsageError
@@ -161,10 +162,8 @@ def append_line(path: Path, fields: Mapping[str, Any]) -> None:
     Raises:
         UsageError: the disk refuses.
     """
-    text = json.dumps(fields, allow_nan=False) + "\n"
     try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(text)
+        LineFile(path).append([json.dumps(fields, allow_nan=False).encode()])
     except OSError as cause:
         raise UsageError(
             f"cannot write to {path}: {cause.strerror or cause}. Make room; the same command goes on from the last "

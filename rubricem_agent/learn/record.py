@@ -18,7 +18,6 @@ Entries of a run's record from what a trainer holds: a judged group, its rollout
 
 import base64
 import json
-import os
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from rubricem_agent.files import write_atomic
+from rubricem_agent.files import LineFile, write_atomic
 from rubricem_agent.memory.bank import Retrieved
 from rubricem_agent.memory.store import BankItem, StoredItem
 from rubricem_agent.rollout.rollout import Rollout
@@ -205,7 +204,7 @@ class RunRecorder:
             LessonLine(step=step, item=item, vector=base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii"))
             for item, vector in changed
         ]
-        self._write(self._path(LESSONS), b"".join(line.model_dump_json().encode() + b"\n" for line in lines))
+        self._write(self._path(LESSONS), [line.model_dump_json().encode() for line in lines])
         self.bank_revision = max([self.bank_revision, *(line.item.revision for line in lines)])
 
     def record_vocabulary(self, texts: Callable[[], Sequence[str]]) -> None:
@@ -213,26 +212,23 @@ class RunRecorder:
         path = self._folder / VOCABULARY_FILE
         if not path.exists():
             content = json.dumps(texts(), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-            write_atomic(path, lambda file: file.write(content))
+            write_atomic(path, content)
 
     def _append(self, kind: str, entries: Sequence[Entry], head_of: Callable[[Entry, int, int], Frozen]) -> None:
         lines = [entry.model_dump_json().encode() for entry in entries]
-        at = self._write(self._path(kind), b"".join(line + b"\n" for line in lines))
+        at = self._write(self._path(kind), lines)
         heads = []
         for entry, line in zip(entries, lines, strict=True):
             heads.append(head_of(entry, at, len(line)).model_dump_json().encode())
             at += len(line) + 1
-        self._write(self._index(kind), b"".join(head + b"\n" for head in heads))
+        self._write(self._index(kind), heads)
 
-    def _write(self, path: Path, lines: bytes) -> int:
+    def _write(self, path: Path, lines: Sequence[bytes]) -> int:
         """Append whole lines; returns the byte at which they begin."""
         try:
-            with path.open("ab") as file:
-                start = file.seek(0, os.SEEK_END)
-                file.write(lines)
+            return LineFile(path).append(lines)
         except OSError as cause:
             raise self._refused(cause) from cause
-        return start
 
     def _cut(self, kind: str, step: int, header: Header) -> None:
         """Keep the lines up to `step`, in the data and in its index."""
@@ -315,7 +311,7 @@ def _step_of(line: str) -> int:
 
 def _replace(path: Path, header: Header, lines: Sequence[str]) -> None:
     content = "".join(f"{line}\n" for line in (header.model_dump_json(), *lines)).encode()
-    write_atomic(path, lambda file: file.write(content))
+    write_atomic(path, content)
 
 
 def group_entry(

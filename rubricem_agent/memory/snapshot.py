@@ -123,7 +123,7 @@ def export_items(items: Iterable[BankItem], path: Path) -> int:
     """Write the reflections of the active items, one a line, oldest first; returns how many."""
     rows = [item.reflection.model_dump_json() for item in items if item.is_retrievable]
     try:
-        write_atomic(path, lambda file: file.write("".join(f"{row}\n" for row in rows).encode()))
+        write_atomic(path, "".join(f"{row}\n" for row in rows))
     except OSError as cause:
         raise BankFormatError(
             f"cannot write {path}: {cause}. Give a file in a folder that you may write to."

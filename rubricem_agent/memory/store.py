@@ -208,4 +208,4 @@ def read_header(folder: Path) -> BankHeader | None:
 
 
 def write_header(folder: Path, header: BankHeader) -> None:
-    write_atomic(folder / HEADER_FILE, lambda file: file.write(header.model_dump_json().encode()))
+    write_atomic(folder / HEADER_FILE, header.model_dump_json())

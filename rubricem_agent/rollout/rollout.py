@@ -9,7 +9,6 @@ which all the other episodes of the run stand still.
 """
 
 import json
-import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field, ValidationError
 
+from rubricem_agent.files import LineFile
 from rubricem_agent.rollout.tokens import RolloutTokens
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
@@ -66,7 +66,7 @@ class RolloutJournal:
     """The journal of one run. One process writes it at a time."""
 
     def __init__(self, path: Path, finished: Mapping[RolloutIndex, Rollout]) -> None:
-        self._path = path
+        self._file = LineFile(path)
         self._finished = dict(finished)
 
     @classmethod
@@ -98,38 +98,28 @@ class RolloutJournal:
         """
         record = {"place": place, "rollout": rollout.model_dump(mode="json")}
         line = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        self._write((line + "\n").encode())
+        try:
+            self._file.append([line.encode()])
+        except OSError as cause:
+            raise FileFormatError(
+                f"cannot write a whole line to {self._file.path}: {cause}. Make room, and run again."
+            ) from cause
         self._finished[place] = rollout
 
     def sync(self) -> None:
         """Wait until all lines are on the disk."""
-        with self._path.open("ab") as file:
-            os.fsync(file.fileno())
-
-    def _write(self, line: bytes) -> None:
-        try:
-            with self._path.open("ab", buffering=0) as file:
-                start = file.seek(0, os.SEEK_END)
-                if file.write(line) == len(line):
-                    return
-                file.truncate(start)
-        except OSError as cause:
-            raise FileFormatError(f"cannot write {self._path}: {cause}.") from cause
-        raise FileFormatError(f"cannot write a whole line to {self._path}: the disk is full. Make room, and run again.")
+        self._file.sync()
 
 
 def _whole_lines(path: Path) -> list[str]:
     """The lines that end; what follows the last line break is cut off the file."""
-    content = path.read_bytes()
-    end = content.rfind(b"\n") + 1
-    if end < len(content):
+    file = LineFile(path)
+    dropped = file.repair()
+    if dropped:
         warnings.warn(
-            TruncatedJournalWarning(f"{path} ends in a broken line of {len(content) - end} bytes; it is dropped."),
-            stacklevel=3,
+            TruncatedJournalWarning(f"{path} ends in a truncated line of {dropped} bytes; it is dropped."), stacklevel=3
         )
-        with path.open("r+b") as file:
-            file.truncate(end)
-    return content[:end].decode("utf-8", "replace").split("\n")[:-1]
+    return [line.decode("utf-8", "replace") for line in file.read()]
 
 
 def _check_header(path: Path, line: str, *, fingerprint: str) -> None:

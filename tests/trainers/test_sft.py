@@ -261,4 +261,4 @@ def test_a_disk_that_refuses_is_one_sentence(
 
     assert main(["--config", str(file)]) == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith(f"sft: cannot write {config.out / 'metrics.jsonl'}: Is a directory. Make room")
+    assert said.startswith(f"sft: cannot write to {config.out / 'metrics.jsonl'}: Is a directory. Make room")

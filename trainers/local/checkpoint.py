@@ -1,10 +1,5 @@
 """What a local run restarts from, under one manifest: weights, moments, curriculum, rubrics, bank, deferred work."""
 
-import json
-import math
-from pathlib import Path
-
-from rubricem_agent.files import replace_text
 from rubricem_agent.learn.checkpoint import (
     CheckpointItem,
     checkpoint_steps,
@@ -70,33 +65,6 @@ def save_policy(parts: Parts) -> None:
             f"cannot write the policy to {folder}: {cause.strerror or cause}. "
             "The last checkpoint is whole; make room, and the same command writes the policy."
         ) from cause
-
-
-def trim_log(path: Path, step: int) -> None:
-    """Drop the lines of steps after `step`, which the resumed run writes again, and lines that are not whole.
-
-    Raises:
-        CheckpointError: the disk refuses; the log is as it was.
-    """
-    if not path.is_file():
-        return
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        kept = [line for line in lines if _step_of(line) <= step]
-        replace_text(path, "".join(f"{line}\n" for line in kept))
-    except OSError as cause:
-        raise CheckpointError(
-            f"cannot take the steps after {step} out of the log {path}: {cause.strerror or cause}. It is as it was; "
-            "make room, or let the folder be written, and the same command goes on."
-        ) from cause
-
-
-def _step_of(line: str) -> float:
-    """The step of a line; that of what a cut has left of one is beyond all others."""
-    try:
-        return int(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return math.inf
 
 
 def _identity(parts: Parts) -> str:

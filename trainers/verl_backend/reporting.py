@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rubricem_agent.files import trim_log
 from rubricem_agent.learn.metrics import METRICS_FILE, append_line, read_log
 from rubricem_agent.learn.monitor import CollapseError, find_collapse
 from rubricem_agent.learn.record import RECORD_FOLDER, GroupEntry, RolloutEntry, RunRecorder, credited
@@ -25,7 +26,6 @@ from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.policy.tokens import PolicyTokenizer
 from rubricem_agent.reflection.reflector import readable_share
 from rubricem_env.domain.base import STAGES
-from trainers.local.checkpoint import trim_log
 from trainers.settings import make_out
 from trainers.verl_backend.rows import Credentials, RolloutCredit, TrainableReflections
 from trainers.verl_backend.settings import VerlSettings

@@ -6,9 +6,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from rubricem_agent.files import trim_log
 from rubricem_agent.learn.checkpoint import checkpoint_steps, find_checkpoint, load_checkpoint
 from rubricem_agent.learn.credit import CheckpointError
-from trainers.local.checkpoint import keep_run, save_policy, trim_log
+from rubricem_env.domain.errors import UsageError
+from trainers.local.checkpoint import keep_run, save_policy
 from trainers.local.setup import make_parts
 
 
@@ -49,7 +51,7 @@ def test_a_log_that_cannot_be_trimmed_is_still_there(tmp_path):
     log.write_text(written)
     with (
         room_for(1_000),
-        pytest.raises(CheckpointError, match=r"steps after 150 .*: File too large\. .* the same command goes on"),
+        pytest.raises(UsageError, match=r"steps after 150 .*: File too large\. .* the same command"),
     ):
         trim_log(log, 150)
     assert log.read_text() == written

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rubricem_agent.files import trim_log
 from rubricem_agent.learn.credit import CheckpointError
 from rubricem_env.judge.base import JudgeSettings
-from trainers.local.checkpoint import trim_log
 from trainers.local.settings import LocalConfig
 from trainers.local.setup import make_parts
 from trainers.local_ssgrpo import main, train, train_step
