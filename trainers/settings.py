@@ -3,17 +3,16 @@
 One seed for a run: groups of keys that were given none of their own have the run's.
 """
 
-import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-import yaml  # type: ignore[import-untyped]
 from pydantic import BaseModel, ValidationError
 
+from rubricem_agent.config import parse_yaml_assignment, read_yaml
 from rubricem_agent.learn.metrics import SETTINGS_FILE
 from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.errors import ConfigError, suggest_name
 from rubricem_env.domain.trajectory import first_problem
 
 Settings = TypeVar("Settings", bound=Frozen)
@@ -25,29 +24,13 @@ def read_settings(path: Path, kind: type[Settings], *, changes: Iterable[str] = 
     Raises:
         ConfigError: the file or a change cannot be read, a key is unknown, or a value is out of range.
     """
-    try:
-        fields: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as cause:
-        raise ConfigError(f"cannot read the config {path}: {cause}. Give the path of a YAML file.") from cause
-    if not isinstance(fields, dict):
-        raise ConfigError(f"{path} holds a YAML {type(fields).__name__}; a config is a mapping of keys to values.")
-    fields |= dict(_read_change(change) for change in changes)
+    fields = read_yaml(path) | dict(parse_yaml_assignment(change, example="epochs=1") for change in changes)
     refuse_unknown(fields, kind, where=str(path), separator=": ")
     try:
         # Not strict: YAML has strings for paths, and reads 4e-5 as text.
         return kind.model_validate(fields, strict=False)
     except ValidationError as cause:
         raise ConfigError(f"the config {path} is refused {first_problem(cause)}") from cause
-
-
-def _read_change(change: str) -> tuple[str, Any]:
-    key, sign, value = change.partition("=")
-    if not sign:
-        raise ConfigError(f"{change!r} changes no setting; write KEY=VALUE, such as epochs=1.")
-    try:
-        return key.strip(), yaml.safe_load(value)
-    except yaml.YAMLError as cause:
-        raise ConfigError(f"the value of {change!r} is no YAML; write KEY=VALUE, such as epochs=1.") from cause
 
 
 def make_out(folder: Path, *, settings: str | None = None, key: str = "out") -> None:
@@ -75,7 +58,7 @@ def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: 
     for key, value in section.items():
         field = kind.model_fields.get(key)
         if field is None:
-            raise ConfigError(f"{where} has the key {key!r}, which is none; {_hint(str(key), kind)}.")
+            raise ConfigError(f"{where} has the key {key!r}, which is none; {_hint(str(key), kind)}")
         inner = _model_in(field.annotation)
         if inner is not None and isinstance(value, Mapping):
             refuse_unknown(value, inner, where=f"{where}{separator}{key}")
@@ -84,9 +67,8 @@ def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: 
 def _hint(key: str, kind: type[BaseModel]) -> str:
     section, dot, inner = key.partition(".")
     if dot and section in kind.model_fields:
-        return f"write the whole section, as in {section}='{{{inner}: VALUE}}'"
-    near = difflib.get_close_matches(key, kind.model_fields, n=1)
-    return f"did you mean {near[0]!r}" if near else f"the keys are {', '.join(kind.model_fields)}"
+        return f"write the whole section, as in {section}='{{{inner}: VALUE}}'."
+    return suggest_name(key, kind.model_fields)
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
+from rubricem_agent.config import parse_yaml_assignment, read_yaml
 from rubricem_agent.learn.metrics import AlarmLine, ExamLine, StepLine
 from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError
 
@@ -66,7 +67,10 @@ def read_fields(config: Path, changes: Sequence[str]) -> dict[str, Any]:
     Raises:
         ConfigError: the file or a change cannot be read.
     """
-    return _read_yaml(config) | dict(_read_change(change) for change in changes)
+    dashed = next((change for change in changes if change.startswith("-")), None)
+    if dashed is not None:
+        raise ConfigError(f"{dashed} is no option; settings are written KEY=VALUE without dashes, such as steps=12.")
+    return read_yaml(config) | dict(parse_yaml_assignment(change, example="steps=12") for change in changes)
 
 
 class Trainer:
@@ -183,35 +187,6 @@ def run_credit_noise(terminal: object, *, rollouts: int, questions: int, chance:
 def current_environment() -> dict[str, str]:
     """This process's environment."""
     return dict(os.environ)
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        import yaml  # type: ignore[import-untyped]
-    except ModuleNotFoundError as cause:
-        raise MissingExtraError("pyyaml", "local", "a YAML config") from cause
-    try:
-        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as cause:
-        reason = " ".join(str(cause).split())
-        raise ConfigError(f"cannot read the config {path}: {reason}. Give the path of a YAML file.") from cause
-    if not isinstance(fields, dict):
-        raise ConfigError(f"{path} holds a YAML {type(fields).__name__}; a config is a mapping of keys to values.")
-    return fields
-
-
-def _read_change(change: str) -> tuple[str, Any]:
-    import yaml
-
-    if change.startswith("-"):
-        raise ConfigError(f"{change} is no option; settings are written KEY=VALUE without dashes, such as steps=12.")
-    key, sign, value = change.partition("=")
-    if not sign:
-        raise ConfigError(f"{change!r} changes no setting; write KEY=VALUE, such as steps=12.")
-    try:
-        return key.strip(), yaml.safe_load(value)
-    except yaml.YAMLError as cause:
-        raise ConfigError(f"the value of {change!r} is no YAML; write KEY=VALUE, such as steps=12.") from cause
 
 
 class Tracker(Protocol):

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from rubricem_agent.build.tools import TOKEN_VARIABLE, open_tools, serve_tools
 from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, to_json
 from rubricem_agent.config import RemoteToolsConfig, ToolsConfig, load_tools_config
-from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.errors import parse_assignment
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
 
 Backend = Literal["offline", "web"]
@@ -103,9 +103,7 @@ def _settings(config: Path | None, backend: Backend | None) -> ToolsConfig:
 def _parameters(written: list[str]) -> tuple[tuple[str, str], ...]:
     pairs = []
     for each in written:
-        name, equals, value = each.partition("=")
-        if not (name and equals):
-            raise ConfigError(f"--param is {each!r}; write it as name=value, such as --param limit=3.")
+        name, value = parse_assignment(each, example="--param limit=3")
         pairs.append((name.lower(), value))
     return tuple(sorted(pairs))
 

@@ -7,13 +7,12 @@ All rollouts of a file are one group.
 
 import json
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple, get_args
 
 from rubricem_agent.learn.credit import PAPER_MATRIX, Credit, CreditMode, assign_credit
 from rubricem_env.domain.base import NUM_STAGES, STAGES
-from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.errors import FileFormatError, suggest_name
 
 KEYS = ("scores", "valid", "matrix", "mode")
 MODES: tuple[CreditMode, ...] = get_args(CreditMode)
@@ -50,9 +49,7 @@ def parse_credit_request(text: str) -> CreditRequest:
     content = _load(text)
     for key in content:
         if key not in KEYS:
-            near = get_close_matches(key, KEYS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(KEYS)}."
-            raise FileFormatError(f"unknown key {key!a}; {hint}")
+            raise FileFormatError(f"unknown key {key!a}; {suggest_name(key, KEYS)}")
     if "scores" not in content:
         raise FileFormatError('no scores; give {"scores": [[plan, research, review, answer], ...]}.')
     scores = _rows(content["scores"], "scores", rule="a rollout has 4 scores: plan, research, review, answer")

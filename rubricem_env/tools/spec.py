@@ -7,7 +7,6 @@ Parameters as written, read as the values that their kind asks for.
 Calls as policies write them, brought into the form that the tool takes (the paper's tool name normalisation).
 """
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.errors import nearest_name
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 
 ArgumentValue = str | int | float | bool | list[Any] | dict[str, Any] | None
@@ -380,8 +380,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     names = list(known)
     if plain in names:
         return plain
-    matches = difflib.get_close_matches(plain, names, n=1, cutoff=_NEAR)
-    return matches[0] if matches else ""
+    return nearest_name(plain, names, cutoff=_NEAR) or ""
 
 
 def _plain(name: str) -> str:

@@ -218,7 +218,7 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     file.write_text("model: x\nlearning_rat: 1\n")
 
     assert main(["--config", str(file)]) == 2
-    assert "has the key 'learning_rat', which is none; did you mean 'learning_rate'." in capsys.readouterr().err
+    assert "has the key 'learning_rat', which is none; did you mean 'learning_rate'?" in capsys.readouterr().err
 
 
 def test_a_model_that_is_not_there_is_one_sentence(
@@ -249,7 +249,7 @@ def test_a_value_that_is_no_yaml_is_one_sentence(tmp_path: Path, capsys: pytest.
     file.write_text("model: x\n")
 
     assert main(["--config", str(file), "epochs=["]) == 2
-    assert capsys.readouterr().err == "sft: the value of 'epochs=[' is no YAML; write KEY=VALUE, such as epochs=1.\n"
+    assert capsys.readouterr().err == "sft: the value of 'epochs=[' is not YAML; write KEY=VALUE, such as epochs=1.\n"
 
 
 def test_a_disk_that_refuses_is_one_sentence(

@@ -87,7 +87,7 @@ def test_yaml_may_write_the_rate_as_the_paper_does(tmp_path: Path) -> None:
         ("model: m\n", [], "is refused at samples: field required"),
         ("- a\n", [], "holds a YAML list; a config is a mapping"),
         ("a: [", [], "cannot read the config"),
-        (NEEDED, ["epochs"], "'epochs' changes no setting; write KEY=VALUE"),
+        (NEEDED, ["epochs"], "'epochs' is not a setting; write KEY=VALUE"),
     ],
 )
 def test_bad_settings_are_refused_in_one_sentence(tmp_path: Path, text: str, changes: list[str], message: str) -> None:

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml  # type: ignore[import-untyped]
 from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from rubricem_env.domain.errors import ConfigError, RubricEMError
+from rubricem_agent.config import parse_yaml_assignment
+from rubricem_env.domain.errors import ConfigError, RubricEMError, suggest_name
 from rubricem_env.domain.trajectory import first_problem
 from trainers.experiments.step_simulation import Doing, Scenario, StepMeans, average, simulate
 from trainers.verl_backend.planning.estimate import PhaseTimes, estimate_times
@@ -126,12 +126,10 @@ def with_measured(times: PhaseTimes, changes: Iterable[str]) -> PhaseTimes:
     """
     fields = times.model_dump()
     for change in changes:
-        key, sign, text = change.partition("=")
-        if not sign or key not in PhaseTimes.model_fields:
-            raise ConfigError(
-                f"{change!r} sets no time; write KEY=VALUE with one of {', '.join(PhaseTimes.model_fields)}."
-            )
-        fields[key] = yaml.safe_load(text)
+        key, value = parse_yaml_assignment(change, example="task_seconds=80")
+        if key not in PhaseTimes.model_fields:
+            raise ConfigError(f"unknown time {key!r}; {suggest_name(key, PhaseTimes.model_fields)}")
+        fields[key] = value
     try:
         return PhaseTimes.model_validate(fields, strict=False)
     except ValidationError as cause:

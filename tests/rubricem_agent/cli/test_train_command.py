@@ -105,10 +105,10 @@ def wait_for(is_true, process, seconds=180.0):
         ("a: [", (), "cannot read the config"),
         ("- 1", (), "holds a YAML list"),
         ("steps: 3", (), "does not say where to write; add out: FOLDER"),
-        ("out: x", ("steps",), "'steps' changes no setting; write KEY=VALUE"),
+        ("out: x", ("steps",), "'steps' is not a setting; write KEY=VALUE"),
         ("out: x", ("--steps", "2"), "--steps is no option; settings are written KEY=VALUE without dashes"),
         ("out: x", ("--steps=2",), "--steps=2 is no option; settings are written KEY=VALUE"),
-        ("out: x", ("steps=[",), "the value of 'steps=\\[' is no YAML"),
+        ("out: x", ("steps=[",), "the value of 'steps=\\[' is not YAML"),
         ("out: x", ("steps=0",), "steps is 0; give a whole number from 1 up"),
     ],
 )

@@ -52,7 +52,7 @@ def test_a_failed_call_is_one_sentence_and_exit_code_1():
 def test_a_parameter_without_a_value_is_explained():
     mistake = run("call", "google_search", "x", "-p", "limit").exception
     assert isinstance(mistake, ConfigError)
-    assert "write it as name=value" in str(mistake)
+    assert "write KEY=VALUE, such as --param limit=3" in str(mistake)
 
 
 def test_a_server_that_is_not_there_is_named():

@@ -6,12 +6,16 @@ import pytest
 
 from rubricem_env.domain.errors import (
     BoundaryError,
+    ConfigError,
     JudgeError,
     MissingExtraError,
     RubricEMError,
     ToolError,
     UsageError,
     boundary,
+    nearest_name,
+    parse_assignment,
+    suggest_name,
 )
 
 
@@ -50,3 +54,23 @@ def test_a_callers_mistake_is_a_value_error_and_the_worlds_failure_is_not():
 def test_a_missing_package_says_how_to_install_it():
     message = str(MissingExtraError("chromadb", "bank", "the Chroma store"))
     assert message == "the Chroma store needs chromadb, which is not installed. Run: pip install 'rubricem[bank]'"
+
+
+def test_an_unknown_name_is_answered_with_the_most_similar_known_one():
+    assert nearest_name("windw", ["window", "steps"]) == "window"
+    assert suggest_name("windw", ["window", "steps"]) == "did you mean 'window'?"
+
+
+def test_a_name_that_resembles_none_is_answered_with_all_of_them():
+    assert nearest_name("zzz", ["window", "steps"]) is None
+    assert suggest_name("zzz", ["window", "steps"]) == "the keys are window, steps."
+
+
+def test_an_assignment_keeps_every_later_equals_sign_in_its_value():
+    assert parse_assignment(" a =b=c", example="a=1") == ("a", "b=c")
+
+
+@pytest.mark.parametrize("text", ["a", "=1"])
+def test_an_assignment_without_a_key_or_a_value_is_refused_with_an_example(text):
+    with pytest.raises(ConfigError, match=f"'{text}' is not a setting; write KEY=VALUE, such as steps=3."):
+        parse_assignment(text, example="steps=3")

@@ -10,18 +10,17 @@ The shape of a model of the Qwen3 kind, and the numbers that follow from it: par
 What a plan assumes where nothing has been measured yet: each number stands beside the plan and can be set.
 """
 
-import difflib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
-import yaml  # type: ignore[import-untyped]
 from pydantic import Field, ValidationError
 
+from rubricem_agent.config import parse_yaml_assignment, read_yaml
 from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.errors import ConfigError, nearest_name, suggest_name
 from rubricem_env.domain.trajectory import first_problem
 from trainers.verl_backend.settings import SECTION, VerlSettings, read_section
 
@@ -38,12 +37,7 @@ def read_run_file(path: Path, changes: Iterable[str] = ()) -> Config:
     Raises:
         ConfigError: the file or a change cannot be read, or a change's key is mistyped.
     """
-    try:
-        config: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as cause:
-        raise ConfigError(f"cannot read the config {path}: {cause}. Give the path of a YAML file.") from cause
-    if not isinstance(config, dict):
-        raise ConfigError(f"{path} holds a YAML {type(config).__name__}; a config is a mapping of keys to values.")
+    config = read_yaml(path)
     for change in changes:
         _apply(config, change)
     return config
@@ -60,11 +54,11 @@ def value_at(config: Config, key: str, default: Any) -> Any:
 
 
 def _apply(config: dict[str, Any], change: str) -> None:
-    removes = change.startswith("~")
-    key, sign, text = change.lstrip("+~").partition("=")
-    if not key or not (sign or removes):
-        raise ConfigError(f"{change!r} changes no setting; write KEY=VALUE, such as trainer.nnodes=2.")
-    *path, last = key.strip().split(".")
+    removes, written = change.startswith("~"), change.lstrip("+~")
+    key, value = parse_yaml_assignment(
+        f"{written}=" if removes and "=" not in written else written, example="trainer.nnodes=2"
+    )
+    *path, last = key.split(".")
     place = config
     for part in path:
         inner = place.get(part)
@@ -74,13 +68,10 @@ def _apply(config: dict[str, Any], change: str) -> None:
     if removes:
         place.pop(last, None)
         return
-    near = difflib.get_close_matches(last, place, n=1, cutoff=_TYPING_MISTAKE)
+    near = nearest_name(last, place, cutoff=_TYPING_MISTAKE)
     if last not in place and near and not change.startswith("+"):
-        raise ConfigError(f"{change!r} changes no key of the file; did you mean {near[0]!r}?")
-    try:
-        place[last] = yaml.safe_load(text)
-    except yaml.YAMLError as cause:
-        raise ConfigError(f"{change!r} gives no YAML value: {cause}.") from cause
+        raise ConfigError(f"{change!r} changes no key of the file; did you mean {near!r}?")
+    place[last] = value
 
 
 _KEYS = MappingProxyType(
@@ -250,11 +241,10 @@ def read_assumptions(changes: Iterable[str]) -> Assumptions:
     """
     given: dict[str, object] = {}
     for change in changes:
-        key, sign, text = change.partition("=")
-        if not sign or key not in Assumptions.model_fields:
-            names = ", ".join(Assumptions.model_fields)
-            raise ConfigError(f"{change!r} sets no assumption; write KEY=VALUE with one of {names}.")
-        given[key] = yaml.safe_load(text)
+        key, value = parse_yaml_assignment(change, example="propose_seconds=40")
+        if key not in Assumptions.model_fields:
+            raise ConfigError(f"unknown assumption {key!r}; {suggest_name(key, Assumptions.model_fields)}")
+        given[key] = value
     try:
         return Assumptions.model_validate(given, strict=False)
     except ValidationError as cause:
