@@ -1,42 +1,40 @@
-"""How far two sets of marks agree: exactly, within one, by weighted kappa, and which side is the more generous.
+"""How far a judge can be trusted: agreement with labels, the length-bias probe, and the held-out judge.
 
-The length-bias probe: the same answer, padded with words that add nothing; a fair judge gives it no more.
-
-Calibration: a judge marks examples that people have marked, and the agreement says how far to trust it.
-
-A second judge that the policy is not trained on marks a share of the rollouts, and an alarm rings when the two part.
+`calibrate` compares a judge with labelled examples. `probe_length` pads answers with empty words: a fair judge gives
+them no more. `HeldOutAudit` lets a second judge, which the policy is not trained on, score a sample of the rollouts and
+warns when the two judges diverge over training.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
 from rubricem_env.concurrency import derive_seed, open_generator, run_together
-from rubricem_env.domain.base import STAGES, Frozen, Stage
+from rubricem_env.domain.base import STAGES, Frozen, Stage, UnitScore
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.judgement import Mark, Rubric
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.judge.base import Group, Judge, ScoringRequest, present_stages
-from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement, score_trajectory
+from rubricem_env.judge.scoring import GroupJudgement, score_trajectory
 from rubricem_env.scaffold.reading import read_trajectory
 
 
 class Agreement(NamedTuple):
-    """Figures over pairs of marks; None where there is nothing to compute them from."""
+    """Statistics over pairs of rubric scores; None where there is nothing to compute them from."""
 
     pairs: int
     exact: float | None
     within_one: float | None
     kappa: float | None
-    """Cohen's, quadratically weighted: 0 is chance. None where either side gives one mark only."""
+    """Cohen's, quadratically weighted: 0 is chance. None where either side gives one score only."""
     bias: float | None
-    """Mean of first minus second mark: above 0 the first side is the more generous."""
+    """Mean of first minus second score: above 0 the first side is more generous."""
 
 
 def measure_agreement(pairs: Sequence[tuple[int, int]]) -> Agreement:
-    """The figures for pairs of (first, second) marks, each 0, 1 or 2."""
+    """The agreement over pairs of (first, second) scores, each 0, 1 or 2."""
     count = len(pairs)
     if not count:
         return Agreement(0, None, None, None, None)
@@ -68,53 +66,46 @@ PADDING = (
 _CLOSING = "</answer>"
 
 
-class LengthBias(NamedTuple):
-    """How scores move when only the length does."""
-
-    pairs: int
-    unscored: int
-    mean_gain: float | None
-    """Of the padded answer over the plain one, in the answer's score; 0 is fair."""
-    raised: int
-    """Answers that gained by padding."""
-
-
 def pad_answer(trajectory: Trajectory, times: int = 6) -> Trajectory | None:
-    """The trajectory with an idle passage at the end of its answer; None where no answer is closed."""
+    """The trajectory with empty words at the end of its answer; None where no answer is closed."""
     segments = list(trajectory.segments)
-    for place in range(len(segments) - 1, -1, -1):
-        text = segments[place].text
-        if segments[place].origin is Origin.POLICY and _CLOSING in text:
+    for index in range(len(segments) - 1, -1, -1):
+        text = segments[index].text
+        if segments[index].origin is Origin.POLICY and _CLOSING in text:
             at = text.rindex(_CLOSING)
-            segments[place] = Segment(origin=Origin.POLICY, text=text[:at] + PADDING * times + text[at:])
+            segments[index] = Segment(origin=Origin.POLICY, text=text[:at] + PADDING * times + text[at:])
             return trajectory.model_copy(update={"segments": tuple(segments)})
     return None
 
 
-async def probe_length(judge: Judge, trajectories: Sequence[Trajectory], *, rubrics: Sequence[Rubric]) -> LengthBias:
-    """Score each answer plain and padded by the answer rubrics given."""
-    own = tuple(rubric for rubric in rubrics if rubric.stage is Stage.ANSWER)
-    padded = [(plain, long) for plain in trajectories if (long := pad_answer(plain)) is not None]
-    scores = await run_together(_score(judge, trajectory, rubrics=own) for pair in padded for trajectory in pair)
-    gains = [
-        long - plain
-        for plain, long in zip(scores[::2], scores[1::2], strict=True)
-        if plain is not None and long is not None
-    ]
-    mean = sum(gains) / len(gains) if gains else None
-    return LengthBias(len(gains), len(trajectories) - len(gains), mean, sum(gain > 0 for gain in gains))
+async def probe_length(
+    judge: Judge, trajectories: Sequence[Trajectory], *, rubrics: Sequence[Rubric]
+) -> tuple[float | None, ...]:
+    """What padding adds to each answer's score, by the answer rubrics given: 0 is fair.
 
+    None where no answer is closed, or where the judge gave no score to one of the two versions.
+    """
+    answer_rubrics = tuple(rubric for rubric in rubrics if rubric.stage is Stage.ANSWER)
 
-async def _score(judge: Judge, trajectory: Trajectory, *, rubrics: tuple[Rubric, ...]) -> float | None:
-    reading = read_trajectory(trajectory)
-    found = await judge.score(ScoringRequest(trajectory.question, reading, rubrics))
-    return score_trajectory((Stage.ANSWER,), rubrics, opinions=found.opinions, failure=found.failure).score(
-        Stage.ANSWER
-    )
+    async def score(trajectory: Trajectory) -> float | None:
+        reading = read_trajectory(trajectory)
+        found = await judge.score(ScoringRequest(trajectory.question, reading, answer_rubrics))
+        return score_trajectory((Stage.ANSWER,), answer_rubrics, opinions=found.opinions, failure=found.failure).score(
+            Stage.ANSWER
+        )
+
+    async def gain(plain: Trajectory) -> float | None:
+        padded = pad_answer(plain)
+        if padded is None:
+            return None
+        before, after = await run_together([score(plain), score(padded)])
+        return None if before is None or after is None else after - before
+
+    return tuple(await run_together(gain(trajectory) for trajectory in trajectories))
 
 
 class LabelledExample(Frozen):
-    """A trajectory, a rubric, and the mark that it ought to get."""
+    """A trajectory, a rubric, and the score that it should get."""
 
     trajectory: Trajectory
     rubric: Rubric
@@ -133,7 +124,7 @@ class Disagreement(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """How a judge fares against labels; marks first, labels second, so a positive bias is generosity."""
+    """A judge compared with labels. Scores come first, labels second, so a positive bias is generosity."""
 
     overall: Agreement
     by_stage: tuple[tuple[Stage, Agreement], ...]
@@ -143,21 +134,28 @@ class Calibration(NamedTuple):
 
 
 async def calibrate(judge: Judge, examples: Sequence[LabelledExample]) -> Calibration:
-    """Have every example marked, one call each, and compare."""
-    marks = await run_together(_mark(judge, example) for example in examples)
-    pairs = [(mark, e.label, e.rubric.stage) for (mark, _), e in zip(marks, examples, strict=True) if mark is not None]
-    stages = [(stage, [(mark, label) for mark, label, own in pairs if own is stage]) for stage in STAGES]
+    """Score every example, one call each, and compare with the labels."""
+    scores = await run_together(_score_example(judge, example) for example in examples)
+    pairs = [
+        (score, e.label, e.rubric.stage) for (score, _), e in zip(scores, examples, strict=True) if score is not None
+    ]
+    stages = [(stage, [(score, label) for score, label, own in pairs if own is stage]) for stage in STAGES]
+    rows = [
+        Disagreement(index, example.rubric.title, score, example.label, why)
+        for index, (example, (score, why)) in enumerate(zip(examples, scores, strict=True))
+        if score is not None and score != example.label
+    ]
     return Calibration(
-        overall=measure_agreement([(mark, label) for mark, label, _ in pairs]),
+        overall=measure_agreement([(score, label) for score, label, _ in pairs]),
         by_stage=tuple((stage, measure_agreement(own)) for stage, own in stages if own),
         unscored=len(examples) - len(pairs),
-        disagreements=tuple(_disagreements(examples, marks)),
+        disagreements=tuple(sorted(rows, key=lambda row: (-abs(row.mark - row.label), row.place))),
     )
 
 
-async def _mark(judge: Judge, example: LabelledExample) -> tuple[int | None, str]:
+async def _score_example(judge: Judge, example: LabelledExample) -> tuple[int | None, str]:
     reading = read_trajectory(example.trajectory)
-    # A stage that is not there has nothing to mark; the arithmetic gives it 0 without asking, and so does this.
+    # The arithmetic gives a missing stage 0 without asking the judge, and so does this.
     if not reading.happened(example.rubric.stage):
         return 0, "the stage never happened"
     found = await judge.score(ScoringRequest(example.trajectory.question, reading, (example.rubric,)))
@@ -165,155 +163,135 @@ async def _mark(judge: Judge, example: LabelledExample) -> tuple[int | None, str
     return (None, found.failure) if opinion is None else (opinion.verdict().score, opinion.justification)
 
 
-def _disagreements(examples: Sequence[LabelledExample], marks: Iterable[tuple[int | None, str]]) -> list[Disagreement]:
-    rows = [
-        Disagreement(place, example.rubric.title, mark, example.label, why)
-        for place, (example, (mark, why)) in enumerate(zip(examples, marks, strict=True))
-        if mark is not None and mark != example.label
-    ]
-    return sorted(rows, key=lambda row: (-abs(row.mark - row.label), row.place))
+class AuditSettings(Frozen):
+    """How much the held-out judge scores, and when the two judges count as diverged."""
 
-
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-
-
-class StagePair(NamedTuple):
-    """One stage of one rollout, scored by both judges."""
-
-    stage: Stage
-    training: float
-    held_out: float
+    share: UnitScore = 0.1
+    """Of the rollouts that the training judge scored stage by stage."""
+    warm_up: Annotated[int, Field(ge=1)] = 5
+    """Audits whose mean gap is the baseline."""
+    window: Annotated[int, Field(ge=1)] = 5
+    """Audits whose mean gap is compared with the baseline."""
+    widening: UnitScore = 0.15
+    """How much the gap may grow beyond the baseline."""
 
 
 class Audit(NamedTuple):
-    """What the held-out judge says of a step's sample."""
+    """One step's sample, scored by both judges."""
 
-    pairs: tuple[StagePair, ...]
-    agreement: Agreement
-    """Of single marks, training judge first."""
     sampled: int
     unscored: int
     """Sampled rollouts that the held-out judge could not score."""
-
-    @property
-    def gap(self) -> float | None:
-        """How much more the training judge gives than the held-out one, on average over stages."""
-        return sum(p.training - p.held_out for p in self.pairs) / len(self.pairs) if self.pairs else None
+    agreement: Agreement
+    """Of single rubric scores, training judge first."""
+    by_stage: Mapping[Stage, tuple[float, float]]
+    """The mean (training, held-out) score of each stage that both judges scored."""
+    gap: float | None
+    """How much more the training judge gives than the held-out one, over all pairs of stage scores; None without one."""
+    warning: str = ""
+    """Says that the judges have diverged, as long as the gap is wider than allowed."""
 
 
 class HeldOutAudit:
-    """Samples rollouts by seed and has them marked by the same rubrics."""
+    """Scores a seeded sample of the rollouts with a judge that the policy is not trained on, and watches the gap.
 
-    def __init__(self, judge: Judge, *, share: float, seed: int = 0) -> None:
+    It only reads: nothing that it does reaches the training judge, its rubric buffer or a loss. A rollout is scored by
+    the rubrics that the training judge used, or by the fixed rubrics of its question where `rubrics` (by query key) has
+    some: then a policy that games evolving rubrics shows too. The history of gaps survives a restart.
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        *,
+        settings: AuditSettings | None = None,
+        rubrics: Mapping[str, Sequence[Rubric]] | None = None,
+        seed: int = 0,
+    ) -> None:
         self._judge = judge
-        self._share = share
+        self._settings = settings or AuditSettings()
+        self._rubrics = dict(rubrics or {})
         self._seed = seed
-
-    async def examine(self, groups: Sequence[Group], judged: Sequence[GroupJudgement]) -> Audit:
-        """Mark the sample; `judged` is what `judge_step` gave for the same groups."""
-        sample = [
-            (group, found, place)
-            for group, found in zip(groups, judged, strict=True)
-            for place in range(len(group.readings))
-            if _is_marked_by_stage(found.rollouts[place]) and self._draw(found, place) < self._share
-        ]
-        results = await run_together(self._mark(group, found, place=place) for group, found, place in sample)
-        pairs = [pair for stage_pairs, _ in results for pair in stage_pairs]
-        marks = [mark for _, mark_pairs in results for mark in mark_pairs]
-        unscored = sum(not mark_pairs for _, mark_pairs in results)
-        return Audit(tuple(pairs), measure_agreement(marks), len(sample), unscored)
-
-    def _draw(self, found: GroupJudgement, place: int) -> float:
-        return float(open_generator(self._seed, found.step, found.query_key, "held out", place).random())
-
-    async def _mark(
-        self, group: Group, found: GroupJudgement, *, place: int
-    ) -> tuple[list[StagePair], list[tuple[int, int]]]:
-        reading, trained = group.readings[place], found.rollouts[place]
-        present = present_stages(reading)
-        rubrics = tuple(rubric for rubric in found.rubrics if rubric.stage in present)
-        seed = derive_seed(self._seed, found.step, group.key, "held out", place)
-        findings = await self._judge.score(ScoringRequest(group.query.question, reading, rubrics, seed))
-        held_out = score_trajectory(present, found.rubrics, opinions=findings.opinions, failure=findings.failure)
-        scores = [(stage, trained.judgement.score(stage), held_out.score(stage)) for stage in present]
-        pairs = [StagePair(stage, a, b) for stage, a, b in scores if a is not None and b is not None]
-        marks = [
-            (opinion.verdict().score, findings.opinions[opinion.rubric_id].verdict().score)
-            for opinion in trained.opinions
-            if opinion.rubric_id in findings.opinions
-        ]
-        return pairs, marks
-
-
-def _is_marked_by_stage(rollout: RolloutJudgement) -> bool:
-    """Whether its stage scores are the training judge's: a borrowed answer score is no opinion on a plan (choice B7)."""
-    return rollout.is_valid and not rollout.is_answer_only
-
-
-class AlarmSettings(Frozen):
-    """When the judges count as parted."""
-
-    warm_up: Annotated[int, Field(ge=1)] = 5
-    """Audits that set the level from which parting is measured."""
-    window: Annotated[int, Field(ge=1)] = 5
-    """Audits averaged for the present level."""
-    widening: Share = 0.15
-    """How much the gap may grow beyond its first level."""
-
-
-class Divergence(NamedTuple):
-    """The training judge's scores rise where the held-out judge's do not follow."""
-
-    first_gap: float
-    present_gap: float
-    message: str
-
-
-class DivergenceAlarm:
-    """Watches the gap between the judges over training. Its history is data and survives a restart."""
-
-    def __init__(self, settings: AlarmSettings | None = None) -> None:
-        self._settings = settings or AlarmSettings()
         self._gaps: list[float] = []
 
-    def observe(self, audit: Audit) -> Divergence | None:
-        """Take in one audit; an alarm as long as the gap is wider than allowed."""
-        if audit.gap is not None:
-            self._gaps.append(audit.gap)
-        settings = self._settings
-        if len(self._gaps) < settings.warm_up + settings.window:
-            return None
-        first = sum(self._gaps[: settings.warm_up]) / settings.warm_up
-        present = sum(self._gaps[-settings.window :]) / settings.window
-        if present - first <= settings.widening:
-            return None
-        return Divergence(
-            first,
-            present,
-            f"the training judge gives {present:+.2f} more than the held-out judge, after {first:+.2f} at first; the "
-            f"allowed widening is {settings.widening:.2f}. The policy may be learning the judge instead of the task.",
+    async def examine(self, groups: Sequence[Group], judged: Sequence[GroupJudgement]) -> Audit:
+        """Audit one step. `judged` holds the training judge's judgements of the same groups, in order."""
+        sample = [
+            (group, judgement, index)
+            for group, judgement in zip(groups, judged, strict=True)
+            for index, rollout in enumerate(judgement.rollouts)
+            # An answer's score that stands in for all stages says nothing about a plan (choice B7).
+            if rollout.is_valid and not rollout.is_answer_only and self._is_drawn(judgement, index)
+        ]
+        results = await run_together(self._compare(group, judgement, index) for group, judgement, index in sample)
+        stage_pairs = [pair for pairs, _ in results for pair in pairs]
+        score_pairs = [pair for _, pairs in results for pair in pairs]
+        by_stage = {
+            stage: (_mean([pair[1] for pair in own]), _mean([pair[2] for pair in own]))
+            for stage in STAGES
+            if (own := [pair for pair in stage_pairs if pair[0] is stage])
+        }
+        gap = _mean([trained - held_out for _, trained, held_out in stage_pairs]) if stage_pairs else None
+        if gap is not None:
+            self._gaps.append(gap)
+        return Audit(
+            sampled=len(sample),
+            unscored=sum(not pairs for pairs, _ in results),
+            agreement=measure_agreement(score_pairs),
+            by_stage=by_stage,
+            gap=gap,
+            warning=self._warning(),
         )
 
     def state_dict(self) -> dict[str, Any]:
         return {"gaps": list(self._gaps)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the history.
+        """Restore the history of gaps.
 
         Raises:
-            FileFormatError: it is not a list of gaps between -1 and 1.
+            FileFormatError: it is not a list of numbers between -1 and 1.
         """
         gaps = state.get("gaps")
         if not isinstance(gaps, list) or not all(type(gap) in (int, float) and -1 <= gap <= 1 for gap in gaps):
-            raise FileFormatError("the divergence alarm's state holds no list of gaps between -1 and 1.")
+            raise FileFormatError("the held-out audit's state has no list of gaps between -1 and 1.")
         self._gaps = [float(gap) for gap in gaps]
 
+    def _is_drawn(self, judgement: GroupJudgement, index: int) -> bool:
+        rng = open_generator(self._seed, judgement.step, judgement.query_key, "held out", index)
+        return float(rng.random()) < self._settings.share
 
-def mean_by_stage(audit: Audit) -> dict[Stage, tuple[float, float]]:
-    """The mean (training, held-out) score of each stage that has pairs."""
-    means = {}
-    for stage in STAGES:
-        own = [pair for pair in audit.pairs if pair.stage is stage]
-        if own:
-            means[stage] = (sum(p.training for p in own) / len(own), sum(p.held_out for p in own) / len(own))
-    return means
+    async def _compare(
+        self, group: Group, judgement: GroupJudgement, index: int
+    ) -> tuple[list[tuple[Stage, float, float]], list[tuple[int, int]]]:
+        """Pairs of (training, held-out) scores of one rollout: of its stages, and of its single rubrics."""
+        reading, trained = group.readings[index], judgement.rollouts[index]
+        present = present_stages(reading)
+        rubrics = tuple(r for r in self._rubrics.get(group.key, judgement.rubrics) if r.stage in present)
+        seed = derive_seed(self._seed, judgement.step, group.key, "held out", index)
+        found = await self._judge.score(ScoringRequest(group.query.question, reading, rubrics, seed))
+        held_out = score_trajectory(present, rubrics, opinions=found.opinions, failure=found.failure)
+        scores = [(stage, trained.judgement.score(stage), held_out.score(stage)) for stage in present]
+        stage_pairs = [(stage, a, b) for stage, a, b in scores if a is not None and b is not None]
+        score_pairs = [
+            (opinion.verdict().score, found.opinions[opinion.rubric_id].verdict().score)
+            for opinion in trained.opinions
+            if opinion.rubric_id in found.opinions
+        ]
+        return stage_pairs, score_pairs
+
+    def _warning(self) -> str:
+        settings = self._settings
+        if len(self._gaps) < settings.warm_up + settings.window:
+            return ""
+        first, present = _mean(self._gaps[: settings.warm_up]), _mean(self._gaps[-settings.window :])
+        if present - first <= settings.widening:
+            return ""
+        return (
+            f"the training judge now scores {present:+.2f} above the held-out judge; the first audits had {first:+.2f}, "
+            f"and the gap may widen by {settings.widening:.2f}. The policy may be learning the judge instead of the task."
+        )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

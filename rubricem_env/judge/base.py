@@ -136,8 +136,9 @@ class Group(NamedTuple):
     readings: tuple[Reading, ...]
 
     @classmethod
-    def of(cls, query: Query, trajectories: Iterable[Trajectory]) -> "Group":
-        return cls(query, tuple(read_trajectory(trajectory) for trajectory in trajectories))
+    def of(cls, query: Query, attempts: Iterable[Trajectory | Reading]) -> "Group":
+        """A group of attempts; one that has been read already is not read again."""
+        return cls(query, tuple(one if isinstance(one, Reading) else read_trajectory(one) for one in attempts))
 
     @property
     def key(self) -> str:

@@ -8,14 +8,10 @@ from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.judge.audit import (
     Agreement,
-    AlarmSettings,
-    Audit,
-    DivergenceAlarm,
+    AuditSettings,
     HeldOutAudit,
     LabelledExample,
-    StagePair,
     calibrate,
-    mean_by_stage,
     measure_agreement,
     pad_answer,
     probe_length,
@@ -31,6 +27,7 @@ from rubricem_env.testing.judges import QUESTION, ScriptedJudge, attempt, carele
 CRITERION = rubric("speaks of the season", persistent=True)
 EXAMINATION = ScoringRequest(QUESTION, read_trajectory(attempt()), (CRITERION,))
 GROUP = Group.of(Query(question=QUESTION, rubrics=(CRITERION,)), [attempt(), careless()])
+ALL = AuditSettings(share=1.0)
 
 
 def constant(mark):
@@ -98,18 +95,18 @@ def test_agreement_by_hand():
 
 async def test_the_held_out_judge_marks_the_sample_by_the_same_rubrics():
     judged = await StepJudge(constant(2), RubricBuffer()).judge_step([GROUP], step=1)
-    audit = await HeldOutAudit(constant(0), share=1.0).examine([GROUP], judged)
+    audit = await HeldOutAudit(constant(0), settings=ALL).examine([GROUP], judged)
     # answers only: training 1.0, held out 0.0
     assert (audit.sampled, audit.unscored, audit.gap) == (2, 0, 1.0)
-    assert mean_by_stage(audit) == {Stage.ANSWER: (1.0, 0.0)}
-    nothing = await HeldOutAudit(constant(0), share=0.0).examine([GROUP], judged)
+    assert audit.by_stage == {Stage.ANSWER: (1.0, 0.0)}
+    nothing = await HeldOutAudit(constant(0), settings=AuditSettings(share=0.0)).examine([GROUP], judged)
     assert (nothing.sampled, nothing.gap) == (0, None)
 
 
 async def test_what_the_held_out_judge_cannot_score_is_counted():
     judged = await StepJudge(constant(2), RubricBuffer()).judge_step([GROUP], step=1)
-    audit = await HeldOutAudit(constant(None), share=1.0).examine([GROUP], judged)
-    assert (audit.unscored, audit.pairs) == (2, ())
+    audit = await HeldOutAudit(constant(None), settings=ALL).examine([GROUP], judged)
+    assert (audit.unscored, audit.by_stage) == (2, {})
 
 
 async def test_a_rollout_whose_answer_alone_was_marked_is_not_held_against_the_held_out_judge():
@@ -131,23 +128,28 @@ async def test_a_rollout_whose_answer_alone_was_marked_is_not_held_against_the_h
 
     judged = await StepJudge(HalfDown(mark), RubricBuffer()).judge_step([group], step=1)
     assert [rollout.is_answer_only for rollout in judged[0].rollouts] == [True, False]
-    audit = await HeldOutAudit(ScriptedJudge(mark), share=1.0).examine([group], judged)
+    audit = await HeldOutAudit(ScriptedJudge(mark), settings=ALL).examine([group], judged)
     # both mark alike: only on the first plan would they part, by the 1.0 that it has borrowed from the answer
     assert (audit.sampled, audit.unscored, audit.gap) == (1, 0, 0.0)
 
 
-def gap(size):
-    return Audit((StagePair(Stage.ANSWER, 0.5 + size / 2, 0.5 - size / 2),), measure_agreement([]), 1, 0)
+async def test_fixed_rubrics_take_the_place_of_those_that_the_training_judge_used():
+    judged = await StepJudge(constant(2), RubricBuffer()).judge_step([GROUP], step=1)
+    fixed = rubric("names the month")
+    judge = ScriptedJudge(lambda _, criterion: 1 if criterion == fixed else 2)
+    audit = await HeldOutAudit(judge, settings=ALL, rubrics={GROUP.key: [fixed]}).examine([GROUP], judged)
+    # training 2/2, held out 1/2 by the fixed rubric; no rubric has been scored by both
+    assert (audit.by_stage, audit.agreement.pairs) == ({Stage.ANSWER: (1.0, 0.5)}, 0)
 
 
-def test_the_alarm_rings_when_the_gap_widens_and_survives_a_restart():
-    settings = AlarmSettings(warm_up=2, window=2, widening=0.1)
-    alarm, again = DivergenceAlarm(settings), DivergenceAlarm(settings)
-    assert [alarm.observe(gap(size)) for size in (0.1, 0.1, 0.15)] == [None] * 3
-    again.load_state_dict(alarm.state_dict())
-    # first level 0.1, present (0.15 + 0.35) / 2 = 0.25: wider by 0.15
-    rung = again.observe(gap(0.35))
-    assert (round(rung.first_gap, 6), round(rung.present_gap, 6)) == (0.1, 0.25)
+async def test_the_audit_warns_when_the_gap_widens_and_survives_a_restart():
+    settings = AuditSettings(share=1.0, warm_up=2, window=2, widening=0.1)
+    judged = await StepJudge(constant(2), RubricBuffer()).judge_step([GROUP], step=1)
+    agrees, again = HeldOutAudit(constant(2), settings=settings), HeldOutAudit(constant(1), settings=settings)
+    assert [(await agrees.examine([GROUP], judged)).warning for _ in range(3)] == [""] * 3
+    again.load_state_dict(agrees.state_dict())
+    # gaps 0, 0, 0, 0.5: baseline 0, now (0 + 0.5) / 2
+    assert "now scores +0.25 above the held-out judge" in (await again.examine([GROUP], judged)).warning
     with pytest.raises(FileFormatError):
         again.load_state_dict({"gaps": [float("nan")]})
 
@@ -174,10 +176,8 @@ async def test_the_probe_finds_a_judge_that_likes_length_and_clears_the_rules():
             return await super().score(examination)
 
     trajectories = [attempt(), careless(), attempt(answer="<answer>broken")]
-    biased = await probe_length(LovesLength(lambda *_: 1), trajectories, rubrics=[CRITERION])
-    assert (biased.pairs, biased.unscored, biased.mean_gain, biased.raised) == (2, 1, 0.5, 2)
-    fair = await probe_length(RulesJudge(), trajectories, rubrics=[CRITERION])
-    assert (fair.mean_gain, fair.raised) == (0.0, 0)
+    assert await probe_length(LovesLength(lambda *_: 1), trajectories, rubrics=[CRITERION]) == (0.5, 0.5, None)
+    assert await probe_length(RulesJudge(), trajectories, rubrics=[CRITERION]) == (0.0, 0.0, None)
 
 
 def test_padding_adds_idle_text_inside_the_answer_only():
