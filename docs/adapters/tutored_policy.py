@@ -11,7 +11,6 @@ from rubricem_agent.policy import (
     PolicyTokenizer,
     Sampling,
     TokenConversation,
-    TokenDraw,
     TokenSegment,
     TokenTurn,
     policy_tokenizer,
@@ -34,7 +33,7 @@ class _TutorEngine:
 
     async def draw(self, ids: Sequence[int], turn: TokenTurn, *, max_tokens: int) -> Usage:
         for token in self.tokenizer.encode_foreign(self._tutor(self.observation)):
-            if turn.take(TokenDraw(token, 0.0)) is not None:
+            if turn.take(token, 0.0) is not None:
                 break
         return Usage(calls=1)
 

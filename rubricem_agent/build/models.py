@@ -149,10 +149,10 @@ def _local(spec: PolicySpec, config: PolicyConfig) -> Policy:
 
 def _gemini(spec: PolicySpec, key: SecretStr, *, service: Service, timeout: float) -> Policy:
     try:
-        from rubricem_agent.policy.gemini import GeminiClient, GeminiPolicy
+        from rubricem_agent.policy.gemini import GeminiPolicy
     except ModuleNotFoundError as cause:
         raise MissingExtraError(cause.name or "google-genai", "judge", "the Gemini policy") from cause
-    return GeminiPolicy(GeminiClient.connect(spec.model, key, base_url=spec.url or None, timeout=timeout), service)
+    return GeminiPolicy.connect(spec.model, key, service=service, base_url=spec.url or None, timeout=timeout)
 
 
 def _openai(spec: PolicySpec, key: ServerKey, *, service: Service, timeout: float) -> Policy:

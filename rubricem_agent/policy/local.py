@@ -1,17 +1,13 @@
-"""A transformers model in this process: batched generation, each conversation's KV cache kept from turn to turn.
+"""A transformers model in this process: batched decoding that keeps each conversation's KV cache between turns.
 
-A model folder as transformers writes it: weights, tokenizer and chat template, read without the network.
-
-The path `tiny` means the policy that comes with the package.
-
-Draws tokens for many conversations at once: prefill in chunks, then one token for every conversation a step.
+Model folders are read without the network, as transformers writes them: weights, tokenizer and chat template. The path
+`tiny` means the policy that comes with the package.
 """
 
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,13 +15,13 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalL
 
 from rubricem_agent.policy.base import Opening, Sampling, model_folder
 from rubricem_agent.policy.qwen3 import Feed, Qwen3Decoder
-from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenDraw, TokenizerParts, TokenTurn
+from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ConfigError, ModelError, RubricEMError, boundary
 from rubricem_env.llm.usage import Usage
 
 
 def load_model(path: Path) -> Qwen3ForCausalLM:
-    """The weights, in the precision that they were saved in.
+    """The weights, in the precision in which they were saved.
 
     Raises:
         ConfigError: the folder holds no Qwen3 model.
@@ -58,7 +54,7 @@ def load_tokenizer(path: Path) -> PolicyTokenizer:
 
 
 def policy_tokenizer(tokenizer: PreTrainedTokenizerFast) -> PolicyTokenizer:
-    """A transformers tokenizer as the policy uses it."""
+    """A transformers tokenizer, for a policy."""
     if not tokenizer.chat_template:
         raise ConfigError("the tokenizer has no chat template; add chat_template.jinja to the model's folder.")
 
@@ -67,28 +63,27 @@ def policy_tokenizer(tokenizer: PreTrainedTokenizerFast) -> PolicyTokenizer:
         return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
     end = tokenizer.eos_token_id
-    return PolicyTokenizer.of(
-        TokenizerParts(tokenizer.backend_tokenizer, render, frozenset([end] if end is not None else []))
-    )
+    end_ids = frozenset([end] if end is not None else [])
+    return PolicyTokenizer(tokenizer.backend_tokenizer, render, end_ids=end_ids)
 
 
 CHUNK = 256
 """Tokens of one row that are prefilled in one pass."""
 PREFILL_TOKENS = 4_096
-"""Tokens of all rows in one pass, which bounds the memory of attention."""
+"""Tokens of all rows in one pass: bounds the memory of attention."""
 SHARED_PREFIX = 32
-"""So many equal tokens are taken over from another conversation's cache; fewer are read again."""
+"""The fewest equal tokens that are copied from another conversation's cache; a shorter prefix is computed again."""
 
 
 class CacheRow:
-    """One row of the cache and the conversation that sits on it."""
+    """One row of the cache, and the ids that it holds."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.cached: list[int] = []
 
     def rewind(self, ids: Sequence[int]) -> None:
-        """Keep of the cache what is a beginning of `ids`; at least one token is left to be fed."""
+        """Truncate the cache to its common prefix with `ids`, and leave at least one token to feed."""
         length = common_prefix(self.cached, ids)
         del self.cached[min(length, len(ids) - 1) :]
 
@@ -117,27 +112,26 @@ class Job:
 
     @property
     def pending(self) -> list[int]:
-        """What is not cached yet."""
+        """The ids that are not cached yet."""
         return self.ids[len(self.row.cached) :]
 
     @property
     def num_pending(self) -> int:
         return len(self.ids) - len(self.row.cached)
 
-    def take(self, draw: TokenDraw) -> bool:
+    def take(self, token_id: int, logprob: float) -> bool:
         """Append a token; whether the turn is over."""
-        self.ids.append(draw.id)
+        self.ids.append(token_id)
         self._left -= 1
-        return self._turn.take(draw) is not None or self._left == 0
+        return self._turn.take(token_id, logprob) is not None or self._left == 0
 
 
-class _Drawn(NamedTuple):
-    job: Job
-    draw: TokenDraw
+Draw = tuple[int, float]
+"""A token id and its log-probability."""
 
 
 class Batcher:
-    """One model, many conversations. Jobs come and go between steps; the model runs in a thread of its own."""
+    """One model for many conversations. Jobs join and leave between steps; the model runs in its own thread."""
 
     def __init__(self, decoder: Qwen3Decoder) -> None:
         self._decoder = decoder
@@ -160,7 +154,7 @@ class Batcher:
             self._jobs.pop(job.row.number, None)
 
     async def aclose(self) -> None:
-        """Stop between two steps; jobs under way are cancelled."""
+        """Stop between two steps; running jobs are cancelled."""
         for job in self._jobs.values():
             job.done.cancel()
         self._jobs.clear()
@@ -179,17 +173,17 @@ class Batcher:
                 self._fail(jobs, failure)
                 continue
             for job, draw in drawn:
-                self._hand_over(job, draw)
-            # What waits for a finished turn gets the chance to hand in the next one before the step begins.
+                self._deliver(job, draw)
+            # Whoever waits for a finished turn can submit the next one before the step begins.
             await asyncio.sleep(0)
 
-    def _hand_over(self, job: Job, draw: TokenDraw) -> None:
-        """Give a job its token. One whose listener fails fails alone: the others go on."""
+    def _deliver(self, job: Job, draw: Draw) -> None:
+        """Give a job its token. If its listener fails, this job alone fails."""
         if job.done.done():
             return
         try:
-            with boundary(ModelError, "hand a token over"):
-                is_over = job.take(draw)
+            with boundary(ModelError, "deliver a token"):
+                is_over = job.take(*draw)
         except RubricEMError as failure:
             self._fail([job], failure)
             return
@@ -199,25 +193,25 @@ class Batcher:
 
     def _fail(self, jobs: Sequence[Job], failure: RubricEMError) -> None:
         for job in jobs:
-            # The row of a job that was cancelled meanwhile may have another one already.
+            # A cancelled job's row may already belong to another job.
             if self._jobs.get(job.row.number) is job:
                 del self._jobs[job.row.number]
             job.row.cached.clear()
             if not job.done.done():
                 job.done.set_exception(failure)
 
-    def _step(self, jobs: Sequence[Job]) -> list[_Drawn]:
-        """One pass of the model: prefill where any is left to do, else one token for each."""
-        reading = [(job, jobs[:place]) for place, job in enumerate(jobs) if job.num_pending > 1]
+    def _step(self, jobs: Sequence[Job]) -> list[tuple[Job, Draw]]:
+        """One pass of the model: prefill while any row needs it, else one token for each row."""
+        reading = [(job, jobs[:index]) for index, job in enumerate(jobs) if job.num_pending > 1]
         if not reading:
             return self._pass(jobs, 1)
         ready = [job for job, before in reading if not self._waits_for_shared_prefix(job, before)]
         return self._pass(ready[: max(1, PREFILL_TOKENS // CHUNK)], CHUNK)
 
     def _waits_for_shared_prefix(self, job: Job, before: Sequence[Job]) -> bool:
-        """Take over what a job before it with the same beginning has cached; wait while that one still reads it.
+        """Copy the shared prefix from the cache of an earlier job; wait while that job still prefills it.
 
-        Nobody waits for a job behind it, so the first one that reads always goes on.
+        No job waits for a later one, so the first job that prefills always continues.
         """
         leader, shared = job, len(job.row.cached) + SHARED_PREFIX - 1
         for other in before:
@@ -232,20 +226,20 @@ class Batcher:
         job.row.cached = job.ids[:shared]
         return False
 
-    def _pass(self, jobs: Sequence[Job], most: int) -> list[_Drawn]:
+    def _pass(self, jobs: Sequence[Job], most: int) -> list[tuple[Job, Draw]]:
         feeds = [Feed(job.row.number, len(job.row.cached), job.pending[:most]) for job in jobs]
         logits = self._decoder.logits(feeds)
         for job, feed in zip(jobs, feeds, strict=True):
             job.row.cached += feed.ids
-        through = [place for place, job in enumerate(jobs) if job.num_pending == 0]
-        chosen = [jobs[place] for place in through]
-        return [_Drawn(job, draw) for job, draw in zip(chosen, draw_tokens(logits[through], chosen), strict=True)]
+        ready = [index for index, job in enumerate(jobs) if job.num_pending == 0]
+        chosen = [jobs[index] for index in ready]
+        return list(zip(chosen, draw_tokens(logits[ready], chosen), strict=True))
 
 
-def draw_tokens(logits: torch.Tensor, jobs: Sequence[Job]) -> list[TokenDraw]:
+def draw_tokens(logits: torch.Tensor, jobs: Sequence[Job]) -> list[Draw]:
     """One token for each row of (B, vocabulary), with its log-probability at the row's temperature.
 
-    At temperature 0 the likeliest token, with its log-probability at temperature 1.
+    At temperature 0 it is the likeliest token, with its log-probability at temperature 1.
     """
     if not jobs:
         return []
@@ -254,16 +248,16 @@ def draw_tokens(logits: torch.Tensor, jobs: Sequence[Job]) -> list[TokenDraw]:
     logprobs = torch.log_softmax(scaled, dim=-1)
     cumulative = logprobs.double().exp().cumsum(dim=-1)
     draws = torch.tensor([job.rng.random() for job in jobs], dtype=torch.float64, device=logits.device)
-    # Scaled by the last sum, so that rounding never leaves the vocabulary.
+    # Scaled by the last sum, so that rounding cannot select an index beyond the vocabulary.
     sampled = torch.searchsorted(cumulative, draws[:, None] * cumulative[:, -1:], right=True)[:, 0]
     greedy = torch.tensor([job.temperature == 0 for job in jobs], device=logits.device)
     ids = torch.where(greedy, logits.argmax(dim=-1), sampled)
     taken = logprobs.gather(1, ids[:, None])[:, 0]
-    return [TokenDraw(token, logprob) for token, logprob in zip(ids.tolist(), taken.tolist(), strict=True)]
+    return list(zip(ids.tolist(), taken.tolist(), strict=True))
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    """How many ids two sequences begin with alike."""
+    """The length of the common prefix of two sequences of ids."""
     low, high = 0, min(len(left), len(right))
     if left[:high] == right[:high]:
         return high
@@ -274,14 +268,18 @@ def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
 
 
 class LocalPolicy:
-    """Qwen3 in token mode. Conversations beyond `rows` wait until one of the others is closed."""
+    """Qwen3 in token mode. Each conversation has a row of the cache from its first turn until it is closed.
+
+    With all rows in use, further conversations wait for one to be closed.
+    """
 
     def __init__(self, name: str, tokenizer: PolicyTokenizer, *, decoder: Qwen3Decoder) -> None:
-        self._name = name
-        self._batcher = Batcher(decoder)
-        self._seats = _Seats(decoder.rows)
-        self._max_length = decoder.max_length
         self.tokenizer = tokenizer
+        self.batcher = Batcher(decoder)
+        self.max_length = decoder.max_length
+        self._name = name
+        self._free = list(range(decoder.rows - 1, -1, -1))
+        self._waiting: list[asyncio.Future[CacheRow]] = []
 
     @classmethod
     def over(
@@ -293,7 +291,7 @@ class LocalPolicy:
         rows: int = 64,
         max_length: int = 26_624,
     ) -> "LocalPolicy":
-        """A policy over a model that stays the caller's: its weights may change between turns, not within one.
+        """A policy over a model that remains the caller's: its weights may change between turns, not within one.
 
         After a change of weights open new conversations: the caches of old ones belong to the old weights.
         """
@@ -305,48 +303,35 @@ class LocalPolicy:
         return self._name
 
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> TokenConversation:
-        engine = _RowEngine(
-            self.tokenizer,
-            self._batcher,
-            seats=self._seats,
-            max_length=self._max_length,
-            temperature=sampling.temperature,
-            rng=np.random.default_rng(seed),
-        )
+        engine = _RowEngine(self, temperature=sampling.temperature, rng=np.random.default_rng(seed))
         return TokenConversation.begin(engine, opening)
 
     def count_tokens(self, text: str) -> int:
         return self.tokenizer.count(text)
 
     async def aclose(self) -> None:
-        await self._batcher.aclose()
+        await self.batcher.aclose()
 
-
-class _Seats:
-    """The rows of the cache that are free. Lower ones first, so that the busy ones stay close together."""
-
-    def __init__(self, count: int) -> None:
-        self._free = list(range(count - 1, -1, -1))
-        self._waiting: list[asyncio.Future[CacheRow]] = []
-
-    async def take(self) -> CacheRow:
+    async def take_row(self) -> CacheRow:
+        """A free row, as soon as there is one. The lowest comes first, so that the rows in use are close together."""
         if self._free:
             return CacheRow(self._free.pop())
-        place: asyncio.Future[CacheRow] = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
+        turn: asyncio.Future[CacheRow] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
         try:
-            return await place
+            return await turn
         except asyncio.CancelledError:
-            # The row may have been given in the very moment in which its taker was cancelled.
-            if place.done() and not place.cancelled():
-                self.give_back(place.result())
+            # The row may have been assigned at the moment of the cancellation.
+            if turn.done() and not turn.cancelled():
+                self.give_back_row(turn.result())
             raise
 
-    def give_back(self, row: CacheRow) -> None:
+    def give_back_row(self, row: CacheRow) -> None:
+        """Give the row to whoever waits longest, or add it to the free ones."""
         while self._waiting:
-            place = self._waiting.pop(0)
-            if not place.done():
-                place.set_result(CacheRow(row.number))
+            turn = self._waiting.pop(0)
+            if not turn.done():
+                turn.set_result(CacheRow(row.number))
                 return
         self._free = sorted([*self._free, row.number], reverse=True)
 
@@ -354,33 +339,23 @@ class _Seats:
 class _RowEngine:
     """The engine of one conversation: its row of the cache, from the first turn until it is released."""
 
-    def __init__(
-        self,
-        tokenizer: PolicyTokenizer,
-        batcher: Batcher,
-        *,
-        seats: _Seats,
-        max_length: int,
-        temperature: float,
-        rng: np.random.Generator,
-    ) -> None:
-        self.tokenizer = tokenizer
-        self.max_length = max_length
-        self._batcher = batcher
-        self._seats = seats
+    def __init__(self, policy: LocalPolicy, *, temperature: float, rng: np.random.Generator) -> None:
+        self.tokenizer = policy.tokenizer
+        self.max_length = policy.max_length
+        self._policy = policy
         self._temperature = temperature
         self._rng = rng
         self._row: CacheRow | None = None
 
     async def draw(self, ids: Sequence[int], turn: TokenTurn, *, max_tokens: int) -> Usage:
         if self._row is None:
-            self._row = await self._seats.take()
+            self._row = await self._policy.take_row()
         job = Job(self._row, ids, turn=turn, max_tokens=max_tokens, temperature=self._temperature, rng=self._rng)
         cached = len(self._row.cached)
-        await self._batcher.run(job)
-        return Usage(calls=1, input_tokens=len(ids), cached_tokens=cached, output_tokens=len(turn.draws))
+        await self._policy.batcher.run(job)
+        return Usage(calls=1, input_tokens=len(ids), cached_tokens=cached, output_tokens=len(turn.ids))
 
     def release(self) -> None:
         row, self._row = self._row, None
         if row is not None:
-            self._seats.give_back(row)
+            self._policy.give_back_row(row)

@@ -1,8 +1,8 @@
-"""A conversation in text with a model behind a server: streamed, watched, stopped, retried and accounted for."""
+"""A conversation in text with a served model: streamed, checked while it is written, retried and metered."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from rubricem_agent.policy.base import Emission, Listener, Opening, TokenSegment, TurnEnd, TurnWatch, kept_length
 from rubricem_env.domain.errors import ModelError
@@ -12,42 +12,31 @@ from rubricem_env.llm.usage import Meter, Usage
 from rubricem_env.tools.render import estimate_tokens
 
 PHASE = "policy"
-"""What the cost of turns is booked under."""
-
-
-class Exchange(NamedTuple):
-    """A turn as it was kept, and what the policy read after it."""
-
-    text: str
-    observation: str = ""
+"""The phase under which the cost of turns is recorded."""
+REFUSED = "the server refused to write the turn; ask something else or use another model"
+Exchange = tuple[str, str]
+"""A turn as the episode kept it, and what the policy read after it."""
 
 
 class Delta(NamedTuple):
-    """The next piece of a stream."""
+    """The next part of a stream."""
 
     text: str = ""
     usage: Usage | None = None
-    """Of this stream so far, where the server says it."""
+    """Of this stream so far, where the server reports it."""
     finish: Finish | None = None
     at_stop_string: bool = False
-    """The stream ended at a stop string of ours, which may have been no end of the turn."""
+    """The stream ended at one of our stop strings. That may not be the end of the turn."""
     ids: tuple[int, ...] = ()
-    """The tokens, from a server that was asked for them."""
+    """The tokens, where the request asked for them."""
     logprobs: tuple[float, ...] = ()
 
 
-class TextThread(Protocol):
-    """One conversation as a server sees it."""
+StreamTurn = Callable[[Sequence[Exchange], str, int], AsyncGenerator[Delta, None]]
+"""Given the exchanges, the text begun of the next turn and a token limit, streams the rest of the turn.
 
-    def stream(self, exchanges: Sequence[Exchange], begun: str, *, max_tokens: int) -> AsyncGenerator[Delta, None]:
-        """Continue after the exchanges and what was `begun` of the next turn.
-
-        Raises:
-            ContextOverflow: it does not fit.
-            PassingModelError: the same request may succeed later.
-            ModelError: it will not.
-        """
-        ...
+Raises ContextOverflow if it does not fit, PassingModelError if the same request may succeed later, else ModelError.
+"""
 
 
 class Service(NamedTuple):
@@ -63,8 +52,8 @@ class Service(NamedTuple):
 class TextConversation:
     """One episode in text mode."""
 
-    def __init__(self, thread: TextThread, opening: Opening, *, service: Service) -> None:
-        self._thread = thread
+    def __init__(self, stream: StreamTurn, opening: Opening, *, service: Service) -> None:
+        self._stream = stream
         self._service = service
         self._exchanges: list[Exchange] = []
         self._has_shown = False
@@ -75,12 +64,12 @@ class TextConversation:
         return ()
 
     async def emit(self, *, max_tokens: int, listener: Listener) -> Emission:
-        """The next turn. A connection that breaks begins the turn anew.
+        """The next turn. After a broken connection the turn starts again.
 
         Raises:
             ContextOverflow: the conversation no longer fits.
             ModelError: all tries failed, or the server refuses.
-            CeilingReached: the turn might pass a ceiling, and was not asked for.
+            CeilingReached: the turn might exceed a limit and was not requested.
         """
         self._has_shown = False
         emission = await call_with_retry(
@@ -92,13 +81,13 @@ class TextConversation:
             timing=self._service.timing,
         )
         kept = emission.text[: kept_length(emission.text)]
-        self._exchanges.append(Exchange(kept))
+        self._exchanges.append((kept, ""))
         self._size += estimate_tokens(kept)
         return emission
 
     def observe(self, text: str) -> None:
-        last = self._exchanges[-1]
-        self._exchanges[-1] = last._replace(observation=last.observation + text)
+        turn, observation = self._exchanges[-1]
+        self._exchanges[-1] = turn, observation + text
         self._size += estimate_tokens(text)
 
     def close(self) -> None:
@@ -121,61 +110,54 @@ class TextConversation:
 
     async def _follow(self, turn: "_StreamedTurn", max_tokens: int) -> None:
         """Stream until the turn is over; a stop string inside a thought is followed by another request."""
-        goes_on = True
-        while goes_on and turn.end is None:
+        needs_more = True
+        while needs_more and turn.end is None:
             left = max_tokens - estimate_tokens(turn.text)
             if left <= 0:
                 turn.end = TurnEnd.LENGTH
                 return
-            stream = self._thread.stream(self._exchanges, turn.text, max_tokens=left)
-            async with aclosing(stream):
-                goes_on = await turn.follow(stream)
+            async with aclosing(self._stream(self._exchanges, turn.text, left)) as stream:
+                needs_more = await turn.follow(stream)
 
 
 class _StreamedTurn:
-    """What has come of one turn so far."""
+    """The part of one turn that has arrived."""
 
     def __init__(self, listener: Listener) -> None:
+        self.text = ""
         self.end: TurnEnd | None = None
         self._listener = listener
         self._watch = TurnWatch()
-        self._pieces: list[str] = []
         self._streams: list[Usage | None] = []
         self._has_begun = False
 
-    @property
-    def text(self) -> str:
-        return "".join(self._pieces)
-
     def usage(self, size: int) -> Usage:
-        """As the server counted, or as estimated where it was not asked to finish; no tokens where it never began."""
+        """As the server reports, or estimated where a stream was closed early; no tokens if nothing arrived."""
         if not self._has_begun:
             return Usage(calls=max(1, len(self._streams)))
-        if self._streams and all(reported is not None for reported in self._streams):
-            return sum((reported for reported in self._streams if reported is not None), Usage())
-        return Usage(calls=max(1, len(self._streams)), input_tokens=size, output_tokens=estimate_tokens(self.text))
+        reported = [usage for usage in self._streams if usage is not None]
+        if len(reported) == len(self._streams):
+            return sum(reported, Usage())
+        return Usage(calls=len(self._streams), input_tokens=size, output_tokens=estimate_tokens(self.text))
 
     async def follow(self, stream: AsyncGenerator[Delta, None]) -> bool:
-        """Take one stream; whether the turn has to go on with another."""
+        """Read one stream; whether the turn needs another one."""
         self._streams.append(None)
         arrived = 0
         async for delta in stream:
             self._has_begun = True
             self._streams[-1] = delta.usage or self._streams[-1]
             arrived += len(delta.text)
-            self._take(delta)
+            if delta.text:
+                self.text += delta.text
+                self._listener.wrote(delta.text)
+                self.end = self._watch.feed(delta.text)
+            if self.end is None and delta.finish is Finish.BLOCKED:
+                raise ModelError(REFUSED)
+            if self.end is None and delta.finish is Finish.LENGTH:
+                self.end = TurnEnd.LENGTH
             if self.end is not None:
                 return False
             if delta.at_stop_string and arrived:
                 return True
         return False
-
-    def _take(self, delta: Delta) -> None:
-        if delta.text:
-            self._pieces.append(delta.text)
-            self._listener.wrote(delta.text)
-            self.end = self._watch.feed(delta.text)
-        if self.end is None and delta.finish is Finish.BLOCKED:
-            raise ModelError("the server refused to write the turn; ask something else or use another model")
-        if self.end is None and delta.finish is Finish.LENGTH:
-            self.end = TurnEnd.LENGTH

@@ -1,91 +1,31 @@
-"""A vLLM server that is asked in tokens: checked once that it reads our tokens and gives the log-probabilities we need.
+"""A model on a vLLM server in token mode: ids in, ids and log-probabilities out.
 
-A model on a vLLM server in token mode: ids in, ids and log-probabilities out, drawn in as many streams as it takes.
+The server is checked once: it must read our tokens and report the log-probabilities at the sampling temperature.
 """
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
 import numpy as np
 
 from rubricem_agent.policy.base import ContextOverflow, Opening, Sampling, TurnEnd
-from rubricem_agent.policy.openai_compatible import STOP_STRINGS, OpenAIServer, Request, Tokenized, WireCompletion
-from rubricem_agent.policy.text import PHASE, Delta, Service
-from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenDraw, TokenTurn
+from rubricem_agent.policy.openai_compatible import STOP_STRINGS, OpenAIServer
+from rubricem_agent.policy.text import PHASE, REFUSED, Delta, Service
+from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.base import Finish, advise_on_model_error
 from rubricem_env.llm.limits import call_with_retry
 from rubricem_env.llm.usage import Usage
 
 PROBE = "How wide is the river Tall Fox? Größe: 12 µm, 川の幅.\n\nThe answer"
-"""Text that tokenizers cut differently, without special tokens, and after which a model is not certain."""
+"""Text without special tokens that tokenizers split differently, and after which no model is certain."""
 _HOT = 2.0
-"""The most that vLLM takes; at it any model is far less certain than at 1."""
+"""The highest temperature of vLLM. At it any model is far less certain than at 1."""
 _LEAST_CHANGE = 0.02
-"""More than the rounding of one and the same log-probability."""
-
-
-class TokenServer:
-    """One model on one server with the tokenizer that it is asked in."""
-
-    def __init__(self, server: OpenAIServer, tokenizer: PolicyTokenizer) -> None:
-        self.tokenizer = tokenizer
-        self._server = server
-        self._lock = asyncio.Lock()
-        self._max_length = 0
-        self._follows_temperature = False
-
-    def stream(self, body: Mapping[str, Any], max_tokens: int) -> AsyncGenerator[Delta, None]:
-        """Draw after the ids of `body`."""
-        return self._server.stream(Request("completions", body, max_tokens))
-
-    async def max_length(self, temperature: float) -> int:
-        """The tokens that the server reads in all; the first call checks it, for this temperature too.
-
-        Raises:
-            ModelError: it is no vLLM server, has another tokenizer, or gives log-probabilities of another temperature.
-        """
-        async with self._lock:
-            if not self._max_length:
-                self._max_length = await self._check()
-            if temperature not in (0.0, 1.0) and not self._follows_temperature:
-                await self._check_temperature()
-        return self._max_length
-
-    async def _check(self) -> int:
-        length = (await self._server.models()).vllm_length(self._server.model)
-        if not length:
-            raise ModelError(
-                f"the server does not list {self._server.model!r} as a model of vLLM with a length; token mode needs "
-                "vLLM. Use openai:MODEL@URL, which works in text on any server."
-            )
-        asked = {"prompt": PROBE, "add_special_tokens": False}
-        theirs = (await self._server.ask("../tokenize", asked, reply=Tokenized)).tokens
-        if theirs != self.tokenizer.encode_foreign(PROBE):
-            raise ModelError(
-                "the server has another tokenizer than the folder that was given; give the folder of the model that "
-                "is served: vllm:MODEL@URL#FOLDER."
-            )
-        return length
-
-    async def _check_temperature(self) -> None:
-        """Of the likeliest token a server either gives the same log-probability at any temperature, or less when hot."""
-        if await self._likeliest(1.0) - await self._likeliest(_HOT) < _LEAST_CHANGE:
-            raise ModelError(
-                "the server gives log-probabilities from before the temperature. Start vLLM with "
-                "--logprobs-mode processed_logprobs, or sample at temperature 1."
-            )
-        self._follows_temperature = True
-
-    async def _likeliest(self, temperature: float) -> float:
-        prompt = self.tokenizer.encode_foreign(PROBE)
-        body = {"prompt": prompt, "max_tokens": 1, "temperature": temperature, "logprobs": 1, "top_p": 1.0, "top_k": 0}
-        return max((await self._server.ask("completions", body, reply=WireCompletion)).top_logprobs, default=0.0)
-
-
+"""More than the rounding error of one log-probability."""
 _FIXED: dict[str, Any] = {
     "logprobs": 0,
     "return_token_ids": True,
@@ -101,90 +41,134 @@ _FIXED: dict[str, Any] = {
     "watermarking": False,
 }
 NO_IDS = (
-    "the server streams text without token ids and their log-probabilities; token mode needs a vLLM that knows "
+    "the server streams text without token ids and their log-probabilities; token mode needs a vLLM that supports "
     "return_token_ids. Upgrade it, or use openai:MODEL@URL, which works in text."
 )
 
 
 class ServedTokenPolicy:
-    """A served model in token mode."""
+    """A served model in token mode, with the tokenizer that its requests use."""
 
     def __init__(self, server: OpenAIServer, tokenizer: PolicyTokenizer, *, service: Service) -> None:
-        self._server = server
-        self._token_server = TokenServer(server, tokenizer)
-        self._service = service
+        self.server = server
+        self.service = service
         self.tokenizer = tokenizer
+        self._lock = asyncio.Lock()
+        self._max_length = 0
+        self._follows_temperature = False
 
     @property
     def name(self) -> str:
-        return self._service.name
+        return self.service.name
 
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> TokenConversation:
-        rng = np.random.default_rng(seed)
-        engine = _ServedEngine(self._token_server, self._service, temperature=sampling.temperature, rng=rng)
+        engine = _ServedEngine(self, temperature=sampling.temperature, rng=np.random.default_rng(seed))
         return TokenConversation.begin(engine, opening)
 
     def count_tokens(self, text: str) -> int:
         return self.tokenizer.count(text)
 
     async def aclose(self) -> None:
-        await self._server.aclose()
+        await self.server.aclose()
+
+    async def max_length(self, temperature: float) -> int:
+        """The tokens that the server reads in all. The first call checks the server, for this temperature too.
+
+        Raises:
+            ModelError: it is not vLLM, has another tokenizer, or reports log-probabilities at another temperature.
+        """
+        async with self._lock:
+            if not self._max_length:
+                self._max_length = await self._check_server()
+            if temperature not in (0.0, 1.0) and not self._follows_temperature:
+                await self._check_temperature()
+        return self._max_length
+
+    async def _check_server(self) -> int:
+        model = await self.server.find_on_vllm()
+        if model is None or not model.max_model_len:
+            raise ModelError(
+                f"the server does not list {self.server.model!r} as a model of vLLM with a length; token mode needs "
+                "vLLM. Use openai:MODEL@URL, which works in text on any server."
+            )
+        theirs = await self.server.tokenize({"prompt": PROBE, "add_special_tokens": False})
+        if theirs != self.tokenizer.encode_foreign(PROBE):
+            raise ModelError(
+                "the server has another tokenizer than the given folder; give the folder of the model that is served: "
+                "vllm:MODEL@URL#FOLDER."
+            )
+        return model.max_model_len
+
+    async def _check_temperature(self) -> None:
+        """Heat lowers the log-probability of the likeliest token, if the server applies the temperature to it."""
+        if await self._likeliest(1.0) - await self._likeliest(_HOT) < _LEAST_CHANGE:
+            raise ModelError(
+                "the server gives log-probabilities from before the temperature. Start vLLM with "
+                "--logprobs-mode processed_logprobs, or sample at temperature 1."
+            )
+        self._follows_temperature = True
+
+    async def _likeliest(self, temperature: float) -> float:
+        prompt = self.tokenizer.encode_foreign(PROBE)
+        body = {"prompt": prompt, "max_tokens": 1, "temperature": temperature, "logprobs": 1, "top_p": 1.0, "top_k": 0}
+        alternatives = (await self.server.complete(body)).top_logprobs
+        return max(((alternatives[0] if alternatives else None) or {}).values(), default=0.0)
 
 
 class _ServedEngine:
-    """The engine of one conversation. The server's prefix cache is all that is kept between turns."""
+    """The engine of one conversation. Between turns only the server's prefix cache holds its state."""
 
-    def __init__(
-        self, token_server: TokenServer, service: Service, *, temperature: float, rng: np.random.Generator
-    ) -> None:
-        self.tokenizer = token_server.tokenizer
+    def __init__(self, policy: ServedTokenPolicy, *, temperature: float, rng: np.random.Generator) -> None:
+        self.tokenizer = policy.tokenizer
         self.max_length = sys.maxsize
-        """What the server reads, known from the first turn on."""
-        self._token_server = token_server
-        self._service = service
+        """The server's limit, known from the first turn on."""
+        self._policy = policy
         self._temperature = temperature
         self._rng = rng
 
     async def draw(self, ids: Sequence[int], turn: TokenTurn, *, max_tokens: int) -> Usage:
-        """Draw a turn. Where a connection breaks, the next one goes on after what was drawn: nothing is drawn twice."""
+        """Draw a turn. After a broken connection the next request continues behind the drawn tokens."""
         streams: list[_Stream] = []
+        service = self._policy.service
         await call_with_retry(
-            lambda: self._go_on(ids, turn, streams=streams, max_tokens=max_tokens),
-            doing=f"get a turn from {self._service.name}",
+            lambda: self._continue(ids, turn, streams=streams, max_tokens=max_tokens),
+            doing=f"get a turn from {service.name}",
             error=ModelError,
             advise=advise_on_model_error,
-            policy=self._service.retry,
-            timing=self._service.timing,
+            policy=service.retry,
+            timing=service.timing,
         )
         return sum((stream.usage for stream in streams), Usage())
 
     def release(self) -> None:
         return None
 
-    async def _go_on(self, ids: Sequence[int], turn: TokenTurn, *, streams: "list[_Stream]", max_tokens: int) -> None:
+    async def _continue(
+        self, ids: Sequence[int], turn: TokenTurn, *, streams: "list[_Stream]", max_tokens: int
+    ) -> None:
         """Stream until the turn is over; a stop string inside a thought is followed by another request."""
-        self.max_length = await self._token_server.max_length(self._temperature)
+        self.max_length = await self._policy.max_length(self._temperature)
         if len(ids) >= self.max_length:
             raise ContextOverflow(f"the conversation has {len(ids)} tokens and the server reads {self.max_length}.")
-        goes_on = True
-        while goes_on and turn.end is None:
-            prompt = [*ids, *(draw.id for draw in turn.draws)]
-            left = min(max_tokens - len(turn.draws), self.max_length - len(prompt))
+        needs_more = True
+        while needs_more and turn.end is None:
+            prompt = [*ids, *turn.ids]
+            left = min(max_tokens - len(turn.ids), self.max_length - len(prompt))
             if left <= 0:
                 return
             streams.append(_Stream(turn, len(prompt)))
             await self._follow(streams[-1], prompt, max_tokens=left)
-            goes_on = streams[-1].goes_on
+            needs_more = streams[-1].needs_more
 
     async def _follow(self, stream: "_Stream", prompt: list[int], *, max_tokens: int) -> None:
         seed = int(self._rng.integers(1 << 31))
         body = {**_FIXED, "prompt": prompt, "temperature": self._temperature, "seed": seed}
         expected = Usage(calls=1, input_tokens=len(prompt), output_tokens=max_tokens)
-        service = self._service
+        server, service = self._policy.server, self._policy.service
         async with service.limiter.slot(expected.tokens):
             with service.meter.reserve(PHASE, service.name, expected=expected) as receipt:
                 try:
-                    async with aclosing(self._token_server.stream(body, max_tokens)) as deltas:
+                    async with aclosing(server.stream("completions", body, max_tokens=max_tokens)) as deltas:
                         async for delta in deltas:
                             if stream.take(delta):
                                 break
@@ -193,7 +177,7 @@ class _ServedEngine:
 
 
 class _Stream:
-    """One stream of a turn: its tokens go to the turn, its cost stays here."""
+    """One stream of a turn: passes its tokens to the turn and records its own cost."""
 
     def __init__(self, turn: TokenTurn, num_sent: int) -> None:
         self._turn = turn
@@ -205,32 +189,32 @@ class _Stream:
 
     @property
     def usage(self) -> Usage:
-        """As the server counted so far, or else as it came; no tokens where it never began."""
+        """As the server reports so far, else counted here; no tokens if nothing arrived."""
         if not self._has_begun:
             return Usage(calls=1)
         return self._reported or Usage(calls=1, input_tokens=self._num_sent, output_tokens=self._num_drawn)
 
     @property
-    def goes_on(self) -> bool:
-        """It stopped at a stop string, which was no end of the turn."""
+    def needs_more(self) -> bool:
+        """The stream ended at a stop string that did not end the turn."""
         return self._is_at_stop_string and self._num_drawn > 0
 
     def take(self, delta: Delta) -> bool:
-        """Hand the tokens of a delta to the turn; whether nothing more is wanted of the stream.
+        """Pass the tokens of a delta to the turn; whether the rest of the stream is not needed.
 
         Raises:
-            ModelError: it holds text without ids, or the server read other ids than were sent.
+            ModelError: the delta has text without ids, or the server read other ids than were sent.
         """
         self._has_begun = True
         self._check(delta)
         self._reported = delta.usage or self._reported
         for token_id, logprob in zip(delta.ids, delta.logprobs, strict=True):
             self._num_drawn += 1
-            if self._turn.take(TokenDraw(token_id, logprob)) is not None:
+            if self._turn.take(token_id, logprob) is not None:
                 return True
         self._is_at_stop_string = self._is_at_stop_string or delta.at_stop_string
         if delta.finish is Finish.BLOCKED:
-            raise ModelError("the server refused to write the turn; ask something else or use another model")
+            raise ModelError(REFUSED)
         if delta.finish is Finish.STOP and not self._is_at_stop_string:
             self._turn.end = TurnEnd.STOPPED
         return False

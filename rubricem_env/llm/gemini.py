@@ -15,6 +15,16 @@ from rubricem_env.llm.usage import Usage
 _BLOCKS = frozenset({"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE"})
 
 
+def open_client(key: SecretStr, *, base_url: str | None, timeout: float) -> tuple[genai.Client, httpx2.AsyncClient]:
+    """A client and its transport; close both. `timeout` is in seconds, for one call.
+
+    The transport is ours: the library switches to aiohttp where that is installed, which fails with other exceptions.
+    """
+    transport = httpx2.AsyncClient(timeout=timeout, limits=httpx2.Limits(max_connections=None))
+    options = types.HttpOptions(base_url=base_url, timeout=int(timeout * 1000), httpx_async_client=transport)
+    return genai.Client(api_key=key.get_secret_value(), vertexai=False, http_options=options), transport
+
+
 class GeminiModel:
     """One model of the Gemini API, or of any server that speaks it."""
 
@@ -28,10 +38,7 @@ class GeminiModel:
         cls, model: str, key: SecretStr, *, base_url: str | None = None, timeout: float = 300.0
     ) -> "GeminiModel":
         """A model by name; `timeout` is in seconds, for one call."""
-        # Our own transport, because the library switches to aiohttp wherever that is installed, and fails otherwise then.
-        transport = httpx2.AsyncClient(timeout=timeout, limits=httpx2.Limits(max_connections=None))
-        options = types.HttpOptions(base_url=base_url, timeout=int(timeout * 1000), httpx_async_client=transport)
-        return cls(model, genai.Client(api_key=key.get_secret_value(), vertexai=False, http_options=options), transport)
+        return cls(model, *open_client(key, base_url=base_url, timeout=timeout))
 
     @property
     def name(self) -> str:
@@ -68,7 +75,7 @@ class GeminiModel:
         return ChatReply(
             text="".join(part.text for part in parts if part.text and not part.thought),
             model=response.model_version or self._model,
-            usage=_usage(response.usage_metadata),
+            usage=read_usage(response.usage_metadata) or Usage(calls=1),
             finish=_finish(candidate),
         )
 
@@ -84,9 +91,10 @@ def _config(request: ChatRequest) -> types.GenerateContentConfig:
     )
 
 
-def _usage(metadata: types.GenerateContentResponseUsageMetadata | None) -> Usage:
+def read_usage(metadata: types.GenerateContentResponseUsageMetadata | None) -> Usage | None:
+    """The tokens that a reply reports; None where it reports none."""
     if metadata is None:
-        return Usage(calls=1)
+        return None
     return Usage(
         calls=1,
         input_tokens=(metadata.prompt_token_count or 0) + (metadata.tool_use_prompt_token_count or 0),

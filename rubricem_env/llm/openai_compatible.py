@@ -4,44 +4,66 @@ from collections.abc import Mapping
 from typing import Any
 
 import httpx2
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
+from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, PassingModelError, status_error
 from rubricem_env.llm.limits import parse_retry_after
-from rubricem_env.llm.usage import Usage
+from rubricem_env.llm.usage import Count, Usage
 
 _FINISH: Mapping[str, Finish] = {"stop": Finish.STOP, "length": Finish.LENGTH, "content_filter": Finish.BLOCKED}
+_NO_COMPLETION = "the server answered 200, and its body is not a chat completion"
 
 
-class _Loose(BaseModel):
-    """Servers add fields of their own; only ours are read."""
+class WireReply(BaseModel):
+    """The first choice and the token counts of a completion, or of one event of a stream; all else is ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
-
-class _Message(_Loose):
-    content: str | None = None
-
-
-class _Choice(_Loose):
-    message: _Message
-    finish_reason: str | None = None
-
-
-class _Cached(_Loose):
-    cached_tokens: int | None = None
-
-
-class _Tokens(_Loose):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    prompt_tokens_details: _Cached | None = None
-
-
-class _Completion(_Loose):
-    choices: list[_Choice]
+    choices: list[Any] | None = None
     model: str | None = None
-    usage: _Tokens | None = None
+    error: Any = None
+    text: str | None = Field(
+        None,
+        validation_alias=AliasChoices(
+            AliasPath("choices", 0, "text"),
+            AliasPath("choices", 0, "message", "content"),
+            AliasPath("choices", 0, "delta", "content"),
+        ),
+    )
+    finish_reason: str | None = Field(None, validation_alias=AliasPath("choices", 0, "finish_reason"))
+    stop_reason: str | int | None = Field(None, validation_alias=AliasPath("choices", 0, "stop_reason"))
+    """vLLM: the stop string that ended the text."""
+    token_ids: list[int] | None = Field(None, validation_alias=AliasPath("choices", 0, "token_ids"))
+    """vLLM, when the request asks for them."""
+    token_logprobs: list[float | None] | None = Field(
+        None, validation_alias=AliasPath("choices", 0, "logprobs", "token_logprobs")
+    )
+    top_logprobs: list[dict[str, float] | None] | None = Field(
+        None, validation_alias=AliasPath("choices", 0, "logprobs", "top_logprobs")
+    )
+    counts: dict[str, Any] | None = Field(None, validation_alias="usage")
+    input_tokens: Count | None = Field(None, validation_alias=AliasPath("usage", "prompt_tokens"))
+    output_tokens: Count | None = Field(None, validation_alias=AliasPath("usage", "completion_tokens"))
+    cached_tokens: Count | None = Field(
+        None, validation_alias=AliasPath("usage", "prompt_tokens_details", "cached_tokens")
+    )
+
+    @property
+    def finish(self) -> Finish | None:
+        """Why the text ends; None while it does not say."""
+        return _FINISH.get(self.finish_reason, Finish.OTHER) if self.finish_reason else None
+
+    @property
+    def usage(self) -> Usage | None:
+        """The tokens of the call; None where the server does not report them."""
+        if self.counts is None:
+            return None
+        return Usage(
+            calls=1,
+            input_tokens=self.input_tokens or 0,
+            cached_tokens=self.cached_tokens or 0,
+            output_tokens=self.output_tokens or 0,
+        )
 
 
 def open_client(base_url: str, *, key: SecretStr | None, timeout: float) -> httpx2.AsyncClient:
@@ -98,9 +120,17 @@ class OpenAICompatibleModel:
             wait = parse_retry_after(response.headers.get("retry-after"))
             raise status_error(response.status_code, response.text, retry_after=wait, key_variable=self._key_variable)
         try:
-            return self._reply(_Completion.model_validate_json(response.content))
+            reply = WireReply.model_validate_json(response.content)
         except ValidationError as failure:
-            raise PassingModelError("the server answered 200 with what is no chat completion") from failure
+            raise PassingModelError(_NO_COMPLETION) from failure
+        if reply.choices is None:
+            raise PassingModelError(_NO_COMPLETION)
+        return ChatReply(
+            text=reply.text or "",
+            model=reply.model or self._model,
+            usage=reply.usage or Usage(calls=1),
+            finish=reply.finish or Finish.OTHER,
+        )
 
     async def aclose(self) -> None:
         """Close the connections; the model cannot be used afterwards."""
@@ -120,19 +150,3 @@ class OpenAICompatibleModel:
             schema = {"name": request.schema.__name__, "strict": True, "schema": request.schema.model_json_schema()}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         return body
-
-    def _reply(self, completion: _Completion) -> ChatReply:
-        choice = completion.choices[0] if completion.choices else None
-        used = completion.usage or _Tokens()
-        cached = used.prompt_tokens_details.cached_tokens if used.prompt_tokens_details else None
-        return ChatReply(
-            text=(choice.message.content if choice else None) or "",
-            model=completion.model or self._model,
-            usage=Usage(
-                calls=1,
-                input_tokens=used.prompt_tokens,
-                cached_tokens=cached or 0,
-                output_tokens=used.completion_tokens,
-            ),
-            finish=_FINISH.get((choice.finish_reason if choice else None) or "", Finish.OTHER),
-        )

@@ -34,7 +34,6 @@ from rubricem_agent.learn.samples import PAD, Batch, Sample, pad_batch
 from rubricem_agent.policy.base import TINY, TINY_SYSTEM, model_folder
 from rubricem_agent.policy.local import Batcher, CacheRow, Job, load_model
 from rubricem_agent.policy.qwen3 import Qwen3Decoder
-from rubricem_agent.policy.tokens import TokenDraw
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_env.env.research_env import offline_queries
 from rubricem_env.tools.corpus_search import read_documents
@@ -78,8 +77,8 @@ class WholeTurn:
     def __init__(self) -> None:
         self.logprobs: list[float] = []
 
-    def take(self, draw: TokenDraw) -> None:
-        self.logprobs.append(draw.logprob)
+    def take(self, token_id: int, logprob: float) -> None:
+        self.logprobs.append(logprob)
 
 
 class Ours:

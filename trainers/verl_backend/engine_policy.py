@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rubricem_agent.policy.base import Opening, Sampling, TurnEnd
-from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenDraw, TokenTurn
+from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ModelError, boundary
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.grammar import GRAMMAR, Role
@@ -88,11 +88,11 @@ class _Engine:
     async def draw(self, ids: Sequence[int], turn: TokenTurn, *, max_tokens: int) -> Usage:
         """Draw a turn. A stop string inside a thought ends no turn, so it is followed by another request."""
         calls = 0
-        while turn.end is None and len(turn.draws) < max_tokens:
-            prompt = [*ids, *(draw.id for draw in turn.draws)]
+        while turn.end is None and len(turn.ids) < max_tokens:
+            prompt = [*ids, *turn.ids]
             calls += 1
-            await self._go_on(prompt, turn, max_tokens=max_tokens - len(turn.draws))
-        return Usage(calls=calls, input_tokens=len(ids), output_tokens=len(turn.draws))
+            await self._go_on(prompt, turn, max_tokens=max_tokens - len(turn.ids))
+        return Usage(calls=calls, input_tokens=len(ids), output_tokens=len(turn.ids))
 
     def release(self) -> None:
         return None
@@ -112,7 +112,7 @@ class _Engine:
         self._note_versions(reply)
         self._take(reply, turn)
         is_cut_short = len(reply.token_ids) < max_tokens
-        if turn.end is None and is_cut_short and not turn.written.text.rstrip().endswith(STOPS):
+        if turn.end is None and is_cut_short and not turn.text.rstrip().endswith(STOPS):
             turn.end = TurnEnd.STOPPED
 
     def _take(self, reply: EngineReply, turn: TokenTurn) -> None:
@@ -124,7 +124,7 @@ class _Engine:
                 "actor_rollout_ref.rollout.calculate_log_probs to true."
             )
         for token_id, logprob in zip(reply.token_ids, logprobs, strict=True):
-            if turn.take(TokenDraw(token_id, logprob)) is not None:
+            if turn.take(token_id, logprob) is not None:
                 return
 
     def _note_versions(self, reply: EngineReply) -> None:

@@ -106,8 +106,8 @@ async def test_a_model_that_is_not_served_is_named_in_a_sentence(served):
 class Forced(OpenAIServer):
     """A random model writes no tag by itself: this one is held to a text that goes on after its action."""
 
-    def stream(self, request):
-        return super().stream(request._replace(body={**request.body, "structured_outputs": {"regex": FORCED}}))
+    def stream(self, path, body, *, max_tokens):
+        return super().stream(path, {**body, "structured_outputs": {"regex": FORCED}}, max_tokens=max_tokens)
 
 
 async def test_the_server_stops_at_the_closing_tag_and_the_turn_keeps_it(served):

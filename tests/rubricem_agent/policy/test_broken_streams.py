@@ -7,8 +7,8 @@ import pytest
 from starlette.responses import Response
 
 from rubricem_agent.policy.base import Opening, Sampling, TurnEnd
-from rubricem_agent.policy.gemini import GeminiClient, GeminiPolicy
-from rubricem_agent.policy.openai_compatible import Layout, OpenAICompatiblePolicy, OpenAIServer
+from rubricem_agent.policy.gemini import GeminiPolicy
+from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy, OpenAIServer
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.base import PassingModelError
 from rubricem_env.testing.loopback import serve_loopback
@@ -20,7 +20,7 @@ from tests.rubricem_agent.policy.test_served import ANSWER, KEY, Ears, replies, 
 async def test_a_stream_of_gemini_that_breaks_off_is_no_turn_that_the_policy_ended(opening, text):
     server = StreamingServer(replies(Streamed(text, breaks_off=True), Streamed(ANSWER)))
     with serve_loopback(server) as url:
-        policy = GeminiPolicy(GeminiClient.connect("g", KEY, base_url=url), service())
+        policy = GeminiPolicy.connect("g", KEY, base_url=url, service=service())
         emission = await policy.open(opening, sampling=Sampling(), seed=0).emit(max_tokens=99, listener=Ears())
         await policy.aclose()
     assert (emission.text, emission.end) == (ANSWER, TurnEnd.ACTION)
@@ -46,9 +46,9 @@ async def stream_failure(make, body, **headers):
 
 
 MAKERS = {
-    "gemini": lambda url: GeminiPolicy(GeminiClient.connect("g", KEY, base_url=url), service(attempts=1)),
+    "gemini": lambda url: GeminiPolicy.connect("g", KEY, base_url=url, service=service(attempts=1)),
     "openai": lambda url: OpenAICompatiblePolicy(
-        OpenAIServer.connect("m", url, key=KEY), service(attempts=1), layout=Layout.MESSAGES
+        OpenAIServer.connect("m", url, key=KEY), service(attempts=1), layout="messages"
     ),
 }
 
@@ -73,5 +73,5 @@ async def test_a_question_for_the_models_that_was_cancelled_is_asked_again():
     server._models.cancel()
     await asyncio.gather(server._models, return_exceptions=True)
     with pytest.raises(ModelError, match="no answer"):
-        await server.models()
+        await server.find_on_vllm()
     await server.aclose()

@@ -5,8 +5,8 @@ import pytest
 from pydantic import SecretStr
 
 from rubricem_agent.policy.base import ContextOverflow, Sampling, TurnEnd
-from rubricem_agent.policy.gemini import GeminiClient, GeminiPolicy
-from rubricem_agent.policy.openai_compatible import Layout, OpenAICompatiblePolicy, OpenAIServer
+from rubricem_agent.policy.gemini import GeminiPolicy
+from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy, OpenAIServer
 from rubricem_agent.policy.text import Service
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.limits import Limiter, Rates, RetryPolicy, Timing
@@ -52,7 +52,7 @@ def replies(*streamed):
 class Harness:
     """One conversation with a fake server."""
 
-    def __init__(self, server, url, service, layout=Layout.AUTO):
+    def __init__(self, server, url, service, layout="auto"):
         self.server = server
         self.service = service
         self.policy = OpenAICompatiblePolicy(
@@ -74,7 +74,7 @@ async def harness():
     opened = []
     contexts = []
 
-    def start(*streamed, models=None, layout=Layout.AUTO, **settings):
+    def start(*streamed, models=None, layout="auto", **settings):
         server = StreamingServer(replies(*streamed), models=models)
         context = serve_loopback(server)
         contexts.append(context)
@@ -179,7 +179,7 @@ async def test_a_blocked_turn_is_a_typed_failure(harness, opening):
 
 async def test_what_is_no_stream_of_completions_is_a_typed_failure(harness, opening):
     started = harness(Streamed("<think>", usage=("many", "few")), attempts=1)
-    with pytest.raises(ModelError, match="no completion"):
+    with pytest.raises(ModelError, match="not a completion"):
         await started.turns(opening, 1)
 
 
@@ -201,7 +201,7 @@ async def test_a_server_that_is_not_there_is_named(opening):
 async def gemini():
     server = StreamingServer(replies(Streamed(CALL), Streamed(ANSWER)))
     with serve_loopback(server) as url:
-        policy = GeminiPolicy(GeminiClient.connect("g", KEY, base_url=url), service())
+        policy = GeminiPolicy.connect("g", KEY, base_url=url, service=service())
         yield policy, server
         await policy.aclose()
 
@@ -228,7 +228,7 @@ async def test_gemini_gets_turns_and_observations_as_contents(gemini, opening):
 )
 async def test_gemini_refusals_are_typed(opening, streamed, error, said):
     with serve_loopback(StreamingServer(replies(streamed))) as url:
-        policy = GeminiPolicy(GeminiClient.connect("g", KEY, base_url=url), service())
+        policy = GeminiPolicy.connect("g", KEY, base_url=url, service=service())
         with pytest.raises(error, match=said):
             await policy.open(opening, sampling=Sampling(), seed=0).emit(max_tokens=9, listener=Ears())
         await policy.aclose()

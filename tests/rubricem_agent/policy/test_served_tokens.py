@@ -149,7 +149,7 @@ async def test_a_server_that_does_not_speak_in_tokens_is_refused(start, tokenize
 
 async def test_another_tokenizer_than_the_servers_is_refused(start, tokenizer, opening):
     policy, _ = start(recite([5]), served_tokenizer=tiny_tokenizer(vocab_size=300))
-    with pytest.raises(ModelError, match="has another tokenizer than the folder"):
+    with pytest.raises(ModelError, match="has another tokenizer than the given folder"):
         await turn(policy.open(opening, sampling=Sampling(), seed=1))
 
 

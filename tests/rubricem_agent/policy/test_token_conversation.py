@@ -4,7 +4,7 @@ import pytest
 
 from rubricem_agent.policy.base import ContextOverflow, Silence, TurnEnd
 from rubricem_agent.policy.local import policy_tokenizer
-from rubricem_agent.policy.tokens import TokenConversation, TokenDraw
+from rubricem_agent.policy.tokens import TokenConversation
 from rubricem_env.llm.usage import Usage
 from rubricem_env.testing.tiny_qwen3 import tiny_tokenizer
 
@@ -23,7 +23,7 @@ class Recital:
     async def draw(self, ids, turn, *, max_tokens):
         self.asked.append(list(ids))
         for token_id in next(self._turns)[:max_tokens]:
-            if turn.take(TokenDraw(token_id, -0.5)) is not None:
+            if turn.take(token_id, -0.5) is not None:
                 break
         return Usage(calls=1)
 

@@ -1,12 +1,14 @@
 """Text to tokens and back, trusted and foreign."""
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given, strategies as st
 from tokenizers import Tokenizer, models
 
-from rubricem_agent.policy.base import Opening
+from rubricem_agent.policy.base import Opening, Silence
 from rubricem_agent.policy.local import policy_tokenizer
-from rubricem_agent.policy.tokens import PolicyTokenizer, TokenizerParts, TurnText
+from rubricem_agent.policy.tokens import PolicyTokenizer, TokenTurn
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.testing.tiny_qwen3 import SPECIALS, tiny_tokenizer
 
@@ -32,16 +34,18 @@ def test_any_ids_decode_as_the_library_decodes_them(ids):
 
 @given(st.lists(st.integers(0, len(TOKENIZER) - 1)))
 def test_a_turn_as_it_arrives_is_the_turn_decoded_at_once(ids):
-    turn = TurnText()
-    pieces = [turn.feed(POLICY.token_bytes(token_id)) for token_id in ids]
-    assert "".join([*pieces, turn.close()]) == TOKENIZER.decode(ids)
+    turn = TokenTurn(POLICY, Silence())
+    for token_id in ids:
+        turn.take(token_id, 0.0)
+    turn.close()
+    assert turn.text == TOKENIZER.decode([token_id for token_id in ids if token_id not in POLICY.end_ids])
 
 
 def test_a_character_of_four_tokens_begins_where_its_first_one_does():
-    turn = TurnText()
+    turn = TokenTurn(SimpleNamespace(end_ids=(), token_bytes=lambda token_id: bytes([token_id])), Silence())
     for byte in b"a\xf0\x9f\xa6\x8a!":
-        turn.feed(bytes([byte]))
-    assert list(turn.starts) == [0, 1, 1, 1, 1, 2]
+        turn.take(byte, 0.0)
+    assert turn.starts == [0, 1, 1, 1, 1, 2]
     assert turn.text == "a\U0001f98a!"
 
 
@@ -59,15 +63,15 @@ def test_a_question_that_spells_a_special_token_holds_none():
 
 
 def test_a_template_that_drops_the_rules_is_refused():
-    parts = TokenizerParts(TOKENIZER.backend_tokenizer, lambda opening: opening.user, frozenset())
+    dropping = PolicyTokenizer(TOKENIZER.backend_tokenizer, lambda opening: opening.user, end_ids=frozenset())
     with pytest.raises(ConfigError, match="does not show the system"):
-        PolicyTokenizer.of(parts).encode_opening(Opening("Rules.", "Why?"))
+        dropping.encode_opening(Opening("Rules.", "Why?"))
 
 
 def test_a_vocabulary_that_is_not_byte_level_is_refused():
     words = Tokenizer(models.WordLevel({"川": 0, "[UNK]": 1}, unk_token="[UNK]"))
     with pytest.raises(ConfigError, match="not byte-level"):
-        PolicyTokenizer.of(TokenizerParts(words, lambda opening: "", frozenset()))
+        PolicyTokenizer(words, lambda opening: "", end_ids=frozenset())
 
 
 def test_a_tokenizer_without_a_chat_template_is_refused():

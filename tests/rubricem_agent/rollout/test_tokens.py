@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.local import policy_tokenizer
-from rubricem_agent.policy.tokens import TokenConversation, TokenDraw
+from rubricem_agent.policy.tokens import TokenConversation
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
 from rubricem_agent.rollout.tokens import NO_STAGE, RolloutTokens, label_tokens
 from rubricem_env.domain.base import STAGES, StageSpans
@@ -56,7 +56,7 @@ class Reciting:
         text = self._turns[min(self._at, len(self._turns) - 1)]
         self._at += 1
         for token_id in [*TOKENIZER.encode_foreign(text), *TOKENIZER.end_ids][:max_tokens]:
-            if turn.take(TokenDraw(token_id, -1.0)) is not None:
+            if turn.take(token_id, -1.0) is not None:
                 break
         return Usage(calls=1)
 

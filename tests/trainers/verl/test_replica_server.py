@@ -59,7 +59,7 @@ async def test_a_server_that_is_taken_out_of_rotation_turns_requests_away_until_
 async def test_a_running_request_is_cut_off_with_what_it_has(server):
     await server.wake_up()
     request = asyncio.create_task(server.generate([1, 2, 3], {"temperature": 1.0, "max_tokens": 400}, "r"))
-    while not server._running or not next(iter(server._running)).draws:
+    while not server._running or not next(iter(server._running)).ids:
         await asyncio.sleep(0)
     await server.abort_all_requests()
     drawn = await request

@@ -12,7 +12,7 @@ import torch
 from rubricem_agent.policy.base import Silence, TurnEnd
 from rubricem_agent.policy.local import Batcher, CacheRow, Job, common_prefix, load_model, load_tokenizer
 from rubricem_agent.policy.qwen3 import Qwen3Decoder
-from rubricem_agent.policy.tokens import TokenDraw, TokenTurn
+from rubricem_agent.policy.tokens import TokenTurn
 
 
 class ServerSettings(NamedTuple):
@@ -44,8 +44,8 @@ class _Request(TokenTurn):
 
     is_aborted = False
 
-    def take(self, draw: TokenDraw) -> TurnEnd | None:
-        end = super().take(draw)
+    def take(self, token_id: int, logprob: float) -> TurnEnd | None:
+        end = super().take(token_id, logprob)
         return TurnEnd.LENGTH if end is None and self.is_aborted else end
 
 
@@ -90,8 +90,8 @@ class ReplicaServer:
                 if not self._running:
                     self._idle.set()
         return SampledReply(
-            token_ids=[draw.id for draw in request.draws],
-            log_probs=[draw.logprob for draw in request.draws],
+            token_ids=request.ids,
+            log_probs=request.logprobs,
             stop_reason="aborted" if request.is_aborted and request.end is None else "completed",
             extra_fields={"global_steps": self._version},
         )
