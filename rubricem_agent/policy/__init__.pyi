@@ -24,7 +24,6 @@ from rubricem_agent.policy.scripted import ScriptedPolicy as ScriptedPolicy
 from rubricem_agent.policy.tokens import (
     PolicyTokenizer as PolicyTokenizer,
     TokenConversation as TokenConversation,
-    TokenDraw as TokenDraw,
     TokenTurn as TokenTurn,
 )
 from rubricem_agent.policy.vllm import ServedTokenPolicy as ServedTokenPolicy
