@@ -20,5 +20,5 @@ from rubricem_env.testing.servers import (
     ModelRequest as ModelRequest,
     SearchServer as SearchServer,
 )
-from rubricem_env.testing.tiny_qwen3 import tiny_qwen3 as tiny_qwen3, tiny_tokenizer as tiny_tokenizer
+from rubricem_env.testing.tiny_model import tiny_qwen3 as tiny_qwen3, tiny_tokenizer as tiny_tokenizer
 from rubricem_env.testing.vllm_server import VllmServer as VllmServer

@@ -13,7 +13,7 @@ from rubricem_agent.data.generate import Trace
 from rubricem_agent.reflection.candidates import Blocks, parse_blocks
 from rubricem_env.scaffold.grammar import GRAMMAR
 from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.testing.tiny_qwen3 import tiny_qwen3
+from rubricem_env.testing.tiny_model import tiny_qwen3
 from trainers.experiments.tiny_policy import TinyConfig, hold_lessons, main, make_policy, make_samples
 from trainers.experiments.tiny_pretraining import pad, practice_loss, train_tokenizer
 from trainers.settings import read_settings

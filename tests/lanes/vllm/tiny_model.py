@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rubricem_env.testing.tiny_qwen3 import tiny_tokenizer
+from rubricem_env.testing.tiny_model import tiny_tokenizer
 
 MAX_LENGTH = 2_048
 HEAD_DIM = 64

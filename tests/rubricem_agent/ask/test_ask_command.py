@@ -11,7 +11,7 @@ from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import load_trajectory
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.policies import Streamed, StreamingServer
-from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
+from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 from rubricem_env.testing.vllm_server import VllmServer, recite
 
 QUESTION = "How wide is the river Tall Fox?"

@@ -17,7 +17,7 @@ from rubricem_agent.cli.train import train
 from rubricem_agent.cli.view import report
 from rubricem_agent.learn.metrics import ExamLine, LogFollower, read_log
 from rubricem_env.domain.errors import ConfigError, UsageError
-from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
+from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 
 CONFIG = """
 policy: {policy}

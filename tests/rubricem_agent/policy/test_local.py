@@ -19,7 +19,7 @@ from rubricem_agent.policy.local import (
 )
 from rubricem_agent.policy.qwen3 import Feed, Qwen3Decoder
 from rubricem_env.domain.errors import ConfigError, ModelError
-from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
+from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 
 
 def reference(model, ids):

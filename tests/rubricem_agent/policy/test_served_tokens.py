@@ -12,7 +12,7 @@ from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.limits import Limiter, Rates, RetryPolicy, Timing
 from rubricem_env.llm.usage import CeilingReached, Ceilings, Meter
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.tiny_qwen3 import tiny_tokenizer
+from rubricem_env.testing.tiny_model import tiny_tokenizer
 from rubricem_env.testing.vllm_server import VllmQuirks, VllmServer, draw_from, recite
 
 CORPUS = ("<think>How wide is the Tall Fox?</think>", "The width of Tall Fox is 60 m. Größe: 12 µm — naïve 川の幅 🦊")

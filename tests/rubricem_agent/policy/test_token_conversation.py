@@ -6,7 +6,7 @@ from rubricem_agent.policy.base import ContextOverflow, Silence, TurnEnd
 from rubricem_agent.policy.local import policy_tokenizer
 from rubricem_agent.policy.tokens import TokenConversation
 from rubricem_env.llm.usage import Usage
-from rubricem_env.testing.tiny_qwen3 import tiny_tokenizer
+from rubricem_env.testing.tiny_model import tiny_tokenizer
 
 CALL = '<think>t</think><call_tool name="google_search">width</call_tool>'
 

@@ -10,7 +10,7 @@ from rubricem_agent.policy.base import Opening, Silence
 from rubricem_agent.policy.local import policy_tokenizer
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenTurn
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.testing.tiny_qwen3 import SPECIALS, tiny_tokenizer
+from rubricem_env.testing.tiny_model import SPECIALS, tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer(["The width of Tall Fox is 60 m."])
 POLICY = policy_tokenizer(TOKENIZER)

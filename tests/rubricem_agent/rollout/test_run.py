@@ -13,7 +13,7 @@ from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.llm.usage import CeilingReached, Usage
 from rubricem_env.testing.episodes import DEMO_QUERY, ScriptedResearcher
 from rubricem_env.testing.policies import writes
-from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
+from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 
 QUERY = Query(question="How wide is the Tall Fox?")
 CALL = '<think>t</think><call_tool name="google_search">Tall Fox width</call_tool>'

@@ -17,7 +17,7 @@ from rubricem_env.domain.trajectory import Origin, Query, Snippet, ToolResult, T
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.testing.tiny_qwen3 import SPECIALS, tiny_tokenizer
+from rubricem_env.testing.tiny_model import SPECIALS, tiny_tokenizer
 
 RAW = tiny_tokenizer(["<think>How wide is the Tall Fox?</think>", "</structured_plan>\n<call_tool"] * 20)
 TOKENIZER = policy_tokenizer(RAW)

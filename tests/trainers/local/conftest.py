@@ -6,7 +6,7 @@ import pytest
 
 from rubricem_agent.reflection.candidates import ReflectionSettings
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
+from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 from trainers.local.settings import LocalConfig
 
 WORDS = ("<think>How wide is the river Tall Fox?</think>", "<answer>The width of Tall Fox is 60 m.</answer>")

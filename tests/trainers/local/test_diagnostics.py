@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rubricem_agent.learn.samples import Sample, pad_batch
-from rubricem_env.testing.tiny_qwen3 import tiny_qwen3
+from rubricem_env.testing.tiny_model import tiny_qwen3
 from trainers.local.learner import Learner, LossSettings, compare_gradients
 
 VOCABULARY = 32

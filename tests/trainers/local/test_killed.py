@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from rubricem_agent.learn.checkpoint import checkpoint_steps
-from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
+from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 
 ROOT = Path(__file__).parents[3]
 STEPS = 6

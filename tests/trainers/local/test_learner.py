@@ -6,7 +6,7 @@ import torch
 
 from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch
-from rubricem_env.testing.tiny_qwen3 import tiny_qwen3
+from rubricem_env.testing.tiny_model import tiny_qwen3
 from trainers.local.learner import Learner, LossSettings
 
 VOCABULARY = 40

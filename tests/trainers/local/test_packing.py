@@ -8,7 +8,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.testing.tiny_qwen3 import tiny_qwen3
+from rubricem_env.testing.tiny_model import tiny_qwen3
 from trainers.local.packed_qwen3 import Pack, SampleTokens, pack_samples, packed_hidden, refuse_sliding_window
 
 VOCABULARY = 40

@@ -3,7 +3,7 @@
 import pytest
 
 from rubricem_agent.policy.local import load_tokenizer
-from rubricem_env.testing.tiny_qwen3 import tiny_qwen3, tiny_tokenizer
+from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 
 
 @pytest.fixture(scope="session")
