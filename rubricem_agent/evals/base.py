@@ -1,38 +1,32 @@
-"""A benchmark as it is loaded: what the agent may see, and apart from it what only judge and scorer may see.
+"""The data of a benchmark and the protocol that a mode fixes.
 
-The named ways of running a benchmark. A mode pins everything that moves a number, and stands beside every number.
+What the agent may see (`Example`) is kept apart from what only judges and scorers may see (`Gold`). Every number is
+reported together with its mode:
 
-official   what the benchmark's own scorer does
-drtulu     what the predecessor did, whose protocol the paper says that it shares
-strict     as official, with readings that take no quirk for a verdict, and every failure as the worst case
-
-What the benchmark scorers and the readers of their files raise.
+official   the benchmark's own scorer
+drtulu     DR Tulu's protocol, which the paper says that it shares
+strict     as official, but replies are read without quirks and every failure counts as the worst case
 
 RubricEMError
-├── ScoringError               the official scorer raises on this input; `official` names the type that it raises
+├── ScoringError               the official scorer raises on this input; `official` names its exception type
 └── UsageError
     └── FileFormatError
-        ├── BenchmarkFileError a benchmark file is not what its official format says
-        └── RecordedCaseError  a line of recorded verdicts cannot be read
-
-The replies that a judge gave to one question, in the order in which they were asked for.
-
-JSON as judges write it: parsed without raising, and the fences around it.
-
-A unit: one kind of recorded case, how it is scored here, and how the other known scorers score it.
+        └── BenchmarkFileError a file is missing, of another version, or malformed
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Generic, NamedTuple, Self, TypeVar
+from types import MappingProxyType
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 from pydantic import ConfigDict, Field, JsonValue
 
-from rubricem_env.domain.base import Frozen, Text, well_formed
-from rubricem_env.domain.errors import FileFormatError, RubricEMError
+from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.errors import FileFormatError, RubricEMError, UsageError
+from rubricem_env.domain.trajectory import AnswerFormat
 
 
 class ChatTurn(Frozen):
@@ -45,7 +39,7 @@ class ChatTurn(Frozen):
 
 
 class Example(Frozen):
-    """All that the agent is given. No gold answer, rubric, root url or answer type ever enters it."""
+    """Everything that the agent is given. It never contains gold answers, rubrics, root urls or answer types."""
 
     id: Text
     prompt_text: Text
@@ -54,19 +48,17 @@ class Example(Frozen):
 
 
 class Gold(Frozen):
-    """Base of what scores an example. Subclasses add the fields of their benchmark."""
+    """Base of what scores an example, usually the row of the file. Other columns of the file are ignored."""
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
     id: Text
     canary: Text | None = None
-    """The mark by which leaked benchmark text is recognised. It is kept with the record."""
-
-
-class ShortAnswerGold(Gold):
-    """Gold that is one short answer, or several of which any counts."""
+    """Identifies leaked benchmark text; kept with the record."""
 
     def accepted_answers(self) -> tuple[str, ...]:
-        """Every answer that counts as right."""
-        raise NotImplementedError
+        """Every answer that counts as right; none where rubrics score the example."""
+        return ()
 
 
 class SourceFile(NamedTuple):
@@ -77,15 +69,36 @@ class SourceFile(NamedTuple):
     rows: int
 
 
-GoldT = TypeVar("GoldT", bound=Gold)
+_SAME_FORMAT: Mapping[str, AnswerFormat] = MappingProxyType({})
 
 
-class Benchmark(NamedTuple, Generic[GoldT]):
-    """Examples in file order, their gold by id, and where both came from."""
+class Dataset(NamedTuple):
+    """Examples in file order, their gold by id, and the file of both."""
 
     examples: tuple[Example, ...]
-    gold: Mapping[str, GoldT]
+    gold: Mapping[str, Gold]
     source: SourceFile
+    formats: Mapping[str, AnswerFormat] = _SAME_FORMAT
+    """Answer formats by example id, where the examples of a benchmark differ in it."""
+
+
+class DataPaths(NamedTuple):
+    """The files of a benchmark. Only DeepResearchBench needs more than one."""
+
+    path: Path | None = None
+    criteria: Path | None = None
+    references: Path | None = None
+
+
+def required(path: Path | None, what: str, *, option: str = "--data FILE") -> Path:
+    """The path of a file that must be given.
+
+    Raises:
+        UsageError: the path is missing.
+    """
+    if path is None:
+        raise UsageError(f"{what} needs a file that was not named. Give it with {option}.")
+    return path
 
 
 class EvaluationMode(StrEnum):
@@ -96,62 +109,63 @@ class EvaluationMode(StrEnum):
     STRICT = "strict"
 
 
-class Sampling(StrEnum):
-    """By which published rule a subset is drawn."""
-
-    SIMPLE_EVALS = "simple_evals"
-    """A sample with seed 0."""
-    DRTULU = "drtulu"
-    """All rows shuffled with seed 42, then the first ones."""
-    FIRST = "first"
-    """The first rows of the file."""
-
-
-class CitationMode(StrEnum):
-    """What becomes of cite tags in the text that is judged."""
-
-    KEPT = "kept"
-    DROPPED = "dropped"
-    """The claim stays, the tag goes."""
-    NUMBERED = "numbered"
-    """The claim with [n], and a list of references at the end."""
-
-
-class Extraction(StrEnum):
-    """How the answer is found in what the policy wrote."""
-
-    ANSWER_TAG = "answer_tag"
-    """Inside the answer tags; the content of a box in it for exact answers, with its braces balanced."""
-    PREDECESSOR = "predecessor"
-    """As the predecessor does: the first box even in a report, cut at its first closing brace."""
+Sampling = Literal["simple_evals", "drtulu", "first"]
+"""The published rule that draws a subset: simple-evals samples with seed 0, DR Tulu shuffles with seed 42."""
+CitationMode = Literal["kept", "dropped", "numbered"]
+"""What the judge reads of cite tags: the tags; the claims alone; or the claims with [n] and a list of references."""
+Extraction = Literal["answer_tag", "predecessor"]
+"""How the answer is extracted: from the answer tags, or by DR Tulu's rule (`predecessor` in records)."""
 
 
 class Rules(Frozen):
-    """All that a mode pins for one benchmark."""
+    """Everything that a mode fixes for one benchmark."""
 
     mode: EvaluationMode
     judge: Text
-    """The model that the published numbers were made with; empty where nothing is judged by a model."""
+    """The model that the published numbers were made with; empty where no model judges."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
     max_output_tokens: Annotated[int, Field(ge=1)] = 2048
     tries: Annotated[int, Field(ge=1)] = 3
-    """Replies asked for before one counts as unreadable."""
+    """Replies requested before a question counts as unreadable."""
     batch_size: Annotated[int, Field(ge=1)] = 1
     clips_mean: bool = False
-    sampling: Sampling = Sampling.FIRST
-    citations: CitationMode = CitationMode.DROPPED
-    extraction: Extraction = Extraction.ANSWER_TAG
+    sampling: Sampling = "first"
+    citations: CitationMode = "dropped"
+    extraction: Extraction = "answer_tag"
 
     @property
     def is_strict(self) -> bool:
         return self.mode is EvaluationMode.STRICT
 
 
-class ScoringError(RubricEMError):
-    """The official scorer stops on this input, and so do we, instead of inventing a number.
+def official_rules(judge: str, **changes: object) -> Rules:
+    """The rules of the official mode; `changes` are fields that differ from the defaults."""
+    return Rules.model_validate({"mode": EvaluationMode.OFFICIAL, "judge": judge, **changes})
 
-    `official` is the name of the exception type that the official code raises there; `judge_calls` is how many
-    replies had been asked for by then, where the scorer counts them.
+
+def drtulu_rules(official: Rules, **changes: object) -> Rules:
+    """The official rules as DR Tulu changes them for every benchmark; `changes` are those of one benchmark."""
+    shared = {
+        "mode": EvaluationMode.DRTULU,
+        "temperature": 0.0,
+        "extraction": "predecessor",
+        "citations": "kept",
+        "sampling": "drtulu",
+        "clips_mean": False,
+    }
+    return official.model_copy(update={**shared, **changes})
+
+
+SHORT_GUIDANCE = "Give the answer alone, as short as it can be, in \\boxed{}."
+GPT = "gpt-4.1-2025-04-14"
+GEMINI_PRO = "gemini-2.5-pro-preview-06-05"
+
+
+class ScoringError(RubricEMError):
+    """The official scorer raises on this input, so that no number may be made up for it.
+
+    `official` is the name of the exception type that the official code raises; `judge_calls` is the number of replies
+    requested by then, where the scorer counts them.
     """
 
     def __init__(self, official: str, reason: str, *, judge_calls: int | None = None) -> None:
@@ -162,21 +176,26 @@ class ScoringError(RubricEMError):
 
 
 class BenchmarkFileError(FileFormatError):
-    """A benchmark file is missing, of another version, or malformed at a named place."""
-
-
-class RecordedCaseError(FileFormatError):
-    """A file of recorded verdicts has a line that cannot be read."""
+    """A benchmark file is missing, of another version, or malformed; the message names the line and field."""
 
 
 API_ERROR = "<<API_ERROR>>"
-"""Stands in a recording where the request itself failed."""
+"""Recorded in place of a reply where the request itself failed."""
+
+ValueT = TypeVar("ValueT")
+
+
+@dataclass(frozen=True)
+class Unparsed:
+    """A reply from which no verdict could be read, and why. Never a zero."""
+
+    reason: str
 
 
 class Replies:
-    """Hands out recorded replies one by one and counts the calls; after the last, the last again.
+    """Returns recorded replies one by one and counts the calls; after the last reply it repeats the last.
 
-    A recording holds a refusing judge once; an official scorer that asks three times gets it three times.
+    A recording contains a refusing judge once; an official scorer that asks three times gets that reply three times.
     """
 
     def __init__(self, recorded: Sequence[str]) -> None:
@@ -190,16 +209,19 @@ class Replies:
         reply = self._recorded[index] if self._recorded else API_ERROR
         return None if reply == API_ERROR else reply
 
-
-@dataclass(frozen=True)
-class Unparsed:
-    """A reply from which no verdict could be read, and why. Never a zero."""
-
-    reason: str
+    def first_parsed(self, parse: Callable[[str], ValueT | Unparsed], *, tries: int) -> ValueT | Unparsed:
+        """The first reply that can be parsed, out of `tries`; otherwise why the last one could not."""
+        parsed: ValueT | Unparsed = Unparsed("not asked")
+        for _ in range(tries):
+            reply = self.ask()
+            parsed = Unparsed("the request failed") if reply is None else parse(reply)
+            if not isinstance(parsed, Unparsed):
+                break
+        return parsed
 
 
 def parse_json(text: str) -> JsonValue | Unparsed:
-    """The JSON value that the whole text is. NaN and Infinity are let in and of two equal keys the last wins, as in Python's json."""
+    """The whole text as JSON. NaN and Infinity are accepted and the last of two equal keys wins, as in Python's json."""
     try:
         value: JsonValue = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -208,29 +230,25 @@ def parse_json(text: str) -> JsonValue | Unparsed:
 
 
 def drop_fence_marks(text: str) -> str:
-    """The text without any fence mark, labelled json or bare, wherever it stands."""
+    """The text without any code fence marks, labelled json or bare."""
     return text.replace("```json", "").replace("```", "")
 
 
-CaseInput = Mapping[str, JsonValue]
-Scorer = Callable[[CaseInput], object]
-"""From a case's input to what our scorer gives: JSON-like values, NamedTuples already taken apart."""
+def as_number(value: JsonValue) -> float | None:
+    """The value as Python's `float` reads it; None where it cannot."""
+    if value is None or isinstance(value, dict | list):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
 
 
-@dataclass(frozen=True)
-class Unit:
-    """The scorer of a unit and those of its variants by name. A scorer raises ScoringError where the official one raises."""
+OFFICIAL_SCORER = "official"
+Scorer = Callable[..., object]
+"""Scores one kind of recorded case: its parameters are the fields of the case's input that it reads.
 
-    score: Scorer
-    variants: Mapping[str, Scorer] = field(default_factory=dict)
-
-
-class RecordedInput(Frozen):
-    """Base of the inputs: fields that we do not read are let through, wrong types are not."""
-
-    model_config = ConfigDict(extra="ignore", allow_inf_nan=True)
-
-    @classmethod
-    def read(cls, case_input: CaseInput) -> Self:
-        """The input checked as JSON, where a list is a tuple. Raises pydantic's ValidationError."""
-        return cls.model_validate_json(str(well_formed(json.dumps(case_input, ensure_ascii=False))))
+Returns JSON-like values. Raises ScoringError where the official scorer raises.
+"""
+Unit = Mapping[str, Scorer]
+"""The scorers of one kind of recorded case: the one under "official", and other published scorers by name."""

@@ -1,90 +1,42 @@
-"""The answer within what a policy wrote, and how it was found. Explicit, because published numbers depend on it.
+"""The answer within what a policy wrote, how it was found, and what the judge reads of its citations.
 
-The predecessor's answer extraction and citation conversion, needed to read its published numbers.
-
-Both are lossy on purpose: a box is taken even out of a long report, and it ends at the first closing brace.
-
-The predecessor's run record turned into a DeepResearchBench article with pre-scraped FACT citations.
-
-FACT's extraction, deduplication and scraping are replaced by the agent's own traces, so these FACT numbers are not
-comparable with the leaderboard's.
-
-Recorded cases of the predecessor's answer extraction and citation conversion.
+Published numbers depend on it, so each mode fixes its rule. DR Tulu's extraction and citation conversion are lossy on
+purpose: a box is taken even out of a long report, and it ends at the first closing brace. `format_record` turns DR
+Tulu's run records into DeepResearchBench articles with pre-scraped FACT citations; because the agent's own traces
+replace FACT's extraction, deduplication and scraping, such FACT numbers are not comparable with the leaderboard's.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
 
-from rubricem_agent.evals.base import CaseInput, CitationMode, Extraction, RecordedInput, Rules, ScoringError, Unit
+from rubricem_agent.evals.base import OFFICIAL_SCORER, CitationMode, Rules, ScoringError, Unit
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat, Ending, Origin, Trajectory
 from rubricem_env.scaffold.reading import find_citations, read_trajectory
 
+MAX_ANSWER = 400_000
+"""Characters. A longer answer is a failure of the policy, and counts as empty: no judge is asked about it."""
+
 _THOUGHT_END = "</think>"
 _BOX = "\\boxed{"
-# A backslash-b that a string literal turned into the backspace character is read as the box that it was meant to be.
+# A backslash-b that a string literal turned into the backspace character is read as the box that was intended.
 _BROKEN_BOX = "\boxed{"
-# Only the singular attribute: text cited with ids= stays as it is. A tag inside the cited text stops the match.
-_CITATION = re.compile(r'<cite id="(?P<ids>[^"]+)">(?P<claim>[^<]+)</cite>')
-
-
-class CitedText(NamedTuple):
-    """Text with [id] marks, the ids by first appearance, and the claims made with each."""
-
-    text: str
-    ids: list[str]
-    claims_by_id: dict[str, list[str]]
-
-
-def extract_answer(generated: str) -> str:
-    """Thoughts off, then the first answer block, then the first box; each only where it is there."""
-    answer = generated
-    if _THOUGHT_END in answer:
-        answer = "".join(answer.split(_THOUGHT_END)[1:]).strip()
-    if "<answer>" in answer:
-        # Up to the next opening tag, so that an unclosed first block does not swallow the second.
-        answer = answer.split("<answer>")[1].partition("</answer>")[0].strip()
-    answer = answer.replace(_BROKEN_BOX, _BOX)
-    if _BOX in answer:
-        answer = answer.split(_BOX)[1].partition("}")[0].strip()
-    return answer
-
-
-def convert_citations(text: str) -> CitedText:
-    """Every cite tag as ". claim [id] [id]."; ids are split at commas and not stripped."""
-    claims_by_id: dict[str, list[str]] = {}
-
-    def mark(citation: re.Match[str]) -> str:
-        ids = citation["ids"].split(",")
-        for each in ids:
-            claims_by_id.setdefault(each, []).append(citation["claim"])
-        return f". {citation['claim']} {' '.join(f'[{each}]' for each in ids)}."
-
-    marked = _CITATION.sub(mark, text)
-    return CitedText(marked, list(claims_by_id), claims_by_id)
-
-
-MAX_ANSWER = 400_000
-"""Characters. A longer answer is a failure of the policy, and no judge is asked about it."""
-
 _SNIPPET = re.compile(r'<snippet id="(?P<id>[^"]+)">(?P<content>.*?)</snippet>', re.DOTALL)
 _URL = re.compile(r"https?://[^\s<>\"]+")
 
-
-class Found(StrEnum):
-    """Where the answer was."""
-
-    ANSWER_TAG = "answer tag"
-    BOX = "box in the answer tag"
-    UNCLOSED = "unclosed answer tag"
-    PREDECESSOR = "predecessor's rule"
-    GIVEN = "given answer"
-    NONE = "no answer"
-    TOO_LONG = "answer too long"
+Found = Literal[
+    "answer tag",
+    "box in the answer tag",
+    "unclosed answer tag",
+    "predecessor's rule",
+    "given answer",
+    "no answer",
+    "answer too long",
+]
+"""Where the answer was."""
 
 
 class Extracted(NamedTuple):
@@ -100,43 +52,48 @@ class Extracted(NamedTuple):
         return not self.text.strip()
 
 
-class ShownSnippet(NamedTuple):
-    """A snippet that a tool showed."""
+class Source(NamedTuple):
+    """A search result; the url is empty where none was given."""
 
     id: str
     url: str
-    content: str
+    text: str
+    title: str = ""
 
 
 def extract(trajectory: Trajectory, rules: Rules) -> Extracted:
     """The answer by the mode's rule, its citations treated by the mode's rule."""
     ending = (trajectory.ending or Ending.ABANDONED).value
-    found = _predecessor(trajectory) if rules.extraction is Extraction.PREDECESSOR else _from_tag(trajectory)
-    return judged_text(found._replace(ending=ending), rules, sources=shown_sources(trajectory))
+    if rules.extraction == "predecessor":
+        # Thoughts without their own block reach up to the first answer tag, which the rule looks for anyway.
+        found = Extracted(extract_answer(trajectory.policy_text), "predecessor's rule", ending)
+    else:
+        found = _from_tag(trajectory, ending)
+    return judged_text(found, rules, sources=shown_sources(trajectory))
 
 
-def judged_text(found: Extracted, rules: Rules, *, sources: Sequence[ShownSnippet] = ()) -> Extracted:
+def judged_text(found: Extracted, rules: Rules, *, sources: Sequence[Source] = ()) -> Extracted:
     """The answer as the judge reads it; one that is too long becomes empty."""
     if len(found.text) > MAX_ANSWER:
-        return Extracted("", Found.TOO_LONG, found.ending)
-    if rules.citations is CitationMode.KEPT:
+        return Extracted("", "answer too long", found.ending)
+    if rules.citations == "kept":
         return found
     return found._replace(text=_without_tags(found.text, rules.citations, sources=sources))
 
 
-def shown_sources(trajectory: Trajectory) -> tuple[ShownSnippet, ...]:
+def shown_sources(trajectory: Trajectory) -> tuple[Source, ...]:
     """Every snippet that tools showed, in order, with the first url in it."""
-    sources: list[ShownSnippet] = []
+    sources: list[Source] = []
     for segment in trajectory.segments:
         if segment.origin is Origin.TOOL:
             for snippet in _SNIPPET.finditer(segment.text):
                 url = _URL.search(snippet["content"])
-                sources.append(ShownSnippet(snippet["id"], url.group() if url else "", snippet["content"].strip()))
+                sources.append(Source(snippet["id"], url.group() if url else "", snippet["content"].strip()))
     return tuple(sources)
 
 
 def unboxed(text: str) -> str | None:
-    """The content of the first box, braces inside it balanced; None where there is no closed box."""
+    """The content of the first box, with balanced braces; None where there is no closed box."""
     _, opening, rest = text.partition(_BOX)
     depth = 1
     for position, character in enumerate(rest if opening else ""):
@@ -146,28 +103,23 @@ def unboxed(text: str) -> str | None:
     return None
 
 
-def _from_tag(trajectory: Trajectory) -> Extracted:
+def _from_tag(trajectory: Trajectory, ending: str) -> Extracted:
     reading = read_trajectory(trajectory)
     if reading.answer is None:
-        return Extracted("", Found.NONE)
+        return Extracted("", "no answer", ending)
     boxed = unboxed(reading.answer) if trajectory.answer_format is AnswerFormat.EXACT else None
     if boxed is not None:
-        return Extracted(boxed, Found.BOX)
-    return Extracted(reading.answer, Found.ANSWER_TAG if reading.is_complete else Found.UNCLOSED)
+        return Extracted(boxed, "box in the answer tag", ending)
+    return Extracted(reading.answer, "answer tag" if reading.is_complete else "unclosed answer tag", ending)
 
 
-def _predecessor(trajectory: Trajectory) -> Extracted:
-    # Thoughts without their own block reach up to the first answer tag, which the rule looks for anyway.
-    return Extracted(extract_answer(trajectory.policy_text), Found.PREDECESSOR)
-
-
-def _without_tags(text: str, citations: CitationMode, *, sources: Sequence[ShownSnippet]) -> str:
+def _without_tags(text: str, citations: CitationMode, *, sources: Sequence[Source]) -> str:
     numbers: dict[str, int] = {}
     pieces: list[str] = []
     position = 0
     for citation in find_citations(text):
         pieces += [text[position : citation.start], citation.claim]
-        if citations is CitationMode.NUMBERED:
+        if citations == "numbered":
             pieces += [f" [{numbers.setdefault(each, len(numbers) + 1)}]" for each in citation.ids]
         position = citation.end
     plain = "".join((*pieces, text[position:]))
@@ -176,6 +128,22 @@ def _without_tags(text: str, citations: CitationMode, *, sources: Sequence[Shown
     return plain + ("\n\nReferences:\n" + "\n".join(references) if references else "")
 
 
+def extract_answer(generated: str) -> str:
+    """DR Tulu's rule: drop the thoughts, then take the first answer block, then the first box; each where present."""
+    answer = generated
+    if _THOUGHT_END in answer:
+        answer = "".join(answer.split(_THOUGHT_END)[1:]).strip()
+    if "<answer>" in answer:
+        # Up to the next opening tag, so that an unclosed first block does not swallow the second.
+        answer = answer.split("<answer>")[1].partition("</answer>")[0].strip()
+    answer = answer.replace(_BROKEN_BOX, _BOX)
+    if _BOX in answer:
+        answer = answer.split(_BOX)[1].partition("}")[0].strip()
+    return answer
+
+
+# Only the singular attribute: text cited with ids= is left unchanged. A tag inside the cited text stops the match.
+_CITATION = re.compile(r'<cite id="(?P<ids>[^"]+)">(?P<claim>[^<]+)</cite>')
 _CHINESE = re.compile("[\u4e00-\u9fff]")
 _RECORD_SNIPPET = re.compile(
     r"<snippet id=(?P<id>[^>]+)>\s*Title: (?P<title>.*?)\s*(?:URL: (?P<url>.*?))?\s*Snippet: (?P<text>.*?)\s*</snippet>",
@@ -187,76 +155,75 @@ _RESULT = re.compile(
 )
 
 
-class RecordSource(NamedTuple):
-    """One search result; the url is empty where none was given."""
+def convert_citations(text: str) -> tuple[str, dict[str, list[str]]]:
+    """Every cite tag as ". claim [id] [id].", and the claims by id in order of first appearance.
 
-    title: str
-    url: str
-    text: str
+    Ids are split at commas and not stripped.
+    """
+    claims_by_id: dict[str, list[str]] = {}
 
+    def mark(citation: re.Match[str]) -> str:
+        ids = citation["ids"].split(",")
+        for each in ids:
+            claims_by_id.setdefault(each, []).append(citation["claim"])
+        return f". {citation['claim']} {' '.join(f'[{each}]' for each in ids)}."
 
-class DrbRecord(NamedTuple):
-    """What the official DeepResearchBench code reads."""
-
-    id: JsonValue
-    prompt: JsonValue
-    article: str
-    citations: list[dict[str, JsonValue]]
-    citations_deduped: dict[str, dict[str, JsonValue]]
+    return _CITATION.sub(mark, text), claims_by_id
 
 
-def format_record(record: Mapping[str, JsonValue]) -> DrbRecord:
-    """The article with numbered references, and the facts cited from each url.
+def format_record(record: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """What the official DeepResearchBench code reads: the article with numbered references, and the facts of each url.
 
     A record without id, problem or answer raises ScoringError("KeyError"): the official driver drops such a row.
     """
     identity = record["example_id"] if "example_id" in record else _field(record, "id")
     prompt = _field(record, "problem")
-    found = read_sources(record)
-    sources = dict(found)
     # Of two results with one url the later id wins; of two with one id the later content, and both urls stay known.
-    id_of_url = {source.url: source_id for source_id, source in found}
-    cited = convert_citations(_final_response(record))
-    facts = {
-        url: (source_id, cited.claims_by_id[source_id])
-        for url, source_id in id_of_url.items()
-        if source_id in cited.claims_by_id
+    found = read_sources(record)
+    sources = {source.id: source for source in found}
+    id_of_url = {source.url: source.id for source in found}
+    response = "final_response" if "final_response" in record else "pred_answer"
+    text, claims_by_id = convert_citations(_text(record, response, official="final_response"))
+    facts = {url: (source_id, claims_by_id[source_id]) for url, source_id in id_of_url.items() if source_id in claims_by_id}
+    return {
+        "id": identity,
+        "prompt": prompt,
+        "article": _with_references(text, list(claims_by_id), sources=sources, urls=list(id_of_url)),
+        "citations": [
+            {"fact": claim, "ref_indx": source_id, "url": url}
+            for url, (source_id, claims) in facts.items()
+            for claim in claims
+        ],
+        "citations_deduped": {
+            url: {"facts": list(claims), "url_content": f"{sources[source_id].title}\n\n{sources[source_id].text}"}
+            for url, (source_id, claims) in facts.items()
+        },
     }
-    citations: list[dict[str, JsonValue]] = [
-        {"fact": claim, "ref_indx": source_id, "url": url}
-        for url, (source_id, claims) in facts.items()
-        for claim in claims
-    ]
-    deduped: dict[str, dict[str, JsonValue]] = {
-        url: {"facts": list(claims), "url_content": f"{sources[source_id].title}\n\n{sources[source_id].text}"}
-        for url, (source_id, claims) in facts.items()
-    }
-    article = _with_references(cited.text, cited.ids, sources=sources, urls=list(id_of_url))
-    return DrbRecord(identity, prompt, article, citations, deduped)
 
 
-def read_sources(record: Mapping[str, JsonValue]) -> list[tuple[str, RecordSource]]:
+def read_sources(record: Mapping[str, JsonValue]) -> list[Source]:
     """Search results with their ids: numbered per call where the call has one, else as tagged in the generated text."""
-    sources: list[tuple[str, RecordSource]] = []
     if "full_traces" not in record:
-        return sources
+        return []
+    sources: list[Source] = []
     calls = _field(record["full_traces"], "tool_calls")
     for call in calls if isinstance(calls, list) else []:
         if isinstance(call, dict) and "call_id" in call:
-            results = _call_results(call)
-            sources.extend((f"{call['call_id']}-{position}", source) for position, source in enumerate(results))
+            results = list(_RESULT.finditer(_text(call, "output"))) or list(_RESULT.finditer(_joined_raw_output(call)))
+            sources += [_source(match, f"{call['call_id']}-{index}") for index, match in enumerate(results)]
         else:
-            sources.extend(_tagged_snippets(_text(call, "generated_text")))
+            tagged = _RECORD_SNIPPET.finditer(_text(call, "generated_text"))
+            snippets = {match["id"].strip(): match for match in tagged}
+            sources += [_source(match, snippet_id) for snippet_id, match in snippets.items()]
     return sources
 
 
-def _call_results(call: Mapping[str, JsonValue]) -> list[RecordSource]:
-    results = _listed_results(_text(call, "output"))
-    return results or _listed_results(_joined_raw_output(call))
+def _source(match: re.Match[str], source_id: str) -> Source:
+    return Source(source_id, (match["url"] or "").strip(), match["text"].strip(), match["title"].strip())
 
 
 def _joined_raw_output(call: Mapping[str, JsonValue]) -> str:
-    """The outputs of a chained tool, one after another; empty where the call was refused and has none."""
+    """The outputs of a chained tool, concatenated; empty where the call was refused and has none."""
     raw = call.get("raw_output")
     outputs = raw.get("tool_outputs") if isinstance(raw, dict) else None
     if not isinstance(outputs, list):
@@ -265,20 +232,7 @@ def _joined_raw_output(call: Mapping[str, JsonValue]) -> str:
     return "\n\n".join(text.strip() for text in texts if isinstance(text, str)) if None not in texts else ""
 
 
-def _listed_results(text: str) -> list[RecordSource]:
-    return [_as_source(match) for match in _RESULT.finditer(text)]
-
-
-def _tagged_snippets(text: str) -> list[tuple[str, RecordSource]]:
-    snippets = {match["id"].strip(): _as_source(match) for match in _RECORD_SNIPPET.finditer(text)}
-    return list(snippets.items())
-
-
-def _as_source(match: re.Match[str]) -> RecordSource:
-    return RecordSource(match["title"].strip(), (match["url"] or "").strip(), match["text"].strip())
-
-
-def _with_references(article: str, cited: list[str], *, sources: Mapping[str, RecordSource], urls: list[str]) -> str:
+def _with_references(article: str, cited: list[str], *, sources: Mapping[str, Source], urls: list[str]) -> str:
     references: list[str] = []
     for number, source_id in enumerate(cited, start=1):
         url = sources[source_id].url if source_id in sources else next((u for u in urls if source_id in u), None)
@@ -290,10 +244,6 @@ def _with_references(article: str, cited: list[str], *, sources: Mapping[str, Re
         article = article.replace(source_id, str(number))
     heading = "参考文献" if _CHINESE.search(article) else "References"
     return f"{article}\n\n {heading}: " + "\n".join(references)
-
-
-def _final_response(record: Mapping[str, JsonValue]) -> str:
-    return _text(record, "final_response" if "final_response" in record else "pred_answer", official="final_response")
 
 
 def _field(record: JsonValue | Mapping[str, JsonValue], name: str) -> JsonValue:
@@ -311,33 +261,21 @@ def _text(record: JsonValue | Mapping[str, JsonValue], name: str, *, official: s
     return value
 
 
-class DRTuluExtractionInput(RecordedInput):
-    generated_text: Text
+def recorded_extraction(generated_text: Text) -> object:
+    return {"final_response": extract_answer(generated_text)}
 
 
-class DRTuluCitationInput(RecordedInput):
-    text: Text
+def recorded_citations(text: Text) -> object:
+    converted, claims_by_id = convert_citations(text)
+    return {"text": converted, "ids": list(claims_by_id), "id_to_text": claims_by_id}
 
 
-class DRTuluRecordInput(RecordedInput):
-    record: dict[str, JsonValue]
+def recorded_record(record: dict[str, JsonValue]) -> object:
+    return format_record(record)
 
 
-def recorded_extract_answer(case_input: CaseInput) -> object:
-    return {"final_response": extract_answer(DRTuluExtractionInput.read(case_input).generated_text)}
-
-
-def recorded_convert_citations(case_input: CaseInput) -> object:
-    cited = convert_citations(DRTuluCitationInput.read(case_input).text)
-    return {"text": cited.text, "ids": cited.ids, "id_to_text": cited.claims_by_id}
-
-
-def recorded_format_record(case_input: CaseInput) -> object:
-    return format_record(DRTuluRecordInput.read(case_input).record)._asdict()
-
-
-UNITS = {
-    "answer_extraction": Unit(recorded_extract_answer),
-    "citation_format": Unit(recorded_convert_citations),
-    "drb_record": Unit(recorded_format_record),
+UNITS: dict[str, Unit] = {
+    "answer_extraction": {OFFICIAL_SCORER: recorded_extraction},
+    "citation_format": {OFFICIAL_SCORER: recorded_citations},
+    "drb_record": {OFFICIAL_SCORER: recorded_record},
 }

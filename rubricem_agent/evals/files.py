@@ -1,43 +1,21 @@
-"""A benchmark file on disk: its rows, its hash, and whether it is the one that the published numbers were made on.
-
-The predecessor's short-form sets (2Wiki, WebWalker): JSON Lines of messages and a ground truth.
-"""
+"""Benchmark files on disk: their rows, their hash, and whether they are the files of the published numbers."""
 
 import csv
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
-from rubricem_agent.evals.base import (
-    Benchmark,
-    BenchmarkFileError,
-    ChatTurn,
-    Example,
-    GoldT,
-    ShortAnswerGold,
-    SourceFile,
-)
+from rubricem_agent.evals.base import BenchmarkFileError, ChatTurn, Dataset, Example, Gold, SourceFile
 from rubricem_env.domain.base import Frozen, Text
 
 
-class Expectation(NamedTuple):
-    """Row count and hash of the official file; None where it is not known."""
-
-    rows: int | None = None
-    sha256: str | None = None
-
-
-UNCHECKED = Expectation()
-"""Any rows, any hash: for samples, subsets and files of one's own."""
-
-
 class FileRow(Frozen):
-    """Base of the row models: columns that we do not read are let through."""
+    """Base of the models of nested rows: columns that are not read are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -46,25 +24,25 @@ RowT = TypeVar("RowT", bound=BaseModel)
 
 
 class Advice(NamedTuple):
-    """What a message says of a kind of file."""
+    """How messages describe a kind of file."""
 
     kind: str
     """Such as "a benchmark file"."""
     give: str
-    """The way out where there is no such file."""
+    """The way out where the file is missing."""
     mend: str
-    """The way out where it is not what it should be, as a sentence."""
+    """The way out where the file is malformed, as a sentence."""
 
 
 OFFICIAL_FILE = Advice(
     "a benchmark file",
     "give the path of the benchmark's official file",
-    "Download the official file, or mend this one.",
+    "Download the official file, or correct this one.",
 )
 
 
 class RowPosition(NamedTuple):
-    """One row as it was found, and how to name it in a message."""
+    """One row as it was read, and its position for messages."""
 
     where: str
     content: JsonValue
@@ -72,7 +50,7 @@ class RowPosition(NamedTuple):
 
 
 def read_bytes(path: Path, advice: Advice = OFFICIAL_FILE) -> bytes:
-    """The file's content. Raises BenchmarkFileError where there is none."""
+    """The file's content. Raises BenchmarkFileError where it is missing or empty."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -83,14 +61,14 @@ def read_bytes(path: Path, advice: Advice = OFFICIAL_FILE) -> bytes:
 
 
 def json_lines(path: Path, advice: Advice = OFFICIAL_FILE) -> list[RowPosition]:
-    """One JSON value per line, blank lines passed over; lines count from 1."""
+    """One JSON value per line, blank lines skipped; lines count from 1."""
     lines = enumerate(_decode(path, advice).split("\n"), start=1)
     return [_parse(line, f"{path} line {number}", advice=advice) for number, line in lines if line.strip()]
 
 
 def json_array(path: Path) -> list[RowPosition]:
     """The elements of a JSON array, counted from 0."""
-    content = _parse(_decode(path), str(path)).content
+    content = _parse(_decode(path, OFFICIAL_FILE), str(path), advice=OFFICIAL_FILE).content
     if not isinstance(content, list) or not content:
         raise BenchmarkFileError(
             f"{path} is not a JSON array with rows in it but {_kind(content)}; this benchmark's official file is one "
@@ -101,34 +79,57 @@ def json_array(path: Path) -> list[RowPosition]:
 
 def csv_rows(path: Path, *, columns: Sequence[str]) -> list[RowPosition]:
     """The rows of a CSV file with a header, counted from 1 without it."""
-    reader = csv.DictReader(io.StringIO(_decode(path), newline=""))
+    reader = csv.DictReader(io.StringIO(_decode(path, OFFICIAL_FILE), newline=""))
     missing = [column for column in columns if column not in (reader.fieldnames or ())]
     if missing:
         raise BenchmarkFileError(
             f"{path} lacks the column {', '.join(missing)}; the official file has {', '.join(columns)} and this one "
             f"{', '.join(reader.fieldnames or ())}. It is another version: download the official file."
         )
-    rows = [
-        RowPosition(f"{path} row {number}", dict(row)) for number, row in enumerate(_csv_content(reader, path), start=1)
-    ]
+    try:
+        rows = [RowPosition(f"{path} row {number}", dict(row)) for number, row in enumerate(reader, start=1)]
+    except csv.Error as error:
+        raise BenchmarkFileError(
+            f"{path} row {reader.line_num} is not CSV ({error}); download the file again."
+        ) from error
     if not rows:
         raise BenchmarkFileError(f"{path} has a header and no rows; download the official file again.")
     return rows
 
 
-def read_row(place: RowPosition, model: type[RowT]) -> RowT:
-    """The row as its model. Raises BenchmarkFileError that names place, field, rule and value."""
+def read_row(row: RowPosition, model: type[RowT], **fields: str) -> RowT:
+    """The row as its model; `fields` are added to it, such as an id that the file does not have.
+
+    Raises:
+        BenchmarkFileError: with position, field, rule and value.
+    """
+    content = {**row.content, **fields} if isinstance(row.content, Mapping) else row.content
     try:
-        return model.model_validate_json(json.dumps(place.content))
+        return model.model_validate_json(json.dumps(content))
     except ValidationError as error:
-        raise BenchmarkFileError(_field_message(place, model, error=error)) from error
+        raise BenchmarkFileError(_field_message(row, model, error=error, given=fields)) from error
+
+
+def read_numbered(rows: Sequence[RowPosition], model: type[RowT]) -> list[RowT]:
+    """Rows of a file without ids: the row number from 0 is the id."""
+    return [read_row(row, model, id=str(number)) for number, row in enumerate(rows)]
 
 
 def assemble(
-    path: Path, examples: Sequence[Example], *, gold: Sequence[GoldT], expect: Expectation
-) -> Benchmark[GoldT]:
-    """The benchmark with its provenance. Refuses a duplicate id, and a file that is not the expected one."""
-    by_id: dict[str, GoldT] = {}
+    path: Path,
+    examples: Sequence[Example],
+    *,
+    gold: Sequence[Gold],
+    any_version: bool = False,
+    num_rows: int | None = None,
+    sha256: str | None = None,
+) -> Dataset:
+    """The data with their provenance; `num_rows` and `sha256` are those of the official file, where they are known.
+
+    Raises:
+        BenchmarkFileError: an id is given twice; or the file is another version, unless `any_version` accepts it.
+    """
+    by_id: dict[str, Gold] = {}
     for record in gold:
         if record.id in by_id:
             raise BenchmarkFileError(
@@ -137,21 +138,15 @@ def assemble(
             )
         by_id[record.id] = record
     source = SourceFile(path, hashlib.sha256(read_bytes(path)).hexdigest(), len(examples))
-    _check(source, expect)
-    return Benchmark(tuple(examples), by_id, source)
-
-
-def _check(source: SourceFile, expect: Expectation) -> None:
     remedy = "Download the official file, or use --any-version to take this one, with its hash in the manifest."
-    if expect.rows not in (None, source.rows):
-        raise BenchmarkFileError(f"{source.path} has {source.rows} rows; the official file has {expect.rows}. {remedy}")
-    if expect.sha256 not in (None, source.sha256):
-        raise BenchmarkFileError(
-            f"{source.path} has the sha256 {source.sha256}; the official file has {expect.sha256}. {remedy}"
-        )
+    if not any_version and num_rows not in (None, source.rows):
+        raise BenchmarkFileError(f"{path} has {source.rows} rows; the official file has {num_rows}. {remedy}")
+    if not any_version and sha256 not in (None, source.sha256):
+        raise BenchmarkFileError(f"{path} has the sha256 {source.sha256}; the official file has {sha256}. {remedy}")
+    return Dataset(tuple(examples), by_id, source)
 
 
-def _decode(path: Path, advice: Advice = OFFICIAL_FILE) -> str:
+def _decode(path: Path, advice: Advice) -> str:
     try:
         return read_bytes(path, advice).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -160,34 +155,28 @@ def _decode(path: Path, advice: Advice = OFFICIAL_FILE) -> str:
         ) from error
 
 
-def _parse(text: str, where: str, *, advice: Advice = OFFICIAL_FILE) -> RowPosition:
+def _parse(text: str, where: str, *, advice: Advice) -> RowPosition:
     try:
         return RowPosition(where, json.loads(text), advice)
     except (ValueError, RecursionError) as error:
         raise BenchmarkFileError(f"{where} is not JSON ({error}); {advice.kind} holds JSON. {advice.mend}") from error
 
 
-def _csv_content(reader: "csv.DictReader[str]", path: Path) -> Iterator[dict[str, str]]:
-    try:
-        yield from reader
-    except csv.Error as error:
-        raise BenchmarkFileError(
-            f"{path} row {reader.line_num} is not CSV ({error}); download the file again."
-        ) from error
-
-
-def _field_message(place: RowPosition, model: type[BaseModel], *, error: ValidationError) -> str:
+def _field_message(
+    row: RowPosition, model: type[BaseModel], *, error: ValidationError, given: Mapping[str, str]
+) -> str:
     first = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in first["loc"]) or "the row"
-    needed = ", ".join(info.alias or name for name, info in model.model_fields.items() if info.is_required())
+    required = ((name, info) for name, info in model.model_fields.items() if info.is_required() and name not in given)
+    needed = ", ".join(str(info.validation_alias or name) for name, info in required)
     if first["type"] == "missing":
-        found = ", ".join(place.content) if isinstance(place.content, dict) else _kind(place.content)
+        found = ", ".join(row.content) if isinstance(row.content, dict) else _kind(row.content)
         return (
-            f"{place.where}: the field {field} is missing; a row needs {needed} and this one has {found}. "
-            f"{place.advice.mend}"
+            f"{row.where}: the field {field} is missing; a row needs {needed} and this one has {found}. "
+            f"{row.advice.mend}"
         )
     value = repr(first["input"])[:80]
-    return f"{place.where}: the field {field} is {value}: {first['msg']}; a row needs {needed}. {place.advice.mend}"
+    return f"{row.where}: the field {field} is {value}: {first['msg']}; a row needs {needed}. {row.advice.mend}"
 
 
 def _kind(value: JsonValue) -> str:
@@ -195,49 +184,43 @@ def _kind(value: JsonValue) -> str:
     return names.get(type(value).__name__, "a number")
 
 
-TWOWIKI = Expectation(rows=1000)
-WEBWALKER = Expectation(rows=680)
+class ShortFormGold(Gold):
+    """A row of DR Tulu's short-form files (2Wiki, WebWalker): messages, and one answer or a JSON list of answers."""
 
-
-class ShortFormGold(ShortAnswerGold):
-    """Every answer that counts as right."""
-
-    answers: tuple[Text, ...] = Field(min_length=1)
-
-    def accepted_answers(self) -> tuple[str, ...]:
-        return self.answers
-
-
-class _Row(FileRow):
     messages: tuple[ChatTurn, ...] = Field(min_length=1)
     ground_truth: Text = Field(min_length=1)
 
-
-class _Answers(FileRow):
-    answers: tuple[Text, ...] = Field(min_length=1)
-
-
-def load(path: Path, *, expect: Expectation = TWOWIKI) -> Benchmark[ShortFormGold]:
-    """The last message for the agent; the answers in the gold. The row number from 0 is the id."""
-    places = json_lines(path)
-    rows = [read_row(place, _Row) for place in places]
-    examples = [Example(id=str(number), prompt_text=row.messages[-1].content) for number, row in enumerate(rows)]
-    gold = [
-        ShortFormGold(id=str(number), answers=_answers(place, row.ground_truth))
-        for number, (place, row) in enumerate(zip(places, rows, strict=True))
-    ]
-    return assemble(path, examples, gold=gold, expect=expect)
+    def accepted_answers(self) -> tuple[str, ...]:
+        if not self.ground_truth.startswith("["):
+            return (self.ground_truth,)
+        return _ANSWERS.validate_json(self.ground_truth)
 
 
-def _answers(place: RowPosition, ground_truth: str) -> tuple[str, ...]:
-    """One answer, or several where the text is a JSON list, which it is when it begins with a bracket."""
-    if not ground_truth.startswith("["):
-        return (ground_truth,)
-    try:
-        answers = json.loads(ground_truth)
-    except ValueError as error:
-        raise BenchmarkFileError(
-            f"{place.where}: the field ground_truth begins with a bracket and is not a JSON list ({error}); "
-            "several answers are written as one. Mend the row."
-        ) from error
-    return read_row(RowPosition(place.where, {"answers": answers}), _Answers).answers
+_ANSWERS: TypeAdapter[tuple[str, ...]] = TypeAdapter(tuple[str, ...])
+
+
+def load_short_form(path: Path, *, any_version: bool, num_rows: int) -> Dataset:
+    """DR Tulu's file of a short-form benchmark. The agent gets the last message; the row number from 0 is the id."""
+    lines = json_lines(path)
+    rows = read_numbered(lines, ShortFormGold)
+    for line, row in zip(lines, rows, strict=True):
+        try:
+            answers = row.accepted_answers()
+        except ValidationError as error:
+            raise BenchmarkFileError(
+                f"{line.where}: the field ground_truth begins with a bracket and is not a JSON list of texts "
+                f"({first_error(error)}); several answers are written as one. Correct the row."
+            ) from error
+        if not answers:
+            raise BenchmarkFileError(
+                f"{line.where}: the field ground_truth lists no answer; a row needs one. Correct the row."
+            )
+    examples = [Example(id=row.id, prompt_text=row.messages[-1].content) for row in rows]
+    return assemble(path, examples, gold=rows, any_version=any_version, num_rows=num_rows)
+
+
+def first_error(error: ValidationError) -> str:
+    """The first problem of a validation: its field, if any, and its message."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where}: {first['msg']}" if where else first["msg"]

@@ -1,26 +1,18 @@
-"""What the grading of one answer comes to, and what it starts from.
-
-The judge prompts of a benchmark: read once, filled often, and known by one hash.
-
-What a grader asks, of a judge or of a page, and what comes back.
-
-What a benchmark has to offer: how one answer is graded, and what all grades add up to.
-
-A grading from recorded replies, without a judge: how every number of a report comes about.
-"""
+"""What a benchmark offers, what a grader asks of a judge or of a page, and what one graded answer comes to."""
 
 import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
-from enum import StrEnum
+from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
-from rubricem_agent.evals.base import Example, Gold
+from rubricem_agent.evals.base import DataPaths, Dataset, Example, Gold, Rules, SourceFile, Unit
 from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
-from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.domain.trajectory import AnswerFormat, Trajectory
 
 _NOTHING: Mapping[str, float] = MappingProxyType({})
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -30,7 +22,7 @@ GoldT = TypeVar("GoldT", bound=Gold)
 
 
 class Case(NamedTuple):
-    """One answer with all that a grader may look at."""
+    """One answer with everything that a grader may look at."""
 
     example: Example
     gold: Gold
@@ -49,175 +41,196 @@ class Grade(NamedTuple):
     score: float | None
     """What enters the mean; None where the mode leaves the answer out."""
     worst: float
-    """What it would count if every failure counted as the worst case."""
+    """The score if every failure counted as the worst case."""
     excluded: str = ""
     """Why the score is None."""
     metrics: Mapping[str, float] = _NOTHING
     """The named numbers of this answer, such as axes."""
     labels: Mapping[str, str] = _NO_LABELS
-    """What the judge said, by question: agreement of judges is counted on these."""
+    """What the judge said, by question: the agreement of judges is computed from these."""
     unreadable: int = 0
-    """Replies that no verdict could be read from."""
+    """Replies from which no verdict could be read."""
     record: Mapping[str, JsonValue] = _NO_RECORD
-    """What the aggregate of the benchmark needs beyond numbers."""
-
-
-class JudgePrompts:
-    """Prompt files by name."""
-
-    def __init__(self, prompts: Mapping[str, AgentPromptFile]) -> None:
-        self._prompts = prompts
-
-    @classmethod
-    def read(cls, *names: str) -> "JudgePrompts":
-        """The files `judge_NAME.md`."""
-        return cls({name: read_prompt(f"judge_{name}") for name in names})
-
-    @property
-    def hash(self) -> str:
-        """One hash for all of them; that of nothing where there are none."""
-        together = "".join(f"{name}:{prompt.hash};" for name, prompt in sorted(self._prompts.items()))
-        return hashlib.sha256(together.encode()).hexdigest()[:16]
-
-    def user(self, name: str, **parts: str) -> str:
-        """The user message with its places filled."""
-        return fill(self._prompts[name].section("user"), parts)
-
-    def system(self, name: str) -> str:
-        """The system message."""
-        return self._prompts[name].section("system")
-
-
-class Responder(StrEnum):
-    """Who answers a question."""
-
-    JUDGE = "judge"
-    PAGE = "page"
-    """The prompt is a url; the reply is the text of the page, empty where it could not be read."""
-
-
-def accept_any(reply: str) -> bool:
-    """For questions that every reply answers."""
-    return True
+    """What the totals of the benchmark need beyond numbers."""
 
 
 class GradingQuestion(NamedTuple):
-    """One thing that is asked about one answer."""
+    """One question about one answer."""
 
     key: str
     """Names it within the grading of the answer."""
     prompt: str
     system: str = ""
     tries: int = 1
-    """Asked again until a reply is accepted, at most so often in all."""
-    accepts: Callable[[str], bool] = accept_any
+    """The most replies that are requested, until one is accepted."""
+    accepts: Callable[[str], bool] = lambda reply: True
     schema: type[BaseModel] | None = None
-    """Offered to servers that know JSON modes; the reply is not held to it."""
-    asked: Responder = Responder.JUDGE
+    """Offered to servers with a JSON mode; the reply is not checked against it."""
+    is_page: bool = False
+    """Whether the prompt is a url, and the reply the text of the page: empty where it could not be read."""
 
 
 JudgeReplies = tuple[str, ...]
-"""All replies to one question, in order: the last one was accepted, or they are as many as the question has tries."""
+"""All replies to one question, in order: the last one was accepted, or the tries are used up."""
 
 Grading = Generator[tuple[GradingQuestion, ...], tuple[JudgeReplies, ...], Grade]
-"""Yields rounds of questions that do not depend on each other, is sent their replies, returns the grade.
+"""Yields rounds of independent questions, is sent their replies, returns the grade.
 
-It does no I/O, so that a recorded grading is replayed by sending the recorded replies.
+It does no I/O, so that a recorded grading is replayed by sending the recorded replies. A reply that cannot be read is
+part of the grade, never an exception.
 """
+Totals = Mapping[str, float | None]
+"""The named numbers over all graded answers; None where there is nothing to average."""
 
 
-_NO_TEXTS: Mapping[str, str] = MappingProxyType({})
+@dataclass(frozen=True)
+class Grader:
+    """One benchmark in one mode: how one answer is graded, and what all grades add up to."""
 
-
-class GradedExample(NamedTuple):
-    """A grade with the name of what was graded."""
-
-    id: str
-    epoch: int
-    grade: Grade
-
-
-class Totals(NamedTuple):
-    """The benchmark's own arithmetic over all graded answers."""
-
+    rules: Rules
+    grading: Callable[[Case, "Grader"], Grading]
     headline: str
     """The metric that a table shows."""
-    metrics: Mapping[str, float | None]
-    """None where nothing was there to average."""
-    texts: Mapping[str, str] = _NO_TEXTS
-    """What the official scorer prints, letter by letter."""
+    totals: Callable[[Sequence[Grade], Rules], Totals] | None = None
+    """Without it: the mean score as the headline, and the mean of every named number."""
+    texts: Callable[[Sequence[Grade], Rules], Mapping[str, str]] | None = None
+    """What the official scorer prints over all grades, letter by letter."""
+    prompts: tuple[str, ...] = ()
+    """The prompt files `judge_NAME.md` that it asks with."""
+    is_binary: bool = False
+    """Whether every score is 0 or 1."""
 
-    @property
-    def score(self) -> float | None:
-        return self.metrics.get(self.headline)
-
-
-class Grader(Protocol):
-    """One benchmark in one mode."""
+    @cached_property
+    def _prompt_files(self) -> Mapping[str, AgentPromptFile]:
+        return {name: read_prompt(f"judge_{name}") for name in self.prompts}
 
     @property
     def prompt_hash(self) -> str:
-        """Of all judge prompts together."""
-        ...
+        """One hash for all judge prompts; empty without any."""
+        if not self.prompts:
+            return ""
+        together = "".join(f"{name}:{prompt.hash};" for name, prompt in sorted(self._prompt_files.items()))
+        return hashlib.sha256(together.encode()).hexdigest()[:16]
 
-    @property
-    def is_binary(self) -> bool:
-        """Whether every score is 0 or 1."""
-        ...
+    def user_prompt(self, name: str, **values: str) -> str:
+        """The user message of a prompt file, its placeholders filled."""
+        return fill(self._prompt_files[name].section("user"), values)
+
+    def system_prompt(self, name: str) -> str:
+        """The system message of a prompt file."""
+        return self._prompt_files[name].section("system")
 
     def grade(self, case: Case) -> Grading:
-        """Ask and grade; a reply that cannot be read is part of the grade, never an exception."""
-        ...
+        """Ask and grade."""
+        return self.grading(case, self)
 
-    def total(self, graded: Sequence[GradedExample]) -> Totals:
-        """Over all graded answers, sorted by id and epoch."""
-        ...
+    def total(self, grades: Sequence[Grade]) -> Totals:
+        """The benchmark's own arithmetic over all grades, sorted by id and epoch."""
+        if self.totals is not None:
+            return self.totals(grades, self.rules)
+        return {self.headline: mean_score(grades), **mean_metrics(grades)}
+
+    def excluded(self, reason: str, *, unreadable: int = 0) -> Grade:
+        """The grade of an answer that the mode leaves out; in strict mode it counts 0."""
+        return Grade(0.0 if self.rules.is_strict else None, 0.0, reason, unreadable=unreadable)
 
 
-def scores_of(graded: Sequence[GradedExample]) -> list[float]:
-    """The scores that enter the mean."""
-    return [one.grade.score for one in graded if one.grade.score is not None]
+class LoadData(Protocol):
+    """Reads and checks the files of a benchmark; `any_version` accepts other hashes and row counts."""
+
+    def __call__(self, paths: DataPaths, *, any_version: bool) -> Dataset: ...
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark of the suite: its column in the paper, its files, its rules by mode, its graders, its recordings."""
+
+    name: str
+    title: str
+    """As the reference tables head its column."""
+    answer_format: AnswerFormat
+    load: LoadData
+    grader: Callable[[Rules], Grader]
+    official: Rules
+    drtulu: Rules | None = None
+    """None where DR Tulu did not run the benchmark."""
+    fact_grader: Callable[[Rules], Grader] | None = None
+    """Checks citations as well, where the benchmark has such a part."""
+    units: Mapping[str, Mapping[str, Unit]] = field(default_factory=dict)
+    """The scorers of recorded cases: by the recording's name of the benchmark, then by unit."""
+    is_long: bool = False
+    """Which of the paper's two averages it belongs to."""
+    hub: str = ""
+    """The Hugging Face data set and file, or where else the official file is."""
+    guidance: str = ""
+    """The prompt suffix that describes the answer's form, beyond the format."""
+    ids: str = "row numbers from 0"
+    """What identifies an example in logs and in files of answers: a column of the data file, or this."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A benchmark loaded for a run: its examples, their gold, and the grader of the mode."""
+
+    benchmark: Benchmark
+    rules: Rules
+    examples: tuple[Example, ...]
+    gold: Mapping[str, Gold]
+    source: SourceFile
+    grader: Grader
+    formats: Mapping[str, AnswerFormat] = field(default_factory=dict)
+    """By example id, where the examples of a benchmark differ in it."""
+
+    @property
+    def name(self) -> str:
+        return self.benchmark.name
+
+    @cached_property
+    def _by_id(self) -> Mapping[str, Example]:
+        return {example.id: example for example in self.examples}
+
+    def example(self, example_id: str) -> Example:
+        return self._by_id[example_id]
+
+    def format_of(self, example_id: str) -> AnswerFormat:
+        return self.formats.get(example_id, self.benchmark.answer_format)
+
+
+def numbered(lines: Sequence[str]) -> str:
+    """The lines as a list numbered from 1."""
+    return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, start=1))
 
 
 def mean_of(values: Sequence[float]) -> float | None:
+    """The mean; None where there is no value."""
     return sum(values) / len(values) if values else None
 
 
-def mean_metrics(graded: Sequence[GradedExample]) -> dict[str, float | None]:
+def mean_score(grades: Sequence[Grade]) -> float | None:
+    """The mean of the scores that count."""
+    return mean_of([grade.score for grade in grades if grade.score is not None])
+
+
+def mean_metrics(grades: Sequence[Grade]) -> dict[str, float | None]:
     """The plain mean of each named number over the scored answers that have it, names in order of first appearance."""
     columns: dict[str, list[float]] = {}
-    for one in graded:
-        if one.grade.score is not None:
-            for name, value in one.grade.metrics.items():
+    for grade in grades:
+        if grade.score is not None:
+            for name, value in grade.metrics.items():
                 columns.setdefault(name, []).append(value)
     return {name: mean_of(values) for name, values in columns.items()}
 
 
-class MissingReplyError(LookupError):
-    """A question has no recorded reply."""
-
-    def __init__(self, question: GradingQuestion) -> None:
-        super().__init__(f"the question {question.key} has no reply")
-        self.question = question
-
-
-def replay(grading: Grading, find: Callable[[GradingQuestion], JudgeReplies | None]) -> Grade:
-    """Send the recorded replies round by round.
-
-    Raises:
-        MissingReplyError: for the first question without a reply.
-    """
+def replay(grading: Grading, find: Callable[[GradingQuestion], JudgeReplies | None]) -> Grade | GradingQuestion:
+    """Send recorded replies round by round, without a judge; the first question without a reply where one lacks it."""
     try:
         questions = next(grading)
         while True:
-            questions = grading.send(tuple(_found(question, find) for question in questions))
+            replies = [(question, find(question)) for question in questions]
+            missing = next((question for question, found in replies if not found), None)
+            if missing is not None:
+                return missing
+            questions = grading.send(tuple(found for _, found in replies if found))
     except StopIteration as finished:
         grade: Grade = finished.value
         return grade
-
-
-def _found(question: GradingQuestion, find: Callable[[GradingQuestion], JudgeReplies | None]) -> JudgeReplies:
-    replies = find(question)
-    if not replies:
-        raise MissingReplyError(question)
-    return replies

@@ -1,35 +1,52 @@
 """Parity: recorded verdicts replayed through our scorers, and every disagreement with the official numbers.
 
-Any file of the recorded shape will do; nothing here knows particular rows. A unit that is not known counts as a
-disagreement, never as agreement.
-
-Recorded cases on disk: one JSON object per line, with the input of a scorer and what the official one gave for it.
-
-Where an expected and a computed value differ: floats agree within 1e-12, everything else must be equal.
+A file of recorded cases has one JSON object per line: the input of a scorer and the official result. Any such file can
+be replayed. An unknown unit counts as a disagreement, never as agreement. Floats agree within 1e-12, everything else
+must be equal.
 """
 
 import json
 import math
 from collections.abc import Iterator, Mapping
+from functools import cache
+from inspect import signature
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
 
 from rubricem_agent.evals import extraction
-from rubricem_agent.evals.base import CaseInput, RecordedCaseError, Scorer, ScoringError, Unit
-from rubricem_agent.evals.benchmarks import (
-    deepsearchqa,
-    drb_fact,
-    drb_race,
-    healthbench,
-    researchqa,
-    researchrubrics,
-    simpleqa,
-    twowiki,
-    webwalkerqa,
-)
-from rubricem_env.domain.base import Frozen, Text
+from rubricem_agent.evals.base import OFFICIAL_SCORER, Scorer, ScoringError, Unit
+from rubricem_agent.evals.files import first_error
+from rubricem_agent.evals.suite import SUITE
+from rubricem_env.domain.base import Frozen, Text, well_formed
+from rubricem_env.domain.errors import FileFormatError
+
+UNITS: Mapping[str, Mapping[str, Unit]] = {
+    "drtulu_io": extraction.UNITS,
+    **{name: units for benchmark in SUITE.values() for name, units in benchmark.units.items()},
+}
+"""The scorers by the recording's name of the benchmark, then by unit."""
+
+AGREED, DISAGREED, UNREADABLE = 0, 1, 2
+"""The exit codes of `rubricem parity`."""
+TOLERANCE = 1e-12
+SHOWN = 300
+
+_COMMENTS = ("note", "message")
+"""Keys of `expected` that describe the case and are not results."""
+
+_STATUS_NAMES = {
+    "empty_model_response": "empty_response",
+    "empty_model": "empty_response",
+    "empty_auto_rater_response": "empty_rater",
+    "empty_auto_rater": "empty_rater",
+    "empty_judge": "empty_rater",
+    "invalid_auto_rater_response": "invalid_rater",
+    "invalid_auto_rater": "invalid_rater",
+}
+"""The official flags and their short names mean the same."""
+_MISSING = object()
 
 
 class RecordedCase(Frozen):
@@ -45,94 +62,118 @@ class RecordedCase(Frozen):
     variants: dict[str, JsonValue] = Field(default_factory=dict)
 
 
+class FileParity(NamedTuple):
+    """The result for one file: cases that agree, all cases, and the differences of the others by case, in file order."""
+
+    agreed: int
+    total: int
+    disagreements: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def replay(path: Path) -> FileParity:
+    """Replay every case of a file.
+
+    Raises:
+        FileFormatError: the file cannot be read, has no case, or a line (named by its number) is not a case.
+    """
+    cases = read_cases(path)
+    compared = [(case.id, tuple(replay_case(case))) for case in cases]
+    disagreements = tuple((case_id, differences) for case_id, differences in compared if differences)
+    return FileParity(len(cases) - len(disagreements), len(cases), disagreements)
+
+
 def read_cases(path: Path) -> list[RecordedCase]:
-    """All cases of a file, blank lines passed over. Raises RecordedCaseError at the first line that is none."""
-    cases = [_read_line(path, line, number=number) for number, line in _lines(path)]
+    """All cases of a file, blank lines skipped. Raises FileFormatError at the first line that is not a case."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileFormatError(
+            f"{path} cannot be read as UTF-8 text ({error}); give the path of a .jsonl file of recorded verdicts."
+        ) from error
+    cases = [_read_line(line, f"{path} line {number}") for number, line in enumerate(lines, start=1) if line.strip()]
     if not cases:
-        raise RecordedCaseError(f"{path} holds no recorded case; a file of verdicts has one JSON object per line.")
+        raise FileFormatError(f"{path} holds no recorded case; a file of verdicts has one JSON object per line.")
     return cases
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _read_line(line: str, where: str) -> RecordedCase:
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecordedCaseError(
-            f"{path} cannot be read as UTF-8 text ({error}); give the path of a .jsonl file of recorded verdicts."
-        ) from error
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield number, line
-
-
-def _read_line(path: Path, line: str, *, number: int) -> RecordedCase:
-    try:
-        # Python's own JSON, in which the recordings were written, lets NaN and lone surrogates through.
+        # Python's own JSON, in which the recordings were written, accepts NaN and lone surrogates.
         return RecordedCase.model_validate(json.loads(line))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the line"
-        raise _refusal(path, number, reason=f"{where}: {first['msg']}") from error
+        reason, cause = first_error(error), error
     except (ValueError, RecursionError) as error:
-        raise _refusal(path, number, reason=f"not JSON: {error}") from error
+        reason, cause = f"not JSON: {error}", error
+    raise FileFormatError(
+        f"{where}: {reason}; a recorded case is a JSON object with the texts id, benchmark and unit and the objects "
+        "input and expected. Correct or remove the line."
+    ) from cause
 
 
-def _refusal(path: Path, number: int, *, reason: str) -> RecordedCaseError:
-    return RecordedCaseError(
-        f"{path} line {number}: {reason}; a recorded case is a JSON object with the texts id, benchmark and unit and "
-        "the objects input and expected. Mend or remove the line."
-    )
+def replay_case(case: RecordedCase) -> list[str]:
+    """The differences of one case, variants included; empty where we agree."""
+    unit = UNITS.get(case.benchmark, {}).get(case.unit)
+    if unit is None:
+        return [f"no scorer is known for unit {case.unit!r} of benchmark {case.benchmark!r}; it was not replayed"]
+    try:
+        differences = case_differences(case.expected, _score(unit[OFFICIAL_SCORER], case.input))
+        for name, expected in case.variants.items():
+            if name not in unit:
+                differences.append(f"variants: no scorer is known for {name!r}; it was not replayed")
+                continue
+            computed = _score(unit[name], case.input)
+            differences.extend(differences_at(f"variants.{name}", expected=expected, computed=computed))
+    except ValidationError as error:
+        return [f"the input does not fit unit {case.unit!r}: {first_error(error)}"]
+    except FileFormatError as error:
+        return [f"the input does not fit unit {case.unit!r}: {error}"]
+    return differences
 
 
-TOLERANCE = 1e-12
-SHOWN = 300
+def _score(score: Scorer, case_input: Mapping[str, JsonValue]) -> object:
+    """Call a scorer with the fields that its parameters name, checked as JSON: other fields are ignored."""
+    model = _input_model(score)
+    checked = model.model_validate_json(str(well_formed(json.dumps(case_input, ensure_ascii=False))))
+    try:
+        return score(**{name: getattr(checked, name) for name in model.model_fields})
+    except ScoringError as error:
+        counted = {} if error.judge_calls is None else {"judge_calls": error.judge_calls}
+        return {"error": error.official} | counted
 
-_OWN_WORDS = ("note", "message")
-"""Keys of `expected` that hold a sentence about the case, not a result."""
 
-_STATUS_NAMES = {
-    "empty_model_response": "empty_response",
-    "empty_model": "empty_response",
-    "empty_auto_rater_response": "empty_rater",
-    "empty_auto_rater": "empty_rater",
-    "empty_judge": "empty_rater",
-    "invalid_auto_rater_response": "invalid_rater",
-    "invalid_auto_rater": "invalid_rater",
-}
-"""The official flags and their short names mean the same."""
+@cache
+def _input_model(score: Scorer) -> type[BaseModel]:
+    fields: dict[str, Any] = {
+        name: (parameter.annotation, ... if parameter.default is parameter.empty else parameter.default)
+        for name, parameter in signature(score).parameters.items()
+    }
+    config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=True)
+    return create_model(score.__name__, __config__=config, **fields)
 
 
 def case_differences(expected: Mapping[str, object], computed: object) -> list[str]:
-    """One sentence per difference, in the order of `expected`. What is computed beyond the expected keys is not compared."""
+    """One sentence per difference, in the order of `expected`. Computed keys that are not expected are not compared."""
     if not isinstance(computed, Mapping):
         return [_sentence("the result", expected=expected, computed=computed)]
     differences: list[str] = []
     for key, value in expected.items():
-        if key not in _OWN_WORDS:
-            differences.extend(differences_at(key, expected=value, computed=computed.get(key, _ABSENT)))
+        if key not in _COMMENTS:
+            differences.extend(differences_at(key, expected=value, computed=computed.get(key, _MISSING)))
     return differences
 
 
-def differences_at(place: str, *, expected: object, computed: object) -> Iterator[str]:
-    """The differences below `place`; inside it objects must have the same keys and lists the same length."""
+def differences_at(where: str, *, expected: object, computed: object) -> Iterator[str]:
+    """The differences below `where`; inside it objects must have the same keys and lists the same length."""
     if isinstance(expected, Mapping) and isinstance(computed, Mapping):
         for key in dict.fromkeys((*expected, *computed)):
             yield from differences_at(
-                f"{place}.{key}", expected=expected.get(key, _ABSENT), computed=computed.get(key, _ABSENT)
+                f"{where}.{key}", expected=expected.get(key, _MISSING), computed=computed.get(key, _MISSING)
             )
     elif isinstance(expected, list | tuple) and isinstance(computed, list | tuple) and len(expected) == len(computed):
-        for position, (wanted, got) in enumerate(zip(expected, computed, strict=True)):
-            yield from differences_at(f"{place}[{position}]", expected=wanted, computed=got)
-    elif not _agree(expected, computed, is_status=place == "status"):
-        yield _sentence(place, expected=expected, computed=computed)
-
-
-class _Absent:
-    def __repr__(self) -> str:
-        return "nothing"
-
-
-_ABSENT = _Absent()
+        for index, (wanted, got) in enumerate(zip(expected, computed, strict=True)):
+            yield from differences_at(f"{where}[{index}]", expected=wanted, computed=got)
+    elif not _agree(expected, computed, is_status=where == "status"):
+        yield _sentence(where, expected=expected, computed=computed)
 
 
 def _agree(expected: object, computed: object, *, is_status: bool) -> bool:
@@ -146,81 +187,10 @@ def _agree(expected: object, computed: object, *, is_status: bool) -> bool:
     return expected == computed
 
 
-def _sentence(place: str, *, expected: object, computed: object) -> str:
-    return f"{place}: expected {_shown(expected)}, got {_shown(computed)}"
+def _sentence(where: str, *, expected: object, computed: object) -> str:
+    return f"{where}: expected {_shown(expected)}, got {_shown(computed)}"
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = "nothing" if value is _MISSING else repr(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text)} characters)"
-
-
-UNITS: Mapping[str, Mapping[str, Unit]] = {
-    "deepsearchqa": deepsearchqa.UNITS,
-    "drb_fact": drb_fact.UNITS,
-    "drb_race": drb_race.UNITS,
-    "drtulu_io": extraction.UNITS,
-    "healthbench": healthbench.UNITS,
-    "researchqa": researchqa.UNITS,
-    "researchrubrics": researchrubrics.UNITS,
-    "simpleqa": simpleqa.UNITS,
-    "twowiki": twowiki.UNITS,
-    "webwalkerqa": webwalkerqa.UNITS,
-}
-
-AGREED, DISAGREED, UNREADABLE = 0, 1, 2
-"""The exit codes of `rubricem parity`."""
-
-
-class ParityDifference(NamedTuple):
-    """A case on which we differ, and every difference in a sentence of its own."""
-
-    id: str
-    differences: tuple[str, ...]
-
-
-class FileParity(NamedTuple):
-    """The result for one file, disagreements in file order."""
-
-    agreed: int
-    total: int
-    disagreements: tuple[ParityDifference, ...]
-
-
-def replay(path: Path) -> FileParity:
-    """Replay every case of a file. Raises RecordedCaseError, with the line number, where a line is not a case."""
-    cases = read_cases(path)
-    compared = (ParityDifference(case.id, tuple(replay_case(case))) for case in cases)
-    disagreements = tuple(outcome for outcome in compared if outcome.differences)
-    return FileParity(len(cases) - len(disagreements), len(cases), disagreements)
-
-
-def replay_case(case: RecordedCase) -> list[str]:
-    """The differences of one case, variants included; empty where we agree."""
-    unit = UNITS.get(case.benchmark, {}).get(case.unit)
-    if unit is None:
-        return [f"no scorer is known for unit {case.unit!r} of benchmark {case.benchmark!r}; it was not replayed"]
-    try:
-        differences = case_differences(case.expected, _computed(unit.score, case.input))
-        for name, expected in case.variants.items():
-            if name not in unit.variants:
-                differences.append(f"variants: no scorer is known for {name!r}; it was not replayed")
-                continue
-            differences.extend(
-                differences_at(
-                    f"variants.{name}", expected=expected, computed=_computed(unit.variants[name], case.input)
-                )
-            )
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        return [f"the input does not fit unit {case.unit!r}: {where}: {first['msg']}"]
-    return differences
-
-
-def _computed(score: Scorer, case_input: CaseInput) -> object:
-    try:
-        return score(case_input)
-    except ScoringError as error:
-        counted = {} if error.judge_calls is None else {"judge_calls": error.judge_calls}
-        return {"error": error.official} | counted

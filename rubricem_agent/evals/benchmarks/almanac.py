@@ -1,51 +1,72 @@
-"""The almanac: graded by its truth, without a judge."""
+"""The almanac: an invented world whose questions are graded by their truth, without a judge."""
 
-from collections.abc import Sequence
+import hashlib
 
-from rubricem_agent.evals.base import Gold
+from rubricem_agent.evals.base import DataPaths, Dataset, Example, Gold, SourceFile, official_rules
 from rubricem_agent.evals.benchmarks.researchrubrics import compliance
-from rubricem_agent.evals.grading import Case, Grade, GradedExample, Grading, Totals, mean_metrics, mean_of, scores_of
+from rubricem_agent.evals.files import read_bytes
+from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
-from rubricem_env.world.questions import Need, Truth
+from rubricem_env.world.almanac import load_questions, shipped_questions_path
+from rubricem_env.world.questions import Truth
 
 NEED, CONVENTION, TRAP = 1.0, 0.5, -1.0
 """The weights of the world's own answer rubrics."""
 
 
 class AlmanacGold(Gold):
-    """The truth of a question, and where it belongs."""
+    """The truth of a question, its domain and its answer format."""
 
     truth: Truth
     domain: Text
     answer_format: Text
 
 
-class AlmanacGrader:
-    """The weighted share of what the truth asks of the answer: needs, conventions, and traps that were fallen into."""
-
-    is_binary = False
-    prompt_hash = ""
-
-    def grade(self, case: Case) -> Grading:
-        """Asks nothing."""
-        gold = case.gold_as(AlmanacGold)
-        yield ()
-        truth, text = gold.truth, case.answer.text
-        needs = [need.is_met_by(text) for need in _answer_needs(gold)]
-        conventions = [need.is_met_by(text) for need in truth.implicit_needs]
-        traps = [trap.has_caught(text) for trap in truth.traps]
-        weights = [NEED] * len(needs) + [CONVENTION] * len(conventions) + [TRAP] * len(traps)
-        score = compliance([float(met) for met in (*needs, *conventions, *traps)], weights)
-        shares = {"needs": needs, "conventions": conventions, "traps": traps}
-        metrics = {name: sum(met) / len(met) for name, met in shares.items() if met}
-        return Grade(score, score, metrics={**metrics, f"format:{gold.answer_format}": score})
-
-    def total(self, graded: Sequence[GradedExample]) -> Totals:
-        """Plain means; traps is the share of wrong values that were repeated: there, less is better."""
-        return Totals("truth", {"truth": mean_of(scores_of(graded)), **mean_metrics(graded)})
+def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
+    """The test questions of the shipped world, or those of another world's file. There is no other version."""
+    path = paths.path or shipped_questions_path()
+    questions = [question for question in load_questions(path) if question.split == "test"]
+    gold = {
+        question.id: AlmanacGold(
+            id=question.id,
+            truth=question.truth,
+            domain=question.domain,
+            answer_format=question.answer_format.value,
+        )
+        for question in questions
+    }
+    examples = tuple(Example(id=question.id, prompt_text=question.question) for question in questions)
+    source = SourceFile(path, hashlib.sha256(read_bytes(path)).hexdigest(), len(examples))
+    return Dataset(examples, gold, source, {question.id: question.answer_format for question in questions})
 
 
-def _answer_needs(gold: AlmanacGold) -> Sequence[Need]:
-    """An exact answer is the last value of its chain; the others state every need."""
-    return gold.truth.needs[-1:] if gold.answer_format == AnswerFormat.EXACT.value else gold.truth.needs
+def grade(case: Case, grader: Grader) -> Grading:
+    """The weighted share of what the truth requires: needs, conventions, and traps that were fallen into (less is better).
+
+    An exact answer is the last value of its chain; the other formats state every need.
+    """
+    yield ()
+    gold, text = case.gold_as(AlmanacGold), case.answer.text
+    truth = gold.truth
+    required = truth.needs[-1:] if gold.answer_format == AnswerFormat.EXACT.value else truth.needs
+    needs = [need.is_met_by(text) for need in required]
+    conventions = [need.is_met_by(text) for need in truth.implicit_needs]
+    traps = [trap.has_caught(text) for trap in truth.traps]
+    weights = [NEED] * len(needs) + [CONVENTION] * len(conventions) + [TRAP] * len(traps)
+    score = compliance([float(met) for met in (*needs, *conventions, *traps)], weights)
+    shares = {"needs": needs, "conventions": conventions, "traps": traps}
+    metrics = {name: sum(met) / len(met) for name, met in shares.items() if met}
+    return Grade(score, score, metrics={**metrics, f"format:{gold.answer_format}": score})
+
+
+BENCHMARK = Benchmark(
+    name="almanac",
+    title="Almanac",
+    answer_format=AnswerFormat.LONG,
+    load=load,
+    grader=lambda rules: Grader(rules, grade, "truth"),
+    official=official_rules(""),
+    hub="shipped with rubricem",
+    ids="id of the test questions",
+)

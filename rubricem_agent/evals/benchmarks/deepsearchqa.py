@@ -1,58 +1,68 @@
-"""DeepSearchQA: which parts of a gold answer a reply holds, and what it says in excess.
+"""DeepSearchQA: which parts of a gold answer a reply contains, and what it states in excess.
 
 The judge splits the gold answer, not the code. Empty answers and empty or malformed ratings are excluded from every
-denominator officially; `deepsearchqa_aggregate` counts them and offers the strict variant beside it.
-
-The interval text that DeepSearchQA prints, letter by letter.
-
-DeepSearchQA files: CSV. The answer type tells how many answers to look for and must not reach the agent.
-
-DeepSearchQA over many answers: macro precision, recall and F1, three strict rates, and what was excluded.
-
-DeepSearchQA: the judge splits the gold answer, says which parts are there, and lists what is in excess.
-
-Recorded DeepSearchQA cases.
+denominator officially; strict mode counts them as 0. Files are CSV; the answer type says how many answers to look for
+and must not reach the agent.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from enum import StrEnum
-from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from pydantic import Field, JsonValue
 
 from rubricem_agent.evals.base import (
-    Benchmark,
-    CaseInput,
+    OFFICIAL_SCORER,
+    DataPaths,
+    Dataset,
     Example,
     Gold,
-    RecordedInput,
     Rules,
     ScoringError,
-    Unit,
     Unparsed,
+    official_rules,
     parse_json,
+    required,
 )
-from rubricem_agent.evals.files import Expectation, FileRow, assemble, csv_rows, read_row
-from rubricem_agent.evals.grading import Case, Grade, GradedExample, Grading, GradingQuestion, JudgePrompts, Totals
+from rubricem_agent.evals.files import FileRow, assemble, csv_rows, read_row
+from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, GradingQuestion, Totals
 from rubricem_env.domain.base import Text
+from rubricem_env.domain.trajectory import AnswerFormat
 
-_OPENING = "```json"
-_FENCE = "```"
+Exclusion = Literal["empty_response", "empty_rater", "invalid_rater"]
+"""Why an answer leaves every denominator."""
+STOPPED = "the rating is JSON but no object"
+"""The official parser raises on such a rating: the answer counts as valid and is evaluated nowhere."""
 
 
-class Exclusion(StrEnum):
-    """Why an answer leaves every denominator."""
+class DeepSearchQAGold(Gold):
+    """A row of the file: the answer as one text (the judge splits it), its type and its category."""
 
-    EMPTY_RESPONSE = "empty_response"
-    EMPTY_RATER = "empty_rater"
-    INVALID_RATER = "invalid_rater"
+    id: Text = Field(validation_alias="example_id")
+    problem: Text = Field(min_length=1)
+    answer: Text = Field(min_length=1)
+    answer_type: Literal["Single Answer", "Set Answer"]
+    problem_category: Text
+
+
+def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
+    """Problems for the agent; the row number from 0 is the id where the file has no example_id."""
+    path = required(paths.path, "the benchmark deepsearchqa")
+    lines = csv_rows(path, columns=("problem", "problem_category", "answer", "answer_type"))
+    rows = [
+        read_row(line, DeepSearchQAGold)
+        if isinstance(line.content, dict) and line.content.get("example_id")
+        else read_row(line, DeepSearchQAGold, example_id=str(number))
+        for number, line in enumerate(lines)
+    ]
+    examples = [Example(id=row.id, prompt_text=row.problem) for row in rows]
+    sha256 = "25d48dcf7efa872e5467032e8b8eedf38d301f59a252d0da95cda584baa78396"
+    return assemble(path, examples, gold=rows, any_version=any_version, num_rows=900, sha256=sha256)
 
 
 class Rating(NamedTuple):
-    """The judge's count: expected parts, those found, and answers in excess."""
+    """The judge's counts: expected parts, those found, and answers in excess."""
 
     expected: int
     found: int
@@ -82,17 +92,19 @@ class Rating(NamedTuple):
 
     @property
     def is_fully_incorrect(self) -> bool:
-        """No part found although there was one to find."""
+        """No part found although at least one was expected."""
         return self.expected > 0 and self.found == 0
 
 
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole > 0 else 0.0
+
+
 def rate(response: str, reply: str) -> Rating | Exclusion:
-    """Rate one answer from the judge's reply. An empty answer comes before any look at the reply."""
+    """Rate one answer from the judge's reply. An empty answer is excluded before the reply is read."""
     if not response.strip():
-        return Exclusion.EMPTY_RESPONSE
-    if not reply:
-        return Exclusion.EMPTY_RATER
-    return parse_rating(reply)
+        return "empty_response"
+    return parse_rating(reply) if reply else "empty_rater"
 
 
 def parse_rating(reply: str) -> Rating | Exclusion:
@@ -102,38 +114,27 @@ def parse_rating(reply: str) -> Rating | Exclusion:
     """
     parsed = parse_json(_unfenced(reply))
     if isinstance(parsed, Unparsed) or not parsed:
-        return Exclusion.INVALID_RATER
+        return "invalid_rater"
     if not isinstance(parsed, dict):
         raise ScoringError("AttributeError", f"the rating is a JSON {type(parsed).__name__}, not an object")
     node = parsed.get("Answer Correctness")
     if not isinstance(node, dict) or not isinstance(node.get("Explanation"), str):
-        return Exclusion.INVALID_RATER
-    return _count(node.get("Correctness Details"), node.get("Excessive Answers", []))
-
-
-def _count(details: JsonValue, excessive: JsonValue) -> Rating | Exclusion:
+        return "invalid_rater"
+    details, excessive = node.get("Correctness Details"), node.get("Excessive Answers", [])
     if not isinstance(details, dict) or not all(isinstance(found, bool) for found in details.values()):
-        return Exclusion.INVALID_RATER
+        return "invalid_rater"
     if not isinstance(excessive, list) or not all(isinstance(answer, str) for answer in excessive):
-        return Exclusion.INVALID_RATER
+        return "invalid_rater"
     return Rating(len(details), list(details.values()).count(True), len(excessive))
 
 
 def _unfenced(reply: str) -> str:
-    """What stands between the first fence labelled json and the last fence; a bare fence is not taken off."""
-    _, opening, content = reply.strip().partition(_OPENING)
+    """The text between the first fence labelled json and the last fence; a bare fence is not removed."""
+    _, opening, content = reply.strip().partition("```json")
     if not opening:
         return reply.strip()
-    inside, closing, _ = content.strip().rpartition(_FENCE)
+    inside, closing, _ = content.strip().rpartition("```")
     return inside.strip() if closing else content.strip()
-
-
-def _ratio(part: int, whole: int) -> float:
-    return part / whole if whole > 0 else 0.0
-
-
-Z_95 = 1.96
-FEW = 5
 
 
 def wald_text(count: int, total: int) -> str:
@@ -142,75 +143,26 @@ def wald_text(count: int, total: int) -> str:
         return f"N/A ({count}/{total})"
     count = min(max(count, 0), total)
     share = count / total
-    half_width = Z_95 * math.sqrt(share * (1.0 - share) / total) * 100.0
-    note = " (CI not robust for n<=5)" if total <= FEW else ""
+    half_width = 1.96 * math.sqrt(share * (1.0 - share) / total) * 100.0
+    note = " (CI not robust for n<=5)" if total <= 5 else ""
     return f"{round(share * 100.0, 2):.2f} ± {round(half_width, 2):.2f} ({count}/{total}){note}"
 
 
-OFFICIAL = Expectation(rows=900, sha256="25d48dcf7efa872e5467032e8b8eedf38d301f59a252d0da95cda584baa78396")
-COLUMNS = ("problem", "problem_category", "answer", "answer_type")
-
-AnswerType = Literal["Single Answer", "Set Answer"]
-
-
-class DeepSearchQAGold(Gold):
-    """The answer as one text (the judge splits it), its type and its category."""
-
-    answer: Text
-    answer_type: AnswerType
-    problem_category: Text
-
-
-class _Row(FileRow):
-    problem: Text = Field(min_length=1)
-    answer: Text = Field(min_length=1)
-    answer_type: AnswerType
-    problem_category: Text
-    example_id: Text | None = None
-
-
-def load(path: Path, *, expect: Expectation = OFFICIAL) -> Benchmark[DeepSearchQAGold]:
-    """Problems for the agent; answer, type and category in the gold. Without example_id the row number from 0 is the id."""
-    rows = [read_row(place, _Row) for place in csv_rows(path, columns=COLUMNS)]
-    ids = [row.example_id or str(number) for number, row in enumerate(rows)]
-    gold = [
-        DeepSearchQAGold(
-            id=row_id, answer=row.answer, answer_type=row.answer_type, problem_category=row.problem_category
-        )
-        for row_id, row in zip(ids, rows, strict=True)
-    ]
-    examples = [Example(id=row_id, prompt_text=row.problem) for row_id, row in zip(ids, rows, strict=True)]
-    return assemble(path, examples, gold=gold, expect=expect)
-
-
 Outcome = Rating | Exclusion | None
-"""None: the rating stopped the official parser, which then counts the answer as valid and evaluates it nowhere."""
+"""None: the rating stopped the official parser (STOPPED)."""
 
 
-class MacroScores(NamedTuple):
-    """Unweighted means over the evaluated answers."""
-
-    precision: float
-    recall: float
-    f1_score: float
-
-
-def macro_scores(outcomes: Sequence[Outcome]) -> MacroScores | None:
+def macro_scores(outcomes: Sequence[Outcome]) -> dict[str, float] | None:
     """The official macro means, exclusions left out; None where nothing was evaluated."""
     ratings = _ratings(outcomes)
     if not ratings:
         return None
-    columns = ([r.precision for r in ratings], [r.recall for r in ratings], [r.f1 for r in ratings])
-    return MacroScores(*(float(np.mean(column)) for column in columns))
-
-
-def strict_scores(outcomes: Sequence[Outcome]) -> MacroScores:
-    """Strict mode: every exclusion counts 0. The means over all answers."""
-    macro = macro_scores(outcomes)
-    if macro is None:
-        return MacroScores(0.0, 0.0, 0.0)
-    share = len(_ratings(outcomes)) / len(outcomes)
-    return MacroScores(*(value * share for value in macro))
+    columns = {
+        "precision": [rating.precision for rating in ratings],
+        "recall": [rating.recall for rating in ratings],
+        "f1_score": [rating.f1 for rating in ratings],
+    }
+    return {name: float(np.mean(column)) for name, column in columns.items()}
 
 
 def official_summary(outcomes: Sequence[Outcome]) -> dict[str, int | float | str]:
@@ -218,11 +170,13 @@ def official_summary(outcomes: Sequence[Outcome]) -> dict[str, int | float | str
     if not outcomes:
         raise ScoringError("AssertionError", "there is no item to aggregate")
     ratings = _ratings(outcomes)
-    empty, invalid, silent = (
-        outcomes.count(kind) for kind in (Exclusion.EMPTY_RESPONSE, Exclusion.INVALID_RATER, Exclusion.EMPTY_RATER)
-    )
+    empty, invalid, silent = (outcomes.count(kind) for kind in ("empty_response", "invalid_rater", "empty_rater"))
     macro = macro_scores(outcomes)
-    precision, recall, f1 = ("", "", "") if macro is None else (f"{value:.2%}" for value in macro)
+    precision, recall, f1 = ("", "", "") if macro is None else (f"{value:.2%}" for value in macro.values())
+
+    def rate_text(claim: Callable[[Rating], bool]) -> str:
+        return wald_text(sum(map(claim, ratings)), len(ratings)) if ratings else ""
+
     return {
         "num_total_ratings": len(outcomes),
         "num_empty_model_response": empty,
@@ -230,9 +184,9 @@ def official_summary(outcomes: Sequence[Outcome]) -> dict[str, int | float | str
         "num_empty_auto_rater_response": silent,
         "num_valid_ratings": len(outcomes) - empty - invalid - silent,
         "num_answer_correctness_evaluated": len(ratings),
-        "pct_w_ci_all_answers_correct": _rate_text(ratings, lambda rating: rating.is_fully_correct),
-        "pct_w_ci_fully_incorrect_items": _rate_text(ratings, lambda rating: rating.is_fully_incorrect),
-        "pct_w_ci_correct_with_excessive_answers": _rate_text(ratings, lambda rating: rating.is_correct_with_excessive),
+        "pct_w_ci_all_answers_correct": rate_text(lambda rating: rating.is_fully_correct),
+        "pct_w_ci_fully_incorrect_items": rate_text(lambda rating: rating.is_fully_incorrect),
+        "pct_w_ci_correct_with_excessive_answers": rate_text(lambda rating: rating.is_correct_with_excessive),
         "pct_empty_model_response": round(empty * 100.0 / len(outcomes), 2),
         "pct_invalid_auto_rater_response": round(invalid * 100.0 / len(outcomes), 2),
         "pct_empty_auto_rater_response": round(silent * 100.0 / len(outcomes), 2),
@@ -246,107 +200,73 @@ def _ratings(outcomes: Sequence[Outcome]) -> list[Rating]:
     return [outcome for outcome in outcomes if isinstance(outcome, Rating)]
 
 
-def _rate_text(ratings: Sequence[Rating], claim: Callable[[Rating], bool]) -> str:
-    return wald_text(sum(map(claim, ratings)), len(ratings)) if ratings else ""
-
-
-STOPPED = "the rating is JSON but no object"
-
-
-class DeepSearchQAGrader:
-    """Official and strict DeepSearchQA. The headline is the rate of fully correct answers (the paper's "exact match")."""
-
-    is_binary = True
-
-    def __init__(self, rules: Rules, prompts: JudgePrompts) -> None:
-        self._rules = rules
-        self._prompts = prompts
-
-    @classmethod
-    def for_rules(cls, rules: Rules) -> "DeepSearchQAGrader":
-        return cls(rules, JudgePrompts.read("deepsearchqa"))
-
-    @property
-    def prompt_hash(self) -> str:
-        return self._prompts.hash
-
-    def grade(self, case: Case) -> Grading:
-        """One question; an empty answer is excluded without one."""
-        gold = case.gold_as(DeepSearchQAGold)
-        if case.answer.is_empty:
-            return self._excluded(Exclusion.EMPTY_RESPONSE)
-        prompt = self._prompts.user(
-            "deepsearchqa",
-            question=case.example.prompt_text,
-            gold=gold.answer,
-            answer_type=gold.answer_type,
-            response=case.answer.text,
-        )
-        ((reply,),) = yield (GradingQuestion("rating", prompt),)
-        try:
-            outcome = rate(case.answer.text, reply)
-        except ScoringError:
-            return self._excluded(STOPPED)
-        return self._excluded(outcome) if isinstance(outcome, Exclusion) else _graded(outcome)
-
-    def total(self, graded: Sequence[GradedExample]) -> Totals:
-        """The three rates and the macro means, and the texts of the official project rating."""
-        outcomes = [_outcome(one.grade) for one in graded]
-        ratings = [outcome for outcome in outcomes if isinstance(outcome, Rating)]
-        # Officially the denominator is what was evaluated; strictly it is every answer.
-        size = len(outcomes) if self._rules.is_strict else len(ratings)
-        if not size:
-            return Totals("fully_correct", {"fully_correct": None})
-        macro = macro_scores(outcomes)
-        share = len(ratings) / size
-        means = {name: value * share for name, value in macro._asdict().items()} if macro else {"f1_score": 0.0}
-        counts = {
-            "fully_correct": sum(rating.is_fully_correct for rating in ratings),
-            "correct_with_excessive": sum(rating.is_correct_with_excessive for rating in ratings),
-            "fully_incorrect": sum(rating.is_fully_incorrect for rating in ratings) + size - len(ratings),
-        }
-        texts = {name: str(value) for name, value in official_summary(outcomes).items()}
-        return Totals("fully_correct", {**{n: c / size for n, c in counts.items()}, **means}, texts)
-
-    def _excluded(self, reason: str) -> Grade:
-        score = 0.0 if self._rules.is_strict else None
-        unreadable = int(reason in (Exclusion.INVALID_RATER, Exclusion.EMPTY_RATER, STOPPED))
-        return Grade(score, 0.0, str(reason), unreadable=unreadable)
-
-
-def _graded(rating: Rating) -> Grade:
+def grade(case: Case, grader: Grader) -> Grading:
+    """One question; an empty answer is excluded without one."""
+    if case.answer.is_empty:
+        return grader.excluded("empty_response")
+    gold = case.gold_as(DeepSearchQAGold)
+    prompt = grader.user_prompt(
+        "deepsearchqa",
+        question=case.example.prompt_text,
+        gold=gold.answer,
+        answer_type=gold.answer_type,
+        response=case.answer.text,
+    )
+    ((reply,),) = yield (GradingQuestion("rating", prompt),)
+    try:
+        rating = rate(case.answer.text, reply)
+    except ScoringError:
+        return grader.excluded(STOPPED, unreadable=1)
+    if not isinstance(rating, Rating):
+        return grader.excluded(rating, unreadable=1)
     correct = float(rating.is_fully_correct)
     label = f"{rating.found}/{rating.expected}+{rating.excessive}"
     return Grade(correct, correct, labels={"rating": label}, record=rating._asdict())
 
 
+def total(grades: Sequence[Grade], rules: Rules) -> Totals:
+    """The three rates and the macro means. Officially the denominator is what was evaluated; strictly, every answer."""
+    outcomes = [_outcome(grade) for grade in grades]
+    ratings = _ratings(outcomes)
+    size = len(outcomes) if rules.is_strict else len(ratings)
+    if not size:
+        return {"fully_correct": None}
+    macro = macro_scores(outcomes)
+    share = len(ratings) / size
+    counts = {
+        "fully_correct": sum(rating.is_fully_correct for rating in ratings),
+        "correct_with_excessive": sum(rating.is_correct_with_excessive for rating in ratings),
+        "fully_incorrect": sum(rating.is_fully_incorrect for rating in ratings) + size - len(ratings),
+    }
+    means = {name: value * share for name, value in macro.items()} if macro else {"f1_score": 0.0}
+    return {**{name: count / size for name, count in counts.items()}, **means}
+
+
+def official_texts(grades: Sequence[Grade], rules: Rules) -> dict[str, str]:
+    """The official project rating, where there is anything to rate."""
+    outcomes = [_outcome(grade) for grade in grades]
+    if not (outcomes if rules.is_strict else _ratings(outcomes)):
+        return {}
+    return {name: str(value) for name, value in official_summary(outcomes).items()}
+
+
 def _outcome(grade: Grade) -> Outcome:
     if not grade.record:
-        return Exclusion(grade.excluded) if grade.excluded in list(Exclusion) else None
+        return next((exclusion for exclusion in get_args(Exclusion) if exclusion == grade.excluded), None)
     return Rating(*(count for name in Rating._fields if isinstance(count := grade.record[name], int)))
 
 
-class DeepSearchQAItemInput(RecordedInput):
+class RecordedAnswer(FileRow):
+    """An answer of a recorded run and the judge's reply."""
+
     response: Text | None
     judge_text: Text | None
 
-    def rate(self) -> Rating | Exclusion:
-        return rate(self.response or "", self.judge_text or "")
 
-
-class DeepSearchQAAggregateInput(RecordedInput):
-    items: tuple[DeepSearchQAItemInput, ...]
-
-
-class DeepSearchQAIntervalInput(RecordedInput):
-    count: int
-    total: int
-
-
-def recorded_score_item(case_input: CaseInput) -> object:
-    rating = DeepSearchQAItemInput.read(case_input).rate()
-    if isinstance(rating, Exclusion):
-        return {"status": rating.value}
+def recorded_item(response: Text | None, judge_text: Text | None) -> object:
+    rating = rate(response or "", judge_text or "")
+    if not isinstance(rating, Rating):
+        return {"status": rating}
     return {
         "status": "valid",
         "precision": rating.precision,
@@ -361,23 +281,38 @@ def recorded_score_item(case_input: CaseInput) -> object:
     }
 
 
-def recorded_aggregate(case_input: CaseInput) -> object:
-    outcomes = [_recorded_outcome(item) for item in DeepSearchQAAggregateInput.read(case_input).items]
-    macro = macro_scores(outcomes)
-    unrounded = dict.fromkeys(MacroScores._fields) if macro is None else macro._asdict()
+def recorded_aggregate(items: tuple[RecordedAnswer, ...]) -> object:
+    outcomes: list[Outcome] = []
+    for item in items:
+        try:
+            outcomes.append(rate(item.response or "", item.judge_text or ""))
+        except ScoringError:
+            outcomes.append(None)
+    unrounded = macro_scores(outcomes) or dict.fromkeys(("precision", "recall", "f1_score"))
     return {"official": official_summary(outcomes), "macro_unrounded": unrounded}
 
 
-def recorded_interval(case_input: CaseInput) -> object:
-    case = DeepSearchQAIntervalInput.read(case_input)
-    return {"text": wald_text(case.count, case.total)}
+def recorded_interval(count: int, total: int) -> object:
+    return {"text": wald_text(count, total)}
 
 
-def _recorded_outcome(item: DeepSearchQAItemInput) -> Outcome:
-    try:
-        return item.rate()
-    except ScoringError:
-        return None
-
-
-UNITS = {"item": Unit(recorded_score_item), "aggregate": Unit(recorded_aggregate), "ci": Unit(recorded_interval)}
+BENCHMARK = Benchmark(
+    name="deepsearchqa",
+    title="DSQA",
+    answer_format=AnswerFormat.EXACT,
+    load=load,
+    grader=lambda rules: Grader(
+        rules, grade, "fully_correct", total, texts=official_texts, prompts=("deepsearchqa",), is_binary=True
+    ),
+    official=official_rules("gemini-2.5-flash", tries=1, max_output_tokens=8192),
+    units={
+        "deepsearchqa": {
+            "item": {OFFICIAL_SCORER: recorded_item},
+            "aggregate": {OFFICIAL_SCORER: recorded_aggregate},
+            "ci": {OFFICIAL_SCORER: recorded_interval},
+        }
+    },
+    hub="hf:google/deepsearchqa/DSQA-full.csv@b2623f8653065c2672de6d941fc5434cd652376c",
+    guidance="If the question has several answers, give all of them in one \\boxed{}, separated by commas.",
+    ids="example_id of the data file; row numbers from 0 where it has none",
+)

@@ -1,48 +1,32 @@
 """ResearchQA: how far an answer covers each rubric item, on five levels, averaged to a coverage between 0 and 1.
 
-Items go to the judge in batches (8 officially, 10 in the predecessor) and come back as one phrase per line. A batch
-with the wrong number of lines is asked three times, then its question leaves the mean: it does not count as zero.
-
-ResearchQA files: a JSON array of questions with rubric items.
-
-ResearchQA: rubric items in batches, a phrase for each, and the mean level over the items of a question.
-
-Recorded ResearchQA cases.
+Items go to the judge in batches (8 officially, 10 for DR Tulu) and come back as one phrase per line. A batch with the
+wrong number of lines is asked three times; then its question leaves the mean and does not count as zero. The file is a
+JSON array of questions with rubric items.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import NamedTuple, Self
+from collections.abc import Mapping, Sequence
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, JsonValue
 
 from rubricem_agent.evals.base import (
-    Benchmark,
-    CaseInput,
+    OFFICIAL_SCORER,
+    DataPaths,
+    Dataset,
     Example,
     Gold,
-    RecordedInput,
     Replies,
-    Rules,
     ScoringError,
-    Unit,
     Unparsed,
+    drtulu_rules,
+    official_rules,
+    required,
 )
-from rubricem_agent.evals.files import Expectation, FileRow, assemble, json_array, read_row
-from rubricem_agent.evals.grading import (
-    Case,
-    Grade,
-    GradedExample,
-    Grading,
-    GradingQuestion,
-    JudgePrompts,
-    JudgeReplies,
-    Totals,
-    mean_metrics,
-    mean_of,
-    scores_of,
-)
-from rubricem_env.domain.base import Frozen, Text
+from rubricem_agent.evals.files import FileRow, assemble, json_array, read_row
+from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, GradingQuestion, mean_of, numbered
+from rubricem_env.domain.base import Text
+from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.trajectory import AnswerFormat
 
 LEVELS = {"Not at all": 1, "Barely": 2, "Moderately": 3, "Mostly": 4, "Completely": 5}
 OFFICIAL_BATCH = 8
@@ -50,19 +34,28 @@ DRTULU_BATCH = 10
 MAX_TRIES = 3
 
 
-class RubricQuestion(Frozen):
-    """A question's id and its rubric items, in file order."""
+class ResearchQAItem(FileRow):
+    """One item of a question's rubric."""
 
-    id: Text
-    rubric: tuple[Text, ...]
+    rubric_item: Text
 
 
-class RunScore(NamedTuple):
-    """Coverage of every question that survived, in order; the unweighted mean, None where none survived."""
+class ResearchQAGold(Gold):
+    """A row of the file: the question, its rubric items in file order, and its field of research."""
 
-    coverages: tuple[tuple[str, float], ...]
-    average: float | None
-    judge_calls: int
+    id: Text = Field(min_length=1)
+    query: Text = Field(min_length=1)
+    rubric: tuple[ResearchQAItem, ...]
+    field: Text = ""
+    general_domain: Text = ""
+
+
+def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
+    """Queries of the test split for the agent; rubric items in the gold."""
+    path = required(paths.path, "the benchmark researchqa")
+    rows = [read_row(element, ResearchQAGold) for element in json_array(path)]
+    examples = [Example(id=row.id, prompt_text=row.query) for row in rows]
+    return assemble(path, examples, gold=rows, any_version=any_version, num_rows=3750)
 
 
 def level_of(label: str) -> int:
@@ -92,41 +85,43 @@ def parse_batch(reply: str, *, size: int) -> list[str] | Unparsed:
     return lines if len(lines) == size else Unparsed(f"{len(lines)} lines for {size} items")
 
 
+class RecordedQuestion(FileRow):
+    """A question of a recorded run, its rubric items in file order."""
+
+    id: Text
+    rubric: tuple[Text, ...]
+
+
 def score_run(
-    questions: Sequence[RubricQuestion],
+    questions: Sequence[RecordedQuestion],
     answers: Mapping[str, object],
     *,
     replies: Mapping[tuple[str, int], Sequence[str]],
     batch_size: int = OFFICIAL_BATCH,
-) -> RunScore:
-    """The official run over questions in file order; `replies` are known by question id and batch number.
+) -> tuple[list[tuple[str, float]], int]:
+    """The coverage of every question that survives the official run, and the number of judge calls.
 
-    A question without an answer is skipped; an empty answer is judged.
+    Questions are in file order; `replies` are known by question id and batch number. A question without an answer is
+    skipped; an empty answer is judged.
     """
     coverages: list[tuple[str, float]] = []
     calls = 0
     for question in questions:
         if question.id not in answers:
             continue
-        batches = {key: attempts for key, attempts in replies.items() if key[0] == question.id}
-        labels, asked = _judge_question(question, batches, batch_size=batch_size)
+        labels, asked = _judge_question(question, replies, batch_size=batch_size)
         calls += asked
         if isinstance(labels, Unparsed):
             continue
-        coverages.append((question.id, _coverage_or_stop(labels, calls)))
-    average = sum(coverage for _, coverage in coverages) / len(coverages) if coverages else None
-    return RunScore(tuple(coverages), average, calls)
-
-
-def strict_average(questions: Sequence[RubricQuestion], score: RunScore) -> float:
-    """Strict mode: every question without a coverage counts 0. The mean over all of them."""
-    if not questions:
-        raise ScoringError("ZeroDivisionError", "there is no question")
-    return sum(coverage for _, coverage in score.coverages) / len(questions)
+        try:
+            coverages.append((question.id, coverage_of(labels)))
+        except ScoringError as error:
+            raise ScoringError(error.official, error.reason, judge_calls=calls) from error
+    return coverages, calls
 
 
 def _judge_question(
-    question: RubricQuestion, replies: Mapping[tuple[str, int], Sequence[str]], *, batch_size: int
+    question: RecordedQuestion, replies: Mapping[tuple[str, int], Sequence[str]], *, batch_size: int
 ) -> tuple[list[str] | Unparsed, int]:
     labels: list[str] = []
     calls = 0
@@ -153,165 +148,89 @@ def _judge_batch(judge: Replies, *, size: int) -> list[str] | Unparsed:
     return parsed
 
 
-def _coverage_or_stop(labels: Sequence[str], judge_calls: int) -> float:
+def grade(case: Case, grader: Grader) -> Grading:
+    """One round: every batch. A question whose batch cannot be read leaves the mean; strictly it counts 0."""
+    gold, rules = case.gold_as(ResearchQAGold), grader.rules
+    items = [item.rubric_item for item in gold.rubric]
+    batches = [items[start : start + rules.batch_size] for start in range(0, len(items), rules.batch_size)]
+    replies = yield tuple(_question(grader, n, batch, answer=case.answer.text) for n, batch in enumerate(batches))
+    labels: list[str] = []
+    failed = 0
+    for batch, tries in zip(batches, replies, strict=True):
+        parsed = parse_batch(tries[-1], size=len(batch))
+        failed += len(tries) - (not isinstance(parsed, Unparsed))
+        labels += [""] * len(batch) if isinstance(parsed, Unparsed) else parsed
+    readable = {f"item-{number}": label for number, label in enumerate(labels) if label}
     try:
-        return coverage_of(labels)
-    except ScoringError as error:
-        raise ScoringError(error.official, error.reason, judge_calls=judge_calls) from error
+        if "" in labels:
+            raise ScoringError("dropped", f"a batch got no {rules.batch_size} lines in {rules.tries} tries")
+        coverage = coverage_of(labels)
+    except ScoringError as refusal:
+        return grader.excluded(refusal.reason, unreadable=failed)._replace(labels=readable)
+    by_domain = {f"domain:{gold.general_domain}": coverage} if gold.general_domain else {}
+    return Grade(coverage, coverage, metrics=by_domain, labels=readable, unreadable=failed)
 
 
-OFFICIAL = Expectation(rows=3750)
-"""The test split."""
+def _question(grader: Grader, number: int, batch: Sequence[str], *, answer: str) -> GradingQuestion:
+    size = len(batch)
+    return GradingQuestion(
+        f"batch-{number}",
+        grader.user_prompt("researchqa", answer=answer, items=numbered(batch), count=str(size)),
+        tries=grader.rules.tries,
+        accepts=lambda reply: not isinstance(parse_batch(reply, size=size), Unparsed),
+    )
 
 
-class ResearchQAGold(Gold):
-    """The rubric items in file order, and the field of research."""
-
-    rubric: tuple[Text, ...]
-    field: Text
-    general_domain: Text
-
-
-class _RubricItem(FileRow):
-    rubric_item: Text
-
-
-class _Row(FileRow):
-    id: Text = Field(min_length=1)
-    query: Text = Field(min_length=1)
-    rubric: tuple[_RubricItem, ...]
-    field: Text = ""
-    general_domain: Text = ""
-
-
-def load(path: Path, *, expect: Expectation = OFFICIAL) -> Benchmark[ResearchQAGold]:
-    """Queries for the agent; rubric items in the gold."""
-    rows = [read_row(place, _Row) for place in json_array(path)]
-    gold = [
-        ResearchQAGold(
-            id=row.id,
-            rubric=tuple(item.rubric_item for item in row.rubric),
-            field=row.field,
-            general_domain=row.general_domain,
-        )
-        for row in rows
-    ]
-    return assemble(path, [Example(id=row.id, prompt_text=row.query) for row in rows], gold=gold, expect=expect)
-
-
-class ResearchQAGrader:
-    """ResearchQA in any mode; the modes differ in the size of a batch and in what a failure counts."""
-
-    is_binary = False
-
-    def __init__(self, rules: Rules, prompts: JudgePrompts) -> None:
-        self._rules = rules
-        self._prompts = prompts
-
-    @classmethod
-    def for_rules(cls, rules: Rules) -> "ResearchQAGrader":
-        return cls(rules, JudgePrompts.read("researchqa"))
-
-    @property
-    def prompt_hash(self) -> str:
-        return self._prompts.hash
-
-    def grade(self, case: Case) -> Grading:
-        """One round: every batch."""
-        gold = case.gold_as(ResearchQAGold)
-        batches = list(self._batches(gold))
-        replies = yield tuple(self._question(n, batch, answer=case.answer.text) for n, batch in enumerate(batches))
-        return self._grade(gold, batches, replies=replies)
-
-    def total(self, graded: Sequence[GradedExample]) -> Totals:
-        """The unweighted mean over the questions that survived, overall and by domain."""
-        return Totals("coverage", {"coverage": mean_of(scores_of(graded)), **mean_metrics(graded)})
-
-    def _batches(self, gold: ResearchQAGold) -> Iterator[tuple[str, ...]]:
-        for start in range(0, len(gold.rubric), self._rules.batch_size):
-            yield gold.rubric[start : start + self._rules.batch_size]
-
-    def _question(self, number: int, batch: Sequence[str], *, answer: str) -> GradingQuestion:
-        items = "\n".join(f"{place}. {item}" for place, item in enumerate(batch, start=1))
-        size = len(batch)
-        return GradingQuestion(
-            key=f"batch-{number}",
-            prompt=self._prompts.user("researchqa", answer=answer, items=items, count=str(size)),
-            tries=self._rules.tries,
-            accepts=lambda reply: not isinstance(parse_batch(reply, size=size), Unparsed),
-        )
-
-    def _grade(
-        self, gold: ResearchQAGold, batches: Sequence[Sequence[str]], *, replies: Sequence[JudgeReplies]
-    ) -> Grade:
-        labels: list[str] = []
-        failed = 0
-        for batch, tries in zip(batches, replies, strict=True):
-            read = parse_batch(tries[-1], size=len(batch))
-            failed += len(tries) - (not isinstance(read, Unparsed))
-            labels += [""] * len(batch) if isinstance(read, Unparsed) else read
-        said = {f"item-{number}": label for number, label in enumerate(labels) if label}
-        try:
-            if "" in labels:
-                raise ScoringError(
-                    "dropped", f"a batch got no {self._rules.batch_size} lines in {self._rules.tries} tries"
-                )
-            coverage = coverage_of(labels)
-        except ScoringError as refusal:
-            score = 0.0 if self._rules.is_strict else None
-            return Grade(score, 0.0, refusal.reason, labels=said, unreadable=failed)
-        by_domain = {f"domain:{gold.general_domain}": coverage} if gold.general_domain else {}
-        return Grade(coverage, coverage, metrics=by_domain, labels=said, unreadable=failed)
-
-
-class ResearchQALevelInput(RecordedInput):
-    label: Text
-
-
-class ResearchQAItemInput(RecordedInput):
-    labels: tuple[Text, ...]
-
-
-class ResearchQARunInput(RecordedInput):
-    items: tuple[RubricQuestion, ...]
-    answers: dict[str, JsonValue]
-    batch_size: int = Field(default=OFFICIAL_BATCH, ge=1)
-    judge_replies_by_item_and_batch: dict[str, tuple[Text, ...]]
-
-    @model_validator(mode="after")
-    def _keys_name_a_batch(self) -> Self:
-        for key in self.judge_replies_by_item_and_batch:
-            if not key.rpartition(":")[2].isdecimal():
-                raise ValueError(f"replies are recorded under {key!r}, which is not of the form id:number")
-        return self
-
-    def replies(self) -> dict[tuple[str, int], tuple[str, ...]]:
-        """The recorded replies by question id and batch number."""
-        split = {key: key.rpartition(":") for key in self.judge_replies_by_item_and_batch}
-        return {
-            (split[key][0], int(split[key][2])): replies
-            for key, replies in self.judge_replies_by_item_and_batch.items()
-        }
-
-
-def recorded_score_level(case_input: CaseInput) -> object:
-    level = level_of(ResearchQALevelInput.read(case_input).label)
+def recorded_level(label: Text) -> object:
+    level = level_of(label)
     return {"number": level, "normalized": normalized(level)}
 
 
-def recorded_score_item(case_input: CaseInput) -> object:
-    return {"coverage": coverage_of(ResearchQAItemInput.read(case_input).labels)}
+def recorded_item(labels: tuple[Text, ...]) -> object:
+    return {"coverage": coverage_of(labels)}
 
 
-def recorded_score_run(case_input: CaseInput) -> object:
-    case = ResearchQARunInput.read(case_input)
-    score = score_run(case.items, case.answers, replies=case.replies(), batch_size=case.batch_size)
+def recorded_run(
+    items: tuple[RecordedQuestion, ...],
+    answers: dict[str, JsonValue],
+    judge_replies_by_item_and_batch: dict[str, tuple[Text, ...]],
+    batch_size: int = OFFICIAL_BATCH,
+) -> object:
+    replies: dict[tuple[str, int], tuple[str, ...]] = {}
+    for key, recorded in judge_replies_by_item_and_batch.items():
+        item_id, _, number = key.rpartition(":")
+        if not number.isdecimal():
+            raise FileFormatError(f"replies are recorded under {key!r}, which is not of the form id:number")
+        replies[item_id, int(number)] = recorded
+    if batch_size < 1:
+        raise FileFormatError(f"batch_size is {batch_size}; a batch has at least 1 item")
+    coverages, calls = score_run(items, answers, replies=replies, batch_size=batch_size)
     return {
-        "scored_item_ids": [item_id for item_id, _ in score.coverages],
-        "coverages": dict(score.coverages),
-        "average": score.average,
-        "judge_calls": score.judge_calls,
+        "scored_item_ids": [item_id for item_id, _ in coverages],
+        "coverages": dict(coverages),
+        "average": mean_of([coverage for _, coverage in coverages]),
+        "judge_calls": calls,
     }
 
 
-UNITS = {"level": Unit(recorded_score_level), "item": Unit(recorded_score_item), "run": Unit(recorded_score_run)}
+OFFICIAL = official_rules("gpt-4.1-mini-2025-04-14", batch_size=OFFICIAL_BATCH, citations="numbered")
+BENCHMARK = Benchmark(
+    name="researchqa",
+    title="ResearchQA",
+    answer_format=AnswerFormat.SHORT,
+    load=load,
+    grader=lambda rules: Grader(rules, grade, "coverage", prompts=("researchqa",)),
+    official=OFFICIAL,
+    drtulu=drtulu_rules(OFFICIAL, batch_size=DRTULU_BATCH),
+    units={
+        "researchqa": {
+            "level": {OFFICIAL_SCORER: recorded_level},
+            "item": {OFFICIAL_SCORER: recorded_item},
+            "run": {OFFICIAL_SCORER: recorded_run},
+        }
+    },
+    is_long=True,
+    hub="hf:realliyifei/ResearchQA/test.json@87cdd81df0c5ea96de293859233e8e64dac3d168",
+    guidance="Answer in about 250 words, with citations.",
+    ids="id of the data file",
+)

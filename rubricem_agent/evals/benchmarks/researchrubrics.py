@@ -1,149 +1,40 @@
 """ResearchRubrics: weighted rubric items, each judged over the whole report.
 
 compliance = sum(weight * score) / sum(positive weights). A negative item subtracts only when it is satisfied; the
-range is (-inf, 1] and nothing is clipped. The macro mean over samples is the benchmark's number.
-
-ResearchRubrics files: JSON Lines, one task with its weighted rubric per line.
-
-ResearchRubrics: one question for each weighted criterion, asked about the whole report.
-
-Recorded ResearchRubrics cases.
+range is (-inf, 1] and nothing is clipped. The macro mean over samples is the benchmark's number. Files are JSON Lines,
+one task with its weighted rubric per line.
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, Field, JsonValue
 
 from rubricem_agent.evals.base import (
-    Benchmark,
-    CaseInput,
+    GEMINI_PRO,
+    OFFICIAL_SCORER,
+    DataPaths,
+    Dataset,
     Example,
     Gold,
-    RecordedInput,
     Replies,
-    Rules,
-    Unit,
     Unparsed,
+    as_number,
+    official_rules,
     parse_json,
+    required,
 )
-from rubricem_agent.evals.files import Expectation, FileRow, assemble, json_lines, read_row
-from rubricem_agent.evals.grading import (
-    Case,
-    Grade,
-    GradedExample,
-    Grading,
-    GradingQuestion,
-    JudgePrompts,
-    JudgeReplies,
-    Totals,
-    mean_metrics,
-    mean_of,
-    scores_of,
-)
-from rubricem_env.domain.base import Frozen, Text
+from rubricem_agent.evals.files import FileRow, assemble, json_lines, read_row
+from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, GradingQuestion
+from rubricem_env.domain.base import Text
+from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.trajectory import AnswerFormat
 
 MAX_TRIES = 3
-JUDGE_FAILED = "Error"
 
 TERNARY = {"Satisfied": 1.0, "Partially Satisfied": 0.5, "Not Satisfied": 0.0}
 BINARY = {"Satisfied": 1.0}
 """The binary reading of the older labels: a partial is not satisfied. Unknown labels count 0 in both."""
-
-
-class ItemVerdict(NamedTuple):
-    """What the judge said of one item. `score` enters the arithmetic, `verdict` never does."""
-
-    verdict: JsonValue
-    score: float
-
-
-class ResearchRubricsVerdict(NamedTuple):
-    """The verdict as it is counted, whether the judge succeeded, and the replies it took."""
-
-    verdict: JsonValue
-    score: float
-    success: bool
-    judge_calls: int
-
-
-class ItemResult(NamedTuple):
-    """One row of a result file: what the official averaging script reads."""
-
-    score: float
-    weight: float
-
-
-class MacroMean(NamedTuple):
-    """The unweighted mean over the samples that have rows."""
-
-    total_samples: int
-    average: float
-
-
-def parse_verdict(reply: str) -> ItemVerdict | Unparsed:
-    """Verdict and score of one reply. A fenced reply fails; score and confidence must both read as numbers.
-
-    A fraction passes through: the official code turns `score` into a float and asks no more.
-    """
-    parsed = parse_json(reply)
-    if not isinstance(parsed, dict):
-        return parsed if isinstance(parsed, Unparsed) else Unparsed("the reply is not a JSON object")
-    score, confidence = _number(parsed.get("score")), _number(parsed.get("confidence"))
-    if score is None or confidence is None:
-        return Unparsed("score or confidence is not a number")
-    return ItemVerdict(parsed.get("verdict"), score)
-
-
-def grade_item(replies: Sequence[str]) -> ResearchRubricsVerdict:
-    """Three tries; then the item is an error with score 0 that stays in the sum: on a negative item that helps the model."""
-    judge = Replies(replies)
-    while judge.calls < MAX_TRIES:
-        reply = judge.ask()
-        verdict = Unparsed("the request failed") if reply is None else parse_verdict(reply)
-        if not isinstance(verdict, Unparsed):
-            return ResearchRubricsVerdict(verdict.verdict, verdict.score, True, judge.calls)
-    return ResearchRubricsVerdict(JUDGE_FAILED, 0.0, False, judge.calls)
-
-
-def compliance(scores: Sequence[float], weights: Sequence[float]) -> float:
-    """The weighted score of one sample; 0 where no weight is positive."""
-    numerator = sum(score * weight for score, weight in zip(scores, weights, strict=True))
-    denominator = sum(weight for weight in weights if weight > 0)
-    return numerator / denominator if denominator > 0 else 0.0
-
-
-def strict_compliance(items: Sequence[ResearchRubricsVerdict], weights: Sequence[float]) -> float:
-    """Strict mode: an item that the judge failed on counts as the worst case, satisfied where the weight is negative."""
-    worst = [item.score if item.success else float(weight < 0) for item, weight in zip(items, weights, strict=True)]
-    return compliance(worst, weights)
-
-
-def labelled_score(presence: Sequence[str], weights: Sequence[float], *, values: Mapping[str, float]) -> float:
-    """The older scoring from labels, ternary or binary by the `values` given."""
-    return compliance([values.get(label, 0.0) for label in presence], weights)
-
-
-def macro_mean(samples: Sequence[Sequence[ItemResult]]) -> MacroMean:
-    """The mean compliance over samples; 0 for none.
-
-    A sample without rows is no sample: an empty report writes none, and the official script never hears of it.
-    """
-    scores = [compliance([row.score for row in rows], [row.weight for row in rows]) for rows in samples if rows]
-    return MacroMean(len(scores), sum(scores) / len(scores) if scores else 0.0)
-
-
-def _number(value: JsonValue) -> float | None:
-    if value is None or isinstance(value, dict | list):
-        return None
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return None
-
-
-OFFICIAL = Expectation(rows=101)
 
 
 class WeightedCriterion(FileRow):
@@ -155,28 +46,75 @@ class WeightedCriterion(FileRow):
 
 
 class ResearchRubricsGold(Gold):
-    """The rubric of a task and its domain."""
+    """A row of the file: the task, its rubric and its domain."""
 
-    rubrics: tuple[WeightedCriterion, ...]
-    domain: Text
-
-
-class _Row(FileRow):
-    sample_id: Text = Field(min_length=1)
+    id: Text = Field(validation_alias="sample_id", min_length=1)
     prompt: Text = Field(min_length=1)
     rubrics: tuple[WeightedCriterion, ...]
     domain: Text = ""
 
 
-def load(path: Path, *, expect: Expectation = OFFICIAL) -> Benchmark[ResearchRubricsGold]:
+def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
     """Prompts for the agent; rubrics in the gold."""
-    rows = [read_row(place, _Row) for place in json_lines(path)]
-    gold = [ResearchRubricsGold(id=row.sample_id, rubrics=row.rubrics, domain=row.domain) for row in rows]
-    return assemble(path, [Example(id=row.sample_id, prompt_text=row.prompt) for row in rows], gold=gold, expect=expect)
+    path = required(paths.path, "the benchmark researchrubrics")
+    rows = [read_row(line, ResearchRubricsGold) for line in json_lines(path)]
+    examples = [Example(id=row.id, prompt_text=row.prompt) for row in rows]
+    return assemble(path, examples, gold=rows, any_version=any_version, num_rows=101)
+
+
+class ItemVerdict(NamedTuple):
+    """The verdict on one item: `score` enters the arithmetic, `verdict` never does."""
+
+    verdict: JsonValue
+    score: float
+    success: bool
+    """Whether a reply could be read."""
+    judge_calls: int
+
+
+def parse_verdict(reply: str) -> tuple[JsonValue, float] | Unparsed:
+    """Verdict and score of one reply. A fenced reply fails; score and confidence must both be numbers.
+
+    A fraction is accepted: the official code turns `score` into a float without further checks.
+    """
+    parsed = parse_json(reply)
+    if not isinstance(parsed, dict):
+        return parsed if isinstance(parsed, Unparsed) else Unparsed("the reply is not a JSON object")
+    score, confidence = as_number(parsed.get("score")), as_number(parsed.get("confidence"))
+    if score is None or confidence is None:
+        return Unparsed("score or confidence is not a number")
+    return parsed.get("verdict"), score
+
+
+def grade_item(replies: Sequence[str]) -> ItemVerdict:
+    """Three tries; then the item is an error with score 0 that stays in the sum: on a negative item that helps the model."""
+    judge = Replies(replies)
+    parsed = judge.first_parsed(parse_verdict, tries=MAX_TRIES)
+    if isinstance(parsed, Unparsed):
+        return ItemVerdict("Error", 0.0, False, judge.calls)
+    return ItemVerdict(*parsed, True, judge.calls)
+
+
+def compliance(scores: Sequence[float], weights: Sequence[float]) -> float:
+    """The weighted score of one sample; 0 where no weight is positive."""
+    numerator = sum(score * weight for score, weight in zip(scores, weights, strict=True))
+    denominator = sum(weight for weight in weights if weight > 0)
+    return numerator / denominator if denominator > 0 else 0.0
+
+
+def strict_compliance(items: Sequence[ItemVerdict], weights: Sequence[float]) -> float:
+    """Strict mode: an item without a readable verdict counts as the worst case, satisfied where the weight is negative."""
+    worst = [item.score if item.success else float(weight < 0) for item, weight in zip(items, weights, strict=True)]
+    return compliance(worst, weights)
+
+
+def labelled_score(presence: Sequence[str], weights: Sequence[float], *, values: Mapping[str, float]) -> float:
+    """The older scoring from labels, ternary or binary by the `values` given."""
+    return compliance([values.get(label, 0.0) for label in presence], weights)
 
 
 class ReplyShape(BaseModel):
-    """What a judge is asked to reply; offered to servers as a JSON schema and never relied upon."""
+    """The JSON that a judge is asked for; offered to servers as a schema and never relied upon."""
 
     verdict: str
     score: float
@@ -186,135 +124,106 @@ class ReplyShape(BaseModel):
     missing_elements: list[str]
 
 
-class ResearchRubricsGrader:
-    """Official and strict ResearchRubrics."""
-
-    is_binary = False
-
-    def __init__(self, rules: Rules, prompts: JudgePrompts) -> None:
-        self._rules = rules
-        self._prompts = prompts
-
-    @classmethod
-    def for_rules(cls, rules: Rules) -> "ResearchRubricsGrader":
-        return cls(rules, JudgePrompts.read("researchrubrics"))
-
-    @property
-    def prompt_hash(self) -> str:
-        return self._prompts.hash
-
-    def grade(self, case: Case) -> Grading:
-        """One round: every criterion. An empty report writes no rows officially, so that it leaves the mean."""
-        gold = case.gold_as(ResearchRubricsGold)
-        if case.answer.is_empty:
-            return Grade(0.0 if self._rules.is_strict else None, 0.0, "the report is empty")
-        replies = yield tuple(
-            self._question(number, item, report=case.answer.text) for number, item in enumerate(gold.rubrics)
-        )
-        return self._grade(gold, replies)
-
-    def total(self, graded: Sequence[GradedExample]) -> Totals:
-        """The macro mean over samples, never clipped; by axis the mean compliance of the samples that have the axis."""
-        return Totals("compliance", {"compliance": mean_of(scores_of(graded)), **mean_metrics(graded)})
-
-    def _question(self, number: int, item: WeightedCriterion, *, report: str) -> GradingQuestion:
-        prompt = self._prompts.user(
-            "researchrubrics", report=report, criterion=item.criterion, axis=item.axis, weight=str(item.weight)
-        )
-        return GradingQuestion(
-            key=f"item-{number}",
-            prompt=prompt,
-            system=self._prompts.system("researchrubrics"),
-            tries=self._rules.tries,
+def grade(case: Case, grader: Grader) -> Grading:
+    """One round: every criterion. An empty report writes no rows officially, so that it leaves the mean."""
+    if case.answer.is_empty:
+        return grader.excluded("the report is empty")
+    rubrics = case.gold_as(ResearchRubricsGold).rubrics
+    replies = yield tuple(
+        GradingQuestion(
+            f"item-{number}",
+            grader.user_prompt(
+                "researchrubrics",
+                report=case.answer.text,
+                criterion=item.criterion,
+                axis=item.axis,
+                weight=str(item.weight),
+            ),
+            system=grader.system_prompt("researchrubrics"),
+            tries=grader.rules.tries,
             accepts=lambda reply: not isinstance(parse_verdict(reply), Unparsed),
             schema=ReplyShape,
         )
+        for number, item in enumerate(rubrics)
+    )
+    items = [grade_item(each) for each in replies]
+    weights = [item.weight for item in rubrics]
+    worst = strict_compliance(items, weights)
+    return Grade(
+        worst if grader.rules.is_strict else compliance([item.score for item in items], weights),
+        worst,
+        metrics=_by_axis(rubrics, items),
+        labels={f"item-{number}": str(item.score) for number, item in enumerate(items) if item.success},
+        unreadable=sum(item.judge_calls - item.success for item in items),
+    )
 
-    def _grade(self, gold: ResearchRubricsGold, replies: Sequence[JudgeReplies]) -> Grade:
-        items = [grade_item(each) for each in replies]
-        weights = [item.weight for item in gold.rubrics]
-        worst = strict_compliance(items, weights)
-        official = compliance([item.score for item in items], weights)
-        labels = {f"item-{n}": str(item.score) for n, item in enumerate(items) if item.success}
-        unreadable = sum(item.judge_calls - item.success for item in items)
-        score = worst if self._rules.is_strict else official
-        return Grade(score, worst, metrics=_by_axis(gold, items), labels=labels, unreadable=unreadable)
 
-
-def _by_axis(gold: ResearchRubricsGold, items: Sequence[ResearchRubricsVerdict]) -> dict[str, float]:
-    """Axes without a positive weight have nothing to divide by and are left out."""
+def _by_axis(rubrics: Sequence[WeightedCriterion], items: Sequence[ItemVerdict]) -> dict[str, float]:
+    """Compliance by axis. Axes without a positive weight have nothing to divide by and are left out."""
     axes: dict[str, tuple[list[float], list[float]]] = {}
-    for criterion, item in zip(gold.rubrics, items, strict=True):
+    for criterion, item in zip(rubrics, items, strict=True):
         scores, weights = axes.setdefault(f"axis:{criterion.axis}", ([], []))
         scores.append(item.score)
         weights.append(criterion.weight)
     return {axis: compliance(s, w) for axis, (s, w) in axes.items() if any(weight > 0 for weight in w)}
 
 
-class ResearchRubricsWeightedItem(Frozen):
-    model_config = ConfigDict(extra="ignore", allow_inf_nan=True)
+class RecordedItem(FileRow):
+    """A rubric item of a recorded case, with its score where it was judged."""
 
-    weight: float
-
-
-class ResearchRubricsScoredItem(ResearchRubricsWeightedItem):
-    score: float
+    weight: float = Field(allow_inf_nan=True)
+    score: float | None = Field(default=None, allow_inf_nan=True)
 
 
-class ResearchRubricsTaskInput(RecordedInput):
-    rubrics: tuple[ResearchRubricsWeightedItem, ...]
-    judge_replies: tuple[tuple[Text, ...], ...]
-
-    @model_validator(mode="after")
-    def _one_list_of_replies_per_item(self) -> Self:
-        if len(self.judge_replies) != len(self.rubrics):
-            raise ValueError(f"{len(self.judge_replies)} lists of replies for {len(self.rubrics)} rubric items")
-        return self
-
-
-class ResearchRubricsLabelInput(RecordedInput):
-    weights: tuple[float, ...]
-    presence: tuple[Text, ...]
-
-
-class ResearchRubricsAggregateInput(RecordedInput):
-    samples: tuple[tuple[ResearchRubricsScoredItem, ...], ...]
-
-
-def recorded_score_task(case_input: CaseInput) -> object:
-    case = ResearchRubricsTaskInput.read(case_input)
-    items = [grade_item(replies) for replies in case.judge_replies]
+def recorded_task(rubrics: tuple[RecordedItem, ...], judge_replies: tuple[tuple[Text, ...], ...]) -> object:
+    if len(judge_replies) != len(rubrics):
+        raise FileFormatError(f"judge_replies: {len(judge_replies)} lists of replies for {len(rubrics)} rubric items")
+    items = [grade_item(replies) for replies in judge_replies]
     scores = [item.score for item in items]
     return {
         "verdicts": [item.verdict for item in items],
         "scores": scores,
         "success": [item.success for item in items],
-        "compliance_score": compliance(scores, [rubric.weight for rubric in case.rubrics]),
+        "compliance_score": compliance(scores, [rubric.weight for rubric in rubrics]),
         "judge_calls_per_item": [item.judge_calls for item in items],
     }
 
 
-def recorded_score_labels(case_input: CaseInput) -> object:
-    case = ResearchRubricsLabelInput.read(case_input)
+def recorded_labels(weights: tuple[float, ...], presence: tuple[Text, ...]) -> object:
     return {
-        "ternary": labelled_score(case.presence, case.weights, values=TERNARY),
-        "binary": labelled_score(case.presence, case.weights, values=BINARY),
+        "ternary": labelled_score(presence, weights, values=TERNARY),
+        "binary": labelled_score(presence, weights, values=BINARY),
     }
 
 
-def recorded_aggregate(case_input: CaseInput) -> object:
-    samples = ResearchRubricsAggregateInput.read(case_input).samples
-    rows = [[ItemResult(item.score, item.weight) for item in sample] for sample in samples]
-    total, average = macro_mean(rows)
+def recorded_aggregate(samples: tuple[tuple[RecordedItem, ...], ...]) -> object:
+    """The unweighted mean over samples; 0 for none. An empty report writes no rows and is officially no sample."""
+    if any(row.score is None for rows in samples for row in rows):
+        raise FileFormatError("samples: a row has no score")
+    scores = [compliance([row.score or 0.0 for row in rows], [row.weight for row in rows]) for rows in samples if rows]
+    average = sum(scores) / len(scores) if scores else 0.0
     return {
-        "total_samples": total,
+        "total_samples": len(scores),
         "average_printed_4dp": f"{average:.4f}",
         "average_unrounded_same_formula": average,
     }
 
 
-UNITS = {
-    "task_binary": Unit(recorded_score_task),
-    "ternary_vs_binary": Unit(recorded_score_labels),
-    "aggregate": Unit(recorded_aggregate),
-}
+BENCHMARK = Benchmark(
+    name="researchrubrics",
+    title="ResearchRubrics",
+    answer_format=AnswerFormat.LONG,
+    load=load,
+    grader=lambda rules: Grader(rules, grade, "compliance", prompts=("researchrubrics",)),
+    official=official_rules(GEMINI_PRO, max_output_tokens=8192, citations="numbered"),
+    units={
+        "researchrubrics": {
+            "task_binary": {OFFICIAL_SCORER: recorded_task},
+            "ternary_vs_binary": {OFFICIAL_SCORER: recorded_labels},
+            "aggregate": {OFFICIAL_SCORER: recorded_aggregate},
+        }
+    },
+    is_long=True,
+    hub="hf:ScaleAI/researchrubrics/processed_data.jsonl",
+    ids="sample_id of the data file",
+)

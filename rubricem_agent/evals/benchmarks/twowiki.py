@@ -1,18 +1,8 @@
-"""2WikiMultihopQA answers: exact match and token F1 (v1.1), and the judged protocol that the papers report.
+"""2WikiMultihopQA: exact match and token F1 (v1.1), its whole prediction files, and DR Tulu's judged protocol.
 
-Supporting facts, evidence and the joint scores are in `twowiki_full`.
-
-2WikiMultihopQA evidence: (subject, relation, object) triples, any alias of an entity being as good as its name.
-
-2WikiMultihopQA v1.1 over a whole prediction file: answers, supporting facts, evidence, and the joint scores.
-
-The denominator is all gold questions: a missing prediction scores 0. Percent, two decimals.
-
-2WikiMultihopQA files: the official JSON array, its alias lines, and prediction files.
-
-Recorded 2WikiMultihopQA cases.
-
-2WikiMultihopQA and WebWalkerQA: gold answers against a prediction, by string or by judge.
+A prediction file is scored on answers, supporting facts, evidence triples (any alias of an entity is as good as its
+name) and jointly. The denominator is all gold questions: a missing prediction scores 0. Data files are the official
+JSON array or DR Tulu's JSON Lines.
 """
 
 import itertools
@@ -20,44 +10,29 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import Field, JsonValue
 
 from rubricem_agent.evals.base import (
-    Benchmark,
-    CaseInput,
+    GPT,
+    OFFICIAL_SCORER,
+    SHORT_GUIDANCE,
+    DataPaths,
+    Dataset,
+    EvaluationMode,
     Example,
-    RecordedInput,
+    Gold,
     Rules,
     ScoringError,
-    ShortAnswerGold,
-    Unit,
+    drtulu_rules,
+    official_rules,
+    required,
 )
-from rubricem_agent.evals.files import (
-    UNCHECKED,
-    Expectation,
-    FileRow,
-    RowPosition,
-    assemble,
-    json_array,
-    json_lines,
-    read_row,
-)
-from rubricem_agent.evals.grading import (
-    Case,
-    Grade,
-    GradedExample,
-    Grading,
-    GradingQuestion,
-    JudgePrompts,
-    Totals,
-    mean_metrics,
-    mean_of,
-    scores_of,
-)
-from rubricem_env.domain.base import Frozen, Text
+from rubricem_agent.evals.files import FileRow, assemble, json_array, load_short_form, read_bytes, read_row
+from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, GradingQuestion, Totals, mean_metrics
+from rubricem_env.domain.base import Text
+from rubricem_env.domain.trajectory import AnswerFormat
 
 CLOSED_ANSWERS = ("yes", "no", "noanswer")
 
@@ -65,9 +40,59 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _VERDICT = re.compile(r"correct:\s*(yes|no)", re.IGNORECASE)
 
+Overlap = tuple[float, float, float]
+"""F1, precision and recall of shared tokens."""
+NO_OVERLAP: Overlap = (0.0, 0.0, 0.0)
+EvidenceTriple = tuple[Text, Text, Text]
+SupportingFact = tuple[Text, int | Text]
+Aliases = Mapping[str, frozenset[str]]
+"""Wikidata id to other names, demonyms included."""
+
+
+class GoldQuestion(Gold):
+    """The gold side of one question."""
+
+    id: Text = Field(validation_alias="_id", min_length=1)
+    answer: Text
+    answer_id: Text | None = None
+    supporting_facts: tuple[SupportingFact, ...]
+    evidences: tuple[EvidenceTriple, ...]
+    evidences_id: tuple[EvidenceTriple, ...] = ()
+
+    def accepted_answers(self) -> tuple[str, ...]:
+        return (self.answer,)
+
+
+class TwoWikiGold(GoldQuestion):
+    """A row of the official file: the question and the paragraphs that contain its answer."""
+
+    question: Text = Field(min_length=1)
+    answer: Text = Field(min_length=1)
+    context: JsonValue = None
+
+
+class Predictions(FileRow):
+    """A prediction file: answers, supporting facts and evidence by question id."""
+
+    answer: dict[str, Text]
+    sp: dict[str, tuple[SupportingFact, ...]]
+    evidence: dict[str, tuple[tuple[Text, ...], ...]]
+
+
+def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
+    """The official array (its paragraphs stay in the gold), or DR Tulu's lines, identified by the first character.
+
+    No official row count or hash is known of the array.
+    """
+    path = required(paths.path, "the benchmark twowiki")
+    if not read_bytes(path).lstrip().startswith(b"["):
+        return load_short_form(path, any_version=any_version, num_rows=1000)
+    rows = [read_row(element, TwoWikiGold) for element in json_array(path)]
+    return assemble(path, [Example(id=row.id, prompt_text=row.question) for row in rows], gold=rows)
+
 
 class AnswerScore(NamedTuple):
-    """Each number is the best over the gold answers by itself: precision and recall may come from different ones."""
+    """Exact match, F1, precision and recall of an answer, a set of facts, or both."""
 
     em: float
     f1: float
@@ -75,15 +100,7 @@ class AnswerScore(NamedTuple):
     recall: float
 
 
-class Overlap(NamedTuple):
-    """Shared tokens between a prediction and one gold answer."""
-
-    f1: float
-    prec: float
-    recall: float
-
-
-NO_OVERLAP = Overlap(0.0, 0.0, 0.0)
+NO_SCORE = AnswerScore(0.0, 0.0, 0.0, 0.0)
 
 
 def normalize_answer(text: str) -> str:
@@ -91,14 +108,19 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
+def normalize_evidence(text: str) -> str:
+    """Lower case, no ASCII punctuation, single spaces. Articles stay, unlike in answers."""
+    return " ".join(text.lower().translate(_PUNCTUATION).split())
+
+
 def token_overlap(prediction: str, gold: str) -> Overlap:
-    """Token precision, recall and F1 after normalisation; all 0 where no token is shared, even if both are empty."""
+    """Shared tokens after normalisation; all 0 where no token is shared, even if both are empty."""
     predicted, wanted = normalize_answer(prediction).split(), normalize_answer(gold).split()
     shared = sum((Counter(predicted) & Counter(wanted)).values())
     if not shared:
         return NO_OVERLAP
     precision, recall = shared / len(predicted), shared / len(wanted)
-    return Overlap(harmonic_mean(precision, recall), precision, recall)
+    return harmonic_mean(precision, recall), precision, recall
 
 
 def harmonic_mean(precision: float, recall: float) -> float:
@@ -115,18 +137,17 @@ def answer_overlap(prediction: str, gold: str) -> Overlap:
 
 
 def score_answer(prediction: str, golds: Iterable[str]) -> AnswerScore:
-    """The best match over the gold answers; all 0 where there are none."""
-    best = AnswerScore(0.0, 0.0, 0.0, 0.0)
+    """Each number is the best over the gold answers by itself: precision and recall may come from different ones."""
+    best = NO_SCORE
     for gold in golds:
-        overlap = answer_overlap(prediction, gold)
         exact = float(normalize_answer(prediction) == normalize_answer(gold))
-        current = AnswerScore(exact, *overlap)
+        current = AnswerScore(exact, *answer_overlap(prediction, gold))
         best = AnswerScore(*(max(pair) for pair in zip(best, current, strict=True)))
     return best
 
 
 def judge_says_correct(reply: str) -> bool:
-    """The predecessor's verdict: the first "correct: yes|no" in any case. None at all is wrong.
+    """DR Tulu's verdict: the first "correct: yes|no" in any case; a reply without one counts as wrong.
 
     The pattern also matches inside "incorrect: yes", which therefore reads as correct.
     """
@@ -135,29 +156,21 @@ def judge_says_correct(reply: str) -> bool:
 
 
 def drtulu_exact(prediction: str, golds: Iterable[str]) -> bool:
-    """The predecessor's exact match, after taking off its own "Exact Answer: " label."""
+    """DR Tulu's exact match, after removing its own "Exact Answer: " label."""
     predicted = normalize_answer(prediction.replace("Exact Answer: ", "").strip())
     return any(normalize_answer(gold) == predicted for gold in golds)
 
 
 def drtulu_f1(prediction: str, golds: Iterable[str]) -> float:
-    """The predecessor's F1: no special case for yes and no, and the label stays in."""
-    scores = [token_overlap(prediction, gold).f1 for gold in golds]
+    """DR Tulu's F1: no special case for yes and no, and the label stays in."""
+    scores = [token_overlap(prediction, gold)[0] for gold in golds]
     if not scores:
         raise ScoringError("ValueError", "there is no gold answer")
     return max(scores)
 
 
-EvidenceTriple = tuple[Text, Text, Text]
-
-
-def normalize_evidence(text: str) -> str:
-    """Lower case, no ASCII punctuation, single spaces. Articles stay, unlike in answers."""
-    return " ".join(text.lower().translate(_PUNCTUATION).split())
-
-
 def alternatives(
-    evidences: Sequence[EvidenceTriple], ids: Sequence[EvidenceTriple], *, aliases: Mapping[str, frozenset[str]]
+    evidences: Sequence[EvidenceTriple], ids: Sequence[EvidenceTriple], *, aliases: Aliases
 ) -> list[set[tuple[str, ...]]]:
     """For each gold triple every way to write it, normalised.
 
@@ -193,61 +206,6 @@ def score_evidence(predicted: Sequence[Sequence[str]], gold: Sequence[set[tuple[
     return AnswerScore(exact, harmonic_mean(precision, recall), precision, recall)
 
 
-SupportingFact = tuple[Text, int | Text]
-Aliases = Mapping[str, frozenset[str]]
-"""Wikidata id to other names, demonyms included."""
-
-NO_SCORE = AnswerScore(0.0, 0.0, 0.0, 0.0)
-
-_MEASURES = ("em", "f1", "prec", "recall")
-
-
-class GoldQuestion(Frozen):
-    """The gold side of one question."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    id: Text
-    answer: Text
-    answer_id: Text | None
-    supporting_facts: tuple[SupportingFact, ...]
-    evidences: tuple[EvidenceTriple, ...]
-    evidences_id: tuple[EvidenceTriple, ...]
-
-
-class Predictions(Frozen):
-    """A prediction file: answers, supporting facts and evidence by question id."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    answer: dict[str, Text]
-    sp: dict[str, tuple[SupportingFact, ...]]
-    evidence: dict[str, tuple[tuple[Text, ...], ...]]
-
-
-class FullScore(NamedTuple):
-    """The sixteen official numbers and one warning for each missing part."""
-
-    metrics: dict[str, float]
-    warnings: tuple[str, ...]
-
-
-def score_predictions(predictions: Predictions, gold: Sequence[GoldQuestion], *, aliases: Aliases) -> FullScore:
-    """All official metrics. A question joins the joint scores only where all three parts are predicted."""
-    if not gold:
-        raise ScoringError("ZeroDivisionError", "there is no gold question")
-    totals: dict[str, float] = dict.fromkeys((p + m for p in ("", "sp_", "evi_", "joint_") for m in _MEASURES), 0.0)
-    warnings: list[str] = []
-    for question in gold:
-        parts = _score_question(question, predictions, aliases=aliases)
-        warnings.extend(f"missing {part} {question.id}" for part, score in parts.items() if score is None)
-        answer, facts, evidence = parts.values()
-        for prefix, score in (("", answer), ("sp_", facts), ("evi_", evidence), ("joint_", _joint(parts))):
-            for measure, value in zip(_MEASURES, score or NO_SCORE, strict=True):
-                totals[prefix + measure] += value
-    return FullScore({name: round(total / len(gold) * 100, 2) for name, total in totals.items()}, tuple(warnings))
-
-
 def score_supporting_facts(predicted: Sequence[SupportingFact], gold: Sequence[SupportingFact]) -> AnswerScore:
     """Set overlap of (title, sentence) pairs.
 
@@ -263,19 +221,37 @@ def score_supporting_facts(predicted: Sequence[SupportingFact], gold: Sequence[S
     return AnswerScore(exact, harmonic_mean(precision, recall), precision, recall)
 
 
-def joint_score(answer: AnswerScore, facts: AnswerScore, *, evidence: AnswerScore) -> AnswerScore:
-    """The products of the three; the joint F1 comes from the joint precision and recall."""
+def joint_score(parts: Sequence[AnswerScore | None]) -> AnswerScore | None:
+    """The products of answer, facts and evidence; the joint F1 comes from the joint precision and recall."""
+    answer, facts, evidence = parts
+    if answer is None or facts is None or evidence is None:
+        return None
     precision = answer.prec * facts.prec * evidence.prec
     recall = answer.recall * facts.recall * evidence.recall
     exact = answer.em * facts.em * evidence.em
     return AnswerScore(exact, harmonic_mean(precision, recall), precision, recall)
 
 
-def _joint(parts: Mapping[str, AnswerScore | None]) -> AnswerScore | None:
-    answer, facts, evidence = parts.values()
-    if answer is None or facts is None or evidence is None:
-        return None
-    return joint_score(answer, facts, evidence=evidence)
+def score_predictions(
+    predictions: Predictions, gold: Sequence[GoldQuestion], *, aliases: Aliases
+) -> tuple[dict[str, float], list[str]]:
+    """The sixteen official numbers in percent with two decimals, and one warning for each missing part.
+
+    A question enters the joint scores only where all three parts are predicted.
+    """
+    if not gold:
+        raise ScoringError("ZeroDivisionError", "there is no gold question")
+    prefixes = ("", "sp_", "evi_", "joint_")
+    totals = {prefix + measure: 0.0 for prefix in prefixes for measure in AnswerScore._fields}
+    warnings: list[str] = []
+    for question in gold:
+        parts = _score_question(question, predictions, aliases=aliases)
+        warnings.extend(f"missing {part} {question.id}" for part, score in parts.items() if score is None)
+        scores = list(parts.values())
+        for prefix, score in zip(prefixes, (*scores, joint_score(scores)), strict=True):
+            for measure, value in (score or NO_SCORE)._asdict().items():
+                totals[prefix + measure] += value
+    return {name: round(total / len(gold) * 100, 2) for name, total in totals.items()}, warnings
 
 
 def _score_question(
@@ -294,184 +270,99 @@ def _score_question(
     return scores
 
 
-class TwoWikiGold(ShortAnswerGold):
-    """The gold question with supporting facts and evidence, and the paragraphs that hold them."""
-
-    question: GoldQuestion
-    context: JsonValue
-
-    def accepted_answers(self) -> tuple[str, ...]:
-        return (self.question.answer,)
+def exact_match_grade(case: Case, grader: Grader) -> Grading:
+    """2WikiMultihopQA's own scorer: exact match (the headline) and token F1, no judge."""
+    score = score_answer(case.answer.text, case.gold.accepted_answers())
+    yield ()
+    return Grade(score.em, score.em, metrics=score._asdict())
 
 
-class _Row(FileRow):
-    id: Text = Field(alias="_id", min_length=1)
-    question: Text = Field(min_length=1)
-    answer: Text = Field(min_length=1)
-    answer_id: Text | None = None
-    context: JsonValue = None
-    supporting_facts: tuple[tuple[Text, int], ...]
-    evidences: tuple[tuple[Text, Text, Text], ...]
-    evidences_id: tuple[tuple[Text, Text, Text], ...] = ()
+def exact_match_total(grades: Sequence[Grade], rules: Rules) -> Totals:
+    """The means of the four measures."""
+    return mean_metrics(grades) or {"em": None}
 
 
-class _AliasRow(FileRow):
-    id: Text = Field(alias="Q_id")
-    aliases: tuple[Text, ...]
-    demonyms: tuple[Text, ...]
-
-
-def load(path: Path, *, expect: Expectation = UNCHECKED) -> Benchmark[TwoWikiGold]:
-    """Questions for the agent, without the paragraphs; the rest in the gold. No official row count or hash is known."""
-    rows = [read_row(place, _Row) for place in json_array(path)]
-    gold = [TwoWikiGold(id=row.id, question=_gold_question(row), context=row.context) for row in rows]
-    return assemble(path, [Example(id=row.id, prompt_text=row.question) for row in rows], gold=gold, expect=expect)
-
-
-def load_aliases(path: Path) -> Mapping[str, frozenset[str]]:
-    """Other names, demonyms included, by Wikidata id."""
-    rows = [read_row(place, _AliasRow) for place in json_lines(path)]
-    return {row.id: frozenset((*row.aliases, *row.demonyms)) for row in rows}
-
-
-def load_predictions(path: Path) -> Predictions:
-    """A prediction file: one object with answer, sp and evidence."""
-    first, *_ = json_lines(path)
-    return read_row(RowPosition(str(path), first.content), Predictions)
-
-
-def _gold_question(row: _Row) -> GoldQuestion:
-    return GoldQuestion(
-        id=row.id,
-        answer=row.answer,
-        answer_id=row.answer_id,
-        supporting_facts=row.supporting_facts,
-        evidences=row.evidences,
-        evidences_id=row.evidences_id,
+def yes_no_grade(case: Case, grader: Grader) -> Grading:
+    """DR Tulu's judge for short answers: one question. Its own exact match and F1 are reported beside the verdict."""
+    golds = case.gold.accepted_answers()
+    prompt = grader.user_prompt(
+        "short_answer", question=case.example.prompt_text, response=case.answer.text, gold=" / ".join(golds)
+    )
+    ((reply,),) = yield (GradingQuestion("grade", prompt),)
+    correct = float(judge_says_correct(reply))
+    return Grade(
+        correct,
+        correct,
+        metrics={"em": float(drtulu_exact(case.answer.text, golds)), "f1": drtulu_f1(case.answer.text, golds)},
+        labels={"grade": "yes" if correct else "no"},
+        unreadable=int("correct:" not in reply.lower()),
     )
 
 
-class TwoWikiAnswerInput(RecordedInput):
-    prediction: Text
-    gold_answers: tuple[Text, ...]
+def yes_no_grader(rules: Rules) -> Grader:
+    """DR Tulu's judge of 2WikiMultihopQA and WebWalkerQA."""
+    return Grader(rules, yes_no_grade, "accuracy", prompts=("short_answer",), is_binary=True)
 
 
-class TwoWikiRecordedGold(RecordedInput):
-    id: Text = Field(alias="_id")
-    answer: Text
-    answer_id: Text | None
-    supporting_facts: tuple[SupportingFact, ...]
-    evidences: tuple[tuple[Text, Text, Text], ...]
-    evidences_id: tuple[tuple[Text, Text, Text], ...]
+def make_grader(rules: Rules) -> Grader:
+    """The official strings, or DR Tulu's judge."""
+    if rules.mode is EvaluationMode.DRTULU:
+        return yes_no_grader(rules)
+    return Grader(rules, exact_match_grade, "em", exact_match_total, is_binary=True)
 
 
-class TwoWikiAliasLine(RecordedInput):
-    id: Text = Field(alias="Q_id")
+class AliasLine(FileRow):
+    """A line of the official alias file."""
+
+    id: Text = Field(validation_alias="Q_id")
     aliases: tuple[Text, ...]
     demonyms: tuple[Text, ...]
 
 
-class TwoWikiFullInput(RecordedInput):
-    prediction: Predictions
-    gold: tuple[TwoWikiRecordedGold, ...]
-    id_aliases: tuple[TwoWikiAliasLine, ...]
+def recorded_answer(prediction: Text, gold_answers: tuple[Text, ...]) -> object:
+    return score_answer(prediction, gold_answers)._asdict()
 
 
-class TwoWikiJudgeInput(RecordedInput):
-    judge_text: Text | None
+def recorded_full(
+    prediction: Predictions, gold: tuple[GoldQuestion, ...], id_aliases: tuple[AliasLine, ...]
+) -> object:
+    aliases = {line.id: frozenset((*line.aliases, *line.demonyms)) for line in id_aliases}
+    metrics, warnings = score_predictions(prediction, gold, aliases=aliases)
+    return {"metrics": metrics, "warnings": warnings}
 
 
-def recorded_score_answer(case_input: CaseInput) -> object:
-    case = TwoWikiAnswerInput.read(case_input)
-    return score_answer(case.prediction, case.gold_answers)._asdict()
+def recorded_exact_by_drtulu(prediction: Text, gold_answers: tuple[Text, ...]) -> object:
+    return drtulu_exact(prediction, gold_answers)
 
 
-def recorded_exact_as_drtulu(case_input: CaseInput) -> object:
-    case = TwoWikiAnswerInput.read(case_input)
-    return drtulu_exact(case.prediction, case.gold_answers)
+def recorded_f1_by_drtulu(prediction: Text, gold_answers: tuple[Text, ...]) -> object:
+    return drtulu_f1(prediction, gold_answers)
 
 
-def recorded_f1_as_drtulu(case_input: CaseInput) -> object:
-    case = TwoWikiAnswerInput.read(case_input)
-    return drtulu_f1(case.prediction, case.gold_answers)
+def recorded_judge_by_drtulu(judge_text: Text | None) -> object:
+    return {"is_correct": judge_says_correct(judge_text or "")}
 
 
-def recorded_score_full(case_input: CaseInput) -> object:
-    case = TwoWikiFullInput.read(case_input)
-    gold = [GoldQuestion(**question.model_dump()) for question in case.gold]
-    aliases = {line.id: frozenset((*line.aliases, *line.demonyms)) for line in case.id_aliases}
-    metrics, warnings = score_predictions(case.prediction, gold, aliases=aliases)
-    return {"metrics": metrics, "warnings": list(warnings)}
-
-
-def recorded_judge_as_drtulu(case_input: CaseInput) -> object:
-    return {"is_correct": judge_says_correct(TwoWikiJudgeInput.read(case_input).judge_text or "")}
-
-
-UNITS = {
-    "answer": Unit(
-        recorded_score_answer, {"dr_tulu_exact": recorded_exact_as_drtulu, "dr_tulu_f1": recorded_f1_as_drtulu}
-    ),
-    "full": Unit(recorded_score_full),
-    "dr_tulu_judge": Unit(recorded_judge_as_drtulu),
-}
-
-
-GOLD_SEPARATOR = " / "
-
-
-class ExactMatchGrader:
-    """2WikiMultihopQA as its own scorer has it: exact match and token F1, no judge. The headline is exact match."""
-
-    is_binary = True
-    prompt_hash = ""
-
-    def grade(self, case: Case) -> Grading:
-        """Asks nothing."""
-        score = score_answer(case.answer.text, case.gold_as(ShortAnswerGold).accepted_answers())
-        yield ()
-        return Grade(score.em, score.em, metrics=score._asdict())
-
-    def total(self, graded: Sequence[GradedExample]) -> Totals:
-        return Totals("em", mean_metrics(graded) or {"em": None})
-
-
-class YesNoGrader:
-    """The predecessor's judge for short answers: the first "correct: yes|no" of the reply decides, none is wrong."""
-
-    is_binary = True
-
-    def __init__(self, rules: Rules, prompts: JudgePrompts) -> None:
-        self._rules = rules
-        self._prompts = prompts
-
-    @classmethod
-    def for_rules(cls, rules: Rules) -> "YesNoGrader":
-        return cls(rules, JudgePrompts.read("short_answer"))
-
-    @property
-    def prompt_hash(self) -> str:
-        return self._prompts.hash
-
-    def grade(self, case: Case) -> Grading:
-        """One question; the predecessor's own exact match and F1 stand beside the verdict."""
-        golds = case.gold_as(ShortAnswerGold).accepted_answers()
-        prompt = self._prompts.user(
-            "short_answer",
-            question=case.example.prompt_text,
-            response=case.answer.text,
-            gold=GOLD_SEPARATOR.join(golds),
-        )
-        ((reply,),) = yield (GradingQuestion("grade", prompt),)
-        correct = float(judge_says_correct(reply))
-        strings = {"em": float(drtulu_exact(case.answer.text, golds)), "f1": drtulu_f1(case.answer.text, golds)}
-        return Grade(
-            correct,
-            correct,
-            metrics=strings,
-            labels={"grade": "yes" if correct else "no"},
-            unreadable=int("correct:" not in reply.lower()),
-        )
-
-    def total(self, graded: Sequence[GradedExample]) -> Totals:
-        return Totals("accuracy", {"accuracy": mean_of(scores_of(graded)), **mean_metrics(graded)})
+BENCHMARK = Benchmark(
+    name="twowiki",
+    title="2Wiki",
+    answer_format=AnswerFormat.EXACT,
+    load=load,
+    grader=make_grader,
+    official=official_rules(""),
+    drtulu=drtulu_rules(official_rules(GPT, tries=1)),
+    units={
+        "twowiki": {
+            "answer": {
+                OFFICIAL_SCORER: recorded_answer,
+                "dr_tulu_exact": recorded_exact_by_drtulu,
+                "dr_tulu_f1": recorded_f1_by_drtulu,
+            },
+            "full": {OFFICIAL_SCORER: recorded_full},
+            "dr_tulu_judge": {OFFICIAL_SCORER: recorded_judge_by_drtulu},
+        }
+    },
+    hub="github.com/Alab-NII/2wikimultihop",
+    guidance=SHORT_GUIDANCE,
+    ids="_id of the official file; row numbers from 0 of DR Tulu's",
+)

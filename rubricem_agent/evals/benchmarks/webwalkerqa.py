@@ -1,59 +1,98 @@
 """WebWalkerQA: a chain-of-thought grade per answer, and the accuracy overall and in six cells.
 
-A verdict that cannot be read, or a missing answer, leaves the mean: the official loop never writes such a row.
-
-WebWalkerQA files: JSON Lines of the Hugging Face columns. The README's capitalised record is another version.
-
-WebWalkerQA with its official judge: a grade after an explanation, overall and in six cells.
-
-Recorded WebWalkerQA cases.
+A verdict that cannot be read, or a missing answer, leaves the mean: the official loop never writes such a row. Files
+are JSON Lines of the Hugging Face columns (the README's capitalised record is another version), or DR Tulu's file.
 """
 
 import re
 import string
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, JsonValue
 
-from rubricem_agent.evals.base import Benchmark, CaseInput, Example, RecordedInput, Rules, ShortAnswerGold, Unit
-from rubricem_agent.evals.files import Expectation, FileRow, assemble, json_lines, read_row
+from rubricem_agent.evals.base import (
+    GPT,
+    OFFICIAL_SCORER,
+    SHORT_GUIDANCE,
+    DataPaths,
+    Dataset,
+    EvaluationMode,
+    Example,
+    Gold,
+    Rules,
+    drtulu_rules,
+    official_rules,
+    required,
+)
+from rubricem_agent.evals.benchmarks.twowiki import yes_no_grader
+from rubricem_agent.evals.files import FileRow, assemble, json_lines, load_short_form, read_bytes, read_numbered
 from rubricem_agent.evals.grading import (
+    Benchmark,
     Case,
     Grade,
-    GradedExample,
+    Grader,
     Grading,
     GradingQuestion,
-    JudgePrompts,
     Totals,
     mean_metrics,
     mean_of,
-    scores_of,
+    mean_score,
 )
 from rubricem_env.domain.base import Text
+from rubricem_env.domain.trajectory import AnswerFormat
 
 WebWalkerGrade = Literal["CORRECT", "INCORRECT"]
 
-TYPES = ("single_source", "multi_source")
-DIFFICULTIES = ("easy", "medium", "hard")
+NUM_ROWS = 680
+CELLS = tuple(f"{kind}_{level}" for kind in ("single_source", "multi_source") for level in ("easy", "medium", "hard"))
 
 _GRADE = re.compile(r"grade:\s*(correct|incorrect)", re.IGNORECASE)
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-class JudgedRow(NamedTuple):
-    """One question with its cell; no prediction or no verdict text means that it was not answered or not judged."""
+class Cell(FileRow):
+    """The cell of the report that a question belongs to."""
 
-    question: str
-    type: str | None
-    difficulty: str | None
-    prediction: str | None
-    verdict: str | None
+    type: Literal["single_source", "multi_source"]
+    difficulty_level: Literal["easy", "medium", "hard"]
+
+
+class WebWalkerGold(Gold):
+    """A row of the file. The page where a walk would start is not given to search agents."""
+
+    question: Text = Field(min_length=1)
+    answer: Text = Field(min_length=1)
+    info: Cell
+    root_url: Text
+
+    def accepted_answers(self) -> tuple[str, ...]:
+        return (self.answer,)
+
+
+class JudgedRow(FileRow):
+    """One question with its cell; without `pred` or `judge` it was not answered or not judged."""
+
+    model_config = ConfigDict(allow_inf_nan=True)
+
+    question: Text
+    info: dict[str, JsonValue] = Field(default_factory=dict)
+    pred: Text | None = None
+    judge: Text | None = None
+
+
+def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
+    """The official lines or DR Tulu's, identified by the first line. The row number from 0 is the id."""
+    path = required(paths.path, "the benchmark webwalkerqa")
+    if b'"messages"' in read_bytes(path).split(b"\n", 1)[0]:
+        return load_short_form(path, any_version=any_version, num_rows=NUM_ROWS)
+    rows = read_numbered(json_lines(path), WebWalkerGold)
+    examples = [Example(id=row.id, prompt_text=row.question) for row in rows]
+    return assemble(path, examples, gold=rows, any_version=any_version, num_rows=NUM_ROWS)
 
 
 def parse_grade(reply: str) -> WebWalkerGrade | None:
-    """The first "grade: (in)correct" anywhere, else the first word, else the last; None where none of them says.
+    """The first "grade: (in)correct" anywhere, else the first word, else the last; None where none of them is a grade.
 
     "GRADE: PARTIALLY CORRECT" reads as correct, by its last word.
     """
@@ -64,6 +103,11 @@ def parse_grade(reply: str) -> WebWalkerGrade | None:
     return (_as_grade(words[0]) or _as_grade(words[-1])) if words else None
 
 
+def _as_grade(word: str) -> WebWalkerGrade | None:
+    upper = word.translate(_PUNCTUATION).upper()
+    return "CORRECT" if upper == "CORRECT" else "INCORRECT" if upper == "INCORRECT" else None
+
+
 def score_grade(grade: WebWalkerGrade | None) -> int | None:
     return None if grade is None else int(grade == "CORRECT")
 
@@ -71,23 +115,19 @@ def score_grade(grade: WebWalkerGrade | None) -> int | None:
 def report(rows: Sequence[JudgedRow]) -> dict[str, float | None]:
     """Accuracy per type and difficulty and overall; None where nothing was scored.
 
-    A row of an unknown type or difficulty counts overall only. Where a question stands twice, the later row names
-    the cell of both, because the official code looks cells up by question.
+    A row of an unknown type or difficulty counts overall only. Where a question is given twice, the later row decides
+    the cell of both, because the official code finds cells by question.
     """
-    cells: dict[str, list[int]] = {f"{kind}_{level}": [] for kind in TYPES for level in DIFFICULTIES}
+    cells: dict[str, list[int]] = {cell: [] for cell in CELLS}
     overall: list[int] = []
-    cell_of = {row.question: f"{row.type}_{row.difficulty}" for row in rows}
+    cell_of = {row.question: f"{row.info.get('type')}_{row.info.get('difficulty_level')}" for row in rows}
     for row in rows:
-        score = _score(row)
+        is_judged = row.pred is not None and row.judge is not None
+        score = score_grade(parse_grade(row.judge or "")) if is_judged else None
         if score is not None:
             overall.append(score)
             cells.get(cell_of[row.question], []).append(score)
-    return {cell: _mean(scores) for cell, scores in cells.items()} | {"overall": _mean(overall)}
-
-
-def strict_accuracy(rows: Sequence[JudgedRow]) -> float | None:
-    """Strict mode: unanswered and unreadable rows count as wrong."""
-    return _mean([_score(row) or 0 for row in rows])
+    return {cell: mean_of(scores) for cell, scores in cells.items()} | {"overall": mean_of(overall)}
 
 
 def tongyi_says_correct(judgement: str) -> bool:
@@ -96,150 +136,66 @@ def tongyi_says_correct(judgement: str) -> bool:
     return lowered == "correct" or lowered.startswith("a")
 
 
-def _score(row: JudgedRow) -> int | None:
-    if row.prediction is None or row.verdict is None:
-        return None
-    return score_grade(parse_grade(row.verdict))
+def grade(case: Case, grader: Grader) -> Grading:
+    """One question; an empty prediction is not judged. What cannot be read leaves the mean, strictly it is wrong."""
+    if case.answer.is_empty:
+        return grader.excluded("there is no prediction")
+    prompt = grader.user_prompt(
+        "webwalkerqa",
+        question=case.example.prompt_text,
+        gold=" / ".join(case.gold.accepted_answers()),
+        answer=case.answer.text,
+    )
+    ((reply,),) = yield (GradingQuestion("grade", prompt),)
+    score = score_grade(parse_grade(reply))
+    if score is None:
+        return grader.excluded("the judge gave no grade", unreadable=1)
+    metrics: dict[str, float] = {}
+    if isinstance(case.gold, WebWalkerGold):
+        metrics = {f"{case.gold.info.type}_{case.gold.info.difficulty_level}": float(score)}
+    return Grade(float(score), float(score), metrics=metrics, labels={"grade": str(score)})
 
 
-def _mean(scores: Sequence[int]) -> float | None:
-    return sum(scores) / len(scores) if scores else None
+def total(grades: Sequence[Grade], rules: Rules) -> Totals:
+    """Accuracy overall and per cell; an empty cell is None."""
+    return {"overall": mean_score(grades), **dict.fromkeys(CELLS), **mean_metrics(grades)}
 
 
-def _as_grade(word: str) -> WebWalkerGrade | None:
-    upper = word.translate(_PUNCTUATION).upper()
-    return "CORRECT" if upper == "CORRECT" else "INCORRECT" if upper == "INCORRECT" else None
+def make_grader(rules: Rules) -> Grader:
+    """The official judge, or DR Tulu's."""
+    if rules.mode is EvaluationMode.DRTULU:
+        return yes_no_grader(rules)
+    return Grader(rules, grade, "overall", total, prompts=("webwalkerqa",), is_binary=True)
 
 
-OFFICIAL = Expectation(rows=680)
+def recorded_parse(judge_text: Text) -> object:
+    parsed = parse_grade(judge_text)
+    return {"value": parsed, "score": score_grade(parsed)}
 
 
-class Cell(FileRow):
-    """The cell of the report that a question belongs to."""
-
-    type: Literal["single_source", "multi_source"]
-    difficulty_level: Literal["easy", "medium", "hard"]
-
-
-class WebWalkerGold(ShortAnswerGold):
-    """The answer, its cell, and the page where a walk would start: search agents are not given it."""
-
-    answer: Text
-    info: Cell
-    root_url: Text
-
-    def accepted_answers(self) -> tuple[str, ...]:
-        return (self.answer,)
-
-
-class _Row(FileRow):
-    question: Text = Field(min_length=1)
-    answer: Text = Field(min_length=1)
-    info: Cell
-    root_url: Text
-
-
-def load(path: Path, *, expect: Expectation = OFFICIAL) -> Benchmark[WebWalkerGold]:
-    """Questions for the agent; answers, cells and root urls in the gold. The row number from 0 is the id."""
-    rows = [read_row(place, _Row) for place in json_lines(path)]
-    examples = [Example(id=str(number), prompt_text=row.question) for number, row in enumerate(rows)]
-    gold = [
-        WebWalkerGold(id=str(number), answer=row.answer, info=row.info, root_url=row.root_url)
-        for number, row in enumerate(rows)
-    ]
-    return assemble(path, examples, gold=gold, expect=expect)
-
-
-class WebWalkerGrader:
-    """Official and strict WebWalkerQA: what cannot be read leaves the mean officially, and is wrong strictly."""
-
-    is_binary = True
-
-    def __init__(self, rules: Rules, prompts: JudgePrompts) -> None:
-        self._rules = rules
-        self._prompts = prompts
-
-    @classmethod
-    def for_rules(cls, rules: Rules) -> "WebWalkerGrader":
-        return cls(rules, JudgePrompts.read("webwalkerqa"))
-
-    @property
-    def prompt_hash(self) -> str:
-        return self._prompts.hash
-
-    def grade(self, case: Case) -> Grading:
-        """One question; an empty prediction is not asked about."""
-        if case.answer.is_empty:
-            return self._without_verdict("there is no prediction", unreadable=0)
-        prompt = self._prompts.user(
-            "webwalkerqa",
-            question=case.example.prompt_text,
-            gold=GOLD_JOINT.join(case.gold_as(ShortAnswerGold).accepted_answers()),
-            answer=case.answer.text,
-        )
-        ((reply,),) = yield (GradingQuestion("grade", prompt),)
-        score = score_grade(parse_grade(reply))
-        if score is None:
-            return self._without_verdict("the judge gave no grade", unreadable=1)
-        return Grade(float(score), float(score), metrics=_cell(case, score), labels={"grade": str(score)})
-
-    def total(self, graded: Sequence[GradedExample]) -> Totals:
-        """Accuracy overall and per cell; an empty cell is None."""
-        cells: dict[str, float | None] = {f"{kind}_{level}": None for kind in TYPES for level in DIFFICULTIES}
-        return Totals("overall", {"overall": mean_of(scores_of(graded)), **cells, **mean_metrics(graded)})
-
-    def _without_verdict(self, reason: str, *, unreadable: int) -> Grade:
-        return Grade(0.0 if self._rules.is_strict else None, 0.0, reason, unreadable=unreadable)
-
-
-GOLD_JOINT = " / "
-
-
-def _cell(case: Case, score: int) -> dict[str, float]:
-    if not isinstance(case.gold, WebWalkerGold):
-        return {}
-    return {f"{case.gold.info.type}_{case.gold.info.difficulty_level}": float(score)}
-
-
-class WebWalkerParseInput(RecordedInput):
-    judge_text: Text
-
-
-class CellInput(RecordedInput):
-    type: Text | None = None
-    difficulty_level: Text | None = None
-
-
-class WebWalkerRecordedRow(RecordedInput):
-    question: Text
-    info: CellInput = CellInput()
-    pred: Text | None = None
-    judge: Text | None = None
-
-
-class WebWalkerRunInput(RecordedInput):
-    rows: tuple[WebWalkerRecordedRow, ...]
-
-
-class WebWalkerTongyiInput(RecordedInput):
-    judgement: Text
-
-
-def recorded_parse(case_input: CaseInput) -> object:
-    grade = parse_grade(WebWalkerParseInput.read(case_input).judge_text)
-    return {"value": grade, "score": score_grade(grade)}
-
-
-def recorded_score_run(case_input: CaseInput) -> object:
-    rows = [
-        JudgedRow(row.question, row.info.type, row.info.difficulty_level, row.pred, row.judge)
-        for row in WebWalkerRunInput.read(case_input).rows
-    ]
+def recorded_run(rows: tuple[JudgedRow, ...]) -> object:
     return {"report": report(rows)}
 
 
-def recorded_judge_as_tongyi(case_input: CaseInput) -> object:
-    return {"is_correct": tongyi_says_correct(WebWalkerTongyiInput.read(case_input).judgement)}
+def recorded_tongyi_rule(judgement: Text) -> object:
+    return {"is_correct": tongyi_says_correct(judgement)}
 
 
-UNITS = {"parse": Unit(recorded_parse), "run": Unit(recorded_score_run), "tongyi_rule": Unit(recorded_judge_as_tongyi)}
+BENCHMARK = Benchmark(
+    name="webwalkerqa",
+    title="WebWalker",
+    answer_format=AnswerFormat.EXACT,
+    load=load,
+    grader=make_grader,
+    official=official_rules("gpt-4", tries=1),
+    drtulu=drtulu_rules(official_rules(GPT, tries=1)),
+    units={
+        "webwalkerqa": {
+            "parse": {OFFICIAL_SCORER: recorded_parse},
+            "run": {OFFICIAL_SCORER: recorded_run},
+            "tongyi_rule": {OFFICIAL_SCORER: recorded_tongyi_rule},
+        }
+    },
+    hub="huggingface.co/datasets/callanwu/WebWalkerQA: split main, as JSON Lines",
+    guidance=SHORT_GUIDANCE,
+)

@@ -1,0 +1,512 @@
+"""DeepResearchBench: RACE, a report against a reference report criterion by criterion, and FACT beside it on request.
+
+Per dimension the judge's scores are averaged with the criteria's weights; the weighted sum of the dimensions is the
+total; overall = target / (target + reference). The overall is not the mean of the normalised dimensions.
+
+A judge's damaged JSON is rescued in the official order, which matters where a reply could be read in two ways: whole
+text, json fence, whole text of any kind, first balanced braces, first brace to last, and at the end criteria and
+scores gathered by pattern. Files are JSON Lines: tasks, their criteria, and articles.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pydantic import Field, JsonValue
+
+from rubricem_agent.evals.base import (
+    GEMINI_PRO,
+    OFFICIAL_SCORER,
+    BenchmarkFileError,
+    DataPaths,
+    Dataset,
+    Example,
+    Gold,
+    Replies,
+    Rules,
+    Unparsed,
+    drtulu_rules,
+    official_rules,
+    parse_json,
+    required,
+)
+from rubricem_agent.evals.benchmarks import drb_fact
+from rubricem_agent.evals.files import FileRow, assemble, json_lines, read_row
+from rubricem_agent.evals.grading import (
+    Benchmark,
+    Case,
+    Grade,
+    Grader,
+    Grading,
+    GradingQuestion,
+    Totals,
+    mean_metrics,
+    mean_score,
+)
+from rubricem_env.domain.base import Text
+from rubricem_env.domain.trajectory import AnswerFormat
+
+DIMENSIONS = ("comprehensiveness", "insight", "instruction_following", "readability")
+COLUMNS = (*DIMENSIONS, "overall_score")
+MAX_TRIES = 10
+LEAST_CLEANED = 100
+"""Characters; a shorter cleaned article officially counts as no article."""
+CLEANING_TRIES = 3
+RACE_PROMPTS = ("drb_clean", "drb_race")
+FACT_PROMPTS = (*RACE_PROMPTS, "drb_extract", "drb_dedup", "drb_validate")
+
+_FENCE = "```"
+_CRITERION = re.compile(r'"criterion"\s*:\s*"([^"]+)"')
+# No sign in front of the digits: a negative score is not seen and the later ones move up, as officially.
+_TARGET_SCORE = re.compile(r'"article_1_score"\s*:\s*(\d+\.?\d*)')
+_REFERENCE_SCORE = re.compile(r'"article_2_score"\s*:\s*(\d+\.?\d*)')
+
+
+class RaceCriterion(FileRow):
+    """One criterion of a dimension. The judge sees text and explanation, never the weight."""
+
+    criterion: Text
+    weight: float
+    explanation: Text = ""
+
+
+class TaskCriteria(FileRow):
+    """The criteria of one task: a weight per dimension, and weighted criteria in each."""
+
+    id: int | str = "Unknown"
+    dimension_weight: dict[str, float] = Field(default_factory=dict)
+    criterions: dict[str, tuple[RaceCriterion, ...]] = Field(default_factory=dict)
+
+    def weights_in(self, dimension: str) -> dict[str, float]:
+        """Criterion text to weight, in file order; of two equal texts the last weight wins."""
+        return {item.criterion: item.weight for item in self.criterions.get(dimension, ())}
+
+    def for_judge(self) -> str:
+        """The criteria by dimension, with their explanations and without their weights."""
+        lines: list[str] = []
+        for dimension in DIMENSIONS:
+            lines.append(f"## {dimension}")
+            lines += [f"- {item.criterion}\n  {item.explanation}" for item in self.criterions.get(dimension, ())]
+        return "\n".join(lines)
+
+
+class Article(FileRow):
+    """An article about a task: raw, cleaned or reference, all of one format."""
+
+    id: int
+    prompt: Text
+    article: Text
+
+
+class Task(FileRow):
+    """A row of the task file."""
+
+    id: int
+    prompt: Text = Field(min_length=1)
+    language: Literal["zh", "en"]
+    topic: Text = ""
+
+
+class DrbGold(Gold):
+    """What the RACE judge works with."""
+
+    language: Literal["zh", "en"]
+    criteria: TaskCriteria
+    reference: Text
+    """The article that the report is compared with."""
+
+
+def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
+    """Prompts for the agent; criteria and reference articles in the gold.
+
+    Raises:
+        BenchmarkFileError: a task lacks criteria, a dimension or its reference article.
+    """
+    path = required(paths.path, "the benchmark drb")
+    criteria_path = required(paths.criteria, "DeepResearchBench", option="--criteria FILE")
+    what = "RACE, which compares with a reference article,"
+    references_path = required(paths.references, what, option="--references FILE")
+    tasks = [read_row(line, Task) for line in json_lines(path)]
+    criteria = load_criteria(criteria_path)
+    _require_all(
+        [task.id for task in tasks if task.id not in criteria],
+        f"{criteria_path} has no criteria for task {{}} of {path}; every task needs them to be scored. Give the "
+        "criteria file of the same release, or a task file without these tasks.",
+    )
+    references = load_articles(references_path)
+    _require_all(
+        [task.id for task in tasks if task.id not in references][:10],
+        f"{references_path} has no article for task {{}} of {path}; RACE compares every task with its reference. Give "
+        "the reference file of the same release.",
+    )
+    gold = [
+        DrbGold(id=str(task.id), language=task.language, criteria=criteria[task.id], reference=references[task.id])
+        for task in tasks
+    ]
+    examples = [Example(id=str(task.id), prompt_text=task.prompt) for task in tasks]
+    return assemble(path, examples, gold=gold, any_version=any_version, num_rows=100)
+
+
+def _require_all(missing: Sequence[int], message: str) -> None:
+    if missing:
+        raise BenchmarkFileError(message.format(", ".join(map(str, missing))))
+
+
+def load_articles(path: Path) -> Mapping[int, str]:
+    """Articles by task id. Refuses a task given twice."""
+    articles: dict[int, str] = {}
+    for line in json_lines(path):
+        row = read_row(line, Article)
+        if row.id in articles:
+            raise BenchmarkFileError(
+                f"{line.where}: task {row.id} already has an article; a file holds one per task. Remove one of the two."
+            )
+        articles[row.id] = row.article
+    return articles
+
+
+def load_criteria(path: Path) -> Mapping[int | str, TaskCriteria]:
+    """Criteria by task id. Refuses a task given twice, and one without weighted criteria in every dimension."""
+    criteria: dict[int | str, TaskCriteria] = {}
+    for line in json_lines(path):
+        task = read_row(line, TaskCriteria)
+        if not isinstance(task.id, int):
+            raise BenchmarkFileError(f"{line.where}: the field id is missing or no number; each task has its number.")
+        missing = [name for name in DIMENSIONS if not task.criterions.get(name) or name not in task.dimension_weight]
+        if missing:
+            raise BenchmarkFileError(
+                f"{line.where}: task {task.id} has no weighted criteria for {', '.join(missing)}; all four dimensions "
+                "are scored. Download the official criteria file."
+            )
+        if task.id in criteria:
+            raise BenchmarkFileError(
+                f"{line.where}: task {task.id} already has criteria; a file holds one line per task. Remove one of the "
+                "two."
+            )
+        criteria[task.id] = task
+    return criteria
+
+
+def parse_scores(reply: str) -> JsonValue | Unparsed:
+    """The judge's JSON, of whatever kind, if every dimension is in it; `Unparsed` where the official scorer asks again."""
+    found = rescue_json(reply)
+    if isinstance(found, Unparsed):
+        return found
+    if not isinstance(found, dict | list | str):
+        return Unparsed("the reply holds no object")
+    missing = [dimension for dimension in DIMENSIONS if dimension not in found]
+    return Unparsed(f"dimensions missing: {', '.join(missing)}") if missing else found
+
+
+def rescue_json(text: str) -> JsonValue | Unparsed:
+    """The first reading of the text that is JSON."""
+    for candidate in _candidates(text):
+        parsed = parse_json(candidate)
+        if not isinstance(parsed, Unparsed):
+            return parsed
+    return _gather_by_pattern(text)
+
+
+def _candidates(text: str) -> Iterator[str]:
+    whole = text.strip()
+    if whole.startswith("{") and whole.endswith("}"):
+        yield whole
+    opened = text.find("```json")
+    if opened != -1:
+        content, closing, _ = text[opened + len("```json") :].partition(_FENCE)
+        if closing:
+            yield content.strip()
+    yield whole
+    yield from _braced(text)
+
+
+def _braced(text: str) -> Iterator[str]:
+    first, last = text.find("{"), text.rfind("}")
+    if first == -1:
+        return
+    depth = 0
+    for position in range(first, len(text)):
+        # Braces inside strings count too, as officially; the next reading makes up for it.
+        depth += {"{": 1, "}": -1}.get(text[position], 0)
+        if depth == 0:
+            yield text[first : position + 1]
+            break
+    if last > first:
+        yield text[first : last + 1]
+
+
+def _gather_by_pattern(text: str) -> JsonValue | Unparsed:
+    if not all(word in text for word in ("comprehensiveness", "article_1_score", "article_2_score")):
+        return Unparsed("no JSON in the reply")
+    gathered: dict[str, JsonValue] = {
+        dimension: _gather_entries(_section(text, dimension)) for dimension in DIMENSIONS if dimension in text
+    }
+    return gathered if any(gathered.values()) else Unparsed("no scores in the reply")
+
+
+def _section(text: str, dimension: str) -> str:
+    start = _position(text, dimension, after=0, bare_after=0)
+    others = (other for other in DIMENSIONS if other != dimension)
+    starts = [_position(text, other, after=start, bare_after=start + len(dimension)) for other in others]
+    return text[start : min((position for position in starts if position != -1), default=len(text))]
+
+
+def _position(text: str, dimension: str, *, after: int, bare_after: int) -> int:
+    for quoted in (f'"{dimension}"', f"'{dimension}'"):
+        position = text.find(quoted, after)
+        if position != -1:
+            return position
+    return text.find(dimension, bare_after)
+
+
+def _gather_entries(section: str) -> list[JsonValue]:
+    criteria = _CRITERION.findall(section)
+    targets = _TARGET_SCORE.findall(section)
+    references = _REFERENCE_SCORE.findall(section)
+    # The shortest of the three lists decides: entries are paired by position.
+    return [
+        {"criterion": criterion, "article_1_score": float(target), "article_2_score": float(reference)}
+        for criterion, target, reference in zip(criteria, targets, references, strict=False)
+    ]
+
+
+Side = tuple[dict[str, float], float]
+"""Of one report: the weighted average per scored dimension, and their total weighted by the dimensions' weights."""
+
+
+class TaskScore(NamedTuple):
+    """The normalised dimensions, the overall score, and both reports before normalisation."""
+
+    dimensions: dict[str, float]
+    overall: float
+    target: Side
+    reference: Side
+
+
+def judge_task(
+    replies: Sequence[str], criteria: TaskCriteria, *, max_tries: int = MAX_TRIES
+) -> tuple[TaskScore | str, int]:
+    """The score from the first readable reply, or why the task has none; and the number of replies requested.
+
+    A task without a score leaves the mean; it is not a zero.
+    """
+    judge = Replies(replies)
+    scores = judge.first_parsed(parse_scores, tries=max_tries)
+    if isinstance(scores, Unparsed):
+        return f"Failed to get valid response after {max_tries} retries", judge.calls
+    return _score_or_error(scores, criteria), judge.calls
+
+
+def _score_or_error(scores: JsonValue, criteria: TaskCriteria) -> TaskScore | str:
+    if not isinstance(scores, dict):
+        kind = "str" if isinstance(scores, str) else "list"
+        return f"Error calculating scores: '{kind}' object has no attribute 'items'"
+    if not criteria.criterions:
+        missing = f"ID: {criteria.id} - Missing required criterions data, cannot calculate weighted scores"
+        return f"Error calculating scores: {missing}"
+    try:
+        return score_task(scores, criteria)
+    except OverflowError as error:
+        return f"Error calculating scores: {error}"
+
+
+def score_task(scores: Mapping[str, JsonValue], criteria: TaskCriteria) -> TaskScore:
+    """The official arithmetic over a judge's object. Scores are not clamped.
+
+    A dimension without a weight or without criteria, and one that is not a list, is skipped and reads 0.
+    """
+    targets: dict[str, float] = {}
+    references: dict[str, float] = {}
+    for dimension, entries in scores.items():
+        known = criteria.weights_in(dimension)
+        if isinstance(entries, list) and dimension in criteria.dimension_weight and known:
+            targets[dimension], references[dimension] = _averages(entries, known)
+    target, reference = (_weighted_total(side, criteria.dimension_weight) for side in (targets, references))
+    dimensions = {
+        dimension: share_of(targets[dimension], references[dimension]) if dimension in targets else 0.0
+        for dimension in DIMENSIONS
+    }
+    return TaskScore(dimensions, share_of(target, reference), (targets, target), (references, reference))
+
+
+def share_of(target: float, reference: float) -> float:
+    """The target's share of target + reference; 0 where that sum is not positive."""
+    return target / (target + reference) if target + reference > 0 else 0.0
+
+
+def weight_of(criterion: str, known: Mapping[str, float]) -> float:
+    """The weight of the criterion that the judge names: exact, else without case, else a part of one another.
+
+    The first criterion in file order wins; a text that matches none takes the dimension's mean weight.
+    """
+    if criterion in known:
+        return known[criterion]
+    wanted = criterion.lower()
+    for text, weight in known.items():
+        if text.lower() == wanted:
+            return weight
+    for text, weight in known.items():
+        if wanted in text.lower() or text.lower() in wanted:
+            return weight
+    return sum(known.values()) / len(known)
+
+
+def _weighted_total(averages: Mapping[str, float], weights: Mapping[str, float]) -> float:
+    total = 0.0
+    # Added in order: `sum` compensates rounding, which the official loop does not.
+    for dimension, average in averages.items():
+        total += average * weights[dimension]
+    return total
+
+
+def _averages(entries: Sequence[JsonValue], known: Mapping[str, float]) -> tuple[float, float]:
+    target = reference = weight_sum = 0.0
+    last_has_reference = False
+    for entry in map(_read_entry, entries):
+        if entry is None:
+            continue
+        criterion, target_score, reference_score = entry
+        last_has_reference = reference_score is not None
+        if not criterion or target_score is None:
+            continue
+        weight = weight_of(criterion, known)
+        target += target_score * weight
+        weight_sum += weight
+        if reference_score is not None:
+            reference += reference_score * weight
+    if weight_sum <= 0:
+        return 0.0, 0.0
+    # The official code looks at the reference score of the last item alone: if that is missing, all count as none.
+    return target / weight_sum, reference / weight_sum if last_has_reference else 0.0
+
+
+def _read_entry(entry: JsonValue) -> tuple[str, float | None, float | None] | None:
+    """Criterion and both scores; None where the entry is no object or a score is not a number: it is then ignored."""
+    if not isinstance(entry, dict):
+        return None
+    named = entry.get("criterion")
+    target = entry.get("article_1_score")
+    target = entry.get("target_score") if target is None else target
+    try:
+        scores = (_number(target), _number(entry.get("article_2_score")))
+    except ValueError:
+        return None
+    return (named.strip() if isinstance(named, str) else "", *scores)
+
+
+def _number(value: JsonValue) -> float | None:
+    """Numbers, booleans and numeric strings are numbers to the official code."""
+    if value is None:
+        return None
+    if isinstance(value, dict | list):
+        raise ValueError(f"{type(value).__name__} is not a score")
+    return float(value)
+
+
+def aggregate(rows: Sequence[Mapping[str, JsonValue]]) -> tuple[dict[str, float] | None, int]:
+    """Means over the scored rows, 0..1 (None where no row was scored), and the number of scored rows.
+
+    Rows with an `error` leave the mean; a column that a scored row lacks counts 0 there.
+    """
+    scored = [row for row in rows if "error" not in row]
+    if not scored:
+        return None, 0
+    columns = {column: [row.get(column, 0) for row in scored] for column in COLUMNS}
+    means = {
+        column: sum(float(value) if isinstance(value, int | float) else 0.0 for value in values) / len(scored)
+        for column, values in columns.items()
+    }
+    return means, len(scored)
+
+
+def result_text(means: Mapping[str, float]) -> str:
+    """The content of the official race_result.txt."""
+    return "".join(f"{column.replace('_', ' ').title()}: {mean:.4f}\n" for column, mean in means.items())
+
+
+def is_article(cleaned: str) -> bool:
+    return len(cleaned.strip()) >= LEAST_CLEANED
+
+
+def has_scores(reply: str) -> bool:
+    return not isinstance(parse_scores(reply), Unparsed)
+
+
+def grade(case: Case, grader: Grader) -> Grading:
+    """Clean the article, compare it with the reference; then FACT, where the grader has its prompts."""
+    gold = case.gold_as(DrbGold)
+    if case.answer.is_empty:
+        return grader.excluded("there is no article")
+    prompt = grader.user_prompt("drb_clean", article=case.answer.text, language=gold.language)
+    ((*_, cleaned),) = yield (GradingQuestion("clean", prompt, tries=CLEANING_TRIES, accepts=is_article),)
+    if not is_article(cleaned):
+        return grader.excluded(f"the cleaned article has fewer than {LEAST_CLEANED} characters")
+    prompt = grader.user_prompt(
+        "drb_race",
+        task=case.example.prompt_text,
+        article=cleaned,
+        reference=gold.reference,
+        criteria=gold.criteria.for_judge(),
+    )
+    (replies,) = yield (GradingQuestion("race", prompt, tries=grader.rules.tries, accepts=has_scores),)
+    outcome, _ = judge_task(replies, gold.criteria, max_tries=len(replies))
+    unreadable = len(replies) - has_scores(replies[-1])
+    if isinstance(outcome, str):
+        result = grader.excluded(outcome, unreadable=unreadable)
+    else:
+        labels = {name: f"{value:.2f}" for name, value in outcome.dimensions.items()}
+        score = outcome.overall
+        result = Grade(score, score, metrics=outcome.dimensions, labels=labels, unreadable=unreadable)
+    if grader.prompts != FACT_PROMPTS:
+        return result
+    record = yield from drb_fact.check_citations(case, grader, language=gold.language)
+    return result._replace(record=record)
+
+
+def total(grades: Sequence[Grade], rules: Rules) -> Totals:
+    """Plain means of the overall score and the dimensions; FACT is pooled over all tasks."""
+    return {"overall_score": mean_score(grades), **mean_metrics(grades), **drb_fact.fact_totals(grades)}
+
+
+def recorded_task(
+    criteria: TaskCriteria, judge_replies: tuple[Text, ...], max_retries: int = MAX_TRIES
+) -> object:
+    outcome, calls = judge_task(judge_replies, criteria, max_tries=max_retries)
+    row: dict[str, object] = {"id": criteria.id}
+    if isinstance(outcome, str):
+        return {"result": row | {"error": outcome}, "weighted": None, "judge_calls": calls}
+    weighted = {
+        name: {"dims": {f"{dimension}_weighted_avg": value for dimension, value in dimensions.items()}, "total": total}
+        for name, (dimensions, total) in (("target", outcome.target), ("reference", outcome.reference))
+    }
+    result = row | outcome.dimensions | {"overall_score": outcome.overall}
+    return {"result": result, "weighted": weighted, "judge_calls": calls}
+
+
+def recorded_aggregate(rows: tuple[dict[str, JsonValue], ...]) -> object:
+    means, num_scored = aggregate(rows)
+    # The official file is not written where nothing was scored.
+    return {"means": means, "n_scored": num_scored, "race_result_txt": None if means is None else result_text(means)}
+
+
+OFFICIAL = official_rules(GEMINI_PRO, tries=10, max_output_tokens=32_768, citations="numbered")
+BENCHMARK = Benchmark(
+    name="drb",
+    title="DRB",
+    answer_format=AnswerFormat.LONG,
+    load=load,
+    grader=lambda rules: Grader(rules, grade, "overall_score", total, prompts=RACE_PROMPTS),
+    fact_grader=lambda rules: Grader(rules, grade, "overall_score", total, prompts=FACT_PROMPTS),
+    official=OFFICIAL,
+    # The official scorer unchanged, after cite tags became numbers.
+    drtulu=drtulu_rules(OFFICIAL, citations="numbered"),
+    units={
+        "drb_race": {"task": {OFFICIAL_SCORER: recorded_task}, "aggregate": {OFFICIAL_SCORER: recorded_aggregate}},
+        "drb_fact": drb_fact.UNITS,
+    },
+    is_long=True,
+    hub="github.com/Ayanami0730/deep_research_bench: query.jsonl, criteria.jsonl, reference.jsonl",
+    guidance="Write the report in the language of the task.",
+    ids="id of the data file",
+)
