@@ -46,7 +46,8 @@ from rubricem_agent.data.prepare import (
     write_training_set,
 )
 from rubricem_agent.data.teacher import ChatTeacher, ScriptedTeacher, TeacherPrompts
-from rubricem_agent.evals.suite import OFFICIAL, SUITE, DataPaths, load_benchmark
+from rubricem_agent.evals.base import DataPaths
+from rubricem_agent.evals.suite import SUITE, load_benchmark
 from rubricem_agent.prompting import PromptStyle, agent_prompt
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
 from rubricem_env.llm.base import ChatModel, MeteredModel, Redactor
@@ -288,7 +289,7 @@ def evaluated_wordings(evals: Iterable[str]) -> frozenset[str]:
         name, sign, path = given.partition("=")
         if sign and name in SUITE:
             paths = DataPaths(path=Path(path).expanduser())
-            loaded = load_benchmark(name, paths, rules=OFFICIAL[name], any_version=True)
+            loaded = load_benchmark(name, paths, rules=SUITE[name].official, any_version=True)
             asked += [example.prompt_text for example in loaded.examples]
         else:
             asked += list(_questions_of(Path(given).expanduser()))

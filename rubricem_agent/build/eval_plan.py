@@ -24,7 +24,8 @@ from rubricem_agent.build.eval_inputs import (
 )
 from rubricem_agent.config import GIVEN, EvalConfig
 from rubricem_agent.evals.answers import GivenAnswers, Reuse
-from rubricem_agent.evals.base import SourceFile
+from rubricem_agent.evals.base import DataPaths, SourceFile
+from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.manifest import (
     ANSWERS_FILE,
     SCORES_FILE,
@@ -46,7 +47,7 @@ from rubricem_agent.evals.manifest import (
 from rubricem_agent.evals.records import AnswerRecord, Journal, VerdictRecord
 from rubricem_agent.evals.runner import CallEstimate, RunPhase, case_keys, rehearse
 from rubricem_agent.evals.scores import Logs, Scores, score_run
-from rubricem_agent.evals.suite import DataPaths, Loaded, find_entry, load_benchmark, rules_for
+from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
 from rubricem_agent.files import write_atomic
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
@@ -293,7 +294,7 @@ def plan_run(config: EvalConfig, now: Callable[[], datetime] = lambda: datetime.
         UsageError: in one sentence, with the way out.
     """
     config.check()
-    find_entry(config.benchmark)
+    find_benchmark(config.benchmark)
     rules = rules_for(config.benchmark, config.mode)
     source = read_manifest(config.answers_from) if config.answers_from is not None else None
     if source is not None:
@@ -321,7 +322,7 @@ def _given_answers(config: EvalConfig, loaded: Loaded) -> GivenAnswers | None:
     if not config.policy.startswith(GIVEN) or config.stage is RunPhase.VERDICTS:
         return None
     given = GivenAnswers.read(Path(config.policy.removeprefix(GIVEN)))
-    given.refuse_unknown([example.id for example in loaded.examples], ids=find_entry(loaded.name).ids)
+    given.refuse_unknown([example.id for example in loaded.examples], ids=loaded.benchmark.ids)
     return given
 
 

@@ -62,7 +62,7 @@ from rubricem_agent.evals.manifest import ANSWERS_FILE, VERDICTS_FILE, read_mani
 from rubricem_agent.evals.records import AnswerRecord, Budget, Journal, VerdictRecord
 from rubricem_agent.evals.runner import Allowance, JudgeDesk, Listener, Runner, RunOutcome, RunPhase, Terms, case_keys
 from rubricem_agent.evals.scores import Logs, Scores, score_run
-from rubricem_agent.evals.suite import Loaded
+from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.policy.base import Policy

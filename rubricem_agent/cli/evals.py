@@ -28,14 +28,14 @@ from rubricem_agent.build.evals import FinishedRun, export_inspect_log, run_eval
 from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, as_command, open_out, write_out
 from rubricem_agent.config import EvalConfig, Style
 from rubricem_agent.evals.answers import Reuse
-from rubricem_agent.evals.base import EvaluationMode, RecordedCaseError
+from rubricem_agent.evals.base import EvaluationMode
 from rubricem_agent.evals.manifest import SubsetName
 from rubricem_agent.evals.parity import AGREED, DISAGREED, UNREADABLE, FileParity, replay
 from rubricem_agent.evals.records import NO_PRICE
 from rubricem_agent.evals.report import Summary, name_of, percent, print_summary, render_page, summarize
 from rubricem_agent.evals.runner import Limits, Listener, ProgressStep, RunPhase
-from rubricem_agent.evals.suite import DRTULU, OFFICIAL, SUITE
-from rubricem_env.domain.errors import ConfigError
+from rubricem_agent.evals.suite import SUITE
+from rubricem_env.domain.errors import ConfigError, FileFormatError
 
 _SHARD = re.compile(r"(\d+)/(\d+)")
 
@@ -206,14 +206,14 @@ def print_suite(console: Console) -> None:
     table.add_column("answers", no_wrap=True)
     table.add_column("judge; ids; file", overflow="fold")
     for entry in SUITE.values():
-        judge = OFFICIAL[entry.name].judge or "no judge needed"
-        other = DRTULU[entry.name].judge or "no judge needed" if entry.name in DRTULU else None
+        judge = entry.official.judge or "no judge needed"
+        other = entry.drtulu.judge or "no judge needed" if entry.drtulu is not None else None
         judges = judge if other in (None, judge) else f"{judge}; in mode drtulu {other}"
         table.add_row(entry.name, entry.answer_format.value, Text(f"{judges}\nids: {entry.ids}\n{entry.hub}"))
     console.print(table)
 
 
-Replayed = FileParity | RecordedCaseError
+Replayed = FileParity | FileFormatError
 """What came of a file: its parity, or why it cannot be read."""
 
 
@@ -245,25 +245,28 @@ def parity(
 def _replay(file: Path) -> Replayed:
     try:
         return replay(file)
-    except RecordedCaseError as unreadable:
+    except FileFormatError as unreadable:
         return unreadable
 
 
 def _lines(file: str, replayed: Replayed) -> list[str]:
-    if isinstance(replayed, RecordedCaseError):
+    if isinstance(replayed, FileFormatError):
         return [str(replayed)]
-    differing = [f"  {case.id}: {difference}" for case in replayed.disagreements for difference in case.differences]
+    differing = [f"  {case_id}: {difference}" for case_id, found in replayed.disagreements for difference in found]
     return [f"{file}: {replayed.agreed}/{replayed.total}", *differing]
 
 
 def _describe(replayed: Replayed) -> dict[str, object]:
-    if isinstance(replayed, RecordedCaseError):
+    if isinstance(replayed, FileFormatError):
         return {"unreadable": str(replayed)}
-    return {**replayed._asdict(), "disagreements": [case._asdict() for case in replayed.disagreements]}
+    return {
+        **replayed._asdict(),
+        "disagreements": [{"id": case_id, "differences": found} for case_id, found in replayed.disagreements],
+    }
 
 
 def _code(replayed: Replayed) -> int:
-    if isinstance(replayed, RecordedCaseError):
+    if isinstance(replayed, FileFormatError):
         return UNREADABLE
     return DISAGREED if replayed.disagreements else AGREED
 
@@ -388,9 +391,7 @@ def list_benchmarks(*, as_json: JsonOption = False, quiet: QuietOption = False) 
         {
             "name": entry.name,
             "form": entry.answer_format.value,
-            "judges": {
-                rules.mode.value: rules.judge for rules in (OFFICIAL[entry.name], DRTULU.get(entry.name)) if rules
-            },
+            "judges": {rules.mode.value: rules.judge for rules in (entry.official, entry.drtulu) if rules},
             "file": entry.hub,
             "ids": entry.ids,
         }

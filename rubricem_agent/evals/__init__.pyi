@@ -1,22 +1,40 @@
 from rubricem_agent.evals.base import (
-    Benchmark as Benchmark,
+    BenchmarkFileError as BenchmarkFileError,
+    ChatTurn as ChatTurn,
+    DataPaths as DataPaths,
+    Dataset as Dataset,
     EvaluationMode as EvaluationMode,
     Example as Example,
     Gold as Gold,
+    Replies as Replies,
     Rules as Rules,
-    ShortAnswerGold as ShortAnswerGold,
-    Unit as Unit,
+    ScoringError as ScoringError,
+    drtulu_rules as drtulu_rules,
+    official_rules as official_rules,
+    required as required,
+)
+from rubricem_agent.evals.files import (
+    FileRow as FileRow,
+    assemble as assemble,
+    csv_rows as csv_rows,
+    json_array as json_array,
+    json_lines as json_lines,
+    read_numbered as read_numbered,
+    read_row as read_row,
 )
 from rubricem_agent.evals.grading import (
+    Benchmark as Benchmark,
     Case as Case,
     Grade as Grade,
-    GradedExample as GradedExample,
     Grader as Grader,
+    Grading as Grading,
     GradingQuestion as GradingQuestion,
-    Totals as Totals,
+    Loaded as Loaded,
+    mean_metrics as mean_metrics,
+    mean_score as mean_score,
     replay as replay,
 )
 from rubricem_agent.evals.runner import Runner as Runner
 from rubricem_agent.evals.scores import score_run as score_run
-from rubricem_agent.evals.statistics import bootstrap_mean as bootstrap_mean
-from rubricem_agent.evals.suite import load_benchmark as load_benchmark, rules_for as rules_for
+from rubricem_agent.evals.statistics import bootstrap_mean as bootstrap_mean, paired_bootstrap as paired_bootstrap
+from rubricem_agent.evals.suite import SUITE as SUITE, load_benchmark as load_benchmark, rules_for as rules_for

@@ -184,7 +184,9 @@ def format_record(record: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     id_of_url = {source.url: source.id for source in found}
     response = "final_response" if "final_response" in record else "pred_answer"
     text, claims_by_id = convert_citations(_text(record, response, official="final_response"))
-    facts = {url: (source_id, claims_by_id[source_id]) for url, source_id in id_of_url.items() if source_id in claims_by_id}
+    facts = {
+        url: (source_id, claims_by_id[source_id]) for url, source_id in id_of_url.items() if source_id in claims_by_id
+    }
     return {
         "id": identity,
         "prompt": prompt,

@@ -168,7 +168,9 @@ def _field_message(
     first = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in first["loc"]) or "the row"
     required = ((name, info) for name, info in model.model_fields.items() if info.is_required() and name not in given)
-    needed = ", ".join(str(info.validation_alias or name) for name, info in required)
+    needed = ", ".join(
+        info.validation_alias if isinstance(info.validation_alias, str) else name for name, info in required
+    )
     if first["type"] == "missing":
         found = ", ".join(row.content) if isinstance(row.content, dict) else _kind(row.content)
         return (

@@ -23,10 +23,10 @@ from inspect_ai.model import ChatMessageAssistant, ChatMessageTool, ChatMessageU
 from inspect_ai.scorer import Score  # type: ignore[import-not-found,unused-ignore]
 from inspect_ai.tool import ToolCall  # type: ignore[import-not-found,unused-ignore]
 
+from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.records import AnswerRecord, Journal
 from rubricem_agent.evals.runner import extracted
 from rubricem_agent.evals.scores import Scores
-from rubricem_agent.evals.suite import Loaded
 from rubricem_env.domain.trajectory import Origin, Trajectory
 
 SCORER = "rubricem"
@@ -88,7 +88,7 @@ def _sample(loaded: Loaded, scores: Scores, *, record: AnswerRecord) -> Any:
         output_tokens=record.usage.output_tokens,
         total_tokens=record.usage.tokens,
     )
-    found = {"found": answer.found.value, "ending": answer.ending, "mode": scores.manifest.label}
+    found = {"found": answer.found, "ending": answer.ending, "mode": scores.manifest.label}
     value = "N" if score is None else score
     return EvalSample(
         id=record.id,

@@ -20,7 +20,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from rubricem_agent.evals.base import BenchmarkFileError, EvaluationMode, Example, Rules, Sampling
 from rubricem_agent.evals.files import Advice, json_lines
-from rubricem_agent.evals.suite import Loaded
+from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.files import write_atomic
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError, UsageError
@@ -383,9 +383,9 @@ def without_seen(subset: Subset, seen: Collection[str], *, drops: bool, where: s
 
 
 def _by_mode(known: Sequence[str], sampling: Sampling, *, limit: int) -> Subset:
-    if sampling is Sampling.SIMPLE_EVALS:
+    if sampling == "simple_evals":
         return _subset(known, official_rows(len(known), limit), rule=f"simple-evals sample of {limit}, seed 0")
-    if sampling is Sampling.DRTULU:
+    if sampling == "drtulu":
         return _subset(known, drtulu_rows(len(known), limit), rule=f"shuffled with seed 42, first {limit}")
     if not 1 <= limit <= len(known):
         raise UsageError(f"--limit is {limit} and the benchmark has {len(known)} examples; ask for 1 to {len(known)}.")

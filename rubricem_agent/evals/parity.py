@@ -101,13 +101,13 @@ def _read_line(line: str, where: str) -> RecordedCase:
         # Python's own JSON, in which the recordings were written, accepts NaN and lone surrogates.
         return RecordedCase.model_validate(json.loads(line))
     except ValidationError as error:
-        reason, cause = first_error(error), error
+        reason = first_error(error)
     except (ValueError, RecursionError) as error:
-        reason, cause = f"not JSON: {error}", error
+        reason = f"not JSON: {error}"
     raise FileFormatError(
         f"{where}: {reason}; a recorded case is a JSON object with the texts id, benchmark and unit and the objects "
         "input and expected. Correct or remove the line."
-    ) from cause
+    )
 
 
 def replay_case(case: RecordedCase) -> list[str]:

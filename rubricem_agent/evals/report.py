@@ -27,7 +27,7 @@ from rich.text import Text as RichText
 from rubricem_agent.evals.records import NO_PRICE, cost_text
 from rubricem_agent.evals.scores import JudgeScores, Scores, reference_rows
 from rubricem_agent.evals.statistics import paired_bootstrap
-from rubricem_agent.evals.suite import SUITE, find_entry
+from rubricem_agent.evals.suite import SUITE, find_benchmark
 from rubricem_env.domain.base import Frozen, Text
 
 
@@ -176,13 +176,13 @@ def summarize(runs: Sequence[Scores], *, seed: int = 0) -> Summary:
         runs=tuple(runs),
         averages=_averages(runs),
         comparisons=tuple(_comparisons(runs, np.random.default_rng(seed))),
-        published=published_tables([find_entry(run.manifest.benchmark).title for run in runs]),
+        published=published_tables([find_benchmark(run.manifest.benchmark).title for run in runs]),
     )
 
 
 def name_of(run: Scores) -> str:
     """How a run is named in a report."""
-    return f"{find_entry(run.manifest.benchmark).title}, {agent_name(run)}"
+    return f"{find_benchmark(run.manifest.benchmark).title}, {agent_name(run)}"
 
 
 class OwnRow(NamedTuple):
@@ -198,17 +198,17 @@ def own_rows(summary: Summary, columns: Sequence[str]) -> list[OwnRow]:
     """One row for each agent and mode that has a number for one of the columns."""
     groups: dict[tuple[str, str], list[Scores]] = {}
     for run in summary.runs:
-        if find_entry(run.manifest.benchmark).title in columns:
+        if find_benchmark(run.manifest.benchmark).title in columns:
             groups.setdefault((agent_name(run), run.manifest.label), []).append(run)
     rows = []
     for (agent, label), runs in groups.items():
-        scores = {find_entry(run.manifest.benchmark).title: run.headline.score for run in reversed(runs)}
+        scores = {find_benchmark(run.manifest.benchmark).title: run.headline.score for run in reversed(runs)}
         measured = [scores.get(column) for column in columns[:-1]]
         if None not in measured:
             # The last column of both tables is the mean of the others.
             scores[columns[-1]] = sum(value for value in measured if value is not None) / len(measured)
         sizes = "; ".join(
-            f"{find_entry(run.manifest.benchmark).title} n {run.headline.graded} ({run.manifest.inputs.subset})"
+            f"{find_benchmark(run.manifest.benchmark).title} n {run.headline.graded} ({run.manifest.inputs.subset})"
             for run in runs
         )
         rows.append(OwnRow(f"this run: {agent}", scores, f"mode {label}; {sizes}"))
@@ -389,7 +389,7 @@ def _manifest(run: Scores) -> Markup:
             "arithmetic",
             f"batches of {rules.batch_size}; mean {'clipped to 0..1' if rules.clips_mean else 'not clipped'}",
         ),
-        ("answer text", f"{rules.extraction.value}, citations {rules.citations.value}"),
+        ("answer text", f"{rules.extraction}, citations {rules.citations}"),
         (
             "agent",
             f"{agent.policy}, {agent.style}, search {agent.search}{_version(agent.search_sha256)}, "

@@ -15,10 +15,9 @@ from pydantic import Field
 
 from rubricem_agent.evals.answers import Answerer, AnswerOutcome, Task
 from rubricem_agent.evals.base import Example, Rules
-from rubricem_agent.evals.extraction import Extracted, Found, extract, judged_text
-from rubricem_agent.evals.grading import Case, Grade, Grading, GradingQuestion, JudgeReplies, Responder, replay
+from rubricem_agent.evals.extraction import Extracted, extract, judged_text
+from rubricem_agent.evals.grading import Case, Grade, Grading, GradingQuestion, JudgeReplies, Loaded, replay
 from rubricem_agent.evals.records import AnswerRecord, CaseKey, Journal, VerdictKey, VerdictRecord, dollars_of
-from rubricem_agent.evals.suite import Loaded, find_entry
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import BoundaryError, JudgeError, ModelError, boundary
 from rubricem_env.domain.trajectory import AnswerFormat
@@ -114,7 +113,7 @@ class JudgeDesk:
         return record.replies
 
     def judge_of(self, question: GradingQuestion) -> str:
-        return PAGES if question.asked is Responder.PAGE else self.name
+        return PAGES if question.is_page else self.name
 
     async def _ask(self, key: CaseKey, question: GradingQuestion) -> VerdictRecord:
         begun = self._terms.timing.clock()
@@ -145,7 +144,7 @@ class JudgeDesk:
         )
 
     async def _one_reply(self, question: GradingQuestion) -> ChatReply:
-        if question.asked is Responder.PAGE:
+        if question.is_page:
             page = "" if self._pages is None else await self._pages.read(question.prompt)
             return ChatReply(text=page, model=PAGES, usage=Usage())
         if self._outages >= OUTAGES_IN_A_ROW:
@@ -225,7 +224,7 @@ def _policy(episodes: int, policy: str) -> CallEstimate:
 
 def _asked_about(loaded: Loaded, example_id: str) -> Usage:
     length = ANSWER_CHARACTERS[loaded.format_of(example_id)]
-    answer = Extracted("x" * length, Found.GIVEN)
+    answer = Extracted("x" * length, "given answer")
     counted: list[GradingQuestion] = []
 
     def note(question: GradingQuestion) -> tuple[str, ...]:
@@ -233,7 +232,7 @@ def _asked_about(loaded: Loaded, example_id: str) -> Usage:
         return ("x" * length,) * question.tries
 
     replay(loaded.grader.grade(Case(loaded.example(example_id), loaded.gold[example_id], answer)), note)
-    asked = [question for question in counted if question.asked is Responder.JUDGE]
+    asked = [question for question in counted if not question.is_page]
     return Usage(
         calls=len(asked),
         input_tokens=sum((len(one.prompt) + len(one.system)) // CHARS_PER_TOKEN for one in asked),
@@ -377,8 +376,7 @@ class Runner:
         return record
 
     async def _attempt(self, example: Example, epoch: int) -> AnswerOutcome:
-        entry = find_entry(self._loaded.name)
-        task = Task(example, self._loaded.format_of(example.id), entry.guidance, epoch)
+        task = Task(example, self._loaded.format_of(example.id), self._loaded.benchmark.guidance, epoch)
         try:
             with boundary(ModelError, f"answer example {example.id}"):
                 async with asyncio.timeout(self._allowance.limits.example_seconds):
@@ -413,7 +411,7 @@ def extracted(loaded: Loaded, record: AnswerRecord) -> Extracted:
     """The text that is judged, by the rules of the mode."""
     if record.trajectory is not None:
         return extract(record.trajectory, loaded.rules)
-    return judged_text(Extracted(record.given or "", Found.GIVEN), loaded.rules)
+    return judged_text(Extracted(record.given or "", "given answer"), loaded.rules)
 
 
 def case_keys(ids: Sequence[str], epochs: int) -> tuple[CaseKey, ...]:

@@ -14,15 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import JsonValue
 
-from rubricem_agent.evals.grading import (
-    Grade,
-    GradedExample,
-    GradingQuestion,
-    JudgeReplies,
-    MissingReplyError,
-    Responder,
-    replay,
-)
+from rubricem_agent.evals.grading import Grade, GradingQuestion, JudgeReplies, Loaded, replay
 from rubricem_agent.evals.manifest import EvaluationManifest
 from rubricem_agent.evals.records import AnswerRecord, CaseKey, Journal, ModelCost, VerdictRecord, costs_of
 from rubricem_agent.evals.runner import PAGES, case_keys, case_of, verdict_key
@@ -34,7 +26,6 @@ from rubricem_agent.evals.statistics import (
     epoch_variance,
     wilson_interval,
 )
-from rubricem_agent.evals.suite import Loaded
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.trajectory import query_key
 
@@ -154,11 +145,9 @@ class Logs(NamedTuple):
     verdicts: Journal[VerdictRecord]
 
 
-class _Graded(NamedTuple):
-    """The grades by one judge, sorted, and why the others are not there."""
-
-    examples: tuple[GradedExample, ...]
-    ungraded: Mapping[CaseKey, str]
+_Grades = dict[CaseKey, Grade]
+_Ungraded = dict[CaseKey, str]
+"""Why there is no grade."""
 
 
 def score_run(loaded: Loaded, manifest: EvaluationManifest, *, logs: Logs) -> Scores:
@@ -170,17 +159,20 @@ def score_run(loaded: Loaded, manifest: EvaluationManifest, *, logs: Logs) -> Sc
         judge: _grade_all(loaded, final, verdicts=logs.verdicts, judge=judge)
         for judge in manifest.judges or (NO_JUDGE,)
     }
-    judges = tuple(_judge_scores(loaded, manifest, judge=judge, graded=graded) for judge, graded in by_judge.items())
+    judges = tuple(
+        _judge_scores(loaded, manifest, judge=judge, grades=grades, ungraded=ungraded)
+        for judge, (grades, ungraded) in by_judge.items()
+    )
     cases = [case_of(loaded, record).answer for record in final]
     return Scores(
         manifest=manifest,
         judges=judges,
-        agreements=_agreements(by_judge),
-        variance=_variance(next(iter(by_judge.values())), manifest.epochs),
+        agreements=_agreements({judge: grades for judge, (grades, _) in by_judge.items()}),
+        variance=_variance(next(iter(by_judge.values()))[0], manifest.epochs),
         expected=len(keys),
         answered=len(final),
         failures=count_reasons(record.failure for record in records if record.failure),
-        found=count_reasons(case.found.value for case in cases),
+        found=count_reasons(case.found for case in cases),
         endings=count_reasons(case.ending for case in cases if case.ending),
         costs=costs_of(logs.answers.records, logs.verdicts.records),
         seconds=sum(one.seconds for one in logs.answers.records) + sum(one.seconds for one in logs.verdicts.records),
@@ -189,71 +181,74 @@ def score_run(loaded: Loaded, manifest: EvaluationManifest, *, logs: Logs) -> Sc
 
 def _grade_all(
     loaded: Loaded, records: Sequence[AnswerRecord], *, verdicts: Journal[VerdictRecord], judge: str
-) -> _Graded:
-    graded: list[GradedExample] = []
-    ungraded: dict[CaseKey, str] = {}
+) -> tuple[_Grades, _Ungraded]:
+    """Grades by one judge from its recorded replies, in the order of the records."""
+    grades: _Grades = {}
+    ungraded: _Ungraded = {}
     for record in records:
         grade = _grade(loaded, record, verdicts=verdicts, judge=judge)
-        if isinstance(grade, str):
-            ungraded[record.key] = grade
+        if isinstance(grade, Grade):
+            grades[record.key] = grade
         else:
-            graded.append(GradedExample(record.id, record.epoch, grade))
-    return _Graded(tuple(graded), ungraded)
+            ungraded[record.key] = grade
+    return grades, ungraded
 
 
 def _grade(loaded: Loaded, record: AnswerRecord, *, verdicts: Journal[VerdictRecord], judge: str) -> Grade | str:
     """The grade, or why there is none."""
 
-    def find(question: GradingQuestion) -> JudgeReplies | None:
-        known = verdicts.find(verdict_key(record.key, _asked_of(judge, question), question=question))
+    def find(question: GradingQuestion) -> VerdictRecord | None:
+        return verdicts.find(verdict_key(record.key, PAGES if question.is_page else judge, question=question))
+
+    def replies(question: GradingQuestion) -> JudgeReplies | None:
+        known = find(question)
         return known.replies if known is not None and known.is_final else None
 
-    try:
-        return replay(loaded.grader.grade(case_of(loaded, record)), find)
-    except MissingReplyError as missing:
-        known = verdicts.find(verdict_key(record.key, _asked_of(judge, missing.question), question=missing.question))
-        return known.failure if known is not None else "not judged yet"
+    outcome = replay(loaded.grader.grade(case_of(loaded, record)), replies)
+    if isinstance(outcome, Grade):
+        return outcome
+    known = find(outcome)
+    return known.failure if known is not None else "not judged yet"
 
 
-def _asked_of(judge: str, question: GradingQuestion) -> str:
-    return PAGES if question.asked is Responder.PAGE else judge
-
-
-def _judge_scores(loaded: Loaded, manifest: EvaluationManifest, *, judge: str, graded: _Graded) -> JudgeScores:
-    totals = loaded.grader.total(graded.examples)
-    scored = [one for one in graded.examples if one.grade.score is not None]
-    reasons = (one.grade.excluded for one in graded.examples if one.grade.score is None)
+def _judge_scores(
+    loaded: Loaded, manifest: EvaluationManifest, *, judge: str, grades: _Grades, ungraded: _Ungraded
+) -> JudgeScores:
+    grader, every = loaded.grader, tuple(grades.values())
+    metrics = dict(grader.total(every))
+    scores = _scores_by_id(grades)
+    num_scored = sum(map(len, scores.values()))
+    has_wilson = grader.is_binary and manifest.epochs == 1 and num_scored
     return JudgeScores(
         judge=judge,
-        headline=totals.headline,
-        score=totals.score,
-        worst=_worst(loaded, graded.examples),
-        spread=_spread(loaded, scored, seed=manifest.seed),
-        wilson=_wilson(scored) if loaded.grader.is_binary and manifest.epochs == 1 else None,
-        metrics=dict(totals.metrics),
-        texts=dict(totals.texts),
-        per_example=_per_example(scored),
-        graded=len(scored),
-        excluded=count_reasons(reasons),
-        ungraded=count_reasons(graded.ungraded.values()),
-        unreadable=sum(one.grade.unreadable for one in graded.examples),
+        headline=grader.headline,
+        score=metrics.get(grader.headline),
+        worst=_clipped(loaded, sum(grade.worst for grade in every) / len(every)) if every else None,
+        spread=_spread(loaded, scores, seed=manifest.seed) if num_scored else None,
+        wilson=_wilson([values[0] for values in scores.values()]) if has_wilson else None,
+        metrics=metrics,
+        texts=dict(grader.texts(every, loaded.rules)) if grader.texts is not None else {},
+        per_example={example_id: sum(values) / len(values) for example_id, values in scores.items()},
+        graded=num_scored,
+        excluded=count_reasons(grade.excluded for grade in every if grade.score is None),
+        ungraded=count_reasons(ungraded.values()),
+        unreadable=sum(grade.unreadable for grade in every),
     )
 
 
-def _worst(loaded: Loaded, graded: Sequence[GradedExample]) -> float | None:
-    if not graded:
-        return None
-    mean = sum(one.grade.worst for one in graded) / len(graded)
-    return min(1.0, max(0.0, mean)) if loaded.rules.clips_mean else mean
+def _scores_by_id(grades: _Grades) -> dict[str, list[float]]:
+    by_id: dict[str, list[float]] = {}
+    for key, grade in grades.items():
+        if grade.score is not None:
+            by_id.setdefault(key.id, []).append(grade.score)
+    return by_id
 
 
-def _spread(loaded: Loaded, scored: Sequence[GradedExample], *, seed: int) -> MeanInterval | None:
+def _spread(loaded: Loaded, scores: Mapping[str, Sequence[float]], *, seed: int) -> MeanInterval:
     """Bootstrap over prompts: epochs of one example, and rows that share a prompt, are drawn together."""
-    if not scored:
-        return None
     rng = np.random.default_rng(seed)
-    values = [one.grade.score for one in scored if one.grade.score is not None]
-    prompts = [query_key(loaded.example(one.id).prompt_text) for one in scored]
+    values = [value for example_values in scores.values() for value in example_values]
+    prompts = [query_key(loaded.example(each).prompt_text) for each, listed in scores.items() for _ in listed]
     num_prompts = len(set(prompts))
     if num_prompts == len(values):
         estimate = bootstrap_mean(values, rng=rng)
@@ -268,39 +263,27 @@ def _clipped(loaded: Loaded, value: float) -> float:
     return min(1.0, max(0.0, value)) if loaded.rules.clips_mean else value
 
 
-def _wilson(scored: Sequence[GradedExample]) -> MeanInterval | None:
-    if not scored:
-        return None
-    successes, total = sum(one.grade.score == 1.0 for one in scored), len(scored)
-    interval = wilson_interval(successes, total)
+def _wilson(scores: Sequence[float]) -> MeanInterval:
+    successes, total = sum(score == 1.0 for score in scores), len(scores)
+    low, high = wilson_interval(successes, total)
     share = successes / total
     stderr = float(np.sqrt(share * (1 - share) / total))
-    return MeanInterval(low=interval.low, high=interval.high, stderr=stderr, n=total, method="Wilson, 95 %")
+    return MeanInterval(low=low, high=high, stderr=stderr, n=total, method="Wilson, 95 %")
 
 
-def _per_example(scored: Sequence[GradedExample]) -> dict[str, float]:
-    by_id = _scores_by_id(scored)
-    return {example_id: sum(values) / len(values) for example_id, values in by_id.items()}
-
-
-def _scores_by_id(scored: Sequence[GradedExample]) -> dict[str, list[float]]:
-    by_id: dict[str, list[float]] = {}
-    for one in scored:
-        if one.grade.score is not None:
-            by_id.setdefault(one.id, []).append(one.grade.score)
-    return by_id
-
-
-def _variance(graded: _Graded, epochs: int) -> EpochVariance | None:
-    by_id = _scores_by_id(graded.examples)
+def _variance(grades: _Grades, epochs: int) -> EpochVariance | None:
+    by_id = _scores_by_id(grades)
     if epochs == 1 or not by_id:
         return None
     return EpochVariance(**epoch_variance(by_id)._asdict())
 
 
-def _agreements(by_judge: Mapping[str, _Graded]) -> tuple[JudgeAgreement, ...]:
+def _agreements(by_judge: Mapping[str, _Grades]) -> tuple[JudgeAgreement, ...]:
     """Every pair of judges, on the questions that both answered readably."""
-    labels = {judge: _labels(graded) for judge, graded in by_judge.items()}
+    labels = {
+        judge: {(key, question): label for key, grade in grades.items() for question, label in grade.labels.items()}
+        for judge, grades in by_judge.items()
+    }
     pairs = []
     for first, second in combinations(labels, 2):
         shared = sorted(labels[first].keys() & labels[second].keys())
@@ -310,9 +293,3 @@ def _agreements(by_judge: Mapping[str, _Graded]) -> tuple[JudgeAgreement, ...]:
             kappa = cohens_kappa(ours, theirs)
             pairs.append(JudgeAgreement(first=first, second=second, n=len(shared), share=same, kappa=kappa))
     return tuple(pairs)
-
-
-def _labels(graded: _Graded) -> dict[tuple[str, int, str], str]:
-    return {
-        (one.id, one.epoch, question): label for one in graded.examples for question, label in one.grade.labels.items()
-    }

@@ -9,12 +9,12 @@ import pytest
 
 from rubricem_agent.evals.answers import AnswerOutcome
 from rubricem_agent.evals.base import EvaluationMode, Example, SourceFile
-from rubricem_agent.evals.benchmarks.healthbench import HealthBenchGrader, RubricItem, score_example
-from rubricem_agent.evals.benchmarks.simpleqa import SimpleQAGold, SimpleQAGrader
-from rubricem_agent.evals.grading import Grade, GradedExample
+from rubricem_agent.evals.benchmarks.healthbench import RubricItem, grade_item, score_example
+from rubricem_agent.evals.benchmarks.simpleqa import SimpleQAGold
+from rubricem_agent.evals.grading import Grade, Loaded
 from rubricem_agent.evals.records import AnswerRecord, Journal, VerdictRecord
 from rubricem_agent.evals.runner import Allowance, JudgeDesk, Limits, Runner, Terms, case_keys
-from rubricem_agent.evals.suite import Loaded, rules_for
+from rubricem_agent.evals.suite import SUITE, rules_for
 from rubricem_env.llm.base import ChatReply
 from rubricem_env.llm.limits import RetryPolicy, Timing
 
@@ -39,11 +39,11 @@ def cases() -> list[tuple[list[RubricItem], list[str], list[list[str]]]]:
 
 
 def score_all(made) -> float | None:
-    graded = []
-    for number, (rubrics, tags, replies) in enumerate(made):
-        metrics = score_example(rubrics, tags, replies=replies).metrics
-        graded.append(GradedExample(str(number), 0, Grade(metrics["overall_score"], 0.0, metrics=metrics)))
-    return HealthBenchGrader.for_rules(rules_for("healthbench", EvaluationMode.OFFICIAL)).total(graded).score
+    grades = []
+    for rubrics, tags, replies in made:
+        metrics = score_example(rubrics, tags, met=[grade_item(each)[0] for each in replies])
+        grades.append(Grade(metrics["overall_score"], 0.0, metrics=metrics))
+    return SUITE["healthbench"].grader(rules_for("healthbench", EvaluationMode.OFFICIAL)).total(grades)["overall_score"]
 
 
 def official_aggregation(columns: dict[str, Sequence[float]]) -> float:
@@ -65,7 +65,7 @@ def test_scoring_with_bootstrap(benchmark):
 def test_official_aggregation_alone(benchmark):
     columns: dict[str, list[float]] = {}
     for rubrics, tags, replies in cases():
-        for name, value in score_example(rubrics, tags, replies=replies).metrics.items():
+        for name, value in score_example(rubrics, tags, met=[grade_item(each)[0] for each in replies]).items():
             columns.setdefault(name, []).append(value)
         columns.setdefault("score", []).append(columns["overall_score"][-1])
     benchmark.pedantic(official_aggregation, args=(columns,), rounds=3, warmup_rounds=1)
@@ -103,8 +103,9 @@ def simulated() -> Loaded:
     rules = rules_for("simpleqa", EvaluationMode.OFFICIAL)
     ids = [str(number) for number in range(EXAMPLES)]
     examples = tuple(Example(id=each, prompt_text=f"question {each}") for each in ids)
-    gold = {each: SimpleQAGold(id=each, answer="gold", metadata="{}") for each in ids}
-    return Loaded("simpleqa", rules, examples, gold, SourceFile(None, "", EXAMPLES), SimpleQAGrader.for_rules(rules))
+    gold = {each: SimpleQAGold(id=each, problem="question", answer="gold", metadata="{}") for each in ids}
+    simpleqa = SUITE["simpleqa"]
+    return Loaded(simpleqa, rules, examples, gold, SourceFile(None, "", EXAMPLES), simpleqa.grader(rules))
 
 
 async def run_simulated(folder) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from rubricem_agent.evals.base import (
     OFFICIAL_SCORER,

@@ -469,9 +469,7 @@ def total(grades: Sequence[Grade], rules: Rules) -> Totals:
     return {"overall_score": mean_score(grades), **mean_metrics(grades), **drb_fact.fact_totals(grades)}
 
 
-def recorded_task(
-    criteria: TaskCriteria, judge_replies: tuple[Text, ...], max_retries: int = MAX_TRIES
-) -> object:
+def recorded_task(criteria: TaskCriteria, judge_replies: tuple[Text, ...], max_retries: int = MAX_TRIES) -> object:
     outcome, calls = judge_task(judge_replies, criteria, max_tries=max_retries)
     row: dict[str, object] = {"id": criteria.id}
     if isinstance(outcome, str):

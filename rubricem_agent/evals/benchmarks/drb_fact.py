@@ -198,11 +198,10 @@ def check_citations(
         results, _ = validate_url(
             listed, reference=pages[url], replies=attempts, language=language, article_id=case.example.id
         )
-        is_valid = not isinstance(results, Unparsed)
         checked[url] = {
             "facts": list(listed),
-            "validate_res": list(results) if is_valid else [],
-            "validate_error": None if is_valid else results.reason,
+            "validate_res": [] if isinstance(results, Unparsed) else list(results),
+            "validate_error": results.reason if isinstance(results, Unparsed) else None,
         }
     citations: list[JsonValue] = [{"fact": fact, "url": url} for url, listed in facts.items() for fact in listed]
     return {"citations": citations, "citations_deduped": checked}

@@ -76,7 +76,11 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
     rows = [read_row(line, HealthBenchGold) for line in json_lines(path)]
     examples = [
         # A single turn is its content alone.
-        Example(id=row.id, prompt_text=row.prompt[0].content if len(row.prompt) == 1 else render(row.prompt), turns=row.prompt)
+        Example(
+            id=row.id,
+            prompt_text=row.prompt[0].content if len(row.prompt) == 1 else render(row.prompt),
+            turns=row.prompt,
+        )
         for row in rows
     ]
     return assemble(path, examples, gold=rows, any_version=any_version, num_rows=5000)
@@ -146,7 +150,9 @@ def points_share(items: Iterable[tuple[RubricItem, bool]]) -> float | None:
     return sum(item.points for item, met in graded if met) / possible
 
 
-def score_example(rubrics: Sequence[RubricItem], example_tags: Sequence[str], *, met: Sequence[bool]) -> dict[str, float]:
+def score_example(
+    rubrics: Sequence[RubricItem], example_tags: Sequence[str], *, met: Sequence[bool]
+) -> dict[str, float]:
     """The official metrics of one answer: overall_score, then example tags, then rubric tags by first appearance.
 
     The aggregate's random numbers depend on this order. Refuses, as the official assertions do, an example without
@@ -186,7 +192,9 @@ def official_aggregate(
     for name, values in _values_by_name(examples).items():
         metrics[name] = clipped_mean(values)
         metrics[f"{name}:n_samples"] = len(values)
-        metrics[f"{name}:bootstrap_std"] = _clipped_spread(values[rng.randint(0, len(values), size=(draws, len(values)))])
+        metrics[f"{name}:bootstrap_std"] = _clipped_spread(
+            values[rng.randint(0, len(values), size=(draws, len(values)))]
+        )
     return metrics
 
 

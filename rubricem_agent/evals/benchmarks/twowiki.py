@@ -323,9 +323,7 @@ def recorded_answer(prediction: Text, gold_answers: tuple[Text, ...]) -> object:
     return score_answer(prediction, gold_answers)._asdict()
 
 
-def recorded_full(
-    prediction: Predictions, gold: tuple[GoldQuestion, ...], id_aliases: tuple[AliasLine, ...]
-) -> object:
+def recorded_full(prediction: Predictions, gold: tuple[GoldQuestion, ...], id_aliases: tuple[AliasLine, ...]) -> object:
     aliases = {line.id: frozenset((*line.aliases, *line.demonyms)) for line in id_aliases}
     metrics, warnings = score_predictions(prediction, gold, aliases=aliases)
     return {"metrics": metrics, "warnings": warnings}

@@ -1,13 +1,23 @@
 import pytest
+from pydantic import JsonValue
 
-from rubricem_agent.evals.base import CitationMode, EvaluationMode, Extraction, Rules
-from rubricem_agent.evals.extraction import MAX_ANSWER, Extracted, Found, extract, judged_text, unboxed
+from rubricem_agent.evals.base import CitationMode, EvaluationMode, Extraction, Rules, ScoringError
+from rubricem_agent.evals.extraction import (
+    MAX_ANSWER,
+    Extracted,
+    convert_citations,
+    extract,
+    extract_answer,
+    format_record,
+    judged_text,
+    unboxed,
+)
 from rubricem_env.domain.trajectory import AnswerFormat, Ending, Origin, Segment, Trajectory
 
 SHOWN = '<tool_output>\n<snippet id="S_1">Tall Fox | https://a.example/fox\nIt is 60 m wide.</snippet>\n</tool_output>'
 
 
-def rules(citations: CitationMode = CitationMode.DROPPED, extraction: Extraction = Extraction.ANSWER_TAG) -> Rules:
+def rules(citations: CitationMode = "dropped", extraction: Extraction = "answer_tag") -> Rules:
     return Rules(mode=EvaluationMode.OFFICIAL, judge="", citations=citations, extraction=extraction)
 
 
@@ -24,27 +34,27 @@ def attempt(text: str, form: AnswerFormat = AnswerFormat.LONG, ending: Ending = 
 @pytest.mark.parametrize(
     ("text", "form", "answer", "found"),
     [
-        ("<answer>60 m</answer>", AnswerFormat.LONG, "60 m", Found.ANSWER_TAG),
-        (r"<answer>\boxed{60 m}</answer>", AnswerFormat.EXACT, "60 m", Found.BOX),
-        (r"<answer>\boxed{\frac{1}{2}}</answer>", AnswerFormat.EXACT, r"\frac{1}{2}", Found.BOX),
+        ("<answer>60 m</answer>", AnswerFormat.LONG, "60 m", "answer tag"),
+        (r"<answer>\boxed{60 m}</answer>", AnswerFormat.EXACT, "60 m", "box in the answer tag"),
+        (r"<answer>\boxed{\frac{1}{2}}</answer>", AnswerFormat.EXACT, r"\frac{1}{2}", "box in the answer tag"),
         # A box in a report is part of the report.
-        (r"<answer>See \boxed{60 m}.</answer>", AnswerFormat.LONG, r"See \boxed{60 m}.", Found.ANSWER_TAG),
-        ("<answer>60 m, and fur", AnswerFormat.LONG, "60 m, and fur", Found.UNCLOSED),
-        ("<think>I am lost.</think>", AnswerFormat.LONG, "", Found.NONE),
+        (r"<answer>See \boxed{60 m}.</answer>", AnswerFormat.LONG, r"See \boxed{60 m}.", "answer tag"),
+        ("<answer>60 m, and fur", AnswerFormat.LONG, "60 m, and fur", "unclosed answer tag"),
+        ("<think>I am lost.</think>", AnswerFormat.LONG, "", "no answer"),
     ],
 )
-def test_the_answer_is_found_and_it_is_said_where(text, form, answer, found):
+def test_the_answer_is_extracted_with_where_it_was_found(text, form, answer, found):
     extracted = extract(attempt(text, form), rules())
 
     assert (extracted.text, extracted.found) == (answer, found)
 
 
-def test_the_predecessor_cuts_a_box_at_the_first_closing_brace_even_in_a_report():
-    predecessor = rules(CitationMode.KEPT, Extraction.PREDECESSOR)
+def test_dr_tulu_cuts_a_box_at_the_first_closing_brace_even_in_a_report():
+    dr_tulu = rules("kept", "predecessor")
 
-    extracted = extract(attempt(r"<answer>See \boxed{\frac{1}{2}}.</answer>"), predecessor)
+    extracted = extract(attempt(r"<answer>See \boxed{\frac{1}{2}}.</answer>"), dr_tulu)
 
-    assert (extracted.text, extracted.found) == (r"\frac{1", Found.PREDECESSOR)
+    assert (extracted.text, extracted.found) == (r"\frac{1", "predecessor's rule")
 
 
 CITED = '<answer>The fox is <cite id="S_1">60 m wide</cite>.</answer>'
@@ -53,9 +63,9 @@ CITED = '<answer>The fox is <cite id="S_1">60 m wide</cite>.</answer>'
 @pytest.mark.parametrize(
     ("citations", "expected"),
     [
-        (CitationMode.DROPPED, "The fox is 60 m wide."),
-        (CitationMode.KEPT, 'The fox is <cite id="S_1">60 m wide</cite>.'),
-        (CitationMode.NUMBERED, "The fox is 60 m wide [1].\n\nReferences:\n[1] https://a.example/fox"),
+        ("dropped", "The fox is 60 m wide."),
+        ("kept", 'The fox is <cite id="S_1">60 m wide</cite>.'),
+        ("numbered", "The fox is 60 m wide [1].\n\nReferences:\n[1] https://a.example/fox"),
     ],
 )
 def test_cite_tags_are_treated_as_the_mode_says(citations, expected):
@@ -67,10 +77,93 @@ def test_how_the_episode_ended_goes_with_the_answer():
 
 
 def test_an_answer_beyond_the_limit_is_empty_and_says_why():
-    long = judged_text(Extracted("x" * (MAX_ANSWER + 1), Found.GIVEN), rules())
+    long = judged_text(Extracted("x" * (MAX_ANSWER + 1), "given answer"), rules())
 
-    assert (long.text, long.found) == ("", Found.TOO_LONG)
+    assert (long.text, long.found) == ("", "answer too long")
 
 
 def test_an_unclosed_box_is_no_box():
     assert unboxed(r"\boxed{60 m") is None
+
+
+SNIPPET = "<snippet id=s-0>\nTitle: T\nURL: http://a\nSnippet: body\n</snippet>"
+
+
+@pytest.mark.parametrize(
+    ("generated", "answer"),
+    [
+        ("t</think> x <answer> A </answer> y", "A"),
+        ("a</think>b</think>c", "bc"),
+        ("<answer>one<answer>two</answer>", "one"),
+        ("<answer>unclosed ", "unclosed"),
+        ("a long report with \\boxed{x^{2}} in it", "x^{2"),
+        ("\boxed{B}", "B"),
+        (" untouched ", " untouched "),
+    ],
+)
+def test_the_answer_is_cut_out_by_dr_tulus_rule(generated: str, answer: str) -> None:
+    assert extract_answer(generated) == answer
+
+
+def test_cited_claims_are_marked_and_gathered_by_id() -> None:
+    text, claims = convert_citations('A <cite id="x,y">one</cite> <cite id="x">two</cite>')
+
+    assert text == "A . one [x] [y]. . two [x]."
+    assert claims == {"x": ["one", "two"], "y": ["one"]}
+
+
+@pytest.mark.parametrize("text", ['<cite ids="x">a</cite>', '<cite id="">a</cite>', '<cite id="x">a <b>c</b></cite>'])
+def test_other_cite_tags_are_unchanged(text: str) -> None:
+    assert convert_citations(text) == (text, {})
+
+
+def test_a_record_gets_numbered_references_and_pre_scraped_facts() -> None:
+    record = format_record(
+        {
+            "id": 1,
+            "problem": "P",
+            "final_response": '<cite id="s-0">fact</cite>',
+            "full_traces": {"tool_calls": [{"generated_text": SNIPPET}]},
+        }
+    )
+
+    assert record["article"] == ". fact [1].\n\n References: [1] http://a"
+    assert record["citations_deduped"] == {"http://a": {"facts": ["fact"], "url_content": "T\n\nbody"}}
+
+
+def test_results_of_a_call_are_numbered_and_a_chained_tools_raw_output_is_the_fallback() -> None:
+    listed = "Title: one\nURL: http://a\nSnippet: x\nTitle: two\nSnippet: y"
+    call: JsonValue = {"call_id": "c", "output": "", "raw_output": {"tool_outputs": [{"output": listed}]}}
+
+    record = format_record(
+        {
+            "id": 1,
+            "problem": "P",
+            "pred_answer": '<cite id="c-1">fact</cite>',
+            "full_traces": {"tool_calls": [call]},
+        }
+    )
+
+    # The second result has no url, so the reference is empty.
+    assert record["citations"] == [{"fact": "fact", "ref_indx": "c-1", "url": ""}]
+
+
+def test_an_unknown_id_is_looked_for_inside_the_urls_and_else_its_mark_is_removed() -> None:
+    answer = '<cite id="http://a">u</cite> <cite id="zz">v</cite>'
+    traces: JsonValue = {"tool_calls": [{"generated_text": SNIPPET}]}
+
+    record = format_record({"example_id": 1, "problem": "P", "final_response": answer, "full_traces": traces})
+
+    assert record["article"] == ". u [1]. . v .\n\n References: [1] http://a"
+
+
+def test_a_chinese_article_gets_a_chinese_heading() -> None:
+    assert "参考文献" in format_record({"id": 1, "problem": "P", "final_response": "结论"})["article"]
+
+
+@pytest.mark.parametrize("record", [{}, {"id": 1}, {"id": 1, "problem": "P"}])
+def test_a_record_without_its_fields_raises_a_key_error(record: dict[str, JsonValue]) -> None:
+    with pytest.raises(ScoringError) as raised:
+        format_record(record)
+
+    assert raised.value.official == "KeyError"

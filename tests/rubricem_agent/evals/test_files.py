@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.evals import files
-from rubricem_agent.evals.base import Benchmark, BenchmarkFileError, Gold
+from rubricem_agent.evals.base import BenchmarkFileError, DataPaths, Dataset
 from rubricem_agent.evals.benchmarks import (
     deepsearchqa,
-    drb_race,
+    drb,
     healthbench,
     researchqa,
     researchrubrics,
@@ -16,11 +15,12 @@ from rubricem_agent.evals.benchmarks import (
     twowiki,
     webwalkerqa,
 )
-from rubricem_agent.evals.files import UNCHECKED, Expectation
+from rubricem_agent.evals.files import assemble
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "benchmarks"
+ARTICLES = SAMPLES / "drb.raw_article.claude-3-7.jsonl"
 
-Load = Callable[..., Benchmark[Gold]]
+Load = Callable[..., Dataset]
 
 LOADERS = [
     pytest.param(healthbench.load, "healthbench.synthetic.jsonl", 8, id="healthbench"),
@@ -30,7 +30,7 @@ LOADERS = [
     pytest.param(deepsearchqa.load, "deepsearchqa.synthetic.csv", 8, id="deepsearchqa"),
     pytest.param(webwalkerqa.load, "webwalkerqa.synthetic.jsonl", 8, id="webwalkerqa"),
     pytest.param(twowiki.load, "twowiki.synthetic.json", 6, id="twowiki"),
-    pytest.param(files.load, "twowiki.drtulu_hf.synthetic.jsonl", 4, id="drtulu"),
+    pytest.param(twowiki.load, "twowiki.drtulu_hf.synthetic.jsonl", 4, id="drtulu"),
 ]
 
 
@@ -40,9 +40,9 @@ def write(path: Path, text: str) -> Path:
 
 
 def drb_files(tmp_path: Path) -> tuple[Path, Path]:
-    """The first sample tasks that have criteria, and the criteria."""
+    """The first sample tasks that have criteria and an article, and the criteria."""
     criteria = SAMPLES / "drb.criteria.jsonl"
-    known = {json.loads(line)["id"] for line in criteria.read_text().splitlines()}
+    known = {json.loads(line)["id"] for line in ARTICLES.read_text().splitlines()}
     lines = [line for line in (SAMPLES / "drb.query.jsonl").read_text().splitlines() if json.loads(line)["id"] in known]
     return write(tmp_path / "query.jsonl", "\n".join(lines)), criteria
 
@@ -51,7 +51,7 @@ def drb_files(tmp_path: Path) -> tuple[Path, Path]:
 def test_a_sample_loads_with_its_hash_its_row_count_and_gold_for_every_example(
     load: Load, name: str, rows: int
 ) -> None:
-    benchmark = load(SAMPLES / name, expect=UNCHECKED)
+    benchmark = load(DataPaths(SAMPLES / name), any_version=True)
 
     assert benchmark.source.rows == len(benchmark.examples) == rows
     assert len(benchmark.source.sha256) == 64
@@ -60,7 +60,7 @@ def test_a_sample_loads_with_its_hash_its_row_count_and_gold_for_every_example(
 
 @pytest.mark.parametrize(("load", "name", "rows"), LOADERS)
 def test_the_agent_is_given_an_id_and_a_prompt_and_nothing_else(load: Load, name: str, rows: int) -> None:
-    for example in load(SAMPLES / name, expect=UNCHECKED).examples:
+    for example in load(DataPaths(SAMPLES / name), any_version=True).examples:
         assert example.model_dump().keys() == {"id", "prompt_text", "turns"}
         assert example.prompt_text
 
@@ -70,35 +70,35 @@ def test_an_empty_and_a_missing_file_are_refused_in_one_sentence(
     tmp_path: Path, load: Load, name: str, rows: int
 ) -> None:
     with pytest.raises(BenchmarkFileError, match="is empty"):
-        load(write(tmp_path / name, "\n"))
+        load(DataPaths(write(tmp_path / name, "\n")))
     with pytest.raises(BenchmarkFileError, match="cannot be read"):
-        load(tmp_path / "absent")
+        load(DataPaths(tmp_path / "absent"))
 
 
 @pytest.mark.parametrize(("load", "name", "rows"), LOADERS)
 def test_text_of_another_format_is_refused_in_one_sentence(tmp_path: Path, load: Load, name: str, rows: int) -> None:
     with pytest.raises(BenchmarkFileError, match="official"):
-        load(write(tmp_path / name, "<html>not found</html>"), expect=UNCHECKED)
+        load(DataPaths(write(tmp_path / name, "<html>not found</html>")), any_version=True)
 
 
 def test_another_row_count_is_refused_with_both_numbers_and_the_way_out() -> None:
     with pytest.raises(BenchmarkFileError, match=r"has 8 rows; the official file has 5000.*--any-version"):
-        healthbench.load(SAMPLES / "healthbench.synthetic.jsonl")
+        healthbench.load(DataPaths(SAMPLES / "healthbench.synthetic.jsonl"))
 
 
 def test_another_hash_is_refused() -> None:
     with pytest.raises(BenchmarkFileError, match="the official file has 00"):
-        simpleqa.load(SAMPLES / "simpleqa.synthetic.csv", expect=Expectation(rows=8, sha256="00"))
+        assemble(SAMPLES / "simpleqa.synthetic.csv", [], gold=[], sha256="00")
 
 
 def test_the_canary_stays_with_the_gold() -> None:
-    benchmark = healthbench.load(SAMPLES / "healthbench.synthetic.jsonl", expect=UNCHECKED)
+    benchmark = healthbench.load(DataPaths(SAMPLES / "healthbench.synthetic.jsonl"), any_version=True)
 
     assert {gold.canary for gold in benchmark.gold.values()} == {"synthetic: no benchmark content"}
 
 
 def test_a_conversation_is_rendered_with_roles_and_a_single_question_without() -> None:
-    examples = healthbench.load(SAMPLES / "healthbench.synthetic.jsonl", expect=UNCHECKED).examples
+    examples = healthbench.load(DataPaths(SAMPLES / "healthbench.synthetic.jsonl"), any_version=True).examples
 
     assert examples[0].prompt_text == "user: First turn.\n\nassistant: A reply.\n\nuser: Follow-up 0?"
     assert examples[1].prompt_text == "Invented health question 1?"
@@ -106,14 +106,14 @@ def test_a_conversation_is_rendered_with_roles_and_a_single_question_without() -
 
 def test_the_readme_record_of_webwalker_is_another_version_and_says_which_fields_it_has() -> None:
     with pytest.raises(BenchmarkFileError, match=r"line 1: the field question is missing.*has Question, Answer"):
-        webwalkerqa.load(SAMPLES / "webwalkerqa.readme_example.jsonl")
+        webwalkerqa.load(DataPaths(SAMPLES / "webwalkerqa.readme_example.jsonl"))
 
 
 def test_a_missing_csv_column_is_named_with_what_is_there(tmp_path: Path) -> None:
     path = write(tmp_path / "old.csv", "problem,answer\nq,a\n")
 
     with pytest.raises(BenchmarkFileError, match=r"lacks the column metadata.*this one problem, answer"):
-        simpleqa.load(path)
+        simpleqa.load(DataPaths(path))
 
 
 def test_a_wrong_value_is_named_with_line_field_and_value(tmp_path: Path) -> None:
@@ -121,21 +121,21 @@ def test_a_wrong_value_is_named_with_line_field_and_value(tmp_path: Path) -> Non
     row["rubrics"][1]["points"] = "seven"
 
     with pytest.raises(BenchmarkFileError, match=r"line 1: the field rubrics\.1\.points.* is 'seven'"):
-        healthbench.load(write(tmp_path / "bad.jsonl", json.dumps(row)))
+        healthbench.load(DataPaths(write(tmp_path / "bad.jsonl", json.dumps(row))))
 
 
 def test_an_empty_question_or_answer_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "blank.csv", "metadata,problem,answer\n{},q,\n")
 
     with pytest.raises(BenchmarkFileError, match="row 1: the field answer is ''"):
-        simpleqa.load(path, expect=UNCHECKED)
+        simpleqa.load(DataPaths(path), any_version=True)
 
 
 def test_a_duplicate_id_is_refused(tmp_path: Path) -> None:
     line = (SAMPLES / "researchrubrics.synthetic.jsonl").read_text().splitlines()[0]
 
     with pytest.raises(BenchmarkFileError, match="is given twice"):
-        researchrubrics.load(write(tmp_path / "twice.jsonl", f"{line}\n{line}"), expect=UNCHECKED)
+        researchrubrics.load(DataPaths(write(tmp_path / "twice.jsonl", f"{line}\n{line}")), any_version=True)
 
 
 def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
@@ -143,36 +143,30 @@ def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\x1f\x8b\xff\xff")
 
     with pytest.raises(BenchmarkFileError, match="not UTF-8"):
-        healthbench.load(path)
+        healthbench.load(DataPaths(path))
 
 
 def test_deepsearchqa_without_example_ids_is_numbered_from_zero(tmp_path: Path) -> None:
     text = "problem,problem_category,answer,answer_type\nq,c,a,Set Answer\n"
 
-    assert [e.id for e in deepsearchqa.load(write(tmp_path / "n.csv", text), expect=UNCHECKED).examples] == ["0"]
+    assert [e.id for e in deepsearchqa.load(DataPaths(write(tmp_path / "n.csv", text)), any_version=True).examples] == [
+        "0"
+    ]
 
 
 def test_a_bracketed_ground_truth_is_a_list_of_answers_and_a_broken_one_is_refused(tmp_path: Path) -> None:
-    gold = files.load(SAMPLES / "twowiki.drtulu_hf.synthetic.jsonl", expect=UNCHECKED).gold
+    gold = twowiki.load(DataPaths(SAMPLES / "twowiki.drtulu_hf.synthetic.jsonl"), any_version=True).gold
     broken = json.dumps({"messages": [{"role": "user", "content": "q"}], "ground_truth": "[x"})
 
-    assert gold["1"].answers == ("Ans A", "Ans B")
+    assert gold["1"].accepted_answers() == ("Ans A", "Ans B")
     with pytest.raises(BenchmarkFileError, match="begins with a bracket"):
-        files.load(write(tmp_path / "b.jsonl", broken))
-
-
-def test_two_wiki_aliases_and_predictions_load_beside_the_questions() -> None:
-    aliases = twowiki.load_aliases(SAMPLES / "twowiki.id_aliases.synthetic.jsonl")
-    predictions = twowiki.load_predictions(SAMPLES / "twowiki.prediction_format.json")
-
-    assert aliases == {"Q3": frozenset({"P. C."})}
-    assert predictions.answer["6e0bfecb085e11ebbd5cac1f6bf848b6"] == "yes"
+        twowiki.load(DataPaths(write(tmp_path / "b.jsonl", broken)))
 
 
 def test_drb_tasks_load_with_their_criteria_and_language(tmp_path: Path) -> None:
     query, criteria = drb_files(tmp_path)
 
-    benchmark = drb_race.load(query, criteria_path=criteria, expect=UNCHECKED)
+    benchmark = drb.load(DataPaths(query, criteria, ARTICLES), any_version=True)
 
     assert benchmark.gold["51"].language == "en"
     assert len(benchmark.gold["51"].criteria.criterions) == 4
@@ -180,7 +174,7 @@ def test_drb_tasks_load_with_their_criteria_and_language(tmp_path: Path) -> None
 
 def test_a_criteria_file_without_one_of_the_tasks_is_refused_with_the_task() -> None:
     with pytest.raises(BenchmarkFileError, match="has no criteria for task 57"):
-        drb_race.load(SAMPLES / "drb.query.jsonl", criteria_path=SAMPLES / "drb.criteria.jsonl")
+        drb.load(DataPaths(SAMPLES / "drb.query.jsonl", SAMPLES / "drb.criteria.jsonl", ARTICLES))
 
 
 def test_criteria_without_a_dimension_are_refused(tmp_path: Path) -> None:
@@ -189,29 +183,29 @@ def test_criteria_without_a_dimension_are_refused(tmp_path: Path) -> None:
     del task["criterions"]["insight"]
 
     with pytest.raises(BenchmarkFileError, match="no weighted criteria for insight"):
-        drb_race.load(query, criteria_path=write(tmp_path / "c.jsonl", json.dumps(task)))
+        drb.load(DataPaths(query, write(tmp_path / "c.jsonl", json.dumps(task)), ARTICLES))
 
 
 def test_articles_load_by_task_and_one_given_twice_is_refused(tmp_path: Path) -> None:
-    path = SAMPLES / "drb.raw_article.claude-3-7.jsonl"
+    path = ARTICLES
 
-    assert len(drb_race.load_articles(path)) == 2
+    assert len(drb.load_articles(path)) == 2
     with pytest.raises(BenchmarkFileError, match="already has an article"):
-        drb_race.load_articles(write(tmp_path / "twice.jsonl", path.read_text() * 2))
+        drb.load_articles(write(tmp_path / "twice.jsonl", path.read_text() * 2))
 
 
 def test_a_json_object_where_an_array_belongs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BenchmarkFileError, match="not a JSON array with rows in it but an object"):
-        researchqa.load(write(tmp_path / "o.json", '{"data": []}'))
+        researchqa.load(DataPaths(write(tmp_path / "o.json", '{"data": []}')))
 
 
 def test_a_csv_header_without_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BenchmarkFileError, match="has a header and no rows"):
-        simpleqa.load(write(tmp_path / "h.csv", "metadata,problem,answer\n"))
+        simpleqa.load(DataPaths(write(tmp_path / "h.csv", "metadata,problem,answer\n")))
 
 
 def test_criteria_given_twice_are_refused(tmp_path: Path) -> None:
     query, criteria = drb_files(tmp_path)
 
     with pytest.raises(BenchmarkFileError, match="already has criteria"):
-        drb_race.load(query, criteria_path=write(tmp_path / "c.jsonl", criteria.read_text() * 2))
+        drb.load(DataPaths(query, write(tmp_path / "c.jsonl", criteria.read_text() * 2), ARTICLES))

@@ -6,8 +6,8 @@ import typer
 from typer.testing import CliRunner
 
 from rubricem_agent.cli.evals import parity
-from rubricem_agent.evals.base import RecordedCaseError
-from rubricem_agent.evals.parity import RecordedCase, read_cases, replay, replay_case
+from rubricem_agent.evals.parity import RecordedCase, case_differences, read_cases, replay, replay_case
+from rubricem_env.domain.errors import FileFormatError
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "benchmarks"
 FILES = sorted(FIXTURES.glob("*.dev.jsonl"))
@@ -78,13 +78,13 @@ def test_an_unknown_unit_is_a_disagreement_with_a_sentence(tmp_path: Path) -> No
     parity = replay(write_lines(tmp_path / "new.jsonl", a_case(unit="haiku")))
 
     assert parity.agreed == 0
-    assert "no scorer is known for unit 'haiku'" in parity.disagreements[0].differences[0]
+    assert "no scorer is known for unit 'haiku'" in parity.disagreements[0][1][0]
 
 
 def test_an_unknown_variant_is_a_disagreement_and_a_known_one_is_compared(tmp_path: Path) -> None:
     variants = {"inspect_evals_original_strict": "C", "another_harness": "A"}
 
-    differences = replay(write_lines(tmp_path / "v.jsonl", a_case(variants=variants))).disagreements[0].differences
+    differences = replay(write_lines(tmp_path / "v.jsonl", a_case(variants=variants))).disagreements[0][1]
 
     assert differences[0] == "variants.inspect_evals_original_strict: expected 'C', got 'A'"
     assert "another_harness" in differences[1]
@@ -93,17 +93,17 @@ def test_an_unknown_variant_is_a_disagreement_and_a_known_one_is_compared(tmp_pa
 def test_an_input_that_does_not_fit_its_unit_is_a_disagreement(tmp_path: Path) -> None:
     parity = replay(write_lines(tmp_path / "odd.jsonl", a_case(input={"judge_text": 3})))
 
-    assert "judge_text" in parity.disagreements[0].differences[0]
+    assert "judge_text" in parity.disagreements[0][1][0]
 
 
 def test_an_expected_error_disagrees_with_a_result_and_the_other_way_round(tmp_path: Path) -> None:
     raising = a_case(benchmark="researchqa", unit="level", input={"label": "bad"}, expected={"number": 1})
     path = write_lines(tmp_path / "e.jsonl", a_case(expected={"error": "KeyError"}), raising)
 
-    first, second = replay(path).disagreements
+    (_, first), (_, second) = replay(path).disagreements
 
-    assert first.differences == ("error: expected 'KeyError', got nothing",)
-    assert second.differences == ("number: expected 1, got nothing",)
+    assert first == ("error: expected 'KeyError', got nothing",)
+    assert second == ("number: expected 1, got nothing",)
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '"text"', '{"id": "x"}', '{"id": 1}'])
@@ -126,7 +126,7 @@ def test_an_unreadable_file_does_not_stop_the_others(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecordedCaseError, match="holds no recorded case"):
+    with pytest.raises(FileFormatError, match="holds no recorded case"):
         replay(write_lines(tmp_path / "empty.jsonl", ""))
 
 
@@ -146,3 +146,36 @@ def test_text_that_has_no_utf8_form_does_not_stop_a_replay(tmp_path: Path) -> No
     case = a_case(input={"judge_text": "\ud800 A"})
 
     assert replay(write_lines(tmp_path / "s.jsonl", case)).agreed == 1
+
+
+@pytest.mark.parametrize(
+    ("expected", "computed"),
+    [
+        ({"x": 0.1 + 0.2}, {"x": 0.3}),
+        ({"x": 0}, {"x": 0.0}),
+        ({"x": float("nan")}, {"x": float("nan")}),
+        ({"x": [1, {"y": None}]}, {"x": (1, {"y": None})}),
+        ({"x": 1, "note": "said"}, {"x": 1, "beyond": 2}),
+        ({"status": "empty_model_response"}, {"status": "empty_response"}),
+    ],
+)
+def test_values_that_mean_the_same_agree(expected: dict[str, object], computed: dict[str, object]) -> None:
+    assert case_differences(expected, computed) == []
+
+
+@pytest.mark.parametrize(
+    ("expected", "computed", "where"),
+    [
+        ({"x": 0.3}, {"x": 0.3 + 1e-11}, "x"),
+        ({"x": True}, {"x": 1}, "x"),
+        ({"x": None}, {"x": 0}, "x"),
+        ({"x": {"y": 1}}, {"x": {"y": 1, "z": 2}}, "x.z"),
+        ({"x": [1, 2]}, {"x": [1, 3]}, "x[1]"),
+        ({"x": [1]}, {"x": [1, 2]}, "x"),
+        ({"x": None}, {}, "x"),
+    ],
+)
+def test_a_difference_names_its_position(expected: dict[str, object], computed: dict[str, object], where: str) -> None:
+    (sentence,) = case_differences(expected, computed)
+
+    assert sentence.startswith(f"{where}: expected ")

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from rubricem_agent.evals.base import BenchmarkFileError, EvaluationMode, Example, SourceFile
-from rubricem_agent.evals.benchmarks.almanac import AlmanacGrader
+from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.manifest import (
     Choice,
     Subset,
@@ -16,7 +16,7 @@ from rubricem_agent.evals.manifest import (
     seen_keys,
     without_seen,
 )
-from rubricem_agent.evals.suite import Loaded, rules_for
+from rubricem_agent.evals.suite import SUITE, rules_for
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import query_key
 
@@ -25,7 +25,8 @@ SIZE = 300
 
 def loaded(name: str, mode: EvaluationMode = EvaluationMode.OFFICIAL) -> Loaded:
     examples = tuple(Example(id=f"e{number}", prompt_text=f"question {number}") for number in range(SIZE))
-    return Loaded(name, rules_for(name, mode), examples, {}, SourceFile(None, "", SIZE), AlmanacGrader())
+    rules = rules_for(name, mode)
+    return Loaded(SUITE[name], rules, examples, {}, SourceFile(None, "", SIZE), SUITE[name].grader(rules))
 
 
 def ids(rows) -> tuple[str, ...]:

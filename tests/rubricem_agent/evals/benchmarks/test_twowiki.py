@@ -68,7 +68,7 @@ def test_the_first_correct_line_decides_even_inside_incorrect(reply: str, is_cor
     assert judge_says_correct(reply) is is_correct
 
 
-def test_the_predecessor_takes_its_label_off_for_exact_match_only() -> None:
+def test_dr_tulu_takes_its_label_off_for_exact_match_only() -> None:
     # F1 with the label: tokens exact, answer, paris against paris: P 1/3, R 1, F1 1/2.
     assert drtulu_exact("Exact Answer: Paris", ["paris"])
     assert drtulu_f1("Exact Answer: Paris", ["paris"]) == 0.5
@@ -103,7 +103,7 @@ def test_a_missing_prediction_scores_zero_over_all_gold_and_warns() -> None:
     metrics, warnings = score_predictions(predict(answer={"r": "paris"}, sp={"r": ()}), gold, aliases={})
 
     assert (metrics["em"], metrics["joint_em"]) == (50.0, 0.0)
-    assert warnings == ("missing answer q", "missing sp fact q", "missing evidence q", "missing evidence r")
+    assert warnings == ["missing answer q", "missing sp fact q", "missing evidence q", "missing evidence r"]
 
 
 def test_the_joint_scores_multiply_the_parts_and_aliases_count_for_answers() -> None:

@@ -3,10 +3,9 @@
 import json
 
 from rubricem_agent.evals.base import EvaluationMode, Example
-from rubricem_agent.evals.benchmarks.drb_fact import DrbGrader
-from rubricem_agent.evals.benchmarks.drb_race import DIMENSIONS, DrbGold, TaskCriteria
-from rubricem_agent.evals.extraction import Extracted, Found
-from rubricem_agent.evals.grading import Case, GradedExample, replay
+from rubricem_agent.evals.benchmarks.drb import BENCHMARK, DIMENSIONS, DrbGold, TaskCriteria
+from rubricem_agent.evals.extraction import Extracted
+from rubricem_agent.evals.grading import Case, Grader, replay
 from rubricem_agent.evals.suite import rules_for
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 
@@ -24,8 +23,8 @@ CRITERIA = TaskCriteria.model_validate_json(
 
 
 def case(text: str = ARTICLE) -> Case:
-    gold = DrbGold(id="51", language="en", topic="t", criteria=CRITERIA)
-    return Case(Example(id="51", prompt_text="Write it."), gold, Extracted(text, Found.GIVEN))
+    gold = DrbGold(id="51", language="en", criteria=CRITERIA, reference=ARTICLE)
+    return Case(Example(id="51", prompt_text="Write it."), gold, Extracted(text, "given answer"))
 
 
 def answer(question):
@@ -46,19 +45,20 @@ def answer(question):
     return (replies[question.key],)
 
 
-def grader(*, with_fact: bool = True, mode: EvaluationMode = EvaluationMode.OFFICIAL) -> DrbGrader:
-    return DrbGrader.for_rules(rules_for("drb", mode), references={"51": ARTICLE}, with_fact=with_fact)
+def grader(*, with_fact: bool = True, mode: EvaluationMode = EvaluationMode.OFFICIAL) -> Grader:
+    make = BENCHMARK.fact_grader if with_fact else BENCHMARK.grader
+    return make(rules_for("drb", mode))
 
 
 def test_race_and_fact_stand_beside_each_other():
     grade = replay(grader().grade(case()), answer)
 
-    totals = grader().total([GradedExample("51", 0, grade)])
+    totals = grader().total([grade])
 
     # RACE 8 / (8 + 2); of two facts that were kept one is supported; one task cites.
-    assert totals.score == 0.8
-    assert totals.metrics["fact:citation_accuracy"] == 0.5
-    assert totals.metrics["fact:effective_citations"] == 1.0
+    assert totals["overall_score"] == 0.8
+    assert totals["fact:citation_accuracy"] == 0.5
+    assert totals["fact:effective_citations"] == 1.0
 
 
 def test_a_page_that_cannot_be_read_is_judged_as_such():
@@ -95,7 +95,7 @@ def test_an_article_that_cleaning_eats_up_has_no_score_and_strictly_a_zero():
     assert "fewer than 100 characters" in official.excluded
 
 
-def test_the_predecessor_checks_citations_against_the_snippets_that_its_tools_showed():
+def test_dr_tulu_checks_citations_against_the_snippets_that_its_tools_showed():
     shown = '<tool_output>\n<snippet id="S_1">Fox | https://a.example\nf1 holds.</snippet>\n</tool_output>'
     cited = f'<answer>{ARTICLE}<cite id="S_1">f1</cite> and <cite id="S_9">never shown</cite></answer>'
     segments = (
@@ -122,7 +122,7 @@ def test_a_report_that_cites_nothing_has_no_fact_numbers():
     replies = {"clean": ARTICLE, "extract": "[]"}
     grade = replay(grader().grade(case()), lambda question: (replies.get(question.key) or answer(question)[0],))
 
-    totals = grader().total([GradedExample("51", 0, grade)])
+    totals = grader().total([grade])
 
-    assert totals.metrics["fact:citation_accuracy"] is None
-    assert totals.score == 0.8
+    assert totals["fact:citation_accuracy"] is None
+    assert totals["overall_score"] == 0.8

@@ -36,11 +36,19 @@ def test_f1_is_the_harmonic_mean_of_the_rate_and_the_accuracy_among_attempted() 
     # 2 correct, 1 incorrect, 1 not attempted: c = 1/2, q = 2/3, F1 = 2*(1/3)/(7/6) = 4/7.
     score = rates(["A", "A", "B", "C"])
 
-    assert score == pytest.approx((0.5, 0.25, 0.25, 2 / 3, 4 / 7))
+    assert score == pytest.approx(
+        {
+            "correct": 0.5,
+            "incorrect": 0.25,
+            "not_attempted": 0.25,
+            "accuracy_given_attempted": 2 / 3,
+            "f1": 4 / 7,
+        }
+    )
 
 
 def test_rates_without_an_attempt_are_zero_and_not_an_error() -> None:
-    assert rates(["C"]) == (0.0, 0.0, 1.0, 0.0, 0.0)
+    assert list(rates(["C"]).values()) == [0.0, 0.0, 1.0, 0.0, 0.0]
 
 
 def test_the_official_spread_is_the_population_deviation_of_the_indicator() -> None:

@@ -2,18 +2,19 @@ import json
 
 import pytest
 
-from rubricem_agent.evals.base import ScoringError
+from rubricem_agent.evals.base import EvaluationMode, ScoringError
 from rubricem_agent.evals.benchmarks.deepsearchqa import (
-    Exclusion,
+    BENCHMARK,
     Outcome,
     Rating,
     macro_scores,
     official_summary,
     parse_rating,
     rate,
-    strict_scores,
     wald_text,
 )
+from rubricem_agent.evals.grading import Grade
+from rubricem_agent.evals.suite import rules_for
 
 
 def rating(**changes: object) -> str:
@@ -41,7 +42,7 @@ def test_no_expected_part_counts_as_correct_with_all_measures_zero() -> None:
 
 def test_a_json_fence_is_read_with_prose_around_it_and_a_bare_fence_is_not() -> None:
     assert isinstance(parse_rating(f"Sure:\n```json\n{rating()}\n```\nDone"), Rating)
-    assert parse_rating(f"```\n{rating()}\n```") is Exclusion.INVALID_RATER
+    assert parse_rating(f"```\n{rating()}\n```") == "invalid_rater"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_a_json_fence_is_read_with_prose_around_it_and_a_bare_fence_is_not() -> 
     ],
 )
 def test_a_malformed_rating_is_excluded(reply: str) -> None:
-    assert parse_rating(reply) is Exclusion.INVALID_RATER
+    assert parse_rating(reply) == "invalid_rater"
 
 
 def test_a_missing_excess_is_fine() -> None:
@@ -77,21 +78,24 @@ def test_json_that_is_no_object_raises_as_the_official_code_does() -> None:
 
 
 def test_an_empty_answer_is_excluded_before_the_reply_is_looked_at() -> None:
-    assert rate(" ", "[1]") is Exclusion.EMPTY_RESPONSE
-    assert rate("x", "") is Exclusion.EMPTY_RATER
+    assert rate(" ", "[1]") == "empty_response"
+    assert rate("x", "") == "empty_rater"
 
 
 def test_exclusions_leave_the_macro_means_and_count_zero_in_strict_mode() -> None:
     # One full mark and one exclusion: 1 officially, 1/2 strictly.
-    outcomes: list[Outcome] = [Rating(1, 1, 0), Exclusion.EMPTY_RESPONSE]
+    outcomes: list[Outcome] = [Rating(1, 1, 0), "empty_response"]
 
-    assert macro_scores(outcomes) == (1, 1, 1)
-    assert strict_scores(outcomes) == (0.5, 0.5, 0.5)
-    assert strict_scores([Exclusion.EMPTY_RATER]) == (0, 0, 0)
+    assert macro_scores(outcomes) == {"precision": 1, "recall": 1, "f1_score": 1}
+    assert macro_scores(["empty_rater"]) is None
+    for mode, share in ((EvaluationMode.OFFICIAL, 1.0), (EvaluationMode.STRICT, 0.5)):
+        grader = BENCHMARK.grader(rules_for("deepsearchqa", mode))
+        grades = [Grade(1.0, 1.0, record=Rating(1, 1, 0)._asdict()), grader.excluded("empty_response")]
+        assert grader.total(grades)["fully_correct"] == share
 
 
 def test_the_summary_counts_exclusions_and_a_stopped_rating_is_valid_but_evaluated_nowhere() -> None:
-    summary = official_summary([Rating(1, 1, 0), None, Exclusion.INVALID_RATER])
+    summary = official_summary([Rating(1, 1, 0), None, "invalid_rater"])
 
     assert (summary["num_valid_ratings"], summary["num_answer_correctness_evaluated"]) == (2, 1)
     assert summary["pct_invalid_auto_rater_response"] == 33.33

@@ -4,13 +4,13 @@ from rubricem_agent.evals.benchmarks.webwalkerqa import (
     JudgedRow,
     parse_grade,
     report,
-    strict_accuracy,
     tongyi_says_correct,
 )
 
 
 def row(verdict: str | None, *, question: str = "q", level: str = "easy", prediction: str | None = "p") -> JudgedRow:
-    return JudgedRow(question, "multi_source", level, prediction, verdict)
+    info = {"type": "multi_source", "difficulty_level": level}
+    return JudgedRow(question=question, info=info, pred=prediction, judge=verdict)
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,6 @@ def test_unreadable_verdicts_and_missing_answers_leave_the_mean() -> None:
     rows = [row("GRADE: CORRECT"), row("unclear"), row("GRADE: CORRECT", prediction=None), row(None)]
 
     assert report(rows)["overall"] == 1.0
-    # Strict: one of four.
-    assert strict_accuracy(rows) == 0.25
 
 
 def test_empty_cells_are_null_and_an_unknown_difficulty_counts_overall_only() -> None:
