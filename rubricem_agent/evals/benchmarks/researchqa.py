@@ -85,7 +85,7 @@ def parse_batch(reply: str, *, size: int) -> list[str] | Unparsed:
     return lines if len(lines) == size else Unparsed(f"{len(lines)} lines for {size} items")
 
 
-class RecordedQuestion(FileRow):
+class RecordedRubric(FileRow):
     """A question of a recorded run, its rubric items in file order."""
 
     id: Text
@@ -93,7 +93,7 @@ class RecordedQuestion(FileRow):
 
 
 def score_run(
-    questions: Sequence[RecordedQuestion],
+    questions: Sequence[RecordedRubric],
     answers: Mapping[str, object],
     *,
     replies: Mapping[tuple[str, int], Sequence[str]],
@@ -121,7 +121,7 @@ def score_run(
 
 
 def _judge_question(
-    question: RecordedQuestion, replies: Mapping[tuple[str, int], Sequence[str]], *, batch_size: int
+    question: RecordedRubric, replies: Mapping[tuple[str, int], Sequence[str]], *, batch_size: int
 ) -> tuple[list[str] | Unparsed, int]:
     labels: list[str] = []
     calls = 0
@@ -191,7 +191,7 @@ def recorded_item(labels: tuple[Text, ...]) -> object:
 
 
 def recorded_run(
-    items: tuple[RecordedQuestion, ...],
+    items: tuple[RecordedRubric, ...],
     answers: dict[str, JsonValue],
     judge_replies_by_item_and_batch: dict[str, tuple[Text, ...]],
     batch_size: int = OFFICIAL_BATCH,

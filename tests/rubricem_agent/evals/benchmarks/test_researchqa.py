@@ -2,15 +2,15 @@ import pytest
 
 from rubricem_agent.evals.base import API_ERROR, ScoringError, Unparsed
 from rubricem_agent.evals.benchmarks.researchqa import (
-    RecordedQuestion,
+    RecordedRubric,
     coverage_of,
     level_of,
     parse_batch,
     score_run,
 )
 
-TWO = RecordedQuestion(id="q", rubric=("a", "b"))
-OTHER = RecordedQuestion(id="r", rubric=("a",))
+TWO = RecordedRubric(id="q", rubric=("a", "b"))
+OTHER = RecordedRubric(id="r", rubric=("a",))
 
 
 @pytest.mark.parametrize("label", ["barely", "Barely.", "1. Barely", ""])
@@ -58,6 +58,6 @@ def test_a_question_without_an_answer_is_skipped_and_costs_no_call() -> None:
 
 def test_an_empty_rubric_divides_by_zero_and_says_how_many_calls_were_made() -> None:
     with pytest.raises(ScoringError) as raised:
-        score_run([RecordedQuestion(id="e", rubric=())], {"e": "x"}, replies={})
+        score_run([RecordedRubric(id="e", rubric=())], {"e": "x"}, replies={})
 
     assert (raised.value.official, raised.value.judge_calls) == ("ZeroDivisionError", 0)
