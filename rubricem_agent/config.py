@@ -191,7 +191,7 @@ class JudgeConfig(Frozen):
     """`rules`, `gemini:MODEL` or `openai:MODEL@URL`."""
     also: tuple[str, ...] = ()
     """Further judges; with any, they mark as an ensemble."""
-    combine: Combine = Combine.MEAN
+    combine: Combine = "mean"
     ask: AskSettings = AskSettings()
     settings: JudgeSettings = JudgeSettings()
     rates: Rates = Rates()

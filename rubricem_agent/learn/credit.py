@@ -29,7 +29,8 @@ import numpy.typing as npt
 
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import OrderError, RubricEMError, UsageError
-from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
+from rubricem_env.domain.judgement import Judgement, Unscored, UnscoredReason
+from rubricem_env.judge.scoring import fill_failed_stages, is_valid
 
 
 class CreditError(UsageError):
@@ -268,31 +269,13 @@ def group_scores(judgements: Sequence[Judgement]) -> GroupScores:
         OrderError: the judge was not asked for an answer.
     """
     _refuse_unasked(judgements)
-    scores = np.array([[_number(judgement, stage) for stage in STAGES] for judgement in judgements], dtype=np.float64)
+    filled = [fill_failed_stages(judgement) for judgement in judgements]
+    scores = np.array([[one.score(stage) or 0.0 for stage in STAGES] for one in filled], dtype=np.float64)
     scores = scores.reshape(len(judgements), len(STAGES))
     for stage in STAGES:
         if any(_absence(judgement, stage) in _CONSTANT for judgement in judgements):
             scores[:, stage.position] = 0.0
-    return GroupScores(scores, np.array([_is_valid(judgement) for judgement in judgements], dtype=bool))
-
-
-def _number(judgement: Judgement, stage: Stage) -> float:
-    """The stage's score; the answer's where scoring it failed; 0 where there is neither."""
-    score = judgement.score(stage)
-    if score is None and _absence(judgement, stage) is UnscoredReason.JUDGE_FAILED:
-        score = _fallback(judgement)
-    return 0.0 if score is None else score
-
-
-def _is_valid(judgement: Judgement) -> bool:
-    has_failed = any(_absence(judgement, stage) is UnscoredReason.JUDGE_FAILED for stage in STAGES)
-    return not has_failed or _fallback(judgement) is not None
-
-
-def _fallback(judgement: Judgement) -> float | None:
-    """What stands in for a stage that could not be scored. The 0 of an answer that never came is no judge's."""
-    answer = judgement.answer
-    return answer.score if isinstance(answer, StageScore) and not answer.missing else None
+    return GroupScores(scores, np.array([is_valid(judgement) for judgement in judgements], dtype=bool))
 
 
 def _absence(judgement: Judgement, stage: Stage) -> UnscoredReason | None:

@@ -1,10 +1,9 @@
-"""Several judges as one: several models, or several samples of one, with their marks combined and their spread kept."""
+"""Several judges as one: several models, or several samples of one, with combined scores and their spread."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal
 
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.errors import ConfigError
@@ -12,30 +11,18 @@ from rubricem_env.judge.audit import Agreement, measure_agreement
 from rubricem_env.judge.base import Contrast, Findings, Judge, Proposal, ScoringRequest
 from rubricem_env.judge.scoring import GroupJudgement, Opinion
 
+Combine = Literal["mean", "majority", "trimmed"]
+"""How the members' scores become one.
 
-class Combine(StrEnum):
-    """How members' marks become one."""
-
-    MEAN = "mean"
-    MAJORITY = "majority"
-    """The commonest mark; of equally common ones the lower."""
-    TRIMMED = "trimmed"
-    """The mean without one lowest and one highest mark, from three marks on."""
-
-
-class MemberSpread(NamedTuple):
-    """How far the members lie apart on one rubric."""
-
-    rubric_id: str
-    title: str
-    mean_spread: float
-    """Highest minus lowest mark, averaged over the rollouts."""
+majority: the most common score, the lower of equally common ones. trimmed: the mean without one lowest and one highest
+score, from three scores on.
+"""
 
 
 class EnsembleJudge:
-    """Members mark independently and at once. A member that fails is left out; if all fail, so does the ensemble."""
+    """Members score independently and at once. A failed member is left out; if all fail, the ensemble fails."""
 
-    def __init__(self, members: Sequence[Judge], *, combine: Combine = Combine.MEAN) -> None:
+    def __init__(self, members: Sequence[Judge], *, combine: Combine = "mean") -> None:
         if len(members) < 2:
             raise ConfigError(f"the ensemble has {len(members)} members; it needs at least 2. Use the judge by itself.")
         self._members = tuple(members)
@@ -43,7 +30,7 @@ class EnsembleJudge:
 
     @property
     def name(self) -> str:
-        return f"{self._combine.value}({', '.join(member.name for member in self._members)})"
+        return f"{self._combine}({', '.join(member.name for member in self._members)})"
 
     async def propose(self, contrast: Contrast) -> Proposal:
         """The proposal of the first member that can make one."""
@@ -56,7 +43,7 @@ class EnsembleJudge:
         return Proposal(failure="; ".join(failures))
 
     async def score(self, examination: ScoringRequest) -> Findings:
-        """Combined marks. Members that could judge the answer alone count only where nobody could judge it all."""
+        """Combined scores. Members that scored the answer alone count only where no member scored everything."""
         found = await run_together(member.score(examination) for member in self._members)
         whole = [findings for findings in found if findings.opinions and not findings.is_answer_only]
         usable = whole or [findings for findings in found if findings.opinions]
@@ -74,31 +61,31 @@ class EnsembleJudge:
     def _combined(self, rubric_id: str, given: Sequence[Opinion]) -> Opinion:
         marks = tuple(int(opinion.mark) for opinion in given)
         mark = _COMBINERS[self._combine](marks)
-        # The reason that is shown comes from the member nearest to the combined mark.
+        # The justification is that of the member nearest to the combined score.
         nearest = min(given, key=lambda opinion: abs(opinion.mark - mark))
         return Opinion(rubric_id=rubric_id, mark=mark, justification=nearest.justification, marks=marks)
 
 
 def ensemble_agreement(groups: Sequence[GroupJudgement]) -> Agreement:
-    """How well the members agree, over every pair of marks on the same rubric and rollout."""
+    """How well the members agree, over every pair of scores of the same rubric and rollout."""
     pairs = [
         (first, second)
         for opinion in _opinions(groups)
-        for place, first in enumerate(opinion.marks)
-        for second in opinion.marks[place + 1 :]
+        for index, first in enumerate(opinion.marks)
+        for second in opinion.marks[index + 1 :]
     ]
     return measure_agreement(pairs)
 
 
-def criterion_spreads(groups: Sequence[GroupJudgement]) -> tuple[MemberSpread, ...]:
-    """The rubrics that members disagree on most, first."""
+def criterion_spreads(groups: Sequence[GroupJudgement]) -> tuple[tuple[str, float], ...]:
+    """Each rubric's title and spread (highest minus lowest score, averaged over the rollouts), widest first."""
     titles = {rubric.id: rubric.title for group in groups for rubric in group.rubrics}
     spreads: dict[str, list[int]] = {}
     for opinion in _opinions(groups):
         if opinion.marks:
             spreads.setdefault(opinion.rubric_id, []).append(opinion.spread)
-    rows = [MemberSpread(key, titles.get(key, ""), sum(found) / len(found)) for key, found in spreads.items()]
-    return tuple(sorted(rows, key=lambda row: (-row.mean_spread, row.rubric_id)))
+    means = {key: sum(found) / len(found) for key, found in spreads.items()}
+    return tuple((titles.get(key, ""), means[key]) for key in sorted(means, key=lambda key: (-means[key], key)))
 
 
 def _opinions(groups: Sequence[GroupJudgement]) -> list[Opinion]:
@@ -119,5 +106,5 @@ def _trimmed(marks: Sequence[int]) -> float:
 
 
 _COMBINERS: Mapping[Combine, Callable[[Sequence[int]], float]] = MappingProxyType(
-    {Combine.MEAN: _mean, Combine.MAJORITY: _majority, Combine.TRIMMED: _trimmed}
+    {"mean": _mean, "majority": _majority, "trimmed": _trimmed}
 )

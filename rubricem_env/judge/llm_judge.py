@@ -1,17 +1,8 @@
-"""The judge that asks a chat model (paper, section C).
-
-How this project's judges ask a chat model: with which settings, how insistently, by which prompt.
-
-Asks a chat model for rubrics by contrast, and lets in only those that pass the gate.
-
-Asks a chat model to mark one trajectory: one call, one repair, and the answer-only call when all that failed.
-
-Asks a chat model to judge reflections, with the evaluators' marks beside them (paper, section D.5).
-"""
+"""The judge that asks a chat model for rubrics, scores and reflection scores (paper, sections C and D.5)."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
@@ -41,20 +32,19 @@ from rubricem_env.judge.base import (
 from rubricem_env.judge.prompting import (
     CONTRAST_BUDGET,
     SCORING_BUDGET,
-    Fence,
     JudgePrompt,
-    RenderBudget,
     WireProposal,
     WireReflectionScore,
     WireReflectionScores,
     WireScore,
     WireScores,
+    delimit,
     read_entries,
     read_prompt,
     render_stages,
     shorten_middle,
 )
-from rubricem_env.judge.rubrics import RubricSet, refuse_rubric
+from rubricem_env.judge.rubrics import refuse_rubric
 from rubricem_env.judge.scoring import Opinion, shorten
 from rubricem_env.llm.base import (
     ChatModel,
@@ -71,6 +61,12 @@ from rubricem_env.scaffold.untrusted import ShownText
 PROPOSE = "propose"
 SCORE = "score"
 REFLECT = "reflect"
+MAX_PER_STAGE = 6
+"""More than the prompt's targets, fewer than a reply could hold (choice B16)."""
+MIN_WEIGHT, MAX_WEIGHT = 1, 3
+MAX_CANDIDATE_CHARS = 8_000
+Numbered = Mapping[int, Rubric]
+"""Rubrics by their index in the prompt, from 1."""
 
 
 class AskSettings(Frozen):
@@ -80,96 +76,199 @@ class AskSettings(Frozen):
     max_output_tokens: Annotated[int, Field(ge=256)] = 16_384
     """Thoughts included, where the model has them."""
     retry: RetryPolicy = RetryPolicy()
-    """Of proposals and full scorings: five retries (section C.4)."""
+    """For proposals, full scorings and reflections: five retries (section C.4)."""
     fallback_retry: RetryPolicy = RetryPolicy(attempts=2, deadline=60.0)
-    """Of the reduced, answer-only call, which comes after all those."""
+    """For the reduced, answer-only call that follows them."""
     seed: int | None = None
 
 
-class Asker(NamedTuple):
-    """A model with the settings and the clock that it is asked by."""
+class LLMJudge:
+    """Proposes rubrics, scores trajectories and judges reflections with one chat model."""
 
-    model: ChatModel
-    settings: AskSettings
-    timing: Timing
+    def __init__(
+        self,
+        model: ChatModel,
+        *,
+        settings: AskSettings,
+        timing: Timing,
+        prompts: Mapping[str, JudgePrompt],
+    ) -> None:
+        """`prompts` has the names propose, score, repair and reflect."""
+        self._model = model
+        self._settings = settings
+        self._timing = timing
+        self._prompts = prompts
 
-    def request(self, prompt: JudgePrompt, blocks: str, *, schema: type[BaseModel], purpose: str) -> ChatRequest:
-        """The system text from the prompt's file, the fenced blocks as the user's text."""
+    @classmethod
+    def over(cls, model: ChatModel, *, settings: AskSettings | None = None, timing: Timing | None = None) -> "LLMJudge":
+        """A judge over the model, with the prompts of this package."""
+        prompts = {name: read_prompt(name) for name in (PROPOSE, SCORE, "repair", REFLECT)}
+        return cls(model, settings=settings or AskSettings(), timing=timing or Timing.real(), prompts=prompts)
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def prompt_hashes(self) -> dict[str, str]:
+        """To store beside results, so that a changed prompt shows."""
+        return {name: self._prompts[name].hash for name in (PROPOSE, SCORE, REFLECT)}
+
+    async def propose(self, contrast: Contrast) -> Proposal:
+        """Rubrics from one call for the whole group; each proposed rubric is admitted or refused by itself."""
+        provenance = Provenance(step=contrast.step, model=self.name, prompt_hash=self._prompts[PROPOSE].hash)
+        refused: list[str] = []
+
+        def parse(reply: ChatReply) -> list[Rubric]:
+            refused.clear()
+            return list(_read_proposal(parse_json_object(reply), provenance, refused=refused))
+
+        request = self._request(PROPOSE, _render_contrast(contrast), schema=WireProposal)
+        try:
+            drafts = await ask_for(self._model, request, parse=parse, insistence=self._insist(self._settings.retry))
+        except ModelError as failure:
+            return Proposal(failure=str(failure))
+        shown = ShownText.in_trajectories(reading.trajectory for reading in contrast.readings)
+        faults = [refuse_rubric(draft, shown) for draft in drafts]
+        admitted = tuple(draft for draft, fault in zip(drafts, faults, strict=True) if not fault)
+        return Proposal(admitted, refused=(*refused, *filter(None, faults)))
+
+    async def score(self, examination: ScoringRequest) -> Findings:
+        """One call for the trajectory, one repair of its gaps, and the answer-only call where a stage has no score."""
+        rubrics = examination.rubrics
+        if not rubrics:
+            return Findings()
+        try:
+            found = await self._score(examination, self._settings.retry)
+        except ModelError as failure:
+            return await self._score_answer(examination, str(failure))
+        unscored = {rubric.stage for rubric in rubrics} - {r.stage for r in rubrics if r.id in found.opinions}
+        if not unscored:
+            return found
+        # A stage without one score is a failed scoring (choices B5, B7); a scored answer need not be asked for again.
+        if Stage.ANSWER in unscored:
+            return await self._score_answer(examination, found.failure)
+        answer = {rubric.id for rubric in rubrics if rubric.stage is Stage.ANSWER}
+        opinions = {key: opinion for key, opinion in found.opinions.items() if key in answer}
+        return found._replace(opinions=opinions, is_answer_only=True) if opinions else found
+
+    async def judge_reflections(self, task: ReflectionTask) -> ReflectionFindings:
+        """One opinion for each candidate; what the judge does not score is unscored, never 0."""
+        written = [index for index, text in enumerate(task.candidates) if text.strip()]
+        groups = [written] if task.mode is ReflectionMode.LISTWISE else [[index] for index in written]
+        opinions: dict[int, ReflectionOpinion] = {}
+        for found in await run_together(self._judge_candidates(task, group) for group in groups if group):
+            opinions |= found
+        empty = ReflectionOpinion(EMPTY, "the candidate is empty")
+        return tuple(opinions.get(index, empty) for index in range(len(task.candidates)))
+
+    def _request(self, purpose: str, blocks: str, *, schema: type[BaseModel]) -> ChatRequest:
         return ChatRequest(
             prompt=blocks,
-            system=prompt.text,
+            system=self._prompts[purpose].text,
             schema=schema,
             purpose=purpose,
-            temperature=self.settings.temperature,
-            max_output_tokens=self.settings.max_output_tokens,
-            seed=self.settings.seed,
+            temperature=self._settings.temperature,
+            max_output_tokens=self._settings.max_output_tokens,
+            seed=self._settings.seed,
         )
 
-    @property
-    def insistence(self) -> Insistence:
-        return Insistence(self.settings.retry, self.timing)
+    def _insist(self, retry: RetryPolicy) -> Insistence:
+        return Insistence(retry, self._timing)
 
-    @property
-    def once(self) -> Insistence:
-        """One try, within the time of the fallback."""
-        return Insistence(self.settings.fallback_retry.model_copy(update={"attempts": 1}), self.timing)
+    async def _score_answer(self, examination: ScoringRequest, failure: str) -> Findings:
+        """The reduced call of choice B7: the answer and its rubrics, nothing else."""
+        rubrics = tuple(rubric for rubric in examination.rubrics if rubric.stage is Stage.ANSWER)
+        if not rubrics:
+            return Findings(failure=failure)
+        try:
+            found = await self._score(examination._replace(rubrics=rubrics), self._settings.fallback_retry)
+        except ModelError as last:
+            return Findings(failure=f"{failure}; then, for the answer alone: {last}")
+        return found._replace(is_answer_only=True, failure=failure)
 
-    @property
-    def last_insistence(self) -> Insistence:
-        return Insistence(self.settings.fallback_retry, self.timing)
+    async def _score(self, examination: ScoringRequest, retry: RetryPolicy) -> Findings:
+        # By stage, then by id: the same rubrics have the same indices for every trajectory of the group.
+        ordered = sorted(examination.rubrics, key=lambda rubric: (STAGES.index(rubric.stage), rubric.id))
+        rubrics: Numbered = dict(enumerate(ordered, start=1))
+        request = self._request(SCORE, _render_examination(examination, rubrics), schema=WireScores)
+
+        def parse(reply: ChatReply) -> tuple[dict[int, WireScore], bool]:
+            found, is_exact = read_entries(parse_json_object(reply), WireScore, asked=rubrics)
+            if not found:
+                raise UnusableReplyError("it holds no usable entry for any index of CRITERIA")
+            return found, is_exact
+
+        found, is_exact = await ask_for(self._model, request, parse=parse, insistence=self._insist(retry))
+        if not is_exact:
+            found = {**await self._repair(request, rubrics, found=found), **found}
+        opinions = {
+            rubrics[index].id: Opinion.whole(rubrics[index].id, entry.score, entry.justification)
+            for index, entry in sorted(found.items())
+        }
+        left = len(rubrics) - len(opinions)
+        failure = f"{left} of {len(rubrics)} criteria came back without a usable mark" if left else ""
+        return Findings(opinions, failure=failure, prompt_hash=self._prompts[SCORE].hash)
+
+    async def _repair(
+        self, request: ChatRequest, rubrics: Numbered, *, found: Mapping[int, WireScore]
+    ) -> dict[int, WireScore]:
+        """The entries of one more call, which names the missing indices. If it fails, the first reply stands."""
+
+        def parse(reply: ChatReply) -> dict[int, WireScore]:
+            return read_entries(parse_json_object(reply), WireScore, asked=rubrics)[0]
+
+        missing = ", ".join(str(index) for index in rubrics if index not in found)
+        again = self._prompts["repair"].text.format(missing=missing or "none, but other indices were given")
+        once = self._settings.fallback_retry.model_copy(update={"attempts": 1})
+        repair = request._replace(prompt=f"{request.prompt}\n\n{again}")
+        try:
+            return await ask_for(self._model, repair, parse=parse, insistence=self._insist(once))
+        except ModelError:
+            return {}
+
+    async def _judge_candidates(self, task: ReflectionTask, indices: list[int]) -> dict[int, ReflectionOpinion]:
+        """One call for the candidates at these indices, which get shuffled numbers from 1."""
+        order = open_generator(task.seed, "reflections").permutation(len(indices))
+        numbered = {number: indices[chosen] for number, chosen in enumerate(order, start=1)}
+        request = self._request(REFLECT, _render_task(task, numbered), schema=WireReflectionScores)
+        found: dict[int, WireReflectionScore] = {}
+        detail = "the judge gave no usable scores for this candidate"
+
+        def parse(reply: ChatReply) -> None:
+            # Entries of incomplete replies are kept, for the case that no complete one comes.
+            found.update(read_entries(parse_json_object(reply), WireReflectionScore, asked=numbered)[0])
+            missing = [number for number in numbered if number not in found]
+            if missing:
+                raise UnusableReplyError(f"no usable entry for the indices {', '.join(map(str, missing))}")
+
+        try:
+            await ask_for(self._model, request, parse=parse, insistence=self._insist(self._settings.retry))
+        except ModelError as failure:
+            detail = detail if found else str(failure)
+        missing = ReflectionOpinion(Unscored(reason=UnscoredReason.JUDGE_FAILED, detail=detail))
+        prompt_hash = self._prompts[REFLECT].hash
+        return {
+            index: _read_reflection(found[number], prompt_hash) if number in found else missing
+            for number, index in numbered.items()
+        }
 
 
-MAX_PER_STAGE = 6
-"""More than the prompt's targets, fewer than a reply could hold (choice B16)."""
-MIN_WEIGHT, MAX_WEIGHT = 1, 3
-Drafts = list[Rubric]
-
-
-async def propose_rubrics(
-    asker: Asker, prompt: JudgePrompt, *, contrast: Contrast, budget: RenderBudget = CONTRAST_BUDGET
-) -> Proposal:
-    """New rubrics for the group; a failure is told in the proposal."""
-    provenance = Provenance(step=contrast.step, model=asker.model.name, prompt_hash=prompt.hash)
-    request = asker.request(prompt, render_contrast(contrast, budget), schema=WireProposal, purpose=PROPOSE)
-    refused: list[str] = []
-
-    def parse(reply: ChatReply) -> Drafts:
-        refused.clear()
-        return list(_read_proposal(parse_json_object(reply), provenance, refused=refused))
-
-    try:
-        drafts = await ask_for(asker.model, request, parse=parse, insistence=asker.insistence)
-    except ModelError as failure:
-        return Proposal(failure=str(failure))
-    shown = ShownText.in_trajectories(reading.trajectory for reading in contrast.readings)
-    admitted = []
-    for draft in drafts:
-        fault = refuse_rubric(draft, shown)
-        admitted += [] if fault else [draft]
-        refused += [fault] if fault else []
-    return Proposal(tuple(admitted), refused=tuple(refused))
-
-
-def render_contrast(contrast: Contrast, budget: RenderBudget) -> str:
-    """The group in fenced blocks: shuffled, anonymous, with the criteria that exist already."""
+def _render_contrast(contrast: Contrast) -> str:
+    """The group in delimited blocks: shuffled, anonymous, with the rubrics that exist already."""
     order = open_generator(contrast.seed, "order").permutation(len(contrast.readings))
     attempts = [
-        {"attempt": f"T{place + 1}", **render_stages(contrast.readings[chosen], budget)}
-        for place, chosen in enumerate(order)
+        {"attempt": f"T{number}", **render_stages(contrast.readings[chosen], CONTRAST_BUDGET)}
+        for number, chosen in enumerate(order, start=1)
     ]
-    question = shorten_middle(contrast.question, budget.question_chars)
-    known = _render_known(contrast.known)
-    fence = Fence.around([question, attempts, known], contrast.seed)
-    blocks = (("QUESTION", question), ("ATTEMPTS", attempts), ("EXISTING", known))
-    return "\n\n".join(fence.block(label, content) for label, content in blocks)
-
-
-def _render_known(known: RubricSet) -> dict[str, Any]:
-    return {
+    known = contrast.known
+    existing = {
         "persistent": [_describe(rubric) for rubric in known.persistent],
         "active": [_describe(entry.rubric) for entry in known.active],
         "retired_titles": [f"{entry.last.rubric.stage.value}: {entry.last.rubric.title}" for entry in known.archive],
     }
+    question = shorten_middle(contrast.question, CONTRAST_BUDGET.question_chars)
+    return delimit([("QUESTION", question), ("ATTEMPTS", attempts), ("EXISTING", existing)], contrast.seed)
 
 
 def _describe(rubric: Rubric) -> dict[str, str]:
@@ -182,7 +281,7 @@ def _describe(rubric: Rubric) -> dict[str, str]:
 
 
 def _read_proposal(reply: Mapping[str, object], provenance: Provenance, *, refused: list[str]) -> Iterator[Rubric]:
-    """The rubrics of a reply; what is malformed by itself is refused by itself.
+    """The rubrics of a reply. A malformed rubric is refused by itself.
 
     Raises:
         UnusableReplyError: no stage is there at all.
@@ -225,7 +324,8 @@ def _read_stage(
 def _fields(row: object) -> tuple[str, str, float | None]:
     fields = row if isinstance(row, dict) else {}
     title, description, weight = (fields.get(name) for name in ("title", "description", "weight"))
-    usable = isinstance(weight, int | float) and not isinstance(weight, bool) and _is_finite(weight)
+    # A whole number may be larger than any float.
+    usable = isinstance(weight, int | float) and type(weight) is not bool and abs(weight) <= sys.float_info.max
     return (
         " ".join(title.split()) if isinstance(title, str) else "",
         " ".join(description.split()) if isinstance(description, str) else "",
@@ -233,278 +333,69 @@ def _fields(row: object) -> tuple[str, str, float | None]:
     )
 
 
-def _is_finite(weight: float) -> bool:
-    """A whole number may be larger than any float."""
-    return abs(weight) <= sys.float_info.max
-
-
-Indexed = Mapping[int, Rubric]
-
-
-class ScoringPrompts(NamedTuple):
-    """The prompt to mark by, and the sentence that asks for what is missing."""
-
-    score: JudgePrompt
-    repair: JudgePrompt
-
-
-async def mark_trajectory(
-    asker: Asker, prompts: ScoringPrompts, *, examination: ScoringRequest, budget: RenderBudget = SCORING_BUDGET
-) -> Findings:
-    """Marks for every rubric given, as far as the judge can be brought to give them."""
-    if not examination.rubrics:
-        return Findings()
-    try:
-        found = await _mark(asker, prompts, examination=examination, budget=budget, insistence=asker.insistence)
-    except ModelError as failure:
-        return await _mark_answer_alone(asker, prompts, examination=examination, budget=budget, failure=str(failure))
-    lost = _lost_stages(examination.rubrics, found)
-    if not lost:
-        return found
-    # A stage without one mark is a failed scoring (choices B5, B7); an answer that was marked need not be asked again.
-    if Stage.ANSWER in lost:
-        return await _mark_answer_alone(asker, prompts, examination=examination, budget=budget, failure=found.failure)
-    answer = {rubric.id for rubric in examination.rubrics if rubric.stage is Stage.ANSWER}
-    opinions = {key: opinion for key, opinion in found.opinions.items() if key in answer}
-    return found._replace(opinions=opinions, is_answer_only=True) if opinions else found
-
-
-def _lost_stages(rubrics: Sequence[Rubric], found: Findings) -> set[Stage]:
-    asked = {rubric.stage for rubric in rubrics}
-    return asked - {rubric.stage for rubric in rubrics if rubric.id in found.opinions}
-
-
-async def _mark_answer_alone(
-    asker: Asker, prompts: ScoringPrompts, *, examination: ScoringRequest, budget: RenderBudget, failure: str
-) -> Findings:
-    """The reduced call of choice B7: the answer and its rubrics, nothing else."""
-    rubrics = tuple(rubric for rubric in examination.rubrics if rubric.stage is Stage.ANSWER)
-    if not rubrics:
-        return Findings(failure=failure)
-    reduced = examination._replace(rubrics=rubrics)
-    try:
-        found = await _mark(asker, prompts, examination=reduced, budget=budget, insistence=asker.last_insistence)
-    except ModelError as last:
-        return Findings(failure=f"{failure}; then, for the answer alone: {last}")
-    return found._replace(is_answer_only=True, failure=failure)
-
-
-async def _mark(
-    asker: Asker,
-    prompts: ScoringPrompts,
-    *,
-    examination: ScoringRequest,
-    budget: RenderBudget,
-    insistence: Insistence,
-) -> Findings:
-    rubrics: Indexed = dict(enumerate(_in_order(examination.rubrics), start=1))
-    blocks = render_examination(examination, rubrics, budget=budget)
-    request = asker.request(prompts.score, blocks, schema=WireScores, purpose=SCORE)
-    found, is_exact = await _ask(asker, request, rubrics=rubrics, insistence=insistence)
-    if not is_exact:
-        missing = [index for index in rubrics if index not in found]
-        again = prompts.repair.text.format(missing=", ".join(map(str, missing)) or "none, but other indices were given")
-        repaired = await _repair(asker, request._replace(prompt=f"{blocks}\n\n{again}"), rubrics=rubrics)
-        found = {**repaired, **found}
-    opinions = {
-        rubrics[index].id: Opinion.whole(rubrics[index].id, entry.score, entry.justification)
-        for index, entry in sorted(found.items())
-    }
-    left = len(rubrics) - len(opinions)
-    failure = f"{left} of {len(rubrics)} criteria came back without a usable mark" if left else ""
-    return Findings(opinions, failure=failure, prompt_hash=prompts.score.hash)
-
-
-async def _ask(
-    asker: Asker, request: ChatRequest, *, rubrics: Indexed, insistence: Insistence
-) -> tuple[dict[int, WireScore], bool]:
-    def parse(reply: ChatReply) -> tuple[dict[int, WireScore], bool]:
-        found, is_exact = read_entries(parse_json_object(reply), WireScore, asked=rubrics)
-        if not found:
-            raise UnusableReplyError("it holds no usable entry for any index of CRITERIA")
-        return found, is_exact
-
-    return await ask_for(asker.model, request, parse=parse, insistence=insistence)
-
-
-async def _repair(asker: Asker, request: ChatRequest, *, rubrics: Indexed) -> dict[int, WireScore]:
-    """What one more call yields. It may fail: what the first one gave is kept."""
-
-    def parse(reply: ChatReply) -> dict[int, WireScore]:
-        return read_entries(parse_json_object(reply), WireScore, asked=rubrics)[0]
-
-    try:
-        return await ask_for(asker.model, request, parse=parse, insistence=asker.once)
-    except ModelError:
-        return {}
-
-
-def render_examination(examination: ScoringRequest, rubrics: Indexed, *, budget: RenderBudget) -> str:
-    """The question, the attempt, its answer apart, and the criteria, each in a fenced block."""
-    asked = {rubric.stage for rubric in rubrics.values()}
-    stages = render_stages(examination.reading, budget)
+def _render_examination(examination: ScoringRequest, rubrics: Numbered) -> str:
+    """The question, the attempt, its answer apart, and the criteria, each in a delimited block."""
+    stages = render_stages(examination.reading, SCORING_BUDGET)
     answer = stages.pop(Stage.ANSWER.value)
-    # A reduced call is small because it is asked when the full one failed: nothing but the answer goes in.
-    trajectory = stages if asked - {Stage.ANSWER} else {"left_out": "only the answer is to be marked"}
-    question = shorten_middle(examination.question, budget.question_chars)
-    criteria = [_criterion(index, rubric) for index, rubric in rubrics.items()]
-    contents = (("QUESTION", question), ("TRAJECTORY", trajectory), ("ANSWER", answer), ("CRITERIA", criteria))
-    fence = Fence.around([content for _, content in contents], examination.seed)
-    return "\n\n".join(fence.block(label, content) for label, content in contents)
-
-
-def _criterion(index: int, rubric: Rubric) -> dict[str, object]:
-    return {
-        "index": index,
-        "stage": rubric.stage.value,
-        "polarity": rubric.polarity.value.upper(),
-        "title": rubric.title,
-        "description": rubric.description,
-    }
-
-
-def _in_order(rubrics: Sequence[Rubric]) -> list[Rubric]:
-    """By stage, then by id: the same criteria have the same indices for every trajectory of the group."""
-    return sorted(rubrics, key=lambda rubric: (STAGES.index(rubric.stage), rubric.id))
-
-
-MAX_CANDIDATE_CHARS = 8_000
-Entries = dict[int, WireReflectionScore]
-
-
-async def judge_reflections(asker: Asker, prompt: JudgePrompt, *, task: ReflectionTask) -> ReflectionFindings:
-    """One opinion for each candidate; what the judge does not score is unscored, never 0."""
-    written = [place for place, text in enumerate(task.candidates) if text.strip()]
-    opinions: dict[int, ReflectionOpinion] = {}
-    groups = [written] if task.mode is ReflectionMode.LISTWISE else [[place] for place in written]
-    for found in await run_together(_judge(asker, prompt, task=task, places=group) for group in groups if group):
-        opinions |= found
-    empty = ReflectionOpinion(EMPTY, "the candidate is empty")
-    return tuple(opinions.get(place, empty) for place in range(len(task.candidates)))
-
-
-async def _judge(
-    asker: Asker, prompt: JudgePrompt, *, task: ReflectionTask, places: list[int]
-) -> dict[int, ReflectionOpinion]:
-    """One call for the candidates at these places, which get shuffled numbers from 1."""
-    order = open_generator(task.seed, "reflections").permutation(len(places))
-    numbered = {number: places[chosen] for number, chosen in enumerate(order, start=1)}
-    blocks = _render(task, numbered)
-    request = asker.request(prompt, blocks, schema=WireReflectionScores, purpose=REFLECT)
-    detail = "the judge gave no usable scores for this candidate"
-    found: Entries = {}
-    try:
-        found = await _ask_reflection(asker, request, numbered=numbered)
-    except ModelError as failure:
-        detail = str(failure)
-    missing = Unscored(reason=UnscoredReason.JUDGE_FAILED, detail=detail)
-    return {
-        place: _opinion(found[number], prompt) if number in found else ReflectionOpinion(missing)
-        for number, place in numbered.items()
-    }
-
-
-async def _ask_reflection(asker: Asker, request: ChatRequest, *, numbered: dict[int, int]) -> Entries:
-    """The usable entries: of a complete reply, or of the fullest one that the judge could be brought to give."""
-    fullest: Entries = {}
-
-    def parse(reply: ChatReply) -> Entries:
-        found, _ = read_entries(parse_json_object(reply), WireReflectionScore, asked=numbered)
-        fullest.update(found)
-        missing = [number for number in numbered if number not in fullest]
-        if missing:
-            raise UnusableReplyError(f"no usable entry for the indices {', '.join(map(str, missing))}")
-        return fullest
-
-    try:
-        return await ask_for(asker.model, request, parse=parse, insistence=asker.insistence)
-    except ModelError:
-        if fullest:
-            return fullest
-        raise
-
-
-def _opinion(entry: WireReflectionScore, prompt: JudgePrompt) -> ReflectionOpinion:
-    score = ReflectionScore(
-        diagnosis=entry.diagnostic_accuracy, specificity=entry.specificity, scope=entry.scope_and_balance
-    )
-    return ReflectionOpinion(score, shorten(entry.justification), prompt.hash)
-
-
-def _render(task: ReflectionTask, numbered: dict[int, int]) -> str:
-    candidates = [
-        {"index": number, "reflection": shorten_middle(task.candidates[place], MAX_CANDIDATE_CHARS)}
-        for number, place in numbered.items()
+    # A reduced call follows a failed full one, so it is kept small: it has nothing but the answer.
+    is_reduced = all(rubric.stage is Stage.ANSWER for rubric in rubrics.values())
+    criteria = [
+        {
+            "index": index,
+            "stage": rubric.stage.value,
+            "polarity": rubric.polarity.value.upper(),
+            "title": rubric.title,
+            "description": rubric.description,
+        }
+        for index, rubric in rubrics.items()
     ]
-    contents = (
+    contents = [
+        ("QUESTION", shorten_middle(examination.question, SCORING_BUDGET.question_chars)),
+        ("TRAJECTORY", {"left_out": "only the answer is to be marked"} if is_reduced else stages),
+        ("ANSWER", answer),
+        ("CRITERIA", criteria),
+    ]
+    return delimit(contents, examination.seed)
+
+
+def _render_task(task: ReflectionTask, numbered: Mapping[int, int]) -> str:
+    candidates = [
+        {"index": number, "reflection": shorten_middle(task.candidates[index], MAX_CANDIDATE_CHARS)}
+        for number, index in numbered.items()
+    ]
+    contents = [
         ("QUESTION", shorten_middle(task.question, SCORING_BUDGET.question_chars)),
         ("TRAJECTORY", render_stages(task.reading, SCORING_BUDGET)),
-        ("MARKS", _render_marks(task)),
+        ("MARKS", _render_scores(task)),
         ("CANDIDATES", candidates),
-    )
-    fence = Fence.around([content for _, content in contents], task.seed)
-    return "\n\n".join(fence.block(label, content) for label, content in contents)
+    ]
+    return delimit(contents, task.seed)
 
 
-def _render_marks(task: ReflectionTask) -> dict[str, Any]:
-    titles = {rubric.id: rubric for rubric in task.rubrics}
-    marks: dict[str, Any] = {}
+def _render_scores(task: ReflectionTask) -> dict[str, Any]:
+    rubrics = {rubric.id: rubric for rubric in task.rubrics}
+    scores: dict[str, Any] = {}
     for stage in STAGES:
         outcome = task.judgement.outcome(stage)
         if not isinstance(outcome, StageScore):
-            marks[stage.value] = {"score": None, "why": outcome.reason.value}
+            scores[stage.value] = {"score": None, "why": outcome.reason.value}
             continue
-        verdicts = [
+        criteria = [
             {
-                "criterion": titles[verdict.rubric_id].title,
-                "polarity": titles[verdict.rubric_id].polarity.value,
+                "criterion": rubrics[verdict.rubric_id].title,
+                "polarity": rubrics[verdict.rubric_id].polarity.value,
                 "mark": verdict.score,
                 "why": verdict.justification,
             }
             for verdict in outcome.verdicts
-            if verdict.rubric_id in titles
+            if verdict.rubric_id in rubrics
         ]
-        marks[stage.value] = {"score": round(outcome.score, 3), "missing": outcome.missing, "criteria": verdicts}
-    return marks
+        scores[stage.value] = {"score": round(outcome.score, 3), "missing": outcome.missing, "criteria": criteria}
+    return scores
 
 
-class LLMJudge:
-    """Proposes rubrics, marks trajectories and judges reflections with one chat model."""
-
-    def __init__(self, asker: Asker, *, propose: JudgePrompt, scoring: ScoringPrompts, reflect: JudgePrompt) -> None:
-        self._asker = asker
-        self._propose = propose
-        self._scoring = scoring
-        self._reflect = reflect
-
-    @classmethod
-    def over(cls, model: ChatModel, *, settings: AskSettings | None = None, timing: Timing | None = None) -> "LLMJudge":
-        """A judge over the model, with the prompts that come with this package."""
-        asker = Asker(model, settings or AskSettings(), timing or Timing.real())
-        return cls(
-            asker,
-            propose=read_prompt("propose"),
-            scoring=ScoringPrompts(read_prompt("score"), read_prompt("repair")),
-            reflect=read_prompt("reflect"),
-        )
-
-    @property
-    def name(self) -> str:
-        return self._asker.model.name
-
-    @property
-    def prompt_hashes(self) -> dict[str, str]:
-        """What to store beside results, so that a changed prompt shows."""
-        return {"propose": self._propose.hash, "score": self._scoring.score.hash, "reflect": self._reflect.hash}
-
-    async def propose(self, contrast: Contrast) -> Proposal:
-        """One call for the whole group."""
-        return await propose_rubrics(self._asker, self._propose, contrast=contrast)
-
-    async def score(self, examination: ScoringRequest) -> Findings:
-        """One call for one trajectory, with repair and fallback."""
-        return await mark_trajectory(self._asker, self._scoring, examination=examination)
-
-    async def judge_reflections(self, task: ReflectionTask) -> ReflectionFindings:
-        """All candidates of one trajectory, in one call or one each as the task says."""
-        return await judge_reflections(self._asker, self._reflect, task=task)
+def _read_reflection(entry: WireReflectionScore, prompt_hash: str) -> ReflectionOpinion:
+    score = ReflectionScore(
+        diagnosis=entry.diagnostic_accuracy, specificity=entry.specificity, scope=entry.scope_and_balance
+    )
+    return ReflectionOpinion(score, shorten(entry.justification), prompt_hash)

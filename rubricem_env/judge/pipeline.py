@@ -1,17 +1,12 @@
-"""A judged group as plain values: what `rubricem judge --json` prints and the viewer shows.
+"""Judges the groups of a step at once: proposes rubrics, scores every rollout, retires rubrics.
 
-Counts the failures of a step, and stops it as soon as the limit is passed for certain.
-
-The ledger of a step: the groups that are judged already, so that a killed step goes on where it was.
-
-Judges a step: all groups at once, each group's scoring starting the moment its own proposal is in.
-
-A step judge as what an environment asks for: trajectories of one question in, their judgements out.
+`StepJudge` owns the rubric buffer and the finished groups of the step, so that a stopped step resumes where it was.
+`GroupScorer` offers it as an environment's scorer. `describe_group` gives the JSON of `rubricem judge`.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -26,33 +21,31 @@ from rubricem_env.judge.base import (
     Group,
     Judge,
     JudgeSettings,
-    Merged,
     Proposal,
     ScoringRequest,
-    merge_groups,
     present_stages,
 )
-from rubricem_env.judge.prompting import find_bait
+from rubricem_env.judge.prompting import find_injections
 from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, drop_rubrics
-from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement, broadcast_answer, score_trajectory
+from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement, fill_failed_stages, score_trajectory
 from rubricem_env.scaffold.reading import Reading
 
 
 def describe_group(judged: GroupJudgement, names: Sequence[str], *, rubrics: RubricSet) -> dict[str, Any]:
-    """Trajectories by name with stages and criteria, and the question's rubrics as they are now."""
+    """Trajectories by name with stages and criteria, and the question's present rubrics, as JSON values."""
     return {
         "trajectories": [
             {"file": name, **describe_rollout(judged, rollout)}
             for name, rollout in zip(names, judged.rollouts, strict=True)
         ],
-        "buffer": describe_buffer(rubrics),
+        "buffer": _describe_buffer(rubrics),
         "judge": judged.judge,
         "proposal": {"failure": judged.proposal_failure or None, "refused": list(judged.refused)},
     }
 
 
 def describe_rollout(judged: GroupJudgement, rollout: RolloutJudgement) -> dict[str, Any]:
-    """Stages with a score or the reason why there is none, and one row for each criterion that was marked."""
+    """Each stage with its score or why it has none, and one row for each scored rubric."""
     opinions = {opinion.rubric_id: opinion for opinion in rollout.opinions}
     criteria = [
         {
@@ -69,17 +62,17 @@ def describe_rollout(judged: GroupJudgement, rollout: RolloutJudgement) -> dict[
         for rubric in sorted(judged.rubrics, key=lambda rubric: STAGES.index(rubric.stage))
         if rubric.id in opinions
     ]
-    stages = {stage.value: _describe_stage(rollout.judgement.outcome(stage)) for stage in STAGES}
-    notes = {
+    return {
+        "stages": {stage.value: _describe_stage(rollout.judgement.outcome(stage)) for stage in STAGES},
+        "criteria": criteria,
         "answer_only": rollout.is_answer_only,
         "failure": rollout.failure or None,
         "prompt_hash": rollout.prompt_hash or None,
         "bait": list(rollout.bait),
     }
-    return {"stages": stages, "criteria": criteria, **notes}
 
 
-def describe_buffer(rubrics: RubricSet) -> dict[str, Any]:
+def _describe_buffer(rubrics: RubricSet) -> dict[str, Any]:
     """Persistent, active and retired rubrics, the last with the reason."""
     return {
         "persistent": [rubric.model_dump(mode="json") for rubric in rubrics.persistent],
@@ -96,83 +89,105 @@ def describe_buffer(rubrics: RubricSet) -> dict[str, Any]:
 
 def _describe_stage(outcome: StageScore | Unscored) -> dict[str, Any]:
     if isinstance(outcome, Unscored):
-        detail = {"detail": outcome.detail} if outcome.detail else {}
-        return {"unscored": outcome.reason.value, **detail}
+        return {"unscored": outcome.reason.value, **({"detail": outcome.detail} if outcome.detail else {})}
     return {"score": outcome.score, **({"missing": True} if outcome.missing else {})}
-
-
-class JudgeOutageError(JudgeError):
-    """Too many rollouts of a step have no score. Groups without a failure stay in the ledger, so the step can be resumed."""
-
-
-class JudgeProgress(NamedTuple):
-    """How far a step is; given to the callback whenever a group is finished, with everything consistent to be saved."""
-
-    groups_done: int
-    groups_total: int
-    rollouts_failed: int
-    rollouts_total: int
-
-
-class StepWatch:
-    """One step's count."""
-
-    def __init__(self, merged: Merged, limit: float) -> None:
-        self._groups = len(merged.groups)
-        self._rollouts = sum(len(group.readings) for group in merged.groups)
-        self._limit = limit
-        self._done = 0
-        self._failed = 0
-        self._example = ""
-
-    def count(self, judged: GroupJudgement) -> JudgeProgress:
-        self._done += 1
-        self._failed += judged.failures
-        self._example = self._example or next((r.failure for r in judged.rollouts if not r.is_valid), "")
-        if self._failed > self._limit * self._rollouts:
-            raise JudgeOutageError(
-                f"the judge gave no score for {self._failed} of the step's {self._rollouts} rollouts; more than "
-                f"{self._limit:.0%} stop the step, because a policy must not learn from what is left. First failure: "
-                f"{self._example or 'no detail'}. Groups without a failure are kept; run the step again when the judge answers."
-            )
-        return JudgeProgress(self._done, self._groups, self._failed, self._rollouts)
 
 
 LEDGER_VERSION = 1
 
 
-class StepLedger:
-    """Finished groups of one step, by query key."""
+class JudgeOutageError(JudgeError):
+    """Too many rollouts of a step are invalid. Groups without a failure are kept, so the step can be resumed."""
 
-    def __init__(self) -> None:
-        self.step = 0
+
+class StepJudge:
+    """A judge with a rubric buffer. One step at a time; the groups of a step run at once.
+
+    The finished groups of the step are kept by query key: `judge_step` of the same step does not judge them again.
+    """
+
+    def __init__(self, judge: Judge, buffer: RubricBuffer, *, settings: JudgeSettings | None = None) -> None:
+        self.judge = judge
+        self.buffer = buffer
+        self.settings = settings or JudgeSettings()
+        self._step = 0
         self._finished: dict[str, GroupJudgement] = {}
 
-    def __len__(self) -> int:
-        return len(self._finished)
+    async def judge_step(self, groups: Sequence[Group], *, step: int) -> tuple[GroupJudgement, ...]:
+        """One judgement for each group, in order. Groups of the same question are contrasted as one (choice B17).
 
-    def open(self, step: int) -> None:
-        """Begin a step, or go on with it: another step's groups are forgotten."""
-        if step != self.step:
-            self.step = step
-            self._finished = {}
+        Raises:
+            JudgeOutageError: more rollouts than `failure_limit` are invalid; the rest of the step is cancelled.
+            CeilingReached: the limit in calls, tokens or money.
+        """
+        if step != self._step:
+            self._step, self._finished = step, {}
+        merged: dict[str, Group] = {}
+        slices = []
+        for group in groups:
+            first = merged.get(group.key, group._replace(readings=()))
+            merged[group.key] = first._replace(readings=first.readings + group.readings)
+            slices.append((group.key, slice(len(first.readings), len(first.readings) + len(group.readings))))
+        finished: list[GroupJudgement] = []
+        num_rollouts = sum(len(group.readings) for group in merged.values())
 
-    def find(self, query_key: str, fingerprint: str) -> GroupJudgement | None:
-        """The judgement of exactly these trajectories, if there is one."""
-        judged = self._finished.get(query_key)
-        return judged if judged is not None and judged.fingerprint == fingerprint else None
+        async def judge(group: Group) -> None:
+            finished.append(await self._judge_once(group, step=step))
+            self._stop_on_outage(finished, num_rollouts)
 
-    def enter(self, judged: GroupJudgement) -> None:
-        self._finished[judged.query_key] = judged
+        try:
+            await run_together(judge(group) for group in merged.values())
+        except JudgeOutageError:
+            self._finished = {key: judged for key, judged in self._finished.items() if not judged.failures}
+            raise
+        by_key = {judged.query_key: judged for judged in finished}
+        return tuple(
+            by_key[key].model_copy(update={"rollouts": by_key[key].rollouts[rollouts]}) for key, rollouts in slices
+        )
 
-    def forget_failures(self) -> None:
-        """Drop the groups in which the judge failed, so that they are judged again."""
-        self._finished = {key: judged for key, judged in self._finished.items() if not judged.failures}
+    async def judge_group(self, group: Group, *, step: int) -> GroupJudgement:
+        """Propose, score, retire. The buffer changes once, after all calls."""
+        settings = self.settings
+        async with self.buffer.editing(group.key) as known:
+            rubrics, proposal = await self._propose(group, known, step=step)
+            rng = open_generator(settings.seed, step, group.key, "dropout")
+            used = drop_rubrics(rubrics.rubrics, settings.dropout, rng=rng)
+            rollouts = tuple(
+                await run_together(
+                    self._score(
+                        group, reading, rubrics=used, seed=derive_seed(settings.seed, step, group.key, "score", i)
+                    )
+                    for i, reading in enumerate(group.readings)
+                )
+            )
+            # A group without one valid intact attempt says nothing about its rubrics.
+            intact = [rollouts[index] for index in group.intact]
+            if any(rollout.is_valid for rollout in intact):
+                marks: dict[str, list[float]] = defaultdict(list)
+                for rollout in intact:
+                    if rollout.is_valid and not rollout.is_answer_only:
+                        for opinion in rollout.opinions:
+                            marks[opinion.rubric_id].append(opinion.mark)
+                limit = settings.archive_limit
+                self.buffer.replace(
+                    group.key, rubrics.pruned(marks, caps=settings.caps, step=step, archive_limit=limit)
+                )
+        return GroupJudgement(
+            query_key=group.key,
+            step=step,
+            fingerprint=group.fingerprint,
+            judge=self.judge.name,
+            rubrics=used,
+            rollouts=rollouts,
+            proposal_failure=proposal.failure,
+            refused=proposal.refused,
+        )
 
     def state_dict(self) -> dict[str, Any]:
-        """The step and its finished groups, as JSON values."""
+        """The buffer and the finished groups of the step. They agree at any time, also while a step is judged."""
         finished = [self._finished[key].model_dump(mode="json") for key in sorted(self._finished)]
-        return {"version": LEDGER_VERSION, "step": self.step, "finished": finished}
+        ledger = {"version": LEDGER_VERSION, "step": self._step, "finished": finished}
+        return {"buffer": self.buffer.state_dict(), "ledger": ledger}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state; nothing changes when it is refused.
@@ -180,174 +195,65 @@ class StepLedger:
         Raises:
             FileFormatError: of another version, or malformed.
         """
-        if state.get("version") != LEDGER_VERSION or type(state.get("step")) is not int:
+        ledger = state.get("ledger", {})
+        if ledger.get("version") != LEDGER_VERSION or type(ledger.get("step")) is not int:
             raise FileFormatError(
-                f"the judge's ledger has the version {state.get('version')!r}; {LEDGER_VERSION} is read."
+                f"the judge's ledger has the version {ledger.get('version')!r}; {LEDGER_VERSION} is read."
             )
         try:
-            # Not strict: JSON has lists for tuples and strings for enums. Marks stay strict by their own type.
-            finished = [GroupJudgement.model_validate(row, strict=False) for row in state.get("finished", ())]
+            # Not strict: JSON has lists for tuples and strings for enums. Rubric scores stay strict by their own type.
+            finished = [GroupJudgement.model_validate(row, strict=False) for row in ledger.get("finished", ())]
         except ValidationError as cause:
             raise FileFormatError(f"the judge's ledger is malformed: {first_problem(cause)}") from cause
-        self.step = int(state["step"])
+        self.buffer.load_state_dict(state.get("buffer", {}))
+        self._step = int(ledger["step"])
         self._finished = {judged.query_key: judged for judged in finished}
 
-
-class Proposed(NamedTuple):
-    """A group with what it will be marked by."""
-
-    rubrics: RubricSet
-    used: tuple[Rubric, ...]
-    """Persistent and active ones, less those that sit out."""
-    proposal: Proposal
-
-
-class StepJudge:
-    """A judge with a buffer. One step at a time; the groups of a step run together."""
-
-    def __init__(
-        self,
-        judge: Judge,
-        buffer: RubricBuffer,
-        *,
-        settings: JudgeSettings | None = None,
-        on_progress: Callable[[JudgeProgress], None] | None = None,
-    ) -> None:
-        self.judge = judge
-        self.buffer = buffer
-        self.settings = settings or JudgeSettings()
-        self.ledger = StepLedger()
-        self._on_progress = on_progress
-
-    async def judge_step(self, groups: Sequence[Group], *, step: int) -> tuple[GroupJudgement, ...]:
-        """One judgement for each group, in their order; the same question twice is judged as one group and split.
-
-        Groups that the ledger holds for this step are not asked about again.
-
-        Raises:
-            JudgeOutageError: more rollouts than the limit have no score; the rest of the step is cancelled.
-            CeilingReached: a ceiling in calls, tokens or money.
-        """
-        self.ledger.open(step)
-        merged = merge_groups(groups)
-        watch = StepWatch(merged, self.settings.failure_limit)
-        try:
-            judged = await run_together(self._judge_watched(group, step, watch=watch) for group in merged.groups)
-        except JudgeOutageError:
-            self.ledger.forget_failures()
-            raise
-        by_key = {found.query_key: found for found in judged}
-        return tuple(_part(by_key[key], start, end=end) for key, start, end in merged.places)
-
-    async def judge_group(self, group: Group, *, step: int) -> GroupJudgement:
-        """Propose, score, retire; the buffer changes once, when all of it is done."""
-        async with self.buffer.editing(group.key) as known:
-            proposed = await self.propose(group, known, step=step)
-            rollouts = await self.score(group, proposed, step=step)
-            # A group of which no intact attempt could be scored has taught nothing about its rubrics.
-            intact = [rollouts[place] for place in group.intact]
-            if any(rollout.is_valid for rollout in intact):
-                self.buffer.replace(group.key, self._pruned(proposed, intact, step=step))
-        return GroupJudgement(
-            query_key=group.key,
-            step=step,
-            fingerprint=group.fingerprint,
-            judge=self.judge.name,
-            rubrics=proposed.used,
-            rollouts=rollouts,
-            proposal_failure=proposed.proposal.failure,
-            refused=proposed.proposal.refused,
-        )
-
-    async def propose(self, group: Group, known: RubricSet, *, step: int) -> Proposed:
-        """The first phase: what the group will be marked by.
-
-        Attempts that do not differ are not contrasted, nor is one that the infrastructure broke off.
-        """
-        settings = self.settings
-        rubrics = known.with_persistent(group.query.rubrics)
-        proposal = Proposal()
-        if group.has_contrast:
-            seed = derive_seed(settings.seed, step, group.key, "propose")
-            intact = tuple(group.readings[place] for place in group.intact)
-            contrast = Contrast(group.query.question, intact, known=rubrics, step=step, seed=seed)
-            proposal = await self.judge.propose(contrast)
-        rubrics = rubrics.with_proposed(proposal.rubrics, step=step)
-        rng = open_generator(settings.seed, step, group.key, "dropout")
-        return Proposed(rubrics, drop_rubrics(rubrics.rubrics, settings.dropout, rng=rng), proposal)
-
-    async def score(self, group: Group, proposed: Proposed, *, step: int) -> tuple[RolloutJudgement, ...]:
-        """The second phase: every attempt by itself."""
-        seeds = [
-            derive_seed(self.settings.seed, step, group.key, "score", place) for place in range(len(group.readings))
-        ]
-        pairs = zip(group.readings, seeds, strict=True)
-        return tuple(
-            await run_together(
-                self._score_one(group, reading, rubrics=proposed.used, seed=seed) for reading, seed in pairs
-            )
-        )
-
-    def state_dict(self) -> dict[str, Any]:
-        """Buffer and ledger, which belong together: saved in the progress callback, they resume the step mid-way."""
-        return {"buffer": self.buffer.state_dict(), "ledger": self.ledger.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore both.
-
-        Raises:
-            FileFormatError: either is of another version, or malformed.
-        """
-        ledger = StepLedger()
-        ledger.load_state_dict(state.get("ledger", {}))
-        self.buffer.load_state_dict(state.get("buffer", {}))
-        self.ledger = ledger
-
-    async def _judge_watched(self, group: Group, step: int, *, watch: "StepWatch") -> GroupJudgement:
-        judged = self.ledger.find(group.key, group.fingerprint)
-        if judged is None:
+    async def _judge_once(self, group: Group, *, step: int) -> GroupJudgement:
+        judged = self._finished.get(group.key)
+        if judged is None or judged.fingerprint != group.fingerprint:
             judged = await self.judge_group(group, step=step)
-            # No await between the buffer's change and this line: a saved state never holds one without the other.
-            self.ledger.enter(judged)
-        progress = watch.count(judged)
-        if self._on_progress is not None:
-            self._on_progress(progress)
+            # No await between the buffer's change and this line: a saved state never has one without the other.
+            self._finished[group.key] = judged
         return judged
 
-    async def _score_one(
-        self, group: Group, reading: Reading, *, rubrics: Sequence[Rubric], seed: int
-    ) -> RolloutJudgement:
+    def _stop_on_outage(self, finished: Sequence[GroupJudgement], num_rollouts: int) -> None:
+        failed = sum(judged.failures for judged in finished)
+        limit = self.settings.failure_limit
+        if failed > limit * num_rollouts:
+            failures = (rollout.failure for judged in finished for rollout in judged.rollouts if not rollout.is_valid)
+            raise JudgeOutageError(
+                f"the judge gave no score for {failed} of the step's {num_rollouts} rollouts; more than {limit:.0%} "
+                "stop the step, because a policy must not learn from what is left. First failure: "
+                f"{next(filter(None, failures), 'no detail')}. Groups without a failure are kept; run the step again "
+                "when the judge answers."
+            )
+
+    async def _propose(self, group: Group, known: RubricSet, *, step: int) -> tuple[RubricSet, Proposal]:
+        """The group's rubrics with new ones. Only intact attempts that differ are contrasted."""
+        rubrics = known.with_persistent(group.query.rubrics)
+        if not group.has_contrast:
+            return rubrics, Proposal()
+        seed = derive_seed(self.settings.seed, step, group.key, "propose")
+        intact = tuple(group.readings[index] for index in group.intact)
+        proposal = await self.judge.propose(Contrast(group.query.question, intact, known=rubrics, step=step, seed=seed))
+        return rubrics.with_proposed(proposal.rubrics, step=step), proposal
+
+    async def _score(self, group: Group, reading: Reading, *, rubrics: Sequence[Rubric], seed: int) -> RolloutJudgement:
         present = present_stages(reading)
         asked = tuple(rubric for rubric in rubrics if rubric.stage in present)
         findings = Findings()
         if asked:
             findings = await self.judge.score(ScoringRequest(group.query.question, reading, asked, seed))
         judgement = score_trajectory(present, rubrics, opinions=findings.opinions, failure=findings.failure)
-        if findings.is_answer_only and isinstance(judgement.answer, StageScore):
-            judgement = broadcast_answer(judgement, judgement.answer)
         return RolloutJudgement(
-            judgement=judgement,
+            judgement=fill_failed_stages(judgement) if findings.is_answer_only else judgement,
             opinions=tuple(findings.opinions.values()),
             is_answer_only=findings.is_answer_only,
             failure=findings.failure,
             prompt_hash=findings.prompt_hash,
-            bait=find_bait(reading.policy_text),
+            bait=find_injections(reading.policy_text),
         )
-
-    def _pruned(self, proposed: Proposed, rollouts: Sequence[RolloutJudgement], *, step: int) -> RubricSet:
-        marks: dict[str, list[float]] = defaultdict(list)
-        for rollout in rollouts:
-            if rollout.is_valid and not rollout.is_answer_only:
-                for opinion in rollout.opinions:
-                    marks[opinion.rubric_id].append(opinion.mark)
-        settings = self.settings
-        return proposed.rubrics.pruned(marks, caps=settings.caps, step=step, archive_limit=settings.archive_limit)
-
-
-def _part(judged: GroupJudgement, start: int, *, end: int) -> GroupJudgement:
-    if (start, end) == (0, len(judged.rollouts)):
-        return judged
-    return judged.model_copy(update={"rollouts": judged.rollouts[start:end]})
 
 
 class GroupScorer:
@@ -356,13 +262,13 @@ class GroupScorer:
     def __init__(
         self, judge: StepJudge, queries: Mapping[str, Query] | None = None, *, step: Callable[[], int] = lambda: 0
     ) -> None:
-        """`queries`, by key, bring the persistent rubrics; `step` tells the training step."""
+        """`queries`, by key, bring the persistent rubrics; `step` returns the training step."""
         self._judge = judge
         self._queries = dict(queries or {})
         self._step = step
 
     async def score(self, trajectories: Sequence[Trajectory]) -> Sequence[Judgement]:
-        """One judgement each, in order. A failure to judge is an outcome with its reason.
+        """One judgement each, in order. A failure of the judge is an unscored stage with its reason.
 
         Raises:
             UsageError: the trajectories are of more than one question.
@@ -372,7 +278,7 @@ class GroupScorer:
         keys = {trajectory.query_key for trajectory in trajectories}
         if len(keys) > 1:
             raise UsageError(
-                f"the group holds {len(keys)} questions; trajectories are contrasted within one. Score each apart."
+                f"the group has {len(keys)} questions; trajectories are contrasted within one. Score each separately."
             )
         first = trajectories[0]
         query = self._queries.get(first.query_key) or Query(question=first.question, answer_format=first.answer_format)

@@ -1,34 +1,21 @@
-"""The judge's prompts: files beside the code, each known by the hash that goes with every result it makes.
+"""What a judge model is shown, and how its replies are read.
 
-Where a policy repeats the bank's reference block: the judge is told that it does, and not what the block says.
-
-The block stands in the prompt, which no judge is shown. Of the policy's text only long runs of the block's own words are
-left out, and only after a tag of its name, closed or not. So nothing that a policy writes hides anything else, and a
-lesson that it makes its own is judged with its plan.
-
-The fence around what is judged: content as JSON strings between lines that the content cannot contain.
-
-Text that speaks to the judge instead of to the reader. Counted and shown; it never changes a score by itself.
-
-The shapes of a judge's replies: told to the server as a schema, then checked item by item with nothing believed.
-
-What a judge sees of a trajectory: its stages as JSON, tool text shortened, the bank's reference block left out.
-
-The prompt segment is never shown, so a rubric cannot leak from the bank into the judge. Stage text is cut where
-`scaffold.boundaries` cuts it for the tokens.
+Prompt files go with a hash. A trajectory is rendered as JSON by stage, with tool text shortened and repeats of the
+bank's reference block left out; the prompt segment, and with it the block itself, is never shown. All content stands
+between delimiter lines that it cannot contain. Replies are requested by a schema and still checked entry by entry.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import resources
 from itertools import zip_longest
 from typing import Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from rubricem_env.domain.base import STAGES, Frozen, Span, Stage
+from rubricem_env.domain.base import STAGES, Frozen, Span, Stage, UnitScore
 from rubricem_env.domain.judgement import Mark
 from rubricem_env.domain.trajectory import Origin
 from rubricem_env.scaffold.grammar import RESERVED
@@ -56,31 +43,35 @@ _TAG = re.compile(rf"<\s*+(/?)\s*+({_NAMES})(?![\w-])[^<>]*+>", re.IGNORECASE | 
 
 
 def find_repeats(reading: Reading) -> tuple[Span, ...]:
-    """The parts of the policy's text that repeat the block of the prompt, in order."""
+    """The spans of the policy's text that repeat the reference block of the prompt, in order.
+
+    Only long runs of the block's own words count, and only after a tag of its name, closed or not. So a policy cannot
+    hide other text, and a lesson in its own words is judged with its plan.
+    """
     segments = reading.trajectory.segments
     prompt = "".join(segment.text for segment in segments if segment.origin is Origin.PROMPT)
-    lent = ShownText(span.of(prompt) for span in _after_openings(prompt))
+    block = ShownText(span.of(prompt) for span in _after_openings(prompt))
     written = reading.policy_text
     return tuple(
         Span(span.start + found.start, span.start + found.end)
         for span in _after_openings(written)
-        for found in lent.find_copies(span.of(written))
+        for found in block.find_copies(span.of(written))
     )
 
 
 def leave_out(repeats: tuple[Span, ...], text: str, *, within: Span) -> str:
-    """A part of the text, with each repeat in it replaced by a note."""
-    parts = []
+    """The text within the span, with each repeat replaced by a note."""
+    kept = []
     start = within.start
     for span in repeats:
         if span.start < within.end and within.start < span.end:
-            parts += [text[start : max(start, span.start)], REPEATED]
+            kept += [text[start : max(start, span.start)], REPEATED]
             start = min(span.end, within.end)
-    return "".join((*parts, text[start : within.end]))
+    return "".join((*kept, text[start : within.end]))
 
 
 def _after_openings(text: str) -> Iterator[Span]:
-    """What follows each opening tag of the block, up to the next tag of ours."""
+    """What follows each opening tag of the block, up to the next reserved tag."""
     tags = list(_TAG.finditer(text))
     for tag, following in zip_longest(tags, tags[1:]):
         if not tag[1] and tag[2].lower() == _BLOCK:
@@ -95,33 +86,29 @@ _DELIMITED_BLOCK = re.compile(
 )
 
 
-class Fence(NamedTuple):
-    """Delimiters of one prompt."""
+def delimit(contents: Sequence[tuple[str, object]], seed: int) -> str:
+    """One labelled block for each (label, content), as JSON between two delimiter lines.
 
-    nonce: str
-
-    @classmethod
-    def around(cls, content: object, seed: int) -> "Fence":
-        """A fence whose nonce depends on all of the content, so that no part of it can know or hold the nonce."""
-        body = _dump(content)
-        attempt = 0
-        while (nonce := _digest(f"{seed}\0{attempt}\0{body}")) in body:
-            attempt += 1
-        return cls(nonce)
-
-    def block(self, label: str, content: object) -> str:
-        """One labelled block. JSON escapes line breaks, so no line of the content can look like its end."""
-        return f"<<<BEGIN {label} {self.nonce}>>>\n{_dump(content)}\n<<<END {label} {self.nonce}>>>"
+    The nonce of the delimiters depends on all of the content, so that no part of it can know or contain the nonce.
+    JSON escapes line breaks, so no line of the content can look like a delimiter.
+    """
+    body = _dump([content for _, content in contents])
+    attempt = 0
+    while (nonce := _digest(f"{seed}\0{attempt}\0{body}")) in body:
+        attempt += 1
+    return "\n\n".join(
+        f"<<<BEGIN {label} {nonce}>>>\n{_dump(content)}\n<<<END {label} {nonce}>>>" for label, content in contents
+    )
 
 
 def read_blocks(prompt: str) -> dict[str, Any]:
-    """The blocks of a prompt by label: how a scripted judge reads what a model is shown."""
+    """The blocks of a prompt by label, for scripted judges."""
     return {found["label"]: json.loads(found["body"]) for found in _DELIMITED_BLOCK.finditer(prompt)}
 
 
 def _dump(content: object) -> str:
     text = json.dumps(content, ensure_ascii=False, allow_nan=False)
-    # JSON escapes the line breaks below U+0020; these three are line breaks to some readers and stand as they are.
+    # JSON escapes the line breaks below U+0020; these three also break lines for some readers.
     return text if text.isascii() else _WIDE_BREAK.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -136,7 +123,7 @@ _ASKS = (
     r"|\bscore\s+(?:of\s+)?2\s+(?:on|for|in)\s+(?:every|all|each)"
     r"|\b(?:give|award|assign|deserves?)\b[^.\n]{0,30}\b(?:full|maximum|highest|top)\s+(?:marks?|scores?|points?|rating)\b"
 )
-_BAITS = (
+_INJECTIONS = (
     ("asks for a score", re.compile(_ASKS, re.I)),
     (
         "speaks to the judge",
@@ -154,16 +141,13 @@ _BAITS = (
 )
 
 
-def find_bait(text: str) -> tuple[str, ...]:
-    """The kinds of bait in a text, in a fixed order."""
-    return tuple(kind for kind, pattern in _BAITS if pattern.search(text))
-
-
-Unit = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+def find_injections(text: str) -> tuple[str, ...]:
+    """The kinds of text that address the judge instead of the reader, in a fixed order. They change no score."""
+    return tuple(kind for kind, pattern in _INJECTIONS if pattern.search(text))
 
 
 class _Wire(BaseModel):
-    """Every field required, none unknown: what servers with strict schemas ask for."""
+    """Every field required and none unknown, as strict server schemas demand."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -179,11 +163,9 @@ class WireStage(_Wire):
     negative_rubrics: list[WireRubric]
 
 
-class WireProposal(_Wire):
-    stage_1: WireStage
-    stage_2: WireStage
-    stage_3: WireStage
-    stage_4: WireStage
+WireProposal = create_model(
+    "WireProposal", __base__=_Wire, stage_1=WireStage, stage_2=WireStage, stage_3=WireStage, stage_4=WireStage
+)
 
 
 class WireScore(_Wire):
@@ -192,32 +174,26 @@ class WireScore(_Wire):
     score: Mark
 
 
-class WireScores(_Wire):
-    scores: list[WireScore]
-
-
 class WireReflectionScore(_Wire):
     index: int
     justification: str
-    diagnostic_accuracy: Unit
-    specificity: Unit
-    scope_and_balance: Unit
+    diagnostic_accuracy: UnitScore
+    specificity: UnitScore
+    scope_and_balance: UnitScore
 
 
-class WireReflectionScores(_Wire):
-    scores: list[WireReflectionScore]
-
-
+WireScores = create_model("WireScores", __base__=_Wire, scores=list[WireScore])
+WireReflectionScores = create_model("WireReflectionScores", __base__=_Wire, scores=list[WireReflectionScore])
 Item = TypeVar("Item", WireScore, WireReflectionScore)
 
 
 def read_entries(
     reply: Mapping[str, object], kind: type[Item], *, asked: Collection[int]
 ) -> tuple[dict[int, Item], bool]:
-    """The entries that can be used, by index, and whether they are exactly the ones asked for.
+    """The usable entries by index, and whether they are exactly the requested ones.
 
-    An entry with a mark that is no whole number (1.0, true, "2", NaN) counts as not given. An index given twice
-    counts as not given at all: nothing says which of the two is meant. An index that was not asked for is dropped.
+    An entry whose score has the wrong type (1.0, true, "2", NaN) is not usable. Neither is an index given twice, because
+    it is unknown which is meant. An index that was not requested is dropped.
     """
     listed = reply.get("scores")
     rows = listed if isinstance(listed, list) else []
@@ -244,7 +220,7 @@ Limit = Annotated[int, Field(ge=100)]
 
 
 class RenderBudget(Frozen):
-    """The most characters that a judge is shown of each part; what is longer keeps its head and its tail."""
+    """The most characters that a judge is shown of each part; longer text keeps its head and its tail."""
 
     tool_chars: Limit = 1_500
     """Of one observation."""
@@ -255,21 +231,18 @@ class RenderBudget(Frozen):
 
 SCORING_BUDGET = RenderBudget()
 CONTRAST_BUDGET = RenderBudget(tool_chars=600, stage_chars=12_000)
-"""Smaller, because a whole group stands in one prompt."""
+"""Smaller, because one prompt contains a whole group."""
 
 
-class _Piece(NamedTuple):
-    stage: Stage
-    by: Origin
-    text: str
+_Piece = tuple[Stage, Origin, str]
 
 
 def render_stages(reading: Reading, budget: RenderBudget) -> dict[str, Any]:
-    """Each stage as a list of {"agent": text} and {"tool_output": text}; None where it never happened."""
+    """Each stage as a list of {"agent": text} and {"tool_output": text}; None where the stage never happened."""
     pieces = list(_pieces(reading, budget))
     stages: dict[str, Any] = {}
     for stage in STAGES:
-        own = [piece for piece in pieces if piece.stage is stage]
+        own = [(author, text) for owner, author, text in pieces if owner is stage]
         stages[stage.value] = _fit(own, budget.stage_chars) if reading.happened(stage) else None
         if stages[stage.value] and reading.breaks_off(stage):
             stages[stage.value].append({"note": TRUNCATED})
@@ -277,7 +250,7 @@ def render_stages(reading: Reading, budget: RenderBudget) -> dict[str, Any]:
 
 
 def shorten_middle(text: str, limit: int) -> str:
-    """Head and tail of a text, with the number of characters left out between them."""
+    """The head and tail of a long text, with the number of characters left out between them."""
     if len(text) <= limit:
         return text
     tail = limit // 3
@@ -286,45 +259,41 @@ def shorten_middle(text: str, limit: int) -> str:
 
 
 def _pieces(reading: Reading, budget: RenderBudget) -> Iterator[_Piece]:
-    """Policy and tool text in order, each with the stage that it belongs to."""
+    """(stage, author, text) of policy and tool text, in order."""
     repeats = find_repeats(reading)
     offset = 0
     for segment in reading.trajectory.segments:
         if segment.origin is Origin.POLICY:
             end = offset + len(segment.text)
             for stage in STAGES:
-                yield from _policy_pieces(reading, stage, within=Span(offset, end), repeats=repeats)
+                for span in reading.spans.of(stage):
+                    own = Span(max(span.start, offset), min(span.end, end))
+                    text = leave_out(repeats, reading.policy_text, within=own) if own.end > own.start else ""
+                    if text.strip():
+                        yield stage, Origin.POLICY, _CHAT_SPECIAL.sub(r"<\\\1|", text)
             offset = end
         elif segment.origin is Origin.TOOL:
-            # Our own observations are defused already; those of other people's files may not be.
+            # Our own observations are neutralized already; those of files from elsewhere may not be.
             text = segment.text if segment.observation is not None else neutralize(segment.text)
-            yield _Piece(_stage_before(reading, offset), Origin.TOOL, shorten_middle(text, budget.tool_chars))
-
-
-def _policy_pieces(reading: Reading, stage: Stage, *, within: Span, repeats: tuple[Span, ...]) -> Iterator[_Piece]:
-    for span in reading.spans.of(stage):
-        own = Span(max(span.start, within.start), min(span.end, within.end))
-        text = leave_out(repeats, reading.policy_text, within=own) if own.end > own.start else ""
-        if text.strip():
-            yield _Piece(stage, Origin.POLICY, _CHAT_SPECIAL.sub(r"<\\\1|", text))
+            yield _stage_before(reading, offset), Origin.TOOL, shorten_middle(text, budget.tool_chars)
 
 
 def _stage_before(reading: Reading, offset: int) -> Stage:
-    """The stage of the last character that the policy wrote before a tool answered: the one that made the call."""
+    """The stage of the last character before the offset: the one that made the tool call."""
     return next(
         (stage for stage in STAGES for span in reading.spans.of(stage) if span.start < offset <= span.end),
         Stage.RESEARCH,
     )
 
 
-def _fit(pieces: list[_Piece], limit: int) -> list[dict[str, str]]:
-    """The pieces within the limit: tool text gives way first, then the agent's own, in equal measure."""
-    own = sum(len(piece.text) for piece in pieces if piece.by is Origin.POLICY)
-    foreign = sum(len(piece.text) for piece in pieces if piece.by is Origin.TOOL)
+def _fit(pieces: list[tuple[Origin, str]], limit: int) -> list[dict[str, str]]:
+    """The pieces within the limit: tool text is shortened first, then the agent's own in equal proportion."""
+    own = sum(len(text) for author, text in pieces if author is Origin.POLICY)
+    foreign = sum(len(text) for author, text in pieces if author is Origin.TOOL)
     tool_share = 1.0 if own + foreign <= limit else max(0.0, (limit - own) / max(1, foreign))
     own_share = min(1.0, limit / max(1, own))
     rendered = []
-    for piece in pieces:
-        name, share = ("agent", own_share) if piece.by is Origin.POLICY else ("tool_output", tool_share)
-        rendered.append({name: shorten_middle(piece.text, int(len(piece.text) * share))})
+    for author, text in pieces:
+        name, share = ("agent", own_share) if author is Origin.POLICY else ("tool_output", tool_share)
+        rendered.append({name: shorten_middle(text, int(len(text) * share))})
     return rendered

@@ -1,18 +1,7 @@
-"""Key terms of a text, and how much of them another text covers: all that the rules know of meaning.
+"""Rules that score an attempt without a model: facts of the attempt, and one function for each criterion.
 
-What the rules know of one attempt: facts of the policy's own text and of how its calls went.
-
-Tool pages are never read: only the ids of the snippets that they showed, and the status of each call.
-
-One rule: a criterion that a function of the facts can mark.
-
-What can be read off a plan: whether it understood the question, and whether its parts belong together.
-
-What can be read off the research: whether queries differ and aim, failures are met, and results are weighed.
-
-What can be read off a review: whether it checks its requirements one by one, and against evidence that exists.
-
-What can be read off an answer: coverage, citations that resolve, and text that is meant for the judge.
+The rules read the policy's own text and the status of its calls. They never read tool pages, only the ids of the
+snippets that were shown. What they know of meaning is key terms: stems of content words.
 """
 
 import re
@@ -22,7 +11,7 @@ from typing import NamedTuple
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.judgement import Polarity, Provenance, Rubric
 from rubricem_env.domain.trajectory import Origin, ToolCall, ToolStatus
-from rubricem_env.judge.prompting import find_bait
+from rubricem_env.judge.prompting import find_injections
 from rubricem_env.scaffold.grammar import PLAN, REVIEW, STATE_EVALUATION
 from rubricem_env.scaffold.reading import Reading, find_citations, shown_snippets
 
@@ -50,19 +39,19 @@ _EMPTY_WORDS = frozenset(_EMPTY_TEXT.split())
 
 
 class Coverage(NamedTuple):
-    """Which of some terms a text holds."""
+    """Which of some terms a text contains."""
 
     found: tuple[str, ...]
     missing: tuple[str, ...]
 
     @property
     def share(self) -> float:
-        """1.0 where nothing was asked for."""
+        """1.0 where there were no terms."""
         total = len(self.found) + len(self.missing)
         return len(self.found) / total if total else 1.0
 
     def mark(self, full: float, partial: float) -> int:
-        """2, 1 or 0 by the shares at which the term is fully and partly covered."""
+        """2, 1 or 0 by the shares that count as full and as partial."""
         return 2 if self.share >= full else int(self.share >= partial)
 
 
@@ -77,7 +66,7 @@ def key_terms(text: str) -> tuple[str, ...]:
 
 
 def key_words(text: str) -> dict[str, str]:
-    """The key terms with the word that each first stood in, for people to read."""
+    """The key terms, each with the word that it first came from."""
     words: dict[str, str] = {}
     for word in _WORD.findall(plain_text(text)):
         if _carries_content(word.casefold()):
@@ -86,14 +75,14 @@ def key_words(text: str) -> dict[str, str]:
 
 
 def cover(terms: Iterable[str], text: str) -> Coverage:
-    """Sort the terms into found and missing; a stem counts as found where a word has it."""
+    """Sort the terms into found and missing; a stem is found where a word has it."""
     there = set(key_terms(text))
     wanted = tuple(dict.fromkeys(terms))
     return Coverage(tuple(t for t in wanted if t in there), tuple(t for t in wanted if t not in there))
 
 
 def find_quote(text: str, terms: Iterable[str] = ()) -> str:
-    """The sentence that holds most of the terms, the first of equals, in quotation marks and cut to a length."""
+    """The first sentence with the most terms, in quotation marks and truncated."""
     sentences = [found.strip() for found in _SENTENCE.findall(plain_text(text)) if found.strip()]
     if not sentences:
         return "nothing is written there"
@@ -121,22 +110,15 @@ _CLAUSE_END = re.compile(r"[;\n]|\.(?=\s|$)")
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 
 
-class CallRecord(NamedTuple):
-    """One call and how it went."""
-
-    call: ToolCall
-    status: ToolStatus | None
-    """None in files that do not say."""
-
-
 class Facts(NamedTuple):
     """One attempt at one question."""
 
     question_terms: tuple[str, ...]
     reading: Reading
-    attempts: tuple[CallRecord, ...]
+    calls: tuple[tuple[ToolCall, ToolStatus | None], ...]
+    """Each executed call with its status; None in files that do not say."""
     shown: frozenset[str]
-    """Ids of the snippets that tools have shown."""
+    """Ids of the snippets that tools showed."""
 
     def stage_text(self, stage: Stage) -> str:
         return plain_text(self.reading.stage_text(stage))
@@ -153,7 +135,7 @@ class Facts(NamedTuple):
 
     @property
     def requirements(self) -> tuple[str, ...]:
-        """The items of the plan's own rubric; its clauses, where it is not a list."""
+        """The items of the plan's own rubric; its lines, where it is not a list."""
         text = self.section(Stage.PLAN, "rubric")
         items = [found["item"].strip() for found in _ITEM.finditer(text)] or [
             line.strip() for line in text.splitlines()
@@ -162,7 +144,7 @@ class Facts(NamedTuple):
 
     @property
     def queries(self) -> tuple[str, ...]:
-        return tuple(attempt.call.query for attempt in self.attempts)
+        return tuple(call.query for call, _ in self.calls)
 
     @property
     def evaluations(self) -> tuple[str, ...]:
@@ -171,7 +153,7 @@ class Facts(NamedTuple):
 
     @property
     def cited_sentences(self) -> tuple[int, int]:
-        """How many sentences the answer has, and how many citations in it resolve."""
+        """The number of sentences of the answer, and of citations in it that resolve."""
         answer = self.reading.answer or ""
         sentences = len(_SENTENCE_END.findall(plain_text(answer))) or int(bool(answer))
         resolving = sum(any(i in self.shown for i in citation.ids) for citation in find_citations(answer))
@@ -187,39 +169,36 @@ def gather_facts(question: str, reading: Reading) -> Facts:
     return Facts(
         question_terms=key_terms(question),
         reading=reading,
-        attempts=tuple(_attempts(reading)),
+        calls=tuple(_calls(reading)),
         shown=shown_snippets(reading.trajectory.segments),
     )
 
 
-def _attempts(reading: Reading) -> Iterator[CallRecord]:
-    """The calls that were executed, as the episode recorded them; in files from elsewhere, as the policy wrote them."""
+def _calls(reading: Reading) -> Iterator[tuple[ToolCall, ToolStatus | None]]:
+    """The executed calls as the episode recorded them; in files from elsewhere, as the policy wrote them."""
     answers = [segment for segment in reading.trajectory.segments if segment.origin is Origin.TOOL]
     records = [segment.observation for segment in answers if segment.observation is not None]
     if not records:
-        yield from (CallRecord(turn.call, None) for turn in reading.turns if turn.call is not None)
+        yield from ((turn.call, None) for turn in reading.turns if turn.call is not None)
     for record in records:
         if record.call is not None and record.status is not None:
-            yield CallRecord(record.call, record.status)
+            yield record.call, record.status
 
 
 RULES_VERSION = "rules-1"
 
 
-class Marked(NamedTuple):
-    """A mark with its reason, which quotes the attempt."""
-
-    mark: int
-    reason: str
+Scored = tuple[int, str]
+"""A score of 0, 1 or 2 with its reason, which quotes the attempt."""
 
 
 class Check(NamedTuple):
-    """A criterion with the function that marks it."""
+    """A criterion with the function that scores it."""
 
     stage: Stage
     title: str
     description: str
-    mark: Callable[[Facts], Marked]
+    score: Callable[[Facts], Scored]
     weight: float = 2.0
     polarity: Polarity = Polarity.POSITIVE
 
@@ -234,264 +213,241 @@ class Check(NamedTuple):
         )
 
 
-def plan_checks(subject: str) -> tuple[Check, ...]:
-    """The rules of the Plan stage; `subject` is the question's key terms, for the descriptions."""
-    return (
-        Check(
-            Stage.PLAN,
-            "Analysis takes up what the question asks",
-            f"The analysis and the requirements take up each thing that the question turns on: {subject}.",
-            _takes_up_question,
-            weight=3.0,
-        ),
-        Check(
-            Stage.PLAN,
-            "Requirements are several and concrete",
-            f"The plan states at least three different requirements that are tied to {subject}; one or two are partial.",
-            _states_requirements,
-        ),
-        Check(
-            Stage.PLAN,
-            "Each requirement has a step that serves it",
-            f"The research plan has a step for every requirement stated about {subject}.",
-            _plans_requirements,
-        ),
-    )
+def checks_for(subject: str) -> tuple[Check, ...]:
+    """All rules, in the order of the stages; `subject` is the question's key terms, for the descriptions."""
+    return tuple(check._replace(description=check.description.format(subject=subject)) for check in _CHECKS)
 
 
-def _takes_up_question(facts: Facts) -> Marked:
-    text = f"{facts.section(Stage.PLAN, 'deep_analysis')}\n{facts.section(Stage.PLAN, 'rubric')}"
+def _cover_question(facts: Facts, text: str, *, otherwise: str) -> Scored:
+    """How much of the question the text takes up."""
     covered = cover(facts.question_terms, text)
-    missing = f"; not taken up: {', '.join(covered.missing[:6])}" if covered.missing else ""
-    return Marked(covered.mark(0.8, 0.4), f"{find_quote(text, covered.found)}{missing}")
+    missing = f"; {otherwise} {', '.join(covered.missing[:6])}" if covered.missing else ""
+    return covered.mark(0.8, 0.4), f"{find_quote(text, covered.found)}{missing}"
 
 
-def _states_requirements(facts: Facts) -> Marked:
-    asked = set(facts.question_terms)
-    tied = [item for item in facts.requirements if asked & set(key_terms(item))]
-    shown = "; ".join(find_quote(item) for item in tied[:3]) or find_quote(facts.section(Stage.PLAN, "rubric"))
-    return Marked(min(2, (len(tied) + 1) // 2), f"{len(tied)} requirements tied to the question: {shown}")
-
-
-def _plans_requirements(facts: Facts) -> Marked:
-    steps = facts.section(Stage.PLAN, "research_plan")
-    served = [item for item in facts.requirements if cover(key_terms(item), steps).share >= 0.5]
+def _serve_requirements(facts: Facts, text: str, what: str) -> Scored:
+    """How many of the plan's requirements the text serves; there is at least one requirement."""
     total = len(facts.requirements)
-    if not total:
-        return Marked(0, f"no requirement is stated; the steps are {find_quote(steps)}")
-    share = len(served) / total
-    mark = 2 if share >= 0.8 else int(share >= 0.4)
-    return Marked(mark, f"{len(served)} of {total} requirements have a step: {find_quote(steps, facts.question_terms)}")
+    served = sum(cover(key_terms(item), text).share >= 0.5 for item in facts.requirements)
+    score = 2 if served / total >= 0.8 else int(served / total >= 0.4)
+    return score, f"{served} of {total} requirements have a {what}: {find_quote(text, facts.question_terms)}"
 
 
-def research_checks(subject: str) -> tuple[Check, ...]:
-    """The rules of the Research stage."""
-    return (
-        Check(
-            Stage.RESEARCH,
-            "Queries aim at the question's subjects",
-            f"The searches together name every subject of the question: {subject}.",
-            _aims,
-            weight=3.0,
-        ),
-        Check(
-            Stage.RESEARCH,
-            "Each search asks something new",
-            f"No search about {subject} repeats an earlier one; a single repetition is partial.",
-            _asks_anew,
-        ),
-        Check(
-            Stage.RESEARCH,
-            "Results are weighed by name",
-            f"After results on {subject}, the state evaluation says which snippet brought what.",
-            _weighs,
-        ),
-        Check(
-            Stage.RESEARCH,
-            "Leaves a failed search unanswered",
-            f"A search about {subject} failed or found nothing, and no different one followed; without success is partial.",
-            _gives_up,
-            polarity=Polarity.NEGATIVE,
-        ),
-    )
+def _takes_up_question(facts: Facts) -> Scored:
+    text = f"{facts.section(Stage.PLAN, 'deep_analysis')}\n{facts.section(Stage.PLAN, 'rubric')}"
+    return _cover_question(facts, text, otherwise="not taken up:")
 
 
-def _aims(facts: Facts) -> Marked:
-    covered = cover(facts.question_terms, " . ".join(facts.queries))
+def _states_requirements(facts: Facts) -> Scored:
+    wanted = set(facts.question_terms)
+    tied = [item for item in facts.requirements if wanted & set(key_terms(item))]
+    shown = "; ".join(find_quote(item) for item in tied[:3]) or find_quote(facts.section(Stage.PLAN, "rubric"))
+    return min(2, (len(tied) + 1) // 2), f"{len(tied)} requirements tied to the question: {shown}"
+
+
+def _plans_requirements(facts: Facts) -> Scored:
+    steps = facts.section(Stage.PLAN, "research_plan")
+    if not facts.requirements:
+        return 0, f"no requirement is stated; the steps are {find_quote(steps)}"
+    return _serve_requirements(facts, steps, "step")
+
+
+def _aims(facts: Facts) -> Scored:
     if not facts.queries:
-        return Marked(0, "no search was made")
+        return 0, "no search was made"
+    covered = cover(facts.question_terms, " . ".join(facts.queries))
     missing = f"; no search names {', '.join(covered.missing[:6])}" if covered.missing else ""
-    return Marked(covered.mark(0.75, 0.35), f"{_list_queries(facts)}{missing}")
+    return covered.mark(0.75, 0.35), f"{_list_queries(facts)}{missing}"
 
 
-def _asks_anew(facts: Facts) -> Marked:
-    if not facts.attempts:
-        return Marked(0, "no search was made")
-    repeats = len(facts.attempts) - len({attempt.call.identity for attempt in facts.attempts})
-    return Marked(
-        max(0, 2 - repeats),
-        f"{repeats} of {len(facts.attempts)} searches repeat an earlier one: {_list_queries(facts)}",
-    )
+def _asks_anew(facts: Facts) -> Scored:
+    if not facts.calls:
+        return 0, "no search was made"
+    repeats = len(facts.calls) - len({call.identity for call, _ in facts.calls})
+    return max(
+        0, 2 - repeats
+    ), f"{repeats} of {len(facts.calls)} searches repeat an earlier one: {_list_queries(facts)}"
 
 
-def _weighs(facts: Facts) -> Marked:
-    results = sum(1 for a in facts.attempts if a.status is None or not a.status.is_error)
-    naming = [text for text in facts.evaluations if facts.known_ids(text)]
+def _weighs(facts: Facts) -> Scored:
+    results = sum(status is None or not status.is_error for _, status in facts.calls)
     if not results:
-        return Marked(0, "no search brought a result to weigh")
+        return 0, "no search brought a result to weigh"
+    naming = [text for text in facts.evaluations if facts.known_ids(text)]
     share = len(naming) / results
-    quote = find_quote(naming[0]) if naming else find_quote(" ".join(facts.evaluations))
-    return Marked(
+    quote = find_quote(naming[0] if naming else " ".join(facts.evaluations))
+    return (
         2 if share >= 0.75 else int(share > 0),
         f"{len(naming)} evaluations for {results} results name a snippet: {quote}",
     )
 
 
-def _gives_up(facts: Facts) -> Marked:
+def _gives_up(facts: Facts) -> Scored:
     """The worst of the failed searches; a flaw, so 0 is good."""
-    worst = Marked(0, f"no search was left failed: {_list_queries(facts)}")
-    for place, attempt in enumerate(facts.attempts):
-        if attempt.status in (None, ToolStatus.OK):
+    worst = 0, f"no search was left failed: {_list_queries(facts)}"
+    for index, (call, status) in enumerate(facts.calls):
+        if status in (None, ToolStatus.OK):
             continue
-        later = [a for a in facts.attempts[place + 1 :] if a.call.identity != attempt.call.identity]
-        mark = 2 if not later else int(all(a.status is not ToolStatus.OK for a in later))
-        if mark > worst.mark:
-            worst = Marked(
-                mark,
-                f"after “{attempt.call.query[:120]}” ended as {attempt.status}, {len(later)} other searches followed",
-            )
+        later = [after for other, after in facts.calls[index + 1 :] if other.identity != call.identity]
+        score = 2 if not later else int(all(after is not ToolStatus.OK for after in later))
+        if score > worst[0]:
+            worst = score, f"after “{call.query[:120]}” ended as {status}, {len(later)} other searches followed"
     return worst
 
 
 def _list_queries(facts: Facts) -> str:
-    shown = "; ".join(f"“{query[:80]}”" for query in facts.queries[:4])
-    return shown or "no search was made"
+    return "; ".join(f"“{query[:80]}”" for query in facts.queries[:4]) or "no search was made"
 
 
-def review_checks(subject: str) -> tuple[Check, ...]:
-    """The rules of the Review stage."""
-    return (
-        Check(
-            Stage.REVIEW,
-            "Checks what the question asked, point by point",
-            f"The audit goes through each thing that the question turns on: {subject}.",
-            _audits_question,
-            weight=3.0,
-        ),
-        Check(
-            Stage.REVIEW,
-            "Names the evidence behind its verdicts",
-            f"The audit on {subject} names at least two snippets that a tool has shown; one is partial.",
-            _names_evidence,
-        ),
-        Check(
-            Stage.REVIEW,
-            "Writing plan serves the requirements",
-            f"The writing plan has a place for each requirement that the plan stated on {subject}.",
-            _plans_writing,
-        ),
-    )
+def _audits_question(facts: Facts) -> Scored:
+    return _cover_question(facts, facts.section(Stage.REVIEW, "rubric_review"), otherwise="not checked:")
 
 
-def _audits_question(facts: Facts) -> Marked:
-    text = facts.section(Stage.REVIEW, "rubric_review")
-    covered = cover(facts.question_terms, text)
-    missing = f"; not checked: {', '.join(covered.missing[:6])}" if covered.missing else ""
-    return Marked(covered.mark(0.8, 0.4), f"{find_quote(text, covered.found)}{missing}")
-
-
-def _names_evidence(facts: Facts) -> Marked:
+def _names_evidence(facts: Facts) -> Scored:
     text = facts.reading.stage_text(Stage.REVIEW)
     known = facts.known_ids(text)
-    told = ", ".join(known[:6]) or "no shown snippet"
-    return Marked(min(2, len(known)), f"names {told}: {find_quote(text, [i.casefold() for i in known])}")
+    names = ", ".join(known[:6]) or "no shown snippet"
+    return min(2, len(known)), f"names {names}: {find_quote(text, [i.casefold() for i in known])}"
 
 
-def _plans_writing(facts: Facts) -> Marked:
+def _plans_writing(facts: Facts) -> Scored:
     text = facts.section(Stage.REVIEW, "writing_plan")
-    wanted = [item for item in facts.requirements if cover(key_terms(item), text).share >= 0.5]
-    total = len(facts.requirements)
-    if not total:
-        # Without requirements of its own the question is what the writing plan has to serve.
+    if not facts.requirements:
+        # Without requirements the writing plan has to serve the question itself.
         covered = cover(facts.question_terms, text)
-        return Marked(covered.mark(0.8, 0.4), find_quote(text, covered.found))
-    share = len(wanted) / total
-    mark = 2 if share >= 0.8 else int(share >= 0.4)
-    return Marked(mark, f"{len(wanted)} of {total} requirements have a place: {find_quote(text, facts.question_terms)}")
+        return covered.mark(0.8, 0.4), find_quote(text, covered.found)
+    return _serve_requirements(facts, text, "place")
 
 
-def answer_checks(subject: str) -> tuple[Check, ...]:
-    """The rules of the Answer stage."""
-    return (
-        Check(
-            Stage.ANSWER,
-            "Answers each part of the question",
-            f"The answer speaks of everything that was asked: {subject}.",
-            _answers,
-            weight=3.0,
-        ),
-        Check(
-            Stage.ANSWER,
-            "Claims carry citations that resolve",
-            f"At least half of the sentences on {subject} have a citation to a snippet that a tool has shown.",
-            _cites,
-            weight=3.0,
-        ),
-        Check(
-            Stage.ANSWER,
-            "Cites what was never shown",
-            f"Citations on {subject} name snippets that no tool has shown in this attempt; fewer than half is partial.",
-            _invents_citations,
-            weight=3.0,
-            polarity=Polarity.NEGATIVE,
-        ),
-        Check(
-            Stage.ANSWER,
-            "Breaks off",
-            f"The text on {subject} ends before the answer is closed.",
-            _breaks_off,
-            polarity=Polarity.NEGATIVE,
-        ),
-        Check(
-            Stage.ANSWER,
-            "Speaks to whoever rates it",
-            f"Instead of {subject}, the text turns to its rater: asks for a rating, or gives it orders.",
-            _baits,
-            weight=3.0,
-            polarity=Polarity.NEGATIVE,
-        ),
-    )
+def _answers(facts: Facts) -> Scored:
+    return _cover_question(facts, facts.stage_text(Stage.ANSWER), otherwise="no word of")
 
 
-def _answers(facts: Facts) -> Marked:
-    text = facts.stage_text(Stage.ANSWER)
-    covered = cover(facts.question_terms, text)
-    missing = f"; no word of {', '.join(covered.missing[:6])}" if covered.missing else ""
-    return Marked(covered.mark(0.8, 0.4), f"{find_quote(text, covered.found)}{missing}")
-
-
-def _cites(facts: Facts) -> Marked:
+def _cites(facts: Facts) -> Scored:
     sentences, resolving = facts.cited_sentences
     share = resolving / sentences if sentences else 0.0
     quote = find_quote(facts.stage_text(Stage.ANSWER))
-    return Marked(
-        2 if share >= 0.5 else int(share > 0), f"{resolving} resolving citations in {sentences} sentences: {quote}"
-    )
+    return 2 if share >= 0.5 else int(share > 0), f"{resolving} resolving citations in {sentences} sentences: {quote}"
 
 
-def _invents_citations(facts: Facts) -> Marked:
-    citations = facts.reading.citations
-    unknown, known = len(citations.unknown), len(citations.known)
-    told = f"never shown: {', '.join(citations.unknown[:6])}" if unknown else f"all {known} cited snippets were shown"
-    return Marked(0 if not unknown else 1 if unknown < known else 2, told)
+def _invents_citations(facts: Facts) -> Scored:
+    unknown, known = facts.reading.citations.unknown, len(facts.reading.citations.known)
+    if not unknown:
+        return 0, f"all {known} cited snippets were shown"
+    return 1 if len(unknown) < known else 2, f"never shown: {', '.join(unknown[:6])}"
 
 
-def _breaks_off(facts: Facts) -> Marked:
+def _breaks_off(facts: Facts) -> Scored:
     ending = facts.stage_text(Stage.ANSWER).strip()[-100:]
-    return Marked(0 if facts.reading.is_complete else 2, f"the answer ends with “{ending}”")
+    return 0 if facts.reading.is_complete else 2, f"the answer ends with “{ending}”"
 
 
-def _baits(facts: Facts) -> Marked:
+def _addresses_judge(facts: Facts) -> Scored:
     text = facts.stage_text(Stage.ANSWER)
-    kinds = find_bait(text)
-    return Marked(2 if kinds else 0, f"{', '.join(kinds) or 'speaks to the reader'}: {find_quote(text)}")
+    kinds = find_injections(text)
+    return 2 if kinds else 0, f"{', '.join(kinds) or 'speaks to the reader'}: {find_quote(text)}"
+
+
+_CHECKS = (
+    Check(
+        Stage.PLAN,
+        "Analysis takes up what the question asks",
+        "The analysis and the requirements take up each thing that the question turns on: {subject}.",
+        _takes_up_question,
+        weight=3.0,
+    ),
+    Check(
+        Stage.PLAN,
+        "Requirements are several and concrete",
+        "The plan states at least three different requirements that are tied to {subject}; one or two are partial.",
+        _states_requirements,
+    ),
+    Check(
+        Stage.PLAN,
+        "Each requirement has a step that serves it",
+        "The research plan has a step for every requirement stated about {subject}.",
+        _plans_requirements,
+    ),
+    Check(
+        Stage.RESEARCH,
+        "Queries aim at the question's subjects",
+        "The searches together name every subject of the question: {subject}.",
+        _aims,
+        weight=3.0,
+    ),
+    Check(
+        Stage.RESEARCH,
+        "Each search asks something new",
+        "No search about {subject} repeats an earlier one; a single repetition is partial.",
+        _asks_anew,
+    ),
+    Check(
+        Stage.RESEARCH,
+        "Results are weighed by name",
+        "After results on {subject}, the state evaluation says which snippet brought what.",
+        _weighs,
+    ),
+    Check(
+        Stage.RESEARCH,
+        "Leaves a failed search unanswered",
+        "A search about {subject} failed or found nothing, and no different one followed; without success is partial.",
+        _gives_up,
+        polarity=Polarity.NEGATIVE,
+    ),
+    Check(
+        Stage.REVIEW,
+        "Checks what the question asked, point by point",
+        "The audit goes through each thing that the question turns on: {subject}.",
+        _audits_question,
+        weight=3.0,
+    ),
+    Check(
+        Stage.REVIEW,
+        "Names the evidence behind its verdicts",
+        "The audit on {subject} names at least two snippets that a tool has shown; one is partial.",
+        _names_evidence,
+    ),
+    Check(
+        Stage.REVIEW,
+        "Writing plan serves the requirements",
+        "The writing plan has a place for each requirement that the plan stated on {subject}.",
+        _plans_writing,
+    ),
+    Check(
+        Stage.ANSWER,
+        "Answers each part of the question",
+        "The answer speaks of everything that was asked: {subject}.",
+        _answers,
+        weight=3.0,
+    ),
+    Check(
+        Stage.ANSWER,
+        "Claims carry citations that resolve",
+        "At least half of the sentences on {subject} have a citation to a snippet that a tool has shown.",
+        _cites,
+        weight=3.0,
+    ),
+    Check(
+        Stage.ANSWER,
+        "Cites what was never shown",
+        "Citations on {subject} name snippets that no tool has shown in this attempt; fewer than half is partial.",
+        _invents_citations,
+        weight=3.0,
+        polarity=Polarity.NEGATIVE,
+    ),
+    Check(
+        Stage.ANSWER,
+        "Breaks off",
+        "The text on {subject} ends before the answer is closed.",
+        _breaks_off,
+        polarity=Polarity.NEGATIVE,
+    ),
+    Check(
+        Stage.ANSWER,
+        "Speaks to whoever rates it",
+        "Instead of {subject}, the text turns to its rater: asks for a rating, or gives it orders.",
+        _addresses_judge,
+        weight=3.0,
+        polarity=Polarity.NEGATIVE,
+    ),
+)

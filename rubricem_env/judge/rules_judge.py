@@ -1,8 +1,7 @@
-"""The judge that needs nothing: rules propose what separates the group, and mark it with a quotation.
+"""The judge that needs no model: rules propose what separates the group, and score it with a quotation.
 
-Reflections judged by rules: what of the evaluators' complaints they name, how concrete they are, how far they carry.
-
-Criteria in free words, marked by how much of their key terms a stage covers: crude, deterministic, and said so.
+A rubric in free words is scored by the share of its key terms that a stage covers: crude, but deterministic. Reflections
+are scored by the lost rubrics that they name, by how concrete they are, and by how far their lessons carry.
 """
 
 import re
@@ -27,16 +26,13 @@ from rubricem_env.judge.rubrics import refuse_rubric
 from rubricem_env.judge.rules import (
     Check,
     Facts,
-    Marked,
-    answer_checks,
+    Scored,
+    checks_for,
     cover,
     find_quote,
     gather_facts,
     key_terms,
     key_words,
-    plan_checks,
-    research_checks,
-    review_checks,
 )
 from rubricem_env.judge.scoring import Opinion, fulfillment, mark_variance
 from rubricem_env.scaffold.untrusted import ShownText
@@ -48,11 +44,11 @@ _GENERIC = re.compile(
 )
 _LESSON = re.compile(r"^\s*(?:[-*•]|\d+[.)])?\s*(\S.*)$", re.M)
 NAMES_A_FAULT = 0.34
-"""The share of a complaint's key terms from which a reflection is taken to name it."""
+"""A reflection names a lost rubric if it has this share of the key terms of the rubric's title."""
 
 
 def judge_reflections(task: ReflectionTask) -> ReflectionFindings:
-    """One opinion for each candidate, in order; an empty one has zeros."""
+    """One opinion for each candidate, in order; an empty candidate scores 0."""
     return tuple(
         _judge(task, text) if text.strip() else ReflectionOpinion(EMPTY, "the candidate is empty")
         for text in task.candidates
@@ -61,23 +57,21 @@ def judge_reflections(task: ReflectionTask) -> ReflectionFindings:
 
 def _judge(task: ReflectionTask, text: str) -> ReflectionOpinion:
     faults = _faults(task)
-    named = [rubric.title for rubric in faults if cover(key_terms(f"{rubric.title}"), text).share >= NAMES_A_FAULT]
+    named = [rubric.title for rubric in faults if cover(key_terms(rubric.title), text).share >= NAMES_A_FAULT]
     generic = min(1.0, len(_GENERIC.findall(text)) / 3)
     question = key_terms(task.question)
-    # Without a complaint to find, an analysis that speaks of the question at all is as right as rules can tell.
+    # Without a lost rubric, rules can only tell whether the analysis speaks of the question.
     diagnosis = len(named) / len(faults) if faults else cover(question, text).share
     specificity = max(0.0, min(1.0, cover(question, text).share / 0.5) - generic)
     score = ReflectionScore(
         diagnosis=diagnosis, specificity=specificity, scope=_scope(text, set(question), generic=generic)
     )
-    told = (
-        f"names {len(named)} of {len(faults)} faults ({', '.join(named[:3]) or 'none'}): {find_quote(text, question)}"
-    )
-    return ReflectionOpinion(score, told)
+    why = f"names {len(named)} of {len(faults)} faults ({', '.join(named[:3]) or 'none'}): {find_quote(text, question)}"
+    return ReflectionOpinion(score, why)
 
 
 def _faults(task: ReflectionTask) -> list[Rubric]:
-    """The criteria that the attempt did not fulfil, worst and weightiest first; at most five."""
+    """The rubrics that the attempt lost score by, the greatest loss first; at most five."""
     verdicts: dict[str, Verdict] = {}
     for stage in STAGES:
         outcome = task.judgement.outcome(stage)
@@ -85,13 +79,13 @@ def _faults(task: ReflectionTask) -> list[Rubric]:
             verdicts |= {verdict.rubric_id: verdict for verdict in outcome.verdicts}
     known = [rubric for rubric in task.rubrics if rubric.id in verdicts]
     lost = {rubric.id: rubric.weight * (1 - fulfillment(rubric, verdicts[rubric.id].score)) for rubric in known}
-    # A flaw's title describes the flaw, a quality's title what was missing: either is what a reflection should name.
+    # The title of a flaw names the flaw, that of a quality what was missing; a reflection should name either.
     faults = [rubric for rubric in known if lost[rubric.id] > 0]
     return sorted(faults, key=lambda r: (-lost[r.id], r.polarity is Polarity.POSITIVE, r.id))[:5]
 
 
 def _scope(text: str, question: set[str], *, generic: float) -> float:
-    """Lessons that differ from each other and do not hang on this question's names."""
+    """How far lessons differ from each other and do without this question's names."""
     found = _TAKEAWAYS.search(text)
     lessons = [set(key_terms(line)) for line in _LESSON.findall(found[1])] if found else []
     lessons = [lesson for lesson in lessons if len(lesson) > 2]
@@ -115,10 +109,10 @@ POOLED_STAGES = MappingProxyType(
 _TERMS_MARK = "key terms:"
 
 
-def mark_by_terms(rubric: Rubric, facts: Facts) -> Marked:
+def score_by_terms(rubric: Rubric, facts: Facts) -> Scored:
     """2 where two thirds of the rubric's key terms are in the stage, 1 where one third is.
 
-    A description that lists its terms after "key terms:" is marked by these, any other by all of its content words.
+    The terms are those listed after "key terms:" in the description, or else all of its content words.
     """
     listed = rubric.description.partition(_TERMS_MARK)[2] or rubric.description
     text = facts.stage_text(rubric.stage)
@@ -126,13 +120,13 @@ def mark_by_terms(rubric: Rubric, facts: Facts) -> Marked:
     total = len(covered.found) + len(covered.missing)
     missing = f"; without {', '.join(covered.missing[:6])}" if covered.missing else ""
     reason = f"{len(covered.found)} of {total} key terms: {find_quote(text, covered.found)}{missing}"
-    return Marked(covered.mark(FULL_SHARE, PARTIAL_SHARE) if total else 0, reason)
+    return covered.mark(FULL_SHARE, PARTIAL_SHARE) if total else 0, reason
 
 
 def pooled_checks(group: Sequence[Facts]) -> tuple[Check, ...]:
-    """Whether later stages serve the dimensions that at least two of the group's plans named.
+    """Checks of whether later stages serve the dimensions that at least two of the group's plans named.
 
-    The agents' own rubrics are a reference here and not the standard: nobody is marked by a rubric of his own.
+    The agents' own rubrics are only a reference: no attempt is scored by its own rubric.
     """
     words: dict[str, str] = {}
     named: Counter[str] = Counter()
@@ -150,7 +144,7 @@ def pooled_checks(group: Sequence[Facts]) -> tuple[Check, ...]:
 
 def _pooled(stage: Stage, title: str, *, description: str) -> Check:
     rubric = Rubric(stage=stage, title=title, description=description)
-    return Check(stage, title, description, lambda facts: mark_by_terms(rubric, facts))
+    return Check(stage, title, description, lambda facts: score_by_terms(rubric, facts))
 
 
 MAX_PER_STAGE = 4
@@ -158,7 +152,7 @@ _SUBJECT_WORDS = 8
 
 
 class RulesJudge:
-    """Deterministic and offline. It reads what the policy wrote, never what a page says, and obeys neither."""
+    """Deterministic and offline. It reads what the policy wrote, never the pages, and follows no instruction in them."""
 
     name = "rules"
 
@@ -168,7 +162,7 @@ class RulesJudge:
         shown = ShownText.in_trajectories(reading.trajectory for reading in contrast.readings)
         chosen: list[Rubric] = []
         refused: list[str] = []
-        checks = (*_catalogue(contrast.question), *pooled_checks(group))
+        checks = (*_checks_of(contrast.question), *pooled_checks(group))
         for stage in STAGES:
             there = [facts for facts in group if facts.reading.happened(stage)]
             variances = {c.title: _variance(c, there) for c in checks if c.stage is stage}
@@ -182,28 +176,27 @@ class RulesJudge:
         return Proposal(tuple(chosen), refused=tuple(refused))
 
     async def score(self, examination: ScoringRequest) -> Findings:
-        """Marks for every rubric of a stage that is there: by its rule, or by its key terms where it has none."""
+        """Scores for every rubric of a stage that happened: by its rule, or by its key terms where it has none."""
         facts = gather_facts(examination.question, examination.reading)
-        rules: Mapping[str, Check] = {check.rubric().id: check for check in _catalogue(examination.question)}
+        rules: Mapping[str, Check] = {check.rubric().id: check for check in _checks_of(examination.question)}
         there = set(present_stages(examination.reading))
         opinions = {}
         for rubric in examination.rubrics:
             if rubric.stage in there:
                 rule = rules.get(rubric.id)
-                marked = rule.mark(facts) if rule else mark_by_terms(rubric, facts)
-                opinions[rubric.id] = Opinion.whole(rubric.id, marked.mark, marked.reason)
+                score, reason = rule.score(facts) if rule else score_by_terms(rubric, facts)
+                opinions[rubric.id] = Opinion.whole(rubric.id, score, reason)
         return Findings(opinions)
 
     async def judge_reflections(self, task: ReflectionTask) -> ReflectionFindings:
-        """Three dimensions for each candidate, read off what the marks say went wrong."""
+        """Three dimensions for each candidate, against the rubrics that the judgement lost."""
         return judge_reflections(task)
 
 
-def _catalogue(question: str) -> tuple[Check, ...]:
-    """All rules, worded for the question."""
+def _checks_of(question: str) -> tuple[Check, ...]:
     subject = ", ".join(list(key_words(question).values())[:_SUBJECT_WORDS]) or "the question"
-    return (*plan_checks(subject), *research_checks(subject), *review_checks(subject), *answer_checks(subject))
+    return checks_for(subject)
 
 
 def _variance(check: Check, group: Sequence[Facts]) -> float:
-    return mark_variance([float(check.mark(facts).mark) for facts in group])
+    return mark_variance([float(check.score(facts)[0]) for facts in group])

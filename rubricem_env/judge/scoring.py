@@ -1,8 +1,6 @@
-"""The arithmetic of stage scores, in one pure place (paper, section C.3; choices B1-B5).
+"""Stage scores: their arithmetic (paper, section C.3; choices B1-B7), and the judgements of rollouts and groups.
 
-What a judge says of one rubric: a mark that may be a mean of several, and the reason.
-
-What judging a group yields, as data: kept, resumed from, shown, and handed to the reflection judge.
+What makes a judged rollout valid, and what stands in for a score that could not be given, is defined here alone.
 """
 
 import math
@@ -28,45 +26,45 @@ MAX_JUSTIFICATION_CHARS = 1_000
 
 
 class Opinion(Frozen):
-    """One rubric, marked. A single judge gives whole marks; an ensemble's mean may lie between them."""
+    """A judge's score of one rubric. A single judge gives 0, 1 or 2; an ensemble's mean may lie between them."""
 
     rubric_id: Text
     mark: Annotated[float, Field(ge=0.0, le=FULL_MARK)]
     justification: Text = ""
     marks: tuple[Mark, ...] = ()
-    """Each member's own mark, where an ensemble gave this opinion."""
+    """The score of each member of an ensemble; empty for a single judge."""
 
     @classmethod
     def whole(cls, rubric_id: str, mark: int, justification: str) -> "Opinion":
-        """A single judge's mark; the justification is cut to a length that can be kept."""
+        """A single judge's score; the justification is truncated."""
         return cls(rubric_id=rubric_id, mark=float(mark), justification=shorten(justification))
 
     @property
     def spread(self) -> int:
-        """How far the members of an ensemble lie apart, in marks."""
+        """The highest minus the lowest score of an ensemble's members."""
         return max(self.marks) - min(self.marks) if self.marks else 0
 
     def verdict(self) -> Verdict:
-        """As a verdict, whose mark is whole: halves round up, and the justification tells the mean."""
+        """As a verdict with a whole score: halves round up, and the justification names the mean."""
         rounded = int(self.mark + 0.5)
-        told = self.justification
+        why = self.justification
         if rounded != self.mark:
-            told = f"mean {self.mark:.2f} of the marks {', '.join(map(str, self.marks))}: {told}"
-        return Verdict(rubric_id=self.rubric_id, score=rounded, justification=told)
+            why = f"mean {self.mark:.2f} of the marks {', '.join(map(str, self.marks))}: {why}"
+        return Verdict(rubric_id=self.rubric_id, score=rounded, justification=why)
 
 
 def shorten(text: str) -> str:
-    """At most `MAX_JUSTIFICATION_CHARS`, with a sign where something is left out."""
+    """At most `MAX_JUSTIFICATION_CHARS` characters, with an ellipsis where the text was truncated."""
     stripped = text.strip()
     return stripped if len(stripped) <= MAX_JUSTIFICATION_CHARS else stripped[: MAX_JUSTIFICATION_CHARS - 1] + "…"
 
 
 MISSING = StageScore(score=0.0, missing=True)
-"""A stage that never happened. Not asked, because avoiding every flaw of an empty stage would be full marks."""
+"""The score of a stage that never happened. No judge is asked: an empty stage avoids every flaw and would score 1."""
 
 
 def fulfillment(rubric: Rubric, mark: float) -> float:
-    """The mark as a share, t = s/2; a flaw's is inverted, t = 1 - s/2."""
+    """The score as a share, t = s/2; a flaw's is inverted, t = 1 - s/2."""
     share = mark / FULL_MARK
     return share if rubric.polarity is Polarity.POSITIVE else 1.0 - share
 
@@ -74,9 +72,9 @@ def fulfillment(rubric: Rubric, mark: float) -> float:
 def score_stage(
     rubrics: Sequence[Rubric], opinions: Mapping[str, Opinion], *, failure: str = ""
 ) -> StageScore | Unscored:
-    """R = sum of w t over sum of w, over the rubrics that have an opinion; `failure` says why none has.
+    """R = sum of w t over sum of w, over the rubrics that the judge scored; `failure` says why it scored none.
 
-    Without a rubric the stage drops out; with rubrics and not one opinion the judge has failed. Neither is a zero.
+    A stage without rubrics is unscored. So is one with rubrics of which none was scored: the judge failed. Neither is 0.
     """
     if not rubrics:
         return Unscored(reason=UnscoredReason.NO_RUBRIC)
@@ -84,7 +82,7 @@ def score_stage(
     if not scored:
         detail = failure or "the judge returned no usable score for this stage"
         return Unscored(reason=UnscoredReason.JUDGE_FAILED, detail=detail)
-    # fsum, so that the order of the rubrics cannot show in the last bit.
+    # fsum makes the result independent of the order of the rubrics.
     total = math.fsum(rubric.weight for rubric, _ in scored)
     gained = math.fsum(rubric.weight * fulfillment(rubric, opinion.mark) for rubric, opinion in scored)
     verdicts = tuple(opinion.verdict() for _, opinion in scored)
@@ -106,26 +104,32 @@ def score_trajectory(
     )
 
 
-def broadcast_answer(judged: Judgement, answer: StageScore) -> Judgement:
-    """The fallback: the answer's score stands for every stage that is there, so that returns keep their scale.
+def fill_failed_stages(judgement: Judgement) -> Judgement:
+    """The fallback: the answer's score for each stage whose scoring failed (choice B7), so that returns keep their scale.
 
-    A stage without rubrics stays without a score: nobody of the group has one.
+    Missing stages and stages without rubrics stay as they are. Nothing changes where the answer itself is missing or
+    unscored: the 0 of a missing answer is no judge's score.
     """
-    borrowed = StageScore(score=answer.score)
-    outcomes = {stage: judged.outcome(stage) for stage in STAGES}
-    lent = {stage: outcome if _has_none(outcome) else borrowed for stage, outcome in outcomes.items()}
-    return Judgement.of({**lent, Stage.ANSWER: answer})
+    failed = [stage for stage in STAGES if _has_failed(judgement, stage)]
+    answer = judgement.answer
+    if not failed or not isinstance(answer, StageScore) or answer.missing:
+        return judgement
+    return judgement.model_copy(update=dict.fromkeys(map(str, failed), StageScore(score=answer.score)))
 
 
-def _has_none(outcome: StageScore | Unscored) -> bool:
-    """Whether the stage is missing, or has no rubrics."""
-    if isinstance(outcome, StageScore):
-        return outcome.missing
-    return outcome.reason is UnscoredReason.NO_RUBRIC
+def is_valid(judgement: Judgement) -> bool:
+    """Whether the rollout may enter group statistics and the loss: no scoring failed, or the answer's score stands in."""
+    filled = fill_failed_stages(judgement)
+    return not any(_has_failed(filled, stage) for stage in STAGES)
+
+
+def _has_failed(judgement: Judgement, stage: Stage) -> bool:
+    outcome = judgement.outcome(stage)
+    return isinstance(outcome, Unscored) and outcome.reason is UnscoredReason.JUDGE_FAILED
 
 
 def mark_variance(marks: Sequence[float]) -> float:
-    """How well a rubric separates a group: the population variance of its marks, exactly 0.0 where all agree."""
+    """How well a rubric separates a group: the population variance of its scores, exactly 0.0 where all agree."""
     if not marks or min(marks) == max(marks):
         return 0.0
     mean = math.fsum(marks) / len(marks)
@@ -133,41 +137,40 @@ def mark_variance(marks: Sequence[float]) -> float:
 
 
 class RolloutJudgement(Frozen):
-    """One trajectory's outcome, with everything that it rests on."""
+    """The judgement of one trajectory, with the rubric scores that it rests on."""
 
     judgement: Judgement
     opinions: tuple[Opinion, ...] = ()
     is_answer_only: bool = False
-    """Every stage has the answer's score: the full call failed (choice B7)."""
+    """The full call failed, and the answer's score stands in for the other stages (choice B7)."""
     failure: Text = ""
     prompt_hash: Text = ""
     """Of the scoring prompt; empty where no model was asked."""
     bait: tuple[Text, ...] = ()
-    """Kinds of text in the trajectory that speak to the judge. A feature to watch, without effect on the score."""
+    """Kinds of prompt injection against the judge that were found in the trajectory. It does not change the score."""
 
     @property
     def is_valid(self) -> bool:
-        """Whether it may enter group statistics and the loss: no stage of it was lost to a judge failure."""
-        outcomes = [self.judgement.outcome(stage) for stage in STAGES]
-        return not any(isinstance(o, Unscored) and o.reason is UnscoredReason.JUDGE_FAILED for o in outcomes)
+        """See `is_valid` of the judgement."""
+        return is_valid(self.judgement)
 
 
 class GroupJudgement(Frozen):
-    """All trajectories of one question in one step."""
+    """The judgements of all trajectories of one question in one step."""
 
     query_key: Text
     step: int
     fingerprint: Text
-    """Of the trajectories that were judged, so that a resumed step cannot take another group's scores."""
+    """Of the judged trajectories, so that a resumed step does not take another group's scores."""
     judge: Text = ""
     """The judge's name."""
     rubrics: tuple[Rubric, ...]
-    """All that the group was marked by, in use or retired since."""
+    """The rubrics that the group was scored by, including those retired since."""
     rollouts: tuple[RolloutJudgement, ...]
     proposal_failure: Text = ""
-    """Why there are no new rubrics, where that was not the judge's wish."""
+    """Why proposing new rubrics failed; empty where it did not."""
     refused: tuple[Text, ...] = ()
-    """Proposals that were not let in, with the reasons."""
+    """Reasons for each proposed rubric that was refused."""
 
     @property
     def judgements(self) -> tuple[Judgement, ...]:
@@ -175,5 +178,5 @@ class GroupJudgement(Frozen):
 
     @property
     def failures(self) -> int:
-        """Rollouts that have no valid score."""
+        """The number of invalid rollouts."""
         return sum(not rollout.is_valid for rollout in self.rollouts)

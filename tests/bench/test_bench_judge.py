@@ -15,11 +15,11 @@ import pytest
 
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.trajectory import Query
-from rubricem_env.judge.base import Group
+from rubricem_env.judge.base import Contrast, Group, ScoringRequest
 from rubricem_env.judge.llm_judge import PROPOSE, LLMJudge
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.prompting import read_blocks
-from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, StageCaps
+from rubricem_env.judge.rubrics import RubricBuffer, StageCaps
 from rubricem_env.llm.base import MeteredModel, ScriptedModel
 from rubricem_env.llm.limits import Limiter, Rates, Timing
 from rubricem_env.llm.usage import Meter
@@ -84,8 +84,15 @@ def new_judge():
 
 async def judge_with_barrier(judge, groups):
     """The same phases with all proposals awaited before the first scoring, as the paper describes its calls."""
-    proposed = await asyncio.gather(*(judge.propose(group, RubricSet(), step=1) for group in groups))
-    await asyncio.gather(*(judge.score(group, own, step=1) for group, own in zip(groups, proposed, strict=True)))
+    asked = judge.judge
+    proposed = await asyncio.gather(*(asked.propose(Contrast(g.query.question, g.readings, step=1)) for g in groups))
+    await asyncio.gather(
+        *(
+            asked.score(ScoringRequest(group.query.question, reading, proposal.rubrics))
+            for group, proposal in zip(groups, proposed, strict=True)
+            for reading in group.readings
+        )
+    )
 
 
 def timed(begin):

@@ -10,7 +10,7 @@ from rubricem_env.domain.trajectory import Query
 from rubricem_env.judge.base import Contrast, Group, ReflectionTask, ScoringRequest
 from rubricem_env.judge.llm_judge import LLMJudge
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.prompting import find_bait, read_blocks
+from rubricem_env.judge.prompting import find_injections, read_blocks
 from rubricem_env.judge.rubrics import RubricBuffer, refuse_rubric
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.judge.scoring import score_trajectory
@@ -128,7 +128,7 @@ async def test_bait_is_counted_on_the_rollout(bait):
     ],
 )
 def test_ordinary_text_is_no_bait(text):
-    assert find_bait(text) == ()
+    assert find_injections(text) == ()
 
 
 POISON = (

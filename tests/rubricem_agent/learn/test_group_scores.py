@@ -6,7 +6,7 @@ from rubricem_agent.learn.credit import assign_credit, group_scores
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import OrderError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
-from rubricem_env.judge.scoring import broadcast_answer
+from rubricem_env.judge.scoring import fill_failed_stages
 
 MISSING = StageScore(score=0.0, missing=True)
 NO_RUBRIC = Unscored(reason=UnscoredReason.NO_RUBRIC)
@@ -67,7 +67,7 @@ def test_a_rollout_that_was_cut_off_and_judged_counts():
 
 
 def test_no_rubric_earns_credit_where_one_rollout_was_judged_by_its_answer_and_another_lacks_the_stage():
-    answered = broadcast_answer(judged(NO_RUBRIC, FAILED, FAILED, 0.8), StageScore(score=0.8))
+    answered = fill_failed_stages(judged(NO_RUBRIC, FAILED, FAILED, 0.8))
     group = group_scores([answered, judged(MISSING, 0.5, 0.5, 0.5)])
     assert group.scores[:, 0].tolist() == [0.0, 0.0]
     assert group.scores[0].tolist() == [0.0, 0.8, 0.8, 0.8]

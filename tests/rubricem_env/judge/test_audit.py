@@ -17,7 +17,7 @@ from rubricem_env.judge.audit import (
     probe_length,
 )
 from rubricem_env.judge.base import Contrast, Findings, Group, Proposal, ScoringRequest
-from rubricem_env.judge.ensemble import Combine, EnsembleJudge, criterion_spreads, ensemble_agreement
+from rubricem_env.judge.ensemble import EnsembleJudge, criterion_spreads, ensemble_agreement
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer, drop_rubrics
 from rubricem_env.judge.rules_judge import RulesJudge
@@ -37,11 +37,11 @@ def constant(mark):
 @pytest.mark.parametrize(
     ("combine", "marks", "combined"),
     [
-        (Combine.MEAN, (0, 1, 2, 2), 1.25),
-        (Combine.MAJORITY, (0, 2, 2), 2.0),
-        (Combine.MAJORITY, (0, 2), 0.0),
-        (Combine.TRIMMED, (0, 1, 2, 2), 1.5),
-        (Combine.TRIMMED, (0, 1), 0.5),
+        ("mean", (0, 1, 2, 2), 1.25),
+        ("majority", (0, 2, 2), 2.0),
+        ("majority", (0, 2), 0.0),
+        ("trimmed", (0, 1, 2, 2), 1.5),
+        ("trimmed", (0, 1), 0.5),
     ],
 )
 async def test_members_marks_are_combined_by_hand(combine, marks, combined):
@@ -74,7 +74,7 @@ async def test_agreement_and_spread_are_told_by_criterion():
     # two rollouts, one pair of marks each, always one apart
     agreement = ensemble_agreement(judged)
     assert (agreement.pairs, agreement.exact, agreement.within_one, agreement.bias) == (2, 0.0, 1.0, 1.0)
-    assert criterion_spreads(judged)[0].mean_spread == 1.0
+    assert criterion_spreads(judged) == ((CRITERION.title, 1.0),)
     assert judged[0].judgements[0].score(Stage.ANSWER) == 0.75
 
 

@@ -120,7 +120,7 @@ def test_files_from_elsewhere_have_their_calls_read_from_the_policys_text():
     bare = tuple(s.model_copy(update={"observation": None}) for s in foreign.segments)
     facts = gather_facts(QUESTION, read_trajectory(foreign.model_copy(update={"segments": bare})))
     assert facts.queries == ("Amber Badger river width", "Tall Fox river width season")
-    assert {a.status for a in facts.attempts} == {None}
+    assert {status for _, status in facts.calls} == {None}
 
 
 def test_a_trajectory_without_text_has_no_facts_and_no_crash():

@@ -3,12 +3,13 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from rubricem_env.domain.base import STAGES, Stage
+from rubricem_env.domain.base import Stage
 from rubricem_env.domain.judgement import StageScore, Unscored, UnscoredReason
 from rubricem_env.judge.scoring import (
     MAX_JUSTIFICATION_CHARS,
     Opinion,
-    broadcast_answer,
+    fill_failed_stages,
+    is_valid,
     mark_variance,
     score_stage,
     score_trajectory,
@@ -59,18 +60,22 @@ def test_missing_review_scores_zero_even_when_every_negative_rubric_is_avoided()
     assert judged.plan == Unscored(reason=UnscoredReason.NO_RUBRIC)
 
 
-def test_the_fallback_gives_the_answers_score_to_the_stages_that_are_there():
-    failed = score_trajectory([Stage.PLAN, Stage.ANSWER], [rubric("p", Stage.PLAN), rubric("a")], opinions={})
-    judged = broadcast_answer(failed, StageScore(score=0.25))
-    assert [judged.score(stage) for stage in Stage] == [0.25, 0.0, 0.0, 0.25]
+def test_the_answers_score_stands_in_for_stages_whose_scoring_failed():
+    rubrics = [rubric("p", Stage.PLAN), rubric("a", weight=3), rubric("b", weight=1)]
+    failed = score_trajectory([Stage.PLAN, Stage.RESEARCH, Stage.ANSWER], rubrics, opinions=opinions(a=0, b=2))
+    judged = fill_failed_stages(failed)
+    # the answer has 1/4; nobody has rubrics for research, and the review never happened
+    assert [judged.score(stage) for stage in Stage] == [0.25, None, 0.0, 0.25]
     assert judged.review.missing
+    assert (is_valid(failed), is_valid(judged)) == (True, True)
 
 
-def test_the_fallback_gives_no_score_to_a_stage_that_nobody_has_rubrics_for():
-    failed = score_trajectory(STAGES, [rubric("a")], opinions={})
-    judged = broadcast_answer(failed, StageScore(score=0.8))
-    assert [judged.score(stage) for stage in Stage] == [None, None, None, 0.8]
-    assert judged.plan == Unscored(reason=UnscoredReason.NO_RUBRIC)
+def test_nothing_stands_in_for_a_failed_stage_where_the_answer_was_not_scored():
+    failed = score_trajectory([Stage.PLAN, Stage.ANSWER], [rubric("p", Stage.PLAN), rubric("a")], opinions={})
+    cut_off = score_trajectory([Stage.PLAN], [rubric("p", Stage.PLAN), rubric("a")], opinions={})
+    for judged in (failed, cut_off):
+        assert fill_failed_stages(judged) == judged
+        assert not is_valid(judged)
 
 
 def test_variance_is_exactly_zero_where_all_agree_and_by_hand_elsewhere():

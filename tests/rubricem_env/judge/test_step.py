@@ -177,19 +177,33 @@ async def test_scoring_of_a_group_begins_before_another_groups_proposal_is_in():
         assert len(await judge.judge_step([group_of("slow?"), group_of("fast?")], step=1)) == 2
 
 
-async def test_a_step_killed_in_the_middle_goes_on_where_it_was():
+def saving_judge(save):
+    """A step judge whose state is given to `save` whenever the n-th group waits for the n groups before it."""
+
+    class Judge(ScriptedJudge):
+        async def score(self, examination):
+            number = int(examination.question.strip("Q?"))
+            while len(judging.state_dict()["ledger"]["finished"]) < number:
+                await asyncio.sleep(0)
+            save(judging.state_dict())
+            return await super().score(examination)
+
+    judging = StepJudge(Judge(by_season, rubrics=(LONG, PLANNED)), RubricBuffer())
+    return judging
+
+
+async def test_a_step_killed_in_the_middle_resumes_where_it_was():
     groups = [group_of(f"Q{number}?") for number in range(5)]
     whole = step_judge()
     expected = await whole.judge_step(groups, step=7)
 
-    saved = []
-    judge = ScriptedJudge(by_season, rubrics=(LONG, PLANNED))
-    killed = StepJudge(judge, RubricBuffer(), on_progress=lambda _: saved.append(json.dumps(killed.state_dict())))
+    saved = {}
+    killed = saving_judge(lambda state: saved.setdefault(len(state["ledger"]["finished"]), json.dumps(state)))
     await killed.judge_step(groups, step=7)
 
-    # What was saved when three groups were in is all that is left of the killed run.
+    # What was saved when three groups were finished is all that is left of the killed run.
     resumed = step_judge()
-    resumed.load_state_dict(json.loads(saved[2]))
+    resumed.load_state_dict(json.loads(saved[3]))
     assert await resumed.judge_step(groups, step=7) == expected
     assert len(resumed.judge.contrasts) == 2
     assert resumed.buffer.state_dict() == whole.buffer.state_dict()
@@ -198,12 +212,12 @@ async def test_a_step_killed_in_the_middle_goes_on_where_it_was():
 KILLED_RUN = """
 import asyncio, json, os, pathlib, signal, sys
 sys.path.insert(0, {root!r})
-from tests.rubricem_env.judge.test_step import LONG, PLANNED, ScriptedJudge, StepJudge, RubricBuffer, by_season, group_of
-def save(progress):
-    pathlib.Path({file!r}).write_text(json.dumps(judge.state_dict()))
-    if progress.groups_done == 2:
+from tests.rubricem_env.judge.test_step import group_of, saving_judge
+def save(state):
+    pathlib.Path({file!r}).write_text(json.dumps(state))
+    if len(state["ledger"]["finished"]) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
-judge = StepJudge(ScriptedJudge(by_season, rubrics=(LONG, PLANNED)), RubricBuffer(), on_progress=save)
+judge = saving_judge(save)
 asyncio.run(judge.judge_step([group_of(f"Q{{n}}?") for n in range(5)], step=7))
 """
 
