@@ -37,7 +37,7 @@ from rubricem_env.judge.base import JudgeSettings
 from rubricem_env.judge.ensemble import Combine
 from rubricem_env.judge.llm_judge import AskSettings
 from rubricem_env.llm.limits import Rates, RetryPolicy
-from rubricem_env.llm.usage import Ceilings
+from rubricem_env.llm.usage import SpendLimits
 from rubricem_env.world.expert import Faults
 
 GIVEN = "file:"
@@ -195,7 +195,7 @@ class JudgeConfig(Frozen):
     ask: AskSettings = AskSettings()
     settings: JudgeSettings = JudgeSettings()
     rates: Rates = Rates()
-    ceilings: Ceilings = Ceilings()
+    ceilings: SpendLimits = SpendLimits()
     timeout: Annotated[float, Field(gt=0)] = 300.0
     """Seconds for one call."""
 
@@ -273,7 +273,7 @@ class PolicyConfig(Frozen):
     """`scripted`, `openai:MODEL@URL`, `vllm:MODEL@URL#FOLDER`, `gemini:MODEL` or `local:PATH`."""
     sampling: Sampling = Sampling()
     rates: Rates = Rates()
-    ceilings: Ceilings = Ceilings()
+    ceilings: SpendLimits = SpendLimits()
     retry: RetryPolicy = RetryPolicy()
     timeout: Annotated[float, Field(gt=0)] = 300.0
     """Seconds of silence after which a server counts as gone."""
@@ -377,7 +377,7 @@ class TeacherConfig(Frozen):
     shards: Count = 1
     """Processes on Ray; 1 runs in this one."""
     rates: Rates = Rates()
-    ceilings: Ceilings = Ceilings()
+    ceilings: SpendLimits = SpendLimits()
     timeout: Annotated[float, Field(gt=0)] = 300.0
     """Seconds for one call."""
 

@@ -52,7 +52,7 @@ from rubricem_agent.prompting import PromptStyle, agent_prompt
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
 from rubricem_env.llm.base import ChatModel, MeteredModel, Redactor
 from rubricem_env.llm.limits import Limiter, RetryPolicy, Timing
-from rubricem_env.llm.usage import Ceilings, Meter
+from rubricem_env.llm.usage import SpendLimits, Meter
 from rubricem_env.tools.base import GOOGLE_SEARCH, SNIPPET_SEARCH
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 
@@ -101,7 +101,7 @@ def split_shards(config: TeacherConfig, questions: QuestionFile) -> list[Shard]:
     if config.shards == 1:
         return [Shard(config, questions, config.out)]
     own = config.ceilings
-    share = Ceilings(
+    share = SpendLimits(
         calls=None if own.calls is None else own.calls // config.shards,
         tokens=None if own.tokens is None else own.tokens // config.shards,
         dollars=None if own.dollars is None else own.dollars / config.shards,

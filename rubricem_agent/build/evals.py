@@ -75,7 +75,7 @@ from rubricem_env.judge.base import ReflectionJudge
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.llm.base import ChatModel
 from rubricem_env.llm.limits import Timing
-from rubricem_env.llm.usage import Ceilings, Meter
+from rubricem_env.llm.usage import SpendLimits, Meter
 from rubricem_env.tools.base import FETCH_PAGE, Toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 
@@ -131,7 +131,7 @@ async def open_answerer(
 
 def _open(config: EvalConfig, toolbox: Toolbox, *, environ: Mapping[str, str]) -> OpenAnswerer:
     settings = PolicyConfig(policy="scripted" if config.policy == EXPERT else config.policy)
-    settings = settings.model_copy(update={"ceilings": Ceilings(dollars=config.budget), "retry": config.retry})
+    settings = settings.model_copy(update={"ceilings": SpendLimits(dollars=config.budget), "retry": config.retry})
     built = build_policy(settings, environ)
     policy: Policy = _expert(config) if config.policy == EXPERT else built.policy
     setting = Setting(policy, toolbox, sampling=settings.sampling)
@@ -280,7 +280,7 @@ def _build_judges(config: EvalConfig, loaded: Loaded, *, environ: Mapping[str, s
     named = config.judges or default_judges(loaded.rules)
     if not loaded.rules.judge or not named or config.stage.value == "answers":
         return _Judges((), Meter())
-    ceilings = Ceilings(dollars=config.budget)
+    ceilings = SpendLimits(dollars=config.budget)
     built = build_judge(JudgeConfig(judge=named[0], also=named[1:], ceilings=ceilings), environ)
     return _Judges(built.models, built.meter)
 

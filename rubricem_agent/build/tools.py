@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -30,25 +31,17 @@ from rubricem_env.domain.errors import ConfigError, MissingExtraError, ToolError
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.llm.base import Redactor, read_secret
 from rubricem_env.llm.limits import Rates, RetryPolicy, Timing
-from rubricem_env.llm.usage import Ceilings
-from rubricem_env.tools.base import (
-    DescribedToolbox,
-    JoinedToolbox,
-    LocalToolbox,
-    RedactingTool,
-    RedactingToolbox,
-    Tool,
-    Toolbox,
-)
-from rubricem_env.tools.cache import CacheBounds, CachedTool, CacheStore, InMemoryCache, SqliteStore
+from rubricem_env.llm.usage import Meter, SpendLimits
+from rubricem_env.tools.base import LocalToolbox, RedactingToolbox, Tool, Toolbox
+from rubricem_env.tools.cache import CachedTool, CacheStore, InMemoryCache, SqliteStore
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
-from rubricem_env.tools.guard import Backend, BreakerSettings, GuardedTool, GuardSettings, ToolBudget, ToolFailure
+from rubricem_env.tools.guard import Backend, GuardedTool, GuardSettings, ToolFailure
 from rubricem_env.tools.record import RecordingToolbox, ReplayToolbox
-from rubricem_env.tools.spec import ToolSpec
+from rubricem_env.tools.spec import FETCH_PAGE, ToolSpec
 
 
 async def web_toolbox(
-    config: ToolsConfig, environ: Mapping[str, str], *, stack: AsyncExitStack, budget: ToolBudget, redactor: Redactor
+    config: ToolsConfig, environ: Mapping[str, str], *, stack: AsyncExitStack, budget: Meter, redactor: Redactor
 ) -> LocalToolbox:
     """The engines that the settings choose, each behind its limits and a shared cache.
 
@@ -58,30 +51,23 @@ async def web_toolbox(
     """
     store = await _open_store(config, stack)
     tools: list[Tool] = []
-    for backend, rates, scope, breaker in _backends(config, environ):
+    for backend, rates, scope in _backends(config, environ):
         guard = GuardSettings(
             rates=Rates(**rates.model_dump()),
-            breaker=breaker,
+            # A page fetcher calls a different server each time, so that one failure says nothing about the next call.
+            breaker_failures=None if backend.spec.name == FETCH_PAGE else 8,
             timeout=config.timeout,
             retry=RetryPolicy(attempts=4, initial_delay=0.5, max_delay=20.0, deadline=config.total),
         )
-        guarded = GuardedTool(backend, guard, budget=budget, timing=Timing.real())
+        # Redacted before the cache: an engine may echo a key, and a cache file outlives the run.
+        guarded = GuardedTool(backend, guard, timing=Timing.real(), budget=budget, redactor=redactor)
         stack.push_async_callback(guarded.aclose)
-        # Before the cache: an engine may echo a key, and a cache file outlives the run.
-        tool: Tool = RedactingTool(guarded, redactor)
-        tools.append(tool if store is None else CachedTool(tool, store, scope=scope))
+        tools.append(guarded if store is None else CachedTool(guarded, store, scope=scope))
     return LocalToolbox(*tools)
 
 
-class _Ready(NamedTuple):
-    backend: Backend
-    rates: RateConfig
-    scope: str
-    """What its cached results depend on beside the call."""
-    breaker: BreakerSettings = BreakerSettings()
-
-
-def _backends(config: ToolsConfig, environ: Mapping[str, str]) -> Sequence[_Ready]:
+def _backends(config: ToolsConfig, environ: Mapping[str, str]) -> Sequence[tuple[Backend, RateConfig, str]]:
+    """Each backend with its rates, and what its cached results depend on besides the call."""
     try:
         from rubricem_env.tools.fetch_page import PageFetcher
         from rubricem_env.tools.semantic_scholar import SemanticScholarSearch
@@ -90,12 +76,12 @@ def _backends(config: ToolsConfig, environ: Mapping[str, str]) -> Sequence[_Read
     google, scholar = config.google_search, config.snippet_search
     written = environ.get("S2_API_KEY", "").strip()
     papers = SemanticScholarSearch.connect(key=SecretStr(written) if written else None, url=scholar.url)
-    ready = [
-        _Ready(_google_backend(google, environ), google.rates, _google_scope(google)),
-        _Ready(papers, scholar.rates, f"semantic scholar {scholar.url}"),
+    ready: list[tuple[Backend, RateConfig, str]] = [
+        (_google_backend(google, environ), google.rates, _google_scope(google)),
+        (papers, scholar.rates, f"semantic scholar {scholar.url}"),
     ]
     if config.fetch_page:
-        ready.append(_Ready(PageFetcher(), RateConfig(), "fetch", BreakerSettings(failures=None)))
+        ready.append((PageFetcher(), RateConfig(), "fetch"))
     return ready
 
 
@@ -130,10 +116,10 @@ async def _open_store(config: ToolsConfig, stack: AsyncExitStack) -> CacheStore 
     cache = config.cache
     if not cache.enabled:
         return None
-    bounds = CacheBounds(ttl=cache.ttl_hours * 3600, entries=cache.entries)
-    store: CacheStore = InMemoryCache(bounds, time.time)
+    ttl = cache.ttl_hours * 3600
+    store: CacheStore = InMemoryCache(time.time, ttl=ttl, max_entries=cache.entries)
     if cache.path is not None:
-        store = SqliteStore(cache.path, bounds, time.time)
+        store = SqliteStore(cache.path, time.time, ttl=ttl, max_entries=cache.entries)
     # A file that cannot be used is said now, not at the first search.
     await store.get("")
     stack.push_async_callback(store.aclose)
@@ -147,7 +133,7 @@ _PATH = "/mcp"
 
 async def mount_server(
     server: MountedServerConfig, environ: Mapping[str, str], stack: AsyncExitStack
-) -> DescribedToolbox:
+) -> LocalToolbox:
     """Its tools, over a link that the stack closes.
 
     Raises:
@@ -160,7 +146,7 @@ async def mount_server(
         raise ConfigError(f"the MCP server {server.name!r} of the settings does not work: {failure}") from failure
 
 
-async def open_remote(remote: RemoteToolsConfig, environ: Mapping[str, str], stack: AsyncExitStack) -> DescribedToolbox:
+async def open_remote(remote: RemoteToolsConfig, environ: Mapping[str, str], stack: AsyncExitStack) -> LocalToolbox:
     """The tools of a `rubricem tools serve` elsewhere, over a link that the stack closes.
 
     Raises:
@@ -179,7 +165,7 @@ async def open_remote(remote: RemoteToolsConfig, environ: Mapping[str, str], sta
     try:
         return await _connect(server, environ, stack)
     except ToolError as failure:
-        is_refused = not (isinstance(failure, ToolFailure) and failure.passes)
+        is_refused = not (isinstance(failure, ToolFailure) and failure.is_retryable)
         advice = _remote_advice(remote.url, has_token=has_token, is_refused=is_refused)
         raise ConfigError(f"the tool server {_shown(remote.url)} does not work: {failure} {advice}") from failure
 
@@ -203,32 +189,24 @@ def _remote_advice(url: str, *, has_token: bool, is_refused: bool) -> str:
     return f"{advice}{TOKEN_VARIABLE} is not set; set it to the token that the server was given or printed."
 
 
-async def _connect(server: MountedServerConfig, environ: Mapping[str, str], stack: AsyncExitStack) -> DescribedToolbox:
+async def _connect(server: MountedServerConfig, environ: Mapping[str, str], stack: AsyncExitStack) -> LocalToolbox:
     try:
-        from rubricem_env.tools.mcp_client import (
-            HttpServer,
-            LinkSettings,
-            McpLink,
-            McpToolbox,
-            StdioServer,
-            Target,
-            open_session,
-        )
+        from rubricem_env.tools.mcp_client import McpLink, McpToolbox, open_http, open_stdio
     except ModuleNotFoundError as cause:
         raise MissingExtraError("mcp", "tools", f"the MCP server {server.name!r}") from cause
-    target: Target
     if server.command is not None:
-        target = StdioServer(server.command, server.arguments, _passed_on(server, environ))
+        passed_on = _passed_on(server, environ)
+        opener = partial(open_stdio, server.command, server.arguments, passed_on, timeout=server.timeout)
     else:
-        target = HttpServer(server.url or "", _token(server, environ))
-    settings = LinkSettings(
+        opener = partial(open_http, server.url or "", _token(server, environ), timeout=server.timeout)
+    link = McpLink(
+        server.name,
+        opener,
+        timing=Timing.real(),
         concurrency=server.concurrency,
         timeout=server.timeout,
         total=server.timeout * 2,
         repeats_lost_calls=server.repeats_lost_calls,
-    )
-    link = McpLink(
-        server.name, lambda: open_session(target, timeout=server.timeout), settings=settings, timing=Timing.real()
     )
     stack.push_async_callback(link.aclose)
     return await McpToolbox.connect(link, server.only)
@@ -256,7 +234,7 @@ class OpenTools(NamedTuple):
     toolbox: Toolbox
     specs: tuple[ToolSpec, ...]
     """Empty for a replay, which knows names alone."""
-    budget: ToolBudget
+    budget: Meter
     redactor: Redactor
 
 
@@ -268,7 +246,7 @@ async def open_tools(config: ToolsConfig, environ: Mapping[str, str]) -> AsyncIt
         ConfigError: a key is missing, or a server of the settings cannot be reached.
         MissingExtraError: a package is missing; the message holds the pip line.
     """
-    budget = ToolBudget(Ceilings(calls=config.budget.calls, dollars=config.budget.dollars))
+    budget = Meter(SpendLimits(calls=config.budget.calls, dollars=config.budget.dollars))
     redactor = _redactor(config, environ)
     if config.replay is not None:
         replay = RedactingToolbox(ReplayToolbox.from_file(config.replay), redactor)
@@ -277,11 +255,10 @@ async def open_tools(config: ToolsConfig, environ: Mapping[str, str]) -> AsyncIt
     async with AsyncExitStack() as stack:
         own = await _own_toolbox(config, environ, stack=stack, budget=budget, redactor=redactor)
         mounted = [await mount_server(server, environ, stack) for server in config.mounted]
-        joined = JoinedToolbox(own, *mounted)
+        joined = LocalToolbox(*(tool for toolbox in (own, *mounted) for tool in toolbox.tools.values()))
         toolbox: Toolbox = RedactingToolbox(joined, redactor)
         if config.record is not None:
-            # Once more outside: what is recorded is the call without keys, so that a replay finds it.
-            toolbox = RedactingToolbox(RecordingToolbox.onto(toolbox, config.record), redactor)
+            toolbox = RecordingToolbox.onto(joined, config.record, redactor)
         yield OpenTools(toolbox, joined.specs, budget, redactor)
 
 
@@ -289,15 +266,12 @@ async def open_tools(config: ToolsConfig, environ: Mapping[str, str]) -> AsyncIt
 async def over_mcp(tools: OpenTools) -> AsyncIterator[Toolbox]:
     """The same tools called through the whole protocol within this process, as a remote server would be."""
     try:
-        from rubricem_env.tools.mcp_client import InProcessServer, LinkSettings, McpLink, McpToolbox, open_session
-        from rubricem_env.tools.mcp_server import ToolServer
+        from rubricem_env.tools.mcp_client import McpLink, McpToolbox, open_in_process
+        from rubricem_env.tools.mcp_server import tool_server
     except ModuleNotFoundError as cause:
         raise MissingExtraError("mcp", "tools", "calling tools over MCP") from cause
-    target = InProcessServer(ToolServer(tools.toolbox, tools.specs).protocol_server())
-    settings = LinkSettings()
-    link = McpLink(
-        "rubricem", lambda: open_session(target, timeout=settings.timeout), settings=settings, timing=Timing.real()
-    )
+    server = tool_server(tools.toolbox, tools.specs)
+    link = McpLink("rubricem", lambda: open_in_process(server), timing=Timing.real())
     toolbox = McpToolbox(link, tools.specs)
     try:
         yield toolbox
@@ -312,8 +286,8 @@ def _redactor(config: ToolsConfig, environ: Mapping[str, str]) -> Redactor:
 
 
 async def _own_toolbox(
-    config: ToolsConfig, environ: Mapping[str, str], *, stack: AsyncExitStack, budget: ToolBudget, redactor: Redactor
-) -> DescribedToolbox:
+    config: ToolsConfig, environ: Mapping[str, str], *, stack: AsyncExitStack, budget: Meter, redactor: Redactor
+) -> LocalToolbox:
     if config.remote is not None:
         return await open_remote(config.remote, environ, stack)
     if config.backend == "offline":
@@ -342,13 +316,13 @@ async def serve_tools(
         MissingExtraError: the tools extra is not installed.
     """
     try:
-        from rubricem_env.tools.mcp_server import ToolServer, serve_stdio
+        from rubricem_env.tools.mcp_server import serve_stdio, tool_server
     except ModuleNotFoundError as cause:
         raise MissingExtraError("mcp", "tools", "serving tools over MCP") from cause
     async with open_tools(config, environ) as tools:
         if not tools.specs:
             raise ConfigError("a replay cannot be served: it knows no schemas. Use it where the episodes run.")
-        server = ToolServer(tools.toolbox, tools.specs).protocol_server(__version__)
+        server = tool_server(tools.toolbox, tools.specs, __version__)
         if token is None:
             await serve_stdio(server)
         else:

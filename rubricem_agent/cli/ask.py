@@ -38,7 +38,7 @@ from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat, Query, dump_trajectory
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.llm.limits import RetryPolicy
-from rubricem_env.llm.usage import CeilingReached
+from rubricem_env.llm.usage import SpendLimitReached
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, THINK
 from rubricem_env.scaffold.lexer import Scanner, Token, parse_attributes
 from rubricem_env.scaffold.reading import Reading, read_trajectory
@@ -420,7 +420,7 @@ def ask(options: AskOptions) -> None:
 def _run(asked: AskRequest, config: AskConfig, *, terminal: Terminal) -> list[Attempted]:
     try:
         return asyncio.run(ask_with_attempts(asked, config, environ=os.environ, terminal=terminal))
-    except CeilingReached as reached:
+    except SpendLimitReached as reached:
         terminal.warn(f"rubricem: {reached}")
         raise typer.Exit(1) from reached
     except KeyboardInterrupt:

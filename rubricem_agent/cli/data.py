@@ -20,7 +20,7 @@ from rubricem_agent.data.prepare import MAX_QUESTION_TOKENS, PreparedSet
 from rubricem_agent.data.teacher import TeacherPrompts, TraceCost, estimate
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import first_problem
-from rubricem_env.llm.usage import CeilingReached, Ceilings
+from rubricem_env.llm.usage import SpendLimitReached, SpendLimits
 
 data_app = typer.Typer(help="Teacher data for fine-tuning: write, export, report.", no_args_is_help=True)
 
@@ -49,7 +49,7 @@ class TeachOptions:
             ConfigError: they do not.
         """
         named = {name: getattr(self, name) for name in ("out", "teacher", "questions", "tools", "limit")}
-        return _config({**named, "shards": self.ray, "ceilings": Ceilings(dollars=self.max_dollars)})
+        return _config({**named, "shards": self.ray, "ceilings": SpendLimits(dollars=self.max_dollars)})
 
 
 @data_app.command()
@@ -70,7 +70,7 @@ def teach(options: TeachOptions) -> None:
     except RepliesPending as pause:
         terminal.close({"waiting": str(pause)}, str(pause), brief=str(pause))
         return
-    except CeilingReached as stop:
+    except SpendLimitReached as stop:
         terminal.warn(f"stopped: {stop} What is written is in {options.out}.")
         raise typer.Exit(1) from stop
     samples = str(options.out / SAMPLES_FILE)

@@ -17,7 +17,7 @@ from rubricem_env.concurrency import run_together
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.domain.trajectory import Origin, Query
-from rubricem_env.llm.base import ChatModel, ChatReply, ChatRequest, Finish, advise_on_model_error
+from rubricem_env.llm.base import ChatModel, ChatReply, ChatRequest, Finish
 from rubricem_env.llm.limits import RetryPolicy, Timing, call_with_retry
 from rubricem_env.llm.usage import PRICES, Price, price_of
 from rubricem_env.tools.render import estimate_tokens
@@ -135,7 +135,6 @@ class ChatTeacher:
                 ask,
                 doing=f"ask the teacher for turn {turn.id}",
                 error=ModelError,
-                advise=advise_on_model_error,
                 policy=self._retry,
                 timing=self._timing,
             )

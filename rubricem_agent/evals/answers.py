@@ -202,7 +202,7 @@ class Answerer(Protocol):
 
         Raises:
             ModelError: the policy failed; so does any other exception at the runner's boundary, for this example alone.
-            CeilingReached: the run may spend no more.
+            SpendLimitReached: the run may spend no more.
         """
         ...
 

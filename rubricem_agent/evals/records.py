@@ -17,7 +17,7 @@ from rubricem_agent.files import LineFile
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import Trajectory, first_problem
-from rubricem_env.llm.usage import CeilingReached, Meter, Usage, price_of
+from rubricem_env.llm.usage import Meter, SpendLimitReached, Usage, price_of
 
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -112,10 +112,10 @@ class Budget:
         """Let the next call begin.
 
         Raises:
-            CeilingReached: the ceiling is met; the message says how to go on.
+            SpendLimitReached: the ceiling is met; the message says how to go on.
         """
         if self._ceiling is not None and self.spent >= self._ceiling:
-            raise CeilingReached(
+            raise SpendLimitReached(
                 f"the run has cost ${self.spent:.2f}, and the budget is ${self._ceiling:.2f}. Everything so far is in "
                 "the logs: run the same command with a larger --budget to go on."
             )

@@ -22,9 +22,9 @@ from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import BoundaryError, JudgeError, ModelError, boundary
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.llm.base import CHARS_PER_TOKEN, ChatModel, ChatReply, ChatRequest, advise_on_model_error
+from rubricem_env.llm.base import CHARS_PER_TOKEN, ChatModel, ChatReply, ChatRequest
 from rubricem_env.llm.limits import RetryPolicy, Timing, call_with_retry
-from rubricem_env.llm.usage import CeilingReached, Usage, price_of
+from rubricem_env.llm.usage import SpendLimitReached, Usage, price_of
 
 PURPOSE = "judge"
 PAGES = "pages"
@@ -47,7 +47,7 @@ class Terms(NamedTuple):
     timing: Timing
     slots: asyncio.Semaphore
     check_budget: Callable[[], None]
-    """Called before each question; raises CeilingReached."""
+    """Called before each question; raises SpendLimitReached."""
 
 
 class JudgeDesk:
@@ -78,7 +78,7 @@ class JudgeDesk:
 
         Raises:
             JudgeError: a question got no reply; the others of its round are in the log.
-            CeilingReached: the budget is used up.
+            SpendLimitReached: the budget is used up.
         """
         try:
             questions = next(grading)
@@ -95,7 +95,7 @@ class JudgeDesk:
         )
         failures = [result for result in results if isinstance(result, BaseException)]
         if failures:
-            raise next((one for one in failures if isinstance(one, CeilingReached)), failures[0])
+            raise next((one for one in failures if isinstance(one, SpendLimitReached)), failures[0])
         return tuple(result for result in results if not isinstance(result, BaseException))
 
     async def _replies(self, key: CaseKey, question: GradingQuestion) -> JudgeReplies:
@@ -156,7 +156,6 @@ class JudgeDesk:
             lambda: model.complete(request),
             doing=f"ask {self.name}",
             error=ModelError,
-            advise=advise_on_model_error,
             policy=self._terms.retry,
             timing=self._terms.timing,
         )
@@ -279,7 +278,7 @@ class Allowance(NamedTuple):
 
     limits: Limits
     check_budget: Callable[[], None] = lambda: None
-    """Raises CeilingReached before anything is begun that the budget does not cover."""
+    """Raises SpendLimitReached before anything is begun that the budget does not cover."""
 
 
 class RunOutcome(NamedTuple):
@@ -347,7 +346,7 @@ class Runner:
                 record = await self._answer(key, slots)
             if stage is not RunPhase.ANSWERS and record is not None and record.is_final and not self._stopped:
                 await self._judge(record)
-        except CeilingReached as ceiling:
+        except SpendLimitReached as ceiling:
             # What is under way elsewhere is paid for, and comes to its end; nothing new begins.
             self._stopped = str(ceiling)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rubricem_agent.policy.base import Emission, Listener, Opening, TokenSegment, TurnEnd, TurnWatch, kept_length
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import Finish, advise_on_model_error
+from rubricem_env.llm.base import Finish
 from rubricem_env.llm.limits import Limiter, RetryPolicy, Timing, call_with_retry
 from rubricem_env.llm.usage import Meter, Usage
 from rubricem_env.tools.render import estimate_tokens
@@ -35,7 +35,7 @@ class Delta(NamedTuple):
 StreamTurn = Callable[[Sequence[Exchange], str, int], AsyncGenerator[Delta, None]]
 """Given the exchanges, the text begun of the next turn and a token limit, streams the rest of the turn.
 
-Raises ContextOverflow if it does not fit, PassingModelError if the same request may succeed later, else ModelError.
+Raises ContextOverflow if it does not fit, RetryableModelError if the same request may succeed later, else ModelError.
 """
 
 
@@ -69,14 +69,13 @@ class TextConversation:
         Raises:
             ContextOverflow: the conversation no longer fits.
             ModelError: all tries failed, or the server refuses.
-            CeilingReached: the turn might exceed a limit and was not requested.
+            SpendLimitReached: the turn might exceed a limit and was not requested.
         """
         self._has_shown = False
         emission = await call_with_retry(
             lambda: self._try(max_tokens, listener),
             doing=f"get a turn from {self._service.name}",
             error=ModelError,
-            advise=advise_on_model_error,
             policy=self._service.retry,
             timing=self._service.timing,
         )
@@ -99,13 +98,13 @@ class TextConversation:
         expected = Usage(calls=1, input_tokens=self._size, output_tokens=max_tokens)
         service = self._service
         async with service.limiter.slot(expected.tokens):
-            with service.meter.reserve(PHASE, service.name, expected=expected) as receipt:
+            with service.meter.reserve(PHASE, service.name, expected=expected) as record:
                 turn = _StreamedTurn(listener)
                 try:
                     await self._follow(turn, max_tokens)
                 finally:
                     self._has_shown = bool(turn.text)
-                    receipt.record(turn.usage(self._size))
+                    record(turn.usage(self._size))
                 return Emission(turn.text, turn.end or TurnEnd.STOPPED, turn.usage(self._size))
 
     async def _follow(self, turn: "_StreamedTurn", max_tokens: int) -> None:

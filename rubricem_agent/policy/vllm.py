@@ -16,7 +16,7 @@ from rubricem_agent.policy.openai_compatible import STOP_STRINGS, OpenAIServer
 from rubricem_agent.policy.text import PHASE, REFUSED, Delta, Service
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import Finish, advise_on_model_error
+from rubricem_env.llm.base import Finish
 from rubricem_env.llm.limits import call_with_retry
 from rubricem_env.llm.usage import Usage
 
@@ -134,7 +134,6 @@ class _ServedEngine:
             lambda: self._continue(ids, turn, streams=streams, max_tokens=max_tokens),
             doing=f"get a turn from {service.name}",
             error=ModelError,
-            advise=advise_on_model_error,
             policy=service.retry,
             timing=service.timing,
         )
@@ -166,14 +165,14 @@ class _ServedEngine:
         expected = Usage(calls=1, input_tokens=len(prompt), output_tokens=max_tokens)
         server, service = self._policy.server, self._policy.service
         async with service.limiter.slot(expected.tokens):
-            with service.meter.reserve(PHASE, service.name, expected=expected) as receipt:
+            with service.meter.reserve(PHASE, service.name, expected=expected) as record:
                 try:
                     async with aclosing(server.stream("completions", body, max_tokens=max_tokens)) as deltas:
                         async for delta in deltas:
                             if stream.take(delta):
                                 break
                 finally:
-                    receipt.record(stream.usage)
+                    record(stream.usage)
 
 
 class _Stream:

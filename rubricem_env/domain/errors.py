@@ -49,6 +49,11 @@ class MissingExtraError(UsageError):
 class BoundaryError(RubricEMError):
     """Something outside this process failed. Raised by `boundary`, which names what was being done."""
 
+    is_retryable = False
+    """Whether the same request may succeed later."""
+    retry_after: float | None = None
+    """Seconds to wait before the next try, where the server named them."""
+
 
 class ToolError(BoundaryError):
     """A tool backend failed."""

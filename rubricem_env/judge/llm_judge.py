@@ -50,7 +50,6 @@ from rubricem_env.llm.base import (
     ChatModel,
     ChatReply,
     ChatRequest,
-    Insistence,
     UnusableReplyError,
     ask_for,
     parse_json_object,
@@ -125,7 +124,7 @@ class LLMJudge:
 
         request = self._request(PROPOSE, _render_contrast(contrast), schema=WireProposal)
         try:
-            drafts = await ask_for(self._model, request, parse=parse, insistence=self._insist(self._settings.retry))
+            drafts = await ask_for(self._model, request, parse=parse, retry=self._settings.retry, timing=self._timing)
         except ModelError as failure:
             return Proposal(failure=str(failure))
         shown = ShownText.in_trajectories(reading.trajectory for reading in contrast.readings)
@@ -173,9 +172,6 @@ class LLMJudge:
             seed=self._settings.seed,
         )
 
-    def _insist(self, retry: RetryPolicy) -> Insistence:
-        return Insistence(retry, self._timing)
-
     async def _score_answer(self, examination: ScoringRequest, failure: str) -> Findings:
         """The reduced call of choice B7: the answer and its rubrics, nothing else."""
         rubrics = tuple(rubric for rubric in examination.rubrics if rubric.stage is Stage.ANSWER)
@@ -199,7 +195,7 @@ class LLMJudge:
                 raise UnusableReplyError("it holds no usable entry for any index of CRITERIA")
             return found, is_exact
 
-        found, is_exact = await ask_for(self._model, request, parse=parse, insistence=self._insist(retry))
+        found, is_exact = await ask_for(self._model, request, parse=parse, retry=retry, timing=self._timing)
         if not is_exact:
             found = {**await self._repair(request, rubrics, found=found), **found}
         opinions = {
@@ -223,7 +219,7 @@ class LLMJudge:
         once = self._settings.fallback_retry.model_copy(update={"attempts": 1})
         repair = request._replace(prompt=f"{request.prompt}\n\n{again}")
         try:
-            return await ask_for(self._model, repair, parse=parse, insistence=self._insist(once))
+            return await ask_for(self._model, repair, parse=parse, retry=once, timing=self._timing)
         except ModelError:
             return {}
 
@@ -243,7 +239,7 @@ class LLMJudge:
                 raise UnusableReplyError(f"no usable entry for the indices {', '.join(map(str, missing))}")
 
         try:
-            await ask_for(self._model, request, parse=parse, insistence=self._insist(self._settings.retry))
+            await ask_for(self._model, request, parse=parse, retry=self._settings.retry, timing=self._timing)
         except ModelError as failure:
             detail = detail if found else str(failure)
         missing = ReflectionOpinion(Unscored(reason=UnscoredReason.JUDGE_FAILED, detail=detail))

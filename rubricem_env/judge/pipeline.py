@@ -118,7 +118,7 @@ class StepJudge:
 
         Raises:
             JudgeOutageError: more rollouts than `failure_limit` are invalid; the rest of the step is cancelled.
-            CeilingReached: the limit in calls, tokens or money.
+            SpendLimitReached: the limit in calls, tokens or money.
         """
         if step != self._step:
             self._step, self._finished = step, {}

@@ -1,12 +1,7 @@
-"""What the project asks of a chat model: one request, one reply, what it used, and failures that say whether they pass.
+"""Chat models as a service: request, reply, typed failures, checked JSON replies, secrets.
 
-Keys that stay secret: held as SecretStr, read from a mapping that the composition root hands in, redacted in text.
-
-A JSON reply that was checked whole: asked for, parsed, asked for again with what was wrong, typed or failed.
-
-A chat model under one limiter and one meter: what every model that costs something is wrapped in.
-
-A chat model without a model: replies from a list or a function, for tests, dry runs and rehearsed attacks.
+`MeteredModel` adds a rate limiter and a usage meter to any model. `ScriptedModel` replies from a list or a function, for
+tests, dry runs and rehearsed attacks. Secrets are SecretStr values, read from a given mapping and redacted in text.
 """
 
 import inspect
@@ -19,15 +14,17 @@ from urllib.parse import quote, quote_plus
 from pydantic import BaseModel, SecretStr
 
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.errors import BoundaryError, ConfigError, ModelError
-from rubricem_env.llm.limits import RETRYABLE_STATUS, Limiter, RetryAdvice, RetryPolicy, Timing, call_with_retry
+from rubricem_env.domain.errors import ConfigError, ModelError
+from rubricem_env.llm.limits import RETRYABLE_STATUS, Limiter, RetryPolicy, Timing, call_with_retry
 from rubricem_env.llm.usage import Meter, Usage
 
 _UNAUTHORIZED = (401, 403)
 
 
-class PassingModelError(ModelError):
-    """A model failure after which the same request may succeed; the server may have said when."""
+class RetryableModelError(ModelError):
+    """A model failure after which the same request may succeed."""
+
+    is_retryable = True
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -39,7 +36,7 @@ class Finish(StrEnum):
 
     STOP = "stop"
     LENGTH = "length"
-    """The token limit cut it off."""
+    """The token limit ended it."""
     BLOCKED = "blocked"
     """The server refused to write it."""
     OTHER = "other"
@@ -51,7 +48,7 @@ class ChatRequest(NamedTuple):
     prompt: str
     system: str = ""
     schema: type[BaseModel] | None = None
-    """The shape of the JSON reply; None asks for plain text. Servers are told, and never believed."""
+    """The shape of the JSON reply; None asks for plain text. It is sent to the server; replies are still validated."""
     purpose: str = "chat"
     """The phase that its cost is booked under."""
     temperature: float = 0.0
@@ -79,7 +76,7 @@ class ChatModel(Protocol):
         """Answer one request, without retries.
 
         Raises:
-            PassingModelError: the same request may succeed later.
+            RetryableModelError: the same request may succeed later.
             ModelError: it will not.
         """
         ...
@@ -87,26 +84,21 @@ class ChatModel(Protocol):
     async def aclose(self) -> None: ...
 
 
-def advise_on_model_error(failure: BoundaryError) -> RetryAdvice | None:
-    """Try again after what may pass, and after nothing else."""
-    return RetryAdvice(failure.retry_after) if isinstance(failure, PassingModelError) else None
-
-
 def status_error(status: int, message: str, *, retry_after: float | None = None, key_variable: str = "") -> ModelError:
-    """The typed failure for an HTTP status; a key that is refused is answered with the variable that it stands in."""
+    """The typed failure for an HTTP status. `key_variable` is named in the message if the key is refused."""
     said = f"the server answered {status}: {message.strip()[:500] or 'no message'}"
     if status in _UNAUTHORIZED and key_variable:
         said = f"{said.rstrip('.')}. Set {key_variable} in the environment to a key that this server takes."
-    return PassingModelError(said, retry_after=retry_after) if status in RETRYABLE_STATUS else ModelError(said)
+    return RetryableModelError(said, retry_after=retry_after) if status in RETRYABLE_STATUS else ModelError(said)
 
 
 REDACTED = "[redacted]"
 MIN_SECRET_LENGTH = 6
-"""Shorter values are not redacted: they would tear holes into ordinary text, and no real key is so short."""
+"""Shorter values are not redacted: they occur in ordinary text, and no real key is so short."""
 
 
 def read_secret(environ: Mapping[str, str], *names: str, purpose: str) -> SecretStr:
-    """The first of `names` that is set and not blank; whitespace around it is dropped.
+    """The value of the first of `names` that is set and not blank, without surrounding whitespace.
 
     Raises:
         ConfigError: none is set; the message names them, never a value.
@@ -122,7 +114,14 @@ class Redactor:
     """Takes known secrets out of any text: plain, percent-encoded, or escaped as in JSON."""
 
     def __init__(self, secrets: Iterable[SecretStr] = ()) -> None:
-        self._forms = tuple(sorted(_forms(secrets), key=len, reverse=True))
+        values = [secret.get_secret_value() for secret in secrets]
+        forms = {
+            form
+            for value in values
+            if len(value) >= MIN_SECRET_LENGTH
+            for form in (value, quote(value, safe=""), quote_plus(value), json.dumps(value)[1:-1])
+        }
+        self._forms = tuple(sorted(forms, key=len, reverse=True))
 
     def redact(self, text: str) -> str:
         """The text with each known secret replaced by `[redacted]`."""
@@ -131,34 +130,22 @@ class Redactor:
         return text
 
 
-def _forms(secrets: Iterable[SecretStr]) -> set[str]:
-    values = (secret.get_secret_value() for secret in secrets)
-    return {
-        form
-        for value in values
-        if len(value) >= MIN_SECRET_LENGTH
-        for form in (value, quote(value, safe=""), quote_plus(value), json.dumps(value)[1:-1])
-    }
-
-
 Parsed = TypeVar("Parsed")
 MAX_REPLY_CHARS = 200_000
-_FENCE = "```"
+_CODE = "```"
 
 
-class UnusableReplyError(PassingModelError):
-    """The model answered, but not with what was asked for. Asking again may help."""
-
-
-class Insistence(NamedTuple):
-    """How long to insist on a usable reply, and by which clock."""
-
-    retry: RetryPolicy
-    timing: Timing
+class UnusableReplyError(RetryableModelError):
+    """The model answered, but the reply does not have the requested shape. Asking again may help."""
 
 
 async def ask_for(
-    model: ChatModel, request: ChatRequest, *, parse: Callable[[ChatReply], Parsed], insistence: Insistence
+    model: ChatModel,
+    request: ChatRequest,
+    *,
+    parse: Callable[[ChatReply], Parsed],
+    retry: RetryPolicy,
+    timing: Timing,
 ) -> Parsed:
     """Ask until `parse` accepts the reply, within the attempts and the time allowed.
 
@@ -171,7 +158,12 @@ async def ask_for(
 
     async def attempt() -> Parsed:
         nonlocal complaint
-        reply = await model.complete(_with_complaint(request, complaint))
+        again = (
+            f"\n\nYour last reply could not be used: {complaint}. Reply again, with one JSON object of the asked shape."
+            if complaint
+            else ""
+        )
+        reply = await model.complete(request._replace(prompt=request.prompt + again))
         try:
             return parse(reply)
         except UnusableReplyError as failure:
@@ -182,54 +174,42 @@ async def ask_for(
         attempt,
         doing=f"ask {model.name} to {request.purpose}",
         error=ModelError,
-        advise=advise_on_model_error,
-        policy=insistence.retry,
-        timing=insistence.timing,
+        policy=retry,
+        timing=timing,
     )
 
 
 def parse_json_object(reply: ChatReply) -> dict[str, object]:
-    """The object in a reply: bare, or inside one code fence that is all of it.
+    """The JSON object of a reply: bare, or inside one code block that is the whole reply.
 
-    NaN and Infinity become strings, so that they spoil the field that they stand in and nothing else.
+    NaN and Infinity become strings, so that only the field with such a value is invalid.
 
     Raises:
-        UnusableReplyError: blocked, cut off, too long, not JSON, or not an object.
+        UnusableReplyError: blocked, truncated, too long, not JSON, or not an object.
     """
     if reply.finish is Finish.BLOCKED:
         raise UnusableReplyError("the server blocked the reply")
     if len(reply.text) > MAX_REPLY_CHARS:
         raise UnusableReplyError(f"the reply has {len(reply.text)} characters; at most {MAX_REPLY_CHARS} are read")
+    text = reply.text.strip()
+    if text.startswith(_CODE) and text.endswith(_CODE) and "\n" in text:
+        text = text[text.index("\n") : -len(_CODE)]
     try:
-        found = json.loads(_without_fence(reply.text), parse_constant=str)
+        found = json.loads(text, parse_constant=str)
     except (ValueError, RecursionError) as failure:
-        cut = " (it was cut off at the token limit)" if reply.finish is Finish.LENGTH else ""
+        cut = " (it was truncated at the token limit)" if reply.finish is Finish.LENGTH else ""
         raise UnusableReplyError(f"the reply is not valid JSON{cut}: {failure}") from failure
     if not isinstance(found, dict):
         raise UnusableReplyError(f"the reply is a JSON {type(found).__name__}; an object is needed")
     return found
 
 
-def _without_fence(text: str) -> str:
-    stripped = text.strip()
-    if not (stripped.startswith(_FENCE) and stripped.endswith(_FENCE) and "\n" in stripped):
-        return stripped
-    return stripped[stripped.index("\n") : -len(_FENCE)]
-
-
-def _with_complaint(request: ChatRequest, complaint: str) -> ChatRequest:
-    if not complaint:
-        return request
-    again = f"Your last reply could not be used: {complaint}. Reply again, with one JSON object of the asked shape."
-    return request._replace(prompt=f"{request.prompt}\n\n{again}")
-
-
 CHARS_PER_TOKEN = 3
-"""Deliberately low, so that what is held back for a call is more than it will use."""
+"""Deliberately low, so that a call reserves more than it will use."""
 
 
 class MeteredModel:
-    """Limits, books and redacts; it does not retry, so that whoever asks decides how long to insist."""
+    """A model with a rate limiter, a usage meter and redaction. It does not retry: the caller has the retry policy."""
 
     def __init__(self, model: ChatModel, *, limiter: Limiter, meter: Meter, redactor: Redactor | None = None) -> None:
         self._model = model
@@ -246,25 +226,23 @@ class MeteredModel:
 
         Raises:
             ModelError: as the model says.
-            CeilingReached: the call might pass a ceiling, and was not made.
+            SpendLimitReached: the call might pass a limit, and was not made.
         """
         expected = expected_usage(request)
         async with self._limiter.slot(expected.tokens):
-            with self.meter.reserve(request.purpose, self.name, expected=expected) as receipt:
-                reply = await self._complete(request)
-                receipt.record(reply.usage)
+            with self.meter.reserve(request.purpose, self.name, expected=expected) as record:
+                try:
+                    reply = await self._model.complete(request)
+                except RetryableModelError as failure:
+                    message = self._redactor.redact(str(failure))
+                    raise RetryableModelError(message, retry_after=failure.retry_after) from None
+                except ModelError as failure:
+                    raise ModelError(self._redactor.redact(str(failure))) from None
+                record(reply.usage)
                 return reply
 
     async def aclose(self) -> None:
         await self._model.aclose()
-
-    async def _complete(self, request: ChatRequest) -> ChatReply:
-        try:
-            return await self._model.complete(request)
-        except PassingModelError as failure:
-            raise PassingModelError(self._redactor.redact(str(failure)), retry_after=failure.retry_after) from None
-        except ModelError as failure:
-            raise ModelError(self._redactor.redact(str(failure))) from None
 
 
 def expected_usage(request: ChatRequest) -> Usage:
@@ -278,7 +256,7 @@ Answer = Callable[[ChatRequest], Reply | Awaitable[Reply]]
 
 
 class ScriptedModel:
-    """Answers with what it was given, in order or by function; a `ModelError` in its place is raised."""
+    """Returns scripted replies, in order or by function; a `ModelError` in the script is raised."""
 
     def __init__(self, answer: Answer | Iterable[Reply], *, name: str = "scripted") -> None:
         self._answer = answer
@@ -294,29 +272,23 @@ class ScriptedModel:
         """The next reply.
 
         Raises:
-            ModelError: the script holds one here, or has come to its end.
+            ModelError: the script has one here, or is at its end.
         """
         self.requests.append(request)
-        reply = await self._next(request)
+        if self._replies is not None:
+            reply = next(self._replies, ModelError("the script has no further reply"))
+        else:
+            assert callable(self._answer)
+            given = self._answer(request)
+            reply = await given if inspect.isawaitable(given) else given
         if isinstance(reply, ModelError):
             raise reply
         if isinstance(reply, ChatReply):
             return reply
-        return ChatReply(text=reply, model=self._name, usage=_count(request, reply))
+        # Four characters a token: enough to see costs in a rehearsal.
+        read = (len(request.prompt) + len(request.system)) // 4
+        usage = Usage(calls=1, input_tokens=read, output_tokens=len(reply) // 4)
+        return ChatReply(text=reply, model=self._name, usage=usage)
 
     async def aclose(self) -> None:
         return None
-
-    async def _next(self, request: ChatRequest) -> Reply:
-        if self._replies is not None:
-            return next(self._replies, ModelError("the script has no further reply"))
-        if not callable(self._answer):
-            raise AssertionError("unreachable: an answer is a function or an iterable")
-        reply = self._answer(request)
-        return await reply if inspect.isawaitable(reply) else reply
-
-
-def _count(request: ChatRequest, reply: str) -> Usage:
-    """Four characters a token: enough to see money move in a rehearsal."""
-    read = (len(request.prompt) + len(request.system)) // 4
-    return Usage(calls=1, input_tokens=read, output_tokens=len(reply) // 4)

@@ -8,7 +8,7 @@ from google import genai
 from google.genai import errors, types
 from pydantic import SecretStr, ValidationError
 
-from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, PassingModelError, status_error
+from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, RetryableModelError, status_error
 from rubricem_env.llm.limits import parse_retry_after
 from rubricem_env.llm.usage import Usage
 
@@ -48,7 +48,7 @@ class GeminiModel:
         """One call of generateContent.
 
         Raises:
-            PassingModelError: a rate limit, an outage, a broken connection.
+            RetryableModelError: a rate limit, an outage, a broken connection.
             ModelError: the server refuses the request.
         """
         try:
@@ -58,10 +58,10 @@ class GeminiModel:
         except errors.APIError as failure:
             raise status_error(failure.code, failure.message or "", retry_after=read_retry_after(failure)) from failure
         except httpx2.RequestError as failure:
-            raise PassingModelError(f"no answer: {type(failure).__name__}: {failure}") from failure
+            raise RetryableModelError(f"no answer: {type(failure).__name__}: {failure}") from failure
         except (errors.UnknownApiResponseError, json.JSONDecodeError, ValidationError) as failure:
             # The library passes whatever it cannot read on in several ways; a gateway's page is the usual cause.
-            raise PassingModelError("the server answered 200 with what is no reply of the Gemini API") from failure
+            raise RetryableModelError("the server answered 200 with what is no reply of the Gemini API") from failure
         return self._reply(response)
 
     async def aclose(self) -> None:

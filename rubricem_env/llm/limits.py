@@ -1,6 +1,7 @@
-"""Calling again: exponential back-off with jitter, Retry-After, a bound on attempts and one on the total time.
+"""Retries and rate limits of servers.
 
-How fast a model may be called: calls at once, requests a minute, tokens a minute.
+Retries: exponential back-off with jitter, Retry-After, limits on the attempts and on the total time. Rates: calls at
+once, requests a minute, tokens a minute.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ class RetryPolicy(Frozen):
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.5
     """The share of a delay that is drawn at random: 0.5 waits between half and all of it."""
     deadline: Annotated[float, Field(gt=0)] = 600.0
-    """Seconds for all tries and waits together; a try that is under way is cut off there.
+    """Seconds for all tries and waits together; a running try is aborted then.
 
     Waiting for a limiter inside a try counts: where rates are tight for the number of calls, allow more time.
     """
@@ -43,8 +44,7 @@ class RetryPolicy(Frozen):
     def delay(self, retry: int, draw: float, *, retry_after: float | None = None) -> float:
         """Seconds to wait before the given retry, counted from 0; `draw` is uniform in [0, 1).
 
-        A server's Retry-After is a floor: never earlier than it asks, spread beyond it so that a crowd does not
-        come back as one.
+        A server's Retry-After is a minimum. The jitter is added to it, so that many callers do not return at once.
         """
         # The exponent is bounded because a float overflows long before anyone retries so often.
         backoff = min(self.max_delay, self.initial_delay * self.factor ** min(retry, 64))
@@ -53,14 +53,8 @@ class RetryPolicy(Frozen):
         return backoff * (1 - self.jitter * draw)
 
 
-class RetryAdvice(NamedTuple):
-    """A failure may pass: try again, not before `retry_after` seconds where the server named them."""
-
-    retry_after: float | None = None
-
-
 class Timing(NamedTuple):
-    """The clock, the sleep and the dice, so that tests hold all three."""
+    """The clock, the sleep and the random numbers, so that tests control all three."""
 
     clock: Callable[[], float]
     """Seconds, monotonic."""
@@ -77,15 +71,13 @@ async def call_with_retry(
     *,
     doing: str,
     error: type[BoundaryError],
-    advise: Callable[[BoundaryError], RetryAdvice | None],
     policy: RetryPolicy,
     timing: Timing,
 ) -> Result:
-    """Await `operation` until it succeeds, `advise` says None, or attempts or time are used up.
+    """Await `operation` until it succeeds, its failure is not retryable, or attempts or time are used up.
 
-    Whatever the operation raises crosses `boundary(error, doing)` first; `advise` sees the outcome, with the
-    foreign exception as its cause. The last failure is raised as it is. Errors that are not `BoundaryError`s,
-    such as a reached ceiling, pass at once.
+    Whatever the operation raises crosses `boundary(error, doing)` first. The last failure is raised unchanged. Errors
+    that are not `BoundaryError`s, such as a reached spending limit, are raised at once.
     """
     ends = timing.clock() + policy.deadline
     for retry in range(policy.attempts):
@@ -94,10 +86,9 @@ async def call_with_retry(
                 async with asyncio.timeout(max(0.0, ends - timing.clock())):
                     return await operation()
         except BoundaryError as failure:
-            advice = advise(failure)
-            if advice is None or retry + 1 == policy.attempts:
+            if not failure.is_retryable or retry + 1 == policy.attempts:
                 raise
-            wait = policy.delay(retry, float(timing.rng.random()), retry_after=advice.retry_after)
+            wait = policy.delay(retry, float(timing.rng.random()), retry_after=failure.retry_after)
             # A wait that outlasts the deadline would only delay the same failure.
             if timing.clock() + wait >= ends:
                 raise
@@ -106,30 +97,27 @@ async def call_with_retry(
 
 
 def parse_retry_after(value: str | None, *, now: datetime | None = None) -> float | None:
-    """The seconds that a Retry-After header asks for: a number, or an HTTP date; None where it says neither."""
+    """The seconds that a Retry-After header asks for: a number, or an HTTP date; None if it is neither."""
     if value is None or not value.strip():
         return None
     try:
         seconds = float(value)
+        return seconds if math.isfinite(seconds) and seconds >= 0 else None
     except ValueError:
-        return _seconds_until(value, now or datetime.now(UTC))
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None
-
-
-def _seconds_until(value: str, now: datetime) -> float | None:
+        pass
     try:
         moment = email.utils.parsedate_to_datetime(value)
     except (ValueError, OverflowError):
         return None
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return max(0.0, (aware - now).total_seconds())
+    return max(0.0, (aware - (now or datetime.now(UTC))).total_seconds())
 
 
 Rate = Annotated[int, Field(ge=1)]
 
 
 class Rates(Frozen):
-    """What the server allows; None is no limit."""
+    """What the server allows; None means no limit."""
 
     concurrency: Rate = 256
     requests_per_minute: Rate | None = None
@@ -137,7 +125,7 @@ class Rates(Frozen):
 
 
 class _Bucket:
-    """A minute's allowance that refills steadily. A request larger than the whole bucket waits for a full one."""
+    """A token bucket. A request larger than the whole bucket waits for a full one."""
 
     def __init__(self, per_minute: int, now: float) -> None:
         self._capacity = float(per_minute)
@@ -145,7 +133,7 @@ class _Bucket:
         self._filled_at = now
 
     def wait_for(self, amount: float, now: float) -> float:
-        """Take the amount, on credit if need be; returns the seconds after which it may be used."""
+        """Take the amount, also before it is there; returns the seconds after which it may be used."""
         rate = self._capacity / 60
         self._level = min(self._capacity, self._level + (now - self._filled_at) * rate)
         self._filled_at = now
@@ -153,7 +141,7 @@ class _Bucket:
         return max(0.0, -self._level / rate)
 
     def give_back(self, amount: float) -> None:
-        """What was taken was not used."""
+        """Return an amount that was not used."""
         self._level = min(self._capacity, self._level + min(amount, self._capacity))
 
 
@@ -171,8 +159,10 @@ class Limiter:
 
     @asynccontextmanager
     async def slot(self, tokens: int) -> AsyncIterator[None]:
-        """Hold one of the places while a call of about so many tokens runs."""
-        wait = max(self._take(self._requests, 1), self._take(self._tokens, tokens))
+        """Occupy one slot while a call of about so many tokens runs."""
+        now = self._timing.clock()
+        taken = [(bucket, amount) for bucket, amount in ((self._requests, 1), (self._tokens, tokens)) if bucket]
+        wait = max((bucket.wait_for(amount, now) for bucket, amount in taken), default=0.0)
         is_used = False
         try:
             if wait > 0:
@@ -181,20 +171,13 @@ class Limiter:
                 is_used = True
                 yield
         finally:
-            # Whoever gives up before its turn must not make all that come after it wait for a call that is not made.
+            # A caller that gives up before its turn must not delay the others for a call that is not made.
             if not is_used:
-                self._give_back(tokens)
-
-    def _give_back(self, tokens: int) -> None:
-        for bucket, amount in ((self._requests, 1), (self._tokens, tokens)):
-            if bucket is not None:
-                bucket.give_back(amount)
-
-    def _take(self, bucket: _Bucket | None, amount: float) -> float:
-        return bucket.wait_for(amount, self._timing.clock()) if bucket else 0.0
+                for bucket, amount in taken:
+                    bucket.give_back(amount)
 
     def _semaphore(self) -> asyncio.Semaphore:
-        # Made inside the loop that uses it: a semaphore of a loop that is gone raises as soon as callers queue.
+        # Made inside the loop that uses it: a semaphore of a closed loop raises when callers queue.
         loop = asyncio.get_running_loop()
         if self._slots is None or self._loop is not loop:
             self._slots, self._loop = asyncio.Semaphore(self._rates.concurrency), loop

@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
-from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, PassingModelError, status_error
+from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, RetryableModelError, status_error
 from rubricem_env.llm.limits import parse_retry_after
 from rubricem_env.llm.usage import Count, Usage
 
@@ -109,22 +109,22 @@ class OpenAICompatibleModel:
         """One chat completion.
 
         Raises:
-            PassingModelError: a rate limit, an outage, a broken connection, a reply that is no completion.
+            RetryableModelError: a rate limit, an outage, a broken connection, a reply that is no completion.
             ModelError: the server refuses the request.
         """
         try:
             response = await self._client.post("chat/completions", json=self._body(request))
         except httpx2.RequestError as failure:
-            raise PassingModelError(f"no answer: {type(failure).__name__}: {failure}") from failure
+            raise RetryableModelError(f"no answer: {type(failure).__name__}: {failure}") from failure
         if response.status_code != httpx2.codes.OK:
             wait = parse_retry_after(response.headers.get("retry-after"))
             raise status_error(response.status_code, response.text, retry_after=wait, key_variable=self._key_variable)
         try:
             reply = WireReply.model_validate_json(response.content)
         except ValidationError as failure:
-            raise PassingModelError(_NO_COMPLETION) from failure
+            raise RetryableModelError(_NO_COMPLETION) from failure
         if reply.choices is None:
-            raise PassingModelError(_NO_COMPLETION)
+            raise RetryableModelError(_NO_COMPLETION)
         return ChatReply(
             text=reply.text or "",
             model=reply.model or self._model,

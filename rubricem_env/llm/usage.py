@@ -1,13 +1,13 @@
-"""What calls cost: tokens and money by phase, and ceilings that stop before they are passed.
+"""What calls cost: tokens and money by phase, spending limits, and a dated price table.
 
-What models charge, each price with the day it was written down. A model that is not here has no price, not a free one.
+A model that is not in the table has an unknown price, not a price of zero.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
@@ -52,7 +52,7 @@ PRICES: Mapping[str, Price] = MappingProxyType(
 
 
 def price_of(model: str, prices: Mapping[str, Price] = PRICES) -> Price | None:
-    """The price of a model; a dated or preview name, such as gpt-4.1-2025-04-14, has that of its longest known stem."""
+    """The price of a model; a dated or preview name, such as gpt-4.1-2025-04-14, has the price of its longest known stem."""
     name = model.rpartition("/")[2].casefold()
     stems = [
         known
@@ -65,8 +65,8 @@ def price_of(model: str, prices: Mapping[str, Price] = PRICES) -> Price | None:
 Count = Annotated[int, Field(ge=0)]
 
 
-class CeilingReached(RubricEMError):
-    """A ceiling in calls, tokens or money would be passed. Not a failure of the world: nothing retries it."""
+class SpendLimitReached(RubricEMError):
+    """The next call might pass a limit in calls, tokens or money. It is never retried."""
 
 
 class Usage(Frozen):
@@ -92,8 +92,8 @@ class Usage(Frozen):
         return self.input_tokens + self.output_tokens
 
 
-class Ceilings(Frozen):
-    """The most that may be spent; None is no ceiling."""
+class SpendLimits(Frozen):
+    """The most that may be spent; None means no limit."""
 
     calls: Count | None = None
     tokens: Count | None = None
@@ -101,7 +101,7 @@ class Ceilings(Frozen):
 
 
 class Spent(Frozen):
-    """What one phase used. `unpriced_calls` cost money that nobody knows: their models are in no price table."""
+    """What one phase used. The price of `unpriced_calls` is unknown: their models are in no price table."""
 
     usage: Usage = Usage()
     dollars: Annotated[float, Field(ge=0)] = 0.0
@@ -115,33 +115,17 @@ class Spent(Frozen):
         )
 
 
-class Receipt:
-    """Where a call under way writes what it used; until then its expected use is held back."""
-
-    def __init__(self) -> None:
-        self.usage: Usage | None = None
-
-    def record(self, usage: Usage) -> None:
-        self.usage = usage
-
-
-class _Held(NamedTuple):
-    calls: int
-    tokens: int
-    dollars: float
-
-
 class Meter:
     """Counts what is spent, by phase. Shared by all calls of a run on one event loop.
 
-    A ceiling is never passed by many calls at once, because each call reserves its expected use before it starts.
+    Concurrent calls together never pass a limit, because each call reserves its expected use before it starts.
     """
 
-    def __init__(self, ceilings: Ceilings | None = None, *, prices: Mapping[str, Price] = PRICES) -> None:
-        self.ceilings = ceilings or Ceilings()
+    def __init__(self, limits: SpendLimits | None = None, *, prices: Mapping[str, Price] = PRICES) -> None:
+        self.limits = limits or SpendLimits()
         self._prices = prices
         self._spent: dict[str, Spent] = {}
-        self._held: list[_Held] = []
+        self._reserved: list[Spent] = []
 
     @property
     def by_phase(self) -> Mapping[str, Spent]:
@@ -152,33 +136,34 @@ class Meter:
         return sum(self._spent.values(), Spent())
 
     @contextmanager
-    def reserve(self, phase: str, model: str, *, expected: Usage) -> Iterator[Receipt]:
-        """Hold back `expected` while a call runs, then book what its receipt says.
+    def reserve(
+        self, phase: str, model: str, *, expected: Usage, fee: float = 0.0
+    ) -> Iterator[Callable[[Usage], None]]:
+        """Reserve `expected` and a flat `fee` in dollars while a call runs, then book what the call records.
 
-        A call that failed without a receipt is booked as one call with no tokens.
+        A call that fails before it records anything is booked as one call without tokens and fee.
 
         Raises:
-            CeilingReached: before the call, when it might pass a ceiling.
+            SpendLimitReached: before the call, when it might pass a limit.
         """
-        held = _Held(max(1, expected.calls), expected.tokens, self._cost(model, expected) or 0.0)
-        self._refuse_beyond_ceilings(held)
-        self._held.append(held)
-        receipt = Receipt()
+        calls = max(1, expected.calls)
+        reserved = self._priced(model, expected.model_copy(update={"calls": calls}), fee)
+        self._refuse_beyond_limits(reserved)
+        self._reserved.append(reserved)
+        recorded: list[Usage] = []
         try:
-            yield receipt
+            yield recorded.append
         finally:
-            self._held.remove(held)
-            self.book(phase, model, usage=receipt.usage or Usage(calls=1))
+            self._reserved.remove(reserved)
+            usage = recorded[-1] if recorded else Usage(calls=1)
+            self.book(phase, model, usage=usage, fee=fee if recorded else 0.0)
 
-    def book(self, phase: str, model: str, *, usage: Usage) -> None:
+    def book(self, phase: str, model: str, *, usage: Usage, fee: float = 0.0) -> None:
         """Count what was used already; refuses nothing."""
-        cost = self._cost(model, usage)
-        unpriced = usage.calls if cost is None and usage.tokens else 0
-        booked = Spent(usage=usage, dollars=cost or 0.0, unpriced_calls=unpriced)
-        self._spent[phase] = self._spent.get(phase, Spent()) + booked
+        self._spent[phase] = self._spent.get(phase, Spent()) + self._priced(model, usage, fee)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was spent, as JSON values; ceilings and prices are settings and stay out."""
+        """What was spent, as JSON values; limits and prices are settings and are not included."""
         return {phase: spent.model_dump(mode="json") for phase, spent in sorted(self._spent.items())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -192,22 +177,24 @@ class Meter:
         except ValidationError as cause:
             raise FileFormatError(f"the state of the usage meter is malformed: {cause}") from cause
 
-    def _cost(self, model: str, usage: Usage) -> float | None:
+    def _priced(self, model: str, usage: Usage, fee: float) -> Spent:
         price = price_of(model, self._prices)
         if price is None:
-            return None
-        return price.cost(usage.input_tokens, usage.cached_tokens, output_tokens=usage.output_tokens)
-
-    def _refuse_beyond_ceilings(self, held: _Held) -> None:
-        total = self.total
-        committed = (
-            ("calls", total.usage.calls + sum(h.calls for h in self._held), held.calls, self.ceilings.calls),
-            ("tokens", total.usage.tokens + sum(h.tokens for h in self._held), held.tokens, self.ceilings.tokens),
-            ("dollars", total.dollars + sum(h.dollars for h in self._held), held.dollars, self.ceilings.dollars),
+            return Spent(usage=usage, dollars=fee, unpriced_calls=usage.calls if usage.tokens else 0)
+        return Spent(
+            usage=usage, dollars=fee + price.cost(usage.input_tokens, usage.cached_tokens, usage.output_tokens)
         )
-        for unit, used, more, ceiling in committed:
-            if ceiling is not None and used + more > ceiling:
-                raise CeilingReached(
-                    f"the next call may need {more:g} {unit} and {used:g} are used or held; the ceiling is "
-                    f"{ceiling:g}. Raise the ceiling to go on."
+
+    def _refuse_beyond_limits(self, next_call: Spent) -> None:
+        committed = [*self._spent.values(), *self._reserved]
+        needs = (
+            ("calls", sum(each.usage.calls for each in committed), next_call.usage.calls, self.limits.calls),
+            ("tokens", sum(each.usage.tokens for each in committed), next_call.usage.tokens, self.limits.tokens),
+            ("dollars", sum(each.dollars for each in committed), next_call.dollars, self.limits.dollars),
+        )
+        for unit, used, more, limit in needs:
+            if limit is not None and used + more > limit:
+                raise SpendLimitReached(
+                    f"the next call may need {more:g} {unit} and {used:g} are used or reserved; the limit is "
+                    f"{limit:g}. Raise the limit to continue."
                 )

@@ -14,8 +14,9 @@ from rubricem_env.domain.trajectory import AnswerFormat, Query, Snippet, ToolCal
 from rubricem_env.env.episode import Episode, EpisodeLimits, Finished
 from rubricem_env.env.step import advance
 from rubricem_env.llm.limits import Timing
+from rubricem_env.llm.usage import Usage
 from rubricem_env.tools.base import GOOGLE_SEARCH, SNIPPET_SEARCH, Toolbox
-from rubricem_env.tools.guard import Answer, CallCost, ToolFailure
+from rubricem_env.tools.guard import ToolFailure
 from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC, ToolSpec
 
 _SNIPPET = re.compile(r'<snippet id="(S_\d+)">(.*?)</snippet>', re.DOTALL)
@@ -157,22 +158,24 @@ class ScriptedBackend:
         self,
         *outcomes: ToolResult | ToolFailure,
         spec: ToolSpec = GOOGLE_SEARCH_SPEC,
-        cost: CallCost | None = None,
+        fee: float = 0.0,
         delay: float = 0.0,
     ) -> None:
         self._outcomes = outcomes or (FOUND,)
         self.spec = spec
-        self.expected_cost = cost or CallCost()
+        self.model = ""
+        self.fee = fee
+        self.expected = Usage(calls=1)
         self._delay = delay
         self.calls: list[ToolCall] = []
 
-    async def answer(self, call: ToolCall) -> Answer:
+    async def answer(self, call: ToolCall) -> tuple[ToolResult, Usage]:
         outcome = self._outcomes[min(len(self.calls), len(self._outcomes) - 1)]
         self.calls.append(call)
         await asyncio.sleep(self._delay)
         if isinstance(outcome, ToolFailure):
             raise outcome
-        return Answer(outcome, self.expected_cost)
+        return outcome, self.expected
 
     async def aclose(self) -> None:
         """Nothing is open."""

@@ -1,5 +1,5 @@
 from rubricem_env.tools.base import (
-    JoinedToolbox as JoinedToolbox,
+    FunctionTool as FunctionTool,
     LocalToolbox as LocalToolbox,
     Tool as Tool,
     Toolbox as Toolbox,
@@ -10,7 +10,7 @@ from rubricem_env.tools.fetch_page import PageFetcher as PageFetcher
 from rubricem_env.tools.google_search import GeminiGoogleSearch as GeminiGoogleSearch
 from rubricem_env.tools.guard import GuardedTool as GuardedTool
 from rubricem_env.tools.mcp_client import McpLink as McpLink, McpToolbox as McpToolbox
-from rubricem_env.tools.mcp_server import ToolServer as ToolServer
+from rubricem_env.tools.mcp_server import tool_server as tool_server
 from rubricem_env.tools.record import RecordingToolbox as RecordingToolbox, ReplayToolbox as ReplayToolbox
 from rubricem_env.tools.semantic_scholar import SemanticScholarSearch as SemanticScholarSearch
 from rubricem_env.tools.serper_search import PlainWebSearch as PlainWebSearch

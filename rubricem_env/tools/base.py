@@ -1,12 +1,7 @@
-"""What the environment asks of tools: names, and an answer to a call. Everything else is a backend's business.
+"""Tools and toolboxes: what the environment calls, tools of this process, and redaction around any toolbox."""
 
-Several toolboxes as one.
-
-Tools and toolboxes whose calls and results hold no known secret, whoever put it there.
-"""
-
-from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult
@@ -16,23 +11,39 @@ from rubricem_env.tools.spec import (
     GOOGLE_SEARCH,
     SNIPPET_SEARCH,
     ToolSpec,
-    find_tool,
     repair_call,
     unknown_tool,
 )
 
-__all__ = ["FETCH_PAGE", "GOOGLE_SEARCH", "SNIPPET_SEARCH", "LocalToolbox", "Tool", "Toolbox", "unknown_tool"]
+__all__ = [
+    "FETCH_PAGE",
+    "GOOGLE_SEARCH",
+    "SNIPPET_SEARCH",
+    "FunctionTool",
+    "LocalToolbox",
+    "RedactingToolbox",
+    "Tool",
+    "Toolbox",
+    "unknown_tool",
+]
 
 
 class Tool(Protocol):
-    """One tool. A failure of the world is a result with an error status, never an exception."""
+    """One tool. A failure of the outside world is a result with an error status, never an exception."""
 
     @property
     def spec(self) -> ToolSpec: ...
 
-    async def call(self, call: ToolCall) -> ToolResult:
+    async def call(self, call: ToolCall, /) -> ToolResult:
         """Answer a call whose name and parameters fit the spec."""
         ...
+
+
+class FunctionTool(NamedTuple):
+    """A tool made of its spec and an async function."""
+
+    spec: ToolSpec
+    call: Callable[[ToolCall], Coroutine[Any, Any, ToolResult]]
 
 
 @runtime_checkable
@@ -46,88 +57,32 @@ class Toolbox(Protocol):
 
 
 class LocalToolbox:
-    """Tools in this process. Near misses of names and parameters are repaired, and recorded in the result."""
+    """Tools by name. Misspelt names and parameters are repaired, and the repaired call is recorded in the result."""
 
     def __init__(self, *tools: Tool) -> None:
-        self._tools: Mapping[str, Tool] = {tool.spec.name: tool for tool in tools}
-        self._specs = tuple(tool.spec for tool in self._tools.values())
+        """Raises ConfigError if two tools have the same name."""
+        self.tools = {tool.spec.name: tool for tool in tools}
+        self.specs = tuple(tool.spec for tool in tools)
+        names = [spec.name for spec in self.specs]
+        twins = sorted({name for name in names if names.count(name) > 1})
+        if twins:
+            raise ConfigError(f"two tools are named {twins[0]!r}; leave one out, or choose tools with `only`.")
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self._tools)
-
-    @property
-    def specs(self) -> tuple[ToolSpec, ...]:
-        return self._specs
+        return tuple(self.tools)
 
     async def call(self, call: ToolCall) -> ToolResult:
-        """Call the tool; what no repair can save is an error result that says how to write the call."""
-        repaired = repair_call(call, self._specs)
+        """Call the tool. A call that cannot be repaired gets an error result that says how to write it."""
+        repaired = repair_call(call, self.specs)
         if isinstance(repaired, ToolResult):
             return repaired
-        result = await self._tools[repaired.name].call(repaired)
+        result = await self.tools[repaired.name].call(repaired)
         return result if repaired is call or repaired == call else result.model_copy(update={"executed": repaired})
 
 
-class DescribedToolbox(Toolbox, Protocol):
-    """A toolbox that knows what its tools take."""
-
-    @property
-    def specs(self) -> tuple[ToolSpec, ...]: ...
-
-
-class JoinedToolbox:
-    """Each call goes to the toolbox that has the tool, near misses included."""
-
-    def __init__(self, *toolboxes: DescribedToolbox) -> None:
-        """Raises ConfigError where two of them have a tool of the same name."""
-        self._toolboxes = toolboxes
-        self._specs = tuple(spec for toolbox in toolboxes for spec in toolbox.specs)
-        _refuse_twins(self._specs)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(spec.name for spec in self._specs)
-
-    @property
-    def specs(self) -> tuple[ToolSpec, ...]:
-        return self._specs
-
-    async def call(self, call: ToolCall) -> ToolResult:
-        spec = find_tool(call.name, self._specs)
-        if spec is None:
-            return unknown_tool(call.name, self.names)
-        toolbox = next(each for each in self._toolboxes if spec in each.specs)
-        return await toolbox.call(call)
-
-
-def _refuse_twins(specs: tuple[ToolSpec, ...]) -> None:
-    names = [spec.name for spec in specs]
-    twins = sorted({name for name in names if names.count(name) > 1})
-    if twins:
-        raise ConfigError(
-            f"two toolboxes offer {twins[0]!r}; a policy could not say which it means. "
-            "Choose among the tools of one of them with `only`."
-        )
-
-
-class RedactingTool:
-    """Stands between a tool and its cache: servers echo what they are sent."""
-
-    def __init__(self, tool: Tool, redactor: Redactor) -> None:
-        self._tool = tool
-        self._redactor = redactor
-
-    @property
-    def spec(self) -> ToolSpec:
-        return self._tool.spec
-
-    async def call(self, call: ToolCall) -> ToolResult:
-        return redact_result(await self._tool.call(redact_call(call, self._redactor)), self._redactor)
-
-
 class RedactingToolbox:
-    """Stands outermost: no key leaves with a call, none is recorded, and none comes back."""
+    """Removes known secrets from calls and results."""
 
     def __init__(self, toolbox: Toolbox, redactor: Redactor) -> None:
         self._toolbox = toolbox
@@ -142,7 +97,7 @@ class RedactingToolbox:
 
 
 def redact_call(call: ToolCall, redactor: Redactor) -> ToolCall:
-    """The call without known secrets; the very same where there are none."""
+    """The call without known secrets."""
     redact = redactor.redact
     parameters = tuple((redact(name), redact(value)) for name, value in call.parameters)
     cleaned = {"name": redact(call.name), "query": redact(call.query), "parameters": parameters}

@@ -1,13 +1,12 @@
-"""The two search tools answered from a corpus: the offline backend, in the shapes of the real ones.
+"""The two search tools over a corpus in memory: the offline backend, with results in the shape of the real engines.
 
-A corpus of documents in memory, searched by BM25. No network, no dependency beyond numpy, the same order every time.
+Documents are ranked by BM25, always in the same order, without network and with numpy alone.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from pydantic import ValidationError
@@ -15,7 +14,7 @@ from pydantic import ValidationError
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus, first_problem
-from rubricem_env.tools.base import LocalToolbox
+from rubricem_env.tools.base import FunctionTool, LocalToolbox
 from rubricem_env.tools.spec import DEFAULT_LIMIT, GOOGLE_SEARCH_SPEC, MAX_LIMIT, SNIPPET_SEARCH_SPEC
 
 _WORD = re.compile(r"\w+")
@@ -36,13 +35,6 @@ class Document(Frozen):
     """The field of study, for filters."""
 
 
-class Hit(NamedTuple):
-    """A document with its score."""
-
-    document: Document
-    score: float
-
-
 def read_documents(path: Path) -> list[Document]:
     """The documents of a JSONL file, one a line; blank lines are skipped.
 
@@ -58,7 +50,13 @@ def read_documents(path: Path) -> list[Document]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        document = _read_document(line, f"{path}, line {number}")
+        try:
+            document = Document.model_validate_json(line)
+        except ValidationError as cause:
+            raise FileFormatError(
+                f"{path}, line {number} is not a document: {first_problem(cause)} A document has {_FIELDS}, and nothing "
+                "else."
+            ) from cause
         if document.id in documents:
             raise FileFormatError(f"{path}, line {number}: the id {document.id!r} occurs twice; ids are unique.")
         documents[document.id] = document
@@ -67,17 +65,8 @@ def read_documents(path: Path) -> list[Document]:
     return list(documents.values())
 
 
-def _read_document(line: str, where: str) -> Document:
-    try:
-        return Document.model_validate_json(line)
-    except ValidationError as cause:
-        raise FileFormatError(
-            f"{where} is not a document: {first_problem(cause)} A document has {_FIELDS}, and nothing else."
-        ) from cause
-
-
 def tokenize(text: str) -> list[str]:
-    """Lower-case words; what a query and a document are compared by."""
+    """Lower-case words, by which a query and a document are compared."""
     return _WORD.findall(text.casefold())
 
 
@@ -87,6 +76,7 @@ class Corpus:
     def __init__(self, documents: Iterable[Document]) -> None:
         self.documents = tuple(documents)
         self._postings = _build_postings(self.documents)
+        """By word: the rows of the documents with it, and what it is worth in each."""
 
     @classmethod
     def from_jsonl(cls, path: Path) -> "Corpus":
@@ -94,32 +84,25 @@ class Corpus:
 
     def search(
         self, query: str, *, limit: int, years: tuple[int, int] | None = None, fields: frozenset[str] = frozenset()
-    ) -> list[Hit]:
-        """The best documents, best first, equal scores in corpus order; none that shares no word with the query."""
+    ) -> list[Document]:
+        """The best documents, best first, equal scores in corpus order. Each shares a word with the query."""
         scores = np.zeros(len(self.documents))
         for word, count in Counter(tokenize(query)).items():
-            posting = self._postings.get(word)
-            if posting is not None:
-                scores[posting.rows] += count * posting.weights
-        order = np.argsort(-scores, kind="stable")
-        hits: list[Hit] = []
-        for row in order:
-            if scores[row] <= 0 or len(hits) == limit:
+            if word in self._postings:
+                rows, weights = self._postings[word]
+                scores[rows] += count * weights
+        best: list[Document] = []
+        for row in np.argsort(-scores, kind="stable"):
+            if scores[row] <= 0 or len(best) == limit:
                 break
             document = self.documents[int(row)]
-            if _passes(document, years, fields):
-                hits.append(Hit(document, float(scores[row])))
-        return hits
+            in_years = years is None or (document.year is not None and years[0] <= document.year <= years[1])
+            if in_years and (not fields or document.field.casefold() in fields):
+                best.append(document)
+        return best
 
 
-class _Posting(NamedTuple):
-    """Where one word occurs, and what each occurrence is worth."""
-
-    rows: np.ndarray
-    weights: np.ndarray
-
-
-def _build_postings(documents: tuple[Document, ...]) -> dict[str, _Posting]:
+def _build_postings(documents: tuple[Document, ...]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     counts = [Counter(tokenize(f"{document.title} {document.text}")) for document in documents]
     lengths = np.array([sum(count.values()) for count in counts], dtype=float)
     mean_length = float(lengths.mean()) if len(lengths) else 1.0
@@ -129,48 +112,30 @@ def _build_postings(documents: tuple[Document, ...]) -> dict[str, _Posting]:
         for word, times in count.items():
             rows.setdefault(word, []).append(row)
             occurrences.setdefault(word, []).append(times)
-    postings: dict[str, _Posting] = {}
+    postings: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for word, where in rows.items():
         at, often = np.array(where), np.array(occurrences[word], dtype=float)
         rarity = np.log1p((len(documents) - len(at) + 0.5) / (len(at) + 0.5))
         damped = often * (_K1 + 1) / (often + _K1 * (1 - _B + _B * lengths[at] / mean_length))
-        postings[word] = _Posting(at, rarity * damped)
+        postings[word] = (at, rarity * damped)
     return postings
-
-
-def _passes(document: Document, years: tuple[int, int] | None, fields: frozenset[str]) -> bool:
-    in_years = years is None or (document.year is not None and years[0] <= document.year <= years[1])
-    return in_years and (not fields or document.field.casefold() in fields)
 
 
 _YEARS = (0, 9999)
 
 
-class CorpusGoogleSearch:
-    """`google_search` offline: a summary of the best page, and grounding snippets with title and URL."""
+def offline_toolbox(corpus: Corpus) -> LocalToolbox:
+    """Both search tools over one corpus.
 
-    spec = GOOGLE_SEARCH_SPEC
+    `google_search` gives a summary of the best page and snippets with title and URL; `snippet_search` gives snippets
+    alone, with the parameters limit, year and fieldsOfStudy.
+    """
 
-    def __init__(self, corpus: Corpus) -> None:
-        self._corpus = corpus
+    async def search_web(call: ToolCall) -> ToolResult:
+        documents = corpus.search(call.query, limit=DEFAULT_LIMIT)
+        return _result(documents, summary=f"{documents[0].title}: {documents[0].text}" if documents else "")
 
-    async def call(self, call: ToolCall) -> ToolResult:
-        hits = self._corpus.search(call.query, limit=DEFAULT_LIMIT)
-        if not hits:
-            return ToolResult(status=ToolStatus.EMPTY)
-        best = hits[0].document
-        return ToolResult(status=ToolStatus.OK, summary=f"{best.title}: {best.text}", snippets=_snippets(hits))
-
-
-class CorpusSnippetSearch:
-    """`snippet_search` offline: snippets alone, with the parameters limit, year and fieldsOfStudy."""
-
-    spec = SNIPPET_SEARCH_SPEC
-
-    def __init__(self, corpus: Corpus) -> None:
-        self._corpus = corpus
-
-    async def call(self, call: ToolCall) -> ToolResult:
+    async def search_papers(call: ToolCall) -> ToolResult:
         parameters = dict(call.parameters)
         try:
             limit = _read_limit(parameters.get("limit", ""))
@@ -179,18 +144,14 @@ class CorpusSnippetSearch:
             return ToolResult(status=ToolStatus.ERROR, message=str(problem))
         written = parameters.get("fieldsofstudy", "")
         fields = frozenset(part.strip().casefold() for part in written.split(",") if part.strip())
-        hits = self._corpus.search(call.query, limit=limit, years=years, fields=fields)
-        status = ToolStatus.OK if hits else ToolStatus.EMPTY
-        return ToolResult(status=status, snippets=_snippets(hits))
+        return _result(corpus.search(call.query, limit=limit, years=years, fields=fields))
+
+    return LocalToolbox(FunctionTool(GOOGLE_SEARCH_SPEC, search_web), FunctionTool(SNIPPET_SEARCH_SPEC, search_papers))
 
 
-def offline_toolbox(corpus: Corpus) -> LocalToolbox:
-    """Both tools over one corpus."""
-    return LocalToolbox(CorpusGoogleSearch(corpus), CorpusSnippetSearch(corpus))
-
-
-def _snippets(hits: list[Hit]) -> tuple[Snippet, ...]:
-    return tuple(Snippet(text=hit.document.text, title=hit.document.title, url=hit.document.url) for hit in hits)
+def _result(documents: list[Document], summary: str = "") -> ToolResult:
+    snippets = tuple(Snippet(text=each.text, title=each.title, url=each.url) for each in documents)
+    return ToolResult(status=ToolStatus.OK if snippets else ToolStatus.EMPTY, summary=summary, snippets=snippets)
 
 
 def _read_limit(written: str) -> int:

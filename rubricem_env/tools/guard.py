@@ -1,106 +1,83 @@
-"""A backend's failure with its status, and the result that it becomes.
+"""A search engine as a tool: typed failures, retries, limits, a circuit breaker and a budget.
 
-A circuit breaker: after so many failures in a row a backend is left alone for a while.
-
-What tools may spend in a run: calls and money, with a hard stop before either is passed.
-
-A search engine behind a tool, and what stands between it and the episode: limits, retries, breaker, budget.
+`Backend` is one engine, which tries once. `GuardedTool` adds everything else and never raises a failure of the backend.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Annotated, Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Annotated, Protocol
 
 from pydantic import Field
 
 from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.errors import BoundaryError, FileFormatError, ToolError, boundary
+from rubricem_env.domain.errors import BoundaryError, ToolError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
-from rubricem_env.llm.limits import RETRYABLE_STATUS, Limiter, Rates, RetryAdvice, RetryPolicy, Timing, call_with_retry
-from rubricem_env.llm.usage import Ceilings
+from rubricem_env.llm.base import Redactor
+from rubricem_env.llm.limits import RETRYABLE_STATUS, Limiter, Rates, RetryPolicy, Timing, call_with_retry
+from rubricem_env.llm.usage import Meter, SpendLimitReached, Usage
+from rubricem_env.tools.base import redact_call, redact_result
 from rubricem_env.tools.spec import ToolSpec
 
-_STATUSES = {
-    408: ToolStatus.TIMEOUT,
-    429: ToolStatus.RATE_LIMITED,
-    503: ToolStatus.ERROR,
-    504: ToolStatus.TIMEOUT,
-}
+_STATUSES = {408: ToolStatus.TIMEOUT, 429: ToolStatus.RATE_LIMITED, 504: ToolStatus.TIMEOUT}
+_MEANINGS = {401: "it refuses the key", 403: "it refuses the key or the request", 429: "too many requests"}
 _MAX_MESSAGE = 300
 
 
 class ToolFailure(ToolError):
-    """What went wrong with a backend, whether it may pass, and when to come back."""
+    """What went wrong with a backend, whether a retry may help, and how long to wait before it."""
 
     def __init__(
         self,
         message: str,
         *,
         status: ToolStatus = ToolStatus.ERROR,
-        passes: bool = False,
+        is_retryable: bool = False,
         retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.passes = passes
+        self.is_retryable = is_retryable
         self.retry_after = retry_after
 
 
 def http_failure(backend: str, status: int, *, said: str = "", retry_after: float | None = None) -> ToolFailure:
-    """The failure for an HTTP status that is no success."""
+    """The failure for an HTTP status other than success."""
     detail = f" ({said.strip()[:_MAX_MESSAGE]})" if said.strip() else ""
-    meaning = {401: "it refuses the key", 403: "it refuses the key or the request", 429: "too many requests"}.get(
-        status
-    )
-    reason = f"{meaning} ({status})" if meaning else f"it answered {status}"
+    reason = f"{_MEANINGS[status]} ({status})" if status in _MEANINGS else f"it answered {status}"
     return ToolFailure(
         f"{backend} gave no results: {reason}{detail}.",
         status=_STATUSES.get(status, ToolStatus.ERROR),
-        passes=status in RETRYABLE_STATUS,
+        is_retryable=status in RETRYABLE_STATUS,
         retry_after=retry_after,
     )
 
 
-def advise_on_tool_failure(failure: BoundaryError) -> RetryAdvice | None:
-    """Try again after what may pass, and after nothing else."""
-    return RetryAdvice(failure.retry_after) if isinstance(failure, ToolFailure) and failure.passes else None
+def malformed_reply(backend: str) -> ToolFailure:
+    """The backend answered with success, but not in its format."""
+    return ToolFailure(f"{backend} answered in an unknown format; the reply cannot be read.", is_retryable=True)
 
 
 def result_of_failure(failure: BoundaryError) -> ToolResult:
     """The typed result of a failed call, in one sentence."""
-    status = ToolStatus.ERROR
-    if isinstance(failure, ToolFailure):
-        status = failure.status
-    elif isinstance(failure.__cause__, TimeoutError):
+    if isinstance(failure.__cause__, TimeoutError) and not isinstance(failure, ToolFailure):
         return ToolResult(status=ToolStatus.TIMEOUT, message="the tool did not answer in time; try again or go on.")
-    return ToolResult(status=status, message=_one_line(str(failure)))
-
-
-def malformed_reply(backend: str) -> ToolFailure:
-    """The backend answered with success and with what is not its format."""
-    return ToolFailure(f"{backend} answered with what is not its format; the reply cannot be read.", passes=True)
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _MAX_MESSAGE else line[: _MAX_MESSAGE - 1] + "\u2026"
-
-
-class BreakerSettings(Frozen):
-    """When the breaker opens, and for how long."""
-
-    failures: Annotated[int, Field(ge=1)] | None = 8
-    """In a row, retries counted. None never opens it: where each call goes to another server, none speaks for the next."""
-    cooldown: Annotated[float, Field(gt=0)] = 30.0
-    """Seconds."""
+    line = " ".join(str(failure).split())
+    return ToolResult(
+        status=failure.status if isinstance(failure, ToolFailure) else ToolStatus.ERROR,
+        message=line if len(line) <= _MAX_MESSAGE else line[: _MAX_MESSAGE - 1] + "\u2026",
+    )
 
 
 class CircuitBreaker:
-    """Closed, all calls pass; open, none; after the cooldown one call may try, and its outcome decides."""
+    """Stops calls to a backend that keeps failing.
 
-    def __init__(self, settings: BreakerSettings, *, backend: str, clock: Callable[[], float]) -> None:
-        self._settings = settings
+    Closed, all calls pass; open, none. After the cooldown one call may try, and its outcome decides.
+    """
+
+    def __init__(self, *, failures: int | None, cooldown: float, backend: str, clock: Callable[[], float]) -> None:
+        """It opens after `failures` in a row, retries included, for `cooldown` seconds; None never opens it."""
+        self._limit = failures
+        self._cooldown = cooldown
         self._backend = backend
         self._clock = clock
         self._failures = 0
@@ -115,20 +92,20 @@ class CircuitBreaker:
         """Let a call pass.
 
         Raises:
-            ToolFailure: the breaker is open, or another call is trying the backend out.
+            ToolFailure: the breaker is open, or another call is probing the backend.
         """
         if self._opened_at is None:
             return
-        left = self._opened_at + self._settings.cooldown - self._clock()
+        left = self._opened_at + self._cooldown - self._clock()
         if left > 0 or self._is_probing:
             raise ToolFailure(
-                f"{self._backend} failed {self._failures} times in a row and is not asked for "
+                f"{self._backend} failed {self._failures} times in a row and is not called for "
                 f"{max(left, 1):.0f} s more; use another tool or what you have."
             )
         self._is_probing = True
 
     def succeed(self) -> None:
-        """The backend is alive: it answered, if only to refuse."""
+        """The backend is alive: it answered, even if it refused."""
         self._failures = 0
         self._opened_at = None
         self._is_probing = False
@@ -136,102 +113,13 @@ class CircuitBreaker:
     def fail(self) -> None:
         """The backend is down or does not answer."""
         self._failures += 1
-        most = self._settings.failures
-        if most is not None and (self._is_probing or self._failures >= most):
+        if self._limit is not None and (self._is_probing or self._failures >= self._limit):
             self._opened_at = self._clock()
         self._is_probing = False
 
     def give_up(self) -> None:
-        """The call was cancelled or not made: it says nothing about the backend, and another may try it out."""
+        """The call was cancelled or not made; another call may probe the backend."""
         self._is_probing = False
-
-
-class CallCost(NamedTuple):
-    """What one call uses, or may use at most."""
-
-    tokens: int = 0
-    dollars: float = 0.0
-
-
-class Charge:
-    """Where a call under way writes what it cost; one that fails costs a call and no money."""
-
-    def __init__(self) -> None:
-        self.cost = CallCost()
-
-    def record(self, cost: CallCost) -> None:
-        self.cost = cost
-
-
-class ToolBudget:
-    """Shared by all tools of a run, on one event loop. Calls count whether they succeed or not; cached ones do not.
-
-    Unlike the meter of models it counts flat fees, which most search engines charge.
-    """
-
-    def __init__(self, ceilings: Ceilings) -> None:
-        self._ceilings = ceilings
-        self.calls = 0
-        self.tokens = 0
-        self.dollars = 0.0
-        self._held_tokens = 0
-        self._held_dollars = 0.0
-
-    @contextmanager
-    def reserve(self, expected: CallCost) -> Iterator[Charge]:
-        """Hold back the expected cost while a call runs, then book the real one.
-
-        Raises:
-            ToolFailure: before the call, when it might pass a ceiling.
-        """
-        self._refuse_beyond_ceilings(expected)
-        self.calls += 1
-        self._held_tokens += expected.tokens
-        self._held_dollars += expected.dollars
-        charge = Charge()
-        try:
-            yield charge
-        finally:
-            self._held_tokens -= expected.tokens
-            self._held_dollars -= expected.dollars
-            self.tokens += charge.cost.tokens
-            self.dollars += charge.cost.dollars
-
-    def _refuse_beyond_ceilings(self, expected: CallCost) -> None:
-        committed = (
-            ("calls", self.calls + 1, self._ceilings.calls),
-            ("tokens", self.tokens + self._held_tokens + expected.tokens, self._ceilings.tokens),
-            ("dollars", self.dollars + self._held_dollars + expected.dollars, self._ceilings.dollars),
-        )
-        for unit, needed, ceiling in committed:
-            if ceiling is not None and needed > ceiling:
-                raise ToolFailure(
-                    f"the run's budget of {ceiling:g} {unit} for tools is used; answer from what you have.",
-                    status=ToolStatus.BLOCKED,
-                )
-
-    def state_dict(self) -> dict[str, Any]:
-        """What was spent, as JSON values."""
-        return {"calls": self.calls, "tokens": self.tokens, "dollars": self.dollars}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what an earlier run has spent.
-
-        Raises:
-            FileFormatError: the state is not one of a tool budget.
-        """
-        try:
-            calls, tokens, dollars = int(state["calls"]), int(state["tokens"]), float(state["dollars"])
-        except (KeyError, TypeError, ValueError) as cause:
-            raise FileFormatError(f"the state of the tool budget is malformed: {cause!r}") from cause
-        self.calls, self.tokens, self.dollars = calls, tokens, dollars
-
-
-class Answer(NamedTuple):
-    """What a backend found, and what that cost."""
-
-    result: ToolResult
-    cost: CallCost = CallCost()
 
 
 class Backend(Protocol):
@@ -241,98 +129,122 @@ class Backend(Protocol):
     def spec(self) -> ToolSpec: ...
 
     @property
-    def expected_cost(self) -> CallCost:
-        """The most that one call is likely to use."""
+    def model(self) -> str:
+        """The language model whose tokens are paid for; "" if there is none."""
         ...
 
-    async def answer(self, call: ToolCall) -> Answer: ...
+    @property
+    def fee(self) -> float:
+        """Dollars for one call, besides tokens."""
+        ...
+
+    @property
+    def expected(self) -> Usage:
+        """The most that one call is likely to use; the rate limit counts its input tokens."""
+        ...
+
+    async def answer(self, call: ToolCall) -> tuple[ToolResult, Usage]: ...
 
     async def aclose(self) -> None: ...
 
 
 class GuardSettings(Frozen):
-    """How one backend is treated."""
+    """Limits, retries and circuit breaker of one backend."""
 
     rates: Rates = Rates(concurrency=64)
     retry: RetryPolicy = RetryPolicy(attempts=4, initial_delay=0.5, max_delay=20.0, deadline=60.0)
-    """Its deadline is the total time of a call, waits for a slot included."""
+    """Its deadline is the total time of a call, including waits for a slot."""
     timeout: Annotated[float, Field(gt=0)] = 30.0
     """Seconds for one try."""
-    breaker: BreakerSettings = BreakerSettings()
+    breaker_failures: Annotated[int, Field(ge=1)] | None = 8
+    """Failures in a row that open the breaker. None never opens it, for tools whose calls go to different servers."""
+    breaker_cooldown: Annotated[float, Field(gt=0)] = 30.0
+    """Seconds."""
 
 
 class GuardedTool:
-    """A backend as a tool: every failure is a typed result, nothing is asked beyond limits and budget."""
+    """A backend as a tool: every failure is a typed result, and limits and budget are kept.
 
-    def __init__(self, backend: Backend, settings: GuardSettings, *, budget: ToolBudget, timing: Timing) -> None:
+    `budget` is shared by all tools of a run and counts each try; cached calls never reach it. `redactor` removes known
+    secrets from results, because servers echo what they are sent.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        settings: GuardSettings | None = None,
+        *,
+        timing: Timing,
+        budget: Meter | None = None,
+        redactor: Redactor | None = None,
+    ) -> None:
         self._backend = backend
-        self._settings = settings
-        self._budget = budget
+        self._settings = settings or GuardSettings()
+        self._budget = budget or Meter()
+        self._redactor = redactor or Redactor()
         self._timing = timing
-        self._limiter = Limiter(settings.rates, timing)
-        self._breaker = CircuitBreaker(settings.breaker, backend=backend.spec.name, clock=timing.clock)
-
-    @classmethod
-    def unbounded(cls, backend: Backend, timing: Timing) -> "GuardedTool":
-        """With the default limits and a budget of its own that stops nothing."""
-        return cls(backend, GuardSettings(), budget=ToolBudget(Ceilings()), timing=timing)
+        self._limiter = Limiter(self._settings.rates, timing)
+        self._breaker = CircuitBreaker(
+            failures=self._settings.breaker_failures,
+            cooldown=self._settings.breaker_cooldown,
+            backend=backend.spec.name,
+            clock=timing.clock,
+        )
 
     @property
     def spec(self) -> ToolSpec:
         return self._backend.spec
 
     async def call(self, call: ToolCall) -> ToolResult:
-        """Ask the backend, again where that helps."""
+        """Call the backend, with retries."""
         try:
-            return await call_with_retry(
-                lambda: self._try_once(call),
+            result = await call_with_retry(
+                lambda: self._try_once(redact_call(call, self._redactor)),
                 doing=f"ask {self.spec.name}",
                 error=ToolError,
-                advise=advise_on_tool_failure,
                 policy=self._settings.retry,
                 timing=self._timing,
             )
         except BoundaryError as failure:
-            return result_of_failure(failure)
+            result = result_of_failure(failure)
+        except SpendLimitReached:
+            message = "the run's budget for tools is used up; answer from what you have."
+            result = ToolResult(status=ToolStatus.BLOCKED, message=message)
+        return redact_result(result, self._redactor)
 
     async def aclose(self) -> None:
         await self._backend.aclose()
 
     async def _try_once(self, call: ToolCall) -> ToolResult:
-        expected = self._backend.expected_cost
-        async with self._limiter.slot(expected.tokens):
+        backend, expected = self._backend, self._backend.expected
+        async with self._limiter.slot(expected.input_tokens):
             self._breaker.admit()
             try:
-                with self._budget.reserve(expected) as charge:
-                    answer = await self._watched(call)
-                    charge.record(answer.cost)
-                    return answer.result
+                with self._budget.reserve(self.spec.name, backend.model, expected=expected, fee=backend.fee) as record:
+                    result, usage = await self._watched(call)
+                    record(usage)
+                    return result
             finally:
                 self._breaker.give_up()
 
-    async def _watched(self, call: ToolCall) -> Answer:
-        """One try whose outcome the breaker learns."""
+    async def _watched(self, call: ToolCall) -> tuple[ToolResult, Usage]:
+        """One try within the time limit; its outcome is reported to the breaker."""
         try:
             with boundary(ToolError, f"ask {self.spec.name}"):
-                answer = await self._timed(call)
+                try:
+                    async with asyncio.timeout(self._settings.timeout):
+                        answer = await self._backend.answer(call)
+                except TimeoutError as late:
+                    message = (
+                        f"{self.spec.name} did not answer within {self._settings.timeout:g} s; try again or go on."
+                    )
+                    raise ToolFailure(message, status=ToolStatus.TIMEOUT, is_retryable=True) from late
         except ToolError as failure:
-            report = self._breaker.fail if _is_down(failure) else self._breaker.succeed
-            report()
+            # A refusal and a 429 come from a server that works: neither means that the backend is down.
+            is_alive = isinstance(failure, ToolFailure) and (
+                not failure.is_retryable or failure.status is ToolStatus.RATE_LIMITED
+            )
+            (self._breaker.succeed if is_alive else self._breaker.fail)()
             raise
         self._breaker.succeed()
         return answer
-
-    async def _timed(self, call: ToolCall) -> Answer:
-        try:
-            async with asyncio.timeout(self._settings.timeout):
-                return await self._backend.answer(call)
-        except TimeoutError as late:
-            message = f"{self.spec.name} did not answer within {self._settings.timeout:g} s; try again or go on."
-            raise ToolFailure(message, status=ToolStatus.TIMEOUT, passes=True) from late
-
-
-def _is_down(failure: ToolError) -> bool:
-    """A refusal is an answer, and 429 comes from a server that is well: neither means that the backend is down."""
-    if not isinstance(failure, ToolFailure):
-        return True
-    return failure.passes and failure.status is not ToolStatus.RATE_LIMITED

@@ -1,12 +1,12 @@
-"""A reply's body up to a cap that counts bytes after decompression, so that a small bomb cannot become a large page.
+"""HTTP replies with a size limit, and JSON services with typed failures.
 
-A JSON service behind one address: asks, reads no more than a cap, and raises typed failures.
+The limit counts bytes after decompression, so that a small compressed reply cannot become a large page.
 """
 
 import json
 import zlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx2
 
@@ -19,19 +19,11 @@ _PLAIN = frozenset({"", "identity"})
 _ZLIB = frozenset({"gzip", "x-gzip", "deflate"})
 
 
-class CappedBody(NamedTuple):
-    """What was read."""
-
-    content: bytes
-    is_cut: bool
-    """There was more."""
-
-
-async def read_capped(response: httpx2.Response, cap: int) -> CappedBody:
-    """Read a streamed response and stop at `cap` bytes; never holds much more than that.
+async def read_capped(response: httpx2.Response, cap: int) -> tuple[bytes, bool]:
+    """Read a streamed response up to `cap` bytes, and whether there was more; never holds much more than that.
 
     Raises:
-        ToolFailure: it is compressed in a way that was not asked for, or broken.
+        ToolFailure: it is compressed in a way that was not requested, or broken.
     """
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in _PLAIN | _ZLIB:
@@ -41,18 +33,18 @@ async def read_capped(response: httpx2.Response, cap: int) -> CappedBody:
     async for chunk in response.aiter_raw():
         body += chunk if inflater is None else _inflate(inflater, chunk, cap + 1 - len(body))
         if len(body) > cap:
-            return CappedBody(bytes(body[:cap]), is_cut=True)
+            return bytes(body[:cap]), True
         if inflater is not None and inflater.eof:
-            # The inflater keeps whatever comes after its end, without bound.
+            # The inflater would keep everything after its end, without limit.
             break
-    return CappedBody(bytes(body), is_cut=False)
+    return bytes(body), False
 
 
 def _inflate(inflater: "zlib._Decompress", chunk: bytes, room: int) -> bytes:
     try:
         return inflater.decompress(inflater.unconsumed_tail + chunk, max(1, room))
     except zlib.error as problem:
-        raise ToolFailure("the reply is compressed and broken; it cannot be read.", passes=True) from problem
+        raise ToolFailure("the reply is compressed and broken; it cannot be read.", is_retryable=True) from problem
 
 
 MAX_BYTES = 5_000_000
@@ -61,7 +53,7 @@ _MAX_ERROR_BYTES = 2_000
 
 
 class JsonEndpoint:
-    """Redirects are not followed: a key must not wander."""
+    """A JSON service at one address. Redirects are not followed: the key must not reach another server."""
 
     def __init__(self, name: str, client: httpx2.AsyncClient) -> None:
         self._name = name
@@ -69,7 +61,7 @@ class JsonEndpoint:
 
     @classmethod
     def connect(cls, name: str, *, headers: Mapping[str, str], timeout: float = 30.0) -> "JsonEndpoint":
-        """`timeout` is in seconds, for single reads; the whole try is bounded where it is called."""
+        """`timeout` is in seconds, for single reads; the caller limits the whole try."""
         limits = httpx2.Limits(max_connections=None)
         sent = {"accept-encoding": ACCEPT_ENCODING, "accept": "application/json", **headers}
         return cls(name, httpx2.AsyncClient(headers=sent, timeout=timeout, limits=limits, follow_redirects=False))
@@ -98,23 +90,19 @@ class JsonEndpoint:
                 await response.aclose()
         except httpx2.TransportError as failure:
             reason = f"{type(failure).__name__} {failure}".strip()
-            raise ToolFailure(f"{self._name} cannot be reached: {reason}.", passes=True) from failure
+            raise ToolFailure(f"{self._name} cannot be reached: {reason}.", is_retryable=True) from failure
 
     async def _read(self, response: httpx2.Response) -> Any:
         is_success = response.status_code == httpx2.codes.OK
-        body = await read_capped(response, MAX_BYTES if is_success else _MAX_ERROR_BYTES)
+        content, is_truncated = await read_capped(response, MAX_BYTES if is_success else _MAX_ERROR_BYTES)
         if not is_success:
             wait = parse_retry_after(response.headers.get("retry-after"))
-            raise http_failure(self._name, response.status_code, said=_message(body.content), retry_after=wait)
-        if body.is_cut:
+            text = content.decode("utf-8", "replace").strip()
+            said = "" if text.startswith("<") else " ".join(text.split())[:200]
+            raise http_failure(self._name, response.status_code, said=said, retry_after=wait)
+        if is_truncated:
             raise ToolFailure(f"{self._name} answered with more than {MAX_BYTES:,} bytes; the reply is not read.")
         try:
-            return json.loads(body.content)
+            return json.loads(content)
         except (ValueError, RecursionError) as problem:
             raise malformed_reply(self._name) from problem
-
-
-def _message(body: bytes) -> str:
-    """The first line of an error that is not a page of HTML."""
-    text = body.decode("utf-8", "replace").strip()
-    return "" if text.startswith("<") else " ".join(text.split())[:200]

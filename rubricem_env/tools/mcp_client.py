@@ -1,165 +1,89 @@
-"""Tool results as MCP carries them: ours as structured content, anybody's as text.
+"""The tools of one MCP server as a toolbox, for our server and others, with mcp 1.x and 2.x.
 
-One open MCP session, the same for mcp 2.x and 1.x: this is the one module that knows the difference.
-
-mcp 2 has one `Client`, snake_case fields and httpx2; mcp 1 has `ClientSession` over hand-opened streams, camelCase
-fields and httpx. Libraries that pin mcp below 2 can so use our client; our server needs 2.3.
-
-One life of an MCP connection, in a task of its own.
-
-When an HTTP server dies, mcp cancels the task that opened the session. So no caller may be that task: callers run
-their requests beside it and learn of its death as of any other outcome.
-
-A connection to one MCP server that is kept open, shared by all calls, and opened again when it dies.
-
-The tools of one MCP server as a toolbox: ours or anybody's, under their own names and schemas.
+`McpSession` is one open session and the only class that knows both library versions: mcp 2 has one `Client`, snake_case
+fields and httpx2; mcp 1 has `ClientSession` over hand-opened streams, camelCase fields and httpx. `Connection` keeps a
+session open in a task of its own, because mcp cancels the task that opened a session when its HTTP server dies: callers
+run their requests in other tasks. `McpLink` shares one connection among all calls and opens it again when it dies.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated, Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import mcp
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import SecretStr, ValidationError
 
-from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import BoundaryError, ToolError, boundary
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus
 from rubricem_env.llm.limits import Limiter, Rates, RetryPolicy, Timing, call_with_retry
-from rubricem_env.tools.guard import ToolFailure, advise_on_tool_failure, result_of_failure
+from rubricem_env.tools.base import FunctionTool, LocalToolbox
+from rubricem_env.tools.guard import ToolFailure, result_of_failure
 from rubricem_env.tools.spec import (
     FETCH_PAGE_SPEC,
     GOOGLE_SEARCH_SPEC,
     SNIPPET_SEARCH_SPEC,
     ToolSpec,
     read_arguments,
-    repair_call,
     spec_from_schema,
 )
 
 MAX_SNIPPETS = 20
-_OUR_KEYS = frozenset({"status", "summary", "snippets", "message"})
+MAX_PAGES = 20
+"""Of a server's list of tools, which might be endless."""
 _MAX_TEXT = 200_000
-"""Characters of one piece of foreign text that are kept; far beyond what a policy is shown."""
-
-
-class CallOutcome(NamedTuple):
-    """What a server answered, whatever the version of its protocol."""
-
-    texts: tuple[str, ...] = ()
-    structured: Any = None
-    is_error: bool = False
-
-
-def result_schema() -> dict[str, Any]:
-    """The JSON schema of our structured content."""
-    return ToolResult.model_json_schema(mode="serialization")
-
-
-def plain_text(result: ToolResult) -> str:
-    """A result for clients that read text alone."""
-    if result.status.is_error:
-        return f"{result.status.value}: {result.message}"
-    blocks = [result.summary, *(_block(snippet) for snippet in result.snippets)]
-    return "\n\n".join(block for block in blocks if block) or "No results."
-
-
-def read_outcome(outcome: CallOutcome, *, server: str) -> ToolResult:
-    """A `ToolResult` from our own servers; from others snippets, one for each piece of text."""
-    ours = _read_ours(outcome.structured)
-    if ours is not None:
-        return ours
-    texts = [text[:_MAX_TEXT] for text in outcome.texts if text.strip()]
-    if outcome.is_error:
-        said = " ".join(" ".join(texts).split())[:300] or "no reason given"
-        return ToolResult(status=ToolStatus.ERROR, message=f"{server} says: {said}")
-    if not texts and outcome.structured is not None:
-        texts = [json.dumps(outcome.structured, ensure_ascii=False)[:_MAX_TEXT]]
-    snippets = tuple(_limited(Snippet(text=text, title=server) for text in texts))
-    return ToolResult(status=ToolStatus.OK if snippets else ToolStatus.EMPTY, snippets=snippets)
-
-
-def _read_ours(structured: Any) -> ToolResult | None:
-    # All of it or nothing: many a foreign tool has a status too, and says the rest in its text.
-    if not isinstance(structured, Mapping) or not structured.keys() >= _OUR_KEYS:
-        return None
-    try:
-        # Not strict: JSON has lists for tuples and strings for enums.
-        return ToolResult.model_validate(structured, strict=False)
-    except ValidationError:
-        return None
-
-
-def _limited(snippets: Iterable[Snippet]) -> Iterable[Snippet]:
-    return (snippet for _, snippet in zip(range(MAX_SNIPPETS), snippets, strict=False))
-
-
-def _block(snippet: Snippet) -> str:
-    head = " | ".join(part for part in (snippet.title, snippet.url) if part)
-    return f"{head}\n{snippet.text}" if head else snippet.text
-
+"""Characters of one piece of foreign text that are kept; far more than a policy is shown."""
+_OUR_KEYS = frozenset({"status", "summary", "snippets", "message"})
+_OURS = {spec.name: spec for spec in (GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, FETCH_PAGE_SPEC)}
 
 IS_MCP_1 = version("mcp").startswith("1.")
 _http: Any = import_module("httpx" if IS_MCP_1 else "httpx2")
 _ProtocolError: Any = mcp.McpError if IS_MCP_1 else mcp.MCPError  # type: ignore[attr-defined, unused-ignore]
 _CONNECTION_CLOSED = -32000
 _UNAUTHORIZED = (401, 403)
-"""How mcp 1 reports a wrong token: the bare HTTP error. mcp 2 wraps it in one of the protocol."""
+"""mcp 1 reports a wrong token as the bare HTTP error. mcp 2 wraps it in an error of the protocol."""
 _SERVER_ERROR = 500
-
-MAX_PAGES = 20
-"""Of a server's list of tools: one that never ends must not hold us up."""
-
-
-class StdioServer(NamedTuple):
-    """A server to be started as a child process. It gets `environment` and nothing else of ours."""
-
-    command: str
-    arguments: tuple[str, ...] = ()
-    environment: Mapping[str, str] = {}
+_CLOSE_SECONDS = 5.0
+Result = TypeVar("Result")
 
 
-class HttpServer(NamedTuple):
-    """A server at an address."""
-
-    url: str
-    token: SecretStr | None = None
-
-
-class InProcessServer(NamedTuple):
-    """A server object of mcp 2 in this very process: the whole protocol without a wire."""
-
-    server: Any
-
-
-Target = StdioServer | HttpServer | InProcessServer
-
-
-class OfferedTool(NamedTuple):
-    """A tool as its server describes it."""
-
-    name: str
-    description: str
-    input_schema: Mapping[str, Any]
+def read_outcome(texts: Sequence[str], structured: Any = None, *, is_error: bool = False, server: str) -> ToolResult:
+    """A `ToolResult` from our own servers; from others snippets, one for each text."""
+    ours = _read_ours(structured)
+    if ours is not None:
+        return ours
+    shown = [text[:_MAX_TEXT] for text in texts if text.strip()]
+    if is_error:
+        said = " ".join(" ".join(shown).split())[:300] or "no reason given"
+        return ToolResult(status=ToolStatus.ERROR, message=f"{server} says: {said}")
+    if not shown and structured is not None:
+        shown = [json.dumps(structured, ensure_ascii=False)[:_MAX_TEXT]]
+    snippets = tuple(Snippet(text=text, title=server) for text in shown[:MAX_SNIPPETS])
+    return ToolResult(status=ToolStatus.OK if snippets else ToolStatus.EMPTY, snippets=snippets)
 
 
-class McpSession(Protocol):
-    """An open connection. Fails with whatever its library raises; dies with the task that opened it."""
-
-    async def list_tools(self) -> list[OfferedTool]: ...
-
-    async def call_tool(self, name: str, arguments: Mapping[str, Any], *, timeout: float) -> CallOutcome: ...
+def _read_ours(structured: Any) -> ToolResult | None:
+    # All of our keys: many foreign tools have a status too, and give the rest as text.
+    if not isinstance(structured, Mapping) or not structured.keys() >= _OUR_KEYS:
+        return None
+    try:
+        # Not strict: JSON has lists for tuples and strings for enums.
+        result = ToolResult.model_validate(structured, strict=False)
+    except ValidationError:
+        return None
+    # The server saw the repaired call, so its word on the repair does not count.
+    return result.model_copy(update={"executed": None})
 
 
 def is_refusal(failure: BaseException | None) -> bool:
-    """The server answered, with an error of the protocol or a refusal of the token: the connection is well."""
+    """The server answered with an error of the protocol or refused the token; the connection is alive."""
     if isinstance(failure, _http.HTTPStatusError):
         status: int = failure.response.status_code
         return status in _UNAUTHORIZED
@@ -169,85 +93,97 @@ def is_refusal(failure: BaseException | None) -> bool:
     return code != _CONNECTION_CLOSED
 
 
-class _Session:
-    """A session of either library."""
+class McpSession:
+    """An open session. Fails with the exceptions of its library; dies with the task that opened it."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    async def list_tools(self) -> list[OfferedTool]:
-        offered: list[OfferedTool] = []
+    async def list_tools(self) -> list[ToolSpec]:
+        """What the server offers: our own spec for our tools, which has their aliases, else the published schema."""
+        offered: list[ToolSpec] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
-            # Older 1.x releases know no cursor by that name, so it is only passed where there is one.
+            # Older 1.x releases have no such parameter, so it is passed only if there is a cursor.
             page = await (self._client.list_tools(cursor=cursor) if cursor else self._client.list_tools())
-            offered += [_read_tool(tool) for tool in page.tools]
+            for tool in page.tools:
+                schema = tool.inputSchema if IS_MCP_1 else tool.input_schema
+                ours = _OURS.get(tool.name)
+                if ours is not None and schema.get("properties") == ours.input_schema()["properties"]:
+                    offered.append(ours)
+                else:
+                    offered.append(spec_from_schema(tool.name, tool.description or "", schema))
             cursor = page.nextCursor if IS_MCP_1 else page.next_cursor
             if not cursor:
                 break
         return offered
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any], *, timeout: float) -> CallOutcome:
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any], *, timeout: float, server: str = "the server"
+    ) -> ToolResult:
+        """One call; `timeout` is in seconds, `server` is the name in messages and titles."""
         limit: Any = timedelta(seconds=timeout) if IS_MCP_1 else timeout
-        result = await self._client.call_tool(name, dict(arguments), read_timeout_seconds=limit)
-        texts = tuple(part.text for part in result.content if part.type == "text")
-        if IS_MCP_1:
-            return CallOutcome(texts, result.structuredContent, bool(result.isError))
-        return CallOutcome(texts, result.structured_content, bool(result.is_error))
-
-
-def _read_tool(tool: Any) -> OfferedTool:
-    schema = tool.inputSchema if IS_MCP_1 else tool.input_schema
-    return OfferedTool(tool.name, tool.description or "", schema)
+        reply = await self._client.call_tool(name, dict(arguments), read_timeout_seconds=limit)
+        texts = [part.text for part in reply.content if part.type == "text"]
+        structured = reply.structuredContent if IS_MCP_1 else reply.structured_content
+        is_error = bool(reply.isError if IS_MCP_1 else reply.is_error)
+        return read_outcome(texts, structured, is_error=is_error, server=server)
 
 
 @asynccontextmanager
-async def open_session(target: Target, *, timeout: float) -> AsyncIterator[McpSession]:
-    """Connect and shake hands; `timeout` is in seconds, for single reads where a call names none."""
-    async with AsyncExitStack() as stack:
-        transport = await _transport(target, stack, timeout)
-        if IS_MCP_1:
-            streams = await stack.enter_async_context(transport)
-            client: Any = await stack.enter_async_context(mcp.ClientSession(streams[0], streams[1]))
-            await client.initialize()
-        else:
-            client = await stack.enter_async_context(mcp.Client(transport, read_timeout_seconds=timeout))
-        yield _Session(client)
+async def open_in_process(server: Any, *, timeout: float = 90.0) -> AsyncIterator[McpSession]:
+    """A session with a server object of mcp 2 in this process, or over a transport of either version."""
+    if not IS_MCP_1:
+        async with mcp.Client(server, read_timeout_seconds=timeout) as client:
+            yield McpSession(client)
+        return
+    async with server as streams, mcp.ClientSession(streams[0], streams[1]) as session:
+        await session.initialize()
+        yield McpSession(session)
 
 
-async def _transport(target: Target, stack: AsyncExitStack, timeout: float) -> Any:
-    if isinstance(target, InProcessServer):
-        return target.server
-    if isinstance(target, StdioServer):
-        environment = dict(target.environment)
-        return stdio_client(StdioServerParameters(command=target.command, args=list(target.arguments), env=environment))
-    headers = {"Authorization": f"Bearer {target.token.get_secret_value()}"} if target.token else {}
-    client = _http.AsyncClient(
-        headers=headers,
-        timeout=timeout,
-        limits=_http.Limits(max_connections=None),
-        event_hooks={"response": [_lose_what_the_server_drops]},
-    )
-    return streamable_http_client(target.url, http_client=await stack.enter_async_context(client))
+@asynccontextmanager
+async def open_stdio(
+    command: str, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None, *, timeout: float = 90.0
+) -> AsyncIterator[McpSession]:
+    """A session with a child process. It gets `environment` and no other variables of ours."""
+    parameters = StdioServerParameters(command=command, args=list(arguments), env=dict(environment or {}))
+    async with open_in_process(stdio_client(parameters), timeout=timeout) as session:
+        yield session
 
 
-async def _lose_what_the_server_drops(response: Any) -> None:
-    """A server that stops, or a gateway before one that is gone, answers 5xx: the call is lost, not refused.
+@asynccontextmanager
+async def open_http(url: str, token: SecretStr | None = None, *, timeout: float = 90.0) -> AsyncIterator[McpSession]:
+    """A session with a server at an address; `timeout` is in seconds, for single reads."""
+    headers = {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
+    async with (
+        _http.AsyncClient(
+            headers=headers,
+            timeout=timeout,
+            limits=_http.Limits(max_connections=None),
+            event_hooks={"response": [_raise_server_error]},
+        ) as client,
+        open_in_process(streamable_http_client(url, http_client=client), timeout=timeout) as session,
+    ):
+        yield session
 
-    mcp 2 turns any failing status into one and the same error of the protocol, so this is the last place to tell.
+
+async def _raise_server_error(response: Any) -> None:
+    """A stopping server, or the gateway of a dead one, answers 5xx: the call is lost, not refused.
+
+    mcp 2 turns every failing status into the same error of the protocol, so they must be told apart here.
     """
     if response.status_code >= _SERVER_ERROR:
         raise _http.RemoteProtocolError(f"the server answered {response.status_code}", request=response.request)
 
 
-Result = TypeVar("Result")
-_CLOSE_SECONDS = 5.0
+Opener = Callable[[], AbstractAsyncContextManager[McpSession]]
 
 
 class Connection:
-    """Started once, closed once; never comes back to life."""
+    """One session in a task of its own. It is started once and closed once."""
 
-    def __init__(self, opener: Callable[[], AbstractAsyncContextManager[McpSession]]) -> None:
+    def __init__(self, opener: Opener) -> None:
         self._opener = opener
         self._loop = asyncio.get_running_loop()
         self._session: asyncio.Future[McpSession] = self._loop.create_future()
@@ -255,20 +191,24 @@ class Connection:
         self._closing = asyncio.Event()
         self._owner: asyncio.Task[None] | None = None
         self.reason: str = ""
-        """Why it could not be opened; "" where it could, or nothing is known."""
+        """Why it could not be opened; "" if it could, or if nothing is known."""
         self.is_refused = False
-        """The server answered the attempt to connect with a refusal, such as of the token."""
+        """The server refused the connection, such as for its token."""
         self.is_hopeless = False
-        """Trying again changes nothing: it was refused, or there is no such program."""
+        """A retry cannot help: the connection was refused, or the program does not exist."""
 
     @property
     def is_usable(self) -> bool:
-        """It lives, or is being opened, on the loop that runs now."""
+        """It is open or being opened, on the running loop."""
         return self._loop is asyncio.get_running_loop() and not self._lost.done() and not self._closing.is_set()
+
+    @property
+    def is_over(self) -> bool:
+        return self._lost.done()
 
     def start(self) -> None:
         self._owner = self._loop.create_task(self._own())
-        self._owner.add_done_callback(self._bury)
+        self._owner.add_done_callback(self._end)
 
     async def session(self) -> McpSession:
         """The open session; many may wait for it.
@@ -279,10 +219,10 @@ class Connection:
         await asyncio.wait({self._session, self._lost}, return_when=asyncio.FIRST_COMPLETED)
         if self._session.done():
             return self._session.result()
-        raise ToolFailure("the connection could not be opened", passes=True)
+        raise ToolFailure("the connection could not be opened", is_retryable=True)
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Await a request beside the owner: it fails when the connection dies and is cancelled with its caller."""
+        """Await a request in a task of its own. It fails when the connection dies, and is cancelled with its caller."""
         task = self._loop.create_task(work)
         try:
             await asyncio.wait({task, self._lost}, return_when=asyncio.FIRST_COMPLETED)
@@ -292,22 +232,14 @@ class Connection:
         finally:
             task.cancel()
 
-    def explains(self, cause: BaseException | None) -> bool:
-        """The failure is the server's word on the request, not the connection's end."""
-        return is_refusal(cause) and not self._lost.done()
-
     def drop(self) -> None:
-        """Take no more requests, and end the owner without waiting for it, by force where it is still connecting."""
+        """Take no more requests, and end the task without waiting for it, by force while it is still connecting."""
         self._closing.set()
         if self._owner is not None and not self._session.done():
             self._owner.cancel()
 
-    @property
-    def is_over(self) -> bool:
-        return self._lost.done()
-
     async def aclose(self) -> None:
-        """End the owner, by force if it does not end by itself."""
+        """End the task, by force if it does not end by itself."""
         self._closing.set()
         owner = self._owner
         if owner is None or self._loop is not asyncio.get_running_loop():
@@ -323,105 +255,95 @@ class Connection:
                 self._session.set_result(session)
                 await self._closing.wait()
 
-    def _bury(self, owner: "asyncio.Task[None]") -> None:
-        """Whatever ended the owner, its callers are told, and its exception counts as seen."""
-        failure = None if owner.cancelled() else owner.exception()
-        leaf = _innermost(failure)
-        if leaf is not None and not self._session.done():
-            self.reason = " ".join(f"{type(leaf).__name__}: {leaf}".split())[:200]
-            self.is_refused = is_refusal(leaf)
-            self.is_hopeless = self.is_refused or isinstance(leaf, FileNotFoundError | PermissionError)
+    def _end(self, owner: "asyncio.Task[None]") -> None:
+        """Report the end of the task to its callers; its exception counts as retrieved."""
+        cause = None if owner.cancelled() else owner.exception()
+        # The first single exception inside groups and wrappers is the one that a person can act on.
+        while isinstance(cause, BaseExceptionGroup) or (isinstance(cause, ToolError) and cause.__cause__ is not None):
+            cause = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause.__cause__
+        if cause is not None and not self._session.done():
+            self.reason = " ".join(f"{type(cause).__name__}: {cause}".split())[:200]
+            self.is_refused = is_refusal(cause)
+            self.is_hopeless = self.is_refused or isinstance(cause, FileNotFoundError | PermissionError)
         self._lost.set_result(None)
 
 
-def _innermost(failure: BaseException | None) -> BaseException | None:
-    """The first single exception inside groups and wrappers: what a person can act on."""
-    while failure is not None:
-        if isinstance(failure, BaseExceptionGroup):
-            failure = failure.exceptions[0]
-        elif isinstance(failure, ToolError) and failure.__cause__ is not None:
-            failure = failure.__cause__
-        else:
-            break
-    return failure
-
-
-Opener = Callable[[], AbstractAsyncContextManager[McpSession]]
-
-
-class LinkSettings(Frozen):
-    """How a server is called."""
-
-    concurrency: Annotated[int, Field(ge=1)] = 256
-    """Calls at once over the one connection."""
-    connect_timeout: Annotated[float, Field(gt=0)] = 30.0
-    timeout: Annotated[float, Field(gt=0)] = 90.0
-    """Seconds for one try of a call; the server's own retries happen within it."""
-    total: Annotated[float, Field(gt=0)] = 180.0
-    """Seconds for a call in all, reconnections and waiting for a place included."""
-    attempts: Annotated[int, Field(ge=1)] = 6
-    """Tries after a lost connection, the first included."""
-    repeats_lost_calls: bool = True
-    """False for tools that change something: a call whose connection died may have been carried out."""
-
-
 class McpLink:
-    """Safe to share by all tasks of one event loop; a new loop gets a new connection."""
+    """One server, over one connection at a time. Safe to share by all tasks of a loop; a new loop gets a new connection."""
 
-    def __init__(self, name: str, opener: Opener, *, settings: LinkSettings, timing: Timing) -> None:
+    def __init__(
+        self,
+        name: str,
+        opener: Opener,
+        *,
+        timing: Timing,
+        concurrency: int = 256,
+        connect_timeout: float = 30.0,
+        timeout: float = 90.0,
+        total: float = 180.0,
+        attempts: int = 6,
+        repeats_lost_calls: bool = True,
+    ) -> None:
+        """`timeout` is for one try of a call, `total` for all of them with reconnections and waits, both in seconds.
+
+        `concurrency` is the number of calls at once. After a lost connection a call gets up to `attempts` tries, the
+        first included. Use `repeats_lost_calls=False` for tools that change something: a call whose connection died may
+        have been carried out.
+        """
         self.name = name
         self._opener = opener
-        self._settings = settings
         self._timing = timing
-        self._limiter = Limiter(Rates(concurrency=settings.concurrency), timing)
+        self._connect_timeout = connect_timeout
+        self._timeout = timeout
+        self._retry = RetryPolicy(attempts=attempts, initial_delay=0.2, max_delay=5.0, deadline=total)
+        self._repeats_lost_calls = repeats_lost_calls
+        self._limiter = Limiter(Rates(concurrency=concurrency), timing)
         self._connection: Connection | None = None
         self._leaving: list[Connection] = []
 
-    async def list_tools(self) -> list[OfferedTool]:
+    async def list_tools(self) -> list[ToolSpec]:
         """What the server offers.
 
         Raises:
             ToolError: it cannot be reached.
         """
-        return await self._insist(lambda session: session.list_tools(), repeats=True)
+        return await self._call(lambda session: session.list_tools(), repeats=True)
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> CallOutcome:
-        """One call, made again after a lost connection where that is allowed.
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """One call, repeated after a lost connection if that is allowed.
 
         Raises:
-            ToolError: it failed for good; `ToolFailure` where the reason is known.
+            ToolError: it failed for good; `ToolFailure` if the reason is known.
         """
-        limit = self._settings.timeout
-        return await self._insist(
-            # The library's own limit comes second: it would leave us to guess which error is a time-out.
-            lambda session: session.call_tool(name, arguments, timeout=limit * 2),
-            repeats=self._settings.repeats_lost_calls,
+        # The library's own limit comes later: after it we could not tell which error is a time-out.
+        limit = self._timeout * 2
+        return await self._call(
+            lambda session: session.call_tool(name, arguments, timeout=limit, server=self.name),
+            repeats=self._repeats_lost_calls,
         )
 
     async def aclose(self) -> None:
-        """Close the connection within seconds, whatever the server does, and see out those that were dropped."""
+        """Close the connection, and wait for those that were dropped; this takes seconds at most."""
         closing, self._connection, self._leaving = [*self._leaving, self._connection], None, []
         await asyncio.gather(*(connection.aclose() for connection in closing if connection is not None))
 
-    async def _insist(self, work: Callable[[McpSession], Coroutine[Any, Any, Result]], *, repeats: bool) -> Result:
-        attempts, total = self._settings.attempts, self._settings.total
+    async def _call(self, work: Callable[[McpSession], Coroutine[Any, Any, Result]], *, repeats: bool) -> Result:
+        async def attempt() -> Result:
+            async with self._limiter.slot(0):
+                connection = self._open()
+                session = await self._connect(connection)
+                return await self._run(connection, work(session), repeats)
+
         return await call_with_retry(
-            lambda: self._try_once(work, repeats),
+            attempt,
             doing=f"call the MCP server {self.name}",
             error=ToolError,
-            advise=advise_on_tool_failure,
-            policy=RetryPolicy(attempts=attempts, initial_delay=0.2, max_delay=5.0, deadline=total),
+            policy=self._retry,
             timing=self._timing,
         )
 
-    async def _try_once(self, work: Callable[[McpSession], Coroutine[Any, Any, Result]], repeats: bool) -> Result:
-        async with self._limiter.slot(0):
-            connection = self._open()
-            session = await self._connect(connection)
-            return await self._run(connection, work(session), repeats)
-
     def _open(self) -> Connection:
-        """The living connection, or a new one that is being made; nothing is awaited, so there is only ever one."""
+        """The live connection, or a new one. Nothing is awaited here, so there is only ever one."""
         if self._connection is None or not self._connection.is_usable:
             known = [*self._leaving, *([self._connection] if self._connection else [])]
             self._leaving = [each for each in known if not each.is_over]
@@ -431,88 +353,59 @@ class McpLink:
 
     async def _connect(self, connection: Connection) -> McpSession:
         try:
-            async with asyncio.timeout(self._settings.connect_timeout):
+            async with asyncio.timeout(self._connect_timeout):
                 return await connection.session()
         except TimeoutError as late:
             connection.drop()
-            raise ToolFailure(f"{self.name} does not answer.", status=ToolStatus.TIMEOUT, passes=True) from late
+            raise ToolFailure(f"{self.name} does not answer.", status=ToolStatus.TIMEOUT, is_retryable=True) from late
         except BoundaryError as failure:
             advice = "; check its address and its token" if connection.is_refused else ""
             reason = f"{connection.reason or failure}{advice}"
             raise ToolFailure(
-                f"{self.name} cannot be reached: {reason}.", passes=not connection.is_hopeless
+                f"{self.name} cannot be reached: {reason}.", is_retryable=not connection.is_hopeless
             ) from failure
 
     async def _run(self, connection: Connection, work: Coroutine[Any, Any, Result], repeats: bool) -> Result:
         try:
-            async with asyncio.timeout(self._settings.timeout):
+            async with asyncio.timeout(self._timeout):
                 with boundary(ToolError, f"call the MCP server {self.name}"):
                     return await connection.run(work)
         except TimeoutError as late:
-            message = f"{self.name} did not answer within {self._settings.timeout:g} s; try again or go on."
+            message = f"{self.name} did not answer within {self._timeout:g} s; try again or go on."
             raise ToolFailure(message, status=ToolStatus.TIMEOUT) from late
         except ToolFailure:
             raise
         except ToolError as failure:
-            if connection.explains(failure.__cause__):
+            # The server rejected the request; the connection is alive.
+            if is_refusal(failure.__cause__) and not connection.is_over:
                 raise
             connection.drop()
-            raise ToolFailure(f"the connection to {self.name} was lost.", passes=repeats) from failure
+            raise ToolFailure(f"the connection to {self.name} was lost.", is_retryable=repeats) from failure
 
 
-_OURS = {spec.name: spec for spec in (GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, FETCH_PAGE_SPEC)}
-
-
-class McpToolbox:
-    """Calls over one link. A failure of any kind is a typed result."""
+class McpToolbox(LocalToolbox):
+    """The tools of one MCP server. Every failure is a typed result."""
 
     def __init__(self, link: McpLink, specs: Collection[ToolSpec]) -> None:
+        super().__init__(*(FunctionTool(spec, partial(_call_over, link, spec)) for spec in specs))
         self._link = link
-        self._specs = tuple(specs)
 
     @classmethod
     async def connect(cls, link: McpLink, only: Collection[str] = ()) -> Self:
-        """With the tools that the server lists, or those among them that are named in `only`.
+        """With the tools that the server lists, or with those of them that `only` names.
 
         Raises:
             ToolError: the server cannot be reached.
         """
         offered = await link.list_tools()
-        return cls(link, [_spec_of(tool) for tool in offered if not only or tool.name in only])
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(spec.name for spec in self._specs)
-
-    @property
-    def specs(self) -> tuple[ToolSpec, ...]:
-        return self._specs
-
-    async def call(self, call: ToolCall) -> ToolResult:
-        """Repair the call, make it, and turn what comes back into a result."""
-        repaired = repair_call(call, self._specs)
-        if isinstance(repaired, ToolResult):
-            return repaired
-        result = await self._ask(repaired)
-        # What the server says of the call is not believed: it saw the repaired one.
-        return result.model_copy(update={"executed": None if repaired == call else repaired})
+        return cls(link, [spec for spec in offered if not only or spec.name in only])
 
     async def aclose(self) -> None:
         await self._link.aclose()
 
-    async def _ask(self, call: ToolCall) -> ToolResult:
-        spec = next(spec for spec in self._specs if spec.name == call.name)
-        try:
-            outcome = await self._link.call_tool(call.name, read_arguments(call, spec))
-        except ToolError as failure:
-            return result_of_failure(failure)
-        return read_outcome(outcome, server=self._link.name)
 
-
-def _spec_of(tool: OfferedTool) -> ToolSpec:
-    """Our own spec for a tool of ours, which knows the near misses; else one from the published schema."""
-    ours = _OURS.get(tool.name)
-    published = tool.input_schema.get("properties")
-    if ours is not None and published == ours.input_schema()["properties"]:
-        return ours
-    return spec_from_schema(tool.name, tool.description, tool.input_schema)
+async def _call_over(link: McpLink, spec: ToolSpec, call: ToolCall) -> ToolResult:
+    try:
+        return await link.call_tool(call.name, read_arguments(call, spec))
+    except ToolError as failure:
+        return result_of_failure(failure)

@@ -1,29 +1,29 @@
-"""The record of tool calls, a JSONL file: a first line with the format, then one call and its result a line.
+"""Recording and replaying tool calls.
 
-A toolbox that writes down every call and what came back.
-
-A toolbox that answers from a record: the same calls give the same results, without network, key or clock.
+The record is a JSONL file: a first line with the format, then one call and its result a line. A replay gives the same
+results for the same calls, without network, keys or clock.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, ValidationError
 
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, first_problem
-from rubricem_env.tools.base import Toolbox
+from rubricem_env.llm.base import Redactor
+from rubricem_env.tools.base import Toolbox, redact_call, redact_result
 
 RECORD_VERSION = 1
 
 
 class RecordHead(Frozen):
-    """What the file is, and which tools it was made with."""
+    """The first line: the format, and the names of the tools."""
 
     format: Annotated[Text, Field(pattern="^rubricem-tool-calls$")] = "rubricem-tool-calls"
     version: Annotated[int, Field(ge=RECORD_VERSION, le=RECORD_VERSION)] = RECORD_VERSION
@@ -31,17 +31,13 @@ class RecordHead(Frozen):
 
 
 class RecordedCall(Frozen):
-    """One call as the policy made it, and what came back. No keys, no headers: neither ever gets so far."""
+    """One call as the policy made it, and its result, without secrets."""
 
     call: ToolCall
     result: ToolResult
 
 
-class CallRecord(NamedTuple):
-    """A record that was read."""
-
-    head: RecordHead
-    calls: tuple[RecordedCall, ...]
+Line = TypeVar("Line", RecordHead, RecordedCall)
 
 
 def write_line(entry: RecordHead | RecordedCall) -> str:
@@ -49,56 +45,54 @@ def write_line(entry: RecordHead | RecordedCall) -> str:
     return json.dumps(entry.model_dump(mode="json"), ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
-def read_record(path: Path) -> CallRecord:
-    """The whole record.
+def read_record(path: Path) -> tuple[RecordHead, tuple[RecordedCall, ...]]:
+    """The whole record. A last line that was truncated by a crash is ignored.
 
     Raises:
-        FileFormatError: the file is missing or malformed. A last line that was cut off by a crash is left out.
+        FileFormatError: the file is missing or malformed.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as cause:
         raise FileFormatError(f"cannot read the tool record {path}: {cause}. Make one with `record`.") from cause
-    lines = text.split("\n")
-    # What follows the last line break was being written when the process died.
-    complete = lines[:-1]
+    # A text after the last line break was being written when the process died.
+    complete = text.split("\n")[:-1]
     if not complete:
         raise FileFormatError(f"the tool record {path} is empty; its first line names its format.")
-    head = _read_head(complete[0], f"{path}, line 1")
-    calls = tuple(_read_call(line, f"{path}, line {number}") for number, line in enumerate(complete[1:], 2))
-    return CallRecord(head, calls)
+    head = _read_line(RecordHead, complete[0], f"{path}, line 1 is not the head of a tool record")
+    return head, tuple(
+        _read_line(RecordedCall, line, f"{path}, line {number} is not a recorded call")
+        for number, line in enumerate(complete[1:], 2)
+    )
 
 
-def _read_head(line: str, where: str) -> RecordHead:
+def _read_line(kind: type[Line], line: str, mistake: str) -> Line:
     try:
-        return RecordHead.model_validate_json(line)
+        return kind.model_validate_json(line)
     except ValidationError as cause:
-        raise FileFormatError(f"{where} is not the head of a tool record: {first_problem(cause)}") from cause
-
-
-def _read_call(line: str, where: str) -> RecordedCall:
-    try:
-        return RecordedCall.model_validate_json(line)
-    except ValidationError as cause:
-        raise FileFormatError(f"{where} is not a recorded call: {first_problem(cause)}") from cause
+        raise FileFormatError(f"{mistake}: {first_problem(cause)}") from cause
 
 
 class RecordingToolbox:
-    """Passes calls through, and appends each with its result to a file, whole lines only, in order of completion."""
+    """Appends each call and its result to a file, in order of completion, without known secrets.
 
-    def __init__(self, toolbox: Toolbox, path: Path) -> None:
+    The inner toolbox gets the call without secrets too, so that a replay of the run finds it.
+    """
+
+    def __init__(self, toolbox: Toolbox, path: Path, redactor: Redactor | None = None) -> None:
         self._toolbox = toolbox
         self._path = path
+        self._redactor = redactor or Redactor()
         self._is_begun = False
 
     @classmethod
-    def onto(cls, toolbox: Toolbox, path: Path) -> Self:
-        """One whose file is tried before a call is spent; an older record stays until there is something to replace it.
+    def onto(cls, toolbox: Toolbox, path: Path, redactor: Redactor | None = None) -> Self:
+        """A recording toolbox whose file is writable. An older record is kept until the first call is recorded.
 
         Raises:
             ConfigError: the file cannot be written.
         """
-        recording = cls(toolbox, path)
+        recording = cls(toolbox, path, redactor)
         with _writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists():
@@ -117,22 +111,20 @@ class RecordingToolbox:
         Raises:
             ConfigError: the file cannot be written.
         """
-        result = await self._toolbox.call(call)
+        call = redact_call(call, self._redactor)
+        result = redact_result(await self._toolbox.call(call), self._redactor)
         with _writing(self._path):
             if not self._is_begun:
                 self._begin()
-            self._append(write_line(RecordedCall(call=call, result=result)))
+            with self._path.open("a", encoding="utf-8") as record:
+                record.write(write_line(RecordedCall(call=call, result=result)))
         return result
 
     def _begin(self) -> None:
-        """A record begins anew: an older one of the same name is replaced."""
+        """Start a new record; an older one of the same name is replaced."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.write_text(write_line(RecordHead(tools=self.names)), encoding="utf-8")
         self._is_begun = True
-
-    def _append(self, line: str) -> None:
-        with self._path.open("a", encoding="utf-8") as record:
-            record.write(line)
 
 
 @contextmanager
@@ -150,18 +142,18 @@ _SHOWN = 80
 
 
 class NotRecordedError(UsageError):
-    """A replayed run asks for what the recorded one did not. Raised, because going on would be another run."""
+    """A replayed run makes a call that the recorded run did not make."""
 
 
 class ReplayToolbox:
-    """Answers the n-th call of its kind with the n-th recorded result; equal means equal in every character."""
+    """Answers the Nth of several equal calls with the Nth recorded result. Calls are equal character by character."""
 
-    def __init__(self, record: CallRecord, *, where: str = "the record") -> None:
-        self._names = record.head.tools
+    def __init__(self, head: RecordHead, calls: Iterable[RecordedCall], *, where: str = "the record") -> None:
+        self.names = head.tools
         self._where = where
         self._results: dict[ToolCall, list[ToolResult]] = {}
-        self._asked: Counter[ToolCall] = Counter()
-        for entry in record.calls:
+        self._used: Counter[ToolCall] = Counter()
+        for entry in calls:
             self._results.setdefault(entry.call, []).append(entry.result)
 
     @classmethod
@@ -171,11 +163,7 @@ class ReplayToolbox:
         Raises:
             FileFormatError: it is missing or malformed.
         """
-        return cls(read_record(path), where=str(path))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self._names
+        return cls(*read_record(path), where=str(path))
 
     async def call(self, call: ToolCall) -> ToolResult:
         """The recorded result.
@@ -184,16 +172,13 @@ class ReplayToolbox:
             NotRecordedError: the record has no such call, or has it fewer times.
         """
         results = self._results.get(call, [])
-        place = self._asked[call]
-        if place >= len(results):
-            raise NotRecordedError(self._sentence(call, len(results)))
-        self._asked[call] += 1
-        return results[place]
-
-    def _sentence(self, call: ToolCall, times: int) -> str:
-        query = call.query if len(call.query) <= _SHOWN else call.query[:_SHOWN] + "\u2026"
-        recorded = f"{times} time{'s' if times > 1 else ''} and not more" if times else "not at all"
-        return (
-            f"{self._where} holds the call {call.name!r} with the query {query!r} {recorded}; a replay makes the "
-            "recorded calls alone. Replay with the recorded policy and seed, or record the run again."
-        )
+        index, times = self._used[call], len(results)
+        if index >= times:
+            query = call.query if len(call.query) <= _SHOWN else call.query[:_SHOWN] + "\u2026"
+            recorded = f"{times} time{'s' if times > 1 else ''} and not more" if times else "not at all"
+            raise NotRecordedError(
+                f"{self._where} has the call {call.name!r} with the query {query!r} {recorded}; a replay can only "
+                "repeat recorded calls. Replay with the recorded policy and seed, or record the run again."
+            )
+        self._used[call] += 1
+        return results[index]

@@ -1,9 +1,12 @@
 """`snippet_search`: excerpts of scientific papers from Semantic Scholar."""
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from typing import Any
+
+from pydantic import SecretStr, ValidationError
 
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus
-from rubricem_env.tools.guard import Answer, CallCost, malformed_reply
+from rubricem_env.llm.usage import Usage
+from rubricem_env.tools.guard import malformed_reply
 from rubricem_env.tools.http import JsonEndpoint
 from rubricem_env.tools.spec import DEFAULT_LIMIT, SNIPPET_SEARCH_SPEC
 
@@ -13,37 +16,13 @@ _PAPER = "https://api.semanticscholar.org/CorpusID:{id}"
 _BACKEND = "Semantic Scholar"
 
 
-class _Loose(BaseModel):
-    """The service adds fields as it likes; only these are read."""
-
-    model_config = ConfigDict(extra="ignore")
-
-
-class _Excerpt(_Loose):
-    text: str = ""
-
-
-class _Paper(_Loose):
-    # Documented as a string, seen as a number.
-    corpus_id: str | int | None = Field(default=None, alias="corpusId")
-    title: str | None = None
-
-
-class _Hit(_Loose):
-    snippet: _Excerpt
-    paper: _Paper
-
-
-class _Reply(_Loose):
-    hits: list[_Hit] = Field(alias="data")
-    """Required: a message about a limit must not be read as finding nothing."""
-
-
 class SemanticScholarSearch:
     """The snippet endpoint. Works without a key at a low rate; a key raises it."""
 
     spec = SNIPPET_SEARCH_SPEC
-    expected_cost = CallCost()
+    model = ""
+    fee = 0.0
+    expected = Usage(calls=1)
 
     def __init__(self, endpoint: JsonEndpoint, url: str = DEFAULT_URL) -> None:
         self._endpoint = endpoint
@@ -54,35 +33,37 @@ class SemanticScholarSearch:
         headers = {"x-api-key": key.get_secret_value()} if key else {}
         return cls(JsonEndpoint.connect(_BACKEND, headers=headers), url)
 
-    async def answer(self, call: ToolCall) -> Answer:
+    async def answer(self, call: ToolCall) -> tuple[ToolResult, Usage]:
         """One request.
 
         Raises:
             ToolFailure: it failed.
         """
-        reply = await self._endpoint.get(self._url, _query(call))
+        parameters = dict(call.parameters)
+        query = {"query": call.query, "limit": parameters.get("limit", str(DEFAULT_LIMIT))}
+        if "year" in parameters:
+            query["year"] = "".join(parameters["year"].split())
+        if "fieldsofstudy" in parameters:
+            query["fieldsOfStudy"] = ",".join(part.strip() for part in parameters["fieldsofstudy"].split(","))
+        reply = await self._endpoint.get(self._url, query)
         try:
-            hits = _Reply.model_validate(reply).hits
-        except ValidationError as problem:
+            snippets = _read_reply(reply)
+        except (AttributeError, KeyError, TypeError, ValidationError) as problem:
             raise malformed_reply(_BACKEND) from problem
-        snippets = tuple(_snippet(hit) for hit in hits if hit.snippet.text.strip())
-        return Answer(ToolResult(status=ToolStatus.OK if snippets else ToolStatus.EMPTY, snippets=snippets))
+        status = ToolStatus.OK if snippets else ToolStatus.EMPTY
+        return ToolResult(status=status, snippets=snippets), self.expected
 
     async def aclose(self) -> None:
         await self._endpoint.aclose()
 
 
-def _query(call: ToolCall) -> dict[str, str]:
-    parameters = dict(call.parameters)
-    asked = {"query": call.query, "limit": parameters.get("limit", str(DEFAULT_LIMIT))}
-    if "year" in parameters:
-        asked["year"] = "".join(parameters["year"].split())
-    if "fieldsofstudy" in parameters:
-        asked["fieldsOfStudy"] = ",".join(part.strip() for part in parameters["fieldsofstudy"].split(","))
-    return asked
-
-
-def _snippet(hit: _Hit) -> Snippet:
-    paper = hit.paper
-    url = _PAPER.format(id=paper.corpus_id) if paper.corpus_id else ""
-    return Snippet(text=hit.snippet.text, title=paper.title or "", url=url)
+def _read_reply(reply: Any) -> tuple[Snippet, ...]:
+    if not isinstance(reply["data"], list):
+        raise TypeError("a list of hits is required: a message about a limit must not be read as an empty list")
+    snippets = []
+    for hit in reply["data"]:
+        # Documented as a string, seen as a number.
+        paper_id = hit["paper"].get("corpusId")
+        url = _PAPER.format(id=paper_id) if paper_id else ""
+        snippets.append(Snippet(text=hit["snippet"].get("text", ""), title=hit["paper"].get("title") or "", url=url))
+    return tuple(snippet for snippet in snippets if snippet.text.strip())

@@ -5,14 +5,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-from rubricem_env.tools.mcp_client import StdioServer
+from rubricem_env.tools.mcp_client import open_stdio
 from tests.rubricem_env.tools.mcp_cases import TOKEN
 
 ROOT = Path(__file__).parents[3]
 RUBRICEM = str(ROOT / ".venv/bin/rubricem")
-OURS = StdioServer(RUBRICEM, ("tools", "serve", "--backend", "offline"))
+ARGUMENTS = ("tools", "serve", "--backend", "offline")
+OURS = partial(open_stdio, RUBRICEM, ARGUMENTS)
 TIME_SERVER = Path(sys.executable).with_name("mcp-server-time")
 
 

@@ -11,7 +11,7 @@ from mcp.client.streamable_http import streamable_http_client
 from rubricem_env.domain.trajectory import ToolResult
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.tools.mcp_client import IS_MCP_1
-from tests.lanes.mcp1.servers import OURS
+from tests.lanes.mcp1.servers import ARGUMENTS, RUBRICEM
 from tests.rubricem_env.tools.mcp_cases import CALL, TOKEN
 
 pytestmark = pytest.mark.skipif(not IS_MCP_1, reason="this is mcp 2; run make mcp-lane")
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not IS_MCP_1, reason="this is mcp 2; run make mc
 
 @asynccontextmanager
 async def over_stdio(_url):
-    parameters = StdioServerParameters(command=OURS.command, args=list(OURS.arguments))
+    parameters = StdioServerParameters(command=RUBRICEM, args=list(ARGUMENTS))
     async with stdio_client(parameters) as (read, write), ClientSession(read, write) as session:
         await session.initialize()
         yield session

@@ -1,13 +1,14 @@
 """Our client where a library pins mcp below 2: it calls our server of today, and servers by other people."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.testing.episodes import run_scripted_episode
-from rubricem_env.tools.mcp_client import IS_MCP_1, HttpServer, McpToolbox
+from rubricem_env.tools.mcp_client import IS_MCP_1, McpToolbox, open_http
 from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC
 from tests.lanes.mcp1.servers import OURS, TIME_SERVER, serve_over_http
 from tests.rubricem_env.tools.mcp_cases import (
@@ -26,14 +27,14 @@ pytestmark = pytest.mark.skipif(not IS_MCP_1, reason="this is mcp 2; run make mc
 
 async def test_both_transports_give_what_the_tools_give_in_this_process(our_url):
     expected = await shipped_toolbox().call(CALL)
-    async with connected(HttpServer(our_url, TOKEN)) as http, connected(OURS) as stdio:
+    async with connected(partial(open_http, our_url, TOKEN)) as http, connected(OURS) as stdio:
         assert http.specs == stdio.specs == (GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC)
         assert await http.call(CALL) == await stdio.call(CALL) == expected
 
 
 async def test_an_episode_over_mcp_1_is_the_episode_without_mcp(our_url):
     local = await run_scripted_episode(shipped_toolbox())
-    async with connected(HttpServer(our_url, TOKEN)) as remote:
+    async with connected(partial(open_http, our_url, TOKEN)) as remote:
         assert (await run_scripted_episode(remote)).trajectory == local.trajectory
 
 
@@ -43,7 +44,7 @@ async def test_a_wrong_token_is_an_error_that_says_where_to_look(our_url):
 
 async def test_calls_survive_the_death_and_restart_of_the_server():
     with serve_over_http() as url:
-        remote = await McpToolbox.connect(link_to(HttpServer(url, TOKEN), attempts=10))
+        remote = await McpToolbox.connect(link_to(partial(open_http, url, TOKEN), attempts=10))
         assert (await remote.call(CALL)).status is ToolStatus.OK
     calls = [asyncio.create_task(remote.call(CALL)) for _ in range(10)]
     await asyncio.sleep(0.1)

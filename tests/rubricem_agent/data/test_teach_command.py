@@ -15,7 +15,7 @@ from rubricem_agent.data.chatml import read_samples
 from rubricem_agent.data.generate import QuestionFile, RepliesPending, TeacherTask
 from rubricem_env.domain.errors import ConfigError, MissingExtraError
 from rubricem_env.domain.trajectory import Query
-from rubricem_env.llm.usage import Ceilings
+from rubricem_env.llm.usage import SpendLimits
 from rubricem_env.world.expert import Faults
 
 RUN = CliRunner()
@@ -84,12 +84,12 @@ def test_flat_traces_get_the_flat_prompt_and_faults_are_the_configs(tmp_path: Pa
 
 
 def test_shards_take_every_nth_question_and_their_share_of_the_ceilings(tmp_path: Path) -> None:
-    config = TeacherConfig(out=tmp_path, shards=2, ceilings=Ceilings(calls=11, dollars=5.0))
+    config = TeacherConfig(out=tmp_path, shards=2, ceilings=SpendLimits(calls=11, dollars=5.0))
     tasks = [TeacherTask(str(number), Query(question="Why?")) for number in range(5)]
     shards = split_shards(config, QuestionFile(tasks, {}))
 
     assert [[task.id for task in shard.questions.tasks] for shard in shards] == [["0", "2", "4"], ["1", "3"]]
-    assert [shard.config.ceilings for shard in shards] == [Ceilings(calls=5, dollars=2.5)] * 2
+    assert [shard.config.ceilings for shard in shards] == [SpendLimits(calls=5, dollars=2.5)] * 2
     assert len({shard.folder for shard in shards}) == 2
 
 

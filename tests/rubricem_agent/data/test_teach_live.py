@@ -9,7 +9,7 @@ import pytest
 from rubricem_agent.build.data import teach
 from rubricem_agent.config import TeacherConfig
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.llm.usage import CeilingReached, Ceilings
+from rubricem_env.llm.usage import SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import serve_loopback
 
 FIRST = (
@@ -70,8 +70,8 @@ def test_a_ceiling_stops_the_run_and_what_is_paid_for_stays(tmp_path: Path) -> N
     server = ChatServer()
     with serve_loopback(server) as url:
         config = TeacherConfig(out=tmp_path, limit=3, teacher=f"openai:teacher@{url}", concurrency=1)
-        with pytest.raises(CeilingReached):
-            teach(config.model_copy(update={"ceilings": Ceilings(calls=3)}), {})
+        with pytest.raises(SpendLimitReached):
+            teach(config.model_copy(update={"ceilings": SpendLimits(calls=3)}), {})
         harvested = teach(config, {})
 
     assert harvested.report.accepted == 3

@@ -10,7 +10,7 @@ from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy, Open
 from rubricem_agent.policy.text import Service
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.limits import Limiter, Rates, RetryPolicy, Timing
-from rubricem_env.llm.usage import CeilingReached, Ceilings, Meter
+from rubricem_env.llm.usage import Meter, SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.policies import Streamed, StreamingServer
 
@@ -184,8 +184,8 @@ async def test_what_is_no_stream_of_completions_is_a_typed_failure(harness, open
 
 
 async def test_a_ceiling_stops_before_the_call(harness, opening):
-    started = harness(Streamed(ANSWER), ceilings=Ceilings(tokens=100))
-    with pytest.raises(CeilingReached):
+    started = harness(Streamed(ANSWER), ceilings=SpendLimits(tokens=100))
+    with pytest.raises(SpendLimitReached):
         await started.turns(opening, 1)
     assert started.server.asked == []
 

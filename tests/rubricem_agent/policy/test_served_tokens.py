@@ -10,7 +10,7 @@ from rubricem_agent.policy.text import Service
 from rubricem_agent.policy.vllm import ServedTokenPolicy
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.limits import Limiter, Rates, RetryPolicy, Timing
-from rubricem_env.llm.usage import CeilingReached, Ceilings, Meter
+from rubricem_env.llm.usage import Meter, SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.tiny_model import tiny_tokenizer
 from rubricem_env.testing.vllm_server import VllmQuirks, VllmServer, draw_from, recite
@@ -161,7 +161,7 @@ async def test_log_probabilities_from_before_the_temperature_are_refused_where_i
 
 
 async def test_a_ceiling_stops_before_the_call(start, tokenizer, opening):
-    policy, server = start(recite(tokenizer.encode_foreign(CALL)), ceilings=Ceilings(tokens=50))
-    with pytest.raises(CeilingReached):
+    policy, server = start(recite(tokenizer.encode_foreign(CALL)), ceilings=SpendLimits(tokens=50))
+    with pytest.raises(SpendLimitReached):
         await turn(policy.open(opening, sampling=Sampling(), seed=1))
     assert server.asked == []

@@ -17,7 +17,7 @@ from rubricem_agent.rollout.run import RolloutPlan, Setting, attempt_seed, run_g
 from rubricem_env.domain.errors import FileFormatError, ModelError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.research_env import shipped_toolbox
-from rubricem_env.llm.usage import CeilingReached
+from rubricem_env.llm.usage import SpendLimitReached
 from rubricem_env.testing.policies import writes
 
 QUERIES = tuple(Query(question=f"Question {number}?") for number in range(3))
@@ -105,8 +105,8 @@ async def test_progress_counts_failures_and_a_failure_is_a_rollout():
 
 
 async def test_a_reached_ceiling_ends_the_run_as_itself():
-    with pytest.raises(CeilingReached, match="enough"):
-        await run_groups(plan(), setting(Crowded(CeilingReached("enough"))))
+    with pytest.raises(SpendLimitReached, match="enough"):
+        await run_groups(plan(), setting(Crowded(SpendLimitReached("enough"))))
 
 
 def test_places_have_seeds_of_their_own():

@@ -10,7 +10,7 @@ from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.trajectory import Ending, Origin, Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import shipped_toolbox
-from rubricem_env.llm.usage import CeilingReached, Usage
+from rubricem_env.llm.usage import SpendLimitReached, Usage
 from rubricem_env.testing.episodes import DEMO_QUERY, ScriptedResearcher
 from rubricem_env.testing.policies import writes
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
@@ -81,8 +81,8 @@ async def test_a_context_overflow_ends_the_episode_by_its_limits_and_counts():
 
 
 async def test_a_reached_ceiling_is_raised():
-    with pytest.raises(CeilingReached):
-        await play(Broken(CeilingReached("enough")))
+    with pytest.raises(SpendLimitReached):
+        await play(Broken(SpendLimitReached("enough")))
 
 
 async def test_a_model_that_never_closes_a_tag_stalls():

@@ -102,7 +102,7 @@ async def test_a_cache_that_is_off_is_off():
         async with open_tools(read_tools_config(settings), {"SERPER_API_KEY": "k" * 20}) as tools:
             for _ in range(2):
                 await tools.toolbox.call(CALL)
-            assert tools.budget.dollars == pytest.approx(0.002)
+            assert tools.budget.total.dollars == pytest.approx(0.002)
     assert len(plain.requests) == 2
 
 
@@ -116,7 +116,7 @@ async def test_a_mounted_server_offers_its_tools_under_their_own_names():
 
 async def test_two_tools_of_one_name_are_refused():
     mounted = {"name": "weather", "command": sys.executable, "arguments": ["-c", THIRD_PARTY]}
-    with pytest.raises(ConfigError, match="two toolboxes offer 'google_search'"):
+    with pytest.raises(ConfigError, match="two tools are named 'google_search'"):
         async with open_tools(read_tools_config({"mounted": [mounted]}), {}):
             pass
 

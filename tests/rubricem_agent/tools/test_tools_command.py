@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import httpx2
 import pytest
@@ -18,7 +19,7 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
 from rubricem_env.llm.limits import Timing
 from rubricem_env.testing.loopback import free_port
-from rubricem_env.tools.mcp_client import HttpServer, LinkSettings, McpLink, McpToolbox, open_session
+from rubricem_env.tools.mcp_client import McpLink, McpToolbox, open_http
 
 TOKEN = "sesame-sesame-sesame"
 CALL = ToolCall(name="google_search", query="Tall Fox width")
@@ -101,9 +102,8 @@ def server():
 
 
 def link_to(port: int) -> McpLink:
-    target = HttpServer(f"http://127.0.0.1:{port}/mcp", SecretStr(TOKEN))
-    settings = LinkSettings(attempts=30, total=60.0)
-    return McpLink("rubricem", lambda: open_session(target, timeout=30.0), settings=settings, timing=Timing.real(0))
+    opener = partial(open_http, f"http://127.0.0.1:{port}/mcp", SecretStr(TOKEN))
+    return McpLink("rubricem", opener, timing=Timing.real(0), attempts=30, total=60.0)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])

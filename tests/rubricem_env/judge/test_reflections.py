@@ -16,7 +16,7 @@ from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.judge.scoring import Opinion, score_trajectory
 from rubricem_env.llm.base import ScriptedModel
 from rubricem_env.llm.limits import RetryPolicy, Timing
-from rubricem_env.llm.usage import CeilingReached
+from rubricem_env.llm.usage import SpendLimitReached
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.judges import QUESTION, careless, rubric
 
@@ -116,10 +116,10 @@ async def test_rules_prefer_a_reflection_that_names_the_fault_to_a_generic_one()
 async def test_a_reached_ceiling_leaves_no_other_candidate_being_judged():
     async def answer(request):
         if len(model.requests) == 2:
-            raise CeilingReached("no more calls")
+            raise SpendLimitReached("no more calls")
         await asyncio.sleep(600)
 
     judge, model = judge_over(answer)
-    with pytest.raises(CeilingReached):
+    with pytest.raises(SpendLimitReached):
         await judge.judge_reflections(task("one", "two", "three", mode=ReflectionMode.POINTWISE))
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from rubricem_env.domain.errors import BoundaryError, ModelError, ToolError
-from rubricem_env.llm.limits import RetryAdvice, RetryPolicy, Timing, call_with_retry, parse_retry_after
+from rubricem_env.domain.errors import ModelError, ToolError
+from rubricem_env.llm.base import RetryableModelError
+from rubricem_env.llm.limits import RetryPolicy, Timing, call_with_retry, parse_retry_after
 
 
 class FakeTime:
@@ -24,18 +25,17 @@ class FakeTime:
         return Timing(lambda: self.now, self.sleep, np.random.default_rng(0))
 
 
-def failing(times: int, calls: list[int]) -> Callable[[], Awaitable[str]]:
+REFUSED = RetryableModelError("refused")
+
+
+def failing(times: int, calls: list[int], failure: Exception = REFUSED) -> Callable[[], Awaitable[str]]:
     async def operation() -> str:
         calls.append(1)
         if len(calls) <= times:
-            raise ConnectionError("refused")
+            raise failure
         return "done"
 
     return operation
-
-
-def always(_: BoundaryError) -> RetryAdvice:
-    return RetryAdvice()
 
 
 async def test_waits_double_until_the_call_succeeds() -> None:
@@ -43,7 +43,7 @@ async def test_waits_double_until_the_call_succeeds() -> None:
     calls: list[int] = []
     policy = RetryPolicy(jitter=0.0)
     result = await call_with_retry(
-        failing(3, calls), doing="ask", error=ModelError, advise=always, policy=policy, timing=time.timing()
+        failing(3, calls), doing="ask", error=ModelError, policy=policy, timing=time.timing()
     )
     assert result == "done"
     assert time.waits == [1.0, 2.0, 4.0]
@@ -52,12 +52,11 @@ async def test_waits_double_until_the_call_succeeds() -> None:
 async def test_five_retries_follow_the_first_try_and_the_last_failure_is_typed() -> None:
     time = FakeTime()
     calls: list[int] = []
-    with pytest.raises(ToolError, match="could not search: ConnectionError: refused"):
+    with pytest.raises(ModelError, match="refused"):
         await call_with_retry(
             failing(99, calls),
             doing="search",
             error=ToolError,
-            advise=always,
             policy=RetryPolicy(),
             timing=time.timing(),
         )
@@ -68,10 +67,9 @@ async def test_a_server_that_names_seconds_is_not_asked_earlier() -> None:
     time = FakeTime()
     calls: list[int] = []
     await call_with_retry(
-        failing(1, calls),
+        failing(1, calls, RetryableModelError("busy", retry_after=7.0)),
         doing="ask",
         error=ModelError,
-        advise=lambda _: RetryAdvice(retry_after=7.0),
         policy=RetryPolicy(),
         timing=time.timing(),
     )
@@ -84,25 +82,23 @@ async def test_a_wait_that_outlasts_the_deadline_is_not_begun() -> None:
     calls: list[int] = []
     with pytest.raises(ModelError):
         await call_with_retry(
-            failing(99, calls),
+            failing(99, calls, RetryableModelError("busy", retry_after=601.0)),
             doing="ask",
             error=ModelError,
-            advise=lambda _: RetryAdvice(retry_after=601.0),
             policy=RetryPolicy(deadline=600.0),
             timing=time.timing(),
         )
     assert (len(calls), time.waits) == (1, [])
 
 
-async def test_a_failure_without_advice_is_final() -> None:
+async def test_a_foreign_failure_is_typed_and_final() -> None:
     time = FakeTime()
     calls: list[int] = []
-    with pytest.raises(ModelError):
+    with pytest.raises(ToolError, match="could not search: ConnectionError: refused"):
         await call_with_retry(
-            failing(99, calls),
-            doing="ask",
-            error=ModelError,
-            advise=lambda _: None,
+            failing(99, calls, ConnectionError("refused")),
+            doing="search",
+            error=ToolError,
             policy=RetryPolicy(),
             timing=time.timing(),
         )
@@ -120,7 +116,6 @@ async def test_a_call_that_hangs_is_cut_off_at_the_deadline() -> None:
             hang,
             doing="ask",
             error=ModelError,
-            advise=lambda _: None,
             policy=RetryPolicy(deadline=0.01),
             timing=time.timing(),
         )

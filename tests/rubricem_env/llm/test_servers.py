@@ -8,11 +8,11 @@ from pydantic import BaseModel, SecretStr
 
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.judge.prompting import WireProposal, WireReflectionScores, WireScores
-from rubricem_env.llm.base import ChatRequest, Finish, MeteredModel, PassingModelError, Redactor
+from rubricem_env.llm.base import ChatRequest, Finish, MeteredModel, Redactor, RetryableModelError
 from rubricem_env.llm.gemini import GeminiModel
 from rubricem_env.llm.limits import Limiter, Rates, Timing
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
-from rubricem_env.llm.usage import CeilingReached, Ceilings, Meter
+from rubricem_env.llm.usage import Meter, SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import free_port, serve_loopback
 from rubricem_env.testing.servers import FakeGemini, FakeOpenAI, ModelReply
 
@@ -66,7 +66,7 @@ async def test_a_reply_that_is_cut_or_blocked_says_so(kind, finish, expected):
 @pytest.mark.parametrize("kind", SERVERS)
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_what_may_pass_is_told_with_the_time_that_the_server_names(kind, status):
-    with pytest.raises(PassingModelError) as failure:
+    with pytest.raises(RetryableModelError) as failure:
         await ask(kind, lambda _: ModelReply("slow down", status=status, headers={"retry-after": "7"}))
     assert failure.value.retry_after == 7.0
     assert "slow down" in str(failure.value)
@@ -75,7 +75,7 @@ async def test_what_may_pass_is_told_with_the_time_that_the_server_names(kind, s
 async def test_gemini_names_the_time_in_its_body_as_well():
     info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "12.5s"}
     body = {"error": {"code": 429, "message": "quota", "status": "RESOURCE_EXHAUSTED", "details": [info]}}
-    with pytest.raises(PassingModelError) as failure:
+    with pytest.raises(RetryableModelError) as failure:
         await ask("gemini", lambda _: ModelReply(status=429, raw=json.dumps(body).encode()))
     assert failure.value.retry_after == 12.5
 
@@ -85,19 +85,19 @@ async def test_gemini_names_the_time_in_its_body_as_well():
 async def test_what_will_not_pass_is_told_too(kind, status):
     with pytest.raises(ModelError, match=str(status)) as failure:
         await ask(kind, lambda _: ModelReply("no such model", status=status))
-    assert not isinstance(failure.value, PassingModelError)
+    assert not isinstance(failure.value, RetryableModelError)
 
 
 @pytest.mark.parametrize("kind", SERVERS)
 async def test_a_page_in_place_of_json_may_pass(kind):
-    with pytest.raises(PassingModelError):
+    with pytest.raises(RetryableModelError):
         await ask(kind, lambda _: ModelReply(raw=b"<html>gateway</html>"))
 
 
 @pytest.mark.parametrize("kind", SERVERS)
 async def test_a_server_that_is_not_there_may_come_back(kind):
     model = connect(kind, f"http://127.0.0.1:{free_port()}")
-    with pytest.raises(PassingModelError):
+    with pytest.raises(RetryableModelError):
         await model.complete(ChatRequest("hello"))
     await model.aclose()
 
@@ -109,7 +109,7 @@ async def test_an_answer_without_choices_is_empty_and_not_a_crash():
 
 def metered(model, **ceilings):
     timing = Timing.real(0)
-    meter = Meter(Ceilings(**ceilings))
+    meter = Meter(SpendLimits(**ceilings))
     return MeteredModel(model, limiter=Limiter(Rates(), timing), meter=meter, redactor=Redactor([KEY]))
 
 
@@ -130,7 +130,7 @@ async def test_a_ceiling_holds_against_calls_that_start_together():
         model = metered(connect("openai", url), calls=3)
         results = await asyncio.gather(*(model.complete(ChatRequest("x")) for _ in range(8)), return_exceptions=True)
         await model.aclose()
-    assert (sum(isinstance(r, CeilingReached) for r in results), len(server.asked)) == (5, 3)
+    assert (sum(isinstance(r, SpendLimitReached) for r in results), len(server.asked)) == (5, 3)
 
 
 @pytest.mark.parametrize(("status", "is_told"), [(401, True), (403, True), (404, False)])
@@ -145,5 +145,5 @@ async def test_a_refused_key_is_answered_with_its_variable(status, is_told):
 
 @pytest.mark.parametrize("kind", SERVERS)
 async def test_broken_compression_may_pass(kind):
-    with pytest.raises(PassingModelError, match="no answer: DecodingError"):
+    with pytest.raises(RetryableModelError, match="no answer: DecodingError"):
         await ask(kind, lambda _: ModelReply("x", headers={"content-encoding": "gzip"}))

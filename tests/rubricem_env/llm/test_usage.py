@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.llm.usage import PRICES, CeilingReached, Ceilings, Meter, Usage, price_of
+from rubricem_env.llm.usage import PRICES, Meter, SpendLimitReached, SpendLimits, Usage, price_of
 
 MODEL = "gemini-2.5-flash"
 
@@ -30,13 +30,13 @@ def test_a_dated_name_has_the_price_of_its_longest_stem() -> None:
     assert price_of("gpt-4.1-nano") is None
 
 
-def test_a_ceiling_counts_what_calls_under_way_may_still_use() -> None:
-    meter = Meter(Ceilings(tokens=100))
+def test_a_limit_counts_what_running_calls_may_still_use() -> None:
+    meter = Meter(SpendLimits(tokens=100))
     expected = Usage(calls=1, input_tokens=60)
-    with meter.reserve("score", MODEL, expected=expected) as receipt:
-        with pytest.raises(CeilingReached, match="60 are used or held; the ceiling is 100"):
+    with meter.reserve("score", MODEL, expected=expected) as record:
+        with pytest.raises(SpendLimitReached, match="60 are used or reserved; the limit is 100"):
             meter.reserve("score", MODEL, expected=expected).__enter__()
-        receipt.record(Usage(calls=1, input_tokens=30))
+        record(Usage(calls=1, input_tokens=30))
     with meter.reserve("score", MODEL, expected=expected):
         pass
     assert meter.total.usage.calls == 2
@@ -50,11 +50,11 @@ def test_a_call_that_failed_counts_as_a_call() -> None:
 
 
 def test_what_was_spent_survives_a_restart() -> None:
-    meter, again = Meter(), Meter(Ceilings(calls=1))
+    meter, again = Meter(), Meter(SpendLimits(calls=1))
     meter.book("score", MODEL, usage=Usage(calls=1, input_tokens=10))
     again.load_state_dict(json.loads(json.dumps(meter.state_dict())))
     assert again.total == meter.total
-    with pytest.raises(CeilingReached):
+    with pytest.raises(SpendLimitReached):
         again.reserve("score", MODEL, expected=Usage(calls=1)).__enter__()
 
 

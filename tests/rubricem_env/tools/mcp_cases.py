@@ -3,6 +3,7 @@
 import json
 import sys
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -11,7 +12,7 @@ from rubricem_agent.build.tools import open_tools
 from rubricem_agent.config import ToolsConfig, read_tools_config
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
 from rubricem_env.llm.limits import Timing
-from rubricem_env.tools.mcp_client import HttpServer, LinkSettings, McpLink, McpToolbox, StdioServer, open_session
+from rubricem_env.tools.mcp_client import McpLink, McpToolbox, Opener, open_http, open_stdio
 from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC
 
 TOKEN = SecretStr("sesame-sesame")
@@ -34,27 +35,26 @@ server.run("stdio")
 """
 
 
-def link_to(target, **settings) -> McpLink:
-    chosen = LinkSettings(**{"connect_timeout": 20.0, **settings})
-    return McpLink("server", lambda: open_session(target, timeout=30.0), settings=chosen, timing=Timing.real(0))
+def link_to(opener: Opener, **settings) -> McpLink:
+    return McpLink("server", opener, timing=Timing.real(0), **{"connect_timeout": 20.0, **settings})
 
 
 @asynccontextmanager
-async def connected(target, **settings):
-    toolbox = await McpToolbox.connect(link_to(target, **settings))
+async def connected(opener: Opener, **settings):
+    toolbox = await McpToolbox.connect(link_to(opener, **settings))
     try:
         yield toolbox
     finally:
         await toolbox.aclose()
 
 
-def crashing_server(package: str, server: str, *, death: str = "os._exit(1)") -> StdioServer:
+def crashing_server(package: str, server: str, *, death: str = "os._exit(1)") -> Opener:
     """A child with two tools, written with a release's own server class; the call of `die` ends as `death` says."""
-    return StdioServer(sys.executable, ("-c", _CRASHING.format(package=package, server=server, death=death)))
+    return partial(open_stdio, sys.executable, ("-c", _CRASHING.format(package=package, server=server, death=death)))
 
 
-async def check_a_dying_child_is_started_again(target: StdioServer) -> None:
-    async with connected(target, repeats_lost_calls=False) as remote:
+async def check_a_dying_child_is_started_again(opener: Opener) -> None:
+    async with connected(opener, repeats_lost_calls=False) as remote:
         died = await remote.call(ToolCall(name="die", query="now"))
         assert died.status is ToolStatus.ERROR
         assert died.message == "the connection to server was lost."
@@ -63,8 +63,8 @@ async def check_a_dying_child_is_started_again(target: StdioServer) -> None:
 
 
 async def check_a_wrong_token_says_where_to_look(address: str) -> None:
-    target = HttpServer(address, SecretStr("wrong-wrong"))
-    remote = McpToolbox(link_to(target, attempts=2), (GOOGLE_SEARCH_SPEC,))
+    opener = partial(open_http, address, SecretStr("wrong-wrong"))
+    remote = McpToolbox(link_to(opener, attempts=2), (GOOGLE_SEARCH_SPEC,))
     result = await remote.call(CALL)
     await remote.aclose()
     assert result.status is ToolStatus.ERROR

@@ -3,17 +3,16 @@
 import asyncio
 
 import pytest
+from pydantic import SecretStr
 
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
+from rubricem_env.llm.base import Redactor
 from rubricem_env.llm.limits import Rates, RetryPolicy
-from rubricem_env.llm.usage import Ceilings
+from rubricem_env.llm.usage import Meter, SpendLimits, Usage
 from rubricem_env.testing.episodes import FOUND, ManualTime, ScriptedBackend
 from rubricem_env.tools.guard import (
-    BreakerSettings,
-    CallCost,
     GuardedTool,
     GuardSettings,
-    ToolBudget,
     ToolFailure,
     http_failure,
     result_of_failure,
@@ -25,7 +24,6 @@ DOWN = http_failure("the engine", 503)
 
 
 def guard(backend, time, *, budget=None, **settings) -> GuardedTool:
-    budget = budget or ToolBudget(Ceilings())
     return GuardedTool(backend, GuardSettings(**settings), budget=budget, timing=time.timing())
 
 
@@ -76,8 +74,7 @@ async def test_a_bug_of_the_backend_is_an_error_result():
 async def test_the_breaker_opens_and_one_call_tries_after_the_cooldown():
     time = ManualTime()
     backend = ScriptedBackend(DOWN, DOWN, FOUND)
-    breaker = BreakerSettings(failures=2, cooldown=30)
-    tool = guard(backend, time, breaker=breaker, retry=RetryPolicy(attempts=1))
+    tool = guard(backend, time, breaker_failures=2, breaker_cooldown=30, retry=RetryPolicy(attempts=1))
     await tool.call(CALL)
     await tool.call(CALL)
     refused = await tool.call(CALL)
@@ -90,7 +87,7 @@ async def test_the_breaker_opens_and_one_call_tries_after_the_cooldown():
 async def test_a_probe_that_is_cancelled_lets_another_try():
     time = ManualTime()
     backend = ScriptedBackend(DOWN, FOUND, delay=0.05)
-    tool = guard(backend, time, breaker=BreakerSettings(failures=1, cooldown=1), retry=RetryPolicy(attempts=1))
+    tool = guard(backend, time, breaker_failures=1, breaker_cooldown=1, retry=RetryPolicy(attempts=1))
     await tool.call(CALL)
     time.now += 2
     probe = asyncio.create_task(tool.call(CALL))
@@ -101,22 +98,29 @@ async def test_a_probe_that_is_cancelled_lets_another_try():
 
 
 async def test_the_budget_stops_before_it_is_passed():
-    budget = ToolBudget(Ceilings(dollars=0.025))
-    backend = ScriptedBackend(cost=CallCost(dollars=0.01))
+    budget = Meter(SpendLimits(dollars=0.025))
+    backend = ScriptedBackend(fee=0.01)
     tool = guard(backend, ManualTime(), budget=budget)
     results = await asyncio.gather(*(tool.call(CALL) for _ in range(5)))
     # Two calls of one cent fit into two and a half; the third might pass it.
     assert [result.status for result in results].count(ToolStatus.OK) == 2
     assert results[-1].status is ToolStatus.BLOCKED
-    assert results[-1].message == "the run's budget of 0.025 dollars for tools is used; answer from what you have."
+    assert results[-1].message == "the run's budget for tools is used up; answer from what you have."
 
 
-async def test_a_budget_goes_on_where_it_was():
-    first, second = ToolBudget(Ceilings()), ToolBudget(Ceilings(calls=3))
-    with first.reserve(CallCost()) as charge:
-        charge.record(CallCost(dollars=1.0))
-    second.load_state_dict(first.state_dict())
-    assert (second.calls, second.dollars) == (1, 1.0)
+async def test_a_failed_call_costs_a_call_and_no_fee():
+    budget = Meter()
+    await guard(ScriptedBackend(DOWN, FOUND, fee=0.5), ManualTime(), budget=budget).call(CALL)
+    assert (budget.total.usage.calls, budget.total.dollars) == (2, 0.5)
+    assert list(budget.by_phase) == ["google_search"]
+
+
+async def test_a_known_secret_is_removed_from_what_the_engine_gets_and_answers():
+    echo = ToolResult(status=ToolStatus.OK, summary="you sent canary-key")
+    backend = ScriptedBackend(echo)
+    tool = GuardedTool(backend, timing=ManualTime().timing(), redactor=Redactor([SecretStr("canary-key")]))
+    result = await tool.call(ToolCall(name="google_search", query="canary-key Tall Fox"))
+    assert (backend.calls[0].query, result.summary) == ("[redacted] Tall Fox", "you sent [redacted]")
 
 
 async def test_requests_per_minute_are_kept():
@@ -153,20 +157,20 @@ def test_a_failure_keeps_its_status_and_a_long_message_is_one_line():
 
 
 async def test_a_probe_that_the_budget_refuses_does_not_close_the_way_for_ever():
-    time, budget = ManualTime(), ToolBudget(Ceilings(dollars=1.5))
-    backend = ScriptedBackend(DOWN, FOUND, cost=CallCost(dollars=1.0))
-    breaker = BreakerSettings(failures=1, cooldown=1)
-    tool = guard(backend, time, budget=budget, breaker=breaker, retry=RetryPolicy(attempts=1))
+    time, budget = ManualTime(), Meter(SpendLimits(dollars=1.5))
+    backend = ScriptedBackend(DOWN, FOUND, fee=1.0)
+    settings = {"breaker_failures": 1, "breaker_cooldown": 1, "retry": RetryPolicy(attempts=1)}
+    tool = guard(backend, time, budget=budget, **settings)
     await tool.call(CALL)
     time.now += 2
-    with budget.reserve(CallCost(dollars=1.0)):
+    with budget.reserve("google_search", "", expected=Usage(calls=1), fee=1.0):
         assert (await tool.call(CALL)).status is ToolStatus.BLOCKED
     assert (await tool.call(CALL)).status is ToolStatus.OK
 
 
 async def test_a_breaker_without_a_number_of_failures_never_opens():
     backend = ScriptedBackend(*[DOWN] * 20, FOUND)
-    tool = guard(backend, ManualTime(), breaker=BreakerSettings(failures=None), retry=RetryPolicy(attempts=1))
+    tool = guard(backend, ManualTime(), breaker_failures=None, retry=RetryPolicy(attempts=1))
     results = [await tool.call(CALL) for _ in range(21)]
     assert results[-1] == FOUND
     assert len(backend.calls) == 21

@@ -10,7 +10,7 @@ import pytest
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 from rubricem_env.testing.episodes import FOUND, ScriptedTool
-from rubricem_env.tools.cache import CacheBounds, CachedTool, InMemoryCache, SqliteStore, cache_key
+from rubricem_env.tools.cache import CachedTool, InMemoryCache, SqliteStore, cache_key
 
 CALL = ToolCall(name="google_search", query="Tall Fox")
 
@@ -24,10 +24,9 @@ class Clock:
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def store(request, tmp_path):
-    clock, bounds = Clock(), CacheBounds(ttl=60, entries=300)
-    opened = (
-        InMemoryCache(bounds, clock) if request.param == "memory" else SqliteStore(tmp_path / "c.db", bounds, clock)
-    )
+    clock, limits = Clock(), {"ttl": 60, "max_entries": 300}
+    is_memory = request.param == "memory"
+    opened = InMemoryCache(clock, **limits) if is_memory else SqliteStore(tmp_path / "c.db", clock, **limits)
     opened.clock = clock
     yield opened
     await opened.aclose()
@@ -103,6 +102,50 @@ async def test_work_that_nobody_waits_for_is_cancelled(store):
     assert finished == []
 
 
+async def test_an_abandoned_call_that_is_slow_to_end_does_not_replace_its_successor():
+    begun, gate = [], asyncio.Event()
+
+    class SlowToEnd(ScriptedTool):
+        async def call(self, call):
+            begun.append(call)
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                await asyncio.sleep(0.01)
+                raise
+            return FOUND
+
+    cached = CachedTool(SlowToEnd(), InMemoryCache(Clock()), scope="s")
+    abandoned = asyncio.create_task(cached.call(CALL))
+    await asyncio.sleep(0.005)
+    abandoned.cancel()
+    await asyncio.wait({abandoned})
+    second = asyncio.create_task(cached.call(CALL))
+    await asyncio.sleep(0.03)
+    third = asyncio.create_task(cached.call(CALL))
+    await asyncio.sleep(0)
+    gate.set()
+    assert await asyncio.gather(second, third) == [FOUND, FOUND]
+    assert len(begun) == 2
+
+
+async def test_every_waiting_caller_gets_the_failure_and_the_next_call_tries_again():
+    outcomes = iter([ValueError("no"), FOUND])
+
+    class FailsOnce(ScriptedTool):
+        async def call(self, call):
+            await asyncio.sleep(0)
+            outcome = next(outcomes)
+            if isinstance(outcome, ValueError):
+                raise outcome
+            return outcome
+
+    cached = CachedTool(FailsOnce(), InMemoryCache(Clock()), scope="s")
+    failures = await asyncio.gather(*(cached.call(CALL) for _ in range(3)), return_exceptions=True)
+    assert [str(failure) for failure in failures] == ["no"] * 3
+    assert await cached.call(CALL) == FOUND
+
+
 async def test_a_damaged_entry_is_asked_for_again(store):
     await store.put(cache_key(CALL, "s"), "not a result")
     assert await CachedTool(ScriptedTool(), store, scope="s").call(CALL) == FOUND
@@ -113,7 +156,7 @@ async def test_a_store_that_fails_costs_the_entry_and_not_the_call(caplog):
         async def put(self, key, text):
             raise sqlite3.OperationalError("database or disk is full")
 
-    assert await CachedTool(ScriptedTool(), Full(CacheBounds(), Clock()), scope="s").call(CALL) == FOUND
+    assert await CachedTool(ScriptedTool(), Full(Clock()), scope="s").call(CALL) == FOUND
     assert "disk is full" in caplog.text
 
 
@@ -130,16 +173,16 @@ async def test_a_file_that_is_no_cache_is_named(tmp_path):
     path = tmp_path / "cache.db"
     path.write_text("this is a letter to a friend, and long enough to be no database at all" * 20)
     with pytest.raises(FileFormatError, match=r"cache\.db cannot be used"):
-        await SqliteStore(path, CacheBounds(), Clock()).get("")
+        await SqliteStore(path, Clock()).get("")
 
 
 WRITER = """
 import asyncio, sys, time
 from pathlib import Path
-from rubricem_env.tools.cache import CacheBounds, SqliteStore
+from rubricem_env.tools.cache import SqliteStore
 
 async def main():
-    store = SqliteStore(Path(sys.argv[1]), CacheBounds(), time.time)
+    store = SqliteStore(Path(sys.argv[1]), time.time)
     for number in range(60):
         await store.put(f"{sys.argv[2]} {number}", "text")
     await store.aclose()

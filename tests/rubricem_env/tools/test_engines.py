@@ -8,11 +8,10 @@ from pydantic import SecretStr
 
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolStatus
 from rubricem_env.llm.limits import RetryPolicy, Timing
-from rubricem_env.llm.usage import Ceilings
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import SearchReply, SearchServer, grounded_reply, scholar_reply
 from rubricem_env.tools.google_search import GeminiGoogleSearch
-from rubricem_env.tools.guard import GuardedTool, GuardSettings, ToolBudget
+from rubricem_env.tools.guard import GuardedTool, GuardSettings
 from rubricem_env.tools.semantic_scholar import SemanticScholarSearch
 from rubricem_env.tools.serper_search import PlainWebSearch
 
@@ -46,7 +45,7 @@ async def engine(kind: str, *replies: SearchReply, timeout: float = 10.0):
     server = SearchServer(*replies)
     with serve_loopback(server.app) as url:
         settings = GuardSettings(timeout=timeout, retry=RetryPolicy(attempts=3, initial_delay=0.01, jitter=0.0))
-        tool = GuardedTool(MAKERS[kind](url), settings, budget=ToolBudget(Ceilings()), timing=Timing.real(0))
+        tool = GuardedTool(MAKERS[kind](url), settings, timing=Timing.real(0))
         try:
             yield tool, server
         finally:
@@ -157,7 +156,7 @@ async def test_every_failure_is_typed_and_one_sentence(kind, failure):
 async def test_nobody_there_is_an_error(kind):
     settings = GuardSettings(retry=RetryPolicy(attempts=2, initial_delay=0.01))
     backend = MAKERS[kind]("http://127.0.0.1:9")
-    tool = GuardedTool(backend, settings, budget=ToolBudget(Ceilings()), timing=Timing.real(0))
+    tool = GuardedTool(backend, settings, timing=Timing.real(0))
     result = await tool.call(CALL)
     await tool.aclose()
     assert result.status is ToolStatus.ERROR

@@ -14,7 +14,7 @@ from rubricem_env.domain.trajectory import ToolCall, ToolStatus
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import pages_app
 from rubricem_env.tools import fetch_page
-from rubricem_env.tools.fetch_page import MAX_BYTES, AddressRules, PageFetcher, is_public, pin, read_page
+from rubricem_env.tools.fetch_page import MAX_BYTES, PageFetcher, is_public, pin, read_page
 from rubricem_env.tools.guard import ToolFailure
 from rubricem_env.tools.http import read_capped
 
@@ -67,6 +67,9 @@ def test_an_address_outside_is_public(address):
     assert is_public(address)
 
 
+LOOPBACK = frozenset({"127.0.0.1"})
+
+
 def resolver(*addresses):
     async def resolve(host, port):
         return list(addresses)
@@ -76,7 +79,7 @@ def resolver(*addresses):
 
 async def refusal(url: str, *addresses: str) -> ToolFailure:
     with pytest.raises(ToolFailure) as caught:
-        await pin(url, AddressRules(), resolver(*(addresses or ("8.8.8.8",))))
+        await pin(url, resolver(*(addresses or ("8.8.8.8",))))
     return caught.value
 
 
@@ -110,7 +113,7 @@ async def test_every_spelling_of_loopback_is_blocked(host):
 
 async def fetch(url: str, fetcher: PageFetcher) -> ToolStatus:
     try:
-        return (await fetcher.answer(ToolCall(name="fetch_page", query=url))).result.status
+        return (await fetcher.answer(ToolCall(name="fetch_page", query=url)))[0].status
     except ToolFailure as failure:
         return failure.status
 
@@ -125,8 +128,8 @@ async def test_what_is_no_address_is_one_sentence(words):
 
 def site_fetcher(url: str, *addresses: str) -> PageFetcher:
     """Lets one loopback address through, by name, for the port of the test's site."""
-    rules = AddressRules(ports=frozenset({int(url.rsplit(":", 1)[1])}), exceptions=frozenset({"127.0.0.1"}))
-    return PageFetcher(rules=rules, resolver=resolver(*(addresses or ("127.0.0.1",))))
+    port = int(url.rsplit(":", 1)[1])
+    return PageFetcher(ports=frozenset({port}), exceptions=LOOPBACK, resolver=resolver(*(addresses or ("127.0.0.1",))))
 
 
 async def read(path: str, page: Response, **others):
@@ -134,7 +137,7 @@ async def read(path: str, page: Response, **others):
     with serve_loopback(pages_app(pages)) as url:
         port = url.rsplit(":", 1)[1]
         call = ToolCall(name="fetch_page", query=f"http://pages.example:{port}{path}")
-        return (await site_fetcher(url).answer(call)).result
+        return (await site_fetcher(url).answer(call))[0]
 
 
 async def test_a_page_is_read_as_text_with_its_title_and_address():
@@ -175,11 +178,9 @@ async def test_a_name_that_changes_its_address_is_checked_at_every_step():
 
     with serve_loopback(pages_app({"/go": lambda: RedirectResponse("/next")})) as url:
         port = int(url.rsplit(":", 1)[1])
-        rules = AddressRules(ports=frozenset({port}), exceptions=frozenset({"127.0.0.1"}))
+        fetcher = PageFetcher(ports=frozenset({port}), exceptions=LOOPBACK, resolver=rebinding)
         with pytest.raises(ToolFailure, match="not a public host"):
-            await PageFetcher(rules=rules, resolver=rebinding).answer(
-                ToolCall(name="fetch_page", query=f"http://pages.example:{port}/go")
-            )
+            await fetcher.answer(ToolCall(name="fetch_page", query=f"http://pages.example:{port}/go"))
 
 
 async def test_redirects_have_an_end():
@@ -218,15 +219,15 @@ async def test_a_missing_page_is_an_error():
 async def test_nobody_there_is_an_error():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    rules = AddressRules(ports=frozenset({port}), exceptions=frozenset({"127.0.0.1"}))
+    fetcher = PageFetcher(ports=frozenset({port}), exceptions=LOOPBACK)
     with pytest.raises(ToolFailure, match="cannot be reached"):
-        await PageFetcher(rules=rules).answer(ToolCall(name="fetch_page", query=f"http://127.0.0.1:{port}/"))
+        await fetcher.answer(ToolCall(name="fetch_page", query=f"http://127.0.0.1:{port}/"))
 
 
 @given(st.text(alphabet=st.sampled_from("<>/!-abst&;\"' \ncriptle"), max_size=300))
 def test_any_markup_gives_text(source):
-    page = read_page(source)
-    assert page.text == page.text.strip()
+    _, text = read_page(source)
+    assert text == text.strip()
 
 
 @pytest.mark.parametrize("piece", ["<", "<!--", "<a ", "</", "<script>", "<title>", "<p>", "&amp", "<![CDATA["])
@@ -252,14 +253,14 @@ class Endless(httpx2.AsyncByteStream):
 
 async def test_what_comes_behind_the_end_of_a_compressed_page_is_not_kept():
     stream = Endless()
-    body = await read_capped(httpx2.Response(200, headers={"content-encoding": "gzip"}, stream=stream), MAX_BYTES)
-    assert body.content == b"60 m"
+    content, _ = await read_capped(httpx2.Response(200, headers={"content-encoding": "gzip"}, stream=stream), MAX_BYTES)
+    assert content == b"60 m"
     assert stream.sent == 0
 
 
 @pytest.mark.parametrize(("number", "shown"), [("9" * 5_000, "\ufffd"), ("9" * 20, "\ufffd"), ("0065", "A")])
 def test_a_character_by_a_number_of_any_length_is_read(number, shown):
-    assert read_page(f"<p>a &#{number}; b").text == f"a {shown} b"
+    assert read_page(f"<p>a &#{number}; b")[1] == f"a {shown} b"
 
 
 async def test_a_page_is_read_beside_the_event_loop(monkeypatch):

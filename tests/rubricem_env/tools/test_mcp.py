@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from contextlib import asynccontextmanager
+from functools import partial
 
 import httpx2
 import mcp
@@ -14,15 +15,8 @@ from rubricem_env.testing.episodes import ScriptedTool
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import SearchReply, SearchServer
 from rubricem_env.tools.base import LocalToolbox
-from rubricem_env.tools.mcp_client import (
-    CallOutcome,
-    HttpServer,
-    InProcessServer,
-    McpToolbox,
-    StdioServer,
-    read_outcome,
-)
-from rubricem_env.tools.mcp_server import ToolServer, http_app
+from rubricem_env.tools.mcp_client import McpToolbox, open_http, open_in_process, open_stdio, read_outcome
+from rubricem_env.tools.mcp_server import http_app, tool_server
 from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC
 from tests.rubricem_env.tools.mcp_cases import (
     CALL,
@@ -35,17 +29,17 @@ from tests.rubricem_env.tools.mcp_cases import (
 )
 
 SERVE = "from rubricem_agent.cli.tools import tools_app; tools_app()"
-OURS = StdioServer(sys.executable, ("-c", SERVE, "serve", "--backend", "offline"))
+OURS = partial(open_stdio, sys.executable, ("-c", SERVE, "serve", "--backend", "offline"))
 
 
 def server_of(toolbox: LocalToolbox):
-    return ToolServer(toolbox, toolbox.specs).protocol_server("1")
+    return tool_server(toolbox, toolbox.specs, "1")
 
 
 @asynccontextmanager
 async def over_http(toolbox: LocalToolbox, **settings):
     with serve_loopback(http_app(server_of(toolbox), token=TOKEN)) as url:
-        async with connected(HttpServer(f"{url}/mcp", TOKEN), **settings) as remote:
+        async with connected(partial(open_http, f"{url}/mcp", TOKEN), **settings) as remote:
             yield remote
 
 
@@ -97,7 +91,9 @@ async def test_a_server_that_raises_gives_an_error_result():
 async def test_every_status_arrives_as_it_was():
     for status in ToolStatus:
         sent = ToolResult(status=status, message="so it is." if status.is_error else "")
-        async with connected(InProcessServer(server_of(LocalToolbox(ScriptedTool(lambda _, s=sent: s))))) as remote:
+        async with connected(
+            partial(open_in_process, server_of(LocalToolbox(ScriptedTool(lambda _, s=sent: s))))
+        ) as remote:
             assert await remote.call(CALL) == sent
 
 
@@ -147,7 +143,7 @@ async def test_a_cancelled_call_is_cancelled_on_the_server_too():
             finally:
                 ended.set()
 
-    async with connected(InProcessServer(server_of(LocalToolbox(Slow(delay=30))))) as remote:
+    async with connected(partial(open_in_process, server_of(LocalToolbox(Slow(delay=30))))) as remote:
         calling = asyncio.create_task(remote.call(CALL))
         await asyncio.sleep(0.1)
         calling.cancel()
@@ -159,7 +155,7 @@ async def test_a_cancelled_call_is_cancelled_on_the_server_too():
 async def test_calls_that_a_server_drops_while_it_shuts_down_are_made_again_at_its_successor():
     dying, reborn = LocalToolbox(ScriptedTool(delay=60.0)), LocalToolbox(ScriptedTool())
     with serve_loopback(http_app(server_of(dying), token=TOKEN)) as url:
-        remote = await McpToolbox.connect(link_to(HttpServer(f"{url}/mcp", TOKEN), attempts=10))
+        remote = await McpToolbox.connect(link_to(partial(open_http, f"{url}/mcp", TOKEN), attempts=10))
         calls = [asyncio.create_task(remote.call(CALL)) for _ in range(40)]
         await asyncio.sleep(0.05)
     with serve_loopback(http_app(server_of(reborn), token=TOKEN), port=int(url.rsplit(":", 1)[1])):
@@ -179,7 +175,7 @@ async def test_a_call_that_a_gateway_answers_with_503_is_lost_and_not_refused():
             await app(scope, receive, send)
 
     with serve_loopback(gateway) as url:
-        remote = await McpToolbox.connect(link_to(HttpServer(f"{url}/mcp", TOKEN), attempts=10))
+        remote = await McpToolbox.connect(link_to(partial(open_http, f"{url}/mcp", TOKEN), attempts=10))
         failing += [503, 502]
         result = await remote.call(CALL)
         await remote.aclose()
@@ -193,14 +189,14 @@ async def test_a_child_that_dies_mid_call_is_an_error_and_is_started_again():
 async def test_a_server_that_answers_with_html_is_an_error():
     page = SearchServer(SearchReply("<html>Sign in</html>", media_type="text/html"))
     with serve_loopback(page.app) as url:
-        remote = McpToolbox(link_to(HttpServer(f"{url}/mcp"), attempts=2), (GOOGLE_SEARCH_SPEC,))
+        remote = McpToolbox(link_to(partial(open_http, f"{url}/mcp"), attempts=2), (GOOGLE_SEARCH_SPEC,))
         result = await remote.call(CALL)
         await remote.aclose()
     assert result.status is ToolStatus.ERROR
 
 
 async def test_nobody_there_is_an_error_with_its_reason():
-    remote = McpToolbox(link_to(HttpServer("http://127.0.0.1:9/mcp"), attempts=2), (GOOGLE_SEARCH_SPEC,))
+    remote = McpToolbox(link_to(partial(open_http, "http://127.0.0.1:9/mcp"), attempts=2), (GOOGLE_SEARCH_SPEC,))
     result = await remote.call(CALL)
     await remote.aclose()
     assert result.message.startswith("server cannot be reached: ConnectError")
@@ -212,17 +208,15 @@ def test_a_link_serves_one_event_loop_after_another():
         await remote.aclose()
         return result.status
 
-    target = InProcessServer(server_of(shipped_toolbox()))
+    target = partial(open_in_process, server_of(shipped_toolbox()))
     remote = McpToolbox(link_to(target), shipped_toolbox().specs)
     assert [asyncio.run(once()), asyncio.run(once())] == [ToolStatus.OK] * 2
 
 
 def test_foreign_text_becomes_snippets_and_a_foreign_error_an_error():
-    found = read_outcome(CallOutcome(texts=("one", " ", "two")), server="time")
+    found = read_outcome(("one", " ", "two"), server="time")
     assert [snippet.text for snippet in found.snippets] == ["one", "two"]
-    failed = read_outcome(CallOutcome(texts=("no\nsuch zone",), is_error=True), server="time")
+    failed = read_outcome(("no\nsuch zone",), is_error=True, server="time")
     assert (failed.status, failed.message) == (ToolStatus.ERROR, "time says: no such zone")
-    assert read_outcome(CallOutcome(), server="time").status is ToolStatus.EMPTY
-    assert (
-        read_outcome(CallOutcome(structured={"status": "sunny"}), server="w").snippets[0].text == '{"status": "sunny"}'
-    )
+    assert read_outcome((), server="time").status is ToolStatus.EMPTY
+    assert read_outcome((), {"status": "sunny"}, server="w").snippets[0].text == '{"status": "sunny"}'

@@ -246,7 +246,7 @@ def test_the_almanac_on_the_cpu_needs_no_plan(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("change", ["serches=3", "searches", "utilisation=2", "searches=many"])
 def test_an_assumption_that_is_none_is_refused(change: str) -> None:
-    with pytest.raises(ConfigError, match="assumption|not a setting"):
+    with pytest.raises(ConfigError, match=r"assumption|not a setting"):
         read_assumptions([change])
 
 
