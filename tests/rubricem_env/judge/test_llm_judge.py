@@ -104,10 +104,10 @@ async def test_rubbish_is_asked_again_with_what_was_wrong(rubbish):
     assert "could not be used" in model.requests[1].prompt
 
 
-async def test_a_truncated_reply_is_told_that_it_was_cut_off():
+async def test_a_truncated_reply_is_reported_to_the_model():
     cut = ChatReply(text=scores((1, 2), (2, 2))[:-20], model="m", finish=Finish.LENGTH)
     _, _, model = await marks([cut, scores((1, 0), (2, 0))])
-    assert "cut off at the token limit" in model.requests[1].prompt
+    assert "truncated at the token limit" in model.requests[1].prompt
 
 
 async def test_after_five_retries_the_answer_alone_is_asked_for():
