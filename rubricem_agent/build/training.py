@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
 from rubricem_agent.config import parse_yaml_assignment, read_yaml
-from rubricem_agent.learn.metrics import AlarmLine, ExamLine, StepLine
+from rubricem_agent.learn.metrics import EvaluationLine, LogLine, WarningLine
 from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError
 
 TRAINER = "trainers.local_ssgrpo"
@@ -238,11 +238,11 @@ def open_trackers(out: Path, *, tensorboard: bool, wandb: bool) -> list[Tracker]
     return trackers
 
 
-def scalars(line: StepLine | ExamLine | AlarmLine) -> dict[str, float]:
+def scalars(line: LogLine) -> dict[str, float]:
     """The numbers of a line by name, without what it does not have."""
-    if isinstance(line, ExamLine):
+    if isinstance(line, EvaluationLine):
         return {f"held_out/{stage}": value for stage, value in line.held_out.items()} | {"held_out/valid": line.valid}
-    if isinstance(line, AlarmLine):
+    if isinstance(line, WarningLine):
         return {"alarm": 1.0}
     found = {f"true/{stage}": value for stage, value in line.true.items()}
     found |= {f"judged/{stage}": value for stage, value in line.judged.items() if value is not None}

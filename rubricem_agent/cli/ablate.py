@@ -57,7 +57,7 @@ class AblationRun(NamedTuple):
         """Whether it was examined after its last step."""
         if not (self.plan.out / METRICS_FILE).is_file():
             return False
-        return any(exam.step == self.plan.steps for exam in read_log(self.plan.out).exams)
+        return any(exam.step == self.plan.steps for exam in read_log(self.plan.out).evaluations)
 
 
 def plan_runs(base: TrainingPlan, *, seeds: int, steps: int | None) -> list[AblationRun]:

@@ -32,7 +32,7 @@ from rubricem_agent.rollout.report import (
     sources_in,
 )
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.run import Attempt, Audience, NoAudience, run_episode
+from rubricem_agent.rollout.run import Attempt, Audience, run_episode
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat, Query, dump_trajectory
@@ -65,7 +65,7 @@ _UNDECIDED = re.compile(r"<[^<>]{0,200}\Z")
 _WRAPPERS = re.compile(r"</?tool_output>|</?snippet[^>]*>")
 
 
-class AskScreen:
+class AskScreen(Audience):
     """The audience of one episode. Writes plain text, with colour codes where it is a terminal."""
 
     def __init__(self, write: Callable[[str], None], *, colour: bool) -> None:
@@ -227,7 +227,7 @@ async def _attempt(asked: AskRequest, parts: AskParts, *, number: int, terminal:
 
 def _audience(terminal: Terminal) -> Audience:
     if terminal.is_silent:
-        return NoAudience()
+        return Audience()
     return AskScreen(lambda text: typer.echo(text, nl=False, color=True), colour=terminal.colour)
 
 

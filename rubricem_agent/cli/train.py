@@ -29,7 +29,15 @@ from rubricem_agent.build.training import (
     trainer_environment,
 )
 from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal
-from rubricem_agent.learn.metrics import METRICS_FILE, AlarmLine, ExamLine, LogFollower, RunLog, StepLine
+from rubricem_agent.learn.metrics import (
+    METRICS_FILE,
+    EvaluationLine,
+    LogFollower,
+    LogLine,
+    RunLog,
+    StepLine,
+    WarningLine,
+)
 from rubricem_agent.learn.monitor import compare_with, find_expected
 from rubricem_agent.viewer.logs import RecordedRun, read_run
 from rubricem_env.domain.base import STAGES
@@ -45,7 +53,7 @@ class TrainScreen:
         self._console = console
         self._steps = steps
         self._latest: deque[StepLine] = deque(maxlen=_SHOWN)
-        self._exam: ExamLine | None = None
+        self._exam: EvaluationLine | None = None
         self._live = Live(console=console, refresh_per_second=4) if console.is_terminal else None
 
     def __enter__(self) -> "TrainScreen":
@@ -59,12 +67,12 @@ class TrainScreen:
         if self._live:
             self._live.stop()
 
-    def show(self, line: StepLine | ExamLine | AlarmLine) -> None:
+    def show(self, line: LogLine) -> None:
         if isinstance(line, StepLine):
             self._latest.append(line)
-        elif isinstance(line, ExamLine):
+        elif isinstance(line, EvaluationLine):
             self._exam = line
-        if isinstance(line, AlarmLine):
+        if isinstance(line, WarningLine):
             self._console.print(f"[yellow]{escape(line.alarm)}[/]")
         elif self._live is None:
             self._console.print(describe_line(line, self._steps), highlight=False, markup=False, soft_wrap=True)
@@ -94,11 +102,11 @@ def render_steps(lines: "deque[StepLine]") -> Table:
     return table
 
 
-def describe_line(line: StepLine | ExamLine | AlarmLine, steps: int) -> str:
+def describe_line(line: LogLine, steps: int) -> str:
     """One line in words and numbers."""
-    if isinstance(line, AlarmLine):
+    if isinstance(line, WarningLine):
         return line.alarm
-    if isinstance(line, ExamLine):
+    if isinstance(line, EvaluationLine):
         scores = " ".join(f"{stage} {value:.2f}" for stage, value in line.held_out.items())
         return f"step {line.step}: held-out questions, by truth: {scores}; {line.valid:.0%} valid"
     scores = " ".join(f"{stage} {value:.2f}" for stage, value in line.true.items())
@@ -154,10 +162,10 @@ def _describe(log: RunLog, *, seconds: float) -> dict[str, Any]:
     """What the run came to; examinations of held-out questions are by truth."""
     return {
         "steps": log.steps[-1].step if log.steps else 0,
-        "first_held_out": log.exams[0].held_out if log.exams else None,
-        "last_held_out": log.exams[-1].held_out if log.exams else None,
+        "first_held_out": log.evaluations[0].held_out if log.evaluations else None,
+        "last_held_out": log.evaluations[-1].held_out if log.evaluations else None,
         "bank": log.steps[-1].bank if log.steps else 0,
-        "alarms": [line.alarm for line in log.alarms],
+        "alarms": [line.alarm for line in log.warnings],
         "seconds": round(seconds, 1),
     }
 
@@ -165,8 +173,7 @@ def _describe(log: RunLog, *, seconds: float) -> dict[str, Any]:
 def _hold_against_others(run: RecordedRun) -> str | None:
     """A sentence on how the run lies to earlier runs with its settings; None where none are known."""
     curve = find_expected(run.recipe, run.settings) if run.recipe else None
-    departure = compare_with(curve, run.log) if curve else None
-    return departure.sentence if departure else None
+    return compare_with(curve, run.log) if curve else None
 
 
 def _rows(told: Mapping[str, Any]) -> dict[str, object]:
@@ -198,7 +205,7 @@ def _run_watched(plan: TrainingPlan, trackers: Sequence[Tracker], console: Conso
         trainer.finish()
 
 
-def follow(trainer: Trainer, follower: LogFollower) -> Iterator[StepLine | ExamLine | AlarmLine]:
+def follow(trainer: Trainer, follower: LogFollower) -> Iterator[LogLine]:
     """The log's lines as they are written, until the trainer has ended."""
     while trainer.is_running:
         yield from follower.new_lines()

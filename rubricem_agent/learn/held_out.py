@@ -15,7 +15,6 @@ from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import query_of
 from rubricem_env.scaffold.grammar import ValidationMode
-from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.judge import TrueQuality, true_quality
 from rubricem_env.world.questions import Question
@@ -48,7 +47,7 @@ async def evaluate_held_out(
     sampling = Sampling(temperature=temperature, max_turn_tokens=max_turn_tokens)
     plan = RolloutPlan([query_of(question) for question in questions], opened, group_size=1, seed=seed)
     groups = await run_groups(plan, Setting(policy, toolbox, limits, sampling))
-    readings = [read_trajectory(group[0].trajectory) for group in groups]
+    readings = [group[0].reading for group in groups]
     qualities = [true_quality(question, reading) for question, reading in zip(questions, readings, strict=True)]
     valid = float(np.mean([not reading.rejects(ValidationMode.STRICT) for reading in readings]))
     return HeldOutScores(TrueQuality(*np.mean(qualities, axis=0).tolist()), valid)

@@ -1,6 +1,7 @@
-"""A run's metrics.jsonl: a line for each step and each examination, written by the trainer and read back by everyone else.
+"""A run's metrics.jsonl: a line for each step, evaluation and warning, written by a trainer and read by everyone else.
 
-How a step's rollouts are written, whatever they are worth: what the collapse detectors watch.
+The models below name what a reader needs; a line may hold more. `measure_rollouts` computes the rollout statistics
+of a step, which the collapse detectors watch.
 """
 
 import json
@@ -17,7 +18,6 @@ from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import ToolCall, first_problem
 from rubricem_env.scaffold.grammar import ValidationMode
-from rubricem_env.scaffold.reading import read_trajectory
 
 METRICS_FILE = "metrics.jsonl"
 SETTINGS_FILE = "config.json"
@@ -25,58 +25,83 @@ SETTINGS_FILE = "config.json"
 
 
 class Line(Frozen):
-    """What a reader wants to know of a line, which may say more."""
+    """The base of everything in a line: unknown keys are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, strict=False)
 
 
-class StageTold(Line):
-    """Means over the policy's tokens of one stage."""
+class StageMetrics(Line):
+    """Means over the policy's tokens of one stage, and the stage's share of the loss."""
 
     tokens: int
     entropy: float
     kl: float
+    clip_share: float = 0.0
+    """Tokens at which the clip stopped the gradient."""
     loss_share: float = 0.0
+    """Of the summed |loss_t|; Research tokens dominate under `token-mean` (choice D2)."""
 
 
-class UpdateTold(Line):
+class UpdateMetrics(Line):
     """One optimiser step."""
 
     loss: float
     grad_norm: float
     tokens: int
-    stages: dict[str, StageTold]
+    sampling_gap: float = 0.0
+    """Mean |log-probability here - as sampled|: the two engines' disagreement plus the weights' age."""
+    stages: dict[str, StageMetrics]
 
     @property
     def entropy(self) -> float:
         """Nats a token, over all stages."""
-        return sum(stage.tokens * stage.entropy for stage in self.stages.values()) / max(1, self._counted)
+        return self._token_mean([stage.tokens * stage.entropy for stage in self.stages.values()])
 
     @property
     def kl(self) -> float:
         """From the reference, nats a token, over all stages."""
-        return sum(stage.tokens * stage.kl for stage in self.stages.values()) / max(1, self._counted)
+        return self._token_mean([stage.tokens * stage.kl for stage in self.stages.values()])
 
-    @property
-    def _counted(self) -> int:
-        return sum(stage.tokens for stage in self.stages.values())
+    def _token_mean(self, sums: Sequence[float]) -> float:
+        return sum(sums) / max(1, sum(stage.tokens for stage in self.stages.values()))
 
 
-class HabitsTold(Line):
-    """How the rollouts of a step were written; see `rubricem_agent/learn/metrics.py`."""
+class RolloutStatistics(Line):
+    """How the rollouts of a step were written, whatever their scores."""
 
     answer_words: float
+    """Mean length of an answer; an attempt without an answer counts as 0 words."""
     repeated_calls: float
+    """The share of calls that repeat an earlier one of the same attempt; 0 without calls."""
     valid: float
+    """The share of attempts that strict mode accepts."""
     policy_tokens: int
+    """Sampled tokens of all rollouts."""
 
 
-class GradientsTold(Line):
-    """The task's gradient against the reflections', at the same weights."""
+class GradientMetrics(Line):
+    """The task's gradient compared with the reflections', at the same weights."""
 
     cosine: float
+    """From -1 to 1; 0 where either gradient is 0."""
     task_norm: float
+    """Before clipping."""
     reflection_norm: float
+
+
+class AuditMetrics(Line):
+    """The training judge's mean scores beside the held-out judge's, by stage, on the same rollouts."""
+
+    judge: dict[str, float]
+    held_out: dict[str, float]
+    gap: float | None = None
+    """How much more the training judge gives, on average over stages; None without a pair of scores."""
+    kappa: float | None = None
+    """Agreement of the single rubric scores; None where it cannot be computed."""
+    sampled: int = 0
+    unscored: int = 0
+    warning: str = ""
+    """Says that the judges have diverged, in every audit as long as they have."""
 
 
 class StepLine(Line):
@@ -87,17 +112,19 @@ class StepLine(Line):
     true: dict[str, float]
     judged: dict[str, float | None]
     trained_rollouts: int = 0
-    task: UpdateTold | None = None
-    reflection: UpdateTold | None = None
+    task: UpdateMetrics | None = None
+    reflection: UpdateMetrics | None = None
     utility: float | None = None
     bank: int = 0
-    habits: HabitsTold | None = None
-    """None in the logs of runs that did not count them."""
-    gradients: GradientsTold | None = None
+    habits: RolloutStatistics | None = None
+    """None in the logs of older runs."""
+    gradients: GradientMetrics | None = None
+    audit: AuditMetrics | None = None
+    """None where the step was not audited."""
     seconds: dict[str, float] = Field(default_factory=dict)
 
 
-class ExamLine(Line):
+class EvaluationLine(Line):
     """The policy on held-out questions, by truth."""
 
     step: int
@@ -105,26 +132,29 @@ class ExamLine(Line):
     valid: float
 
 
-class AlarmLine(Line):
+class WarningLine(Line):
     """Something that a person should look at."""
 
     step: int
     alarm: str
 
 
+LogLine = StepLine | EvaluationLine | WarningLine
+
+
 class RunLog(NamedTuple):
-    """A run as its log tells it; each list in the order of steps, the latest line of a step counts."""
+    """The log of a run; each list in the order of steps, the latest line of a step counts."""
 
     steps: list[StepLine]
-    exams: list[ExamLine]
-    alarms: list[AlarmLine]
+    evaluations: list[EvaluationLine]
+    warnings: list[WarningLine]
 
 
 def read_log(folder: Path) -> RunLog:
-    """The log in a run's folder. A last line that a killed run left half written is passed over.
+    """The log in a run's folder. A truncated last line is skipped.
 
     Raises:
-        FileFormatError: there is no log, or a line that is not the last cannot be read.
+        FileFormatError: there is no log, or another line cannot be read.
     """
     path = folder / METRICS_FILE
     try:
@@ -134,26 +164,26 @@ def read_log(folder: Path) -> RunLog:
             f"{folder} holds no {METRICS_FILE}, so it is no run's folder ({cause.strerror}); give the folder that the "
             "config names as `out`, after the first step."
         ) from cause
-    return sort_lines([_read_line(line, f"{path}:{number}") for number, line in enumerate(_whole_lines(text), 1)])
+    return sort_lines([_read_line(line, f"{path}:{number}") for number, line in enumerate(_complete_lines(text), 1)])
 
 
-def sort_lines(lines: list[StepLine | ExamLine | AlarmLine]) -> RunLog:
-    """The lines by kind: a step and an examination of each step, and all alarms."""
+def sort_lines(lines: Sequence[LogLine]) -> RunLog:
+    """The lines by kind: the latest step and evaluation of each step number, and all warnings."""
     steps = {line.step: line for line in lines if isinstance(line, StepLine)}
-    exams = {line.step: line for line in lines if isinstance(line, ExamLine)}
-    alarms = dict.fromkeys(line for line in lines if isinstance(line, AlarmLine))
+    evaluations = {line.step: line for line in lines if isinstance(line, EvaluationLine)}
+    warnings = dict.fromkeys(line for line in lines if isinstance(line, WarningLine))
     return RunLog(
         [steps[step] for step in sorted(steps)],
-        [exams[step] for step in sorted(exams)],
-        sorted(alarms, key=lambda line: line.step),
+        [evaluations[step] for step in sorted(evaluations)],
+        sorted(warnings, key=lambda line: line.step),
     )
 
 
-def parse_line(fields: Mapping[str, Any]) -> StepLine | ExamLine | AlarmLine:
-    """One line by what it holds; pydantic's ValidationError where it holds nothing known."""
+def parse_line(fields: Mapping[str, Any]) -> LogLine:
+    """One line, its kind told by its keys; pydantic's ValidationError where the keys fit none."""
     if "held_out" in fields:
-        return ExamLine.model_validate(fields)
-    return AlarmLine.model_validate(fields) if "alarm" in fields else StepLine.model_validate(fields)
+        return EvaluationLine.model_validate(fields)
+    return WarningLine.model_validate(fields) if "alarm" in fields else StepLine.model_validate(fields)
 
 
 def append_line(path: Path, fields: Mapping[str, Any]) -> None:
@@ -166,7 +196,7 @@ def append_line(path: Path, fields: Mapping[str, Any]) -> None:
         LineFile(path).append([json.dumps(fields, allow_nan=False).encode()])
     except OSError as cause:
         raise UsageError(
-            f"cannot write to {path}: {cause.strerror or cause}. Make room; the same command goes on from the last "
+            f"cannot write to {path}: {cause.strerror or cause}. Make room; the same command resumes from the last "
             "checkpoint."
         ) from cause
 
@@ -178,24 +208,24 @@ class LogFollower:
         self._path = folder / METRICS_FILE
         self._seen: set[str] = set(self._lines()) if skip_present else set()
 
-    def new_lines(self) -> list[StepLine | ExamLine | AlarmLine]:
-        """What has been written since the last call, in its order; nothing while there is no log."""
+    def new_lines(self) -> list[LogLine]:
+        """The lines written since the last call, in their order; none while there is no log."""
         fresh = [line for line in self._lines() if line not in self._seen]
         self._seen.update(fresh)
         return [_read_line(line, str(self._path)) for line in fresh]
 
     def _lines(self) -> list[str]:
         try:
-            return _whole_lines(self._path.read_text(encoding="utf-8", errors="replace"))
+            return _complete_lines(self._path.read_text(encoding="utf-8", errors="replace"))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
 
-def _whole_lines(text: str) -> list[str]:
+def _complete_lines(text: str) -> list[str]:
     return text[: text.rfind("\n") + 1].splitlines()
 
 
-def _read_line(line: str, where: str) -> StepLine | ExamLine | AlarmLine:
+def _read_line(line: str, where: str) -> LogLine:
     try:
         fields = json.loads(line)
         if not isinstance(fields, dict):
@@ -209,23 +239,10 @@ def _read_line(line: str, where: str) -> StepLine | ExamLine | AlarmLine:
         raise FileFormatError(f"{where} is not JSON: {cause}. Delete the line, or restore the file.") from cause
 
 
-class RolloutStatistics(NamedTuple):
-    """Over all rollouts of a step."""
-
-    answer_words: float
-    """Of an answer, on average; an attempt without one has an answer of 0 words."""
-    repeated_calls: float
-    """The share of calls that repeat an earlier one of the same attempt; 0 without calls."""
-    valid: float
-    """The share of attempts that strict mode accepts."""
-    policy_tokens: int
-    """Sampled in all."""
-
-
-def measure_habits(groups: Sequence[Sequence[Rollout]]) -> RolloutStatistics:
-    """The habits of a step's groups, abandoned rollouts included."""
+def measure_rollouts(groups: Sequence[Sequence[Rollout]]) -> RolloutStatistics:
+    """The statistics of a step's groups, abandoned rollouts included."""
     rollouts = [rollout for group in groups for rollout in group]
-    readings = [read_trajectory(rollout.trajectory) for rollout in rollouts]
+    readings = [rollout.reading for rollout in rollouts]
     calls = [[turn.call for turn in reading.turns if turn.call is not None] for reading in readings]
     return RolloutStatistics(
         answer_words=float(np.mean([len((reading.answer or "").split()) for reading in readings])),

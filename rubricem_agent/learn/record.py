@@ -35,7 +35,6 @@ from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.judge.rubrics import ActiveRubric, RetiredRubric, RubricSet
 from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
-from rubricem_env.scaffold.reading import read_trajectory
 
 RECORD_VERSION = 1
 RECORD_FOLDER = "record"
@@ -275,7 +274,7 @@ def group_head(entry: GroupEntry, at: int, size: int) -> GroupHead:
 
 def rollout_head(entry: RolloutEntry, at: int, size: int) -> RolloutHead:
     """What a list shows of a rollout."""
-    reading = read_trajectory(entry.rollout.trajectory)
+    reading = entry.rollout.reading
     plan, research, review, answer = (entry.judged.judgement.score(stage) for stage in STAGES)
     nothing: FourNumbers = (None, None, None, None)
     return RolloutHead(

@@ -1,7 +1,4 @@
-"""From judged rollouts and scored reflections to samples for the loss.
-
-A batch of samples as arrays: what the loss is computed on, whatever made it and whatever trains on it.
-"""
+"""Samples for the loss, from judged rollouts and scored reflections, and batches of them as padded arrays."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,17 +10,16 @@ import numpy.typing as npt
 from rubricem_agent.learn.credit import BatchError, Credit, CreditMode, assign_credit, group_scores, spread_to_tokens
 from rubricem_agent.reflection.reflector import ReflectionOutcome, ReflectionSample
 from rubricem_agent.rollout.rollout import Rollout
+from rubricem_agent.rollout.tokens import NO_STAGE
 from rubricem_env.judge.scoring import GroupJudgement
 
 Number = TypeVar("Number", bound=np.generic)
-PAD = -1
-"""Stage id of prompt, tool and padding tokens."""
 
 
 class Batch(NamedTuple):
-    """Samples padded on the right to one length. Arrays are (samples, length), unless said otherwise.
+    """Samples padded on the right to one length. Arrays have the shape (samples, length) unless noted.
 
-    Entry t speaks of token t itself; the logits that predict it stand at t - 1.
+    Entry t describes token t itself; the logits that predict it are at t - 1.
     """
 
     token_ids: npt.NDArray[np.int32]
@@ -36,9 +32,9 @@ class Batch(NamedTuple):
     rollout_logprobs: npt.NDArray[np.float32]
     """As the sampling engine reported them; 0 where the policy did not write."""
     temperature: npt.NDArray[np.float32]
-    """(samples,): what each was sampled at."""
+    """(samples,): the sampling temperature."""
     policy_version: npt.NDArray[np.int32]
-    """(samples,): how many updates the sampling weights had seen."""
+    """(samples,): updates of the weights that sampled."""
     lengths: npt.NDArray[np.int32]
     """(samples,): tokens before the padding."""
 
@@ -48,11 +44,11 @@ class Batch(NamedTuple):
 
     @property
     def num_policy_tokens(self) -> int:
-        """The denominator of the token mean, before the batch is cut into micro-batches."""
+        """The denominator of the token mean, before the batch is split into micro-batches."""
         return int(self.policy_mask.sum())
 
     def select(self, rows: npt.NDArray[np.intp] | Sequence[int]) -> "Batch":
-        """Those samples, cut to the longest among them."""
+        """The samples of these rows, truncated to the longest among them."""
         index = np.asarray(rows, dtype=np.intp)
         width = int(self.lengths[index].max(initial=0))
         return Batch(
@@ -67,9 +63,8 @@ class Batch(NamedTuple):
         )
 
     def policy_tokens(self) -> "FlatTokens":
-        """The tokens to train on, one after another: sample by sample, from left to right."""
-        rows, columns = np.nonzero(self.policy_mask)
-        here = (rows, columns)
+        """The tokens to train on, flat: sample by sample, from left to right."""
+        rows, columns = here = np.nonzero(self.policy_mask)
         return FlatTokens(
             rows,
             columns - 1,
@@ -85,7 +80,7 @@ class Batch(NamedTuple):
         return (version - self.policy_version).astype(np.int32)
 
     def save(self, path: Path) -> None:
-        """Keep it for inspection, as after a step that was refused; `load_batch` reads it."""
+        """Save it for inspection, as after a refused step; `load_batch` reads it."""
         with path.open("wb") as file:
             np.savez_compressed(file, **self._asdict())
 
@@ -95,7 +90,7 @@ class FlatTokens(NamedTuple):
 
     rows: npt.NDArray[np.intp]
     columns: npt.NDArray[np.intp]
-    """hidden[rows, columns] predicts the targets: one place before each."""
+    """hidden[rows, columns] predicts the targets: one position before each."""
     targets: npt.NDArray[np.int32]
     stage_ids: npt.NDArray[np.int8]
     advantages: npt.NDArray[np.float32]
@@ -119,12 +114,12 @@ def pad_batch(samples: Sequence[Sample], *, pad_id: int) -> Batch:
     """The samples as one batch.
 
     Raises:
-        BatchError: a sample contradicts itself, or holds a number that is none; the message says which and where.
+        BatchError: a sample contradicts itself or holds NaN or infinity; the message says which and where.
     """
     for row, sample in enumerate(samples):
         _check(sample, f"sample {row}")
-    stage_ids = _padded([sample.stage_ids for sample in samples], PAD, dtype=np.int8)
-    mask = stage_ids != PAD
+    stage_ids = _padded([sample.stage_ids for sample in samples], NO_STAGE, dtype=np.int8)
+    mask = stage_ids != NO_STAGE
     advantages = _padded([sample.advantages for sample in samples], 0.0, dtype=np.float32)
     logprobs = _padded([sample.rollout_logprobs for sample in samples], 0.0, dtype=np.float32)
     return Batch(
@@ -140,7 +135,7 @@ def pad_batch(samples: Sequence[Sample], *, pad_id: int) -> Batch:
 
 
 def load_batch(path: Path) -> Batch:
-    """The batch that `save` wrote."""
+    """Read the batch that `save` wrote."""
     with np.load(path, allow_pickle=False) as arrays:
         return Batch(**{name: arrays[name] for name in Batch._fields})
 
@@ -161,12 +156,12 @@ def _check(sample: Sample, where: str) -> None:
         if entries != length:
             raise BatchError(f"{where} has {length} tokens and {entries} {name}; give one for each.")
     stages = np.asarray(sample.stage_ids)
-    if length and stages[0] != PAD:
+    if length and stages[0] != NO_STAGE:
         raise BatchError(f"{where} begins with a token of the policy; nothing predicts it. Put the prompt before it.")
-    if length and stages.min() < PAD:
+    if length and stages.min() < NO_STAGE:
         raise BatchError(f"{where} has stage id {stages.min()}; they are -1 outside the policy's text, else from 0.")
     for name, values in (("advantage", sample.advantages), ("rollout log-probability", sample.rollout_logprobs)):
-        bad = np.flatnonzero((stages != PAD) & ~np.isfinite(np.asarray(values, dtype=np.float64)))
+        bad = np.flatnonzero((stages != NO_STAGE) & ~np.isfinite(np.asarray(values, dtype=np.float64)))
         if len(bad):
             raise BatchError(f"{where}, token {bad[0]} has {name} {np.asarray(values)[bad[0]]}; it must be finite.")
     if not (np.isfinite(sample.temperature) and sample.temperature > 0):
@@ -177,18 +172,14 @@ ONE_STAGE = ((1.0,),)
 """A reflection is one stage: its return is its score."""
 
 
-class Credited(NamedTuple):
-    """Samples, and the credit that they were given."""
-
-    samples: list[Sample]
-    credit: Credit
-
-
 def task_samples(
     groups: Sequence[Sequence[Rollout]], judged: Sequence[GroupJudgement], *, mode: CreditMode, version: int
-) -> Credited:
-    """The rollouts that teach something: valid, and in a group that its judge could tell apart."""
-    scored = [group_scores(judgement.judgements) for judgement in judged]
+) -> tuple[list[Sample], Credit]:
+    """The samples of the rollouts that teach something, and the credit of all rollouts, group by group.
+
+    A rollout teaches something where it is valid and its judge could tell its group apart.
+    """
+    scored = [group_scores(group.judgements) for group in judged]
     rollouts = [rollout for group in groups for rollout in group]
     credit = assign_credit(
         np.concatenate([one.scores for one in scored]),
@@ -201,13 +192,13 @@ def task_samples(
         for row, rollout in enumerate(rollouts)
         if credit.trainable[row]
     ]
-    return Credited(samples, credit)
+    return samples, credit
 
 
 def reflection_samples(outcomes: Sequence[ReflectionOutcome], *, version: int) -> list[Sample]:
     """Every scored candidate of each question, normalised within the question (choices C3, C19).
 
-    `version` is that of outcomes which do not say what weights drew them (choice C16).
+    `version` is used for outcomes without a policy version (choice C16).
     """
     samples = []
     for outcome in outcomes:
@@ -246,13 +237,13 @@ def _reflection_sample(one: ReflectionSample, advantage: float, temperature: flo
     logprobs: list[float] = []
     for piece in one.pieces:
         ids += piece.ids
-        stage_ids += [0 if piece.is_policy else PAD] * len(piece.ids)
+        stage_ids += [0 if piece.is_policy else NO_STAGE] * len(piece.ids)
         logprobs += piece.logprobs if piece.is_policy else [0.0] * len(piece.ids)
     stages = np.array(stage_ids, dtype=np.int8)
     return Sample(
         token_ids=ids,
         stage_ids=stages,
-        advantages=np.where(stages == PAD, 0.0, advantage).astype(np.float32),
+        advantages=np.where(stages == NO_STAGE, 0.0, advantage).astype(np.float32),
         rollout_logprobs=logprobs,
         temperature=temperature,
         policy_version=version,

@@ -1,19 +1,13 @@
-"""Where reflections come from: several drawn for one prompt, from any policy.
+"""Reflection candidates: the prompt about one attempt, the draws from a policy, and the form that they must have.
 
-The form of a reflection: two blocks, once each, in order, with nothing beside them but a leading thought.
-
-What keeps a question from having a reflection.
-
-An attempt as the reflecting policy reads it, shortened to fit: tool text first, then the policy's own steps.
-
-The answer is never shortened, and the reference block that the attempt was given is not shown.
-
-From an attempt to candidates: the prompt, within its limit, and the draws.
+The prompt shows the attempt shortened to fit: tool text first, then the policy's own steps. The answer is never
+shortened, and the reference block that the attempt was given is not shown. A reflection is two blocks, once each, in
+order, with nothing else but a leading thought.
 """
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -31,32 +25,15 @@ from rubricem_env.scaffold.untrusted import neutralize
 
 
 class Candidate(Frozen):
-    """One reflection as it was written."""
+    """One drawn reflection."""
 
     text: Text
     pieces: tuple[TokenSegment, ...] = ()
     """The prompt's tokens and its own, with log-probabilities under the sampling temperature; empty in text mode."""
 
 
-class CandidateSource(Protocol):
-    """The policy in its other role."""
-
-    @property
-    def name(self) -> str: ...
-
-    def count_tokens(self, text: str) -> int: ...
-
-    async def sample(self, opening: Opening, *, sampling: Sampling, seeds: Sequence[int]) -> tuple[Candidate, ...]:
-        """One candidate for each seed, in that order.
-
-        Raises:
-            ModelError: the policy could not be reached, or failed.
-        """
-        ...
-
-
 class PolicyCandidates:
-    """Draws from a policy, each candidate in a conversation of its own; a policy that batches batches them."""
+    """Draws candidates from a policy, each in its own conversation; a policy that batches can batch them."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -69,7 +46,11 @@ class PolicyCandidates:
         return self._policy.count_tokens(text)
 
     async def sample(self, opening: Opening, *, sampling: Sampling, seeds: Sequence[int]) -> tuple[Candidate, ...]:
-        """One candidate for each seed, all at once."""
+        """One candidate for each seed, in that order, drawn concurrently.
+
+        Raises:
+            ModelError: the policy could not be reached, or failed.
+        """
         return tuple(await run_together([self._draw(opening, sampling, seed) for seed in seeds]))
 
     async def _draw(self, opening: Opening, sampling: Sampling, seed: int) -> Candidate:
@@ -91,25 +72,25 @@ _WHOLE = re.compile(
 
 
 class Blocks(NamedTuple):
-    """What the two blocks say, stripped."""
+    """The text of the two blocks, stripped."""
 
     rubrics: str
     takeaways: str
 
 
 def parse_blocks(text: str) -> Blocks | Refusal:
-    """The blocks of a reflection, or the first thing that is wrong with its form. Never raises."""
+    """The blocks of a reflection, or the first error in its form. Never raises."""
     for name in (RUBRICS, TAKEAWAYS):
         for tag in (f"<{name}>", f"</{name}>"):
             count = text.count(tag)
             if count != 1:
-                said = "is missing" if count == 0 else f"stands there {count} times"
-                return Refusal(RefusalCode.FORMAT, f"{tag} {said}; each block is written once and closed.")
+                fault = "is missing" if count == 0 else f"occurs {count} times"
+                return Refusal(RefusalCode.FORMAT, f"{tag} {fault}; each block is written once and closed.")
     whole = _WHOLE.fullmatch(text)
     if whole is None:
         return Refusal(
             RefusalCode.FORMAT,
-            f"the reply is more than <{RUBRICS}> and then <{TAKEAWAYS}>; nothing but a leading <think> may stand beside.",
+            f"the reply is more than <{RUBRICS}> and then <{TAKEAWAYS}>; nothing else but a leading <think> is allowed.",
         )
     blocks = Blocks(whole["rubrics"].strip(), whole["takeaways"].strip())
     if not all(blocks):
@@ -119,26 +100,24 @@ def parse_blocks(text: str) -> Blocks | Refusal:
 
 
 class ReflectionError(BoundaryError):
-    """This question gets no reflection in this step; other questions are not touched by it."""
+    """This question gets no reflection in this step; other questions are unaffected."""
 
 
 _CHAT_SPECIAL = re.compile(r"<(\\*)\|")
 
 
-class _Piece(NamedTuple):
-    text: str
-    is_tool: bool = False
-    is_answer: bool = False
+_Piece = tuple[str, Literal["tool", "own", "answer"]]
+"""A part of the attempt, and who wrote it: a tool, or the policy before or in its answer."""
 
 
 def render_transcript(reading: Reading, fits: Callable[[str], bool]) -> str:
-    """The longest form of the attempt that fits; each part that is cut keeps its head and its tail.
+    """The longest form of the attempt that fits; each shortened part keeps its beginning and its end.
 
     Raises:
-        ReflectionError: it does not fit even with nothing left but the answer.
+        ReflectionError: even the answer alone does not fit.
     """
     pieces = tuple(_pieces(reading))
-    longest = max((len(piece.text) for piece in pieces), default=0)
+    longest = max((len(text) for text, _ in pieces), default=0)
     whole = _render(pieces, tool_chars=longest, own_chars=longest)
     if fits(whole):
         return whole
@@ -152,23 +131,23 @@ def render_transcript(reading: Reading, fits: Callable[[str], bool]) -> str:
 
 
 def _render(pieces: Sequence[_Piece], *, tool_chars: int, own_chars: int) -> str:
-    """Everything in order; at most so many characters of each tool's text and of each step of the policy."""
+    """All parts in order, each tool text and each step of the policy shortened to its limit."""
     parts = []
-    for piece in pieces:
-        limit = len(piece.text) if piece.is_answer else tool_chars if piece.is_tool else own_chars
-        shown = shorten_middle(piece.text, limit).strip()
-        parts.append(f"<tool_output>\n{shown}\n</tool_output>" if piece.is_tool else shown)
+    limits = {"tool": tool_chars, "own": own_chars}
+    for text, author in pieces:
+        shown = shorten_middle(text, limits.get(author, len(text))).strip()
+        parts.append(f"<tool_output>\n{shown}\n</tool_output>" if author == "tool" else shown)
     return "\n\n".join(part for part in parts if part)
 
 
-def _greatest(high: int, holds: Callable[[int], bool]) -> int | None:
-    """The greatest number from 0 to `high` for which it holds; None where it does not hold for 0."""
-    if not holds(0):
+def _greatest(high: int, fits: Callable[[int], bool]) -> int | None:
+    """The greatest number from 0 to `high` that fits; None where 0 does not fit."""
+    if not fits(0):
         return None
     low = 0
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
     return low
 
 
@@ -179,24 +158,28 @@ def _pieces(reading: Reading) -> Iterator[_Piece]:
             yield from _policy_pieces(reading, Span(offset, offset + len(segment.text)))
             offset += len(segment.text)
         elif segment.origin is Origin.TOOL:
-            # Our own observations are defused already; those of other people's files may not be.
-            yield _Piece(segment.text if segment.observation is not None else neutralize(segment.text), is_tool=True)
+            # Our own observations are neutralized already; those of foreign files may not be.
+            yield (segment.text if segment.observation is not None else neutralize(segment.text)), "tool"
 
 
 def _policy_pieces(reading: Reading, within: Span) -> Iterator[_Piece]:
-    """A segment cut where the answer begins, so that steps can be shortened and the answer stays."""
+    """A segment split where the answer begins, so that steps can be shortened and the answer stays whole."""
     begins = next((span.start for span in reading.spans.of(Stage.ANSWER)), within.end)
     cut = min(max(begins, within.start), within.end)
-    for span, is_answer in ((Span(within.start, cut), False), (Span(cut, within.end), True)):
+    parts: tuple[tuple[Span, Literal["own", "answer"]], ...] = (
+        (Span(within.start, cut), "own"),
+        (Span(cut, within.end), "answer"),
+    )
+    for span, author in parts:
         text = _CHAT_SPECIAL.sub(r"<\\\1|", span.of(reading.policy_text))
         if text.strip():
-            yield _Piece(text, is_answer=is_answer)
+            yield text, author
 
 
 _SEEDS = 2**31
 """Servers take seeds of 31 bits."""
 _FRAME_TOKENS = 64
-"""Room for what a chat template puts around the two messages."""
+"""Reserved for what a chat template adds around the two messages."""
 
 
 class ReflectionSettings(Frozen):
@@ -204,19 +187,19 @@ class ReflectionSettings(Frozen):
 
     num_candidates: Annotated[int, Field(ge=1)] = 8
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] = 0.7
-    """Log-probabilities of these samples must be taken at this temperature (choice C9). At 0 nothing can be trained on."""
+    """Log-probabilities of the samples must be taken at this temperature (choice C9). 0 cannot be trained on."""
     total_tokens: Annotated[int, Field(ge=1)] = 26_624
     """Prompt and reflection together."""
     new_tokens: Annotated[int, Field(ge=1)] = 2_048
     mode: ReflectionMode = ReflectionMode.LISTWISE
     """All candidates in one call to the judge, or one call each (choice C2)."""
     form_counts: bool = False
-    """A reflection whose blocks cannot be read earns 0. The paper rewards no format and scores it like others (choice
-    C3); a small policy then forgets to close its blocks while its utility rises."""
+    """Whether a reflection with unreadable blocks earns 0. The paper rewards no format and scores it like others
+    (choice C3); a small policy then forgets to close its blocks while its utility rises."""
     seed: int | None = None
     """None is the run's seed."""
     system: str = ""
-    """A policy that was taught to reflect under a prompt of its own has it here; "" gives the whole prompt."""
+    """The system prompt under which a policy was trained to reflect; "" gives the whole prompt."""
 
     @model_validator(mode="after")
     def _leaves_room(self) -> "ReflectionSettings":
@@ -229,66 +212,52 @@ class ReflectionSettings(Frozen):
 
 
 def check_trainable(settings: ReflectionSettings) -> None:
-    """Refuse settings whose reflections no update can be made of.
+    """Refuse settings whose reflections cannot be trained on.
 
     Raises:
         ValueError: the temperature is 0.
     """
     if settings.temperature == 0:
         raise ValueError(
-            "reflection.temperature is 0, at which all candidates are alike and their log-probabilities are of no "
-            "distribution that they were drawn from; set it above 0 (the paper has 0.7), or meta_policy to false"
+            "reflection.temperature is 0, so all candidates are equal and there is no distribution whose "
+            "log-probabilities could be trained on; set it above 0 (the paper has 0.7), or meta_policy to false"
         )
 
 
 def reflection_prompt(system: str = "") -> AgentPromptFile:
-    """The prompt file; or, under a system prompt of the policy's own, the question and the attempt with nothing around."""
+    """The prompt file; or, with the policy's own system prompt, the bare question and attempt."""
     if not system:
         return read_prompt("reflection")
     layout = "{{question}}\n\n{{trajectory}}"
     return prompt_from_text("own", f"<!-- section: system -->\n{system}\n<!-- section: user -->\n{layout}\n")
 
 
-class SampledCandidates(NamedTuple):
-    """Candidates with the prompt that they answer."""
-
-    candidates: tuple[Candidate, ...]
-    opening: Opening
-    prompt_hash: str
-
-
-def build_opening(
-    source: CandidateSource, reading: Reading, *, prompt: AgentPromptFile, settings: ReflectionSettings
-) -> Opening:
-    """System and user message; tool text gives way until they fit, question and answer never do.
+def build_opening(source: PolicyCandidates, reading: Reading, *, settings: ReflectionSettings) -> tuple[Opening, str]:
+    """System and user message about an attempt, and the prompt's hash. Question and answer are never shortened.
 
     Raises:
         ReflectionError: question and answer alone do not fit.
     """
+    prompt = reflection_prompt(settings.system)
     system, layout = prompt.section("system"), prompt.section("user")
-    room = settings.total_tokens - settings.new_tokens - _FRAME_TOKENS - source.count_tokens(system)
+    limit = settings.total_tokens - settings.new_tokens - _FRAME_TOKENS - source.count_tokens(system)
     question = neutralize(reading.trajectory.question.strip())
 
     def user(transcript: str) -> str:
         return fill(layout, {"question": question, "trajectory": transcript})
 
-    transcript = render_transcript(reading, lambda shown: source.count_tokens(user(shown)) <= room)
-    return Opening(system, user(transcript))
+    transcript = render_transcript(reading, lambda shown: source.count_tokens(user(shown)) <= limit)
+    return Opening(system, user(transcript)), prompt.hash
 
 
 async def draw_candidates(
-    source: CandidateSource, reading: Reading, *, settings: ReflectionSettings, step: int, count: int
-) -> SampledCandidates:
-    """So many reflections on one attempt; what is drawn depends on (seed, step, question) alone.
+    source: PolicyCandidates, opening: Opening, *, key: str, settings: ReflectionSettings, step: int, count: int
+) -> tuple[Candidate, ...]:
+    """Draw `count` reflections; the draws depend on (seed, step, question key) alone.
 
     Raises:
-        ReflectionError: the attempt does not fit into a prompt.
         ModelError: the policy failed.
     """
-    prompt = reflection_prompt(settings.system)
-    opening = build_opening(source, reading, prompt=prompt, settings=settings)
-    key = reading.trajectory.query_key
-    seeds = [derive_seed(settings.seed, step, key, "candidate", place) % _SEEDS for place in range(count)]
+    seeds = [derive_seed(settings.seed, step, key, "candidate", index) % _SEEDS for index in range(count)]
     sampling = Sampling(temperature=settings.temperature, max_turn_tokens=settings.new_tokens)
-    candidates = await source.sample(opening, sampling=sampling, seeds=seeds)
-    return SampledCandidates(candidates, opening, prompt.hash)
+    return await source.sample(opening, sampling=sampling, seeds=seeds)

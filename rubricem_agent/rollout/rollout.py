@@ -1,16 +1,15 @@
-"""A rollout: one attempt with a policy, as it is kept; a failure of the world is part of it, not a crash.
+"""A rollout, one recorded attempt at a question, and the journal that keeps finished rollouts on disk.
 
-Finished rollouts on disk, one line each, only ever appended: what a killed run had finished is not done again.
-
-The first line names the run by a fingerprint of its settings. A line is whole once its line break is written: a
-kill leaves at most the last one broken, which is dropped with a warning. A line is handed to the system in one piece
-and outlives the process; `sync`, once a run, makes it outlive the power. No fsync for each line: it takes some 8 ms, in
-which all the other episodes of the run stand still.
+A failure of the policy or the tools is a field of the rollout, not an exception. The journal is a file of lines. Its
+first line names the run by a fingerprint of its settings. A kill leaves at most the last line truncated, which is
+dropped with a warning. Lines are not forced to the disk one by one, because that takes some 8 ms during which all
+other episodes of the run wait; `sync` does it once a run.
 """
 
 import json
 import warnings
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -22,6 +21,7 @@ from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import Trajectory, first_problem
 from rubricem_env.llm.usage import Usage
+from rubricem_env.scaffold.reading import Reading, read_trajectory
 
 ROLLOUT_VERSION = 1
 
@@ -33,7 +33,7 @@ class Rollout(Frozen):
     trajectory: Trajectory
     policy: Text
     prompt_hash: Text = ""
-    """Of the prompt that the policy was given."""
+    """Hash of the prompt that the policy was given."""
     temperature: Annotated[float, Field(ge=0)] = 1.0
     usage: Usage = Usage()
     tokens: RolloutTokens | None = None
@@ -46,16 +46,26 @@ class Rollout(Frozen):
         """Whether it counts: an episode that a limit ended does, one that the infrastructure ended does not."""
         return not self.failure
 
+    @cached_property
+    def reading(self) -> Reading:
+        """The parsed trajectory. `run_episode` provides it; a rollout from a file is parsed on first use."""
+        return read_trajectory(self.trajectory)
+
+    def with_reading(self, reading: Reading) -> "Rollout":
+        """This rollout, with the reading of its trajectory provided by the caller."""
+        self.__dict__["reading"] = reading
+        return self
+
 
 JOURNAL_VERSION = 1
 
 
 class TruncatedJournalWarning(UserWarning):
-    """The last line of a journal was broken by a kill, and was dropped."""
+    """The last line of a journal was truncated by a kill, and was dropped."""
 
 
 class RolloutIndex(NamedTuple):
-    """Which rollout of a run: the question by its key, which of its occurrences, which attempt."""
+    """Identifies a rollout of a run: the question's key, the question's occurrence, the attempt."""
 
     query_key: str
     occurrence: int
@@ -71,7 +81,7 @@ class RolloutJournal:
 
     @classmethod
     def open(cls, path: Path, *, fingerprint: str) -> "RolloutJournal":
-        """Begin a journal, or go on with the one that is there.
+        """Begin a journal, or resume the one in the file.
 
         Raises:
             FileFormatError: the file is of another run or a newer version, or damaged before its last line.
@@ -81,22 +91,27 @@ class RolloutJournal:
             header = {"journal": JOURNAL_VERSION, "fingerprint": fingerprint}
             path.write_text(json.dumps(header) + "\n", encoding="utf-8")
             return cls(path, {})
-        lines = _whole_lines(path)
+        file = LineFile(path)
+        dropped = file.repair()
+        if dropped:
+            message = f"{path} ends in a truncated line of {dropped} bytes; it is dropped."
+            warnings.warn(TruncatedJournalWarning(message), stacklevel=2)
+        lines = [line.decode("utf-8", "replace") for line in file.read()]
         _check_header(path, lines[0] if lines else "", fingerprint=fingerprint)
         return cls(path, dict(_read_line(path, line, number=number) for number, line in enumerate(lines[1:], 2)))
 
     @property
     def finished(self) -> Mapping[RolloutIndex, Rollout]:
-        """What need not be done again: the last rollout of each place, unless it failed."""
-        return {place: rollout for place, rollout in self._finished.items() if rollout.is_valid}
+        """The rollouts that need not be repeated: the last one of each index, unless it failed."""
+        return {index: rollout for index, rollout in self._finished.items() if rollout.is_valid}
 
-    def append(self, place: RolloutIndex, rollout: Rollout) -> None:
-        """Keep a rollout; a later one of the same place replaces it.
+    def append(self, index: RolloutIndex, rollout: Rollout) -> None:
+        """Add a rollout; a later one of the same index replaces it.
 
         Raises:
-            FileFormatError: the line does not fit on the disk; nothing of it is left there.
+            FileFormatError: the line does not fit on the disk; the file is unchanged.
         """
-        record = {"place": place, "rollout": rollout.model_dump(mode="json")}
+        record = {"place": index, "rollout": rollout.model_dump(mode="json")}
         line = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         try:
             self._file.append([line.encode()])
@@ -104,22 +119,11 @@ class RolloutJournal:
             raise FileFormatError(
                 f"cannot write a whole line to {self._file.path}: {cause}. Make room, and run again."
             ) from cause
-        self._finished[place] = rollout
+        self._finished[index] = rollout
 
     def sync(self) -> None:
         """Wait until all lines are on the disk."""
         self._file.sync()
-
-
-def _whole_lines(path: Path) -> list[str]:
-    """The lines that end; what follows the last line break is cut off the file."""
-    file = LineFile(path)
-    dropped = file.repair()
-    if dropped:
-        warnings.warn(
-            TruncatedJournalWarning(f"{path} ends in a truncated line of {dropped} bytes; it is dropped."), stacklevel=3
-        )
-    return [line.decode("utf-8", "replace") for line in file.read()]
 
 
 def _check_header(path: Path, line: str, *, fingerprint: str) -> None:
@@ -142,19 +146,19 @@ def _parse(path: Path, line: str, *, number: int) -> dict[str, object]:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as cause:
-        raise FileFormatError(f"{path}, line {number} is not JSON: {cause}. Remove the line to go on.") from cause
+        raise FileFormatError(f"{path}, line {number} is not JSON: {cause}. Remove the line to resume.") from cause
     if not isinstance(record, dict):
-        raise FileFormatError(f"{path}, line {number} is no JSON object. Remove the line to go on.")
+        raise FileFormatError(f"{path}, line {number} is not a JSON object. Remove the line to resume.")
     return record
 
 
 def _read_line(path: Path, line: str, *, number: int) -> tuple[RolloutIndex, Rollout]:
     record = _parse(path, line, number=number)
-    place, fields = record.get("place"), record.get("rollout")
-    if not (isinstance(place, list) and len(place) == len(RolloutIndex._fields)):
-        raise FileFormatError(f"{path}, line {number} does not say which rollout it is. Remove the line to go on.")
+    index, fields = record.get("place"), record.get("rollout")
+    if not (isinstance(index, list) and len(index) == len(RolloutIndex._fields)):
+        raise FileFormatError(f"{path}, line {number} does not say which rollout it is. Remove the line to resume.")
     try:
         # Not strict: JSON has lists for tuples and strings for enums.
-        return RolloutIndex(*place), Rollout.model_validate(fields, strict=False)
+        return RolloutIndex(*index), Rollout.model_validate(fields, strict=False)
     except ValidationError as cause:
         raise FileFormatError(f"{path}, line {number} is not a rollout: {first_problem(cause)}") from cause

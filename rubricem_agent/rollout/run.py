@@ -1,17 +1,14 @@
-"""One episode with a policy, from its opening to its end.
-
-Many episodes at once: n attempts at each of m questions, so many at a time, in an order that does not matter.
-"""
+"""Runs episodes with a policy: one (`run_episode`), or n attempts at each of m questions at once (`run_groups`)."""
 
 import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
-from rubricem_agent.policy.base import ContextOverflow, Conversation, Listener, Opening, Policy, Sampling, Silence
+from rubricem_agent.policy.base import ContextOverflow, Opening, Policy, Sampling, Silence
 from rubricem_agent.rollout.rollout import Rollout, RolloutIndex, RolloutJournal
 from rubricem_agent.rollout.tokens import label_tokens
 from rubricem_env.concurrency import run_together
@@ -20,12 +17,12 @@ from rubricem_env.domain.trajectory import Ending, Query
 from rubricem_env.env.episode import Continue, Episode, EpisodeLimits, Finished
 from rubricem_env.env.step import advance
 from rubricem_env.llm.usage import Usage
-from rubricem_env.scaffold.reading import Reading
+from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.tools.base import Toolbox
 
 
 class Attempt(NamedTuple):
-    """One episode to play."""
+    """One episode to run."""
 
     query: Query
     opening: Opening
@@ -42,100 +39,67 @@ class Setting(NamedTuple):
     sampling: Sampling = Sampling()
 
 
-class Audience(Listener, Protocol):
-    """Follows an episode: the policy's text as it is written, and what it reads in return."""
+class Audience(Silence):
+    """Follows an episode: the policy's text as it is written, and what it reads in return. This one ignores both."""
 
     def observed(self, text: str) -> None:
-        """A tool's answer, or a notice of the environment."""
-        ...
-
-
-class NoAudience(Silence):
-    """An audience that does not follow."""
-
-    def observed(self, text: str) -> None:
-        return None
+        """Called with a tool's answer, or a notice of the environment."""
 
 
 async def run_episode(attempt: Attempt, setting: Setting, *, audience: Audience | None = None) -> Rollout:
-    """Play one episode to its end. A failure of the policy is on the rollout; nothing is raised for it.
+    """Run one episode to its end. A failure of the policy is recorded on the rollout; nothing is raised for it.
 
-    A conversation that outgrows the policy's context ends like one that used up its tokens: by its limits.
+    A conversation that outgrows the policy's context ends like one that used up its tokens: by its limits. The
+    rollout carries its `reading`, so nobody parses the trajectory again.
     """
+    policy, toolbox, limits, sampling = setting
+    audience = audience or Audience()
     episode = Episode(
         attempt.query,
         prompt=attempt.opening.user,
-        limits=setting.limits,
-        count_tokens=setting.policy.count_tokens,
+        limits=limits,
+        count_tokens=policy.count_tokens,
         seed=attempt.seed,
     )
-    played = _Played(episode, audience or NoAudience())
-    conversation = setting.policy.open(attempt.opening, sampling=setting.sampling, seed=attempt.seed)
+    conversation = policy.open(attempt.opening, sampling=sampling, seed=attempt.seed)
+    usage, failure, has_overflowed = Usage(), "", False
+    reply: Continue | Finished | None = None
     try:
-        failure = await played.to_the_end(conversation, setting)
+        while not isinstance(reply, Finished):
+            left = max(1, min(limits.max_tokens - episode.tokens_used, sampling.max_turn_tokens))
+            with boundary(ModelError, f"get a turn from {policy.name}"):
+                emission = await conversation.emit(max_tokens=left, listener=audience)
+            usage += emission.usage
+            reply = await advance(episode, toolbox, emission.text)
+            if reply.observation:
+                audience.observed(reply.observation)
+                conversation.observe(reply.observation)
+    except ContextOverflow:
+        has_overflowed = True
+        episode.abandon()
+    except ModelError as cause:
+        failure = str(cause)
+        episode.abandon()
     finally:
         conversation.close()
-    return _record(played, conversation, attempt=attempt, setting=setting, failure=failure)
-
-
-class _Played:
-    """An episode while it is played."""
-
-    def __init__(self, episode: Episode, audience: Audience) -> None:
-        self.episode = episode
-        self.usage = Usage()
-        self.overflowed = False
-        self._audience = audience
-
-    async def to_the_end(self, conversation: Conversation, setting: Setting) -> str:
-        """Turn the crank until the episode is over; the failure that ended it, or nothing."""
-        try:
-            reply = await self._turn(conversation, setting)
-            while not isinstance(reply, Finished):
-                reply = await self._turn(conversation, setting)
-        except ContextOverflow:
-            self.overflowed = True
-            self.episode.abandon()
-        except ModelError as failure:
-            self.episode.abandon()
-            return str(failure)
-        return ""
-
-    async def _turn(self, conversation: Conversation, setting: Setting) -> Continue | Finished:
-        left = setting.limits.max_tokens - self.episode.tokens_used
-        with boundary(ModelError, f"get a turn from {setting.policy.name}"):
-            emission = await conversation.emit(
-                max_tokens=max(1, min(left, setting.sampling.max_turn_tokens)), listener=self._audience
-            )
-        self.usage += emission.usage
-        reply = await advance(self.episode, setting.toolbox, emission.text)
-        if reply.observation:
-            self._audience.observed(reply.observation)
-            conversation.observe(reply.observation)
-        return reply
-
-
-def _record(
-    played: _Played, conversation: Conversation, *, attempt: Attempt, setting: Setting, failure: str
-) -> Rollout:
-    reading: Reading = played.episode.read()
-    trajectory = reading.trajectory
-    if played.overflowed:
-        trajectory = trajectory.model_copy(update={"ending": Ending.TOKEN_BUDGET})
+    reading = episode.read()
+    if has_overflowed:
+        trajectory = reading.trajectory.model_copy(update={"ending": Ending.TOKEN_BUDGET})
+        reading = read_trajectory(trajectory, turns=reading.turns)
     pieces = conversation.pieces
     return Rollout(
-        trajectory=trajectory,
-        policy=setting.policy.name,
+        trajectory=reading.trajectory,
+        policy=policy.name,
         prompt_hash=attempt.prompt_hash,
-        temperature=setting.sampling.temperature,
-        usage=played.usage,
+        temperature=sampling.temperature,
+        usage=usage,
         tokens=label_tokens(pieces, reading.turns, spans=reading.spans) if pieces else None,
         failure=failure,
-    )
+    ).with_reading(reading)
 
 
 OpenQuery = Callable[[Query], Awaitable[tuple[Opening, str]]]
-"""The opening for a question and the hash of the prompt it was made from; asked once for each attempt."""
+"""The opening for a question and the hash of the prompt it was made from; called once for each attempt."""
 
 
 class RolloutProgress(NamedTuple):
@@ -159,11 +123,6 @@ class RolloutPlan(NamedTuple):
     seed: int = 0
 
 
-class _Task(NamedTuple):
-    place: RolloutIndex
-    query: Query
-
-
 async def run_groups(
     plan: RolloutPlan,
     setting: Setting,
@@ -173,26 +132,32 @@ async def run_groups(
 ) -> list[list[Rollout]]:
     """The rollouts of each question, in the order of the questions and of the attempts, whatever finished first.
 
-    What an attempt draws depends on its place and the plan's seed alone. A failed episode is a rollout with a
-    failure. A reached ceiling, or an interrupt, ends the run; what was finished stands in the journal.
+    What an attempt draws depends on its index and the plan's seed alone. A failed episode is a rollout with a
+    failure. A reached spending limit or an interrupt ends the run; the journal holds what was finished.
     """
-    tasks = [_Task(place, query) for query, places in _places(plan) for place in places]
-    board = _Board(len(tasks), on_progress or (lambda progress: None))
+    tasks = _indexed(plan)
     finished = dict(journal.finished) if journal is not None else {}
     slots = asyncio.Semaphore(plan.concurrency)
+    done = failed = 0
 
-    async def play(task: _Task) -> Rollout:
-        resumed = finished.get(task.place)
-        if resumed is not None:
-            return board.note(resumed, is_resumed=True)
-        async with slots:
-            rollout = await _play(task, plan, setting=setting)
-        if journal is not None:
-            journal.append(task.place, rollout)
-        return board.note(rollout, is_resumed=False)
+    async def run(index: RolloutIndex, query: Query) -> Rollout:
+        nonlocal done, failed
+        rollout = finished.get(index)
+        if rollout is None:
+            async with slots:
+                opening, prompt_hash = await plan.open_query(query)
+                attempt = Attempt(query, opening, prompt_hash, attempt_seed(plan.seed, index))
+                rollout = await run_episode(attempt, setting)
+            if journal is not None:
+                journal.append(index, rollout)
+        done += 1
+        failed += not rollout.is_valid
+        if on_progress is not None:
+            on_progress(RolloutProgress(done, len(tasks), failed, rollout, index in finished))
+        return rollout
 
     try:
-        rollouts = await run_together([play(task) for task in tasks])
+        rollouts = await run_together([run(index, query) for index, query in tasks])
     finally:
         if journal is not None:
             journal.sync()
@@ -200,41 +165,17 @@ async def run_groups(
     return [rollouts[start : start + size] for start in range(0, len(rollouts), size)]
 
 
-async def _play(task: _Task, plan: RolloutPlan, *, setting: Setting) -> Rollout:
-    opening, prompt_hash = await plan.open_query(task.query)
-    seed = attempt_seed(plan.seed, task.place)
-    return await run_episode(Attempt(task.query, opening, prompt_hash, seed), setting)
-
-
-def attempt_seed(seed: int, place: RolloutIndex) -> int:
-    """The seed of one attempt: of its place, not of its turn."""
-    key = int.from_bytes(hashlib.sha256(place.query_key.encode()).digest()[:8])
-    state = np.random.SeedSequence([seed, key, place.occurrence, place.attempt]).generate_state(1)
+def attempt_seed(seed: int, index: RolloutIndex) -> int:
+    """The seed of one attempt: it depends on the attempt's index, not on the order of running."""
+    key = int.from_bytes(hashlib.sha256(index.query_key.encode()).digest()[:8])
+    state = np.random.SeedSequence([seed, key, index.occurrence, index.attempt]).generate_state(1)
     return int(state[0])
 
 
-def _places(plan: RolloutPlan) -> list[tuple[Query, list[RolloutIndex]]]:
+def _indexed(plan: RolloutPlan) -> list[tuple[RolloutIndex, Query]]:
     seen: Counter[str] = Counter()
-    placed = []
+    tasks = []
     for query in plan.queries:
-        placed.append(
-            (query, [RolloutIndex(query.key, seen[query.key], attempt) for attempt in range(plan.group_size)])
-        )
+        tasks += [(RolloutIndex(query.key, seen[query.key], attempt), query) for attempt in range(plan.group_size)]
         seen[query.key] += 1
-    return placed
-
-
-class _Board:
-    """Counts what is finished, and tells."""
-
-    def __init__(self, total: int, tell: Callable[[RolloutProgress], None]) -> None:
-        self._total = total
-        self._tell = tell
-        self._done = 0
-        self._failed = 0
-
-    def note(self, rollout: Rollout, *, is_resumed: bool) -> Rollout:
-        self._done += 1
-        self._failed += not rollout.is_valid
-        self._tell(RolloutProgress(self._done, self._total, self._failed, rollout, is_resumed))
-        return rollout
+    return tasks

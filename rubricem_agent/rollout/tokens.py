@@ -1,20 +1,16 @@
-"""The tokens of a rollout: for each its id, whether the policy wrote it, and the stage it belongs to.
+"""The tokens of a rollout: for each its id, its log-probability, and its stage where the policy wrote it.
 
 Stages come from the character spans of `find_boundaries`, the same that the judge reads: a token that straddles
-a boundary goes to the stage in which it begins. A token that ends the policy's turn goes with the text before it.
-
-The tokens of a rollout in a few bytes each, for a record that is looked at later.
-
-Ids are little-endian int32 and log-probabilities float16, both in base64; stages are runs of equal ones. Enough to
-show, not to train on: float16 keeps three digits.
+a boundary belongs to the stage in which it begins. A token that ends the policy's turn belongs with the text before it.
+`PackedTokens` is the compact form in a run's record.
 """
 
 import base64
 import binascii
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, groupby
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +22,7 @@ from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.scaffold.parser import Turn
 
 NO_STAGE = -1
-"""The stage id of prompt and tool tokens."""
+"""The stage id of prompt, tool and padding tokens: no stage, and not trained on."""
 
 
 class RolloutTokens(Frozen):
@@ -57,27 +53,21 @@ class RolloutTokens(Frozen):
         return tuple(id_ for id_, stage in zip(self.ids, self.stage_ids, strict=True) if stage != NO_STAGE)
 
 
-class _StageMap(NamedTuple):
-    """The stage of each character of the policy's text, as the places where stages begin."""
-
-    starts: Sequence[int]
-    stages: Sequence[Stage]
-
-    def at(self, character: int) -> Stage:
-        """The stage of a character; beyond the end, of the last one; without any text, Research."""
-        place = bisect_right(self.starts, character) - 1
-        return self.stages[place] if place >= 0 else Stage.RESEARCH
-
-
-def stage_map(spans: StageSpans) -> _StageMap:
-    """The spans, which are a partition, in the order of the text."""
+def stage_lookup(spans: StageSpans) -> Callable[[int], Stage]:
+    """The stage of a character of the policy's text; beyond the end, the last one; without any text, Research."""
     ordered = sorted((span.start, stage) for stage in STAGES for span in spans.of(stage))
-    return _StageMap([start for start, _ in ordered], [stage for _, stage in ordered])
+    starts = [start for start, _ in ordered]
+
+    def stage_at(character: int) -> Stage:
+        index = bisect_right(starts, character) - 1
+        return ordered[index][1] if index >= 0 else Stage.RESEARCH
+
+    return stage_at
 
 
 def label_tokens(pieces: Sequence[TokenSegment], turns: Sequence[Turn], *, spans: StageSpans) -> RolloutTokens:
     """The conversation's tokens with their stages; `turns` are those of the episode, one for each policy piece."""
-    stages = stage_map(spans)
+    stage_at = stage_lookup(spans)
     ids: list[int] = []
     stage_ids: list[int] = []
     logprobs: list[float] = []
@@ -89,7 +79,7 @@ def label_tokens(pieces: Sequence[TokenSegment], turns: Sequence[Turn], *, spans
             logprobs += [0.0] * len(piece.ids)
             continue
         offset, end = next(offsets)
-        stage_ids += [stages.at(min(offset + start, max(end - 1, 0))).position for start in piece.starts]
+        stage_ids += [stage_at(min(offset + start, max(end - 1, 0))).position for start in piece.starts]
         logprobs += piece.logprobs
     prompt_length = len(pieces[0].ids) if pieces else 0
     return RolloutTokens(
@@ -109,27 +99,21 @@ def _turn_offsets(pieces: Sequence[TokenSegment], turns: Sequence[Turn]) -> list
 _LARGEST = float(np.finfo(np.float16).max)
 
 
-class TokenColumns(NamedTuple):
-    """One entry for each token."""
-
-    ids: npt.NDArray[np.int32]
-    stages: npt.NDArray[np.int8]
-    """0 to 3 where the policy wrote, -1 elsewhere."""
-    logprobs: npt.NDArray[np.float16]
-
-
 class PackedTokens(Frozen):
-    """All tokens of one rollout."""
+    """All tokens of one rollout in a few bytes each, to display and not to train on: float16 keeps three digits.
+
+    Ids are little-endian int32 and log-probabilities float16, both in base64; stages are runs of equal ones.
+    """
 
     length: Annotated[int, Field(ge=0)]
     prompt_length: Annotated[int, Field(ge=0)]
     ids: Text
     logprobs: Text
     runs: tuple[tuple[int, int], ...]
-    """Stage and how many tokens of it follow one another."""
+    """Runs of equal stages: the stage and its number of consecutive tokens."""
 
-    def unpack(self) -> TokenColumns:
-        """The columns.
+    def unpack(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int8], npt.NDArray[np.float16]]:
+        """Ids, stages (0 to 3 where the policy wrote, -1 elsewhere) and log-probabilities, one entry for each token.
 
         Raises:
             FileFormatError: they are not all of the length that is named.
@@ -145,7 +129,7 @@ class PackedTokens(Frozen):
         if {len(ids), len(logprobs), len(stages)} != {self.length}:
             sizes = f"{len(ids)}, {len(logprobs)} and {len(stages)}"
             raise FileFormatError(f"the packed tokens of a rollout name {self.length} tokens and hold {sizes}.")
-        return TokenColumns(ids.astype(np.int32), stages, logprobs.astype(np.float16))
+        return ids.astype(np.int32), stages, logprobs.astype(np.float16)
 
 
 def pack_tokens(tokens: RolloutTokens) -> PackedTokens:

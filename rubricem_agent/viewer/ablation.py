@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from rubricem_agent.evals.statistics import bootstrap_mean, paired_bootstrap
-from rubricem_agent.learn.metrics import ExamLine, RunLog
+from rubricem_agent.learn.metrics import EvaluationLine, RunLog
 from rubricem_agent.learn.monitor import BASELINE, RECIPES, Recipe
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import FileFormatError, UsageError
@@ -75,7 +75,7 @@ def summarise(logs: Logs, *, steps: int, command: str) -> Ablation:
     """
     for name, runs in logs.items():
         for seed, log in runs.items():
-            if not any(exam.step == steps for exam in log.exams):
+            if not any(exam.step == steps for exam in log.evaluations):
                 raise UsageError(
                     f"the run {name}, seed {seed} was not examined at step {steps}; run the ablation again."
                 )
@@ -84,8 +84,8 @@ def summarise(logs: Logs, *, steps: int, command: str) -> Ablation:
     return Ablation(steps=steps, command=command, results=tuple(results))
 
 
-def exam_at(log: RunLog, step: int) -> ExamLine:
-    return next(exam for exam in log.exams if exam.step == step)
+def exam_at(log: RunLog, step: int) -> EvaluationLine:
+    return next(exam for exam in log.evaluations if exam.step == step)
 
 
 def _result(recipe: Recipe, logs: Logs, *, steps: int, goal: float) -> RecipeResult:
@@ -108,7 +108,7 @@ def _result(recipe: Recipe, logs: Logs, *, steps: int, goal: float) -> RecipeRes
 
 def _curve(runs: Sequence[RunLog], steps: int) -> tuple[CurvePoint, ...]:
     """At the steps that all runs examined, up to the last."""
-    by_step = [{exam.step: exam.held_out["answer"] for exam in log.exams if exam.step <= steps} for log in runs]
+    by_step = [{exam.step: exam.held_out["answer"] for exam in log.evaluations if exam.step <= steps} for log in runs]
     shared = sorted(set.intersection(*(set(one) for one in by_step)))
     return tuple(CurvePoint(step=step, answer=spread([one[step] for one in by_step])) for step in shared)
 

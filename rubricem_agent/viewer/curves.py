@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rubricem_agent.learn.metrics import ExamLine, StepLine, UpdateTold
+from rubricem_agent.learn.metrics import EvaluationLine, StepLine, UpdateMetrics
 from rubricem_agent.learn.monitor import find_expected
 from rubricem_agent.viewer.api_runs import ComparedSetting, Comparison, Curve, Figure, RunCard
 from rubricem_agent.viewer.logs import RecordedRun
@@ -38,9 +38,9 @@ class _Line(NamedTuple):
 
 
 def _held_out(run: RecordedRun) -> Iterator[Figure]:
-    answer = [_exam_curve("this run", run.log.exams, Stage.ANSWER)]
+    answer = [_exam_curve("this run", run.log.evaluations, Stage.ANSWER)]
     expected = find_expected(run.recipe, run.settings) if run.recipe else None
-    if expected is not None and run.log.exams:
+    if expected is not None and run.log.evaluations:
         points = expected.held_out_answer
         answer.append(
             Curve(
@@ -53,13 +53,13 @@ def _held_out(run: RecordedRun) -> Iterator[Figure]:
             )
         )
     yield _figure("held_out.answer", HELD_OUT, "Answers to held-out questions", answer, including=SHARE)
-    stages = [_exam_curve(stage.value, run.log.exams, stage) for stage in STAGES]
+    stages = [_exam_curve(stage.value, run.log.evaluations, stage) for stage in STAGES]
     yield _figure("held_out.stages", HELD_OUT, "All stages on held-out questions", stages, including=SHARE)
     valid = [
         Curve(
             name="valid",
-            x=tuple(float(exam.step) for exam in run.log.exams),
-            y=tuple(exam.valid for exam in run.log.exams),
+            x=tuple(float(exam.step) for exam in run.log.evaluations),
+            y=tuple(exam.valid for exam in run.log.evaluations),
         )
     ]
     yield _figure("held_out.valid", HELD_OUT, "Valid scaffolds on held-out questions", valid, including=SHARE)
@@ -117,7 +117,7 @@ def _judged_of(stage: str) -> Read:
     return lambda line: line.judged.get(stage)
 
 
-def _phases(read: Callable[[UpdateTold], float]) -> tuple[_Line, ...]:
+def _phases(read: Callable[[UpdateMetrics], float]) -> tuple[_Line, ...]:
     return (
         _Line("task", lambda line: read(line.task) if line.task else None),
         _Line("reflection", lambda line: read(line.reflection) if line.reflection else None),
@@ -132,7 +132,7 @@ def _seconds_of(part: str) -> Read:
     return lambda line: line.seconds.get(part)
 
 
-def _exam_curve(name: str, exams: Sequence[ExamLine], stage: Stage) -> Curve:
+def _exam_curve(name: str, exams: Sequence[EvaluationLine], stage: Stage) -> Curve:
     known = [(exam.step, exam.held_out[stage.value]) for exam in exams if stage.value in exam.held_out]
     return Curve(
         name=name, x=tuple(float(step) for step, _ in known), y=tuple(value for _, value in known), stage=stage.value

@@ -223,7 +223,7 @@ def _file(run: RunFolder, card: RunCard, answers: Answers) -> str:
     detail = RunDetail(
         card=card,
         settings=read.settings if read else {},
-        alarms=tuple(Alarm(step=line.step, message=line.alarm) for line in read.log.alarms) if read else (),
+        alarms=tuple(Alarm(step=line.step, message=line.alarm) for line in read.log.warnings) if read else (),
         notes=(),
     )
     first: Answers = {"/runs": RunList(runs=(card,)), f"/runs/{run.id}": detail}

@@ -111,7 +111,7 @@ def _training_card(run: RunFolder) -> RunCard:
     run.record.refresh()
     read = run.read()
     last = read.log.steps[-1] if read.log.steps else None
-    exam = read.log.exams[-1] if read.log.exams else None
+    exam = read.log.evaluations[-1] if read.log.evaluations else None
     card = _blank(run, _standing(run, read, last))
     return card.model_copy(
         update={
@@ -125,7 +125,7 @@ def _training_card(run: RunFolder) -> RunCard:
             "scored_at": exam.step if exam else None,
             "lessons": last.bank if last else 0,
             "seconds": round(sum(sum(line.seconds.values()) for line in read.log.steps), 1),
-            "alarms": len(read.log.alarms),
+            "alarms": len(read.log.warnings),
             "recorded": len(run.record.table),
             "has_bank": run.bank.is_there,
         }
@@ -139,7 +139,7 @@ def _standing(run: RunFolder, read: RecordedRun, last: StepLine | None) -> Stand
     patience = max(PATIENCE, 4 * sum(last.seconds.values()) if last else 0.0)
     if time.time() - run.changed < patience:
         return "running"
-    alarms = read.log.alarms
+    alarms = read.log.warnings
     return "stopped" if alarms and alarms[-1].step == step else "stale"
 
 

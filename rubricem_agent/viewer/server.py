@@ -151,7 +151,7 @@ def show_run(request: Request, desk: TheDesk, run: TheRun) -> Response:
         RunDetail(
             card=card,
             settings=read.settings if read else {},
-            alarms=tuple(Alarm(step=line.step, message=line.alarm) for line in read.log.alarms) if read else (),
+            alarms=tuple(Alarm(step=line.step, message=line.alarm) for line in read.log.warnings) if read else (),
             notes=tuple(_notes(run)),
         ),
     )

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from rubricem_agent.learn.record import GroupEntry, RolloutEntry, ShownLesson
 from rubricem_agent.rollout.report import sources_in
-from rubricem_agent.rollout.tokens import stage_map
+from rubricem_agent.rollout.tokens import stage_lookup
 from rubricem_agent.viewer.api_trajectories import (
     Band,
     CallView,
@@ -99,7 +99,7 @@ class _Cutter:
 
     def __init__(self, reading: Reading) -> None:
         self._turns = reading.turns
-        self._stages = stage_map(reading.spans)
+        self._stage_at = stage_lookup(reading.spans)
         self._next = 0
         self._turn_start = 0
         self._position = 0
@@ -137,7 +137,7 @@ class _Cutter:
             kind,
             turn.text[start:end],
             turn.number,
-            self._stages.at(begin + block.start),
+            self._stage_at(begin + block.start),
             begin + start,
             block.is_closed,
             tuple(_section(turn.text, part, start) for part in block.sections),
@@ -149,11 +149,11 @@ class _Cutter:
         start, end = _stripped(turn.text, start, end)
         if start < end:
             yield ElementSegment(
-                "text", turn.text[start:end], turn.number, self._stages.at(begin + start), begin + start
+                "text", turn.text[start:end], turn.number, self._stage_at(begin + start), begin + start
             )
 
     def _last_stage(self) -> Stage:
-        return self._stages.at(max(self._turn_start - 1, 0))
+        return self._stage_at(max(self._turn_start - 1, 0))
 
 
 def _section(text: str, block: Block, origin: int) -> Section:

@@ -30,11 +30,12 @@ from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from rubricem_agent.learn.samples import PAD, Batch, Sample, pad_batch
+from rubricem_agent.learn.samples import Batch, Sample, pad_batch
 from rubricem_agent.policy.base import TINY, TINY_SYSTEM, model_folder
 from rubricem_agent.policy.local import Batcher, CacheRow, Job, load_model
 from rubricem_agent.policy.qwen3 import Qwen3Decoder
 from rubricem_agent.prompting import AgentPrompt
+from rubricem_agent.rollout.tokens import NO_STAGE
 from rubricem_env.env.research_env import offline_queries
 from rubricem_env.tools.corpus_search import read_documents
 from rubricem_env.world.almanac import shipped_corpus_path
@@ -133,7 +134,7 @@ class Ours:
             before = len(job.ids) - tokens
             credit = [0.0] * before + [float(advantage)] * tokens
             logprobs = [0.0] * before + turn.logprobs
-            samples.append(Sample(job.ids, [PAD] * before + [0] * tokens, credit, logprobs, 1.0, 0))
+            samples.append(Sample(job.ids, [NO_STAGE] * before + [0] * tokens, credit, logprobs, 1.0, 0))
         return samples
 
     @torch.no_grad()
@@ -141,7 +142,7 @@ class Ours:
         """What the update does once for its reference, done again by itself to be measured."""
         for pack in pack_samples(batch, max_tokens=PACK_TOKENS):
             flat = pack.part.policy_tokens()
-            places = torch.as_tensor(pack.places(flat.rows, flat.columns))
+            places = torch.as_tensor(pack.indices(flat.rows, flat.columns))
             token_logprobs(
                 packed_hidden(self._frozen, pack)[places],
                 self._frozen.lm_head.weight,

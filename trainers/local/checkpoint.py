@@ -1,4 +1,4 @@
-"""What a local run restarts from, under one manifest: weights, moments, curriculum, rubrics, bank, deferred work."""
+"""Checkpoints of a local run: weights, moments, curriculum, rubrics, bank and deferred work under one manifest."""
 
 from rubricem_agent.learn.checkpoint import (
     CheckpointItem,
@@ -14,7 +14,7 @@ from trainers.local.setup import Parts
 from trainers.sft_parts.checkpoint import disk_refusals, learning_parts, restore
 
 
-def keep_run(parts: Parts, step: int) -> None:
+def save_run(parts: Parts, step: int) -> None:
     """Write the checkpoint of a step."""
     root = parts.config.out / "checkpoints"
     states = {
@@ -23,11 +23,13 @@ def keep_run(parts: Parts, step: int) -> None:
         "deferred": parts.deferred.state_dict(),
         "learner": {"updates": parts.learner.updates},
     }
-    kept = {name: json_part(state, file=f"{name}.json", step=step) for name, state in states.items()}
-    kept["bank"] = CheckpointItem("bank.npz", lambda path: save_snapshot(parts.bank, path, step=step), step)
+    if parts.audit is not None:
+        states["audit"] = parts.audit.state_dict()
+    items = {name: json_part(state, file=f"{name}.json", step=step) for name, state in states.items()}
+    items["bank"] = CheckpointItem("bank.npz", lambda path: save_snapshot(parts.bank, path, step=step), step)
     learner = parts.learner
-    kept |= learning_parts(step, model=learner.policy, optimizer=learner.optimizer, identity=_identity(parts))
-    save_checkpoint(root, step=step, parts=kept)
+    items |= learning_parts(step, model=learner.policy, optimizer=learner.optimizer, identity=_identity(parts))
+    save_checkpoint(root, step=step, parts=items)
 
 
 def resume_run(parts: Parts) -> int:
@@ -46,6 +48,8 @@ def resume_run(parts: Parts) -> int:
     parts.judge.load_state_dict(checkpoint.read_json("judge"))
     parts.deferred.load_state_dict(checkpoint.read_json("deferred"))
     learner.updates = checkpoint.read_json("learner")["updates"]
+    if parts.audit is not None and "audit" in checkpoint.manifest.parts:
+        parts.audit.load_state_dict(checkpoint.read_json("audit"))
     load_snapshot(parts.bank, checkpoint.path("bank"), step=checkpoint.step)
     return checkpoint.step
 
@@ -68,5 +72,5 @@ def save_policy(parts: Parts) -> None:
 
 
 def _identity(parts: Parts) -> str:
-    """The settings that a resumed run must share: all but how long it runs and where it lies."""
+    """The settings that a resumed run must share: all but its length, its folder and how often it saves or evaluates."""
     return parts.config.model_dump_json(exclude={"steps", "out", "evaluate_every", "checkpoint_every"})

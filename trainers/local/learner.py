@@ -1,21 +1,17 @@
-"""The weights and what changes them: one optimiser step on a batch, against a frozen reference.
+"""The local trainer's learner: the SS-GRPO loss and one optimiser step on a batch, against a frozen reference.
 
-The loss of SS-GRPO: a clipped surrogate on stage advantages, with KL to a frozen reference (paper, eq. 3).
-
-For policy token t of rollout i in stage k, with A the stage's advantage, eta the clip range and beta the KL
-coefficient:
+The loss is a clipped surrogate on stage advantages, with KL to the reference (paper, eq. 3). For policy token t of
+rollout i in stage k, with A the stage's advantage, eta the clip range and beta the KL coefficient:
 
     rho_t  = exp(new_t - old_t)
     loss_t = -min(rho_t A_{i,k}, clip(rho_t, 1 - eta, 1 + eta) A_{i,k}) + beta KL3_t
     KL3_t  = exp(ref_t - new_t) - (ref_t - new_t) - 1
 
-The sum over tokens is divided by a denominator of the GLOBAL batch, handed in, so that micro-batches add up to
-the whole exactly. No value function, no entropy bonus, no length penalty.
+The sum over tokens is divided by a denominator of the GLOBAL batch, passed in, so that micro-batches add up to the
+whole exactly. No value function, no entropy bonus, no length penalty.
 
-Do the two phases pull the same way? The cosine between the task's gradient and the reflections'.
-
-The paper shares one policy between researching and reflecting and assumes that each helps the other. Where the
-cosine stays below zero, they do not. Both gradients are taken at the same weights, before either phase.
+`compare_gradients` measures whether the two phases agree: the cosine between the task's gradient and the reflections',
+at the same weights. The paper shares one policy between both and assumes that each helps the other.
 """
 
 import copy
@@ -28,8 +24,9 @@ from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
 from rubricem_agent.learn.credit import NonFiniteLossError
+from rubricem_agent.learn.metrics import GradientMetrics, StageMetrics, UpdateMetrics
 from rubricem_agent.learn.samples import Batch, FlatTokens
-from rubricem_env.domain.base import NUM_STAGES, STAGES, Frozen, Stage
+from rubricem_env.domain.base import NUM_STAGES, STAGES, Frozen
 from trainers.local.packed_qwen3 import (
     Pack,
     TokenLogprobs,
@@ -41,7 +38,7 @@ from trainers.local.packed_qwen3 import (
 
 Aggregation = Literal["token-mean", "seq-mean-token-sum"]
 LOG_RATIO_LIMIT = 20.0
-"""Log ratios beyond it are held there, as veRL holds them: e^20 squared still fits float32."""
+"""Log ratios are clamped to it, as veRL clamps them: e^20 squared still fits float32."""
 KL_LIMIT = 10.0
 
 
@@ -57,7 +54,7 @@ class LossSettings(Frozen):
     """Truncated importance sampling: weigh a token by min(exp(old - rollout), cap). None: no correction."""
 
     def denominator(self, num_tokens: int, num_sequences: int) -> int:
-        """What the token sum is divided by, from the counts of the global batch; at least 1."""
+        """The divisor of the token sum, from the counts of the global batch; at least 1."""
         return max(1, num_tokens if self.aggregation == "token-mean" else num_sequences)
 
 
@@ -77,22 +74,12 @@ class PolicyTokens(NamedTuple):
     entropy: Tensor
 
 
-class StageSums(NamedTuple):
-    """Sums over the tokens of each stage, (num_stages,) each; those of micro-batches add up."""
-
-    tokens: Tensor
-    entropy: Tensor
-    kl: Tensor
-    clipped: Tensor
-    magnitude: Tensor
-    """Sum of |loss_t|: signed losses of good and bad rollouts would cancel."""
-
-
 class PolicyLoss(NamedTuple):
-    """A micro-batch's part of the global loss, and what to report of it."""
+    """A micro-batch's part of the global loss."""
 
     loss: Tensor
-    sums: StageSums
+    sums: Tensor
+    """(5, stages): tokens, entropy, KL, clipped tokens and |loss_t|, summed by stage; micro-batches add up."""
 
 
 def policy_loss(tokens: PolicyTokens, *, settings: LossSettings, denominator: int) -> PolicyLoss:
@@ -138,7 +125,7 @@ def kl3(new_logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
 
 
 def refuse_non_finite(tokens: PolicyTokens) -> None:
-    """One look at every number that the loss is made of."""
+    """Refuse NaN and infinity in every input of the loss."""
     numbers = {name: values for name, values in tokens._asdict().items() if values.is_floating_point()}
     bad = torch.stack([(~torch.isfinite(values.detach())).sum() for values in numbers.values()]).tolist()
     for name, count in zip(numbers, bad, strict=True):
@@ -150,60 +137,29 @@ def refuse_non_finite(tokens: PolicyTokens) -> None:
             )
 
 
-def _sum_by_stage(tokens: PolicyTokens, per_token: Tensor, *, divergence: Tensor, is_clipped: Tensor) -> StageSums:
+def _sum_by_stage(tokens: PolicyTokens, per_token: Tensor, *, divergence: Tensor, is_clipped: Tensor) -> Tensor:
     ones = torch.ones_like(per_token)
+    # |loss_t|: signed losses of good and bad rollouts would cancel.
     columns = (ones, tokens.entropy.detach(), divergence, is_clipped.to(ones.dtype), per_token.abs())
     zeros = per_token.new_zeros(NUM_STAGES)
-    return StageSums(*(zeros.index_add(0, tokens.stage_ids, column.to(zeros.dtype)) for column in columns))
+    return torch.stack([zeros.index_add(0, tokens.stage_ids, column.to(zeros.dtype)) for column in columns])
 
 
-class StageReport(NamedTuple):
-    """Means over the policy tokens of one stage, and the stage's part in the whole loss."""
-
-    tokens: int
-    entropy: float
-    kl: float
-    clip_share: float
-    """Tokens at which the clip stopped the gradient."""
-    loss_share: float
-    """Of the summed |loss_t|; Research tokens dominate under `token-mean` (choice D2)."""
-
-
-def add_sums(parts: list[StageSums]) -> StageSums:
-    """The sums of several micro-batches as one."""
-    return StageSums(*(torch.stack(column).sum(0) for column in zip(*parts, strict=True)))
-
-
-def report_by_stage(sums: StageSums) -> dict[Stage, StageReport]:
-    """A report for each stage that has tokens."""
-    rows = torch.stack(sums).T.tolist()
+def report_by_stage(sums: Tensor) -> dict[str, StageMetrics]:
+    """Metrics of each stage that has tokens, by its name, from the sums of a whole batch."""
+    rows = sums.T.tolist()
     whole = sum(row[-1] for row in rows)
     return {
-        stage: StageReport(
-            int(count), entropy / count, kl / count, clipped / count, magnitude / whole if whole > 0 else 0.0
+        stage.value: StageMetrics(
+            tokens=int(count),
+            entropy=entropy / count,
+            kl=kl / count,
+            clip_share=clipped / count,
+            loss_share=magnitude / whole if whole > 0 else 0.0,
         )
         for stage, (count, entropy, kl, clipped, magnitude) in zip(STAGES, rows, strict=True)
         if count
     }
-
-
-class UpdateReport(NamedTuple):
-    """What one optimiser step amounted to."""
-
-    loss: float
-    grad_norm: float
-    tokens: int
-    sampling_gap: float
-    """Mean |log-probability here - as sampled|: the two engines' disagreement plus the weights' age."""
-    stages: dict[Stage, StageReport]
-
-
-class Accumulated(NamedTuple):
-    """Sums over the micro-batches of a batch."""
-
-    loss: float
-    sampling_gap: float
-    sums: StageSums
 
 
 class Learner:
@@ -249,7 +205,7 @@ class Learner:
             policy, reference, optimizer, loss=loss, max_grad_norm=max_grad_norm, micro_batch_tokens=micro_batch_tokens
         )
 
-    def update(self, batch: Batch) -> UpdateReport:
+    def update(self, batch: Batch) -> UpdateMetrics:
         """One step. The batch is passed over once, so the ratio is exactly 1 and the clip never binds.
 
         Raises:
@@ -262,33 +218,42 @@ class Learner:
         self.optimizer.step()
         self.updates += 1
         count = batch.num_policy_tokens
-        return UpdateReport(total, float(norm), count, gap / max(1, count), report_by_stage(sums))
+        return UpdateMetrics(
+            loss=total,
+            grad_norm=float(norm),
+            tokens=count,
+            sampling_gap=gap / max(1, count),
+            stages=report_by_stage(sums),
+        )
 
-    def accumulate_gradient(self, batch: Batch) -> Accumulated:
-        """Leave the batch's gradient, before clipping, on the policy's parameters in place of what was there."""
+    def accumulate_gradient(self, batch: Batch) -> tuple[float, float, Tensor]:
+        """Replace the gradient on the policy's parameters by the batch's, before clipping.
+
+        Returns sums over the batch: the loss, |log-probability here - as sampled|, and `PolicyLoss.sums`.
+        """
         denominator = self._loss.denominator(batch.num_policy_tokens, batch.num_samples)
         self.optimizer.zero_grad(set_to_none=True)
-        total, gap, sums = 0.0, 0.0, []
+        total, gap, sums = 0.0, 0.0, torch.zeros(5, NUM_STAGES, device=self.policy.device)
         for pack in pack_samples(batch, max_tokens=self._micro_batch_tokens):
             flat = pack.part.policy_tokens()
-            new = _read(self.policy, pack, flat)
+            new = _logprobs(self.policy, pack, flat)
             with torch.no_grad():
-                known = _read(self._reference, pack, flat)
-            tokens = _policy_tokens(flat, new, known)
-            found = policy_loss(tokens, settings=self._loss, denominator=denominator)
-            found.loss.backward()  # type: ignore[no-untyped-call]
-            total += float(found.loss.detach())
+                reference = _logprobs(self._reference, pack, flat)
+            tokens = _policy_tokens(flat, new, reference)
+            loss = policy_loss(tokens, settings=self._loss, denominator=denominator)
+            loss.loss.backward()  # type: ignore[no-untyped-call]
+            total += float(loss.loss.detach())
             gap += float((tokens.old_logprobs - tokens.rollout_logprobs).abs().sum())
-            sums.append(found.sums)
-        return Accumulated(total, gap, add_sums(sums))
+            sums = sums + loss.sums
+        return total, gap, sums
 
 
-def _read(model: Qwen3ForCausalLM, pack: Pack, flat: FlatTokens) -> TokenLogprobs:
+def _logprobs(model: Qwen3ForCausalLM, pack: Pack, flat: FlatTokens) -> TokenLogprobs:
     """Log-probabilities of the policy's tokens."""
     device = model.device
-    places = torch.as_tensor(pack.places(flat.rows, flat.columns), device=device)
+    indices = torch.as_tensor(pack.indices(flat.rows, flat.columns), device=device)
     return token_logprobs(
-        packed_hidden(model, pack)[places],
+        packed_hidden(model, pack)[indices],
         model.lm_head.weight,
         targets=torch.as_tensor(flat.targets, dtype=torch.long, device=device),
         temperature=torch.as_tensor(flat.temperature, device=device),
@@ -310,20 +275,10 @@ def _policy_tokens(flat: FlatTokens, new: TokenLogprobs, reference: TokenLogprob
     )
 
 
-class GradientComparison(NamedTuple):
-    """Two gradients of one model."""
+def compare_gradients(learner: Learner, *, task: Batch, reflection: Batch) -> GradientMetrics | None:
+    """The cosine of the two gradients. Weights, optimiser and later updates are unaffected.
 
-    cosine: float
-    """From -1 to 1; 0 where either gradient is 0."""
-    task_norm: float
-    """Before clipping."""
-    reflection_norm: float
-
-
-def compare_gradients(learner: Learner, *, task: Batch, reflection: Batch) -> GradientComparison | None:
-    """Measure; the weights, the optimiser and the next updates are as if nothing had been measured.
-
-    None where a gradient is no number: the update that follows refuses its batch and says so.
+    None where a gradient is not finite: the update that follows refuses its batch.
     """
     try:
         of_task, of_reflection = _gradient(learner, task), _gradient(learner, reflection)
@@ -333,15 +288,16 @@ def compare_gradients(learner: Learner, *, task: Batch, reflection: Batch) -> Gr
     if not math.isfinite(task_norm + reflection_norm + dot):
         return None
     product = task_norm * reflection_norm
-    return GradientComparison(dot / product if product > 0 else 0.0, task_norm, reflection_norm)
+    cosine = dot / product if product > 0 else 0.0
+    return GradientMetrics(cosine=cosine, task_norm=task_norm, reflection_norm=reflection_norm)
 
 
 def _gradient(learner: Learner, batch: Batch) -> list[Tensor]:
-    """A parameter that the loss does not reach has a gradient of 0."""
+    """The gradient of each parameter; 0 for one that the loss does not reach."""
     learner.accumulate_gradient(batch)
-    found = [torch.zeros_like(one) if one.grad is None else one.grad for one in learner.policy.parameters()]
+    gradient = [torch.zeros_like(one) if one.grad is None else one.grad for one in learner.policy.parameters()]
     learner.optimizer.zero_grad(set_to_none=True)
-    return found
+    return gradient
 
 
 def _dot(one: list[Tensor], other: list[Tensor]) -> float:

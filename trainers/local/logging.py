@@ -6,17 +6,16 @@ from rubricem_agent.learn.credit import Credit
 from rubricem_agent.learn.curriculum import QueryBatch
 from rubricem_agent.learn.held_out import evaluate_held_out, record_evaluation
 from rubricem_agent.learn.metrics import METRICS_FILE
-from rubricem_agent.learn.record import GroupEntry, RolloutEntry, credited, four_numbers, group_entry, rollout_entry
+from rubricem_agent.learn.record import RolloutEntry, credited, four_numbers, group_entry, rollout_entry
 from rubricem_agent.memory.bank import Retrieved
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
-from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.world.judge import true_quality
+from rubricem_env.judge.scoring import GroupJudgement
+from rubricem_env.world.judge import TrueQuality
 from trainers.local.setup import Parts
 
 
 def begin_record(parts: Parts, step: int) -> None:
-    """Go on with the record after `step`, the last one that is not done again."""
+    """Resume the record after `step`, the last one that is not repeated."""
     recorder = parts.recorder
     if recorder is None:
         return
@@ -31,48 +30,39 @@ def record_step(
     groups: Sequence[Sequence[Rollout]],
     *,
     judgements: Sequence[GroupJudgement],
+    true: Sequence[TrueQuality],
     credit: Credit,
     shown: Mapping[str, Sequence[Retrieved]],
 ) -> None:
-    """Write down a step, after it was credited; rows of the credit are the rollouts, group by group."""
+    """Record a step after its credit was assigned; `true` and the rows of `credit` follow the rollouts, group by group."""
     if parts.recorder is None:
         return
-    rows = iter(range(len(credit.returns)))
+    row = 0
     entries = []
-    for place, (rollouts, judgement) in enumerate(zip(groups, judgements, strict=True)):
-        group = _group(parts, batch, judgement, place=place, shown=shown)
-        pairs = zip(rollouts, judgement.rollouts, strict=True)
-        entries.append(
-            (group, [_rollout(parts, group, pair, credit, attempt, next(rows)) for attempt, pair in enumerate(pairs)])
+    for index, (rollouts, judgement) in enumerate(zip(groups, judgements, strict=True)):
+        group = group_entry(
+            judgement,
+            parts.judge.buffer.rubrics(judgement.query_key),
+            place=index,
+            encounter=batch.encounter.value,
+            question=parts.train[judgement.query_key].question,
+            shown=shown.get(judgement.query_key, ()),
         )
+        attempts: list[RolloutEntry] = []
+        for rollout, judged in zip(rollouts, judgement.rollouts, strict=True):
+            entry = rollout_entry(group, rollout, judged, attempt=len(attempts), true=four_numbers(true[row]))
+            attempts.append(
+                credited(
+                    entry,
+                    returns=credit.returns[row].tolist(),
+                    advantages=credit.advantages[row].tolist(),
+                    trained=bool(credit.trainable[row]),
+                )
+            )
+            row += 1
+        entries.append((group, attempts))
     parts.recorder.record_step(entries)
     parts.recorder.record_lessons(parts.bank.changed_since(parts.recorder.bank_revision), step=batch.step)
-
-
-def _group(
-    parts: Parts, batch: QueryBatch, judgement: GroupJudgement, *, place: int, shown: Mapping[str, Sequence[Retrieved]]
-) -> GroupEntry:
-    return group_entry(
-        judgement,
-        parts.judge.buffer.rubrics(judgement.query_key),
-        place=place,
-        encounter=batch.encounter.value,
-        question=parts.train[judgement.query_key].question,
-        shown=shown.get(judgement.query_key, ()),
-    )
-
-
-def _rollout(
-    parts: Parts, group: GroupEntry, pair: tuple[Rollout, RolloutJudgement], credit: Credit, attempt: int, row: int
-) -> RolloutEntry:
-    rollout, judged = pair
-    true = true_quality(parts.train[group.query_key], read_trajectory(rollout.trajectory))
-    return credited(
-        rollout_entry(group, rollout, judged, attempt=attempt, true=four_numbers(true)),
-        returns=credit.returns[row].tolist(),
-        advantages=credit.advantages[row].tolist(),
-        trained=bool(credit.trainable[row]),
-    )
 
 
 async def evaluate_step(parts: Parts, step: int) -> None:

@@ -1,19 +1,14 @@
-"""Samples laid end to end, without padding, and what they begin with alike laid down once.
+"""Qwen3 over packed samples: hidden states with a gradient, and log-probabilities without holding all logits.
 
-Siblings of one prompt, above all the candidates of a reflection, repeat a beginning that is many times as long as what
-the policy wrote. A causal model reads it to the same hidden states each time, so it is read once; gradients add up.
+Samples lie end to end without padding. A beginning that samples share is stored once: rollouts of one prompt, above
+all the candidates of a reflection, repeat a beginning many times as long as their own text. A causal model reads it to
+the same hidden states each time, so it is read once; gradients add up. Attention sees each sample alone, and the
+beginning that it shares.
 
-Log-probabilities of chosen tokens under a large vocabulary, without ever holding all the logits.
-
-At 26,624 tokens and 151,936 words the logits alone are 16 GB in float32, and the plain way keeps several such
-arrays. Here the forward pass walks over the tokens and keeps three numbers for each; the backward pass walks
-over the vocabulary and makes each tile of logits again, so that every row of the head's gradient is summed and
-rounded once. Price: one more product of hidden states and head, 8 instead of 6 operations for each pair.
-
-Qwen3 over packed samples: hidden states with a gradient, every token read once and no padding.
-
-Reads the model's own modules. Attention looks at each sample by itself, and at the beginning that it shares where
-that lies elsewhere.
+At 26,624 tokens and 151,936 words the logits alone are 16 GB in float32. Here the forward pass walks over the tokens
+and keeps three numbers for each; the backward pass walks over the vocabulary and computes each tile of logits again,
+so that every row of the head's gradient is summed and rounded once. The price is one more product of hidden states and
+head: 8 instead of 6 operations for each pair.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,14 +29,14 @@ Index = npt.NDArray[np.intp]
 
 
 class SampleTokens(NamedTuple):
-    """The tokens of one sample: its own, and before them a beginning that it shares with an earlier one."""
+    """Where the tokens of one sample lie: its own, and before them a beginning shared with an earlier sample."""
 
     head: int
-    """Where the shared beginning lies."""
+    """Start of the shared beginning."""
     shared: int
-    """Tokens of it; 0 for a sample that stands by itself."""
+    """Length of the shared beginning; 0 for a sample without one."""
     start: int
-    """Where its own tokens lie."""
+    """Start of its own tokens."""
     stop: int
 
     @property
@@ -56,12 +51,12 @@ class Pack(NamedTuple):
     token_ids: npt.NDArray[np.int32]
     """(tokens,)"""
     positions: Index
-    """(tokens,): where each stands in its own sample."""
+    """(tokens,): the position of each in its own sample."""
     runs: tuple[SampleTokens, ...]
     """One for each sample of `part`, in its order."""
 
-    def places(self, rows: Index, columns: Index) -> Index:
-        """Where the tokens of samples `rows` at `columns` lie."""
+    def indices(self, rows: Index, columns: Index) -> Index:
+        """The indices in the pack of the tokens of samples `rows` at `columns`."""
         head, shared, start = (np.array([run[field] for run in self.runs], dtype=np.intp)[rows] for field in range(3))
         return np.where(columns < shared, head + columns, start + columns - shared)
 
@@ -69,7 +64,7 @@ class Pack(NamedTuple):
 def pack_samples(batch: Batch, *, max_tokens: int) -> list[Pack]:
     """The batch, in its order, in packs of at most `max_tokens` tokens; a longer sample is a pack of its own.
 
-    A sample shares with the last one before it that stands by itself, so siblings must follow each other.
+    A sample shares with the last one before it that shares nothing, so rollouts of one group must be adjacent.
     """
     packs: list[Pack] = []
     runs: list[SampleTokens] = []
@@ -87,10 +82,10 @@ def pack_samples(batch: Batch, *, max_tokens: int) -> list[Pack]:
 
 
 def _worth_sharing(batch: Batch, head: int, row: int) -> int:
-    """Tokens that two samples begin with alike, where they are at least half of the later one.
+    """The length of the beginning that two samples share, where it is at least half of the later one; else 0.
 
-    Attention to a beginning that lies elsewhere costs more than the causal kind, so a short one is read again. The last
-    token is never shared: no run is empty.
+    Attention to a beginning elsewhere costs more than the causal kind, so a short one is read again. The last token is
+    never shared: no run is empty.
     """
     length = int(min(batch.lengths[head], batch.lengths[row] - 1))
     differs = np.flatnonzero(batch.token_ids[head, :length] != batch.token_ids[row, :length])
@@ -119,46 +114,36 @@ class TokenLogprobs(NamedTuple):
     """Of the whole distribution at this token, in nats. To report, not to train on: it carries no gradient."""
 
 
-class Rows(NamedTuple):
-    """What the passes know of each token; (tokens,) each."""
-
-    targets: Tensor
-    temperature: Tensor
-
-
-class BackwardRows(NamedTuple):
-    """What they know on the way back."""
-
-    targets: Tensor
-    """Counted from the tile's first column; those outside it are not in the tile."""
-    temperature: Tensor
-    log_normaliser: Tensor
-    upstream: Tensor
-
-
 class HeadKernels(NamedTuple):
     """The two passes over a tile of logits; compiled on a GPU, where each pass costs a trip through its memory."""
 
-    statistics: Callable[[Tensor, Rows], tuple[Tensor, Tensor, Tensor]]
-    gradient: Callable[[Tensor, BackwardRows], Tensor]
+    statistics: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+    """`row_statistics`."""
+    gradient: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+    """`logit_gradient`."""
 
 
-def row_statistics(logits: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+def row_statistics(logits: Tensor, targets: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The log-probability of each row's target, the row's log normaliser and its entropy."""
-    scaled = logits / rows.temperature[:, None]
+    scaled = logits / temperature[:, None]
     log_normaliser = scaled.logsumexp(-1)
-    logprobs = scaled.gather(1, rows.targets[:, None])[:, 0] - log_normaliser
+    logprobs = scaled.gather(1, targets[:, None])[:, 0] - log_normaliser
     expected_logit = ((scaled - log_normaliser[:, None]).exp() * scaled).sum(-1)
     return logprobs, log_normaliser, log_normaliser - expected_logit
 
 
-def logit_gradient(logits: Tensor, rows: BackwardRows) -> Tensor:
-    """Gradient with respect to a tile of logits: upstream / temperature * (1[target] - probability)."""
-    scale = rows.upstream / rows.temperature
-    probabilities = (logits / rows.temperature[:, None] - rows.log_normaliser[:, None]).exp()
+def logit_gradient(
+    logits: Tensor, targets: Tensor, temperature: Tensor, log_normaliser: Tensor, upstream: Tensor
+) -> Tensor:
+    """Gradient with respect to a tile of logits: upstream / temperature * (1[target] - probability).
+
+    `targets` count from the tile's first column; those outside its columns are not in the tile.
+    """
+    scale = upstream / temperature
+    probabilities = (logits / temperature[:, None] - log_normaliser[:, None]).exp()
     width = logits.shape[1]
-    chosen = torch.where((rows.targets >= 0) & (rows.targets < width), scale, 0.0)
-    columns = rows.targets.clamp(0, width - 1)
+    chosen = torch.where((targets >= 0) & (targets < width), scale, 0.0)
+    columns = targets.clamp(0, width - 1)
     return (probabilities * -scale[:, None]).scatter_add(1, columns[:, None], chosen[:, None])
 
 
@@ -182,7 +167,7 @@ def token_logprobs(
     """Log-probability of `targets` (tokens,) given `hidden` (tokens, width) and `head` (vocabulary, width).
 
     `temperature` (tokens,) divides the logits: that of the sample that the token belongs to (choice C9), or the
-    ratio is biased. Pass the rows of policy tokens only: the others cost as much and count for nothing.
+    ratio is biased. Pass the rows of policy tokens only: the others cost as much and are not used.
     """
     warmth = temperature.to(_wide(hidden.dtype))
     logprobs, entropy = _TiledHead.apply(hidden, head, targets, warmth, tile_elements, kernels)  # type: ignore[no-untyped-call]
@@ -202,12 +187,12 @@ class _TiledHead(torch.autograd.Function):
         tile_elements: int,
         kernels: HeadKernels,
     ) -> tuple[Tensor, Tensor]:
-        # Written into place: small results kept between tiles would split the heap, and no tile would fit again.
+        # Written in place: small results kept between tiles would fragment the heap, and no tile would fit again.
         logprobs, log_normaliser, entropy = hidden.new_empty(3, len(hidden), dtype=_wide(hidden.dtype))
         for rows in _slices(len(hidden), max(1, tile_elements // len(head))):
             logits = _product(hidden[rows], head.T)
-            known = Rows(targets[rows], temperature[rows])
-            logprobs[rows], log_normaliser[rows], entropy[rows] = kernels.statistics(logits, known)
+            statistics = kernels.statistics(logits, targets[rows], temperature[rows])
+            logprobs[rows], log_normaliser[rows], entropy[rows] = statistics
         ctx.save_for_backward(hidden, head, targets, temperature, log_normaliser)
         ctx.tile_elements, ctx.kernels = tile_elements, kernels
         ctx.mark_non_differentiable(entropy)
@@ -221,8 +206,8 @@ class _TiledHead(torch.autograd.Function):
         for columns in _slices(len(head), max(1, ctx.tile_elements // max(1, len(hidden)))):
             weights = head[columns]
             logits = _product(hidden, weights.T)
-            rows = BackwardRows(targets - columns.start, temperature, log_normaliser, upstream)
-            tile = ctx.kernels.gradient(logits, rows).to(hidden.dtype)
+            tile = ctx.kernels.gradient(logits, targets - columns.start, temperature, log_normaliser, upstream)
+            tile = tile.to(hidden.dtype)
             if grad_hidden is not None:
                 grad_hidden += _product(tile, weights)
             if grad_head is not None:
@@ -247,14 +232,14 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
 
 
 Rotation = tuple[Tensor, Tensor]
-"""Cosines and sines of each token's place, (tokens, 1, size of a head) each."""
+"""Cosines and sines of each token's position, (tokens, 1, size of a head) each."""
 
 
 def refuse_sliding_window(model: Qwen3ForCausalLM) -> None:
-    """A window over the last tokens is not built here.
+    """Refuse sliding-window attention, which is not implemented here.
 
     Raises:
-        ConfigError: the model has one.
+        ConfigError: the model has it.
     """
     if model.model.has_sliding_layers:
         raise ConfigError("the local trainer has no sliding-window attention; train this model with verl_ssgrpo.py.")
@@ -289,13 +274,14 @@ def _layer(layer: Qwen3DecoderLayer, hidden: Tensor, *, rotation: Rotation, runs
 
 
 def _attend(queries: Tensor, keys: Tensor, *, values: Tensor, run: SampleTokens) -> Tensor:
-    """(own tokens, heads x size): one sample's tokens on themselves and on the beginning that they share."""
-    asked = queries[run.start : run.stop].transpose(0, 1)[None]
+    """(own tokens, heads x size): one sample's tokens attend to themselves and to their shared beginning."""
+    own = queries[run.start : run.stop].transpose(0, 1)[None]
     grouped = queries.shape[1] != keys.shape[1]
-    # The causal kind skips half of the work, and fits only where as many tokens ask as are seen.
-    visible = _reach(run, queries.device) if run.shared else None
+    # The causal kind skips half of the work, and fits only where there are as many queries as keys.
+    positions = torch.arange(run.length, device=queries.device)
+    visible = positions[None] <= positions[run.shared :, None] if run.shared else None
     mixed = functional.scaled_dot_product_attention(
-        asked, _seen(keys, run), _seen(values, run), attn_mask=visible, is_causal=visible is None, enable_gqa=grouped
+        own, _seen(keys, run), _seen(values, run), attn_mask=visible, is_causal=visible is None, enable_gqa=grouped
     )
     return mixed[0].transpose(0, 1).flatten(1)
 
@@ -304,12 +290,6 @@ def _seen(states: Tensor, run: SampleTokens) -> Tensor:
     own = states[run.start : run.stop]
     whole = torch.cat([states[run.head : run.head + run.shared], own]) if run.shared else own
     return whole.transpose(0, 1)[None]
-
-
-def _reach(run: SampleTokens, device: torch.device) -> Tensor:
-    """(own tokens, all tokens): each sees what is not after it."""
-    places = torch.arange(run.length, device=device)
-    return places[None] <= places[run.shared :, None]
 
 
 def _norm(norm: Qwen3RMSNorm, hidden: Tensor) -> Tensor:

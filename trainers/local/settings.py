@@ -11,11 +11,25 @@ from rubricem_agent.policy.base import TINY_SYSTEM
 from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
 from rubricem_env.domain.base import Frozen
 from rubricem_env.env.episode import EpisodeLimits
+from rubricem_env.judge.audit import AuditSettings
 from rubricem_env.judge.base import JudgeSettings
 from rubricem_env.world.judge import JudgeKnobs
 from trainers.local.learner import LossSettings
 
 Count = Annotated[int, Field(ge=1)]
+
+
+class LocalAuditSettings(AuditSettings):
+    """The held-out audit of a local run, whose held-out judge is another almanac judge."""
+
+    every: Annotated[int, Field(ge=0)] = 0
+    """Steps between audits; 0 for none."""
+    rubrics: Literal["held_out", "training"] = "held_out"
+    """`held_out`: the held-out judge scores by the true criteria of the question. `training`: by the training rubrics."""
+    seed: int | None = None
+    """None is the run's seed."""
+    knobs: JudgeKnobs = JudgeKnobs()
+    """How the held-out judge deviates from the truth; not at all by default."""
 
 
 class LocalConfig(Frozen):
@@ -24,7 +38,7 @@ class LocalConfig(Frozen):
     policy: Path
     """The folder of the SFT policy: where training starts, and the frozen reference."""
     out: Path
-    """metrics.jsonl, rollouts and checkpoints."""
+    """The folder of metrics.jsonl, rollouts and checkpoints."""
     credit: CreditMode = "stages"
     """`stages` is SS-GRPO; `terminal` is answer-only GRPO."""
     meta_policy: bool = True
@@ -35,37 +49,39 @@ class LocalConfig(Frozen):
     window: Count = 3
     """Steps between a question and its repeat."""
     seed: int = 0
-    """Reflections and judge have the same, unless they are given one of their own."""
+    """Reflections, judge and audit use it too, unless they have their own."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-4
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     temperature: Annotated[float, Field(gt=0)] = 1.0
     max_turn_tokens: Count = 512
     micro_batch_tokens: Count = 4_096
-    """Of one forward and backward pass. Few fit into a processor's cache; siblings share a prompt within a pass only."""
+    """Of one forward and backward pass. Few fit into a processor's cache; samples share a prompt within a pass only."""
     rows: Count = 64
-    """Conversations that are decoded together."""
+    """Conversations decoded together."""
     system: str = TINY_SYSTEM
     """The tiny policy's system prompt; "" gives the whole agent prompt."""
     reference_tokens: Count = 512
-    """Of the bank's block before a question."""
+    """Limit of the bank's block before a question."""
     loss: LossSettings = LossSettings()
     limits: EpisodeLimits = EpisodeLimits(max_tokens=1_400)
     reflection: ReflectionSettings = ReflectionSettings(total_tokens=2_400, new_tokens=128, system="Reflect.")
     judge: JudgeSettings = JudgeSettings()
     knobs: JudgeKnobs = JudgeKnobs()
     held_out: Literal["validation", "test"] = "validation"
-    """The questions that the run is examined on; nothing may be tuned on those of `test`."""
+    """The questions that the run is evaluated on; nothing may be tuned on those of `test`."""
     evaluate_every: Count = 8
     checkpoint_every: Count = 8
     compare_gradients_every: Annotated[int, Field(ge=0, exclude=True)] = 0
     """Steps between measurements of the cosine between the two phases' gradients, which cost as much as the updates;
-    0 for none. Changes no update, so a resumed run may have another."""
+    0 for none. It changes no update, so a resumed run may change it."""
     record: Annotated[bool, Field(exclude=True)] = True
-    """Keep rollouts, judgements, rubrics and bank step by step for `rubricem view`; changes nothing in training."""
+    """Record rollouts, judgements, rubrics and bank step by step for `rubricem view`; changes nothing in training."""
     watch: Annotated[WatchSettings, Field(exclude=True)] = WatchSettings()
-    """When the run counts as lost and stops. Not written with the settings: a resumed run may have others."""
+    """When the run counts as lost and stops. Not saved with the settings: a resumed run may change it."""
     drift: Annotated[DriftSettings, Field(exclude=True)] = DriftSettings()
-    """When judge and truth count as parted, which is written down and stops nothing."""
+    """When judge and truth count as parted. That writes a warning and stops nothing."""
+    audit: Annotated[LocalAuditSettings, Field(exclude=True)] = LocalAuditSettings()
+    """The held-out judge beside the training judge; off by default. It changes nothing in training."""
 
     @model_validator(mode="after")
     def _can_be_trained(self) -> "LocalConfig":

@@ -1,7 +1,8 @@
-"""The parts of a local run, put together from its settings: what acts, judges, remembers and learns."""
+"""Builds the components of a local run from its settings: policy, judge, bank, learner."""
 
 import asyncio
 import time
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,22 +19,23 @@ from rubricem_agent.prompting import AgentPrompt, agent_prompt
 from rubricem_agent.reflection.candidates import PolicyCandidates
 from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector
 from rubricem_env.env.research_env import query_of, shipped_toolbox
+from rubricem_env.judge.audit import HeldOutAudit
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
-from rubricem_env.world.judge import AlmanacJudge
+from rubricem_env.world.judge import AlmanacJudge, criteria_of
 from rubricem_env.world.questions import Question
 from trainers.local.learner import Learner
 from trainers.local.settings import LocalConfig
 from trainers.settings import with_run_seed
 
-Pending = dict[Ticket, list[JudgedAttempt]]
-"""Judged groups that are waiting to be reflected on."""
+Pending = dict[Ticket, Sequence[JudgedAttempt]]
+"""Judged groups that wait for their reflection."""
 
 
 class Parts(NamedTuple):
-    """Everything that a run is made of."""
+    """The components of a run."""
 
     config: LocalConfig
     learner: Learner
@@ -49,15 +51,17 @@ class Parts(NamedTuple):
     train: dict[str, Question]
     """Training questions by query key."""
     held_out: tuple[Question, ...]
-    """The questions of the examinations, in their order."""
+    """The questions of the evaluations, in their order."""
     recorder: RunRecorder | None
-    """None where nothing is kept to be looked at."""
+    """None where nothing is recorded for the viewer."""
+    audit: HeldOutAudit | None
+    """None where no held-out judge scores rollouts."""
 
 
 def make_parts(config: LocalConfig) -> Parts:
-    """Load the policy and set everything else to its beginning.
+    """Load the policy and initialise everything else.
 
-    The settings are kept with the run's seed wherever another was not given, so that they say what is drawn.
+    Open seeds in the settings become the run's seed, so that the settings determine every draw.
 
     Raises:
         ConfigError: the policy's folder holds no policy, or the settings do not fit the questions.
@@ -98,16 +102,27 @@ def make_parts(config: LocalConfig) -> Parts:
             window=config.window,
             rng=np.random.default_rng(config.seed),
         ),
-        deferred=_make_deferred(reflector, pending),
+        deferred=make_deferred(reflector, pending),
         pending=pending,
         train=train,
         held_out=tuple(question for question in questions if question.split == config.held_out),
         recorder=RunRecorder(config.out / RECORD_FOLDER) if config.record else None,
+        audit=make_audit(config, train) if config.audit.every else None,
     )
 
 
-def _make_deferred(reflector: Reflector, pending: Pending) -> Deferred[ReflectionOutcome]:
-    """The reflections of a run, each on the group that waits under its ticket."""
+def make_audit(config: LocalConfig, questions: Mapping[str, Question]) -> HeldOutAudit:
+    """The held-out judge of a run; its own rubric set of a question are the true criteria."""
+    settings = config.audit
+    seed = config.seed if settings.seed is None else settings.seed
+    judge = AlmanacJudge(questions.values(), knobs=settings.knobs, seed=seed)
+    own = questions.items() if settings.rubrics == "held_out" else ()
+    rubrics = {key: [criterion.rubric for criterion in criteria_of(question)] for key, question in own}
+    return HeldOutAudit(judge, settings=settings, rubrics=rubrics, seed=seed)
+
+
+def make_deferred(reflector: Reflector, pending: Pending) -> Deferred[ReflectionOutcome]:
+    """The background reflections of a run, each on the group that waits under its ticket."""
 
     async def reflect(ticket: Ticket) -> ReflectionOutcome:
         return await reflector.reflect(pending.pop(ticket), step=ticket.step)

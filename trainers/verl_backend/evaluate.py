@@ -65,7 +65,7 @@ def evaluate_run(
     _, settings, log = read_run(run)
     if settings.get("almanac") is None:
         raise ConfigError(f"{run} is not a run in the almanac; evaluate its checkpoints with `rubricem eval`.")
-    known = {line.step for line in log.exams}
+    known = {line.step for line in log.evaluations}
     for step in (0, *saved_steps(run)):
         if step in known:
             continue

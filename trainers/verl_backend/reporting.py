@@ -21,10 +21,10 @@ from rubricem_agent.files import trim_log
 from rubricem_agent.learn.metrics import METRICS_FILE, append_line, read_log
 from rubricem_agent.learn.monitor import CollapseError, find_collapse
 from rubricem_agent.learn.record import RECORD_FOLDER, GroupEntry, RolloutEntry, RunRecorder, credited
-from rubricem_agent.learn.samples import PAD
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.policy.tokens import PolicyTokenizer
 from rubricem_agent.reflection.reflector import readable_share
+from rubricem_agent.rollout.tokens import NO_STAGE
 from rubricem_env.domain.base import STAGES
 from trainers.settings import make_out
 from trainers.verl_backend.rows import Credentials, RolloutCredit, TrainableReflections
@@ -125,7 +125,7 @@ def rollout_means(rows: Sequence[Credentials]) -> dict[str, Any]:
             "answer_words": float(np.mean([one.answer_words for one in habits])),
             "repeated_calls": sum(one.repeated_calls for one in habits) / max(1, calls),
             "valid": float(np.mean([one.is_valid for one in habits])),
-            "policy_tokens": sum(int(np.count_nonzero(row.stage_ids != PAD)) for row in rows),
+            "policy_tokens": sum(int(np.count_nonzero(row.stage_ids != NO_STAGE)) for row in rows),
         },
         "lost": sum(not row.marks.is_valid for row in rows),
     }
@@ -137,7 +137,7 @@ def stage_means(rows: Sequence[TokenRow]) -> dict[str, dict[str, float]]:
     entropy = np.concatenate([row.entropy for row in rows])
     kl = np.concatenate([row.kl for row in rows])
     weight = np.abs(np.concatenate([row.advantages for row in rows]))
-    whole = float(weight[stages != PAD].sum())
+    whole = float(weight[stages != NO_STAGE].sum())
     found = {}
     for stage in STAGES:
         here = stages == stage.position

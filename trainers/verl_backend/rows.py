@@ -17,11 +17,11 @@ import torch
 from rubricem_agent.learn.credit import Bools, CreditMode, Floats, assign_credit, spread_to_tokens
 from rubricem_agent.learn.curriculum import Encounter
 from rubricem_agent.learn.metrics import count_repeats
-from rubricem_agent.learn.samples import PAD, Sample
+from rubricem_agent.learn.samples import Sample
 from rubricem_agent.policy.tokens import PolicyTokenizer
 from rubricem_agent.reflection.reflector import ReflectionOutcome
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.tokens import RolloutTokens
+from rubricem_agent.rollout.tokens import NO_STAGE, RolloutTokens
 from rubricem_env.domain.errors import JudgeError
 from rubricem_env.domain.trajectory import Origin, Query
 from rubricem_env.scaffold.grammar import ValidationMode
@@ -119,8 +119,8 @@ def phase_row(sample: Sample, *, uid: str, step: int) -> PhaseRow:
     """A sample as veRL's agent loop would have handed it in: response from the policy's first token on."""
     stages = np.asarray(sample.stage_ids)
     ids = torch.as_tensor(np.asarray(sample.token_ids), dtype=torch.int64)
-    split = int(np.argmax(stages != PAD))
-    mask = torch.as_tensor(stages[split:] != PAD).to(torch.int64)
+    split = int(np.argmax(stages != NO_STAGE))
+    mask = torch.as_tensor(stages[split:] != NO_STAGE).to(torch.int64)
     logprobs = torch.as_tensor(np.asarray(sample.rollout_logprobs)[split:], dtype=torch.float32)
     fields = {
         "uid": uid,
@@ -197,12 +197,12 @@ def episode_row(
     drawn = _until_last_drawn(rollout.tokens) if rollout.tokens is not None else _NOTHING
     end = min(tokenizer.end_ids, default=0)
     prompt, response = drawn.prompt or [end], drawn.response or [end]
-    response_stages = np.array(drawn.stages or [PAD], dtype=np.int8)
+    response_stages = np.array(drawn.stages or [NO_STAGE], dtype=np.int8)
     key = rollout.trajectory.query_key
     return EpisodeRow(
         prompt,
         response,
-        response_mask=(response_stages != PAD).astype(int).tolist(),
+        response_mask=(response_stages != NO_STAGE).astype(int).tolist(),
         response_logprobs=drawn.logprobs or [0.0],
         num_turns=sum(segment.origin is Origin.POLICY for segment in rollout.trajectory.segments),
         extra_fields={
@@ -232,7 +232,7 @@ def _until_last_drawn(tokens: RolloutTokens) -> _Drawn:
     Nothing is trained on there, and it is all that an engine's limit does not bound: a row that is longer than what
     the workers take at once would stop the run.
     """
-    drawn = [place for place, stage in enumerate(tokens.stage_ids) if stage != PAD]
+    drawn = [place for place, stage in enumerate(tokens.stage_ids) if stage != NO_STAGE]
     if not drawn:
         return _NOTHING
     split, end = tokens.prompt_length, drawn[-1] + 1

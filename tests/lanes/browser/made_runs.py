@@ -9,7 +9,7 @@ from typing import Any
 
 from rubricem_agent.build.memory import build_bank
 from rubricem_agent.config import BankConfig
-from rubricem_agent.learn.metrics import ExamLine, RunLog
+from rubricem_agent.learn.metrics import EvaluationLine, RunLog
 from rubricem_agent.learn.record import GroupEntry, RolloutEntry, RunRecorder
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.viewer.ablation import ABLATION_FILE, summarise
@@ -95,7 +95,7 @@ def make_ablation(folder: Path) -> None:
 
 def _log(gain: float, seed: int) -> RunLog:
     exams = [
-        ExamLine(
+        EvaluationLine(
             step=8 * at, held_out={stage.value: 0.3 + at * (0.1 + gain) + seed / 50 for stage in STAGES}, valid=0.9
         )
         for at in range(3)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from rubricem_agent.build.training import open_trackers, scalars
-from rubricem_agent.learn.metrics import ExamLine, StepLine
+from rubricem_agent.learn.metrics import EvaluationLine, StepLine
 from rubricem_env.domain.base import STAGES
 
 SCORES = {stage.value: place / 4 for place, stage in enumerate(STAGES)}
@@ -13,7 +13,7 @@ STEPS = [
     StepLine(step=step, encounter="new", true=SCORES, judged=SCORES, bank=step, seconds={"sample": 1.0})
     for step in (1, 2)
 ]
-EXAM = ExamLine(step=2, held_out=SCORES, valid=0.9)
+EXAM = EvaluationLine(step=2, held_out=SCORES, valid=0.9)
 
 
 def track(out, **chosen):

@@ -15,7 +15,7 @@ from rubricem_agent.build.training import Trainer, TrainingPlan, open_trackers, 
 from rubricem_agent.cli.main import app
 from rubricem_agent.cli.train import train
 from rubricem_agent.cli.view import report
-from rubricem_agent.learn.metrics import ExamLine, LogFollower, read_log
+from rubricem_agent.learn.metrics import EvaluationLine, LogFollower, read_log
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 
@@ -193,7 +193,7 @@ class RecordingWandb:
 def test_wandb_is_fed_offline_and_closed(tmp_path, monkeypatch):
     wandb = RecordingWandb()
     monkeypatch.setitem(sys.modules, "wandb", wandb)
-    line = ExamLine(step=8, held_out={"answer": 0.5}, valid=0.9)
+    line = EvaluationLine(step=8, held_out={"answer": 0.5}, valid=0.9)
 
     (tracker,) = open_trackers(tmp_path / "run", tensorboard=False, wandb=True)
     tracker.record(line.step, scalars(line))

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from rubricem_agent.cli.train import TrainScreen, describe_line
-from rubricem_agent.learn.metrics import AlarmLine, ExamLine, StepLine
+from rubricem_agent.learn.metrics import EvaluationLine, StepLine, WarningLine
 
 SCORES = {"plan": 0.9, "research": 0.8, "review": 0.7, "answer": 0.6}
 
@@ -60,9 +60,9 @@ def test_an_old_line_without_habits_has_no_speed():
 
 
 def test_an_examination_and_an_alarm_are_sentences_and_markup_is_text():
-    exam = ExamLine(step=8, held_out={"answer": 0.5}, valid=0.96)
+    exam = EvaluationLine(step=8, held_out={"answer": 0.5}, valid=0.96)
 
-    text = shown(exam, AlarmLine(step=8, alarm="parted by [/red] 0.2"), is_terminal=False)
+    text = shown(exam, WarningLine(step=8, alarm="parted by [/red] 0.2"), is_terminal=False)
 
     assert "step 8: held-out questions, by truth: answer 0.50; 96% valid" in text
     assert "parted by [/red] 0.2" in text

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rubricem_agent.learn.metrics import StepLine
-from rubricem_agent.learn.monitor import DriftSettings, find_drift, measure_rise
+from rubricem_agent.learn.metrics import AuditMetrics, StepLine
+from rubricem_agent.learn.monitor import DriftSettings, find_divergence, find_drift, measure_rise
 
 SETTINGS = DriftSettings(window=2)
 
@@ -53,3 +53,29 @@ def test_stages_and_steps_that_the_judge_could_not_score_are_left_out():
 
 def test_nothing_is_said_before_there_are_two_windows():
     assert measure_rise(lines((0.1, 0.9), (0.9, 0.1), (0.9, 0.1)), 2) is None
+
+
+def audited(*warnings):
+    """A step for each warning of the held-out audit; None is a step without audit."""
+    return [
+        line.model_copy(
+            update={"audit": None if warning is None else AuditMetrics(judge={}, held_out={}, warning=warning)}
+        )
+        for line, warning in zip(lines(*[(0.5, 0.5)] * len(warnings)), warnings, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("warnings", "found"),
+    [
+        ((), None),
+        (("",), None),
+        (("", "apart"), "step 2: apart"),
+        (("", None, "apart"), "step 3: apart"),
+        (("apart", None), None),
+        (("apart", None, "apart"), None),
+        (("apart", "", "apart"), "step 3: apart"),
+    ],
+)
+def test_a_divergence_of_the_judges_is_reported_once(warnings, found):
+    assert find_divergence(audited(*warnings)) == found

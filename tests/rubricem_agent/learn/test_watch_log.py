@@ -29,8 +29,8 @@ def test_lines_are_sorted_into_steps_examinations_and_alarms(tmp_path):
     log = read_log(tmp_path)
 
     assert [line.step for line in log.steps] == [1, 2]
-    assert [line.held_out["answer"] for line in log.exams] == [0.4, 0.6]
-    assert [line.alarm for line in log.alarms] == ["look"]
+    assert [line.held_out["answer"] for line in log.evaluations] == [0.4, 0.6]
+    assert [line.alarm for line in log.warnings] == ["look"]
 
 
 def test_a_half_written_last_line_is_passed_over(tmp_path):
@@ -98,5 +98,5 @@ def test_a_full_disk_is_one_sentence_with_the_way_out(tmp_path):
     full = tmp_path / "metrics.jsonl"
     full.symlink_to("/dev/full")
 
-    with pytest.raises(UsageError, match=r"No space left on device\. Make room; the same command goes on"):
+    with pytest.raises(UsageError, match=r"No space left on device\. Make room; the same command resumes"):
         append_line(full, step(1))

@@ -24,7 +24,7 @@ def test_both_blocks_in_order_are_a_reflection(text):
         (T, "<reflection_rubrics> is missing"),
         (R, "<reflection_takeaways> is missing"),
         (R + T[:-5], "</reflection_takeaways> is missing"),
-        (R + R + T, "<reflection_rubrics> stands there 2 times"),
+        (R + R + T, "<reflection_rubrics> occurs 2 times"),
         (T + R, "more than"),
         (R + T + "Hope this helps!", "more than"),
         ("Here it is:" + R + T, "more than"),

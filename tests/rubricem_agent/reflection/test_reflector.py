@@ -239,7 +239,7 @@ async def test_a_policy_that_fails_is_a_typed_failure_of_this_question_alone(ban
 
 async def test_a_group_broken_by_the_world_has_nothing_to_reflect_on(bank):
     broken = [attempt(ending=Ending.ABANDONED)] * 2
-    with pytest.raises(ReflectionError, match="none of the 2 attempts came to an end of its own"):
+    with pytest.raises(ReflectionError, match="all 2 attempts were aborted"):
         await Reflector(Writer(written()), Marker(), bank, settings=SETTINGS).reflect(broken, step=1)
 
 

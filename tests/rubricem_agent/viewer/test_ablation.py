@@ -2,7 +2,7 @@
 
 import pytest
 
-from rubricem_agent.learn.metrics import ExamLine, RunLog
+from rubricem_agent.learn.metrics import EvaluationLine, RunLog
 from rubricem_agent.viewer.ablation import load_ablation, render_figure, result_cells, summarise
 from rubricem_env.domain.errors import FileFormatError, UsageError
 
@@ -11,7 +11,7 @@ OTHERS = {"plan": 1.0, "research": 1.0, "review": 1.0}
 
 def log(*answers):
     """Examined at steps 0, 8, 16, ..."""
-    exams = [ExamLine(step=8 * place, held_out={**OTHERS, "answer": x}, valid=1.0) for place, x in enumerate(answers)]
+    exams = [EvaluationLine(step=8 * place, held_out={**OTHERS, "answer": x}, valid=1.0) for place, x in enumerate(answers)]
     return RunLog([], exams, [])
 
 

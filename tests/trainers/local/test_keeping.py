@@ -10,7 +10,7 @@ from rubricem_agent.files import trim_log
 from rubricem_agent.learn.checkpoint import checkpoint_steps, find_checkpoint, load_checkpoint
 from rubricem_agent.learn.credit import CheckpointError
 from rubricem_env.domain.errors import UsageError
-from trainers.local.checkpoint import keep_run, save_policy
+from trainers.local.checkpoint import save_policy, save_run
 from trainers.local.setup import make_parts
 
 
@@ -29,13 +29,13 @@ def room_for(num_bytes: int) -> Iterator[None]:
 @pytest.mark.parametrize("num_bytes", [100, 5_000, 50_000])
 def test_a_full_disk_leaves_the_earlier_checkpoint_whole_and_nothing_else(config, num_bytes):
     parts = make_parts(config)
-    keep_run(parts, 1)
+    save_run(parts, 1)
     with room_for(num_bytes), pytest.raises(CheckpointError, match="make room and resume"):
-        keep_run(parts, 2)
+        save_run(parts, 2)
     root = config.out / "checkpoints"
     assert [path.name for path in root.iterdir()] == ["step-000001"]
     assert load_checkpoint(find_checkpoint(root)).step == 1
-    keep_run(parts, 2)
+    save_run(parts, 2)
     assert checkpoint_steps(root) == [1, 2]
 
 

@@ -9,7 +9,7 @@ import pytest
 from rubricem_agent.files import trim_log
 from rubricem_agent.learn.credit import CheckpointError
 from rubricem_env.judge.base import JudgeSettings
-from trainers.local.settings import LocalConfig
+from trainers.local.settings import LocalAuditSettings, LocalConfig
 from trainers.local.setup import make_parts
 from trainers.local_ssgrpo import main, train, train_step
 
@@ -85,6 +85,32 @@ def test_a_run_of_before_whose_reflections_had_another_seed_does_not_go_on_with_
     with pytest.raises(CheckpointError, match="put the settings back"):
         run(seven)
     assert [row["step"] for row in run(with_reflection_seed(seven, 0))][-1] == 2
+
+
+def audited(config: LocalConfig) -> LocalConfig:
+    return config.model_copy(update={"audit": LocalAuditSettings(every=1, share=1.0)})
+
+
+def test_an_audited_run_records_both_judges_and_trains_the_same(config, tmp_path):
+    plain = run(config)
+    rows = run(audited(config.model_copy(update={"out": tmp_path / "audited"})))
+    audits = [row.pop("audit") for row in rows if "encounter" in row]
+    assert rows == plain
+    assert [audit["sampled"] for audit in audits] == [config.group_size] * 2
+    assert all(audit["judge"].keys() == audit["held_out"].keys() for audit in audits)
+
+
+def test_an_audited_run_that_is_resumed_writes_the_same_log(config, tmp_path):
+    whole = run(audited(config))
+    parts = audited(config.model_copy(update={"out": tmp_path / "parts", "evaluate_every": 9}))
+    run(parts.model_copy(update={"steps": 1}))
+    resumed = run(parts)
+    assert [row for row in resumed if not (row["step"] == 1 and "held_out" in row)] == whole
+
+
+def test_a_run_may_be_resumed_with_an_audit_that_it_began_without(config):
+    run(config.model_copy(update={"steps": 1}))
+    assert [bool(row.get("audit")) for row in run(audited(config)) if "encounter" in row] == [False, True]
 
 
 def test_reflections_are_as_old_as_the_weights_that_drew_them(config):

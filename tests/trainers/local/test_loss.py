@@ -13,7 +13,6 @@ from rubricem_env.domain.base import Stage
 from trainers.local.learner import (
     LossSettings,
     PolicyTokens,
-    add_sums,
     importance_weights,
     kl3,
     policy_loss,
@@ -59,7 +58,7 @@ def test_the_surrogate_is_clipped_on_the_side_that_the_advantage_says(ratio, adv
     result = policy_loss(made, settings=NO_KL, denominator=1)
     result.loss.backward()
     assert result.loss.item() == pytest.approx(-surrogate)
-    assert result.sums.clipped[0] == is_clipped
+    assert result.sums[3, 0] == is_clipped
     assert made.new_logprobs.grad is not None
     # where it is not clipped, d(-rho A)/d new = -rho A
     assert made.new_logprobs.grad.item() == pytest.approx(0.0 if is_clipped else -ratio * advantage)
@@ -122,7 +121,7 @@ def test_micro_batches_add_up_to_the_whole_in_loss_gradient_and_report(cuts):
     sum(part.loss for part in parts).backward()
     assert sum(part.loss.item() for part in parts) == pytest.approx(together.loss.item(), rel=1e-12)
     torch.testing.assert_close(parted.new_logprobs.grad, whole.new_logprobs.grad)
-    torch.testing.assert_close(add_sums([part.sums for part in parts]), together.sums)
+    torch.testing.assert_close(sum(part.sums for part in parts), together.sums)
 
 
 def test_the_loss_is_the_papers_sum_over_rollouts_stages_and_tokens():

@@ -25,7 +25,7 @@ def unpacked(pack: Pack) -> list[list[int]]:
     """The samples, token by token, from where the pack says that they lie."""
     lengths = [run.length for run in pack.runs]
     return [
-        pack.token_ids[pack.places(np.full(length, row), np.arange(length))].tolist()
+        pack.token_ids[pack.indices(np.full(length, row), np.arange(length))].tolist()
         for row, length in enumerate(lengths)
     ]
 
@@ -72,7 +72,7 @@ def test_packed_hidden_states_and_gradients_are_those_of_the_model_sample_by_sam
     loss, plain = torch.zeros(()), torch.zeros(())
     for row, ids in enumerate(rows):
         expected = model.model(input_ids=torch.tensor([ids]), use_cache=False).last_hidden_state[0]
-        found = hidden[torch.as_tensor(pack.places(np.full(len(ids), row), np.arange(len(ids))))]
+        found = hidden[torch.as_tensor(pack.indices(np.full(len(ids), row), np.arange(len(ids))))]
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
         weights = torch.randn_like(expected)
         loss, plain = loss + (found * weights).sum(), plain + (expected * weights).sum()

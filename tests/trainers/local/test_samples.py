@@ -43,21 +43,21 @@ def outcome(*samples: ReflectionSample, version: int | None = None) -> Reflectio
 
 def test_each_policy_token_carries_its_stages_advantage_and_others_carry_none():
     # scores 1 and 0 at every stage: advantages are +1 and -1 at every stage
-    samples = task_samples([[rollout(), rollout()]], [judged(1.0, 0.0)], mode="stages", version=4).samples
+    samples = task_samples([[rollout(), rollout()]], [judged(1.0, 0.0)], mode="stages", version=4)[0]
     assert np.allclose(samples[0].advantages, [0, 1, 1, 0, 1])
     assert np.allclose(samples[1].advantages, [0, -1, -1, 0, -1])
     assert samples[0].policy_version == 4
 
 
 def test_a_group_whose_rollouts_score_alike_teaches_nothing():
-    assert task_samples([[rollout(), rollout()]], [judged(0.5, 0.5)], mode="stages", version=0).samples == []
+    assert task_samples([[rollout(), rollout()]], [judged(0.5, 0.5)], mode="stages", version=0)[0] == []
 
 
 def test_a_failed_rollout_is_left_out_of_statistics_and_samples():
     groups = [[rollout(), rollout(), rollout(failure="server down")]]
-    credited = task_samples(groups, [judged(1.0, 0.0, 1.0)], mode="terminal", version=0)
-    assert len(credited.samples) == 2
-    assert credited.credit.advantages[2].tolist() == [0, 0, 0, 0]
+    samples, credit = task_samples(groups, [judged(1.0, 0.0, 1.0)], mode="terminal", version=0)
+    assert len(samples) == 2
+    assert credit.advantages[2].tolist() == [0, 0, 0, 0]
 
 
 def test_a_policy_without_tokens_cannot_be_trained():

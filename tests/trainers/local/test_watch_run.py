@@ -29,7 +29,7 @@ def test_a_lost_run_is_stopped_with_a_sentence(config, tmp_path):
     with pytest.raises(CollapseError, match="step 2: the scaffold is falling apart") as stopped:
         watch_run(config, 2)
 
-    assert [line.alarm for line in read_log(tmp_path).alarms] == [str(stopped.value)]
+    assert [line.alarm for line in read_log(tmp_path).warnings] == [str(stopped.value)]
 
 
 def test_an_alarm_is_written_when_it_begins_and_training_goes_on(config, tmp_path):
@@ -37,7 +37,7 @@ def test_an_alarm_is_written_when_it_begins_and_training_goes_on(config, tmp_pat
         write(tmp_path, number, judge=judge)
         watch_run(config, number)
 
-    (alarm,) = read_log(tmp_path).alarms
+    (alarm,) = read_log(tmp_path).warnings
     assert alarm.step == 3
 
 

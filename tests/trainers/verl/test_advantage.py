@@ -45,7 +45,7 @@ def row_of(one: Rollout, scores, *, valid: bool, tokenizer):
 def test_token_advantages_equal_the_local_trainers_on_the_same_groups(mode, tokenizer):
     groups = [[rollout(6), rollout(9), rollout(4)], [rollout(5), rollout(7), rollout(3)]]
     judgements = [[judgement(), judgement(), judgement()], [judgement(), judgement(fails=True), judgement()]]
-    local = task_samples(groups, [judged(group) for group in judgements], mode=mode, version=0).samples
+    local, _ = task_samples(groups, [judged(group) for group in judgements], mode=mode, version=0)
 
     scored = [group_scores(group) for group in judgements]
     rows = [

@@ -32,7 +32,7 @@ def test_the_policy_at_the_start_and_each_checkpoint_are_evaluated_once(run, mod
 
     evaluate.evaluate_run(run, merge=merge, max_questions=1)
     evaluate.evaluate_run(run, merge=merge, max_questions=1)
-    assert [line.step for line in read_log(run).exams] == [0, 2, 10]
+    assert [line.step for line in read_log(run).evaluations] == [0, 2, 10]
     assert merged == ["global_step_2", "global_step_10"]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rubricem_agent.learn.metrics import count_repeats, measure_habits
+from rubricem_agent.learn.metrics import count_repeats, measure_rollouts
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_env.domain.trajectory import ToolCall
 from rubricem_env.env.research_env import shipped_toolbox
@@ -27,7 +27,7 @@ async def test_habits_of_a_good_episode_and_of_an_empty_one_are_averaged():
     good = Rollout(trajectory=reading.trajectory, policy="scripted")
     empty = Rollout(trajectory=reading.trajectory.model_copy(update={"segments": ()}), policy="scripted")
 
-    habits = measure_habits([[good], [empty]])
+    habits = measure_rollouts([[good], [empty]])
 
     assert habits.answer_words == pytest.approx(len(reading.answer.split()) / 2)
     assert habits.valid == 0.5
