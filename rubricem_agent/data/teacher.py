@@ -21,7 +21,7 @@ from rubricem_env.llm.base import ChatModel, ChatReply, ChatRequest, Finish
 from rubricem_env.llm.limits import RetryPolicy, Timing, call_with_retry
 from rubricem_env.llm.usage import PRICES, Price, price_of
 from rubricem_env.tools.render import estimate_tokens
-from rubricem_env.world.expert import AlmanacTeacher, Faults, FlatTeacher
+from rubricem_env.world.expert import AlmanacTeacher, Faults
 from rubricem_env.world.questions import Question
 
 PURPOSE = "teacher"
@@ -85,7 +85,7 @@ class ScriptedTeacher:
         self._questions = questions
         self._faults = faults or Faults()
         self._seed = seed
-        self._form = FlatTeacher if flat else AlmanacTeacher
+        self._is_flat = flat
 
     async def write(self, pending: Sequence[PendingTurn]) -> Sequence[TurnReply]:
         return [TurnReply(id=turn.id, text=self._write(turn)) for turn in pending]
@@ -102,7 +102,8 @@ class ScriptedTeacher:
             )
         segments = turn.trajectory.segments
         observations = [segment.text for segment in segments if segment.origin is Origin.TOOL]
-        return self._form.for_seed(question, self._faults, seed=self._seed).turn(observations)
+        teacher = AlmanacTeacher.for_seed(question, self._faults, seed=self._seed, is_flat=self._is_flat)
+        return teacher.turn(observations)
 
 
 class ChatTeacher:

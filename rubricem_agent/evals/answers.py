@@ -41,14 +41,14 @@ from rubricem_env.domain.trajectory import AnswerFormat, Query, ToolCall, ToolRe
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.tools.base import FETCH_PAGE, Toolbox
-from rubricem_env.world.expert import AlmanacTeacher, Faults, FlatTeacher
+from rubricem_env.world.expert import AlmanacTeacher, Faults
 from rubricem_env.world.questions import Question
 
 
 class ExpertWriter:
     """One episode of the expert."""
 
-    def __init__(self, teacher: AlmanacTeacher | FlatTeacher) -> None:
+    def __init__(self, teacher: AlmanacTeacher) -> None:
         self._teacher = teacher
         self._observations: list[str] | None = None
 
@@ -87,8 +87,8 @@ class ExpertSchool:
         asked = next((words for words in self._questions if words in opening.user), None)
         if asked is None:
             raise UsageError("the policy expert knows the questions of the almanac alone. Use it with that benchmark.")
-        kind = FlatTeacher if self._is_flat else AlmanacTeacher
-        return ExpertWriter(kind.for_seed(self._questions[asked], faults=self._faults, seed=seed))
+        question = self._questions[asked]
+        return ExpertWriter(AlmanacTeacher.for_seed(question, self._faults, seed=seed, is_flat=self._is_flat))
 
 
 class LimitedToolbox:

@@ -1,10 +1,7 @@
-"""A whole world from one integer, in memory or as two JSONL files.
+"""A whole world from one integer, in memory or as corpus.jsonl and questions.jsonl.
 
-``python -m rubricem_env.world.almanac --seed 0 --out DIR`` writes corpus.jsonl and questions.jsonl.
-
-Documents and questions as JSONL, written byte for byte the same; questions are read with a message for every bad line.
-
-Documents are read by `rubricem_env.tools.corpus_search`, as those of any corpus.
+``python -m rubricem_env.world.almanac --seed 0 --out DIR`` writes both files, byte for byte the same on every machine.
+`load_questions` reads questions; documents are read by `rubricem_env.tools.corpus_search`, as those of any corpus.
 """
 
 import argparse
@@ -13,20 +10,17 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from rubricem_env.tools.corpus_search import Document
 from rubricem_env.world.documents import Library, count_pages, write_hostile_pages, write_pages
 from rubricem_env.world.entities import LARGEST_WORLD, SMALLEST_WORLD, Entity, check_split, populate
-from rubricem_env.world.questions import Ground, Question, ask_questions
+from rubricem_env.world.questions import Question, ask_questions
 from rubricem_env.world.vocabulary import WorldError
 
 CORPUS_FILE = "corpus.jsonl"
 QUESTIONS_FILE = "questions.jsonl"
-
-Record = TypeVar("Record", bound=BaseModel)
 
 
 def to_jsonl(records: Iterable[BaseModel]) -> bytes:
@@ -36,26 +30,22 @@ def to_jsonl(records: Iterable[BaseModel]) -> bytes:
 
 def load_questions(path: Path) -> tuple[Question, ...]:
     """The questions of a file, with their truth, in its order."""
-    return _load(path, Question)
+    return _load(path)
 
 
 def shipped_corpus_path() -> Path:
-    """The corpus of the default world, which lies within the package."""
-    return _shipped(CORPUS_FILE)
+    """The corpus of the default world, within the package."""
+    return Path(str(files("rubricem_env.world") / "shipped" / CORPUS_FILE))
 
 
 def shipped_questions_path() -> Path:
-    """The questions of the default world, which lie within the package."""
-    return _shipped(QUESTIONS_FILE)
+    """The questions of the default world, within the package."""
+    return Path(str(files("rubricem_env.world") / "shipped" / QUESTIONS_FILE))
 
 
-def _shipped(name: str) -> Path:
-    return Path(str(files("rubricem_env.world") / "shipped" / name))
-
-
-def _load(path: Path, kind: type[Record]) -> tuple[Record, ...]:
+def _load(path: Path) -> tuple[Question, ...]:
     try:
-        # Not splitlines, which also breaks at U+2028 and others that JSON leaves within a text.
+        # Not splitlines, which also breaks at U+2028 and others that JSON does not escape.
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as fault:
         raise WorldError(
@@ -63,17 +53,17 @@ def _load(path: Path, kind: type[Record]) -> tuple[Record, ...]:
             "python -m rubricem_env.world.almanac --out DIR."
         ) from fault
     numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
-    return tuple(_parse(line, kind, where=f"{path} line {number}") for number, line in numbered)
+    return tuple(_parse(line, where=f"{path} line {number}") for number, line in numbered)
 
 
-def _parse(line: str, kind: type[Record], *, where: str) -> Record:
+def _parse(line: str, *, where: str) -> Question:
     try:
-        return kind.model_validate_json(line)
+        return Question.model_validate_json(line)
     except ValidationError as fault:
         first = fault.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "the line"
         raise WorldError(
-            f"{where} is not a {kind.__name__}: {place}: {first['msg']}, got {str(first['input'])[:60]!r}. "
+            f"{where} is not a Question: {place}: {first['msg']}, got {str(first['input'])[:60]!r}. "
             "Correct the line, or write the file again with python -m rubricem_env.world.almanac."
         ) from fault
 
@@ -108,9 +98,8 @@ class Almanac:
         drafts = write_pages(seed, entities)
         if hostile:
             drafts += write_hostile_pages(seed, entities)
-        library = Library.of(drafts)
-        ground = Ground({entity.id: entity for entity in entities}, library)
-        return cls(entities, library, ask_questions(seed, ground, questions_per_domain=questions_per_domain))
+        library = Library(drafts, entities)
+        return cls(entities, library, ask_questions(seed, library, questions_per_domain=questions_per_domain))
 
     @property
     def documents(self) -> tuple[Document, ...]:
@@ -139,7 +128,7 @@ def largest_world_within(documents: int) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write a world and say what was written; 2 and one sentence on stderr for a caller's mistake."""
+    """Write a world and print what was written. Exit code 2 and one sentence on stderr for wrong arguments."""
     parser = argparse.ArgumentParser(prog="python -m rubricem_env.world.almanac", description="Write a small world.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)

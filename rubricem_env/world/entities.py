@@ -1,17 +1,11 @@
-"""The entities of a world: what is true of each, and where its sources will disagree.
+"""The entities of a world: names, splits, true facts, and the flaws that make sources disagree.
 
-Seeded draws that give the same world on every machine.
-
-Only ``Generator.random`` is used: the stream of raw doubles is the part of numpy that does not change between releases.
-
-Train, validation and test: which name belongs to which, and how many entities and questions each gets.
-
-The split of a name depends on its two words alone, never on the seed: a test name of one world is a train name of none.
+The world is the same on every machine: only ``Generator.random`` is used, because numpy keeps the stream of raw doubles
+between releases. The split of a name depends on its two words alone, so a test name is a train name in no world.
 """
 
 from collections.abc import Iterable, Sequence
-from enum import IntEnum
-from typing import Literal, NamedTuple, TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -30,21 +24,15 @@ from rubricem_env.world.vocabulary import (
 Item = TypeVar("Item")
 
 
-class Stream(IntEnum):
-    """Independent streams under one seed, so that a change in one part leaves the others as they were."""
-
-    NAMES = 1
-    ENTITIES = 2
-    DOCUMENTS = 3
-    QUESTIONS = 4
-    HOSTILE = 5
+Part = Literal["names", "entities", "documents", "questions", "hostile"]
+_PARTS: tuple[Part, ...] = get_args(Part)
 
 
-def open_stream(seed: int, stream: Stream) -> np.random.Generator:
-    """The generator of one part of the world; refuses a negative seed."""
+def open_stream(seed: int, part: Part) -> np.random.Generator:
+    """The generator of one part of the world, independent of the other parts; refuses a negative seed."""
     if seed < 0:
         raise WorldError(f"world seed is {seed}; a seed must be 0 or greater. Pass a whole number such as 0.")
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, int(stream)])))
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1 + _PARTS.index(part)])))
 
 
 def draw_index(rng: np.random.Generator, count: int) -> int:
@@ -75,11 +63,8 @@ LARGEST_WORLD = 180
 """Entities per domain: beyond it the held-out names may run out."""
 
 
-class Slot(NamedTuple):
-    """A place for one entity: its name and the names that can be mistaken for it."""
-
-    name: str
-    lookalikes: tuple[str, ...]
+Slot = tuple[str, tuple[str, ...]]
+"""A name for one entity, and the names that can be mistaken for it."""
 
 
 def check_split(split: str) -> Split:
@@ -113,7 +98,7 @@ def name_slots(seed: int, entities_per_domain: int) -> dict[tuple[str, Split], t
         raise WorldError(
             f"entities_per_domain is {entities_per_domain}; names last for {LARGEST_WORLD}. Use that, or more seeds."
         )
-    rng = open_stream(seed, Stream.NAMES)
+    rng = open_stream(seed, "names")
     slots: dict[tuple[str, Split], tuple[Slot, ...]] = {}
     for split in SPLITS:
         pairs = _lookalike_pairs(rng, split)
@@ -137,9 +122,9 @@ def _take_slots(pairs: list[tuple[str, str]], count: int) -> list[Slot]:
     while len(slots) < count:
         left, right = pairs.pop()
         if len(slots) % 3 == 2 or len(slots) + 1 == count:
-            slots.append(Slot(left, ()))
+            slots.append((left, ()))
         else:
-            slots += [Slot(left, (right,)), Slot(right, (left,))]
+            slots += [(left, (right,)), (right, (left,))]
     return slots
 
 
@@ -155,7 +140,7 @@ class Revision(Frozen):
 
 
 class Dispute(Frozen):
-    """The sheet and a letter disagree; a ruling settles it, now for the one, now for the other."""
+    """The sheet and a letter disagree, and a ruling decides for one of them."""
 
     kind: Literal["dispute"] = "dispute"
     attribute: str
@@ -164,24 +149,21 @@ class Dispute(Frozen):
 
 
 class Gap(Frozen):
-    """A document bears the name and the attribute, but holds no value."""
+    """A document names the entity and the attribute, but has no value."""
 
     kind: Literal["gap"] = "gap"
     attribute: str
 
 
-class Fact(Frozen):
-    """The true value of one attribute, with its unit, as a document writes it: "120 km"."""
-
-    attribute: str
-    value: str
+Fact = tuple[str, str]
+"""An attribute and its true value with the unit, as a document writes it: "120 km"."""
 
 
 class Entity(Frozen):
     """One thing of the world.
 
-    ``facts`` are the three numbers in an order of its own: the first is on its page, the others are on its sheet.
-    ``year`` is that of the current edition.
+    ``facts`` are the three numbers in a random order: the first is on its page, the others are on its sheet. ``year`` is
+    that of the current edition.
     """
 
     id: str
@@ -199,8 +181,8 @@ class Entity(Frozen):
     def value_of(self, attribute: str) -> str:
         """What is true: a number, the related name, or the value of the domain's aspect."""
         domain = domain_named(self.domain)
-        words = {domain.relation.name: self.related_name, domain.convention.aspect: self.aspect_value}
-        return {**words, **{fact.attribute: fact.value for fact in self.facts}}[attribute]
+        words = {domain.link: self.related_name, domain.aspect: self.aspect_value}
+        return {**words, **dict(self.facts)}[attribute]
 
 
 def entity_id(name: str) -> str:
@@ -211,18 +193,18 @@ def entity_id(name: str) -> str:
 def populate(seed: int, entities_per_domain: int) -> tuple[Entity, ...]:
     """All entities, by domain and split; every relation stays within its split."""
     slots = name_slots(seed, entities_per_domain)
-    rng = open_stream(seed, Stream.ENTITIES)
+    rng = open_stream(seed, "entities")
     entities: dict[str, Entity] = {}
     for domain in DOMAINS:
         for split in ("train", "validation", "test"):
             flaws = shuffled(rng, [index % 3 for index in range(len(slots[domain.name, split]))])
-            targets = slots[domain.relation.target, split]
-            for slot, flaw in zip(slots[domain.name, split], flaws, strict=True):
-                values = _draw_values(
-                    rng, domain, [entities[i] for i in map(entity_id, slot.lookalikes) if i in entities]
+            targets = slots[domain.target, split]
+            for (name, lookalikes), flaw in zip(slots[domain.name, split], flaws, strict=True):
+                values = _draw_values(rng, domain, [entities[i] for i in map(entity_id, lookalikes) if i in entities])
+                related, _ = pick(rng, targets)
+                made = _make_entity(
+                    rng, domain, split, name=name, lookalikes=lookalikes, values=values, related=related, flaw=flaw
                 )
-                related = pick(rng, targets).name
-                made = _make_entity(rng, domain, split, slot=slot, values=values, related=related, flaw=flaw)
                 entities[made.id] = made
     return tuple(entities.values())
 
@@ -246,41 +228,42 @@ def _make_entity(
     domain: Domain,
     split: Split,
     *,
-    slot: Slot,
+    name: str,
+    lookalikes: tuple[str, ...],
     values: dict[str, str],
     related: str,
     flaw: int,
 ) -> Entity:
-    facts = [Fact(attribute=name, value=value) for name, value in shuffled(rng, sorted(values.items()))]
+    facts = shuffled(rng, sorted(values.items()))
     year = 2022 + draw_index(rng, 3)
     return Entity(
-        id=entity_id(slot.name),
-        name=slot.name,
+        id=entity_id(name),
+        name=name,
         domain=domain.name,
         split=split,
         year=year,
         facts=(facts[0], facts[1], facts[2]),
         related_id=entity_id(related),
         related_name=related,
-        aspect_value=pick(rng, domain.convention.values),
+        aspect_value=pick(rng, domain.aspect_values),
         flaw=_make_flaw(rng, domain, facts, flaw),
-        lookalike_ids=tuple(entity_id(name) for name in slot.lookalikes),
+        lookalike_ids=tuple(map(entity_id, lookalikes)),
     )
 
 
 def _make_flaw(rng: np.random.Generator, domain: Domain, facts: list[Fact], flaw: int) -> Revision | Dispute | Gap:
     """A revision of the page, a dispute about the sheet, or a gap."""
-    fact = facts[0] if flaw == 0 else pick(rng, facts[1:])
-    attribute = next(attribute for attribute in domain.attributes if attribute.name == fact.attribute)
-    wrong = _draw_value(rng, attribute, {fact.value for fact in facts})
+    name, _ = facts[0] if flaw == 0 else pick(rng, facts[1:])
+    attribute = next(attribute for attribute in domain.attributes if attribute.name == name)
+    wrong = _draw_value(rng, attribute, {value for _, value in facts})
     if flaw == 0:
         return Revision(
-            attribute=fact.attribute,
+            attribute=name,
             old_value=wrong,
             old_year=2010 + draw_index(rng, 6),
             change_year=2016 + draw_index(rng, 5),
             cause=pick(rng, CAUSES),
         )
     if flaw == 1:
-        return Dispute(attribute=fact.attribute, wrong_value=wrong, letter_is_right=rng.random() < 0.5)
-    return Gap(attribute=fact.attribute)
+        return Dispute(attribute=name, wrong_value=wrong, letter_is_right=rng.random() < 0.5)
+    return Gap(attribute=name)

@@ -1,17 +1,8 @@
-"""What a scripted expert may do wrong: how likely each fault is, and which of them one trace shows.
+"""The almanac's scripted expert: writes traces turn by turn, in reaction to the observations of the tools.
 
-What an attempt at an almanac question can teach the next one, in a few lines: the scripted form of a reflection.
-
-The searches by which a scripted expert meets the needs of a question, and what each has brought.
-
-What a scripted expert has to say of each need: a sentence with its source, a gap, or a slip in place of either.
-
-The almanac's scripted expert: writes a scaffold trace turn by turn, in reaction to what the tools really show.
-
-It knows the truth of its question, and says nothing that it has not been shown unless a fault makes it. Its language
-is small and repeats itself, so that a policy of a few million parameters can learn it.
-
-The scripted expert without the scaffold: plain think-and-act traces of the same knowledge, to compare with.
+It knows the truth of its question, but says only what a page has shown, unless one of its faults makes it. Its language
+is small and repetitive, so that a policy of a few million parameters can learn it. `lesson_after` is the scripted form of
+a reflection: what an attempt can teach the next one.
 """
 
 import hashlib
@@ -33,20 +24,20 @@ INVENTED_VALUES = 20
 
 
 class Faults(Frozen):
-    """How likely each fault is in a trace, each drawn on its own; the default is an expert without fault."""
+    """The probability of each fault in a trace, drawn independently; the default is an expert without faults."""
 
     skip_need: UnitScore = 0.0
-    """Leaves one need out, from the plan to the answer. A question with a single need has none to leave out."""
+    """Leaves out one need, from the plan to the answer; nothing where the question has only one."""
     repeat_query: UnitScore = 0.0
     """Makes its first search a second time."""
     trust_stale: UnitScore = 0.0
-    """Takes the first wrong value that a shown page offers for a need; nothing where no page offers one."""
+    """Takes the first wrong value that a shown page offers for a need; nothing where no page has one."""
     claim_unfound: UnitScore = 0.0
     """Does not search for its last fact and states an invented value, with the citation of a page that lacks it."""
     forget_citation: UnitScore = 0.0
     """States its first claim without a source. An exact answer cites nothing anyway."""
     miss_convention: UnitScore = 0.0
-    """Does not look for the convention of the domain, and so does not follow it."""
+    """Neither searches for the convention of the domain nor follows it."""
 
 
 class Slips(NamedTuple):
@@ -57,7 +48,7 @@ class Slips(NamedTuple):
     unfounded: str = ""
     """The id of the need whose value is invented."""
     inventions: tuple[str, ...] = ()
-    """Values to invent from, of which the first is taken that no page has shown."""
+    """Candidates for the invented value; the first that no page has shown is used."""
     repeats_query: bool = False
     trusts_stale: bool = False
     forgets_citation: bool = False
@@ -86,7 +77,7 @@ def draw_slips(question: Question, faults: Faults, *, seed: int) -> Slips:
 
 
 def _skippable(needs: tuple[Need, ...]) -> list[Need]:
-    """Those on which no other depends; none where it is the only one."""
+    """The needs on which no other depends; none where there is only one need."""
     used = {name for need in needs for name in need.depends_on}
     return [need for need in needs if need.id not in used] if len(needs) > 1 else []
 
@@ -109,17 +100,10 @@ SOUND = "Keep to the plan and name a source for each fact."
 
 
 class Lesson(NamedTuple):
-    """The two blocks of a reflection. Neither holds a value that only a page may tell."""
+    """The two blocks of a reflection: criteria, and what to do about them. Neither has a value that only a page states."""
 
     rubrics: str
     takeaways: str
-
-
-class Remark(NamedTuple):
-    """One fault of an attempt: the criterion that it failed, and what to do about it."""
-
-    rubric: str
-    takeaway: str
 
 
 def lesson_of(question: Question) -> Lesson:
@@ -134,28 +118,28 @@ def lesson_of(question: Question) -> Lesson:
 
 
 def lesson_after(
-    question: Question, seen: Evidence, *, overlooks: Callable[[Remark], bool] = lambda remark: False
+    question: Question, seen: Evidence, *, overlooks: Callable[[Lesson], bool] = lambda fault: False
 ) -> Lesson:
     """What this attempt teaches: what the answer owes, then each fault that is not overlooked."""
     asked = ", ".join(f"the {_askable(need)}" for need in _owed(question) if need.kind != "verdict")
-    remarks = [remark for remark in find_faults(question, seen) if not overlooks(remark)]
-    rubrics = [f"The answer states {asked}.", *(remark.rubric for remark in remarks)]
-    takeaways = [remark.takeaway for remark in remarks] or [SOUND]
+    faults = [fault for fault in find_faults(question, seen) if not overlooks(fault)]
+    rubrics = [f"The answer states {asked}.", *(fault.rubrics for fault in faults)]
+    takeaways = [fault.takeaways for fault in faults] or [SOUND]
     return Lesson(" ".join(rubrics), "\n".join(takeaways))
 
 
-def find_faults(question: Question, seen: Evidence) -> Iterator[Remark]:
+def find_faults(question: Question, seen: Evidence) -> Iterator[Lesson]:
     """What went wrong, the gravest first; nothing where all is well."""
     if any(trap.has_caught(seen.answer) for trap in question.truth.traps):
-        yield Remark("The answer avoids the stale value.", "Trust the ruling and the current edition.")
+        yield Lesson("The answer avoids the stale value.", "Trust the ruling and the current edition.")
     if any(not need.is_met_by(seen.answer) for need in _owed(question)):
-        yield Remark("No fact that is asked for is missing.", "Search each fact by its name and copy its value.")
+        yield Lesson("No fact that is asked for is missing.", "Search each fact by its name and copy its value.")
     if any(not duty.is_met_by(seen.answer) for duty in question.truth.implicit_needs):
-        yield Remark(*lesson_of(question))
+        yield lesson_of(question)
     if question.answer_format is not AnswerFormat.EXACT and not seen.known_citations:
-        yield Remark("The answer cites its sources.", "Cite a snippet for each claim.")
+        yield Lesson("The answer cites its sources.", "Cite a snippet for each claim.")
     if seen.repeated_calls:
-        yield Remark("No search is made twice.", "Search for something new each time.")
+        yield Lesson("No search is made twice.", "Search for something new each time.")
 
 
 def _owed(question: Question) -> tuple[Need, ...]:
@@ -182,7 +166,7 @@ class Errand(NamedTuple):
     query: str
     targets: tuple[Target, ...]
     limit: str = ""
-    """Asked of the tool where it is not empty: a second try looks further down."""
+    """The limit passed to the tool, if any: a second try looks further down."""
 
 
 class Shown(NamedTuple):
@@ -194,14 +178,14 @@ class Shown(NamedTuple):
 
 
 class ExpertProgress(NamedTuple):
-    """Where an expert stands after its observations."""
+    """The searches made, the searches ahead, and the snippets shown so far."""
 
     asked: tuple[Errand, ...]
     ahead: tuple[Errand, ...]
     shown: tuple[Shown, ...]
     """Of all observations, in order."""
     num_new: int
-    """How many of them came with the last one."""
+    """The number of snippets of the last observation."""
 
     def source_of(self, document_ids: Sequence[str]) -> Shown | None:
         """The first snippet shown from any of the documents."""
@@ -219,24 +203,24 @@ def plan_errands(question: Question, slips: Slips) -> tuple[Errand, ...]:
         closings = tuple(duty for duty in duties if duty.kind == "closing")
         errands.append(Errand(SNIPPET_SEARCH, duties[0].convention_search_terms, closings))
         errands += [Errand(SNIPPET_SEARCH, duty.search_terms, (duty,)) for duty in duties if duty.kind == "stated"]
-    # Even who means to invent the answer must search first: for something else.
+    # An expert that invents its only value still searches first, for something else.
     return tuple(errands) or (Errand(SNIPPET_SEARCH, f"reporting convention {question.domain}", ()),)
 
 
 def wanted_needs(question: Question, slips: Slips) -> tuple[Need, ...]:
-    """The needs that the expert means to meet."""
+    """The needs that the expert intends to meet."""
     return tuple(need for need in question.truth.needs if need.id != slips.skipped)
 
 
 def wanted_duties(question: Question, slips: Slips) -> tuple[ImplicitNeed, ...]:
-    """The unspoken needs that it means to meet."""
+    """The unspoken needs that it intends to meet."""
     return () if slips.misses_convention else question.truth.implicit_needs
 
 
 def follow(errands: Sequence[Errand], observations: Sequence[str]) -> ExpertProgress:
-    """Go through the errands with what the tools have answered.
+    """Go through the searches with the observations of the tools.
 
-    What a search has not brought is searched for once more; what cannot be known to be searched for is given up.
+    A need without a source is searched for once more; searches that depend on a need without a source are given up.
     """
     ahead, asked, shown, num_new = list(errands), list[Errand](), list[Shown](), 0
     for observation in observations:
@@ -269,7 +253,7 @@ def _direct(needs: Sequence[Need]) -> Iterator[Errand]:
 
 
 def _is_within_reach(errand: Errand, missed: Sequence[Target]) -> bool:
-    """Whether nothing that the errand depends on was searched for in vain."""
+    """Whether the errand depends on no need that was searched for without success."""
     lost = {target.id for target in missed}
     return lost.isdisjoint(name for target in errand.targets if isinstance(target, Need) for name in target.depends_on)
 
@@ -278,7 +262,7 @@ _PREFERRED = ("stale", "rival", "lookalike", "hostile")
 
 
 class NeedAnswer(NamedTuple):
-    """What the expert holds of one need."""
+    """What the expert says of one need."""
 
     target: Target
     sentence: str
@@ -293,7 +277,7 @@ class NeedAnswer(NamedTuple):
 
 
 def find_all(question: Question, slips: Slips, *, progress: ExpertProgress) -> tuple[NeedAnswer, ...]:
-    """One finding for each need that the expert means to meet, in the order of the question, conventions last."""
+    """One answer for each need that the expert intends to meet, in the order of the question, conventions last."""
     trusted = _trusted_trap(question, progress) if slips.trusts_stale else None
     found: dict[str, NeedAnswer] = {}
     for need in wanted_needs(question, slips):
@@ -350,27 +334,34 @@ UNKNOWN = "unknown"
 
 
 class AlmanacTeacher:
-    """The expert for one question. The same observations give the same turns: it keeps no state of its own."""
+    """The expert for one question. The same observations give the same turns: it has no other state.
 
-    def __init__(self, question: Question, slips: Slips = NO_SLIPS) -> None:
+    With `is_flat` it writes plain think-and-act turns, without plan and review, for comparison: the same searches and
+    the same answer.
+    """
+
+    def __init__(self, question: Question, slips: Slips = NO_SLIPS, *, is_flat: bool = False) -> None:
         self.question = question
         self.slips = slips
+        self.is_flat = is_flat
 
     @classmethod
-    def for_seed(cls, question: Question, faults: Faults, *, seed: int) -> "AlmanacTeacher":
+    def for_seed(cls, question: Question, faults: Faults, *, seed: int, is_flat: bool = False) -> "AlmanacTeacher":
         """The expert with the faults that are drawn for this question and seed."""
-        return cls(question, draw_slips(question, faults, seed=seed))
+        return cls(question, draw_slips(question, faults, seed=seed), is_flat=is_flat)
 
     def turn(self, observations: Sequence[str]) -> str:
-        """The next turn, after all observations so far; it answers once there is nothing left to search for."""
+        """The next turn, after all observations so far; it answers when there is nothing left to search for."""
         progress = follow(plan_errands(self.question, self.slips), observations)
-        if not observations:
-            return self._plan(progress.ahead) + call_text(progress.ahead[0])
-        opening = self._evaluation(progress)
+        if self.is_flat:
+            opening = f"<think>{reading_text(self.question, self.slips, progress=progress)}</think>"
+        else:
+            opening = self._evaluation(progress) if observations else self._plan(progress.ahead)
         if progress.ahead:
             return opening + call_text(progress.ahead[0])
         findings = find_all(self.question, self.slips, progress=progress)
-        return opening + review_text(findings, self.question) + answer_text(findings, self.question, slips=self.slips)
+        review = "" if self.is_flat else review_text(findings, self.question)
+        return opening + review + answer_text(findings, self.question, slips=self.slips)
 
     def _plan(self, errands: Sequence[Errand]) -> str:
         needs = wanted_needs(self.question, self.slips)
@@ -443,7 +434,7 @@ def _claim(found: NeedAnswer) -> str:
 
 
 def _is_read_off(found: NeedAnswer) -> bool:
-    """Whether it stands on a page: a verdict follows from others."""
+    """Whether it was read on a page. A verdict is concluded from other needs."""
     return not found.is_gap and not (isinstance(found.target, Need) and found.target.kind == "verdict")
 
 
@@ -467,26 +458,3 @@ def _planned_query(errand: Errand) -> str:
         if isinstance(target, ImplicitNeed) and target.kind == "stated":
             return ""
     return errand.query
-
-
-class FlatTeacher:
-    """Makes the searches and gives the answer of `AlmanacTeacher` with the same slips: no plan, no review."""
-
-    def __init__(self, question: Question, slips: Slips = NO_SLIPS) -> None:
-        self.question = question
-        self.slips = slips
-
-    @classmethod
-    def for_seed(cls, question: Question, faults: Faults, *, seed: int) -> "FlatTeacher":
-        """The expert with the faults that are drawn for this question and seed."""
-        return cls(question, draw_slips(question, faults, seed=seed))
-
-    def turn(self, observations: Sequence[str]) -> str:
-        """The next turn, after all observations so far."""
-        progress = follow(plan_errands(self.question, self.slips), observations)
-        opening = f"<think>{reading_text(self.question, self.slips, progress=progress)}</think>"
-        if progress.ahead:
-            return opening + call_text(progress.ahead[0])
-        return opening + answer_text(
-            find_all(self.question, self.slips, progress=progress), self.question, slips=self.slips
-        )

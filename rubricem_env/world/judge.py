@@ -1,12 +1,7 @@
-"""The almanac's judge: no language model, the true criteria, and four knobs for how far it strays from them.
+"""The almanac's truth as a judge: true criteria by stage, a judge that applies them with four knobs, and true quality.
 
-What one attempt at an almanac question shows: the texts that a criterion looks at.
-
-The true criteria of an almanac question, stage by stage: each can mark any attempt 0, 1 or 2, and knows why.
-
-The almanac's judge proposes those that separate a group; the true quality of a stage is the weighted mean of all.
-
-The true quality of each stage of an attempt at an almanac question. No trainer may read it: it audits judges and runs.
+The judge proposes the criteria that separate a group. The true quality of a stage is the weighted share of all criteria;
+no trainer may read it: it audits judges and runs.
 """
 
 import asyncio
@@ -16,11 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Annotated, NamedTuple
 
-import numpy as np
 from pydantic import Field
 
 from rubricem_env.concurrency import open_generator
-from rubricem_env.domain.base import STAGES, Frozen, Stage
+from rubricem_env.domain.base import STAGES, Frozen, Stage, UnitScore
 from rubricem_env.domain.judgement import Judgement, Polarity, Provenance, Rubric, StageScore, Verdict
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, query_key
 from rubricem_env.judge.base import (
@@ -46,7 +40,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|\n")
 
 
 class Evidence(NamedTuple):
-    """An attempt, ready to be held against the truth. Tags are taken out of the policy's texts."""
+    """What an attempt shows, to be compared with the truth. The policy's texts are without tags."""
 
     plan: str
     review: str
@@ -54,7 +48,7 @@ class Evidence(NamedTuple):
     sentences: tuple[str, ...]
     """Of the answer."""
     shown_pages: frozenset[str]
-    """Ids of the documents that tools have shown. Only the environment's text counts."""
+    """Ids of the documents that tools showed. Only the environment's text counts."""
     repeated_calls: int
     known_citations: int
     unknown_citations: int
@@ -85,13 +79,13 @@ _GAP_WORDS = ("missing", "not found", "unknown")
 
 
 class ScoredCriterion(NamedTuple):
-    """A rubric with the mark that an attempt truly deserves by it."""
+    """A rubric with the score that an attempt truly deserves by it."""
 
     rubric: Rubric
     mark: Callable[[Evidence], int]
 
     def share(self, evidence: Evidence) -> float:
-        """The mark as a share of full marks, a flaw's inverted: 1.0 is always good."""
+        """The score as a share of the full score, a flaw's inverted: 1.0 is always good."""
         marked = self.mark(evidence) / 2
         return marked if self.rubric.polarity is Polarity.POSITIVE else 1.0 - marked
 
@@ -102,7 +96,7 @@ def criteria_of(question: Question) -> tuple[ScoredCriterion, ...]:
 
 
 def _plan(question: Question) -> Iterator[ScoredCriterion]:
-    # An old and a current value of one attribute are one thing to plan for.
+    # The old and the current value of one attribute need one item of the plan.
     for need in {(need.attribute, need.subject_id): need for need in _searchable(question)}.values():
         name = "" if need.depends_on else f" of {_name(need)}"
         text = f"The plan asks for the {need.attribute}{name}."
@@ -115,7 +109,7 @@ def _plan(question: Question) -> Iterator[ScoredCriterion]:
 
 
 def _planned(need: Need, seen: Evidence) -> int:
-    """Full marks for the attribute of the right subject; half for the attribute alone."""
+    """2 for the attribute of the right subject, 1 for the attribute alone."""
     if not all(mentions(seen.plan, word) for word in need.attribute.split()):
         return 0
     return 2 if need.depends_on or mentions(seen.plan, _name(need)) else 1
@@ -156,7 +150,7 @@ def _review(question: Question) -> Iterator[ScoredCriterion]:
 
 
 def _audited(need: Need | ImplicitNeed, seen: Evidence) -> int:
-    """Full marks for stating what was found or owning up to a gap, half for silence about a gap, none for a pretence."""
+    """2 for stating what was found or admitting a gap, 1 for silence about a gap, 0 for a claim that was not found."""
     was_found = seen.has_shown(need.document_ids if isinstance(need, Need) else _sources(need))
     is_stated = need.is_met_by(seen.review)
     if was_found or is_stated:
@@ -186,7 +180,7 @@ def _given(need: Need | ImplicitNeed, seen: Evidence) -> int:
 
 
 def _answered(need: Need, seen: Evidence) -> int:
-    """Full marks for the value said of its subject in one sentence; half for the value somewhere."""
+    """2 for the value and its subject in one sentence, 1 for the value elsewhere."""
     if not need.is_met_by(seen.answer):
         return 0
     if need.kind == "verdict" or need.depends_on:
@@ -230,24 +224,23 @@ def _criterion(
 
 
 MAX_PER_STAGE = 4
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class JudgeKnobs(Frozen):
-    """How the judge strays from the truth; all at rest by default."""
+    """How the judge departs from the truth; by default it does not."""
 
-    noise: Share = 0.0
-    """The chance that a mark is moved by one, up or down."""
-    length_bias: Share = 0.0
-    """The chance that a stage with twice the usual text gets a mark more."""
-    failure_rate: Share = 0.0
+    noise: UnitScore = 0.0
+    """The chance that a score is moved by one, up or down."""
+    length_bias: UnitScore = 0.0
+    """The chance that a stage with twice the usual text scores one more."""
+    failure_rate: UnitScore = 0.0
     """The chance that a call fails."""
     latency: Annotated[float, Field(ge=0.0)] = 0.0
     """Seconds a call takes."""
 
 
 class AlmanacJudge:
-    """Marks by the true criteria, bent by its knobs. The same attempt gets the same marks, in whatever order it is asked."""
+    """Scores by the true criteria, distorted by its knobs. The same attempt gets the same scores in any order of calls."""
 
     name = "almanac"
 
@@ -267,7 +260,7 @@ class AlmanacJudge:
         self._sleep = sleep
 
     async def propose(self, contrast: Contrast) -> Proposal:
-        """The criteria that in fact separate the group, those that separate it best first."""
+        """The criteria that separate the group, the best first."""
         await self._sleep(self._knobs.latency)
         texts = [reading.policy_text for reading in contrast.readings]
         if self._fails("propose", contrast.step, *texts):
@@ -286,7 +279,7 @@ class AlmanacJudge:
         return Proposal(tuple(chosen))
 
     async def score(self, examination: ScoringRequest) -> Findings:
-        """Marks for the rubrics that are true criteria of the question; others are left unmarked."""
+        """Scores for the rubrics that are true criteria of the question; others stay unscored."""
         await self._sleep(self._knobs.latency)
         reading = examination.reading
         if self._fails("score", reading.policy_text):
@@ -299,12 +292,12 @@ class AlmanacJudge:
             criterion = criteria.get(rubric.id)
             if criterion is not None and rubric.stage in there:
                 text = reading.stage_text(rubric.stage)
-                mark = self._bent(criterion.mark(evidence), rubric, text)
+                mark = self._distort(criterion.mark(evidence), rubric, text)
                 opinions[rubric.id] = Opinion.whole(rubric.id, mark, find_quote(text, key_terms(rubric.description)))
         return Findings(opinions)
 
     async def judge_reflections(self, task: ReflectionTask) -> ReflectionFindings:
-        """Three dimensions for each candidate, against what truly went wrong, not against the marks that were given."""
+        """Three dimensions for each candidate, against the true criteria that the attempt lost, not the given scores."""
         await self._sleep(self._knobs.latency)
         criteria = criteria_of(self._question(task.question))
         rubrics = tuple(criterion.rubric for criterion in criteria)
@@ -319,18 +312,15 @@ class AlmanacJudge:
         return found
 
     def _fails(self, *parts: object) -> bool:
-        return self._draw("failure", *parts).random() < self._knobs.failure_rate
+        return open_generator(self._seed, "failure", *parts).random() < self._knobs.failure_rate
 
-    def _bent(self, mark: int, rubric: Rubric, text: str) -> int:
-        draw = self._draw(rubric.id, text)
+    def _distort(self, mark: int, rubric: Rubric, text: str) -> int:
+        draw = open_generator(self._seed, rubric.id, text)
         if draw.random() < self._knobs.noise:
             mark += 1 if mark == 0 or (mark < FULL_MARK and draw.random() < 0.5) else -1
         if len(text) >= 2 * self._usual_length and draw.random() < self._knobs.length_bias:
             mark += 1
         return min(FULL_MARK, max(0, mark))
-
-    def _draw(self, *parts: object) -> np.random.Generator:
-        return open_generator(self._seed, *parts)
 
 
 def _variance(criterion: ScoredCriterion, group: Sequence[Evidence]) -> float:
@@ -349,7 +339,7 @@ def _true_judgement(criteria: Sequence[ScoredCriterion], reading: Reading) -> Ju
 
 
 class TrueQuality(NamedTuple):
-    """One number in [0, 1] a stage; 0 for a stage that never happened."""
+    """A number in [0, 1] for each stage; 0 for a stage that never happened."""
 
     plan: float
     research: float

@@ -1,14 +1,8 @@
-"""A question with its truth, and how the questions of a world are chosen.
-
-What is true of a question: its needs, its unspoken needs, and the traps that its sources set.
-
-How needs, conventions and traps are read off a world.
-
-What can be asked of a group of entities: one maker of candidates for each kind of question.
-"""
+"""Questions with their truth: needs, unspoken needs (conventions) and traps, and how a world's questions are chosen."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Literal, NamedTuple
 
@@ -17,7 +11,7 @@ import numpy as np
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.world.documents import CONVENTION, DocumentKind, Library, sentence
-from rubricem_env.world.entities import SPLITS, Entity, Revision, Split, Stream, open_stream, shuffled, split_sizes
+from rubricem_env.world.entities import SPLITS, Entity, Revision, Split, open_stream, shuffled, split_sizes
 from rubricem_env.world.vocabulary import DOMAINS, WorldError, domain_named
 
 NeedKind = Literal["fact", "link", "cause", "verdict"]
@@ -25,7 +19,7 @@ TrapKind = Literal["stale", "rival", "lookalike", "hostile"]
 
 
 def mentions(text: str, phrase: str) -> bool:
-    """Whether the phrase stands in the text as whole words, whatever the case and the spacing.
+    """Whether the text contains the phrase as whole words, in any case and spacing.
 
     "20 km" is not mentioned in "120 km", "1,20 km" or "20 kms".
     """
@@ -34,11 +28,11 @@ def mentions(text: str, phrase: str) -> bool:
 
 
 class Need(Frozen):
-    """One thing that the question asks for, said or as a step of a chain.
+    """One thing that the question asks for, directly or as a step of a chain.
 
     ``kind``: fact is a number, link the name of a related entity, cause why a value changed, verdict what follows
     from earlier needs. Any of ``document_ids`` supports it and contains ``value``. ``wording`` is the least that an
-    answer must contain; it is the value, but for a verdict, whose bare name proves nothing. ``depends_on`` holds the
+    answer must contain: the value, or the conclusion in words for a verdict. ``depends_on`` holds the
     ids of the needs that must be known before this one can be searched for or concluded.
     """
 
@@ -99,7 +93,7 @@ class Trap(Frozen):
 
 
 class Truth(Frozen):
-    """All that a judge of a question may know and a policy may not.
+    """What a judge of the question may know and a policy may not.
 
     ``entity_ids`` are the subjects of the needs, those that the question names first. ``reference`` is a perfect
     answer: the bare value for an exact question, else one sentence for each need.
@@ -113,34 +107,27 @@ class Truth(Frozen):
     reference: str
 
 
-class Ground(NamedTuple):
-    """A world as its author sees it: the entities by id, and the library."""
-
-    entities: dict[str, Entity]
-    library: Library
-
-
-def fact_need(ground: Ground, entity: Entity, attribute: str, *, number: int, chained: bool = False) -> Need:
+def fact_need(library: Library, entity: Entity, attribute: str, *, number: int, chained: bool = False) -> Need:
     """The true value of the attribute; a chained need depends on the need before it."""
     value = entity.value_of(attribute)
     return Need(
         id=f"n{number}",
-        kind="link" if attribute == domain_named(entity.domain).relation.name else "fact",
+        kind="link" if attribute == domain_named(entity.domain).link else "fact",
         title=f"{attribute} of {entity.name}",
         subject_id=entity.id,
         attribute=attribute,
         value=value,
         wording=value,
         sentence=sentence(attribute, entity.name, value),
-        document_ids=ground.library.holding(entity.id, attribute, value),
+        document_ids=library.documents_with(entity.id, attribute, value),
         search_terms=f"{entity.name} {attribute}",
         depends_on=(f"n{number - 1}",) if chained else (),
     )
 
 
-def change_needs(ground: Ground, entity: Entity, flaw: Revision) -> tuple[Need, ...]:
+def change_needs(library: Library, entity: Entity, flaw: Revision) -> tuple[Need, ...]:
     """The old value, the new value and the cause."""
-    new = fact_need(ground, entity, flaw.attribute, number=2)
+    new = fact_need(library, entity, flaw.attribute, number=2)
     old = new.model_copy(
         update={
             "id": "n1",
@@ -148,7 +135,7 @@ def change_needs(ground: Ground, entity: Entity, flaw: Revision) -> tuple[Need, 
             "value": flaw.old_value,
             "wording": flaw.old_value,
             "sentence": f"The old {flaw.attribute} of {entity.name} is {flaw.old_value}.",
-            "document_ids": ground.library.holding(entity.id, flaw.attribute, flaw.old_value),
+            "document_ids": library.documents_with(entity.id, flaw.attribute, flaw.old_value),
         }
     )
     cause = Need(
@@ -160,7 +147,7 @@ def change_needs(ground: Ground, entity: Entity, flaw: Revision) -> tuple[Need, 
         value=flaw.cause,
         wording=flaw.cause,
         sentence=f"A {flaw.cause} changed the {flaw.attribute} of {entity.name}.",
-        document_ids=ground.library.holding(entity.id, f"{flaw.attribute} change", flaw.cause),
+        document_ids=library.documents_with(entity.id, f"{flaw.attribute} change", flaw.cause),
         search_terms=f"{entity.name} {flaw.attribute} change",
     )
     return old, new, cause
@@ -184,9 +171,9 @@ def verdict_need(winner: Entity, attribute: str, facts: tuple[Need, Need]) -> Ne
     )
 
 
-def stated_convention(ground: Ground, entity: Entity, *, number: int) -> ImplicitNeed:
+def stated_convention(library: Library, entity: Entity, *, number: int) -> ImplicitNeed:
     """The duty to state the aspect of the entity."""
-    aspect = domain_named(entity.domain).convention.aspect
+    aspect = domain_named(entity.domain).aspect
     return ImplicitNeed(
         id=f"c{number}",
         kind="stated",
@@ -195,17 +182,17 @@ def stated_convention(ground: Ground, entity: Entity, *, number: int) -> Implici
         subject_id=entity.id,
         value=entity.aspect_value,
         sentence=sentence(aspect, entity.name, entity.aspect_value),
-        document_ids=ground.library.holding(entity.id, aspect, entity.aspect_value),
+        document_ids=library.documents_with(entity.id, aspect, entity.aspect_value),
         search_terms=f"{entity.name} {aspect}",
-        convention_ids=ground.library.holding(entity.domain, CONVENTION, aspect),
+        convention_ids=library.documents_with(entity.domain, CONVENTION, aspect),
         convention_search_terms=f"reporting convention {entity.domain}",
     )
 
 
-def closing_convention(ground: Ground, domain_name: str, *, number: int) -> ImplicitNeed:
+def closing_convention(library: Library, domain_name: str, *, number: int) -> ImplicitNeed:
     """The duty to end a long answer with the words of the domain."""
-    closing = domain_named(domain_name).convention.closing
-    documents = ground.library.holding(domain_name, CONVENTION, closing)
+    closing = domain_named(domain_name).closing
+    documents = library.documents_with(domain_name, CONVENTION, closing)
     return ImplicitNeed(
         id=f"c{number}",
         kind="closing",
@@ -221,19 +208,18 @@ def closing_convention(ground: Ground, domain_name: str, *, number: int) -> Impl
     )
 
 
-def traps_for(ground: Ground, needs: tuple[Need, ...]) -> tuple[Trap, ...]:
+def traps_for(library: Library, needs: tuple[Need, ...]) -> tuple[Trap, ...]:
     """Every wrong value that a document offers for a need, of the entity itself or of one that looks like it."""
     right = {need.value for need in needs}
     offers: dict[tuple[str, TrapKind, str], tuple[str, ...]] = {}
     asked = {need.id: need for need in needs if need.kind in ("fact", "link")}
     for need in asked.values():
-        lookalikes = ground.entities[need.subject_id].lookalike_ids
+        lookalikes = library.entities[need.subject_id].lookalike_ids
         for subject in (need.subject_id, *lookalikes):
-            for source in ground.library.sources(subject, need.attribute):
-                if source.value in right:
-                    continue
-                key = (need.id, _trap_kind(source.kind, subject in lookalikes), source.value)
-                offers[key] = (*offers.get(key, ()), source.document_id)
+            for value, kind, document in library.sources(subject, need.attribute):
+                if value not in right:
+                    key = (need.id, _trap_kind(kind, subject in lookalikes), value)
+                    offers[key] = (*offers.get(key, ()), document)
     return tuple(
         Trap(kind=kind, need_id=need_id, right_value=asked[need_id].value, wrong_value=wrong, document_ids=documents)
         for (need_id, kind, wrong), documents in offers.items()
@@ -257,64 +243,64 @@ class Inquiry(NamedTuple):
     needs: tuple[Need, ...]
 
 
-Maker = Callable[[Ground, Sequence[Entity]], Iterator[Inquiry]]
+Maker = Callable[[Library, Sequence[Entity]], Iterator[Inquiry]]
 
 
-def ask_facts(ground: Ground, entities: Sequence[Entity]) -> Iterator[Inquiry]:
-    """One number of one entity."""
-    return _chains(ground, entities, hops=1)
+def _ask_chains(library: Library, entities: Sequence[Entity], *, hops: int) -> Iterator[Inquiry]:
+    """One number of an entity (one hop), or of what it is linked to, directly or through another."""
+    for entity in entities:
+        links: list[Need] = []
+        phrase, last = f"the {_titled(entity)}", entity
+        for number in range(1, hops):
+            link = domain_named(last.domain).link
+            links.append(fact_need(library, last, link, number=number, chained=number > 1))
+            phrase, last = f"the {link} of {phrase}", library.entities[last.related_id]
+        for attribute in domain_named(last.domain).attributes:
+            goal = fact_need(library, last, attribute.name, number=hops, chained=hops > 1)
+            text = f"What is the {attribute.name} of {phrase}?"
+            yield Inquiry("fact" if hops == 1 else "chain", text, (entity,), (*links, goal))
 
 
-def ask_chains_of_two(ground: Ground, entities: Sequence[Entity]) -> Iterator[Inquiry]:
-    """A number of what the entity is linked to."""
-    return _chains(ground, entities, hops=2)
-
-
-def ask_chains_of_three(ground: Ground, entities: Sequence[Entity]) -> Iterator[Inquiry]:
-    """A number two links away."""
-    return _chains(ground, entities, hops=3)
-
-
-def ask_pairs(ground: Ground, entities: Sequence[Entity]) -> Iterator[Inquiry]:
+def ask_pairs(library: Library, entities: Sequence[Entity]) -> Iterator[Inquiry]:
     """Two numbers of one entity."""
     for entity in entities:
-        for names in combinations([fact.attribute for fact in entity.facts], 2):
+        for names in combinations([attribute for attribute, _ in entity.facts], 2):
             text = f"State the {names[0]} and the {names[1]} of the {_titled(entity)}."
-            yield _listing(ground, "pair", text, entity=entity, attributes=names)
+            yield _listing(library, "pair", text, entity=entity, attributes=names)
 
 
-def ask_triples(ground: Ground, entities: Sequence[Entity]) -> Iterator[Inquiry]:
+def ask_triples(library: Library, entities: Sequence[Entity]) -> Iterator[Inquiry]:
     """Two numbers and the link of one entity."""
     for entity in entities:
-        link = domain_named(entity.domain).relation.name
-        for names in combinations([fact.attribute for fact in entity.facts], 2):
+        link = domain_named(entity.domain).link
+        for names in combinations([attribute for attribute, _ in entity.facts], 2):
             text = f"State the {names[0]}, the {names[1]} and the {link} of the {_titled(entity)}."
-            yield _listing(ground, "triple", text, entity=entity, attributes=(*names, link))
+            yield _listing(library, "triple", text, entity=entity, attributes=(*names, link))
 
 
-def ask_profiles(ground: Ground, entities: Sequence[Entity]) -> Iterator[Inquiry]:
+def ask_profiles(library: Library, entities: Sequence[Entity]) -> Iterator[Inquiry]:
     """All numbers and the link of one entity."""
     for entity in entities:
         domain = domain_named(entity.domain)
-        names = (*(attribute.name for attribute in domain.attributes), domain.relation.name)
+        names = (*(attribute.name for attribute in domain.attributes), domain.link)
         text = f"Write a profile of the {_titled(entity)} with its {names[0]}, {names[1]}, {names[2]} and {names[3]}."
-        yield _listing(ground, "profile", text, entity=entity, attributes=names)
+        yield _listing(library, "profile", text, entity=entity, attributes=names)
 
 
-def ask_changes(ground: Ground, entities: Sequence[Entity]) -> Iterator[Inquiry]:
+def ask_changes(library: Library, entities: Sequence[Entity]) -> Iterator[Inquiry]:
     """Why a number differs between two editions."""
     for entity in entities:
         if isinstance(entity.flaw, Revision):
             text = f"Explain the change of the {entity.flaw.attribute} of the {_titled(entity)}."
-            yield Inquiry("change", text, (entity,), change_needs(ground, entity, entity.flaw))
+            yield Inquiry("change", text, (entity,), change_needs(library, entity, entity.flaw))
 
 
-def ask_comparisons(ground: Ground, entities: Sequence[Entity]) -> Iterator[Inquiry]:
+def ask_comparisons(library: Library, entities: Sequence[Entity]) -> Iterator[Inquiry]:
     """One number of two entities that do not look alike and do not tie."""
     for left, right in combinations(entities, 2):
         for attribute in domain_named(left.domain).attributes:
-            first = fact_need(ground, left, attribute.name, number=1)
-            second = fact_need(ground, right, attribute.name, number=2)
+            first = fact_need(library, left, attribute.name, number=1)
+            second = fact_need(library, right, attribute.name, number=2)
             if left.id in right.lookalike_ids or first.value == second.value:
                 continue
             winner = left if _number(first) > _number(second) else right
@@ -324,29 +310,15 @@ def ask_comparisons(ground: Ground, entities: Sequence[Entity]) -> Iterator[Inqu
 
 
 MAKERS: dict[AnswerFormat, tuple[Maker, ...]] = {
-    AnswerFormat.EXACT: (ask_facts, ask_chains_of_two, ask_chains_of_three),
+    AnswerFormat.EXACT: (partial(_ask_chains, hops=1), partial(_ask_chains, hops=2), partial(_ask_chains, hops=3)),
     AnswerFormat.SHORT: (ask_pairs, ask_triples),
     AnswerFormat.LONG: (ask_comparisons, ask_changes, ask_profiles),
 }
 """The kinds of question of each format, in the order in which they take turns."""
 
 
-def _chains(ground: Ground, entities: Sequence[Entity], *, hops: int) -> Iterator[Inquiry]:
-    for entity in entities:
-        links: list[Need] = []
-        phrase, last = f"the {_titled(entity)}", entity
-        for number in range(1, hops):
-            link = domain_named(last.domain).relation.name
-            links.append(fact_need(ground, last, link, number=number, chained=number > 1))
-            phrase, last = f"the {link} of {phrase}", ground.entities[last.related_id]
-        for attribute in domain_named(last.domain).attributes:
-            goal = fact_need(ground, last, attribute.name, number=hops, chained=hops > 1)
-            text = f"What is the {attribute.name} of {phrase}?"
-            yield Inquiry("fact" if hops == 1 else "chain", text, (entity,), (*links, goal))
-
-
-def _listing(ground: Ground, kind: str, text: str, *, entity: Entity, attributes: tuple[str, ...]) -> Inquiry:
-    needs = tuple(fact_need(ground, entity, name, number=number) for number, name in enumerate(attributes, start=1))
+def _listing(library: Library, kind: str, text: str, *, entity: Entity, attributes: tuple[str, ...]) -> Inquiry:
+    needs = tuple(fact_need(library, entity, name, number=number) for number, name in enumerate(attributes, start=1))
     return Inquiry(kind, text, (entity,), needs)
 
 
@@ -401,30 +373,30 @@ def rubrics_of(truth: Truth) -> tuple[PersistentRubric, ...]:
     return tuple(rubrics)
 
 
-def ask_questions(seed: int, ground: Ground, *, questions_per_domain: int) -> tuple[Question, ...]:
+def ask_questions(seed: int, library: Library, *, questions_per_domain: int) -> tuple[Question, ...]:
     """The questions of every split and domain, a third of each format; no two have the same words.
 
     Refuses a number that the entities cannot fill.
     """
     sizes = split_sizes(questions_per_domain, "questions_per_domain")
-    rng = open_stream(seed, Stream.QUESTIONS)
+    rng = open_stream(seed, "questions")
     questions: list[Question] = []
     for split in SPLITS:
         for turn, domain in enumerate(DOMAINS):
-            cohort = [e for e in ground.entities.values() if e.domain == domain.name and e.split == split]
-            chosen = _choose(rng, ground, cohort, count=sizes[split], turn=turn)
+            cohort = [e for e in library.entities.values() if e.domain == domain.name and e.split == split]
+            chosen = _choose(rng, library, cohort, count=sizes[split], turn=turn)
             questions += [
-                _question(ground, inquiry, answer_format, number=number)
+                _question(library, inquiry, answer_format, number=number)
                 for number, (answer_format, inquiry) in enumerate(chosen, start=1)
             ]
     return tuple(questions)
 
 
 def _choose(
-    rng: np.random.Generator, ground: Ground, cohort: Sequence[Entity], *, count: int, turn: int
+    rng: np.random.Generator, library: Library, cohort: Sequence[Entity], *, count: int, turn: int
 ) -> list[tuple[AnswerFormat, Inquiry]]:
-    """Formats in turn and, within a format, kinds in turn; a kind that has run out passes its turn on."""
-    pools = {name: [shuffled(rng, make(ground, cohort)) for make in makers] for name, makers in MAKERS.items()}
+    """Formats in turn and, within a format, kinds in turn; an empty kind is skipped."""
+    pools = {name: [shuffled(rng, make(library, cohort)) for make in makers] for name, makers in MAKERS.items()}
     chosen: list[tuple[AnswerFormat, Inquiry]] = []
     for number in range(count):
         answer_format = FORMATS[number % len(FORMATS)]
@@ -440,9 +412,9 @@ def _choose(
     return chosen
 
 
-def _question(ground: Ground, inquiry: Inquiry, answer_format: AnswerFormat, *, number: int) -> Question:
+def _question(library: Library, inquiry: Inquiry, answer_format: AnswerFormat, *, number: int) -> Question:
     entity = inquiry.named[0]
-    truth = _truth(ground, inquiry, answer_format)
+    truth = _truth(library, inquiry, answer_format)
     return Question(
         id=f"{entity.split}-{entity.domain}-{number:02d}",
         question=inquiry.text,
@@ -454,13 +426,13 @@ def _question(ground: Ground, inquiry: Inquiry, answer_format: AnswerFormat, *, 
     )
 
 
-def _truth(ground: Ground, inquiry: Inquiry, answer_format: AnswerFormat) -> Truth:
-    """Conventions bind short and long answers; the closing words bind long ones only."""
+def _truth(library: Library, inquiry: Inquiry, answer_format: AnswerFormat) -> Truth:
+    """Conventions apply to short and long answers, the closing words to long ones only."""
     implicit: list[ImplicitNeed] = []
     if answer_format is not AnswerFormat.EXACT:
-        implicit += [stated_convention(ground, entity, number=n) for n, entity in enumerate(inquiry.named, start=1)]
+        implicit += [stated_convention(library, entity, number=n) for n, entity in enumerate(inquiry.named, start=1)]
     if answer_format is AnswerFormat.LONG:
-        implicit.append(closing_convention(ground, inquiry.named[0].domain, number=len(implicit) + 1))
+        implicit.append(closing_convention(library, inquiry.named[0].domain, number=len(implicit) + 1))
     sentences = [need.sentence for need in inquiry.needs] + [need.sentence for need in implicit]
     subjects = [entity.id for entity in inquiry.named] + [need.subject_id for need in inquiry.needs]
     return Truth(
@@ -468,6 +440,6 @@ def _truth(ground: Ground, inquiry: Inquiry, answer_format: AnswerFormat) -> Tru
         entity_ids=tuple(dict.fromkeys(subjects)),
         needs=inquiry.needs,
         implicit_needs=tuple(implicit),
-        traps=traps_for(ground, inquiry.needs),
+        traps=traps_for(library, inquiry.needs),
         reference=inquiry.needs[-1].value if answer_format is AnswerFormat.EXACT else " ".join(sentences),
     )

@@ -1,8 +1,6 @@
-"""The words of the almanac: names, domains, attributes with units, and conventions, as tables.
+"""The words of the almanac as tables: names, domains, attributes with units, links and conventions.
 
-The whole world is written with a few hundred words, so that a very small model can learn to read and copy it.
-
-What the almanac raises when it is asked for something that it cannot make or read.
+The whole world uses a few hundred words, so that a very small model can learn to read and copy it.
 """
 
 from typing import NamedTuple
@@ -11,11 +9,11 @@ from rubricem_env.domain.errors import UsageError
 
 
 class WorldError(UsageError):
-    """A caller's mistake: the message names what, where, the rule, the value and the way out."""
+    """An argument or a file from which no almanac can be made or read."""
 
 
 class Attribute(NamedTuple):
-    """A number that an entity has: low, low + step, ... up to high, in the unit."""
+    """A number that each entity has: low, low + step, ... up to high, in the unit."""
 
     name: str
     unit: str
@@ -24,48 +22,41 @@ class Attribute(NamedTuple):
     step: int
 
 
-class Relation(NamedTuple):
-    """A link from every entity of a domain to one entity of the target domain."""
-
-    name: str
-    target: str
-
-
-class Convention(NamedTuple):
-    """What a good answer in a domain does without being asked.
-
-    ``aspect`` is stated for every entity with one of ``values``; ``closing`` ends a long answer and is the same
-    for the whole domain.
-    """
-
-    aspect: str
-    values: tuple[str, ...]
-    closing: str
-
-
 class Domain(NamedTuple):
     """One subject of the almanac."""
 
     name: str
     singular: str
     attributes: tuple[Attribute, Attribute, Attribute]
-    relation: Relation
-    convention: Convention
+    link: str
+    """The relation of every entity to one entity of the domain `target`."""
+    target: str
+    aspect: str
+    """By convention, a good answer states it for every entity; it has one of `aspect_values`."""
+    aspect_values: tuple[str, ...]
+    closing: str
+    """By convention, these words end a long answer; they are the same for the whole domain."""
 
 
 RIVERS = Domain(
     "rivers",
     "river",
     (Attribute("length", "km", 20, 400, 10), Attribute("depth", "m", 2, 40, 1), Attribute("width", "m", 45, 300, 5)),
-    Relation("mouth", "towns"),
-    Convention("season", ("spring", "summer", "autumn", "winter"), "at low water"),
+    "mouth",
+    "towns",
+    "season",
+    ("spring", "summer", "autumn", "winter"),
+    "at low water",
 )
 TOWNS = Domain(
     "towns",
     "town",
     (Attribute("size", "homes", 100, 900, 10), Attribute("area", "ha", 10, 95, 1), Attribute("rise", "m", 50, 900, 10)),
-    Relation("employer", "firms"),
-    Convention("census", ("full", "sample", "register", "postal"), "by night"),
+    "employer",
+    "firms",
+    "census",
+    ("full", "sample", "register", "postal"),
+    "by night",
 )
 FIRMS = Domain(
     "firms",
@@ -75,8 +66,11 @@ FIRMS = Domain(
         Attribute("staff", "people", 20, 900, 10),
         Attribute("debt", "million", 100, 400, 5),
     ),
-    Relation("flagship", "ships"),
-    Convention("currency", ("crown", "florin", "ducat", "mark"), "before tax"),
+    "flagship",
+    "ships",
+    "currency",
+    ("crown", "florin", "ducat", "mark"),
+    "before tax",
 )
 LAWS = Domain(
     "laws",
@@ -86,8 +80,11 @@ LAWS = Domain(
         Attribute("term", "days", 5, 90, 1),
         Attribute("scope", "articles", 3, 60, 1),
     ),
-    Relation("subject", "drugs"),
-    Convention("court", ("coastal", "inland", "island", "border"), "without appeal"),
+    "subject",
+    "drugs",
+    "court",
+    ("coastal", "inland", "island", "border"),
+    "without appeal",
 )
 DRUGS = Domain(
     "drugs",
@@ -97,22 +94,31 @@ DRUGS = Domain(
         Attribute("onset", "minutes", 5, 90, 1),
         Attribute("duration", "hours", 2, 48, 1),
     ),
-    Relation("source", "plants"),
-    Convention("route", ("oral", "nasal", "skin", "vein"), "for adults"),
+    "source",
+    "plants",
+    "route",
+    ("oral", "nasal", "skin", "vein"),
+    "for adults",
 )
 SHIPS = Domain(
     "ships",
     "ship",
     (Attribute("beam", "m", 4, 40, 1), Attribute("speed", "knots", 6, 45, 1), Attribute("crew", "people", 10, 300, 5)),
-    Relation("port", "towns"),
-    Convention("load", ("empty", "half", "laden", "ballast"), "in calm sea"),
+    "port",
+    "towns",
+    "load",
+    ("empty", "half", "laden", "ballast"),
+    "in calm sea",
 )
 PLANTS = Domain(
     "plants",
     "plant",
     (Attribute("height", "cm", 10, 300, 5), Attribute("leaf", "mm", 4, 80, 1), Attribute("bloom", "days", 5, 60, 1)),
-    Relation("record", "journals"),
-    Convention("soil", ("clay", "sand", "peat", "chalk"), "under glass"),
+    "record",
+    "journals",
+    "soil",
+    ("clay", "sand", "peat", "chalk"),
+    "under glass",
 )
 JOURNALS = Domain(
     "journals",
@@ -122,8 +128,11 @@ JOURNALS = Domain(
         Attribute("price", "coins", 5, 90, 1),
         Attribute("reach", "readers", 100, 900, 10),
     ),
-    Relation("owner", "firms"),
-    Convention("review", ("open", "blind", "editor", "panel"), "on paper"),
+    "owner",
+    "firms",
+    "review",
+    ("open", "blind", "editor", "panel"),
+    "on paper",
 )
 DOMAINS = (RIVERS, TOWNS, FIRMS, LAWS, DRUGS, SHIPS, PLANTS, JOURNALS)
 

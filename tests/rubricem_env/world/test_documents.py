@@ -64,7 +64,7 @@ def test_a_convention_is_named_in_two_documents_of_its_domain_and_nowhere_else()
 @pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: domain.name)
 def test_no_page_of_an_entity_names_an_aspect_or_closing_words(domain: Domain) -> None:
     texts = _texts("page", "sheet", "stale", "change", "letter", "ruling", "dead_end", "table")
-    hidden = (domain.convention.aspect, domain.convention.closing)
+    hidden = (domain.aspect, domain.closing)
     assert not [text for text in texts for phrase in hidden if mentions(text, phrase)]
 
 

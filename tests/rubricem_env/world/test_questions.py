@@ -58,10 +58,10 @@ def test_every_trap_offers_a_wrong_value_that_its_documents_contain(world: Alman
 @given(WORLDS)
 def test_a_question_names_no_value_and_no_convention(world: Almanac) -> None:
     for question in world.questions:
-        convention = domain_named(question.domain).convention
+        domain = domain_named(question.domain)
         hidden = [need.value for need in question.truth.needs if need.kind != "verdict"]
         hidden += [trap.wrong_value for trap in question.truth.traps]
-        hidden += [convention.aspect, convention.closing, question.split]
+        hidden += [domain.aspect, domain.closing, question.split]
         assert not [phrase for phrase in hidden if mentions(question.question, phrase)]
 
 

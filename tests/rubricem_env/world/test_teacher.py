@@ -14,7 +14,7 @@ from rubricem_env.scaffold.reading import Reading
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.world.almanac import Almanac, load_questions, shipped_questions_path
-from rubricem_env.world.expert import AlmanacTeacher, Faults, FlatTeacher, Slips, draw_slips
+from rubricem_env.world.expert import AlmanacTeacher, Faults, Slips, draw_slips
 from rubricem_env.world.judge import true_quality
 from rubricem_env.world.questions import Question
 
@@ -23,7 +23,7 @@ PERFECT = (1.0, 1.0, 1.0, 1.0)
 NO_PAGES = offline_toolbox(Corpus([]))
 
 
-async def play(teacher: AlmanacTeacher | FlatTeacher, toolbox: Toolbox | None = None) -> Reading:
+async def play(teacher: AlmanacTeacher, toolbox: Toolbox | None = None) -> Reading:
     episode, tools, observations = Episode(query_of(teacher.question)), toolbox or shipped_toolbox(), list[str]()
     reply = await advance(episode, tools, teacher.turn(observations))
     while not isinstance(reply, Finished):
@@ -176,7 +176,7 @@ def test_turning_one_knob_leaves_the_other_faults_as_they_were() -> None:
 
 async def test_the_flat_form_makes_the_same_searches_and_gives_the_same_answer() -> None:
     for question in QUESTIONS[:30]:
-        flat, scaffold = await play(FlatTeacher(question)), await play(AlmanacTeacher(question))
+        flat, scaffold = await play(AlmanacTeacher(question, is_flat=True)), await play(AlmanacTeacher(question))
 
         assert calls(flat) == calls(scaffold)
         assert flat.answer == scaffold.answer
