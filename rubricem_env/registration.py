@@ -1,4 +1,4 @@
-"""Makes the environment known to Gymnasium, which reads no entry points: importing `rubricem_env` is enough."""
+"""Registers the environment with Gymnasium, which reads no entry points: importing `rubricem_env` is enough."""
 
 import gymnasium
 

@@ -24,7 +24,7 @@ def stage_advantages(rows: JudgedRows) -> npt.NDArray[np.float32]:
 
 def group_advantages(attempts: Sequence[Played], judgements: Sequence[Judgement]) -> list[list[float]]:
     """The advantage of every token after the prompt, for the attempts at one question, each of its own length."""
-    stage_ids = [completion_of(attempt).stage_ids for attempt in attempts]
+    stage_ids = [completion_of(attempt)[1] for attempt in attempts]
     valid = tuple(attempt.is_valid for attempt in attempts)
     rows = stage_advantages(JudgedRows(tuple(judgements), (0,) * len(attempts), valid, pad_stage_ids(stage_ids)))
     return [row[: len(ids)].tolist() for row, ids in zip(rows, stage_ids, strict=True)]

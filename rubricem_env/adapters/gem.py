@@ -1,4 +1,4 @@
-"""gem: the Gymnasium environment with gem's manners. Each copy that `spawn` makes shares questions and tools.
+"""gem: the Gymnasium environment with gem's interface. Each copy from `spawn` shares questions and tools.
 
     gem.register("rubricem:almanac", "rubricem_env.adapters.gem:ResearchGemEnv")
     env = gem.make("rubricem:almanac", reward="answer", scorer=...)
@@ -30,12 +30,12 @@ class ResearchGemEnv(Env):  # type: ignore[misc,unused-ignore]  # gem is absent 
         self._env = DeepResearchEnv(**settings)
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin on a drawn question; the first time with the seed that `make_vec` gave, if none is named."""
+        """Begin on a drawn question; the first time with the seed of `make_vec`, unless one is given."""
         chosen, self._seed = (self._seed if seed is None else seed), None
         return self._env.reset(seed=chosen)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Take a turn; as `DeepResearchEnv.step`."""
+        """Take a turn, like `DeepResearchEnv.step`."""
         return self._env.step(action)
 
     @property
@@ -44,7 +44,7 @@ class ResearchGemEnv(Env):  # type: ignore[misc,unused-ignore]  # gem is absent 
         return self._env.trajectory
 
     def spawn(self, same_state: bool = False, **kwargs: Any) -> "ResearchGemEnv":
-        """Another environment of the same settings; with `same_state` it repeats what the policy wrote here."""
+        """Another environment with the same settings; with `same_state` it replays the policy's turns."""
         copy = ResearchGemEnv(**{**self._settings, **kwargs})
         if same_state:
             copy._env.reset(options={"query": self._env.episode.query})

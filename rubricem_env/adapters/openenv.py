@@ -1,4 +1,4 @@
-"""OpenEnv: episodes behind a server, a session each, and a typed client. This is also our server mode.
+"""OpenEnv: a server with one session per episode, and a typed client. This is also our server mode.
 
     app = research_app(make_setup(), token="...")          # module.py; serve with: uvicorn module:app
     async with ResearchClient("http://host:8000", token="...") as client:
@@ -43,7 +43,7 @@ class ResearchAction(Action):  # type: ignore[misc,unused-ignore]  # OpenEnv is 
 
 
 class ResearchObservation(Observation):  # type: ignore[misc,unused-ignore]
-    """What the policy reads next; when `done`, the stage vector beside the scalar reward."""
+    """What the policy reads next; when `done`, the stage vector as well as the scalar reward."""
 
     text: str
     query_key: str
@@ -54,7 +54,7 @@ class ResearchObservation(Observation):  # type: ignore[misc,unused-ignore]
 
 
 class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State]):  # type: ignore[misc,unused-ignore]
-    """One session. Asynchronous alone: all sessions of a server share its event loop, and with it the tools."""
+    """One session. Asynchronous only: all sessions of a server share its event loop, and with it the tools."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
@@ -67,7 +67,7 @@ class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State
     async def reset_async(
         self, seed: int | None = None, episode_id: str | None = None, *, query_key: str | None = None
     ) -> ResearchObservation:
-        """Begin on the question of that key, or on one drawn by the seed."""
+        """Begin on the question of that key, or on one drawn with the seed."""
         keys = list(self._setup.queries)
         key = keys[int(np.random.default_rng(seed).integers(len(keys)))] if query_key is None else query_key
         self.close()
@@ -76,35 +76,35 @@ class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State
         return ResearchObservation(text=self._session.prompt, query_key=key)
 
     async def step_async(self, action: ResearchAction, timeout_s: float | None = None) -> ResearchObservation:
-        """Take a turn. A server-side `timeout_s` is not kept: tools have their own, and the client has one.
+        """Take a turn. The server ignores `timeout_s`: tools have their own time limits, and the client has one.
 
         Raises:
-            OrderError: there is no episode in this session, as after a connection was lost.
+            OrderError: this session has no episode, for example after a lost connection.
         """
         if self._session is None:
-            raise OrderError("this session has no episode; a lost connection loses it. Call reset() and begin anew.")
+            raise OrderError("this session has no episode; a lost connection ends it. Call reset() to begin another.")
         step = await self._session.step(action.text)
         self._state.step_count += 1
-        told = step.info
+        facts = step.info
         observed = {"done": step.is_over, "reward": step.reward, "text": step.observation}
         if not step.is_over:
-            return ResearchObservation(query_key=self._state.query_key, facts=told, **observed)
-        scores = {stage.value: told.pop(f"score_{stage.value}", None) for stage in STAGES}
-        reasons = {stage.value: told.pop(f"unscored_{stage.value}", None) for stage in STAGES}
+            return ResearchObservation(query_key=self._state.query_key, facts=facts, **observed)
+        scores = {stage.value: facts.pop(f"score_{stage.value}", None) for stage in STAGES}
+        reasons = {stage.value: facts.pop(f"unscored_{stage.value}", None) for stage in STAGES}
         return ResearchObservation(
             query_key=self._state.query_key,
             stage_scores=scores,
             unscored={name: reason for name, reason in reasons.items() if reason is not None},
-            facts=told,
+            facts=facts,
             **observed,
         )
 
     def reset(self, *_: Any, **__: Any) -> ResearchObservation:
-        """Refused: a thread of its own would bring a second event loop to the tools."""
+        """Refused: another thread would give the tools a second event loop."""
         raise OrderError("this environment is asynchronous; await reset_async().")
 
     def step(self, *_: Any, **__: Any) -> ResearchObservation:
-        """Refused, as `reset`."""
+        """Refused, like `reset`."""
         raise OrderError("this environment is asynchronous; await step_async().")
 
     @property
@@ -112,14 +112,14 @@ class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State
         return self._state
 
     def close(self) -> None:
-        """The client has gone, or begins anew: an unfinished episode is abandoned."""
+        """Abandon an unfinished episode: the client has left, or resets."""
         if self._session is not None:
             self._session.abandon()
             self._session = None
 
 
 class ResearchClient(EnvClient[ResearchAction, ResearchObservation, State]):  # type: ignore[misc,unused-ignore]
-    """One episode at a time. A receive time-out loses the session: what comes late is never read as an answer."""
+    """One episode at a time. A receive time-out ends the session: a late reply is never read as the next one."""
 
     def __init__(self, base_url: str, *, token: str | None = None, timeout: float = 600.0) -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else None
@@ -142,13 +142,15 @@ def research_app(
 ) -> Asgi:
     """The server as an ASGI app. A session that is idle for `session_timeout` seconds is closed.
 
-    With a `token` every request but /health must bear it, as "Authorization: Bearer ...".
+    With a `token`, every request except /health needs the header "Authorization: Bearer ...".
 
     Raises:
         ConfigError: the token is empty.
     """
     if token == "":
-        raise ConfigError("the server's token is empty, which would let nobody in; give one, or None to let all in.")
+        raise ConfigError(
+            "the server's token is empty, which would refuse everybody; give one, or None to accept everybody."
+        )
     limits = ConcurrencyConfig(max_concurrent_envs=max_sessions, session_timeout=session_timeout)
     app: Asgi = create_app(
         lambda: ResearchEnvironment(setup),

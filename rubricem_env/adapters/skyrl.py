@@ -4,17 +4,18 @@
         research = make_setup(reward="stagewise", scorer=...)
     skyrl_gym.register(id="rubricem", entry_point="my_module:MyEnv")
 
-Named by a string, it is found in every worker of a trainer, which calls it from a pool of threads.
+The string lets every worker of a trainer find the class; each calls it from a pool of threads.
 """
 
 import asyncio
 import threading
 from typing import Any, ClassVar
 
-from rubricem_env.adapters.session import EpisodeSession, SessionStep, Setup, require_tested, turn_rewards
+from rubricem_env.adapters.session import EpisodeSession, Setup, require_tested, turn_rewards
+from rubricem_env.concurrency import LoopThread
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import OrderError, UsageError
-from rubricem_env.env.research_env import LoopThread
+from rubricem_env.env.step import StepOutcome
 
 require_tested("skyrl-gym", ">=0.4,<0.5", extra="skyrl")
 
@@ -35,14 +36,14 @@ class ResearchTextEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]  # SkyRL
     _has_started: ClassVar[bool] = False
 
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """All episodes of a class share one event loop, in a thread of its own, and with it the tools."""
+        """All episodes of a class share one event loop in a thread, and with it the tools."""
         super().__init_subclass__(**keywords)
         cls._loop = LoopThread()
         cls._starting = threading.Lock()
 
     def __init__(self, env_config: Any = None, extras: Any = None) -> None:
         super().__init__()
-        del env_config  # The setup says it all.
+        del env_config  # The setup has every setting.
         self._start_loop()
         key = (extras or {}).get("query_key")
         if key is None:
@@ -50,15 +51,15 @@ class ResearchTextEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]  # SkyRL
         self.max_turns = self.research.limits.max_turns
         self._query = self.research.query(key)
         self._session = EpisodeSession(self.research, self._query)
-        self._last: SessionStep | None = None
+        self._last: StepOutcome | None = None
 
     def init(self, prompt: Messages) -> tuple[Messages, dict[str, Any]]:
-        """The data set's prompt as it is; where it is empty, the question."""
+        """The data set's prompt; if it is empty, the question."""
         messages = prompt or [{"role": "user", "content": self._session.prompt}]
         return messages, {"query_key": self._query.key}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Take a turn; `metadata` holds the facts, and at the end the stage vector and the rewards by turn.
+        """Take a turn. `metadata` has the facts, and at the end the stage vector and the rewards by turn.
 
         `postprocessed_action` is never set: it would make the trainer tokenise the turn again.
         """
@@ -73,7 +74,7 @@ class ResearchTextEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]  # SkyRL
         )
 
     def get_metrics(self) -> dict[str, Any]:
-        """The stage scores there are, and how the episode went.
+        """The available stage scores, and facts of the episode.
 
         Raises:
             OrderError: the episode has not begun.
@@ -81,17 +82,18 @@ class ResearchTextEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]  # SkyRL
         if self._last is None:
             raise OrderError("the episode has no turn yet; step it before asking for metrics.")
         info = self._last.info
-        scores = {f"score_{stage.value}": info.get(f"score_{stage.value}") for stage in STAGES}
-        told = {name: score for name, score in scores.items() if score is not None}
-        return {**told, "answered": float(self._last.answered), "calls_used": info["calls_used"], "turns": self.turns}
+        names = [f"score_{stage.value}" for stage in STAGES]
+        scores = {name: info[name] for name in names if info.get(name) is not None}
+        answered = float(self._last.terminated)
+        return {**scores, "answered": answered, "calls_used": info["calls_used"], "turns": self.turns}
 
     def close(self) -> None:
-        """An unfinished episode is abandoned. The event loop is the class's and runs on."""
+        """Abandon an unfinished episode. The event loop belongs to the class and keeps running."""
         self._session.abandon()
 
     @classmethod
     def _start_loop(cls) -> None:
-        """Once: two threads that first use a loop at the same moment would start two."""
+        """Start the loop once: two threads that use it first at the same moment would start two."""
         with cls._starting:
             if not cls._has_started:
                 cls._loop.run(asyncio.sleep(0))

@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer: rollouts in tokens, the four stage scores as rewards, and stage advantages in the loss.
+"""TRL's GRPOTrainer with rollouts in tokens, the four stage scores as rewards, and stage advantages in the loss.
 
     spec = TrlSpec(play=play, scorer=scorer, advantages=stage_advantages)
     trainer = StageGRPOTrainer(model, args=config, processing_class=tokenizer, **spec.trainer_arguments)
@@ -13,21 +13,21 @@ from typing import Any
 from rubricem_env.adapters.session import (
     NO_STAGE,
     Advantages,
-    Completion,
     JudgedRows,
     Played,
     completion_of,
-    group_places,
+    group_by_query,
     pad_stage_ids,
     refuse_retokenised,
     require_tested,
     tokens_of,
 )
+from rubricem_env.concurrency import LoopThread
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.trajectory import Query, Trajectory
-from rubricem_env.env.research_env import LoopThread, offline_queries
+from rubricem_env.env.research_env import offline_queries
 from rubricem_env.env.rewards import Scorer
 
 require_tested("trl", ">=1.16,<1.17", extra="trl")
@@ -37,11 +37,11 @@ from datasets import Dataset  # type: ignore[import-not-found,unused-ignore]  # 
 from trl import GRPOTrainer  # type: ignore[import-not-found,unused-ignore]  # noqa: E402 - of the extra
 
 Play = Callable[[Sequence[Query], Any], Awaitable[Sequence[Played]]]
-"""Plays one attempt at each query with the weights of a trainer, in order; the same query may come many times."""
+"""Plays one attempt at each query with a trainer's weights, in order; a query may occur many times."""
 
 
 class TrlSpec:
-    """What a GRPOTrainer is given; the trainer decides on batches, group size and steps."""
+    """The arguments of a GRPOTrainer; the trainer decides on batches, group size and steps."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class TrlSpec:
 
     @property
     def train_dataset(self) -> Dataset:
-        """A row for each question; rules and references are the policy's business, so the prompt is the question."""
+        """A row for each question. The prompt is the question; the policy adds rules and references."""
         return Dataset.from_list(
             [
                 {"prompt": [{"role": "user", "content": query.question}], "query_key": query.key}
@@ -69,12 +69,12 @@ class TrlSpec:
 
     @property
     def reward_funcs(self) -> list[Callable[..., list[float | None]]]:
-        """One for each stage: None where it has no score. For GDPO set multi_objective_aggregation."""
+        """One function for each stage; None where it has no score. For GDPO set multi_objective_aggregation."""
         return [_stage_reward(stage) for stage in STAGES]
 
     @property
     def trainer_arguments(self) -> dict[str, Any]:
-        """What a trainer takes from here, by the names of its parameters."""
+        """The trainer's arguments, by the names of its parameters."""
         return {
             "reward_funcs": self.reward_funcs,
             "train_dataset": self.train_dataset,
@@ -86,23 +86,23 @@ class TrlSpec:
 
         Raises:
             ConfigError: the trainer is set to mask completions without an end token.
-            UsageError: a prompt is none of the data set's, or the policy has no tokens.
+            UsageError: a prompt is not in the data set, or the policy has no tokens.
         """
         if trainer.args.mask_truncated_completions:
             raise ConfigError(
-                "mask_truncated_completions masks every episode, for none ends in <eos>; set it to False."
+                "mask_truncated_completions masks every episode, because none ends in <eos>; set it to False."
             )
         queries = [self._query(prompt) for prompt in prompts]
         attempts = self._loop.run(_gather(self._play, queries, trainer))
         completions = [completion_of(attempt) for attempt in attempts]
         size = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
-        rows = self._judge(queries, attempts, completions, size=size)
+        rows = self._judge(queries, attempts, [stage_ids for _, stage_ids, _ in completions], size=size)
         fields: dict[str, list[Any]] = {
             "prompt_ids": [list(tokens_of(attempt).ids[: tokens_of(attempt).prompt_length]) for attempt in attempts],
-            "completion_ids": [completion.ids for completion in completions],
-            "logprobs": [completion.logprobs for completion in completions],
-            "env_mask": [[int(stage != NO_STAGE) for stage in one.stage_ids] for one in completions],
-            "written_ids": [list(completion.ids) for completion in completions],
+            "completion_ids": [ids for ids, _, _ in completions],
+            "logprobs": [logprobs for _, _, logprobs in completions],
+            "env_mask": [[int(stage != NO_STAGE) for stage in stage_ids] for _, stage_ids, _ in completions],
+            "written_ids": [list(ids) for ids, _, _ in completions],
             "judgement": list(rows.judgements),
         }
         if self._advantages is not None:
@@ -114,37 +114,39 @@ class TrlSpec:
         self._loop.close()
 
     def _judge(
-        self, queries: Sequence[Query], attempts: Sequence[Played], completions: Sequence[Completion], *, size: int
+        self, queries: Sequence[Query], attempts: Sequence[Played], stage_ids: Sequence[Sequence[int]], *, size: int
     ) -> JudgedRows:
         groups = [0] * len(attempts)
         judgements: dict[int, Judgement] = {}
-        for number, places in enumerate(group_places([query.key for query in queries], size)):
-            scored = self._loop.run(_score(self._scorer, [attempts[place].trajectory for place in places]))
-            for place, judgement in zip(places, scored, strict=True):
-                groups[place] = number
-                judgements[place] = judgement
+        for number, group in enumerate(group_by_query([query.key for query in queries], size)):
+            scored = self._loop.run(_score(self._scorer, [attempts[index].trajectory for index in group]))
+            for index, judgement in zip(group, scored, strict=True):
+                groups[index] = number
+                judgements[index] = judgement
         return JudgedRows(
-            tuple(judgements[place] for place in range(len(attempts))),
+            tuple(judgements[index] for index in range(len(attempts))),
             tuple(groups),
             tuple(attempt.is_valid for attempt in attempts),
-            pad_stage_ids([completion.stage_ids for completion in completions]),
+            pad_stage_ids(stage_ids),
         )
 
     def _query(self, prompt: Any) -> Query:
         text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
         query = self._queries.get(text)
         if query is None:
-            raise UsageError(f"the prompt {str(text)[:80]!r} is no question of this spec; train on spec.train_dataset.")
+            raise UsageError(
+                f"the prompt {str(text)[:80]!r} is not a question of this spec; train on spec.train_dataset."
+            )
         return query
 
 
 class StageGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL is not installed where types are checked
-    """GRPO whose advantages are those of a spec, token by token; everything else is TRL's."""
+    """GRPO with the token advantages of a spec; everything else is TRL's."""
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         if "stage_advantages" not in inputs[0]:
-            raise UsageError("the rollouts bring no stage advantages; pass advantages=... to the TrlSpec.")
+            raise UsageError("the rollouts have no stage advantages; pass advantages=... to the TrlSpec.")
         ids = output["completion_ids"]
         written = [row["written_ids"] for row in inputs]
         lengths = output["completion_mask"].sum(dim=1).tolist()
@@ -159,7 +161,7 @@ class StageGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL 
 
 def _stage_reward(stage: Stage) -> Callable[..., list[float | None]]:
     def reward(judgement: Sequence[Judgement], **_: Any) -> list[float | None]:
-        return [one.score(stage) for one in judgement]
+        return [each.score(stage) for each in judgement]
 
     reward.__name__ = f"{stage.value}_score"
     return reward

@@ -1,6 +1,6 @@
-"""verifiers: a taskset whose four stage scores are named rewards, and a harness that plays episodes in this process.
+"""verifiers: a taskset with four stage scores as named rewards, and a harness that plays episodes in this process.
 
-A plugin is a module of yours, which its name finds on the path:
+A plugin is a module of yours, found by its name on the path:
 
     MyTaskset, MyHarness = research_plugin(make_setup(scorer=...))
     __all__ = ["MyHarness", "MyTaskset"]
@@ -23,11 +23,11 @@ require_tested("verifiers", ">=0.4,<0.5", extra="verifiers")
 import verifiers.v1 as vf  # type: ignore[import-not-found,unused-ignore]  # noqa: E402 - after its version
 
 TRAJECTORY = "rubricem_trajectory"
-"""Where a trace's `info` keeps the record of the episode."""
+"""The key of a trace's `info` with the record of the episode."""
 
 
 class ResearchData(vf.TaskData):  # type: ignore[misc,unused-ignore]  # verifiers is absent where types are checked
-    """One question, by the key that names it in the setup."""
+    """One question, by its key in the setup."""
 
     query_key: str
 
@@ -39,7 +39,7 @@ class ResearchTask(vf.Task[ResearchData, vf.State, vf.TaskConfig]):  # type: ign
 
     @vf.reward(weight=1.0)  # type: ignore[untyped-decorator,unused-ignore]
     async def stage_scores(self, trace: Any) -> dict[str, float]:
-        """A reward for each stage that has a score; one without is absent, and said in the trace's info.
+        """A reward for each stage that has a score; the trace's info gives the reason for a missing one.
 
         `info["turn_rewards"]` holds the same scores by turn: a number or None for each turn of the policy.
         """
@@ -67,7 +67,7 @@ class ResearchTaskset(vf.Taskset[ResearchTask, vf.TasksetConfig]):  # type: igno
 
 
 class ResearchHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc,unused-ignore]
-    """Turns the episode's crank; every model call goes through the endpoint that verifiers gives it."""
+    """Plays the episode; every model call goes through the endpoint of verifiers."""
 
     research: ClassVar[Setup]
     APPENDS_SYSTEM_PROMPT = True
@@ -84,7 +84,7 @@ class ResearchHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc,unused
         mcp_urls: dict[str, str],
         data: Any,
     ) -> Any:
-        """One episode in chat messages, each observation a user message. A model that fails is verifiers' to handle."""
+        """One episode in chat messages, each observation a user message. verifiers handles a model's failure."""
         system, prompt = self.resolve_text_prompt(data)
         query = self.research.query(data.query_key)
         episode = Episode(query, prompt=prompt, limits=self.research.limits)
@@ -95,7 +95,7 @@ class ResearchHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc,unused
                 messages.append({"role": "user", "content": reply.observation})
                 text = await _ask(client, ctx, messages)
                 messages.append({"role": "assistant", "content": text})
-                # Kept whenever a turn is done: a limit of verifiers may end the rollout between two.
+                # Recorded after every turn: a limit of verifiers may end the rollout between two.
                 reply = await advance(episode, self.research.toolbox, text)
                 trace.info[TRAJECTORY] = episode.trajectory.model_dump(mode="json")
         trace.record_metrics({name: value for name, value in step_info(episode).items() if isinstance(value, int)})
@@ -103,7 +103,7 @@ class ResearchHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc,unused
 
 
 def research_plugin(setup: Setup) -> tuple[type[ResearchTaskset], type[ResearchHarness]]:
-    """The two classes of a plugin over one setup; a module gives them names and lists these in `__all__`."""
+    """The two classes of a plugin over one setup; name them in a module and list the names in `__all__`."""
     fields = {"research": setup}
     return type("Taskset", (ResearchTaskset,), fields), type("Harness", (ResearchHarness,), fields)
 

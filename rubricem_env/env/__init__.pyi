@@ -1,3 +1,4 @@
+from rubricem_env.concurrency import LoopThread as LoopThread
 from rubricem_env.env.episode import (
     CallTool as CallTool,
     Continue as Continue,
@@ -7,7 +8,6 @@ from rubricem_env.env.episode import (
 )
 from rubricem_env.env.research_env import (
     DeepResearchEnv as DeepResearchEnv,
-    LoopThread as LoopThread,
     query_of as query_of,
     shipped_toolbox as shipped_toolbox,
 )

@@ -1,4 +1,4 @@
-"""The episode: a state machine without I/O that every driver turns by the same crank.
+"""The episode: a state machine without I/O, which every driver advances in the same way.
 
     reply = episode.emit(text)
     while not isinstance(reply, Finished):
@@ -7,9 +7,7 @@
         else:
             reply = episode.emit(the policy's next text, given reply.observation)
 
-The same emissions and results give the same trajectory, byte for byte: nothing here looks at a clock or a dice.
-
-How much an episode may use.
+The same emissions and results give the same trajectory, byte for byte: nothing here reads a clock or a random number.
 """
 
 from collections import Counter
@@ -27,25 +25,25 @@ from rubricem_env.tools.render import estimate_tokens, render_notice, render_obs
 
 
 class EpisodeLimits(Frozen):
-    """Budgets of one episode; the defaults are the paper's (section E.1) and choice A12."""
+    """Limits of one episode; the defaults are the paper's (section E.1) and choice A12."""
 
     max_calls: Annotated[int, Field(ge=1)] = 10
     """Executed tool calls. One attempt beyond it gets an error observation, a second one ends the episode."""
     max_turns: Annotated[int, Field(ge=2)] = 14
-    """Emissions of any kind: the calls, the answer, and a few that went wrong."""
+    """Emissions of any kind: the calls, the answer, and a few invalid ones."""
     max_tokens: Annotated[int, Field(ge=1)] = 18_432
-    """Of the response: what the policy writes and what tools answer, the prompt left out."""
+    """Of the response: the policy's text and the tools' answers, without the prompt."""
     max_idle_turns: Annotated[int, Field(ge=1)] = 2
     """Emissions in a row without an action that end the episode."""
     repeat_notice_at: Annotated[int, Field(ge=2)] = 3
-    """The how-manieth identical call is answered with a notice."""
+    """On the Nth identical call the policy reads a notice."""
 
     @model_validator(mode="after")
     def _leaves_room_to_answer(self) -> "EpisodeLimits":
         if self.max_turns <= self.max_calls:
             raise ValueError(
-                f"max_turns is {self.max_turns} and max_calls is {self.max_calls}; an episode needs a turn more than "
-                "calls, to answer in. Raise max_turns or lower max_calls."
+                f"max_turns is {self.max_turns} and max_calls is {self.max_calls}; an episode needs one more turn "
+                "than calls, for the answer. Raise max_turns or lower max_calls."
             )
         return self
 
@@ -79,7 +77,7 @@ class Finished(NamedTuple):
 
     ending: Ending
     observation: str = ""
-    """The last tool result, where a budget ran out on it."""
+    """The last tool result, if it used up a limit."""
 
 
 Reply = CallTool | Continue | Finished
@@ -126,7 +124,7 @@ class Episode:
 
     @property
     def last_status(self) -> str:
-        """How the last turn's tool call went; "" where it made none."""
+        """The status of the last turn's tool call; "" if it made none."""
         observation = self._segments[-1].observation
         return observation.status.value if observation is not None and observation.status else ""
 
@@ -142,17 +140,17 @@ class Episode:
         )
 
     def read(self) -> Reading:
-        """What the record amounts to; turns are not parsed again."""
+        """The record with its stages, citations and violations; turns are not parsed again."""
         return read_trajectory(self.trajectory, turns=self._turns)
 
     def emit(self, text: str) -> Reply:
-        """Take the policy's next turn. Text after the action is cut off and kept in the record as cut.
+        """Take the policy's next turn. Text after the action is truncated; the record keeps it as `cut`.
 
         Raises:
             OrderError: the episode is over, or waits for a tool result.
         """
         if self.ending is not None:
-            raise OrderError(f"the episode is over ({self.ending.value}); start a new one instead of emitting on.")
+            raise OrderError(f"the episode is over ({self.ending.value}); start a new one instead of emitting again.")
         if self._pending is not None:
             raise OrderError(f"the episode waits for the result of {self._pending.name!r}; call observe() first.")
         segment = Segment(origin=Origin.POLICY, text=text)
@@ -178,7 +176,7 @@ class Episode:
         return self._show(rendered.text, record)
 
     def abandon(self) -> Finished:
-        """End the episode from outside: an infrastructure failure, a time-out, a shutdown."""
+        """End the episode from outside, after an infrastructure failure, a time-out or a shutdown."""
         self._pending = None
         return self._finish(self.ending or Ending.ABANDONED)
 

@@ -1,30 +1,20 @@
 """The environment that a user steps: one question, one policy, emissions in and observations out.
 
-Which question an episode is about: the one that `reset` names, or one drawn from the environment's own.
-
-A text space that accepts real text; Gymnasium's own refuses a space, a line break, an accent.
-
-An event loop in a thread of its own, so that a blocking `step` can drive asynchronous tools, also inside Jupyter.
-
-What an environment falls back on when nothing is configured: the shipped corpus and questions, no key, no network.
-
-An episode for a terminal, stage by stage, each in its colour.
-
-What a user hands to an environment: the default where it is left out, a sentence where it is something else.
+What is left out of its arguments comes from the shipped world: an offline corpus and its questions, without key or
+network. `render` prints an episode stage by stage, in colour.
 """
 
-import asyncio
 import re
 import textwrap
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Text
 
+from rubricem_env.concurrency import LoopThread
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import OrderError, UsageError
 from rubricem_env.domain.judgement import Polarity, Rubric
@@ -36,22 +26,27 @@ from rubricem_env.scaffold.reading import Reading
 from rubricem_env.tools.base import LocalToolbox, Toolbox
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.world.almanac import load_questions, shipped_corpus_path, shipped_questions_path
-from rubricem_env.world.questions import PersistentRubric, Question
+from rubricem_env.world.questions import Question
 
 _KNOWN = ("query", "question", "answer_format")
 
 
 def choose_query(options: Mapping[str, Any], queries: Sequence[Query], rng: np.random.Generator) -> Query:
-    """The query of the options, or a drawn one.
+    """The query of `reset`'s options, else one drawn from `queries`.
 
     Raises:
-        UsageError: an option is unknown, the question is empty, the format is not one, or there is nothing to draw from.
+        UsageError: an option is unknown or invalid, or there is nothing to draw from.
     """
     unknown = sorted(set(options) - set(_KNOWN))
     if unknown:
         raise UsageError(f"reset() got the option {unknown[0]!r}; it knows {', '.join(_KNOWN)}.")
     if "query" in options:
-        return _checked_query(options["query"])
+        query = options["query"]
+        if not isinstance(query, Query):
+            raise UsageError(
+                f"reset()'s option 'query' is a {type(query).__name__}; it must be a Query. For plain text use 'question'."
+            )
+        return query
     if "question" in options:
         return _named_query(options["question"], options.get("answer_format", AnswerFormat.LONG))
     if not queries:
@@ -61,22 +56,16 @@ def choose_query(options: Mapping[str, Any], queries: Sequence[Query], rng: np.r
     return queries[int(rng.integers(len(queries)))]
 
 
-def _checked_query(query: object) -> Query:
-    if not isinstance(query, Query):
-        raise UsageError(
-            f"reset()'s option 'query' is a {type(query).__name__}; it is a Query. For plain text use 'question'."
-        )
-    return query
-
-
 def _named_query(question: object, answer_format: object) -> Query:
     if not isinstance(question, str) or not question.strip():
         raise UsageError(
-            f"reset()'s option 'question' is {question!r}; it is a text with at least one visible character."
+            f"reset()'s option 'question' is {question!r}; it must be a text with at least one visible character."
         )
     formats = [known.value for known in AnswerFormat]
     if answer_format not in formats:
-        raise UsageError(f"reset()'s option 'answer_format' is {answer_format!r}; it is one of {', '.join(formats)}.")
+        raise UsageError(
+            f"reset()'s option 'answer_format' is {answer_format!r}; it must be one of {', '.join(formats)}."
+        )
     return Query(question=question, answer_format=AnswerFormat(answer_format))
 
 
@@ -85,7 +74,10 @@ _SAMPLE_CHARACTERS = "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ01234
 
 
 class AnyText(Text):
-    """Any string up to a length, the empty one included. `sample()` stays within ASCII."""
+    """Any string up to a length, the empty one included; Gymnasium's own space refuses spaces and accents.
+
+    `sample()` stays within ASCII.
+    """
 
     def __init__(self, max_length: int = MAX_LENGTH, *, seed: int | None = None) -> None:
         super().__init__(max_length, min_length=0, charset=_SAMPLE_CHARACTERS, seed=seed)
@@ -94,8 +86,8 @@ class AnyText(Text):
         return isinstance(x, str) and len(x) <= self.max_length
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """A random string of at most 64 characters: what a checker needs, not a policy."""
-        del mask, probability  # they choose from the character set, which real text does not have
+        """A random string of at most 64 characters, for Gymnasium's environment checker."""
+        del mask, probability  # they select from a character set, which real text does not have
         size = int(self.np_random.integers(0, 65))
         return "".join(self.np_random.choice(list(_SAMPLE_CHARACTERS), size=size))
 
@@ -109,61 +101,13 @@ class AnyText(Text):
         return hash(("AnyText", self.max_length))
 
 
-T = TypeVar("T")
-
-
-class LoopThread:
-    """Runs coroutines to their end for a synchronous caller. Started by the first one, stopped by `close`."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._is_closed = False
-        self._starting = threading.Lock()
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Wait for the coroutine's result. An interrupt cancels it.
-
-        Raises:
-            OrderError: the loop is closed.
-        """
-        if self._is_closed:
-            coroutine.close()
-            raise OrderError("the environment is closed; make a new one.")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._started())
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def close(self) -> None:
-        """Stop the loop and join its thread; safe to call twice."""
-        self._is_closed = True
-        loop, thread = self._loop, self._thread
-        self._loop = self._thread = None
-        if loop is None or thread is None:
-            return
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(timeout=10)
-        loop.close()
-
-    def _started(self) -> asyncio.AbstractEventLoop:
-        with self._starting:  # several threads may step environments that share one loop
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="rubricem-env", daemon=True)
-                self._thread.start()
-            return self._loop
-
-
 @cache
 def _shipped_corpus() -> Corpus:
     return Corpus.from_jsonl(shipped_corpus_path())
 
 
 def shipped_toolbox() -> LocalToolbox:
-    """Both search tools over the shipped corpus; the index is built once a process."""
+    """Both search tools over the shipped corpus; the index is built once per process."""
     return offline_toolbox(_shipped_corpus())
 
 
@@ -175,24 +119,22 @@ def offline_queries() -> tuple[Query, ...]:
 
 
 def query_of(question: Question) -> Query:
-    """What may be known of a question before it is answered: its truth stays behind."""
+    """The question without its answer. A rubric of negative weight becomes a negative rubric (choice B2)."""
     return Query(
         question=question.question,
         answer_format=question.answer_format,
-        rubrics=tuple(_rubric_of(rubric) for rubric in question.rubrics),
+        rubrics=tuple(
+            Rubric(
+                stage=Stage.ANSWER,
+                title=rubric.title,
+                description=rubric.description,
+                polarity=Polarity.NEGATIVE if rubric.weight < 0 else Polarity.POSITIVE,
+                weight=abs(rubric.weight),
+                persistent=True,
+            )
+            for rubric in question.rubrics
+        ),
         source=f"almanac:{question.id}",
-    )
-
-
-def _rubric_of(rubric: PersistentRubric) -> Rubric:
-    """A negative weight is a negative rubric of that magnitude (choice B2)."""
-    return Rubric(
-        stage=Stage.ANSWER,
-        title=rubric.title,
-        description=rubric.description,
-        polarity=Polarity.NEGATIVE if rubric.weight < 0 else Polarity.POSITIVE,
-        weight=abs(rubric.weight),
-        persistent=True,
     )
 
 
@@ -204,7 +146,7 @@ WIDTH = 100
 
 
 def render_ansi(reading: Reading, *, colour: bool = True) -> str:
-    """The whole episode as text. Control characters are made visible: a page cannot drive the reader's terminal."""
+    """The whole episode as text. Control characters are escaped, so that no page can control the terminal."""
     lines = [_paint(f"Question: {_printable(reading.trajectory.question)}", "1", colour)]
     offset = 0
     shown: Stage | None = None
@@ -226,7 +168,7 @@ def render_ansi(reading: Reading, *, colour: bool = True) -> str:
 
 
 def _by_stage(reading: Reading, offset: int, text: str) -> list[tuple[Stage, str]]:
-    """The parts of one policy segment with the stage that each belongs to."""
+    """The parts of one policy segment, each with its stage."""
     parts = []
     for stage in STAGES:
         for span in reading.spans.of(stage):
@@ -237,7 +179,7 @@ def _by_stage(reading: Reading, offset: int, text: str) -> list[tuple[Stage, str
 
 
 def _wrapped(text: str, indent: str) -> str:
-    """Wrapped lines; the line breaks of the text are kept, and each block begins a new one."""
+    """Wrapped lines. Line breaks of the text are kept, and each block begins a new line."""
     lines: list[str] = []
     for line in _BLOCK_BEGINS.sub("\n", _printable(text)).split("\n"):
         lines += textwrap.wrap(line, WIDTH - len(indent), initial_indent=indent, subsequent_indent=indent)
@@ -255,71 +197,71 @@ def _paint(text: str, code: str, colour: bool) -> str:
 Prompt = Callable[[Query], str]
 
 
-def read_queries(given: object) -> tuple[Query, ...]:
+def read_queries(queries: object) -> tuple[Query, ...]:
     """The questions to draw from; those of the shipped world for None.
 
     Raises:
-        UsageError: it is no sequence of queries.
+        UsageError: it is not a sequence of queries.
     """
-    if given is None:
+    if queries is None:
         return offline_queries()
-    if isinstance(given, str | Query) or not isinstance(given, Iterable):
-        raise UsageError(f"queries is {_named(given)}; it is a sequence, such as [Query(question='...')].")
-    queries = tuple(given)
-    for place, query in enumerate(queries):
+    if isinstance(queries, str | Query) or not isinstance(queries, Iterable):
+        raise UsageError(f"queries is {_kind(queries)}; it must be a sequence, such as [Query(question='...')].")
+    read = tuple(queries)
+    for index, query in enumerate(read):
         if not isinstance(query, Query):
-            raise UsageError(f"queries[{place}] is {_named(query)}; each is a Query. Write Query(question='...').")
-    return queries
+            raise UsageError(f"queries[{index}] is {_kind(query)}; each must be a Query. Write Query(question='...').")
+    return read
 
 
-def read_toolbox(given: object) -> Toolbox:
+def read_toolbox(toolbox: object) -> Toolbox:
     """The tools; those over the shipped corpus for None.
 
     Raises:
-        UsageError: it cannot be called as tools are.
+        UsageError: it does not have a toolbox's methods.
     """
-    if given is None:
+    if toolbox is None:
         return shipped_toolbox()
-    if not isinstance(given, Toolbox):
+    if not isinstance(toolbox, Toolbox):
         raise UsageError(
-            f"toolbox is {_named(given)}; a toolbox has `names` and `async call(ToolCall) -> ToolResult`. "
-            "Put single tools into one with LocalToolbox(tool, ...)."
+            f"toolbox is {_kind(toolbox)}; a toolbox has `names` and `async call(ToolCall) -> ToolResult`. "
+            "Combine single tools with LocalToolbox(tool, ...)."
         )
-    return given
+    return toolbox
 
 
-def read_limits(given: object) -> EpisodeLimits:
-    """The budgets; the paper's for None.
+def read_limits(limits: object) -> EpisodeLimits:
+    """The limits; the paper's for None.
 
     Raises:
-        UsageError: it is something else than `EpisodeLimits`.
+        UsageError: it is not `EpisodeLimits`.
     """
-    if given is None:
+    if limits is None:
         return EpisodeLimits()
-    if not isinstance(given, EpisodeLimits):
-        raise UsageError(f"limits is {_named(given)}; it is EpisodeLimits. Write EpisodeLimits(max_calls=...).")
-    return given
+    if not isinstance(limits, EpisodeLimits):
+        raise UsageError(f"limits is {_kind(limits)}; it must be EpisodeLimits. Write EpisodeLimits(max_calls=...).")
+    return limits
 
 
-def read_prompt(given: object) -> Prompt:
-    """The function from a query to what `reset` returns, whose result is looked at each time.
+def check_prompt(prompt: object) -> Prompt:
+    """The prompt function, whose result is checked at each call.
 
     Raises:
-        UsageError: it is no function; or later, it returns no text.
+        UsageError: it is not a function; or at a call, it does not return text.
     """
-    if not callable(given):
-        raise UsageError(f"prompt is {_named(given)}; it is a function, such as lambda query: query.question.")
+    if not callable(prompt):
+        raise UsageError(f"prompt is {_kind(prompt)}; it must be a function, such as lambda query: query.question.")
 
-    def prompt(query: Query) -> str:
-        text = given(query)
+    def checked(query: Query) -> str:
+        text = prompt(query)
         if not isinstance(text, str):
-            raise UsageError(f"prompt returned {_named(text)} for a query; it returns the text that reset() gives.")
+            raise UsageError(f"prompt returned {_kind(text)} for a query; it must return the text that reset() gives.")
         return text
 
-    return prompt
+    return checked
 
 
-def _named(value: object) -> str:
+def _kind(value: object) -> str:
     kind = type(value).__name__
     article = "an" if kind[:1].lower() in "aeiou" else "a"
     return "None" if value is None else f"{article} {kind}"
@@ -329,7 +271,7 @@ Info = dict[str, Any]
 
 
 def question_prompt(query: Query) -> str:
-    """The plainest prompt: the question."""
+    """The question alone: the default prompt."""
     return query.question
 
 
@@ -337,12 +279,12 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
     """A deep research episode as a Gymnasium environment.
 
     An action is one emission of the policy: it ends with a tool call or with the answer. The observation is what the
-    policy reads next: the prompt after `reset`, the tool's output after a call, a notice where the turn went wrong.
+    policy reads next: the prompt after `reset`, the tool's output after a call, a notice after an invalid turn.
     `terminated` means that the policy answered, `truncated` that a limit ended the episode.
 
     `info` after `reset`: `query_key`, `answer_format`. After `step`: `turn`, `calls_used`, `calls_left`,
     `tokens_used`, `violations` (codes of this turn, joined by commas), `tool_status` (or ""), `ending` (or ""); and
-    for each stage that this step pays out, `score_<stage>` (a number, or None) and `unscored_<stage>` (None, or why).
+    for each stage that this step pays, `score_<stage>` (a number, or None) and `unscored_<stage>` (None, or the reason).
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - declared as Gymnasium asks
@@ -366,7 +308,7 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         self.render_mode = render_mode
         self.observation_space = AnyText()
         self.action_space = AnyText()
-        self._prompt = read_prompt(prompt)
+        self._prompt = check_prompt(prompt)
         self._episode: Episode | None = None
         self._loop = LoopThread()
 
@@ -382,11 +324,11 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         return prompt, {"query_key": query.key, "answer_format": query.answer_format.value}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
-        """Take the policy's next emission; see the class for what comes back."""
+        """Take the policy's next emission; the class describes the result."""
         if not isinstance(action, str):
-            raise UsageError(f"the action is a {type(action).__name__}; it is the text of one emission, a str.")
-        outcome = take_step(self.episode, action, toolbox=self.toolbox, mode=self.reward_mode, scorer=self.scorer)
-        return self._loop.run(outcome)
+            raise UsageError(f"the action is a {type(action).__name__}; it must be the text of one emission, a str.")
+        step = take_step(self.episode, action, toolbox=self.toolbox, mode=self.reward_mode, scorer=self.scorer)
+        return self._loop.run(step)
 
     @property
     def episode(self) -> Episode:

@@ -1,15 +1,13 @@
-"""Where an environment gets its rewards from, if it gets any.
+"""Rewards of an environment: which stages a step pays, and from which scores.
 
-The reward of one step, and what `info` says of scores that are absent.
-
-When several episodes attempt one question, the judge contrasts them: it gets the group in one call, once all are over.
+When several episodes attempt one question, the scorer contrasts them: it gets the group in one call, once all are over.
 """
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ConfigError, UsageError
@@ -32,7 +30,7 @@ class RewardMode(StrEnum):
 
 @runtime_checkable
 class Scorer(Protocol):
-    """Scores trajectories of one question. A failure to score is an outcome with its reason, not an exception."""
+    """Scores trajectories of one question. A failure to score is a result with its reason, not an exception."""
 
     async def score(self, trajectories: Sequence[Trajectory]) -> Sequence[Judgement]: ...
 
@@ -65,8 +63,8 @@ def read_reward_mode(reward: RewardMode | str, scorer: Scorer | None) -> RewardM
     """The mode by its name.
 
     Raises:
-        ConfigError: there is no such mode, or it needs a scorer and none is given.
-        UsageError: what is given as scorer cannot score.
+        ConfigError: the mode is unknown, or needs a scorer and has none.
+        UsageError: the scorer has no `score` method.
     """
     names = [mode.value for mode in RewardMode]
     if reward not in names:
@@ -85,13 +83,8 @@ def read_reward_mode(reward: RewardMode | str, scorer: Scorer | None) -> RewardM
     return mode
 
 
-class Payout(NamedTuple):
-    """What the reward of a step is read from."""
-
-    judgement: Judgement | None = None
-    """None where the step pays nothing."""
-    stages: tuple[Stage, ...] = ()
-    """Those that the step pays out."""
+Payout = tuple[Judgement | None, tuple[Stage, ...]]
+"""The stages that a step pays, and the judgement with their scores; None where the step pays nothing."""
 
 
 def stages_of(mode: RewardMode) -> tuple[Stage, ...]:
@@ -101,30 +94,30 @@ def stages_of(mode: RewardMode) -> tuple[Stage, ...]:
     return (Stage.ANSWER,) if mode is RewardMode.ANSWER else ()
 
 
-def plan_just_closed(episode: Episode) -> bool:
-    """Whether the last turn wrote the plan that makes the Plan stage: the first one, before any search."""
-    *earlier, last = episode.turns
-    return last.first(PLAN) is not None and not any(turn.call or turn.first(PLAN) for turn in earlier)
-
-
 def stages_to_score(episode: Episode, mode: RewardMode) -> tuple[Stage, ...]:
-    """The stages whose scores this step pays out to an episode by itself; empty where it pays nothing."""
+    """The stages that this step pays to an episode that is alone with its question; empty where it pays nothing.
+
+    The Plan stage is the first plan before any search. It is paid on the step that writes it, the rest on the last step.
+    """
     whole = stages_of(mode)
+    first = next((number for number, turn in enumerate(episode.turns, 1) if turn.call or turn.first(PLAN)), 0)
+    plan_turn = first if first and episode.turns[first - 1].first(PLAN) is not None else 0
+    is_last = plan_turn == len(episode.turns)
     if episode.is_over:
-        plan_was_paid = _plan_closed_earlier(episode)
-        return tuple(stage for stage in whole if stage is not Stage.PLAN or not plan_was_paid)
-    return (Stage.PLAN,) if Stage.PLAN in whole and plan_just_closed(episode) else ()
+        return tuple(stage for stage in whole if stage is not Stage.PLAN or not plan_turn or is_last)
+    return (Stage.PLAN,) if Stage.PLAN in whole and plan_turn and is_last else ()
 
 
-async def score_step(episode: Episode, mode: RewardMode, scorer: Scorer | None) -> Judgement | None:
-    """The judgement that this step's reward is read from; None where the step pays nothing."""
-    if scorer is None or not stages_to_score(episode, mode):
-        return None
-    return (await scorer.score([episode.trajectory]))[0]
+async def score_step(episode: Episode, mode: RewardMode, scorer: Scorer | None) -> Payout:
+    """What this step pays."""
+    stages = stages_to_score(episode, mode)
+    if scorer is None or not stages:
+        return None, stages
+    return (await scorer.score([episode.trajectory]))[0], stages
 
 
 def step_reward(judgement: Judgement | None, stages: tuple[Stage, ...]) -> float:
-    """The sum of the scores there are; an absent one adds nothing and is told in `info`, never taken for a zero."""
+    """The sum of the scores. A missing score adds nothing; `info` gives the reason."""
     if judgement is None:
         return 0.0
     return sum((judgement.score(stage) or 0.0 for stage in stages), 0.0)
@@ -132,67 +125,57 @@ def step_reward(judgement: Judgement | None, stages: tuple[Stage, ...]) -> float
 
 def score_info(judgement: Judgement | None, stages: tuple[Stage, ...]) -> dict[str, float | str | None]:
     """`score_<stage>` as a number or None, and `unscored_<stage>` as the reason or None, for the stages paid out."""
-    told: dict[str, float | str | None] = {}
+    info: dict[str, float | str | None] = {}
     if judgement is None:
-        return told
+        return info
     for stage in stages:
         outcome = judgement.outcome(stage)
-        told[f"score_{stage.value}"] = outcome.score if isinstance(outcome, StageScore) else None
-        told[f"unscored_{stage.value}"] = outcome.reason.value if isinstance(outcome, Unscored) else None
-    return told
-
-
-def _plan_closed_earlier(episode: Episode) -> bool:
-    """Whether a turn before the last wrote the plan that makes the Plan stage; one that follows a search does not."""
-    for turn in episode.turns[:-1]:
-        if turn.first(PLAN) is not None:
-            return True
-        if turn.call is not None:
-            return False
-    return False
+        info[f"score_{stage.value}"] = outcome.score if isinstance(outcome, StageScore) else None
+        info[f"unscored_{stage.value}"] = outcome.reason.value if isinstance(outcome, Unscored) else None
+    return info
 
 
 class GroupRewards:
     """Pays the episodes of a vector environment, each stage of each episode once.
 
-    An episode alone with its question is paid as in the single environment. A group is paid on the step in which
-    its last episode ends, every stage at once; the earlier ones get theirs on that step too. An episode whose answer
-    has been paid is settled: it joins no later group of its question.
+    An episode that is alone with its question is paid as in the single environment. A group is paid on the step in
+    which its last episode ends: every stage of every episode at once. An episode whose answer has been paid joins no
+    later group of its question.
     """
 
     def __init__(self, size: int) -> None:
         self._paid: list[tuple[Stage, ...]] = [()] * size
 
-    def begin(self, place: int) -> None:
-        """A new episode stands in this place, and nothing of it is paid."""
-        self._paid[place] = ()
+    def begin(self, index: int) -> None:
+        """Start a new episode at this index; nothing of it is paid."""
+        self._paid[index] = ()
 
     async def pay(self, episodes: Sequence[Episode], *, mode: RewardMode, scorer: Scorer | None) -> list[Payout]:
         """What this step pays each episode."""
-        payouts = [Payout()] * len(episodes)
+        payouts: list[Payout] = [(None, ())] * len(episodes)
         if scorer is None:
             return payouts
         due = tuple(self._due(episodes, mode))
         judged = await asyncio.gather(
-            *(scorer.score([episodes[place].trajectory for place in places]) for places, _ in due)
+            *(scorer.score([episodes[index].trajectory for index in group]) for group, _ in due)
         )
-        for (places, stages), judgements in zip(due, judged, strict=True):
-            for place, judgement in zip(places, judgements, strict=True):
-                owed = tuple(stage for stage in stages if stage not in self._paid[place])
-                self._paid[place] += owed
-                payouts[place] = Payout(judgement, owed)
+        for (group, stages), judgements in zip(due, judged, strict=True):
+            for index, judgement in zip(group, judgements, strict=True):
+                owed = tuple(stage for stage in stages if stage not in self._paid[index])
+                self._paid[index] += owed
+                payouts[index] = (judgement, owed)
         return payouts
 
     def _due(self, episodes: Sequence[Episode], mode: RewardMode) -> Iterator[tuple[list[int], tuple[Stage, ...]]]:
-        """The episodes that are judged together now, by their places, with the stages that this settles."""
+        """The indices of the episodes that are judged together now, with the stages that are paid."""
         groups: dict[str, list[int]] = defaultdict(list)
-        for place, episode in enumerate(episodes):
-            if Stage.ANSWER not in self._paid[place]:
-                groups[episode.query.key].append(place)
-        for places in groups.values():
-            if all(episodes[place].is_over for place in places):
+        for index, episode in enumerate(episodes):
+            if Stage.ANSWER not in self._paid[index]:
+                groups[episode.query.key].append(index)
+        for group in groups.values():
+            if all(episodes[index].is_over for index in group):
                 stages = stages_of(mode)
             else:
-                stages = stages_to_score(episodes[places[0]], mode) if len(places) == 1 else ()
+                stages = stages_to_score(episodes[group[0]], mode) if len(group) == 1 else ()
             if stages:
-                yield places, stages
+                yield group, stages

@@ -1,26 +1,33 @@
-"""Turns the episode's crank: the one place where an emission meets the tools and, if asked for, the scorer."""
+"""One step of an episode: the emission, the tool call and, if requested, the reward."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rubricem_env.domain.errors import ToolError, boundary
 from rubricem_env.domain.trajectory import Ending, ToolCall, ToolResult, ToolStatus
 from rubricem_env.env.episode import CallTool, Continue, Episode, Finished
-from rubricem_env.env.rewards import Payout, RewardMode, Scorer, score_info, score_step, stages_to_score, step_reward
+from rubricem_env.env.rewards import RewardMode, Scorer, score_info, score_step, step_reward
 from rubricem_env.tools.base import Toolbox
 
 
 class StepOutcome(NamedTuple):
-    """What Gymnasium's `step` returns."""
+    """The five values of Gymnasium's `step`."""
 
     observation: str
     reward: float
     terminated: bool
+    """The policy answered."""
     truncated: bool
+    """A limit ended the episode."""
     info: dict[str, Any]
+
+    @property
+    def is_over(self) -> bool:
+        return self.terminated or self.truncated
 
 
 async def advance(episode: Episode, toolbox: Toolbox, text: str) -> Continue | Finished:
-    """Give the policy's text to the episode, make the call that it asks for, and return what the policy reads next."""
+    """Give the policy's text to the episode, make its tool call, and return what the policy reads next."""
     reply = episode.emit(text)
     if isinstance(reply, CallTool):
         return episode.observe(await _call(toolbox, reply.call))
@@ -28,7 +35,7 @@ async def advance(episode: Episode, toolbox: Toolbox, text: str) -> Continue | F
 
 
 async def _call(toolbox: Toolbox, call: ToolCall) -> ToolResult:
-    """The toolbox's answer; what it raises, against its promise, is an error result: the episode goes on."""
+    """The toolbox's answer. If it raises, against its contract, the policy reads an error and the episode continues."""
     try:
         with boundary(ToolError, f"call {call.name}"):
             return await toolbox.call(call)
@@ -41,20 +48,22 @@ async def take_step(
 ) -> StepOutcome:
     """One step of one episode, with its reward."""
     reply = await advance(episode, toolbox, text)
-    judgement = await score_step(episode, mode, scorer)
-    return outcome_of(episode, reply, Payout(judgement, stages_to_score(episode, mode)))
+    judgement, stages = await score_step(episode, mode, scorer)
+    reward = step_reward(judgement, stages)
+    return step_outcome(episode, reply, reward=reward, scores=score_info(judgement, stages))
 
 
-def outcome_of(episode: Episode, reply: Continue | Finished, payout: Payout) -> StepOutcome:
-    """The step's five values from the episode's reply and what the step pays."""
-    is_over = isinstance(reply, Finished)
+def step_outcome(
+    episode: Episode, reply: Continue | Finished, *, reward: float, scores: Mapping[str, Any]
+) -> StepOutcome:
+    """The five values; `info` holds the facts of the step and the scores."""
     answered = isinstance(reply, Finished) and reply.ending is Ending.ANSWERED
-    info = {**step_info(episode), **score_info(*payout)}
-    return StepOutcome(reply.observation, step_reward(*payout), answered, is_over and not answered, info)
+    truncated = isinstance(reply, Finished) and not answered
+    return StepOutcome(reply.observation, reward, answered, truncated, {**step_info(episode), **scores})
 
 
 def step_info(episode: Episode) -> dict[str, Any]:
-    """The facts of the last step: flat, JSON-able, the same keys every time."""
+    """The facts of the last step: flat JSON values with the same keys every time."""
     turn = episode.turns[-1]
     return {
         "turn": turn.number,

@@ -1,4 +1,4 @@
-"""Many episodes at once on one event loop: tool calls overlap, text stays text.
+"""Many episodes at once on one event loop: tool calls overlap, and text stays text.
 
 Gymnasium's AsyncVectorEnv starts a process for each episode and, by default, returns blank strings for text
 observations; its SyncVectorEnv waits for each tool call in turn.
@@ -13,22 +13,22 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
+from rubricem_env.concurrency import LoopThread
 from rubricem_env.domain.errors import OrderError, UsageError
 from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.env.episode import Continue, Episode, EpisodeLimits, Finished
 from rubricem_env.env.research_env import (
     AnyText,
-    LoopThread,
+    check_prompt,
     choose_query,
     question_prompt,
     read_limits,
-    read_prompt,
     read_queries,
     read_toolbox,
     render_ansi,
 )
-from rubricem_env.env.rewards import GroupRewards, RewardMode, Scorer, read_reward_mode
-from rubricem_env.env.step import StepOutcome, advance, outcome_of
+from rubricem_env.env.rewards import GroupRewards, RewardMode, Scorer, read_reward_mode, score_info, step_reward
+from rubricem_env.env.step import StepOutcome, advance, step_outcome
 from rubricem_env.tools.base import Toolbox
 
 Texts = tuple[str, ...]
@@ -38,8 +38,8 @@ Infos = dict[str, Any]
 class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]):
     """`num_envs` episodes stepped together; the arguments are those of `DeepResearchEnv`.
 
-    Episodes are never reset behind your back, since a reset would spend searches: the autoreset mode is DISABLED. An
-    episode that is over ignores its action (pass ""), repeats its flags, and starts anew only with
+    Episodes are never reset automatically, since a reset would spend searches: the autoreset mode is DISABLED. An
+    episode that is over ignores its action (pass ""), repeats its flags, and restarts only with
     `reset(options={"reset_mask": mask})`. With `options={"query": ...}` or `{"question": ...}` all of them attempt the
     same question; when the last one of such a group ends, the scorer gets the whole group in one call, and each of
     them is paid every stage on that step. No stage of an episode is paid twice.
@@ -62,7 +62,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         render_mode: str | None = None,
     ) -> None:
         if num_envs < 1:
-            raise UsageError(f"num_envs is {num_envs}; a vector environment has at least one episode.")
+            raise UsageError(f"num_envs is {num_envs}; a vector environment needs at least one episode.")
         self.num_envs = num_envs
         self.queries = read_queries(queries)
         self.toolbox = read_toolbox(toolbox)
@@ -73,7 +73,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         self.single_observation_space = self.single_action_space = AnyText()
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._prompt = read_prompt(prompt)
+        self._prompt = check_prompt(prompt)
         self._episodes: list[Episode | None] = [None] * num_envs
         self._rewards = GroupRewards(num_envs)
         self._loop = LoopThread()
@@ -135,7 +135,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         )
         payouts = await self._rewards.pay(episodes, mode=self.reward_mode, scorer=self.scorer)
         return [
-            outcome_of(episode, reply, payout)
+            step_outcome(episode, reply, reward=step_reward(*payout), scores=score_info(*payout))
             for episode, reply, payout in zip(episodes, replies, payouts, strict=True)
         ]
 
@@ -160,7 +160,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
             return np.ones(self.num_envs, dtype=np.bool_)
         read = np.asarray(mask)
         if read.dtype != np.bool_ or read.shape != (self.num_envs,):
-            raise UsageError(f"reset_mask is {mask!r}; it is {self.num_envs} booleans, one for each episode.")
+            raise UsageError(f"reset_mask is {mask!r}; it must be {self.num_envs} booleans, one for each episode.")
         return read
 
     def _check_actions(self, actions: object) -> None:
@@ -173,7 +173,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         for index, text in enumerate(actions):
             if not isinstance(text, str):
                 raise UsageError(
-                    f"action {index} of step() is a {type(text).__name__}; each is the text of one emission, a str. "
+                    f"action {index} of step() is a {type(text).__name__}; each must be the text of one emission, a str. "
                     "An episode that is over takes ''."
                 )
 
@@ -183,7 +183,9 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         if isinstance(seed, int | np.integer):
             return [int(seed) + index for index in range(self.num_envs)]
         if isinstance(seed, str) or not isinstance(seed, Collection):
-            raise UsageError(f"reset()'s seed is {seed!r}; it is a whole number, or a list of one for each episode.")
+            raise UsageError(
+                f"reset()'s seed is {seed!r}; it must be a whole number, or a list with one for each episode."
+            )
         if len(seed) != self.num_envs:
             raise UsageError(f"reset() got {len(seed)} seeds for {self.num_envs} episodes; give one for each.")
         return [None if each is None else int(each) for each in seed]

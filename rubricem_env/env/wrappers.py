@@ -1,7 +1,4 @@
-"""Wrappers of one job each: a tighter limit, a record on disk.
-
-Looks over a user's shoulder: warns once of each habit that would spoil a run, and says what to do instead.
-"""
+"""Wrappers: a limit in characters, a record on disk, and a checker that warns of emissions that would spoil a run."""
 
 import os
 import warnings
@@ -20,7 +17,7 @@ def unwrapped_research_env(env: gymnasium.Env[str, str], wrapper: str) -> DeepRe
     """The environment under all wrappers.
 
     Raises:
-        UsageError: it is some other environment.
+        UsageError: it is another environment.
     """
     inner = env.unwrapped
     if not isinstance(inner, DeepResearchEnv):
@@ -34,7 +31,7 @@ class CharacterLimit(gymnasium.Wrapper[str, str, str, str]):
     def __init__(self, env: gymnasium.Env[str, str], max_characters: int) -> None:
         super().__init__(env)
         if max_characters < 1:
-            raise UsageError(f"max_characters is {max_characters}; it is at least 1.")
+            raise UsageError(f"max_characters is {max_characters}; it must be at least 1.")
         self.max_characters = max_characters
         self._written = 0
 
@@ -83,7 +80,7 @@ class RecordTrajectories(gymnasium.Wrapper[str, str, str, str]):
         with self.path.open("a", encoding="utf-8") as file:
             file.write(line)
             file.flush()
-            os.fsync(file.fileno())  # a killed run keeps every episode that was over
+            os.fsync(file.fileno())  # a killed run keeps every finished episode
 
 
 _FIXES = {
@@ -99,14 +96,14 @@ _FIXES = {
         "the emission begins with the prompt: pass only the newly generated text to step(), not prompt + completion."
     ),
     "special_tokens": (
-        "the emission contains {token}: decode with skip_special_tokens=True, or cut the text at the end-of-turn token."
+        "the emission contains {token}: decode with skip_special_tokens=True, or truncate the text at the end-of-turn token."
     ),
 }
 _SPECIAL_TOKENS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>")
 
 
 class EmissionChecker(gymnasium.Wrapper[str, str, str, str]):
-    """Passes everything through; the warnings are `EmissionWarning`s, one of each kind a lifetime.
+    """Passes everything through and warns with an `EmissionWarning`, once for each kind of mistake.
 
     `gymnasium.make` puts it around every environment of this package.
     """
@@ -123,11 +120,11 @@ class EmissionChecker(gymnasium.Wrapper[str, str, str, str]):
         return observation, info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        self._look_at(action)
+        self._check(action)
         observation, reward, terminated, truncated, info = self.env.step(action)
         return observation, float(reward), terminated, truncated, info
 
-    def _look_at(self, action: str) -> None:
+    def _check(self, action: str) -> None:
         for tag in (CALL_TOOL, ANSWER):
             if action.rfind(f"<{tag}") > action.rfind(f"</{tag}>"):
                 self._warn("stop_stripped", tag=tag)
@@ -139,23 +136,23 @@ class EmissionChecker(gymnasium.Wrapper[str, str, str, str]):
             if token in action:
                 self._warn("special_tokens", token=token)
 
-    def _warn(self, habit: str, **values: str) -> None:
-        if habit not in self._warned:
-            self._warned.add(habit)
+    def _warn(self, mistake: str, **values: str) -> None:
+        if mistake not in self._warned:
+            self._warned.add(mistake)
             warnings.warn(
-                f"turn {len(self._inner.episode.turns) + 1}: {_FIXES[habit].format(**values)}",
+                f"turn {len(self._inner.episode.turns) + 1}: {_FIXES[mistake].format(**values)}",
                 EmissionWarning,
                 stacklevel=3,
             )
 
 
 def make_checked_env(**arguments: Any) -> EmissionChecker:
-    """What `gymnasium.make` calls: the environment with the checker around it.
+    """The environment with the checker around it, for `gymnasium.make`.
 
-    An additional wrapper in the registration would do the same and forbid `make_vec`.
+    An additional wrapper in the registration would do the same and rule out `make_vec`.
     """
     return EmissionChecker(DeepResearchEnv(**arguments))
 
 
 class EmissionWarning(UserWarning):
-    """Something about how emissions reach the environment is probably not meant."""
+    """The way emissions reach the environment is probably a mistake."""

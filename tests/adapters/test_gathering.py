@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rubricem_env.adapters.session import CutGroupWarning, GatheringScorer
+from rubricem_env.adapters.session import AdapterWarning, GatheringScorer
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore
@@ -56,14 +56,14 @@ async def test_questions_do_not_mix():
 
 async def test_a_group_cut_short_is_judged_and_said():
     inner = CountingScorer()
-    with pytest.warns(CutGroupWarning, match=r"a group of 4 was cut short: 2 attempts came within 0.02 s"):
+    with pytest.warns(AdapterWarning, match=r"a group of 4 is incomplete: 2 attempts came within 0.02 s"):
         assert await answers(GatheringScorer(inner, 4, patience=0.02), [attempt(0.1), attempt(0.2)]) == [0.1, 0.2]
     assert inner.sizes == [2]
 
 
 async def test_an_attempt_that_comes_after_the_cut_is_of_a_new_group():
     scorer = GatheringScorer(CountingScorer(), 2, patience=0.02)
-    with pytest.warns(CutGroupWarning):
+    with pytest.warns(AdapterWarning):
         assert await answers(scorer, [attempt(0.1)]) == [0.1]
     assert await answers(scorer, [attempt(0.2), attempt(0.3)]) == [0.2, 0.3]
 

@@ -10,14 +10,14 @@ from rubricem_agent.adapters.credit import group_advantages, stage_advantages
 from rubricem_agent.learn.credit import assign_credit
 from rubricem_agent.rollout.tokens import RolloutTokens
 from rubricem_env.adapters.session import (
-    CutGroupWarning,
+    AdapterWarning,
     JudgedRows,
-    RetokenisedError,
-    group_places,
+    group_by_query,
     pad_stage_ids,
     refuse_retokenised,
 )
 from rubricem_env.domain.base import STAGES
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
 
 FULL = Judgement.of({stage: StageScore(score=1.0) for stage in STAGES})
@@ -26,18 +26,18 @@ LOST = Judgement.of({stage: Unscored(reason=UnscoredReason.JUDGE_FAILED) for sta
 
 
 def test_places_of_a_question_belong_together_wherever_they_stand():
-    assert group_places(["a", "b", "a", "b"], 2) == [[0, 2], [1, 3]]
+    assert group_by_query(["a", "b", "a", "b"], 2) == [[0, 2], [1, 3]]
 
 
 def test_whole_groups_are_silent_also_where_a_question_comes_twice():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        group_places(["a"] * 4 + ["b"] * 2, 2)
+        group_by_query(["a"] * 4 + ["b"] * 2, 2)
 
 
 def test_a_group_cut_short_is_said_with_the_way_out():
-    with pytest.warns(CutGroupWarning, match=r"1 of 2 groups were cut short: the first has 1 attempts where 2"):
-        group_places(["a", "a", "b"], 2)
+    with pytest.warns(AdapterWarning, match=r"1 of 2 groups are incomplete: the first has 1 attempts instead of 2"):
+        group_by_query(["a", "a", "b"], 2)
 
 
 def test_rows_are_padded_with_no_stage():
@@ -47,7 +47,7 @@ def test_rows_are_padded_with_no_stage():
 
 @pytest.mark.parametrize(("held", "place"), [([1, 9, 3], 1), ([1, 2], 2), ([1, 2, 3, 4], 3)])
 def test_other_tokens_are_found_with_row_and_place(held, place):
-    with pytest.raises(RetokenisedError, match=rf"X holds other tokens .* row 1 differs from token {place} on"):
+    with pytest.raises(UsageError, match=rf"X holds other tokens .* row 1 differs from token {place} on"):
         refuse_retokenised([[5], [1, 2, 3]], [[5], held], trainer="X")
 
 

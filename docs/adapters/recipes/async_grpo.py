@@ -66,8 +66,8 @@ def stage_samples(
     attempt: Played, advantages: Sequence[float], *, model_version: int, group_id: int
 ) -> Iterator[RolloutSample]:
     """A row for each stage that has tokens."""
-    tokens, completion = tokens_of(attempt), completion_of(attempt)
-    stage_ids = np.array([-1] * tokens.prompt_length + completion.stage_ids)
+    tokens, (_, completion_stages, _) = tokens_of(attempt), completion_of(attempt)
+    stage_ids = np.array([-1] * tokens.prompt_length + completion_stages)
     for stage in STAGES:
         mask = stage_ids == stage.position
         if mask.any():

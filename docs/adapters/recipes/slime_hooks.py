@@ -41,12 +41,12 @@ class ResearchHooks:
     async def generate(self, args: Namespace, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
         """One attempt; `sample.prompt` is the question."""
         rollout = await self._play(Query(question=str(sample.prompt)), args, sampling_params)
-        completion = completion_of(rollout)
+        ids, stage_ids, logprobs = completion_of(rollout)
         sample.tokens = list(tokens_of(rollout).ids)
         sample.response = rollout.trajectory.policy_text
-        sample.response_length = len(completion.ids)
-        sample.loss_mask = [int(stage >= 0) for stage in completion.stage_ids]
-        sample.rollout_log_probs = completion.logprobs
+        sample.response_length = len(ids)
+        sample.loss_mask = [int(stage >= 0) for stage in stage_ids]
+        sample.rollout_log_probs = logprobs
         sample.metadata["rollout"] = rollout.model_dump(mode="json")
         sample.status = Sample.Status.COMPLETED if rollout.is_valid else Sample.Status.FAILED
         return sample

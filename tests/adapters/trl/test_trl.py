@@ -16,7 +16,7 @@ from docs.adapters.tutored_policy import play_tutored
 from rubricem_agent.adapters.credit import stage_advantages
 from rubricem_agent.adapters.local_play import play_locally
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
-from rubricem_env.adapters.session import CutGroupWarning, RetokenisedError
+from rubricem_env.adapters.session import AdapterWarning
 from rubricem_env.adapters.trl import StageGRPOTrainer, TrlSpec
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
@@ -151,13 +151,13 @@ class RetokenisingTrainer(StageGRPOTrainer):
 
 def test_a_trainer_that_tokenises_again_is_found_out(make_trainer):
     trainer = make_trainer(RetokenisingTrainer)
-    with pytest.raises(RetokenisedError, match="RetokenisingTrainer holds other tokens than the policy wrote: row 0"):
+    with pytest.raises(UsageError, match="RetokenisingTrainer holds other tokens than the policy wrote: row 0"):
         trainer._generate_and_score_completions(rows_of(trainer))
 
 
 def test_a_group_that_a_batch_cuts_short_is_said(make_trainer):
     trainer = make_trainer()
-    with pytest.warns(CutGroupWarning, match="the first has 3 attempts where 4"):
+    with pytest.warns(AdapterWarning, match="the first has 3 attempts instead of 4"):
         trainer.rollout_func([row["prompt"] for row in rows_of(trainer)][:3], trainer)
 
 
@@ -169,7 +169,7 @@ def test_masking_of_truncated_completions_is_refused_since_it_would_mask_every_e
 
 def test_a_prompt_that_is_no_question_of_the_spec_is_refused(make_trainer):
     trainer = make_trainer()
-    with pytest.raises(UsageError, match="is no question of this spec"):
+    with pytest.raises(UsageError, match="is not a question of this spec"):
         trainer.rollout_func([[{"role": "user", "content": "Who?"}]], trainer)
 
 
