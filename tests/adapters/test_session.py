@@ -32,7 +32,7 @@ async def test_the_whole_vector_is_told_at_the_end_whatever_is_paid():
     session, steps = await play(make_setup(reward="answer", scorer=SCORER))
     told = steps[-1].info
     assert [told[f"score_{stage.value}"] for stage in STAGES] == [0.5, 0.25, 0.125, 1.0]
-    assert (steps[-1].reward, steps[-1].answered) == (1.0, True)
+    assert (steps[-1].reward, steps[-1].terminated) == (1.0, True)
     assert "score_plan" not in steps[0].info
     assert session.is_over
 

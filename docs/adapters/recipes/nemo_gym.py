@@ -27,5 +27,4 @@ class ResearchServer(GymnasiumServer):
         self, action: NeMoGymResponse, metadata: dict[str, Any], session_id: str | None = None
     ) -> tuple[str | None, float, bool, bool, dict[str, Any]]:
         session: EpisodeSession = self.session_state[str(session_id)]
-        step = await session.step(extract_text(action))
-        return step.observation, step.reward, step.answered, step.is_over and not step.answered, step.info
+        return await session.step(extract_text(action))

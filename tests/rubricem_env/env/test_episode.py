@@ -194,7 +194,7 @@ def test_abandoning_an_answered_episode_leaves_its_ending():
 
 
 def test_limits_leave_room_to_answer():
-    with pytest.raises(ValueError, match="a turn more than calls"):
+    with pytest.raises(ValueError, match="one more turn than calls"):
         EpisodeLimits(max_calls=10, max_turns=10)
 
 

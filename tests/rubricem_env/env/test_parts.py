@@ -13,20 +13,20 @@ from tests.rubricem_env.env.conftest import ANSWER
 
 QUERY = Query(question="How wide?")
 WRONG = [
-    ({"queries": ["How wide?"]}, r"queries\[0\] is a str; each is a Query\. Write Query\(question='\.\.\.'\)\."),
-    ({"queries": [QUERY, {"question": "How wide?"}]}, r"queries\[1\] is a dict; each is a Query"),
-    ({"queries": QUERY}, r"queries is a Query; it is a sequence, such as \[Query\(question="),
-    ({"queries": "How wide?"}, "queries is a str; it is a sequence"),
-    ({"queries": 3}, "queries is an int; it is a sequence"),
-    ({"limits": {"max_calls": 3}}, r"limits is a dict; it is EpisodeLimits\. Write EpisodeLimits\(max_calls="),
+    ({"queries": ["How wide?"]}, r"queries\[0\] is a str; each must be a Query\. Write Query\(question='\.\.\.'\)\."),
+    ({"queries": [QUERY, {"question": "How wide?"}]}, r"queries\[1\] is a dict; each must be a Query"),
+    ({"queries": QUERY}, r"queries is a Query; it must be a sequence, such as \[Query\(question="),
+    ({"queries": "How wide?"}, "queries is a str; it must be a sequence"),
+    ({"queries": 3}, "queries is an int; it must be a sequence"),
+    ({"limits": {"max_calls": 3}}, r"limits is a dict; it must be EpisodeLimits\. Write EpisodeLimits\(max_calls="),
     ({"toolbox": []}, r"toolbox is a list; a toolbox has `names` and `async call.*LocalToolbox\(tool, \.\.\.\)"),
     ({"toolbox": print}, "toolbox is a builtin_function_or_method; a toolbox has `names`"),
     (
         {"reward": "answer", "scorer": lambda trajectory: 1.0},
         r"scorer is a function; a scorer has `async score.*ScoreEach\(function\)",
     ),
-    ({"prompt": "You are an agent."}, "prompt is a str; it is a function, such as lambda query: query.question"),
-    ({"prompt": None}, "prompt is None; it is a function"),
+    ({"prompt": "You are an agent."}, "prompt is a str; it must be a function, such as lambda query: query.question"),
+    ({"prompt": None}, "prompt is None; it must be a function"),
 ]
 
 
@@ -54,7 +54,7 @@ def test_a_function_that_returns_a_number_in_place_of_a_judgement_is_refused():
 
 def test_a_prompt_that_returns_no_text_is_refused():
     env = DeepResearchEnv(queries=[QUERY], prompt=lambda query: None)
-    with pytest.raises(UsageError, match=r"prompt returned None for a query; it returns the text that reset\(\) gives"):
+    with pytest.raises(UsageError, match=r"prompt returned None for a query; it must return the text that reset\(\) gives"):
         env.reset(seed=0)
 
 

@@ -158,10 +158,10 @@ def test_seeds_make_episodes_repeatable(envs):
         (lambda envs: envs.step(3), "got one int for 3 episodes; give one text for each"),
         (
             lambda envs: envs.step([CALL, None, CALL]),
-            "action 1 of step\\(\\) is a NoneType; each is the text of one emission",
+            "action 1 of step\\(\\) is a NoneType; each must be the text of one emission",
         ),
         (lambda envs: envs.step([b"a", b"b", b"c"]), "action 0 of step\\(\\) is a bytes"),
-        (lambda envs: envs.reset(seed=1.5), "seed is 1.5; it is a whole number, or a list"),
+        (lambda envs: envs.reset(seed=1.5), "seed is 1.5; it must be a whole number, or a list"),
         (lambda envs: envs.reset(seed=[1]), "got 1 seeds"),
         (lambda envs: envs.reset(options={"reset_mask": [1, 0, 1]}), "3 booleans"),
     ],
