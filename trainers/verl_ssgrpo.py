@@ -4,9 +4,9 @@
     python trainers/verl_ssgrpo.py --config-name verl_almanac_cpu           the almanac on two cores, without vLLM
     python trainers/verl_ssgrpo.py --config-name NAME key=value ...         any file in configs, with changes
     python trainers/verl_ssgrpo.py --dry-run [--json]                       memory, calls, money and hours of the run
-    python trainers/verl_ssgrpo.py --preflight                              what is missing here, and nothing else
+    python trainers/verl_ssgrpo.py --preflight                              the packages, keys and files that are missing here
 
-Stop it at any moment; started again it goes on from its last checkpoint.
+It may be stopped at any time: the same command resumes from its last checkpoint.
 """
 
 import argparse
@@ -21,11 +21,11 @@ from trainers.verl_backend.planning.preflight import require_ready
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 DEFAULT = "verl_rubricem_8b"
-RUNNER = "trainers.verl_backend.trainer"
+LAUNCH = "trainers.verl_backend.launch"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train; 2 and one sentence on stderr for a mistake or a stopped run, 130 for an interrupt."""
+    """Train. An error gives exit code 2 and one sentence on stderr, an interrupt 130."""
     # Intermixed: changes may stand before and after the options.
     chosen = _parser().parse_intermixed_args(arguments)
     file = chosen.config_dir / f"{chosen.config_name}.yaml"
@@ -35,15 +35,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         require_ready(file, chosen.changes)
         if chosen.preflight:
-            sys.stdout.write(f"{file.stem} has all that it needs on this machine\n")
+            sys.stdout.write(f"{file.stem} has everything it needs on this machine\n")
             return 0
-        # What is heavy is imported when it is known to be there.
-        import_module(RUNNER).launch(file, chosen.changes)
-    except RubricEMError as mistake:
-        sys.stderr.write(f"verl_ssgrpo: {mistake}\n")
+        # Hydra, Ray and veRL are imported only after the preflight has found them.
+        import_module(LAUNCH).launch(file, chosen.changes)
+    except RubricEMError as error:
+        sys.stderr.write(f"verl_ssgrpo: {error}\n")
         return 2
     except KeyboardInterrupt:
-        sys.stderr.write("verl_ssgrpo: stopped; the same command goes on from the last checkpoint\n")
+        sys.stderr.write("verl_ssgrpo: stopped; the same command resumes from the last checkpoint\n")
         return 130
     return 0
 
@@ -53,11 +53,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config-name", default=DEFAULT, metavar="NAME", help=f"default: {DEFAULT}")
     parser.add_argument("--config-dir", type=Path, default=CONFIGS, metavar="FOLDER", help="default: configs")
     parser.add_argument("--dry-run", action="store_true", help="print memory, calls, money and hours; start nothing")
-    parser.add_argument("--json", action="store_true", help="of the dry run: one JSON document")
-    parser.add_argument("--assume", action="append", default=[], metavar="KEY=VALUE", help="of the dry run; repeatable")
-    parser.add_argument("--preflight", action="store_true", help="say what is missing; start nothing")
+    parser.add_argument("--json", action="store_true", help="with --dry-run: print one JSON document")
     parser.add_argument(
-        "changes", nargs="*", metavar="KEY=VALUE", help="changes of the config, veRL's keys or rubricem's"
+        "--assume",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="with --dry-run: set an assumption; repeatable",
+    )
+    parser.add_argument("--preflight", action="store_true", help="list what is missing; start nothing")
+    parser.add_argument(
+        "changes", nargs="*", metavar="KEY=VALUE", help="changes of the config: veRL's keys or rubricem's"
     )
     return parser
 

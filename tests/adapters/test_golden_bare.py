@@ -17,7 +17,7 @@ from tests.adapters.golden_group import (
     group_scorer,
     tutor,
 )
-from trainers.verl_backend.rows import Marks, credit_rows, token_advantages
+from trainers.verl_backend.rows import RolloutScores, credit_rows, token_advantages
 
 
 async def play(setup, place):
@@ -44,7 +44,7 @@ async def test_episodes_that_are_scored_one_by_one_and_gathered_score_the_same()
 
 
 def test_the_backend_on_verl_gives_each_token_the_golden_advantage_of_its_stage():
-    rows = [SimpleNamespace(marks=Marks(tuple(scores), (None,) * 4, is_valid=True)) for scores in GOLDEN["scores"]]
+    rows = [SimpleNamespace(scores=RolloutScores(tuple(scores), (None,) * 4, is_valid=True)) for scores in GOLDEN["scores"]]
     credited = credit_rows(rows, ["one"] * SIZE, mode="stages", matrix=PAPER_MATRIX)
     stage_ids = np.array([0, 0, -1, 1, 2, 3])
     for advantages, (plan, research, review, answer) in zip(credited.advantages, GOLDEN["advantages"], strict=True):

@@ -8,7 +8,7 @@ from pathlib import Path
 import ray
 from omegaconf import OmegaConf, open_dict
 
-from trainers.verl_backend.trainer import read_config, set_environment
+from trainers.verl_backend.launch import read_config, set_environment
 
 CONFIG = Path(__file__).parents[2] / "configs" / "verl_almanac_cpu.yaml"
 

@@ -14,10 +14,9 @@ from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 
-from trainers.verl_backend.actors import start_desk
-from trainers.verl_backend.launch import TaskRunner
+from trainers.verl_backend.actors import start_judge_service
 from trainers.verl_backend.settings import SECTION, read_section
-from trainers.verl_backend.trainer import LOOK_EVERY, AsyncStageTrainer, StageTrainer, StageWorker
+from trainers.verl_backend.trainer import POLL_SECONDS, AsyncStageTrainer, StageTrainer, StageWorker, TaskRunner
 
 ACTORS = (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef, Role.RefPolicy)
 PLAIN, OURS = "bench_verl", "bench_rubricem"
@@ -33,11 +32,11 @@ class PlainTrainer(PPOTrainerColocateAsync):
         self.settings = read_section(OmegaConf.to_container(config[SECTION], resolve=True))
         super().__init__(config)
         # As ours: else its sampling would be counted in steps of two seconds.
-        self.replay_buffer.poll_interval = LOOK_EVERY
+        self.replay_buffer.poll_interval = POLL_SECONDS
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
-        # Its process knows the transformers engine; what it changes has to be asked for with each batch.
+        # It changes only what a batch asks for.
         self.role_worker_mapping = {
             role: ray.remote(StageWorker) if role in ACTORS else worker
             for role, worker in self.role_worker_mapping.items()
@@ -46,11 +45,11 @@ class PlainTrainer(PPOTrainerColocateAsync):
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
         rollout, model = self.config.actor_rollout_ref.rollout, self.config.actor_rollout_ref.model
-        self.desk = start_desk(self.settings, model=model.path, group_size=rollout.n)
+        self.judge_service = start_judge_service(self.settings, model=model.path, group_size=rollout.n)
 
     def on_init_end(self) -> None:
         super().on_init_end()
-        ray.get(self.desk.open.remote(self.get_llm_client()))
+        ray.get(self.judge_service.open.remote(self.get_llm_client()))
 
 
 @register_trainer(OURS)
@@ -63,11 +62,11 @@ class TimedTrainer(AsyncStageTrainer):
         self._reflected = 0
         super().__init__(config)
 
-    def _credit(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        return self._timed("credit", lambda: super(TimedTrainer, self)._credit(batch, metrics))
+    def _credit_batch(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        return self._timed("credit", lambda: super(TimedTrainer, self)._credit_batch(batch, metrics))
 
-    def _write_down(self, metrics: dict[str, Any], timing: dict[str, float]) -> None:
-        self._timed("log", lambda: super(TimedTrainer, self)._write_down(metrics, timing))
+    def _write_line(self, metrics: dict[str, Any], timing: dict[str, float]) -> None:
+        self._timed("log", lambda: super(TimedTrainer, self)._write_line(metrics, timing))
         metrics.update({f"own/{name}": seconds for name, seconds in self.own.items()})
         metrics["reflected_tokens"] = self._reflected
         self.own = dict.fromkeys(self.own, 0.0)

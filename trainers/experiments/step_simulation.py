@@ -1,16 +1,11 @@
-"""The steps of a run in simulated time: rollouts, judge, reflections and updates as queues that wait for each other.
+"""An event simulation of a run's steps: rollouts, judge, reflections and updates as queues that wait for each other.
 
-A rollout takes turns between the engine and its tools. When a group's rollouts are done its judge proposes, then
-scores each; a new question's reflections follow, sampled by the same engine and judged. The trainer waits for its
-step's judgements, trains on the reflections that have come in (Phase A) and on the rollouts (Phase B).
+A rollout alternates between the engine and its tools. When the rollouts of a group are done, the judge proposes, then
+scores each; reflections on a new question follow, sampled by the same engine and judged. The trainer waits for its
+step's judgements, trains on the finished reflections (Phase A), then on the rollouts (Phase B). Processes are generators
+that yield what they wait for: seconds or a signal.
 
 Deliberately absent: failures and retries, the validation loop, checkpoints.
-
-Simulated time: processes are generators that yield what they wait for, seconds or a signal.
-
-Where the seconds of a simulated step went.
-
-A sampling engine in simulated time: requests share its speed, none is faster than a single one can be.
 """
 
 import heapq
@@ -29,7 +24,7 @@ Process = Generator["float | Signal", None, None]
 
 
 class Signal:
-    """Something that happens once."""
+    """An event that happens once."""
 
     def __init__(self) -> None:
         self.has_fired = False
@@ -42,7 +37,7 @@ class Signal:
                 waiting()
 
     def then(self, callback: Callable[[], None]) -> None:
-        """Call back when it happens, at once where it has."""
+        """Call back when it fires, or at once if it has."""
         if self.has_fired:
             callback()
         else:
@@ -50,12 +45,12 @@ class Signal:
 
 
 class Clock:
-    """Runs processes in the order of their times; among equal times, in the order in which they were asked for."""
+    """Runs processes in the order of their times; among equal times, in the order of scheduling."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.watchers: list[Callable[[float], None]] = []
-        """Told of each stretch of time before it is over, while the state is still that of the stretch."""
+        """Called with the length of each interval at its end, before the state changes."""
         self._order = itertools.count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
 
@@ -63,7 +58,7 @@ class Clock:
         heapq.heappush(self._events, (self.now + seconds, next(self._order), callback))
 
     def start(self, process: Process) -> Signal:
-        """Let a process run; the signal says that it is done."""
+        """Start a process; the signal fires when it is done."""
         done = Signal()
 
         def resume() -> None:
@@ -80,7 +75,7 @@ class Clock:
         return done
 
     def run(self, until: Signal | None = None) -> None:
-        """On to the end of all processes, or to a signal."""
+        """Run to the end of all processes, or until a signal fires."""
         while self._events and not (until and until.has_fired):
             time, _, callback = heapq.heappop(self._events)
             for watcher in self.watchers:
@@ -90,12 +85,12 @@ class Clock:
 
 
 def all_of(signals: Iterable[Signal]) -> Process:
-    """A process that is over when all of them have happened."""
+    """A process that ends when all signals have fired."""
     yield from signals
 
 
 class Seats:
-    """A number of places that are taken in the order of asking."""
+    """A number of slots, given out in the order of the requests."""
 
     def __init__(self, number: int) -> None:
         self.taken = 0
@@ -103,7 +98,7 @@ class Seats:
         self._queue: deque[Signal] = deque()
 
     def take(self) -> Signal:
-        """Fires when a place is there; then it is taken."""
+        """Fires when a slot is free; it is then taken."""
         turn = Signal()
         if self.taken < self._number:
             self.taken += 1
@@ -120,7 +115,7 @@ class Seats:
 
 
 class Doing(StrEnum):
-    """What the trainer did, or what it waited for."""
+    """What the trainer does or waits for."""
 
     WAIT = "wait"
     FOR_ROLLOUTS = "waits for rollouts"
@@ -132,15 +127,18 @@ class Doing(StrEnum):
 
 
 class StepRecord:
-    """One step's account, kept while it is simulated."""
+    """One step of a simulation: the seconds booked on it, and what its questions still wait for."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int, scenario: "Scenario") -> None:
         self.step = step
         self.seconds = dict.fromkeys(Doing, 0.0)
         self.engine_seconds = 0.0
         """Of the step, those in which the engine sampled."""
-        self._judged_from: float | None = None
-        self._judged_until = 0.0
+        self.judge_began: float | None = None
+        self.judge_ended = 0.0
+        self.unsampled = scenario.questions * scenario.group_size
+        self.unproposed = self.unjudged = self.unreflected = scenario.questions
+        self.sampled, self.proposed, self.judged, self.reflected = Signal(), Signal(), Signal(), Signal()
 
     @property
     def total(self) -> float:
@@ -149,18 +147,11 @@ class StepRecord:
     @property
     def judge_span(self) -> float:
         """From the first call to the judge about this step's questions to the last."""
-        return 0.0 if self._judged_from is None else self._judged_until - self._judged_from
+        return 0.0 if self.judge_began is None else self.judge_ended - self.judge_began
 
     def book(self, doing: Doing, seconds: float, *, engine_is_busy: bool) -> None:
         self.seconds[doing] += seconds
         self.engine_seconds += seconds if engine_is_busy else 0.0
-
-    def judge_begins(self, now: float) -> None:
-        if self._judged_from is None:
-            self._judged_from = now
-
-    def judge_ends(self, now: float) -> None:
-        self._judged_until = now
 
 
 class StepMeans(NamedTuple):
@@ -170,15 +161,15 @@ class StepMeans(NamedTuple):
     seconds: dict[Doing, float]
     judge_span: float
     judge_exposed: float
-    """Of the span, what the trainer waited for."""
+    """The part of the span that the trainer waited for."""
     engine_share: float
-    """Of the time, that in which the engine sampled."""
+    """The share of the time in which the engine sampled."""
     binds: Doing
-    """What took the largest part."""
+    """What took longest."""
 
 
 def average(records: Sequence[StepRecord]) -> StepMeans:
-    """The mean over some steps, which should be whole turns of the curriculum."""
+    """The mean over some steps, which should be whole cycles of the curriculum."""
     number = len(records)
     seconds = {doing: sum(record.seconds[doing] for record in records) / number for doing in Doing}
     total = sum(seconds.values())
@@ -193,10 +184,10 @@ def average(records: Sequence[StepRecord]) -> StepMeans:
 
 
 class Engine:
-    """Serves requests for tokens, as many at once as it has seats; the rest wait their turn.
+    """Serves requests for tokens, as many at once as it has slots; the others wait.
 
-    All that are served go at the same speed: the engine's share each, or the speed of a single sequence where that is
-    less. So one count of tokens served says when each is done, however often the speed changes.
+    All running requests have the same speed: an equal share of the engine's, or a single sequence's where that is less.
+    So one count of served tokens determines when each is done, however often the speed changes.
     """
 
     def __init__(self, clock: Clock, *, speed: float, fastest: float, seats: int) -> None:
@@ -221,13 +212,13 @@ class Engine:
         return len(self._ends)
 
     def serve(self, tokens: float) -> Signal:
-        """Fires when so many tokens are sampled."""
+        """Fires when that many tokens are sampled."""
         done = Signal()
         self._seats.take().then(lambda: self._begin(tokens, done))
         return done
 
     def pause(self) -> None:
-        """Requests keep what they have and get no more."""
+        """Requests keep their tokens and get no more."""
         self._count()
         self._is_paused = True
         self._plan()
@@ -253,7 +244,7 @@ class Engine:
         self._counted_at = self._clock.now
 
     def _plan(self) -> None:
-        """Ask to be called at the next end; what was asked before no longer counts."""
+        """Schedule a callback at the next end; earlier callbacks become void."""
         self._version += 1
         rate, version = self._rate(), self._version
         if rate:
@@ -271,7 +262,7 @@ class Engine:
 
 
 class Scenario(NamedTuple):
-    """How the parts of a step are strung together."""
+    """How the parts of a step are arranged."""
 
     questions: int
     group_size: int
@@ -280,35 +271,26 @@ class Scenario(NamedTuple):
     has_lessons: bool = True
     """Whether there is a meta-policy."""
     defers: bool = True
-    """Train on reflections one step late, instead of waiting for them."""
+    """Train on reflections one step late instead of waiting for them."""
     in_lockstep: bool = False
-    """Judge a step when all its rollouts are done, and score when all its rubrics are proposed, as the paper does."""
+    """Judge a step when all its rollouts are done, and score when all its rubrics are proposed, as in the paper."""
     window: int = 3
     seed: int = 0
 
 
-class AttemptDraws:
-    """The lengths and times of one attempt. They belong to the attempt, so that two scenarios differ in nothing else."""
-
-    def __init__(self, spread: float, seed: Sequence[int]) -> None:
-        self._spread = spread
-        self._rng = np.random.default_rng(seed)
-
-    def draw(self, mean: float) -> float:
-        """Log-normal with that mean; the mean itself without spread."""
-        if self._spread == 0:
-            return mean
-        return mean * float(self._rng.lognormal(-self._spread * self._spread / 2, self._spread))
+Draw = Callable[[float], float]
+"""Draws a length or time with the given mean."""
 
 
-class _Batch:
-    """The questions of a step on their way."""
+def attempt_draws(spread: float, seed: Sequence[int]) -> Draw:
+    """Log-normal draws of one attempt; the mean itself without spread.
 
-    def __init__(self, record: StepRecord, scenario: Scenario) -> None:
-        self.record = record
-        self.rolling = scenario.questions * scenario.group_size
-        self.proposing = self.judging = self.reflecting = scenario.questions
-        self.rolled, self.proposed, self.judged, self.reflected = Signal(), Signal(), Signal(), Signal()
+    Each attempt has its own generator, so that two scenarios draw the same lengths and times.
+    """
+    rng = np.random.default_rng(seed)
+    if spread == 0:
+        return lambda mean: mean
+    return lambda mean: mean * float(rng.lognormal(-spread * spread / 2, spread))
 
 
 class StepSimulation:
@@ -322,16 +304,16 @@ class StepSimulation:
             self._clock, speed=times.engine_speed, fastest=times.sequence_speed, seats=times.engine_seats
         )
         self._judge = Seats(times.judge_seats)
-        self._batches: dict[int, _Batch] = {}
+        self._records: dict[int, StepRecord] = {}
         self._lessons = 0
         self._doing = Doing.WAIT
-        self._current: _Batch | None = None
+        self._current: StepRecord | None = None
 
     def run(self) -> tuple[StepRecord, ...]:
         """The steps, one after the other."""
         self._clock.watchers.append(self._book)
         self._clock.run(until=self._clock.start(self._train()))
-        return tuple(batch.record for batch in self._batches.values())
+        return tuple(self._records.values())
 
     def _train(self) -> Process:
         last, layout = self._scenario.steps, self._scenario.layout
@@ -339,11 +321,11 @@ class StepSimulation:
             self._launch(step)
             if layout != "sync" and step < last:
                 self._launch(step + 1)
-            batch = self._current = self._batches[step]
+            record = self._current = self._records[step]
             self._doing = Doing.WAIT
-            yield batch.judged
+            yield record.judged
             if self._reflects(step) and not self._scenario.defers:
-                yield batch.reflected
+                yield record.reflected
             yield from self._update()
 
     def _update(self) -> Process:
@@ -360,77 +342,77 @@ class StepSimulation:
         self._engine.resume()
 
     def _launch(self, step: int) -> None:
-        """Let a step's questions begin, unless they have."""
-        if step in self._batches:
+        """Start the questions of a step, unless they have started."""
+        if step in self._records:
             return
-        batch = self._batches[step] = _Batch(StepRecord(step), self._scenario)
+        record = self._records[step] = StepRecord(step, self._scenario)
         for question in range(self._scenario.questions):
-            self._clock.start(self._group(batch, question))
+            self._clock.start(self._group(record, question))
 
-    def _group(self, batch: _Batch, question: int) -> Process:
-        size = self._scenario.group_size
+    def _group(self, record: StepRecord, question: int) -> Process:
         draws = [
-            AttemptDraws(self._times.spread, (self._scenario.seed, batch.record.step, question, n)) for n in range(size)
+            attempt_draws(self._times.spread, (self._scenario.seed, record.step, question, attempt))
+            for attempt in range(self._scenario.group_size)
         ]
-        yield from all_of([self._clock.start(self._rollout(batch, own)) for own in draws])
+        yield from all_of([self._clock.start(self._rollout(record, draw)) for draw in draws])
         if self._scenario.in_lockstep:
-            yield batch.rolled
-        batch.record.judge_begins(self._clock.now)
-        yield from self._ask(draws[0].draw(self._times.propose_seconds))
-        batch.proposing -= 1
-        if batch.proposing == 0:
-            batch.proposed.fire()
+            yield record.sampled
+        if record.judge_began is None:
+            record.judge_began = self._clock.now
+        yield from self._call_judge(draws[0](self._times.propose_seconds))
+        record.unproposed -= 1
+        if record.unproposed == 0:
+            record.proposed.fire()
         if self._scenario.in_lockstep:
-            yield batch.proposed
-        asked = [self._ask(own.draw(self._times.score_seconds)) for own in draws]
-        yield from all_of([self._clock.start(call) for call in asked])
-        batch.record.judge_ends(self._clock.now)
-        batch.judging -= 1
-        if self._reflects(batch.record.step):
-            self._clock.start(self._reflect(batch, draws[0]))
-        if batch.judging == 0:
-            batch.judged.fire()
+            yield record.proposed
+        calls = [self._call_judge(draw(self._times.score_seconds)) for draw in draws]
+        yield from all_of([self._clock.start(call) for call in calls])
+        record.judge_ended = self._clock.now
+        record.unjudged -= 1
+        if self._reflects(record.step):
+            self._clock.start(self._reflect(record, draws[0]))
+        if record.unjudged == 0:
+            record.judged.fire()
 
-    def _rollout(self, batch: _Batch, own: AttemptDraws) -> Process:
-        turns = int(min(self._times.most_searches, round(own.draw(self._times.searches)))) + 1
-        tokens = min(self._times.longest_tokens, own.draw(self._times.written_tokens))
+    def _rollout(self, record: StepRecord, draw: Draw) -> Process:
+        turns = int(min(self._times.most_searches, round(draw(self._times.searches)))) + 1
+        tokens = min(self._times.longest_tokens, draw(self._times.written_tokens))
         for turn in range(turns):
             yield self._engine.serve(tokens / turns)
             if turn < turns - 1:
-                yield own.draw(self._times.tool_seconds)
-        batch.rolling -= 1
-        if batch.rolling == 0:
-            batch.rolled.fire()
+                yield draw(self._times.tool_seconds)
+        record.unsampled -= 1
+        if record.unsampled == 0:
+            record.sampled.fire()
 
-    def _reflect(self, batch: _Batch, own: AttemptDraws) -> Process:
-        drawn = [own.draw(self._times.reflection_tokens) for _ in range(self._times.candidates)]
-        yield from all_of([self._engine.serve(tokens) for tokens in drawn])
-        yield from self._ask(own.draw(self._times.reflect_seconds))
+    def _reflect(self, record: StepRecord, draw: Draw) -> Process:
+        lengths = [draw(self._times.reflection_tokens) for _ in range(self._times.candidates)]
+        yield from all_of([self._engine.serve(tokens) for tokens in lengths])
+        yield from self._call_judge(draw(self._times.reflect_seconds))
         self._lessons += 1
-        batch.reflecting -= 1
-        if batch.reflecting == 0:
-            batch.reflected.fire()
+        record.unreflected -= 1
+        if record.unreflected == 0:
+            record.reflected.fire()
 
-    def _ask(self, seconds: float) -> Process:
-        """One call to the judge, when there is room for it."""
+    def _call_judge(self, seconds: float) -> Process:
+        """One call to the judge, when a slot is free."""
         yield self._judge.take()
         yield seconds
         self._judge.leave()
 
     def _reflects(self, step: int) -> bool:
-        """New questions alone are reflected on; they fill the first window of every two."""
+        """Only new questions are reflected on; they fill the first window of every two."""
         return self._scenario.has_lessons and (step - 1) % (2 * self._scenario.window) < self._scenario.window
 
     def _book(self, seconds: float) -> None:
-        """Write a stretch of time down for what the trainer was doing, or waiting for."""
-        batch = self._current
-        if batch is None:
+        """Book an interval on the trainer's activity, or on what it waits for."""
+        record, doing = self._current, self._doing
+        if record is None:
             return
-        doing = self._doing
         if doing is Doing.WAIT:
-            waits_for_judge = Doing.FOR_REFLECTIONS if batch.judged.has_fired else Doing.FOR_JUDGE
-            doing = waits_for_judge if batch.rolled.has_fired else Doing.FOR_ROLLOUTS
-        batch.record.book(doing, seconds, engine_is_busy=self._engine.is_busy)
+            after_sampling = Doing.FOR_REFLECTIONS if record.judged.has_fired else Doing.FOR_JUDGE
+            doing = after_sampling if record.sampled.has_fired else Doing.FOR_ROLLOUTS
+        record.book(doing, seconds, engine_is_busy=self._engine.is_busy)
 
 
 def simulate(times: PhaseTimes, scenario: Scenario) -> tuple[StepRecord, ...]:

@@ -1,7 +1,4 @@
-"""The desk as a Ray actor: one for a run, on the trainer's node, where the checkpoints are written.
-
-veRL's agent loop for our episodes: takes a row of the stream, gives back tokens, mask and what credit needs.
-"""
+"""What runs in Ray's processes beside trainer and engines: the judge service of a run, and veRL's agent loop."""
 
 import json
 import os
@@ -17,99 +14,76 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from rubricem_agent.config import WITH_WEIGHTS
 from rubricem_agent.learn.curriculum import Encounter
 from rubricem_env.domain.trajectory import Query
-from trainers.verl_backend.judge_service import JudgeService, make_desk_parts
-from trainers.verl_backend.rollout import Player, RolloutSlot
-from trainers.verl_backend.rows import OURS, Handed, Marks, Meeting
+from trainers.verl_backend.judge_service import JudgeService
+from trainers.verl_backend.rollout import EpisodeRunner
+from trainers.verl_backend.rows import OURS, ScheduledQuery
 from trainers.verl_backend.settings import SECTION, VerlSettings, read_section, share_of
 
-NAME = "rubricem-desk"
+NAME = "rubricem-judge-service"
+LOOPS_FILE = Path(__file__).with_name("agent_loop.yaml")
+"""Where veRL reads the name of our agent loop."""
 _THREADS = 8
 """For the bank's embedder."""
-_MAX_WAITING = 100_000
-"""Calls at once: every rollout of a step waits for its group."""
+_MAX_CALLS = 100_000
+"""Concurrent calls: every rollout of a step waits for its group."""
 
 
-class DeskActor(JudgeService):
-    """Made in its own process, since what it works with cannot travel."""
-
-    def __init__(self, settings: VerlSettings, model: str, group_size: int) -> None:
-        super().__init__(make_desk_parts(settings, model=Path(model), group_size=group_size))
-
-
-class RemoteDesk:
-    """The desk as an episode in another process sees it."""
-
-    def __init__(self, actor: Any) -> None:
-        self._actor = actor
-
-    async def references(self, meeting: Meeting) -> str:
-        block: str = await self._actor.references.remote(meeting)
-        return block
-
-    async def hand_in(self, handed: Handed) -> Marks:
-        marks: Marks = await self._actor.hand_in.remote(handed)
-        return marks
-
-
-def start_desk(settings: VerlSettings, *, model: str, group_size: int) -> Any:
-    """Start the run's desk beside the caller; returns its handle."""
+def start_judge_service(settings: VerlSettings, *, model: str, group_size: int) -> Any:
+    """Start the run's judge service on the caller's node, where the checkpoints are written; returns its handle."""
     here = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=False)
-    actor = ray.remote(DeskActor).options(
+    # Ray gives an actor without CPUs one thread, with which an embedder with weights would delay the steps.
+    has_weights = settings.meta_policy and settings.bank.embedder in WITH_WEIGHTS
+    variables = {"OMP_NUM_THREADS": str(min(_THREADS, os.cpu_count() or 1))} if has_weights else {}
+    actor = ray.remote(JudgeService).options(
         name=NAME,
         num_cpus=0,
-        max_concurrency=_MAX_WAITING,
+        max_concurrency=_MAX_CALLS,
         scheduling_strategy=here,
-        runtime_env={"env_vars": _variables(settings)},
+        runtime_env={"env_vars": variables},
     )
-    return actor.remote(settings, model, group_size)
-
-
-def _variables(settings: VerlSettings) -> dict[str, str]:
-    """Ray gives an actor without CPUs one thread, and an embedder with weights would hold up a step with it."""
-    is_model = settings.meta_policy and settings.bank.embedder in WITH_WEIGHTS
-    return {"OMP_NUM_THREADS": str(min(_THREADS, os.cpu_count() or 1))} if is_model else {}
-
-
-def find_desk() -> RemoteDesk:
-    """The run's desk, from any process of the run."""
-    return RemoteDesk(ray.get_actor(NAME))
-
-
-LOOPS_FILE = Path(__file__).with_name("agent_loop.yaml")
-"""Where veRL reads the name of this loop."""
+    return actor.remote(settings, model=Path(model), group_size=group_size)
 
 
 class RubricEMAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
-    """One for each rollout, as veRL has it; what is costly is shared by all of a process."""
+    """veRL's agent loop for our episodes: takes a row of the stream, returns tokens, mask and what credit needs.
+
+    veRL makes one for each rollout; the episode runner is shared by all of a process.
+    """
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        """Play one episode and wait for its marks."""
-        meeting = Meeting(
-            Query.model_validate_json(row["query"]), int(row["lesson_step"]), Encounter(str(row["encounter"]))
-        )
-        played = await _player(_described(self.config)).play(
-            meeting,
-            RolloutSlot(str(row["uid"]), int(row["session_id"]), int(row["global_steps"])),
+        """Run one episode and wait for its scores."""
+        query = Query.model_validate_json(row["query"])
+        service = ray.get_actor(NAME)
+        fields = await _runner(_described(self.config)).run(
+            ScheduledQuery(query, int(row["lesson_step"]), Encounter(str(row["encounter"]))),
+            group=str(row["uid"]),
+            index=int(row["session_id"]),
+            step=int(row["global_steps"]),
             client=self.server_manager,
-            desk=find_desk(),
+            references=service.references.remote,
+            submit=service.submit.remote,
             temperature=float(sampling_params["temperature"]),
         )
-        marks = played.extra_fields[OURS].marks
-        return AgentLoopOutput(**played._asdict(), reward_score=marks.scores[-1], metrics=AgentLoopMetrics())
+        reward = fields["extra_fields"][OURS].scores.scores[-1]
+        return AgentLoopOutput(**fields, reward_score=reward, metrics=AgentLoopMetrics())
 
 
 def _described(config: Any) -> str:
-    """What a player is made from, as text, so that equal configs share one."""
+    """What an episode runner is made from, as text, so that equal configs share one."""
     rollout = config.actor_rollout_ref.rollout
-    section = OmegaConf.to_container(config[SECTION], resolve=True)
-    length = rollout.max_model_len or rollout.prompt_length + rollout.response_length
-    told = {"section": section, "model": config.actor_rollout_ref.model.path, "max_length": length}
-    return json.dumps({**told, "workers": rollout.agent.num_workers})
+    return json.dumps(
+        {
+            "section": OmegaConf.to_container(config[SECTION], resolve=True),
+            "model": config.actor_rollout_ref.model.path,
+            "max_length": rollout.max_model_len or rollout.prompt_length + rollout.response_length,
+            "workers": rollout.agent.num_workers,
+        }
+    )
 
 
 @cache
-def _player(described: str) -> Player:
-    parts = json.loads(described)
-    settings = read_section(parts["section"])
-    share = settings.model_copy(update={"tools": share_of(settings.tools, parts["workers"])})
-    return Player(share, model=Path(parts["model"]), max_length=parts["max_length"])
+def _runner(described: str) -> EpisodeRunner:
+    fields = json.loads(described)
+    settings = read_section(fields["section"])
+    share = settings.model_copy(update={"tools": share_of(settings.tools, fields["workers"])})
+    return EpisodeRunner(share, model=Path(fields["model"]), max_length=fields["max_length"])

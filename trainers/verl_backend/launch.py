@@ -1,104 +1,110 @@
-"""The process in which veRL's trainer runs, with our trainers and agent loop known to it."""
+"""Composes a run's config with veRL's own, checks it, and starts Ray and the trainer.
+
+This module imports neither veRL nor Ray: both read the environment when they are imported, and `launch` sets it first.
+"""
 
 import os
 import socket
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import ray  # type: ignore[import-not-found,unused-ignore]
-from omegaconf import OmegaConf, open_dict  # type: ignore[import-not-found,unused-ignore]
-from ray.exceptions import RayActorError, RayError, RayTaskError  # type: ignore[import-not-found,unused-ignore]
-from verl.trainer.main_ppo import TaskRunnerV1, run_ppo  # type: ignore[import-not-found,unused-ignore]
-from verl.trainer.ppo.utils import need_critic, need_reference_policy  # type: ignore[import-not-found,unused-ignore]
-from verl.utils.config import validate_config  # type: ignore[import-not-found,unused-ignore]
+import yaml  # type: ignore[import-untyped]
+from hydra import compose, initialize_config_dir  # type: ignore[import-not-found,unused-ignore]
+from hydra.errors import HydraException  # type: ignore[import-not-found,unused-ignore]
+from omegaconf import OmegaConf  # type: ignore[import-not-found,unused-ignore]
+from omegaconf.errors import OmegaConfBaseException  # type: ignore[import-not-found,unused-ignore]
 
-from rubricem_env.domain.errors import BoundaryError, RubricEMError
-from trainers.verl_backend import trainer
-from trainers.verl_backend.actors import LOOPS_FILE
-from trainers.verl_backend.settings import SECTION
-from trainers.verl_backend.time_limits import ENGINE_LOST, WorkerLostError
+from rubricem_env.domain.errors import ConfigError
+from trainers.verl_backend.checkpoint import FOLDER, check_identity, identity_of
+from trainers.verl_backend.settings import SECTION, read_section, refuse_impossible
+from trainers.verl_backend.time_limits import ClusterError
 
-_DEAD_ENGINE = "EngineDeadError"
-"""vLLM's, which need not be installed here to be known."""
-_KNOCK = 10.0
-"""Seconds."""
-
-
-class ClusterError(BoundaryError):
-    """There is no Ray to run on."""
+TRAINER = "trainers.verl_backend.trainer"
+PLUGIN = "trainers.verl_backend.plugin"
+EXTERNAL_MODULES = "VERL_USE_EXTERNAL_MODULES"
+ENGINE = "transformers"
+MARKER = "latest_checkpointed_iteration.txt"
+"""The file in which veRL writes the last saved step."""
+_CONNECT_SECONDS = 10.0
 
 
-class TaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # type: ignore[misc,name-defined,unused-ignore]
-    """veRL's own. That this module imports our trainers is what makes their names known in its process."""
-
-    trainers = trainer.TRAINERS
-
-
-def train(config: Any) -> None:
-    """Run to the end; Ray is shut down on the way out, and with it every process of the run.
+def launch(file: Path, changes: Sequence[str]) -> None:
+    """Train to the last step.
 
     Raises:
-        RubricEMError: what stopped the run, wherever it was raised.
+        RubricEMError: what stopped the run, wherever in the cluster it was raised.
     """
+    set_environment(file)
+    config = read_config(file, changes)
+    refuse_impossible(config, read_section(OmegaConf.to_container(config.get(SECTION), resolve=True)))
+    _refuse_unknown_engine(config.actor_rollout_ref.rollout.name)
+    check_resume(config)
     refuse_unreachable(os.environ.get("RAY_ADDRESS", ""))
-    with open_dict(config):
-        config.actor_rollout_ref.rollout.agent.agent_loop_config_path = str(LOOPS_FILE)
-        _make_absolute(config)
-    OmegaConf.resolve(config)
-    validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    import_module(TRAINER).train(config)
+
+
+def set_environment(file: Path) -> None:
+    """Give this process the variables that the config gives to Ray's workers; variables that are set already win."""
     try:
-        run_ppo(config, task_runner_class=ray.remote(num_cpus=1)(TaskRunner))
-    except RayError as failure:
-        raise root_cause(failure) from failure
-    except (ConnectionError, RuntimeError, TimeoutError, ValueError) as failure:
-        if ray.is_initialized():
-            raise
-        told = " ".join(str(failure).split()).rstrip(".")
-        raise ClusterError(
-            f"Ray does not take the run: {told}. Its own settings are those under ray_kwargs.ray_init, and its logs are "
-            "under /tmp/ray/session_latest/logs."
-        ) from failure
-    finally:
-        ray.shutdown()
+        variables = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as cause:
+        raise ConfigError(f"cannot read the config {file}: {cause}. Give the name of a file in configs.") from cause
+    for key in ("ray_kwargs", "ray_init", "runtime_env", "env_vars"):
+        variables = variables.get(key) or {} if isinstance(variables, dict) else {}
+    for name, value in variables.items():
+        os.environ.setdefault(str(name), str(value))
+
+
+def _refuse_unknown_engine(name: str) -> None:
+    if name == ENGINE and PLUGIN not in os.environ.get(EXTERNAL_MODULES, "").split(","):
+        raise ConfigError(
+            f"actor_rollout_ref.rollout.name is {name}, which veRL does not know without our plugin. Set "
+            f"{EXTERNAL_MODULES}: {PLUGIN} under ray_kwargs.ray_init.runtime_env.env_vars, as verl_almanac_cpu.yaml does."
+        )
+
+
+def read_config(file: Path, changes: Sequence[str]) -> Any:
+    """Our file over veRL's defaults, with `key=value` changes on top.
+
+    A key of our section need not be in the file to be changed: `read_section` knows which keys exist.
+
+    Raises:
+        ConfigError: a file cannot be read, or a key of veRL's is unknown.
+    """
+    overrides = [f"++{change}" if change.startswith(f"{SECTION}.") else change for change in changes]
+    try:
+        with initialize_config_dir(config_dir=str(file.parent.absolute()), version_base=None):
+            return compose(file.stem, overrides=overrides)
+    except (HydraException, OmegaConfBaseException) as cause:
+        raise ConfigError(f"the config {file} is refused: {' '.join(str(cause).split())}") from cause
+
+
+def check_resume(config: Any) -> None:
+    """Refuse a checkpoint of another run now: Ray and veRL take a minute to do so."""
+    folder = Path(config.trainer.default_local_dir).absolute()
+    marker = folder / MARKER
+    if config.trainer.resume_mode != "auto" or not marker.is_file():
+        return
+    settings = read_section(OmegaConf.to_container(config.get(SECTION), resolve=True))
+    step = int(marker.read_text(encoding="utf-8"))
+    check_identity(folder / FOLDER, step=step, identity=identity_of(config, settings))
 
 
 def refuse_unreachable(address: str) -> None:
-    """Knock at a cluster's door: Ray itself waits for minutes where nobody opens.
+    """Connect to a cluster's address once: Ray itself waits for minutes where nothing listens.
 
     Raises:
-        ClusterError: an address of the form host:port at which nobody listens.
+        ClusterError: an address of the form host:port at which nothing listens.
     """
     host, _, port = address.rpartition(":")
     if "/" in address or not port.isdigit():
         return
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
     except OSError as cause:
         raise ClusterError(
-            f"nobody listens at RAY_ADDRESS={address} ({cause}). Start Ray there (`ray start --head --port={port}`), or "
-            "unset the variable for one of its own on this machine."
+            f"nothing listens at RAY_ADDRESS={address} ({cause}). Start Ray there (`ray start --head --port={port}`), "
+            "or unset the variable to start Ray on this machine."
         ) from cause
-
-
-def _make_absolute(config: Any) -> None:
-    """Other nodes read these too, each from a working directory of its own; a model that is no folder is a name."""
-    trainer, model, section = config.trainer, config.actor_rollout_ref.model, config[SECTION]
-    trainer.default_local_dir = str(Path(trainer.default_local_dir).absolute())
-    if Path(model.path).is_dir():
-        model.path = str(Path(model.path).absolute())
-    if section.get("questions"):
-        section.questions = str(Path(section.questions).absolute())
-
-
-def root_cause(failure: BaseException) -> BaseException:
-    """Our own error under Ray's wrappings, or the death of a process; the failure itself where it is neither."""
-    inner: BaseException | None = failure
-    while inner is not None:
-        if isinstance(inner, RubricEMError) and not isinstance(inner, RayError):
-            return inner
-        if isinstance(inner, RayActorError) and not isinstance(inner, RayTaskError):
-            return WorkerLostError.of(str(inner))
-        if type(inner).__name__ == _DEAD_ENGINE:
-            return WorkerLostError.of(ENGINE_LOST)
-        inner = getattr(inner, "cause", None) or inner.__cause__
-    return failure

@@ -1,39 +1,49 @@
-"""What every process of a run on CPUs needs before veRL does anything. Without VERL_PLATFORM=cpu it does nothing.
+"""Prepares veRL in every process of a run: the transformers engine by name, and with VERL_PLATFORM=cpu the CPU.
 
-veRL imports the modules that VERL_USE_EXTERNAL_MODULES names while it is imported itself, in every process; the CPU
-configs set both. Two functions have to be put in the place of others, because veRL has no switch for them:
+veRL imports the modules that VERL_USE_EXTERNAL_MODULES names while it is imported itself; the CPU configs set both
+variables. Nothing of `cpu/` is imported for a GPU run that does not choose the transformers engine.
 
-- its start of torch's process groups asks for "cpu:gloo" beside the platform's backend, which is "cpu:gloo" again
-  here, and torch refuses a device that stands twice;
+On a CPU two functions are replaced, for which veRL has no switch:
+
+- veRL starts torch's process groups with "cpu:gloo" beside the platform's backend, which is "cpu:gloo" here as well,
+  and torch refuses a device that is named twice;
 - the reference policy asks for pinned memory, which only an accelerator's driver can give.
 """
 
 import os
 from functools import partial
+from importlib import import_module
+from typing import Any
 
 from torch import Tensor
 
 PLATFORM = "VERL_PLATFORM"
 GLOO = "cpu:gloo"
+ENGINE = "transformers"
+REPLICA = "trainers.verl_backend.cpu.replica"
 
 
-def become_cpu() -> None:
-    """Register the platform and put the two functions in place."""
-    platforms.PlatformRegistry.register("cpu")(CPUPlatform)
+def prepare_cpu(platforms: Any, distributed: Any) -> None:
+    """Register the platform, and replace the two functions."""
+    platforms.PlatformRegistry.register("cpu")(import_module("trainers.verl_backend.cpu.platform").CPUPlatform)
     distributed.initialize_global_process_group_ray = partial(
         distributed.initialize_global_process_group_ray, backend=GLOO
     )
     Tensor.pin_memory = _unpinned  # type: ignore[assignment,method-assign]
 
 
+def register_engine(base: Any, replica: Any) -> None:
+    """Register the transformers engine by its dotted name; its modules are imported when it is used."""
+    base._ROLLOUT_REGISTRY[(ENGINE, "async")] = f"{REPLICA}.WeightSender"
+    replica.RolloutReplicaRegistry.register(ENGINE, lambda: import_module(REPLICA).TransformersReplica)
+
+
 def _unpinned(self: Tensor, *_: object, **__: object) -> Tensor:
     return self
 
 
-if os.environ.get(PLATFORM) == "cpu":
-    from verl.plugin.platform import platform_manager as platforms  # type: ignore[import-not-found,unused-ignore]
-    from verl.utils import distributed  # type: ignore[import-not-found,unused-ignore]
-
-    from trainers.verl_backend.cpu.platform import CPUPlatform
-
-    become_cpu()
+if "VERL_USE_EXTERNAL_MODULES" in os.environ:
+    if os.environ.get(PLATFORM) == "cpu":
+        # Before all other modules of veRL, which ask for the platform when they are imported.
+        prepare_cpu(import_module("verl.plugin.platform.platform_manager"), import_module("verl.utils.distributed"))
+    register_engine(import_module("verl.workers.rollout.base"), import_module("verl.workers.rollout.replica"))

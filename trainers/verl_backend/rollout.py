@@ -1,10 +1,11 @@
-"""Plays the episodes of one rollout worker: lessons before the question, our episode over the engine, marks after it."""
+"""Runs the episodes of one rollout worker: references before the question, our episode over the engine, then scores."""
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from rubricem_agent.build.tools import open_tools
 from rubricem_agent.policy.base import Sampling
@@ -15,21 +16,13 @@ from rubricem_agent.rollout.run import Attempt, Setting, run_episode
 from rubricem_env.domain.errors import ModelError, RubricEMError, boundary
 from rubricem_env.env.episode import Episode
 from rubricem_env.tools.base import Toolbox
-from trainers.verl_backend.engine_policy import EnginePolicy, TokenClient
-from trainers.verl_backend.rows import DeskCalls, EpisodeRow, Handed, Meeting, episode_row
+from trainers.verl_backend.engine_policy import EnginePolicy
+from trainers.verl_backend.rows import RolloutScores, ScheduledQuery, episode_row
 from trainers.verl_backend.settings import VerlSettings
 
 
-class RolloutSlot(NamedTuple):
-    """Which rollout of which group is played, and the step that veRL asked for it in."""
-
-    group: str
-    number: int
-    step: int
-
-
-class Player:
-    """One for a worker process. Its tools are opened at the first episode and stay open as long as the process lives."""
+class EpisodeRunner:
+    """One for each worker process. Its tools are opened at the first episode and stay open as long as the process lives."""
 
     def __init__(self, settings: VerlSettings, *, model: Path, max_length: int) -> None:
         self._settings = settings
@@ -39,34 +32,47 @@ class Player:
         self._opening_tools = asyncio.Lock()
         self._toolbox: Toolbox | None = None
 
-    async def play(
-        self, meeting: Meeting, place: RolloutSlot, *, client: TokenClient, desk: DeskCalls, temperature: float
-    ) -> EpisodeRow:
-        """One episode, from its lessons to its marks. Whatever fails on the way, the group gets its rollout."""
+    async def run(
+        self,
+        scheduled: ScheduledQuery,
+        *,
+        group: str,
+        index: int,
+        step: int,
+        client: Any,
+        references: Callable[[ScheduledQuery], Awaitable[str]],
+        submit: Callable[..., Awaitable[RolloutScores]],
+        temperature: float,
+    ) -> dict[str, Any]:
+        """Run one episode and wait for its scores. Whatever fails on the way, the group gets its rollout.
+
+        `references` and `submit` are the judge service's methods, called here or through Ray. `step` is the one in
+        which veRL requested the episode.
+        """
         policy = EnginePolicy(client, self._tokenizer, max_length=self._max_length)
-        sampling = Sampling(temperature=temperature, max_turn_tokens=self._settings.max_turn_tokens)
         try:
-            with boundary(ModelError, "play an episode"):
-                rollout = await self._roll_out(meeting, policy, desk=desk, sampling=sampling)
+            with boundary(ModelError, "run an episode"):
+                toolbox = await self._tools()
+                system = self._settings.system
+                prompt = AgentPrompt(system, "") if system else agent_prompt(toolbox.names)
+                opening = prompt.opening(scheduled.query, references=await references(scheduled))
+                sampling = Sampling(temperature=temperature, max_turn_tokens=self._settings.max_turn_tokens)
+                rollout = await run_episode(
+                    Attempt(scheduled.query, opening, prompt.hash),
+                    Setting(policy, toolbox, self._settings.limits, sampling),
+                )
         except RubricEMError as failure:
-            rollout = _lost(meeting, failure)
-        marks = await desk.hand_in(Handed(place.group, place.number, meeting, rollout))
+            episode = Episode(scheduled.query)
+            episode.abandon()
+            rollout = Rollout(trajectory=episode.trajectory, policy=EnginePolicy.name, failure=str(failure))
+        scores = await submit(scheduled, rollout, group=group, index=index)
         return episode_row(
             rollout,
-            marks,
+            scores,
             tokenizer=self._tokenizer,
-            versions=policy.versions(otherwise=place.step),
-            encounter=meeting.encounter.value,
+            versions=policy.versions(default=step),
+            encounter=scheduled.encounter.value,
         )
-
-    async def _roll_out(
-        self, meeting: Meeting, policy: EnginePolicy, *, desk: DeskCalls, sampling: Sampling
-    ) -> Rollout:
-        toolbox = await self._tools()
-        prompt = self._prompt(toolbox)
-        references = await desk.references(meeting)
-        attempt = Attempt(meeting.query, prompt.opening(meeting.query, references=references), prompt.hash)
-        return await run_episode(attempt, Setting(policy, toolbox, self._settings.limits, sampling))
 
     async def _tools(self) -> Toolbox:
         async with self._opening_tools:
@@ -74,13 +80,3 @@ class Player:
                 opened = await self._stack.enter_async_context(open_tools(self._settings.tools, os.environ))
                 self._toolbox = opened.toolbox
             return self._toolbox
-
-    def _prompt(self, toolbox: Toolbox) -> AgentPrompt:
-        return AgentPrompt(self._settings.system, "") if self._settings.system else agent_prompt(toolbox.names)
-
-
-def _lost(meeting: Meeting, failure: RubricEMError) -> Rollout:
-    """A rollout of which nothing is left but the reason."""
-    episode = Episode(meeting.query)
-    episode.abandon()
-    return Rollout(trajectory=episode.trajectory, policy=EnginePolicy.name, failure=str(failure))

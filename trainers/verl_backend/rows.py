@@ -1,39 +1,33 @@
-"""What passes over the desk: rollouts in, marks out, and the work that is left for the next step.
-
-Samples of the local trainer's form as rows of veRL's training queue: Phase A trains on them.
-
-A finished episode as a row of the training batch: prompt, response, mask, stages, and what the desk made of it.
-
-From the marks of a step's rollouts to an advantage for every token, by `learn/credit` and nothing else.
-"""
+"""Rows of veRL's training batch: made of finished episodes and of reflections, credited by `learn/credit`."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from rubricem_agent.learn.credit import Bools, CreditMode, Floats, assign_credit, spread_to_tokens
+from rubricem_agent.learn.credit import Credit, CreditMode, assign_credit, spread_to_tokens
 from rubricem_agent.learn.curriculum import Encounter
 from rubricem_agent.learn.metrics import count_repeats
 from rubricem_agent.learn.samples import Sample
 from rubricem_agent.policy.tokens import PolicyTokenizer
 from rubricem_agent.reflection.reflector import ReflectionOutcome
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.tokens import NO_STAGE, RolloutTokens
+from rubricem_agent.rollout.tokens import NO_STAGE
 from rubricem_env.domain.errors import JudgeError
 from rubricem_env.domain.trajectory import Origin, Query
 from rubricem_env.scaffold.grammar import ValidationMode
 from rubricem_env.scaffold.reading import read_trajectory
-from trainers.verl_backend.engine_policy import Versions
 
+OURS = "rubricem"
+"""Our key among veRL's extra fields."""
 Four = tuple[float, float, float, float]
-"""One number a stage: plan, research, review, answer."""
+"""One number per stage: plan, research, review, answer."""
 
 
-class Meeting(NamedTuple):
-    """A question as the curriculum meets it."""
+class ScheduledQuery(NamedTuple):
+    """A question at one step of the curriculum."""
 
     query: Query
     step: int
@@ -41,22 +35,11 @@ class Meeting(NamedTuple):
     encounter: Encounter
 
 
-class Handed(NamedTuple):
-    """One rollout of a group."""
-
-    group: str
-    """The group's name: every meeting has its own."""
-    place: int
-    """Of the rollout in the group, from 0."""
-    meeting: Meeting
-    rollout: Rollout
-
-
-class Marks(NamedTuple):
-    """What a rollout is worth, once its whole group has been judged."""
+class RolloutScores(NamedTuple):
+    """The scores of a rollout, known once its whole group has been judged."""
 
     scores: Four
-    """As credit takes them: 0 where a stage is missing or nobody could judge it."""
+    """As credit takes them: 0 for a stage that is missing or that the judge could not score."""
     judged: tuple[float | None, float | None, float | None, float | None]
     """As the judge gave them; None where it gave none."""
     is_valid: bool
@@ -64,15 +47,15 @@ class Marks(NamedTuple):
     failure: str = ""
     """Why it is not valid, in one sentence."""
     true: Four | None = None
-    """By the truth, in the almanac: written down to audit the judge, read by nothing that trains."""
+    """By the truth, in the almanac: recorded to audit the judge, never trained on."""
 
 
 class RolloutCredit(NamedTuple):
-    """What the trainer has made of a rollout, to be written down."""
+    """The credit of a rollout, as the trainer reports it for the record."""
 
     group: str
-    place: int
-    """Of the rollout in the group, from 0."""
+    attempt: int
+    """The index of the rollout in the group, from 0."""
     returns: Four
     advantages: Four
     trained: bool
@@ -89,48 +72,102 @@ class TrainableReflections(NamedTuple):
     pending: int
     """Still being written."""
     bank: int
-    """Items that may be retrieved."""
+    """Items that can be retrieved."""
     fault: str = ""
-    """Why the desk can go on no longer, such as a ceiling that was reached; "" while it can."""
+    """Why judging cannot continue, such as a budget that is used up; "" while it can."""
 
 
-class DeskCalls(Protocol):
-    """The desk as an episode sees it, in this process or through Ray."""
+class CreditInputs:
+    """What credit and metrics need of a row; travels with it, and is small except for the stage ids.
 
-    async def references(self, meeting: Meeting) -> str:
-        """The block of lessons to put before the question; "" without any."""
-        ...
+    Not a NamedTuple: veRL dumps its rows through pydantic, which would turn one into a plain tuple.
+    """
 
-    async def hand_in(self, handed: Handed) -> Marks:
-        """Wait until the group is whole and judged; what this rollout is worth."""
-        ...
+    def __init__(
+        self,
+        scores: RolloutScores,
+        stage_ids: npt.NDArray[np.int8],
+        *,
+        encounter: str,
+        answer_words: int,
+        calls: int,
+        repeated_calls: int,
+        is_strict: bool,
+    ) -> None:
+        self.scores = scores
+        self.stage_ids = stage_ids
+        """Of the response's tokens: 0 to 3 where the policy wrote, -1 elsewhere."""
+        self.encounter = encounter
+        self.answer_words = answer_words
+        self.calls = calls
+        self.repeated_calls = repeated_calls
+        self.is_strict = is_strict
+        """Whether strict mode accepts the rollout."""
 
 
-class PhaseRow(NamedTuple):
-    """One sample: what veRL reads of it, and its advantages, which are put in after the rows have been padded."""
+def episode_row(
+    rollout: Rollout, scores: RolloutScores, *, tokenizer: PolicyTokenizer, versions: tuple[int, int], encounter: str
+) -> dict[str, Any]:
+    """The fields of veRL's `AgentLoopOutput` for a rollout; `versions` are the first and last weights that sampled it.
 
-    fields: dict[str, Any]
-    tag: dict[str, Any]
-    advantages: npt.NDArray[np.float32]
-    """Of the response's tokens."""
+    The response ends with the policy's last token. A tool's answer after it is not trained on, and no engine limits its
+    length: a row longer than what the workers take at once would stop the run. A rollout without a sampled token gets
+    a masked end token as prompt and as response.
+    """
+    end_id = min(tokenizer.end_ids, default=0)
+    prompt, response, stages, logprobs = [end_id], [end_id], [NO_STAGE], [0.0]
+    tokens = rollout.tokens
+    sampled = [] if tokens is None else [index for index, stage in enumerate(tokens.stage_ids) if stage != NO_STAGE]
+    if tokens is not None and sampled:
+        start, end = tokens.prompt_length, sampled[-1] + 1
+        prompt, response = list(tokens.ids[:start]), list(tokens.ids[start:end])
+        stages, logprobs = list(tokens.stage_ids[start:end]), list(tokens.logprobs[start:end])
+    stage_ids = np.array(stages, dtype=np.int8)
+    reading = read_trajectory(rollout.trajectory)
+    calls = [turn.call for turn in reading.turns if turn.call is not None]
+    inputs = CreditInputs(
+        scores,
+        stage_ids,
+        encounter=encounter,
+        answer_words=len((reading.answer or "").split()),
+        calls=len(calls),
+        repeated_calls=count_repeats(calls),
+        is_strict=not reading.rejects(ValidationMode.STRICT),
+    )
+    return {
+        "prompt_ids": prompt,
+        "response_ids": response,
+        "response_mask": (stage_ids != NO_STAGE).astype(int).tolist(),
+        "response_logprobs": logprobs,
+        "num_turns": sum(segment.origin is Origin.POLICY for segment in rollout.trajectory.segments),
+        "extra_fields": {
+            OURS: inputs,
+            "min_global_steps": versions[0],
+            "max_global_steps": versions[1],
+            "reward_extra_info": {},
+        },
+    }
 
 
-def phase_row(sample: Sample, *, uid: str, step: int) -> PhaseRow:
-    """A sample as veRL's agent loop would have handed it in: response from the policy's first token on."""
+def reflection_row(sample: Sample, *, uid: str, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fields and tag of a reflection in veRL's queue, in the layout of an agent loop's rows.
+
+    The response begins with the policy's first token, after `tag["prompt_len"]` tokens. Advantages are written later,
+    once veRL has padded the rows.
+    """
     stages = np.asarray(sample.stage_ids)
     ids = torch.as_tensor(np.asarray(sample.token_ids), dtype=torch.int64)
-    split = int(np.argmax(stages != NO_STAGE))
-    mask = torch.as_tensor(stages[split:] != NO_STAGE).to(torch.int64)
-    logprobs = torch.as_tensor(np.asarray(sample.rollout_logprobs)[split:], dtype=torch.float32)
+    start = int(np.argmax(stages != NO_STAGE))
+    mask = torch.as_tensor(stages[start:] != NO_STAGE).to(torch.int64)
     fields = {
         "uid": uid,
-        "prompts": ids[:split],
-        "responses": ids[split:],
+        "prompts": ids[:start],
+        "responses": ids[start:],
         "response_mask": mask,
         "loss_mask": mask,
         "input_ids": ids,
         "position_ids": torch.arange(len(ids), dtype=torch.int64),
-        "rollout_log_probs": logprobs,
+        "rollout_log_probs": torch.as_tensor(np.asarray(sample.rollout_logprobs)[start:], dtype=torch.float32),
         "rm_scores": torch.zeros(len(mask), dtype=torch.float32),
         "multi_modal_inputs": {},
         "extra_fields": {},
@@ -138,162 +175,46 @@ def phase_row(sample: Sample, *, uid: str, step: int) -> PhaseRow:
     }
     tag = {
         "status": "success",
-        "prompt_len": split,
+        "prompt_len": start,
         "response_len": len(mask),
         "seq_len": len(ids),
         "global_steps": step,
         "min_global_steps": sample.policy_version,
         "max_global_steps": sample.policy_version,
     }
-    return PhaseRow(fields, tag, np.asarray(sample.advantages, dtype=np.float32)[split:])
-
-
-OURS = "rubricem"
-"""Our key among veRL's extra fields."""
-
-
-class RolloutHabits(NamedTuple):
-    """How one rollout was written, whatever it is worth."""
-
-    answer_words: int
-    calls: int
-    repeated_calls: int
-    is_valid: bool
-    """Whether strict mode accepts it."""
-
-
-class Credentials:
-    """What credit is worked out from; travels with the row, and is small but for the stage ids.
-
-    A class of its own, because veRL dumps its rows through pydantic, which would make a named tuple a plain one.
-    """
-
-    def __init__(
-        self, marks: Marks, stage_ids: npt.NDArray[np.int8], *, key: str, encounter: str, habits: RolloutHabits
-    ) -> None:
-        self.marks = marks
-        self.stage_ids = stage_ids
-        """Of the response's tokens: 0 to 3 where the policy wrote, -1 elsewhere."""
-        self.key = key
-        self.encounter = encounter
-        self.habits = habits
-
-
-class EpisodeRow(NamedTuple):
-    """The fields of veRL's `AgentLoopOutput`."""
-
-    prompt_ids: list[int]
-    response_ids: list[int]
-    response_mask: list[int]
-    response_logprobs: list[float]
-    num_turns: int
-    extra_fields: dict[str, Any]
-
-
-def episode_row(
-    rollout: Rollout, marks: Marks, *, tokenizer: PolicyTokenizer, versions: Versions, encounter: str
-) -> EpisodeRow:
-    """The row of a rollout. One that never drew a token has an end token, masked, for its prompt and its response."""
-    drawn = _until_last_drawn(rollout.tokens) if rollout.tokens is not None else _NOTHING
-    end = min(tokenizer.end_ids, default=0)
-    prompt, response = drawn.prompt or [end], drawn.response or [end]
-    response_stages = np.array(drawn.stages or [NO_STAGE], dtype=np.int8)
-    key = rollout.trajectory.query_key
-    return EpisodeRow(
-        prompt,
-        response,
-        response_mask=(response_stages != NO_STAGE).astype(int).tolist(),
-        response_logprobs=drawn.logprobs or [0.0],
-        num_turns=sum(segment.origin is Origin.POLICY for segment in rollout.trajectory.segments),
-        extra_fields={
-            OURS: Credentials(marks, response_stages, key=key, encounter=encounter, habits=_habits(rollout)),
-            "min_global_steps": versions.first,
-            "max_global_steps": versions.last,
-            "reward_extra_info": {},
-        },
-    )
-
-
-class _Drawn(NamedTuple):
-    """An episode's tokens as far as they are trained on: stages and log-probabilities are the response's."""
-
-    prompt: list[int]
-    response: list[int]
-    stages: list[int]
-    logprobs: list[float]
-
-
-_NOTHING = _Drawn([], [], [], [])
-
-
-def _until_last_drawn(tokens: RolloutTokens) -> _Drawn:
-    """Without what a tool answered after the policy's last token.
-
-    Nothing is trained on there, and it is all that an engine's limit does not bound: a row that is longer than what
-    the workers take at once would stop the run.
-    """
-    drawn = [place for place, stage in enumerate(tokens.stage_ids) if stage != NO_STAGE]
-    if not drawn:
-        return _NOTHING
-    split, end = tokens.prompt_length, drawn[-1] + 1
-    return _Drawn(
-        list(tokens.ids[:split]),
-        list(tokens.ids[split:end]),
-        list(tokens.stage_ids[split:end]),
-        list(tokens.logprobs[split:end]),
-    )
-
-
-def _habits(rollout: Rollout) -> RolloutHabits:
-    reading = read_trajectory(rollout.trajectory)
-    calls = [turn.call for turn in reading.turns if turn.call is not None]
-    words = len((reading.answer or "").split())
-    return RolloutHabits(words, len(calls), count_repeats(calls), not reading.rejects(ValidationMode.STRICT))
-
-
-class CreditedRows(NamedTuple):
-    """Rows as they were given; those that are not trainable teach nothing and cost nothing (choice D6)."""
-
-    returns: Floats
-    """(rows, stages)."""
-    advantages: Floats
-    """(rows, stages)."""
-    trainable: Bools
-    skipped: tuple[str, ...]
-    """One sentence for each group that had too few valid rollouts."""
+    return fields, tag
 
 
 def credit_rows(
-    rows: Sequence[Credentials], groups: Sequence[str], *, mode: CreditMode, matrix: npt.ArrayLike
-) -> CreditedRows:
-    """The stage advantages of a step; `groups` names each row's."""
+    rows: Sequence[CreditInputs], groups: Sequence[str], *, mode: CreditMode, matrix: npt.ArrayLike
+) -> Credit:
+    """The credit of a step's rows, in their order; `groups` names the group of each."""
     _, members = np.unique(np.asarray(groups), return_inverse=True)
-    credit = assign_credit(
-        np.array([row.marks.scores for row in rows]).reshape(len(rows), -1),
+    return assign_credit(
+        np.array([row.scores.scores for row in rows]).reshape(len(rows), -1),
         groups=members,
-        valid=np.array([row.marks.is_valid for row in rows], dtype=bool),
+        valid=np.array([row.scores.is_valid for row in rows], dtype=bool),
         mode=mode,
         matrix=matrix,
     )
-    return CreditedRows(credit.returns, credit.advantages, credit.trainable, tuple(map(str, credit.skipped)))
 
 
 def token_advantages(advantages: npt.ArrayLike, stage_ids: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
-    """One row's advantages spread over its response, (tokens,)."""
+    """The stage advantages of one row spread over its response, (tokens,)."""
     spread: npt.NDArray[np.float32] = spread_to_tokens(np.asarray(advantages)[None], stage_ids[None])[0]
     return spread
 
 
-def refuse_outage(rows: Sequence[Credentials], limit: float) -> None:
-    """Stop where too many of a step's rollouts were lost to the judge or the world (choice B7).
+def refuse_outage(rows: Sequence[CreditInputs], limit: float) -> None:
+    """Stop where the judge or the world lost more than `limit` of a step's rollouts (choice B7).
 
     Raises:
         JudgeError: the message counts them and quotes the first reason.
     """
-    lost = [row.marks.failure for row in rows if not row.marks.is_valid]
+    lost = [row.scores.failure for row in rows if not row.scores.is_valid]
     if len(lost) > limit * len(rows):
         raise JudgeError(
             f"{len(lost)} of the step's {len(rows)} rollouts were lost; more than {limit:.0%} stop the run, because a "
-            f"policy must not learn from what is left. First failure: {lost[0]}. Set right what failed and start "
-            "again: the run goes on from its last checkpoint."
+            f"policy must not learn from the rest. First failure: {lost[0]}. Fix the cause and start again: the run "
+            "resumes from its last checkpoint."
         )

@@ -1,22 +1,12 @@
-"""The `rubricem` section of a veRL config: all that veRL has no key for.
+"""The `rubricem` section of a veRL config, and what follows from it: questions, their stream, and impossible modes.
 
 Questions per step (`data.train_batch_size`), group size (`actor_rollout_ref.rollout.n`), temperature, learning rate,
-KL, steps and checkpoints keep veRL's own keys, so that none is said twice.
-
-What one of several rollout workers may ask of the search engines: its share of what the run may.
-
-The windowed curriculum as veRL's stream of training data: one question at a time, in the order of the steps.
-
-veRL asks its data loader for prompts one by one and saves its state with the weights; this takes the loader's place.
-
-What a mode of the trainer cannot do, told before Ray is started: veRL finds it out after a minute, or never.
-
-The questions of a run on veRL, by query key, and the truth of them where the almanac is the world.
+KL, steps and checkpoints keep veRL's own keys, so that each has one key.
 """
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +34,7 @@ Seconds = Annotated[float, Field(gt=0)]
 
 
 class TimeLimits(Frozen):
-    """How long a step's parts may take before the run stops with a sentence instead of hanging."""
+    """Seconds that the parts of a step may take before the run stops with an error instead of hanging."""
 
     sync: Seconds = 600.0
     """Weights from the trainer to the sampling engines."""
@@ -53,41 +43,41 @@ class TimeLimits(Frozen):
     sample: Seconds = 7_200.0
     """A step's rollouts, judged."""
     lesson: Seconds = 60.0
-    """The question's own lesson, at a repeat; after it the question goes without (choice C13)."""
+    """Wait for the question's own lesson at a repeat; then the question has none (choice C13)."""
 
 
 class AlmanacSettings(Frozen):
     """Train in the shipped almanac: its questions, its pages, its judge."""
 
     knobs: JudgeKnobs = JudgeKnobs()
-    """How the judge strays from the truth."""
+    """How the judge deviates from the truth."""
 
 
 class VerlSettings(Frozen):
-    """What a run of RubricEM on veRL is, beside veRL's own keys; the defaults are the paper's."""
+    """A run of RubricEM on veRL, beside veRL's own keys; the defaults are the paper's."""
 
     credit: CreditMode = "stages"
     """`stages` is SS-GRPO; `terminal` is answer-only GRPO."""
     meta_policy: bool = True
     """Reflect, keep the best reflection in the bank, and train on all of them one step late."""
     matrix: tuple[tuple[float, ...], ...] = PAPER_MATRIX
-    """Lambda: what a stage earns of the scores downstream of it."""
+    """Lambda: the share of downstream scores that a stage earns."""
     window: Count = 3
     """Steps between a question and its repeat."""
     seed: int = 0
     questions: Path | None = None
     """JSONL, one `Query` a line, as `rubricem data prepare` writes it; not read in the almanac."""
     almanac: AlmanacSettings | None = None
-    """The almanac instead of questions and a judge of one's own."""
+    """The almanac instead of your own questions and judge."""
     system: str = ""
     """The system prompt; "" gives the agent's whole prompt."""
     max_turn_tokens: Count = 8_192
     limits: EpisodeLimits = EpisodeLimits()
     reflection: ReflectionSettings = ReflectionSettings()
     reflection_mini_batch: Count | None = None
-    """Reflections of one optimiser step of Phase A; None makes one step of all that have come in."""
+    """Reflections of one optimiser step of Phase A; None takes one step on all that are finished."""
     judge: JudgeConfig = JudgeConfig()
-    """Not asked in the almanac, whose judge keeps the rubrics by `judge.settings` all the same."""
+    """In the almanac only `judge.settings` is used."""
     bank: BankConfig = BankConfig()
     tools: ToolsConfig = ToolsConfig()
     time_limits: TimeLimits = TimeLimits()
@@ -97,7 +87,7 @@ class VerlSettings(Frozen):
     """Keep rollouts, judgements, rubrics and bank step by step for `rubricem view`; changes nothing in training."""
 
     @model_validator(mode="after")
-    def _is_whole(self) -> "VerlSettings":
+    def _is_complete(self) -> "VerlSettings":
         check_matrix(self.matrix)
         if self.meta_policy:
             check_trainable(self.reflection)
@@ -126,9 +116,9 @@ def read_section(section: object) -> VerlSettings:
 
 
 def share_of(tools: ToolsConfig, workers: int) -> ToolsConfig:
-    """Rates and ceilings divided among `workers` processes that know nothing of each other; at least one of each.
+    """Rates and limits divided among `workers` independent processes; at least 1 of each.
 
-    A server of tools has one count for all that ask it, so what stands in `remote` stays as it is.
+    A tool server counts the calls of all workers, so `remote` stays as it is.
     """
     google, snippets, budget = tools.google_search, tools.snippet_search, tools.budget
     return tools.model_copy(
@@ -163,13 +153,17 @@ def _part(whole: int | None, workers: int) -> int | None:
 
 
 AGENT_LOOP = "rubricem"
-"""The agent loop that plays our episodes, as veRL knows it."""
+"""The name of our agent loop in veRL."""
 Row = dict[str, npt.NDArray[np.object_]]
-"""A batch of one prompt, as veRL's own `collate_fn` makes them: a column of objects for each field."""
+"""A batch of one prompt, as veRL's own `collate_fn` makes it: a column of objects for each field."""
 
 
 class CurriculumStream:
-    """An endless iterable of prompts. Iterating again goes on where the last iteration stopped."""
+    """The windowed curriculum as veRL's stream of training data: endless, one prompt at a time, in the order of the steps.
+
+    It replaces veRL's data loader, which veRL asks for prompts one by one and whose state it saves with the weights. A
+    new iteration continues where the last one stopped.
+    """
 
     def __init__(self, curriculum: Curriculum, queries: Mapping[str, Query]) -> None:
         self._curriculum = curriculum
@@ -182,14 +176,18 @@ class CurriculumStream:
     def __next__(self) -> Row:
         if not self._waiting:
             self._waiting = self._rows()
-        return {name: _column(value) for name, value in self._waiting.pop(0).items()}
+        row: Row = {}
+        for name, value in self._waiting.pop(0).items():
+            row[name] = np.empty(1, dtype=object)
+            row[name][0] = value
+        return row
 
     def state_dict(self) -> dict[str, Any]:
-        """The curriculum's state, and the prompts of its step that nobody asked for yet; as JSON."""
+        """The curriculum's state, and the prompts of its step that are not requested yet; as JSON."""
         return {"curriculum": self._curriculum.state_dict(), "waiting": list(self._waiting)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken.
+        """Continue where `state` was taken.
 
         Raises:
             CheckpointError: it was taken with other questions, another batch size or another window.
@@ -202,38 +200,31 @@ class CurriculumStream:
         return [
             {
                 "raw_prompt": [{"role": "user", "content": self._queries[key].question}],
-                "index": place,
+                "index": index,
                 "agent_name": AGENT_LOOP,
                 "data_source": AGENT_LOOP,
                 "query": self._queries[key].model_dump_json(),
                 "encounter": batch.encounter.value,
                 "lesson_step": batch.step,
             }
-            for place, key in enumerate(batch.keys)
+            for index, key in enumerate(batch.keys)
         ]
-
-
-def _column(value: object) -> npt.NDArray[np.object_]:
-    """One object, whatever it is, as a column of length 1."""
-    column = np.empty(1, dtype=object)
-    column[0] = value
-    return column
 
 
 ASYNC = "rubricem_async"
 SYNC = "rubricem_sync"
 SEPARATE = "rubricem_separate"
 RAY = "ray"
-"""The transport of `ray_transport`, whose name veRL's registry has too."""
+"""The transport of `cpu/transport.py`, by its name in veRL's registry."""
 _SECTIONS = {ASYNC: "colocate_async", SEPARATE: "separate_async"}
-"""Where veRL has the settings of the mode that each stands over."""
+"""The section of veRL's mode below each of ours."""
 
 
 def refuse_impossible(config: Any, settings: VerlSettings) -> None:
-    """Look at the mode of a composed config.
+    """Refuse what a mode cannot do before Ray is started: veRL finds it out after a minute, or never.
 
     Raises:
-        ConfigError: the mode needs what the config does not give it.
+        ConfigError: the composed config lacks something that its mode needs.
     """
     mode = config.trainer.v1.trainer_mode
     if mode == SEPARATE:
@@ -272,50 +263,42 @@ def _refuse_on_cpu(transport: str, updates: int) -> None:
     if updates != 1:
         raise ConfigError(
             f"{SEPARATE} on a CPU takes one update a step, and trainer.v1.separate_async.parameter_sync_step is "
-            f"{updates}: veRL keeps the weights of before by copying them off the device, and on a CPU that copies "
-            "nothing. Set it to 1."
+            f"{updates}: veRL keeps the earlier weights by copying them off the device, and on a CPU nothing is copied. "
+            "Set it to 1."
         )
 
 
 def _refuse_shared_cache(config: Any, tools: ToolsConfig) -> None:
-    """Rollout workers are spread over the nodes, and SQLite's files cannot be shared between machines."""
+    """Rollout workers run on all nodes, and SQLite files cannot be shared between machines."""
     if config.trainer.nnodes > 1 and tools.remote is None and tools.cache.enabled and tools.cache.path is not None:
         raise ConfigError(
             f"rubricem.tools.cache.path={tools.cache.path} is a SQLite file, and workers on {config.trainer.nnodes} "
             "nodes would write to it. Let `rubricem tools serve` keep the cache and name it in "
-            "rubricem.tools.remote.url, or leave the path away for a cache in each worker's memory."
+            "rubricem.tools.remote.url, or remove the path for a cache in each worker's memory."
         )
 
 
 def _refuse_short_window(ahead: float, window: int, mode: str) -> None:
-    """A repeat is played `ahead` steps before its turn, and its question's reflection is a step late."""
+    """A repeat is sampled `ahead` steps early, and its question's reflection is a step late."""
     if window <= ahead:
         raise ConfigError(
             f"rubricem.window is {window} and num_warmup_batches {ahead:g}: a question would be repeated before it has "
-            f"been reflected on, without its lesson. Set rubricem.window to at least {int(ahead) + 1}, or "
-            f"trainer.v1.{_SECTIONS[mode]}.num_warmup_batches lower."
+            f"been reflected on, without its lesson. Set rubricem.window to at least {int(ahead) + 1}, or lower "
+            f"trainer.v1.{_SECTIONS[mode]}.num_warmup_batches."
         )
 
 
-class TrainingQuestions(NamedTuple):
-    """What is trained on."""
-
-    queries: dict[str, Query]
-    almanac: dict[str, Question]
-    """The truth by query key; empty outside the almanac."""
-
-
-def load_training_questions(settings: VerlSettings) -> TrainingQuestions:
-    """The almanac's training questions, or those of the file.
+def load_training_questions(settings: VerlSettings) -> tuple[dict[str, Query], dict[str, Question]]:
+    """The queries to train on, and the truth about them, by query key; the truth is empty outside the almanac.
 
     Raises:
-        ConfigError: neither is set.
-        FileFormatError: the file cannot be read, a line is no question with rubrics, or a question stands twice.
+        ConfigError: neither the almanac nor a file is set.
+        FileFormatError: the file cannot be read, a line is not a question with rubrics, or a question occurs twice.
     """
     if settings.almanac is not None:
-        shipped = load_questions(shipped_questions_path())
-        almanac = {query_of(question).key: question for question in shipped if question.split == "train"}
-        return TrainingQuestions({key: query_of(question) for key, question in almanac.items()}, almanac)
+        questions = [one for one in load_questions(shipped_questions_path()) if one.split == "train"]
+        truth = {query_of(question).key: question for question in questions}
+        return {key: query_of(question) for key, question in truth.items()}, truth
     if settings.questions is None:
         raise ConfigError("rubricem.questions is not set; name a JSONL file, or train in the almanac.")
-    return TrainingQuestions({query.key: query for query in read_training_set(settings.questions)}, {})
+    return {query.key: query for query in read_training_set(settings.questions)}, {}

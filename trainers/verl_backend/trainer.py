@@ -1,430 +1,152 @@
-"""RubricEM on veRL's trainers: what is theirs moves tensors, what is put in their place asks `rubricem_agent.learn`.
+"""RubricEM on veRL's trainers: veRL moves tensors and weights, `rubricem_agent.learn` decides what is trained on.
 
 Three modes are registered, each over the mode of veRL that it is named after:
 
-    rubricem_async      trainer and engines share their GPUs; a turn that is cut off goes on under the new weights
-    rubricem_sync       the same, but nothing is being sampled while the weights change
+    rubricem_async      trainer and engines share their GPUs; an interrupted turn is resumed under the new weights
+    rubricem_sync       the same, but nothing is sampled while the weights change
     rubricem_separate   trainer and engines have GPUs of their own
 
-A step samples the questions of the curriculum, takes an update on the reflections that have come in (Phase A), then
-one on the rollouts (Phase B). Judging and reflecting are the desk's, in another process.
-
-Phase B in veRL's trainer: which rollouts are trained on, and with which advantages.
-
-veRL's training workers with one thing changed: an update can leave the learning rate's schedule where it is.
-
-A step of ours is two updates, and the schedule counts steps. veRL moves it after every update, and has no switch.
-
-Composes the config with veRL's own, and starts Ray and the trainer: imported when everything has been checked.
-
-Phase A in veRL's trainer: one update on the reflections that have come in, before the one on the rollouts.
+A step samples the questions of the curriculum, takes one update on the finished reflections (Phase A), then one on the
+rollouts (Phase B). Judging and reflecting happen in the judge service, in another process.
 """
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import ray  # type: ignore[import-not-found,unused-ignore]
 import transfer_queue as tq  # type: ignore[import-not-found,unused-ignore]
-import yaml  # type: ignore[import-untyped]
-from hydra import compose, initialize_config_dir  # type: ignore[import-not-found,unused-ignore]
-from hydra.errors import HydraException  # type: ignore[import-not-found,unused-ignore]
 from omegaconf import OmegaConf, open_dict  # type: ignore[import-not-found,unused-ignore]
-from omegaconf.errors import OmegaConfBaseException  # type: ignore[import-not-found,unused-ignore]
-from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError  # type: ignore[import-not-found,unused-ignore]
-from transfer_queue import KVBatchMeta
+from ray.exceptions import (  # type: ignore[import-not-found,unused-ignore]
+    ActorUnavailableError,
+    GetTimeoutError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
 from verl.experimental.separation.engine_workers import DetachActorWorker  # type: ignore[import-not-found,unused-ignore]
-from verl.trainer.ppo.utils import Role  # type: ignore[import-not-found,unused-ignore]
+from verl.trainer.main_ppo import TaskRunnerV1, run_ppo  # type: ignore[import-not-found,unused-ignore]
+from verl.trainer.ppo.utils import Role, need_critic, need_reference_policy  # type: ignore[import-not-found,unused-ignore]
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer  # type: ignore[import-not-found,unused-ignore]
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync  # type: ignore[import-not-found,unused-ignore]
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync  # type: ignore[import-not-found,unused-ignore]
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync  # type: ignore[import-not-found,unused-ignore]
 from verl.utils import tensordict_utils as tu  # type: ignore[import-not-found,unused-ignore]
+from verl.utils.config import validate_config  # type: ignore[import-not-found,unused-ignore]
 from verl.utils.debug import marked_timer  # type: ignore[import-not-found,unused-ignore]
-from verl.utils.tensordict_utils import list_of_dict_to_tensordict  # type: ignore[import-not-found,unused-ignore]
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker  # type: ignore[import-not-found,unused-ignore]
 
+from rubricem_agent.learn.credit import Credit
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.record import four_numbers
 from rubricem_agent.learn.samples import Sample, reflection_samples
-from rubricem_env.domain.errors import ConfigError, JudgeError
-from trainers.verl_backend.actors import start_desk
-from trainers.verl_backend.checkpoint import FOLDER, prune, refuse_other_run, run_identity, shape_of
-from trainers.verl_backend.cpu.replica import register_replica
+from rubricem_env.domain.errors import ConfigError, JudgeError, RubricEMError
+from trainers.verl_backend.actors import LOOPS_FILE, start_judge_service
+from trainers.verl_backend.checkpoint import FOLDER, identity_of, prune
 from trainers.verl_backend.queue import (
-    forget_trained,
+    group_of,
     is_padding,
-    play_again,
-    read_credentials,
+    read_credit_inputs,
     read_rows,
+    remove_trained,
+    reset_failed_groups,
     wait_for_groups,
     write_advantages,
 )
 from trainers.verl_backend.reporting import (
-    TokenRow,
     VerlLog,
     flat_metrics,
-    lesson_means,
+    reflection_means,
     rollout_means,
     stage_means,
-    update_told,
+    update_metrics,
 )
 from trainers.verl_backend.rows import (
-    Credentials,
-    CreditedRows,
-    PhaseRow,
+    CreditInputs,
     RolloutCredit,
     TrainableReflections,
     credit_rows,
-    phase_row,
+    reflection_row,
     refuse_outage,
     token_advantages,
 )
-from trainers.verl_backend.settings import (
-    SECTION,
-    CurriculumStream,
-    VerlSettings,
-    load_training_questions,
-    read_section,
-    refuse_impossible,
-)
-from trainers.verl_backend.time_limits import ENGINE_LOST, WATCH_EVERY, WorkerLostError, within
+from trainers.verl_backend.settings import SECTION, CurriculumStream, load_training_questions, read_section
+from trainers.verl_backend.time_limits import ENGINE_LOST, WATCH_EVERY, ClusterError, lost_process, within
 
 TASKS = "train"
-"""The partition of the queue that rollouts come in by."""
-UPDATE_LIMIT = "rubricem.time_limits.update"
+"""veRL's partition of the queue for rollouts."""
+REFLECTIONS = "reflect"
+"""Our partition of the queue."""
+KEEPS_SCHEDULE = "rubricem_keeps_schedule"
+"""In a batch's extra information: update the weights, but not the learning rate's schedule."""
+POLL_SECONDS = 0.5
+"""Between two looks for finished groups. veRL's two seconds are a tenth of a step in the almanac."""
+_ACTORS = (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef, Role.RefPolicy)
+_DEAD_ENGINE = "EngineDeadError"
+"""vLLM's exception, by name: vLLM need not be installed here."""
 
 
-class CreditPhase(PPOTrainer):  # type: ignore[misc,unused-ignore]
-    """Stage advantages in the place of veRL's estimators."""
+class ScheduledWorker(TrainingWorker):  # type: ignore[misc,unused-ignore]
+    """veRL's training worker, except that an update can leave the learning rate's schedule unchanged.
 
-    settings: VerlSettings
-    desk: Any
-    """The desk's handle."""
-    told: dict[str, Any]
-    """What is to be written down of the step."""
-    _credited: Mapping[str, np.ndarray]
-    """The stage advantages of the step's rows, by key."""
-    _rows: Mapping[str, Credentials]
-    _teaches: bool
-    _recording: Any
-    """The record of the latest update's rollouts, under way beside the update; None where there is none."""
-
-    def _balance_batch(self, batch: Any, metrics: dict[str, Any], *others: Any, **named: Any) -> Any:
-        """Before veRL spreads the rows over its workers: leave out those that teach nothing (choices B7, D6)."""
-        if batch.partition_id == TASKS:
-            batch = self._credit(batch, metrics)
-        return super()._balance_batch(batch, metrics, *others, **named)
-
-    def _credit(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        self._rows = read_credentials(batch)
-        rows = list(self._rows.values())
-        refuse_outage(rows, self.settings.judge.settings.failure_limit)
-        groups = [key.split("_")[0] for key in self._rows]
-        credited = credit_rows(rows, groups, mode=self.settings.credit, matrix=self.settings.matrix)
-        self._credited = dict(zip(self._rows, credited.advantages, strict=True))
-        self._teaches = bool(credited.trainable.any())
-        self.told |= rollout_means(rows)
-        self.told["trained_rollouts"] = int(credited.trainable.sum())
-        metrics.update(flat_metrics(self.told))
-        self._begin_recording(credited)
-        if not self._teaches:
-            return batch
-        kept = [key for key, teaches in zip(self._rows, credited.trainable, strict=True) if teaches]
-        dropped = [key for key in batch.keys if key not in set(kept)]
-        if dropped:
-            tq.kv_clear(keys=dropped, partition_id=batch.partition_id)
-        return batch.select_keys(kept)
-
-    def _begin_recording(self, credited: CreditedRows) -> None:
-        """Have the desk write down what the rollouts were worth, beside the update."""
-        self._finish_recording()
-        if self.settings.record:
-            told = [_told(key, credited, row) for row, key in enumerate(self._rows)]
-            self._recording = self.desk.record.remote(self.global_steps, told)
-
-    def _finish_recording(self) -> None:
-        """Wait until it is written; what failed in it stops the run here."""
-        recording, self._recording = self._recording, None
-        if recording is not None:
-            ray.get(recording)
-
-    def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        call = partial(super()._compute_old_log_prob, batch, metrics)
-        return within(
-            self.settings.time_limits.update, "read the policy's log-probabilities", call, setting=UPDATE_LIMIT
-        )
-
-    def _compute_ref_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        call = partial(super()._compute_ref_log_prob, batch, metrics)
-        return within(
-            self.settings.time_limits.update, "read the reference's log-probabilities", call, setting=UPDATE_LIMIT
-        )
-
-    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """The advantage of each token's stage; padding rows have none."""
-        spread = {
-            key: token_advantages(self._credited[key], self._rows[key].stage_ids)
-            for key, tag in zip(batch.keys, batch.tags, strict=True)
-            if not is_padding(tag)
-        }
-        self._tell_stages(batch, spread, metrics)
-        return write_advantages(batch, spread)
-
-    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """One update; none where no rollout of the step teaches anything."""
-        if batch.partition_id == TASKS and not self._teaches:
-            return batch
-        call = partial(super()._update_actor, batch, metrics)
-        return within(self.settings.time_limits.update, "update the policy", call, setting=UPDATE_LIMIT)
-
-    def _tell_stages(self, batch: Any, spread: Mapping[str, np.ndarray], metrics: dict[str, Any]) -> None:
-        found = read_rows(batch, ["old_log_probs", "ref_log_prob", "entropy"])
-        rows = [
-            TokenRow(
-                self._rows[key].stage_ids,
-                spread[key],
-                entropy=found["entropy"][place],
-                kl=_kl(found, place),
-            )
-            for place, key in enumerate(batch.keys)
-            if key in spread
-        ]
-        self.told["stages"] = stage_means(rows)
-        metrics.update(flat_metrics({"stage": self.told["stages"]}))
-
-
-def _told(key: str, credited: CreditedRows, row: int) -> RolloutCredit:
-    group, place, *_ = key.split("_")
-    return RolloutCredit(
-        group,
-        int(place),
-        four_numbers(credited.returns[row].tolist()),
-        four_numbers(credited.advantages[row].tolist()),
-        trained=bool(credited.trainable[row]),
-    )
-
-
-def _kl(found: Mapping[str, list[np.ndarray]], place: int) -> np.ndarray:
-    """exp(ref - old) - (ref - old) - 1, token by token; zeros without a reference."""
-    old = found["old_log_probs"][place]
-    if "ref_log_prob" not in found:
-        return np.zeros_like(old)
-    gap = np.clip(found["ref_log_prob"][place] - old, -20, 20)
-    divergence: np.ndarray = np.exp(gap) - gap - 1
-    return divergence
-
-
-HOLDS_SCHEDULE = "rubricem_holds_schedule"
-"""In a batch's extra information: update the weights, but do not count a step."""
-
-# The worker looks its sampling engine up by name, in its own process.
-register_replica()
-
-
-class HoldingWorker(TrainingWorker):  # type: ignore[misc,unused-ignore]
-    """The engine's worker, within the actor's."""
+    A step of ours is two updates, and the schedule counts steps. veRL moves it after every update, without a switch.
+    """
 
     def train_batch(self, data: Any) -> Any:
-        """One optimiser step, which moves the schedule or not."""
-        if tu.get(data, key=HOLDS_SCHEDULE, default=False):
+        """One optimiser step."""
+        if tu.get(data, key=KEEPS_SCHEDULE, default=False):
             tu.assign_non_tensor(data, update_lr_scheduler=False)
         return super().train_batch(data)
 
 
 class StageWorker(ActorRolloutRefWorker):  # type: ignore[misc,unused-ignore]
-    """Of the modes in which trainer and engines share their GPUs."""
+    """For the modes in which trainer and engines share their GPUs."""
 
-    actor_worker_cls = HoldingWorker
+    actor_worker_cls = ScheduledWorker
 
 
 class StageDetachWorker(DetachActorWorker):  # type: ignore[misc,unused-ignore]
-    """Of the mode in which they do not."""
+    """For the mode in which they do not."""
 
-    actor_worker_cls = HoldingWorker
-
-
-TASK_RUNNER = "trainers.verl_backend.launch"
-MARKER = "latest_checkpointed_iteration.txt"
-"""Where veRL writes down which step is saved."""
+    actor_worker_cls = ScheduledWorker
 
 
-def launch(file: Path, changes: Sequence[str]) -> None:
-    """Train to the end of the plan.
+class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
+    """SS-GRPO and the reflection meta-policy over veRL's steps; what all three modes have in common.
 
-    Raises:
-        RubricEMError: what stopped the run, wherever in the cluster it was raised.
+    The methods stand in the order in which veRL calls them: set-up, a step with its two phases, the end of a step, the
+    checkpoint.
     """
-    set_environment(file)
-    config = read_config(file, changes)
-    refuse_impossible(config, read_section(OmegaConf.to_container(config.get(SECTION), resolve=True)))
-    check_resume(config)
-    # Not before now: what veRL does when it is imported depends on the environment.
-    import_module(TASK_RUNNER).train(config)
-
-
-def read_config(file: Path, changes: Sequence[str]) -> Any:
-    """Our file over veRL's defaults, with `key=value` changes on top.
-
-    Raises:
-        ConfigError: a file cannot be read, or a key of veRL's is unknown.
-    """
-    try:
-        with initialize_config_dir(config_dir=str(file.parent.absolute()), version_base=None):
-            return compose(file.stem, overrides=[_with_defaults(change) for change in changes])
-    except (HydraException, OmegaConfBaseException) as cause:
-        raise ConfigError(f"the config {file} is refused: {' '.join(str(cause).split())}") from cause
-
-
-def check_resume(config: Any) -> None:
-    """Refuse a checkpoint of another run now: Ray and veRL take a minute to say so."""
-    settings = read_section(OmegaConf.to_container(config.get(SECTION), resolve=True))
-    folder = Path(config.trainer.default_local_dir).absolute()
-    marker = folder / MARKER
-    if config.trainer.resume_mode != "auto" or not marker.is_file():
-        return
-    identity = run_identity(settings, shape_of(config))
-    refuse_other_run(folder / FOLDER, step=int(marker.read_text(encoding="utf-8")), identity=identity)
-
-
-def _with_defaults(change: str) -> str:
-    """A key of our section need not stand in the file to be changed: `read_section` knows which there are."""
-    return f"++{change}" if change.startswith(f"{SECTION}.") else change
-
-
-def set_environment(file: Path) -> None:
-    """Give this process the variables that the config gives to Ray's workers; those that are set already stay."""
-    try:
-        told = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as cause:
-        raise ConfigError(f"cannot read the config {file}: {cause}. Give the name of a file in configs.") from cause
-    for part in ("ray_kwargs", "ray_init", "runtime_env", "env_vars"):
-        told = told.get(part) or {} if isinstance(told, dict) else {}
-    for name, value in told.items():
-        os.environ.setdefault(str(name), str(value))
-
-
-REFLECTIONS = "reflect"
-"""A partition of the queue of our own."""
-
-
-class ReflectionPhase(CreditPhase):
-    """The meta-policy's update. It is veRL's own four calls, on other rows and at another temperature."""
-
-    def on_sample_end(self) -> None:
-        """Sampling is over and the engines rest: train on what was written meanwhile."""
-        super().on_sample_end()
-        if self.local_trigger_step == 0:
-            with marked_timer("reflect", self.timing_raw):
-                self._train_on_reflections()
-
-    def _train_on_reflections(self) -> None:
-        lessons: TrainableReflections = ray.get(self.desk.collect.remote(self.global_steps))
-        if lessons.fault:
-            raise JudgeError(lessons.fault)
-        self.told |= lesson_means(lessons)
-        samples = reflection_samples(lessons.outcomes, version=self.global_steps - 1)
-        self.told["reflections"] = len(samples)
-        self._phase_a_metrics = flat_metrics(lesson_means(lessons))
-        if samples:
-            self._phase_a_metrics |= self._update_on(samples)
-
-    def _update_on(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """One optimiser step on reflections, or several where `reflection_mini_batch` says so; its metrics."""
-        rows = {
-            f"lesson{place}_0_0": phase_row(sample, uid=f"lesson{place}", step=self.global_steps)
-            for place, sample in enumerate(samples)
-        }
-        metrics: dict[str, Any] = {}
-        batch = _put(rows)
-        try:
-            with self._as_reflections(len(rows)):
-                batch = self._balance_batch(batch, metrics)
-                batch = self._compute_old_log_prob(batch, metrics)
-                if self.use_reference_policy:
-                    batch = self._compute_ref_log_prob(batch, metrics)
-                batch = write_advantages(batch, {key: row.advantages for key, row in rows.items()})
-                batch.extra_info[HOLDS_SCHEDULE] = True
-                self._update_actor(batch, metrics)
-        finally:
-            tq.kv_clear(keys=batch.keys, partition_id=REFLECTIONS)
-        return {f"reflection/{name}": value for name, value in metrics.items()}
-
-    @contextmanager
-    def _as_reflections(self, count: int) -> Iterator[None]:
-        """The keys of veRL as Phase A needs them: the temperature of the samples, and a mini-batch of its own."""
-        rollout, actor = self.config.actor_rollout_ref.rollout, self.config.actor_rollout_ref.actor
-        before = (rollout.temperature, rollout.n, actor.ppo_mini_batch_size)
-        multiple = self._row_multiple()
-        mini_batch = -(-(self.settings.reflection_mini_batch or count) // multiple) * multiple
-        with open_dict(self.config):
-            rollout.temperature, rollout.n, actor.ppo_mini_batch_size = (
-                self.settings.reflection.temperature,
-                1,
-                mini_batch,
-            )
-            try:
-                yield
-            finally:
-                rollout.temperature, rollout.n, actor.ppo_mini_batch_size = before
-
-    def _row_multiple(self) -> int:
-        """Rows come in multiples of the ranks, and of micro-batches where those have a fixed number of rows."""
-        known = self.actor_rollout_wg._dispatch_info
-        if "actor" not in known:
-            known["actor"] = self.actor_rollout_wg._query_dispatch_info("actor")
-        ranks = int(max(known["actor"])) + 1
-        parts = self.config.actor_rollout_ref
-        if parts.actor.use_dynamic_bsz:
-            return ranks
-        counts = (
-            parts.actor.ppo_micro_batch_size_per_gpu,
-            parts.rollout.log_prob_micro_batch_size_per_gpu,
-            parts.ref.log_prob_micro_batch_size_per_gpu,
-        )
-        return ranks * math.lcm(*(count for count in counts if count))
-
-
-def _put(rows: dict[str, PhaseRow]) -> KVBatchMeta:
-    fields = list_of_dict_to_tensordict([row.fields for row in rows.values()])
-    tags = [row.tag for row in rows.values()]
-    return tq.kv_batch_put(keys=list(rows), partition_id=REFLECTIONS, fields=fields, tags=tags)
-
-
-SYNC_LIMIT = "rubricem.time_limits.sync"
-LOOK_EVERY = 0.5
-"""Seconds between two looks for finished groups. veRL's two seconds are a tenth of a step in the almanac."""
-_ACTORS = (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef, Role.RefPolicy)
-
-# The trainer looks its sampling engines up by name, in its own process.
-register_replica()
-
-
-class StageTrainer(ReflectionPhase):
-    """What all three modes have in common: questions, desk, checkpoints, the log and the time-outs."""
 
     worker_class: type = StageWorker
+    judge_service: Any
+    """Ray's handle of it."""
 
     def __init__(self, config: Any) -> None:
         self.settings = read_section(OmegaConf.to_container(config[SECTION], resolve=True))
         _refuse_ignored(config)
-        self.told = {}
-        self._recording = None
-        self._phase_a_metrics: dict[str, float] = {}
         self._folder = Path(config.trainer.default_local_dir).absolute()
+        self._identity = identity_of(config, self.settings)
         self._log = VerlLog(self._folder, self.settings)
+        self._line: dict[str, Any] = {}
+        """The log's line of the step so far."""
+        self._reflection_metrics: dict[str, float] = {}
+        """veRL's metrics of Phase A, which the step's updates on rollouts report again."""
+        self._rows: dict[str, CreditInputs] = {}
+        """The rows of the update on rollouts, by key, in the order of the credit."""
+        self._credit: Credit
+        self._pending_record: Any = None
+        """The call that records the rollouts of the latest update, in progress beside it."""
         super().__init__(config)
-        self.replay_buffer.poll_interval = LOOK_EVERY
+        self.replay_buffer.poll_interval = POLL_SECONDS
 
     def _init_dataloader(self) -> None:
-        """The curriculum in the place of veRL's data loader, which has no notion of a window."""
-        queries = load_training_questions(self.settings).queries
+        """The curriculum instead of veRL's data loader, which does not know windows."""
+        queries, _ = load_training_questions(self.settings)
         curriculum = Curriculum(
             list(queries),
             batch_size=self.config.data.train_batch_size,
@@ -434,7 +156,7 @@ class StageTrainer(ReflectionPhase):
         self.train_dataloader = CurriculumStream(curriculum, queries)
         self.train_dataloader_it = None
         self.total_training_steps = self.config.trainer.total_training_steps
-        # The stream has no epochs: one that lasts as long as the run keeps veRL from stopping before.
+        # The stream has no epochs; one epoch as long as the run keeps veRL from stopping earlier.
         self.steps_per_epoch = self.total_training_steps
         with open_dict(self.config):
             self.config.data.gen_batch_size = 1
@@ -448,82 +170,254 @@ class StageTrainer(ReflectionPhase):
                 self.role_worker_mapping[role] = ray.remote(self.worker_class)
 
     def _load_checkpoint(self) -> None:
-        """The weights by veRL, and our state of the same step."""
+        """Load the weights, then our state of the same step."""
         super()._load_checkpoint()
-        group_size = self.config.actor_rollout_ref.rollout.n
-        self.desk = start_desk(self.settings, model=self.config.actor_rollout_ref.model.path, group_size=group_size)
-        self._identity = run_identity(self.settings, shape_of(self.config))
-        self._log.leave_settings(self.config)
+        model, group_size = self.config.actor_rollout_ref.model.path, self.config.actor_rollout_ref.rollout.n
+        self.judge_service = start_judge_service(self.settings, model=model, group_size=group_size)
+        self._log.write_settings(self.config)
         self._log.begin(self.global_steps)
         if self.settings.record:
-            ray.get(self.desk.begin_record.remote(self._folder, self.global_steps))
+            ray.get(self.judge_service.begin_record.remote(self._folder, self.global_steps))
         if self.global_steps > 0:
-            forget_trained(TASKS)
-            play_again(TASKS, self.settings.judge.settings.failure_limit)
-            kept = self.desk.resume.remote(self._folder / FOLDER, step=self.global_steps, identity=self._identity)
-            self.train_dataloader.load_state_dict(ray.get(kept))
-
-    def _save_checkpoint(self) -> None:
-        """Ours first: veRL writes down last of all that the step is saved. In between no group is marked."""
-        stream = self.train_dataloader.state_dict()
-        root = self._folder / FOLDER
-        kept = self.desk.keep.remote(root, step=self.global_steps, stream=stream, identity=self._identity)
-        written = partial(wait_for_groups, ray.get(kept), TASKS)
-        seconds = self.settings.time_limits.sync
-        within(seconds, "write down what is judged", written, setting=SYNC_LIMIT, watch=self._miss_nobody)
-        super()._save_checkpoint()
-        ray.get(self.desk.go_on.remote())
-        prune(self._folder, step=self.global_steps, keep=self.config.trainer.max_actor_ckpt_to_keep)
+            remove_trained(TASKS)
+            reset_failed_groups(TASKS, self.settings.judge.settings.failure_limit)
+            root, step = self._folder / FOLDER, self.global_steps
+            stream = self.judge_service.load.remote(root, step=step, identity=self._identity)
+            self.train_dataloader.load_state_dict(ray.get(stream))
 
     def on_init_end(self) -> None:
-        self._in_time("bring the first weights to the sampling engines", super().on_init_end)
-        ray.get(self.desk.open.remote(self.get_llm_client()))
+        self._sync("bring the first weights to the sampling engines", super().on_init_end)
+        ray.get(self.judge_service.open.remote(self.get_llm_client()))
 
-    def on_step_end(self) -> None:
-        self._in_time("bring the weights to the sampling engines", super().on_step_end, watch=self._miss_nobody)
+    # A step. veRL calls on_sample_end when all groups are sampled, then balances, credits and trains on the batch.
 
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> Any:
         limits = self.settings.time_limits
-        call = partial(super()._step_once, metrics, timing_raw, sample_batch_size)
-        seconds = limits.sample + limits.update
         batch = within(
-            seconds, "sample and train on a step", call, setting="rubricem.time_limits.sample", watch=self._miss_nobody
+            limits.sample + limits.update,
+            "sample and train on a step",
+            partial(super()._step_once, metrics, timing_raw, sample_batch_size),
+            setting="rubricem.time_limits.sample",
+            watch=self._check_processes,
         )
-        metrics.update(self._phase_a_metrics)
+        metrics.update(self._reflection_metrics)
         if self.local_trigger_step == self.parameter_sync_step - 1:
-            self._write_down(metrics, timing_raw)
+            self._write_line(metrics, timing_raw)
         return batch
 
-    def _miss_nobody(self) -> None:
-        """Rollout workers, engines and the desk answer to nobody while a step is sampled: their death would pass."""
+    def on_sample_end(self) -> None:
+        """Phase A: sampling is over and the engines are idle, so train on the reflections finished by now."""
+        super().on_sample_end()
+        if self.local_trigger_step == 0:
+            with marked_timer("reflect", self.timing_raw):
+                self._train_on_reflections()
+
+    def _train_on_reflections(self) -> None:
+        reflections: TrainableReflections = ray.get(self.judge_service.collect.remote(self.global_steps))
+        if reflections.fault:
+            raise JudgeError(reflections.fault)
+        means = reflection_means(reflections)
+        samples = reflection_samples(reflections.outcomes, version=self.global_steps - 1)
+        self._line |= {**means, "reflections": len(samples)}
+        self._reflection_metrics = flat_metrics(means)
+        if samples:
+            self._reflection_metrics |= self._update_on(samples)
+
+    def _update_on(self, samples: Sequence[Sample]) -> dict[str, float]:
+        """One optimiser step on reflections, or several with `reflection_mini_batch`; returns its metrics.
+
+        These are veRL's own calls, on other rows and at another temperature.
+        """
+        keys = [f"lesson{index}_0_0" for index in range(len(samples))]
+        rows = [
+            reflection_row(sample, uid=group_of(key), step=self.global_steps)
+            for key, sample in zip(keys, samples, strict=True)
+        ]
+        advantages = {
+            key: np.asarray(sample.advantages, dtype=np.float32)[tag["prompt_len"] :]
+            for key, sample, (_, tag) in zip(keys, samples, rows, strict=True)
+        }
+        fields = tu.list_of_dict_to_tensordict([fields for fields, _ in rows])
+        batch = tq.kv_batch_put(keys=keys, partition_id=REFLECTIONS, fields=fields, tags=[tag for _, tag in rows])
+        metrics: dict[str, Any] = {}
+        try:
+            with self._reflection_config(len(rows)):
+                batch = self._balance_batch(batch, metrics)
+                batch = self._compute_old_log_prob(batch, metrics)
+                if self.use_reference_policy:
+                    batch = self._compute_ref_log_prob(batch, metrics)
+                batch = write_advantages(batch, advantages)
+                batch.extra_info[KEEPS_SCHEDULE] = True
+                self._update_actor(batch, metrics)
+        finally:
+            tq.kv_clear(keys=batch.keys, partition_id=REFLECTIONS)
+        return {f"reflection/{name}": value for name, value in metrics.items()}
+
+    @contextmanager
+    def _reflection_config(self, count: int) -> Iterator[None]:
+        """Change veRL's config: the temperature of reflections, groups of one, and Phase A's own mini-batch."""
+        rollout, actor = self.config.actor_rollout_ref.rollout, self.config.actor_rollout_ref.actor
+        before = (rollout.temperature, rollout.n, actor.ppo_mini_batch_size)
+        multiple = self._row_multiple()
+        mini_batch = -(-(self.settings.reflection_mini_batch or count) // multiple) * multiple
+        with open_dict(self.config):
+            rollout.temperature, rollout.n = self.settings.reflection.temperature, 1
+            actor.ppo_mini_batch_size = mini_batch
+            try:
+                yield
+            finally:
+                rollout.temperature, rollout.n, actor.ppo_mini_batch_size = before
+
+    def _row_multiple(self) -> int:
+        """Rows come in multiples of the ranks, and of micro-batches where those have a fixed number of rows."""
+        dispatch = self.actor_rollout_wg._dispatch_info
+        if "actor" not in dispatch:
+            dispatch["actor"] = self.actor_rollout_wg._query_dispatch_info("actor")
+        ranks = int(max(dispatch["actor"])) + 1
+        model = self.config.actor_rollout_ref
+        if model.actor.use_dynamic_bsz:
+            return ranks
+        sizes = (
+            model.actor.ppo_micro_batch_size_per_gpu,
+            model.rollout.log_prob_micro_batch_size_per_gpu,
+            model.ref.log_prob_micro_batch_size_per_gpu,
+        )
+        return ranks * math.lcm(*(size for size in sizes if size))
+
+    def _balance_batch(self, batch: Any, metrics: dict[str, Any], *others: Any, **named: Any) -> Any:
+        """Phase B begins: credit the rollouts before veRL spreads the rows over its workers."""
+        if batch.partition_id == TASKS:
+            batch = self._credit_batch(batch, metrics)
+        return super()._balance_batch(batch, metrics, *others, **named)
+
+    def _credit_batch(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        """Credit all rollouts and leave out those without an advantage (choices B7, D6), unless none has one."""
+        self._rows = read_credit_inputs(batch)
+        rows = list(self._rows.values())
+        refuse_outage(rows, self.settings.judge.settings.failure_limit)
+        groups = [group_of(key) for key in self._rows]
+        self._credit = credit_rows(rows, groups, mode=self.settings.credit, matrix=self.settings.matrix)
+        trainable = self._credit.trainable
+        self._line |= {**rollout_means(rows), "trained_rollouts": int(trainable.sum())}
+        metrics.update(flat_metrics(self._line))
+        self._begin_record()
+        if not trainable.any():
+            return batch
+        kept = [key for key, is_trained in zip(self._rows, trainable, strict=True) if is_trained]
+        dropped = [key for key in batch.keys if key not in set(kept)]
+        if dropped:
+            tq.kv_clear(keys=dropped, partition_id=batch.partition_id)
+        return batch.select_keys(kept)
+
+    def _begin_record(self) -> None:
+        """Let the judge service record the rollouts with their credit, beside the update."""
+        self._finish_record()
+        if not self.settings.record:
+            return
+        columns = (array.tolist() for array in (self._credit.returns, self._credit.advantages, self._credit.trainable))
+        credits_ = [
+            RolloutCredit(
+                group_of(key), int(key.split("_")[1]), four_numbers(returns), four_numbers(advantages), trained
+            )
+            for key, returns, advantages, trained in zip(self._rows, *columns, strict=True)
+        ]
+        self._pending_record = self.judge_service.record.remote(self.global_steps, credits_)
+
+    def _finish_record(self) -> None:
+        """Wait until the record is written; its failure stops the run here."""
+        pending, self._pending_record = self._pending_record, None
+        if pending is not None:
+            ray.get(pending)
+
+    def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        call = partial(super()._compute_old_log_prob, batch, metrics)
+        return self._update_within("compute the policy's log-probabilities", call)
+
+    def _compute_ref_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        call = partial(super()._compute_ref_log_prob, batch, metrics)
+        return self._update_within("compute the reference's log-probabilities", call)
+
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        """Stage advantages instead of veRL's estimators: each token has its stage's, padding rows have none."""
+        by_key = dict(zip(self._rows, self._credit.advantages, strict=True))
+        advantages = {
+            key: token_advantages(by_key[key], self._rows[key].stage_ids)
+            for key, tag in zip(batch.keys, batch.tags, strict=True)
+            if not is_padding(tag)
+        }
+        fields = read_rows(batch, ["old_log_probs", "ref_log_prob", "entropy"])
+        kept = [index for index, key in enumerate(batch.keys) if key in advantages]
+        old = np.concatenate([fields["old_log_probs"][index] for index in kept])
+        kl = np.zeros_like(old)
+        if "ref_log_prob" in fields:
+            ref = np.concatenate([fields["ref_log_prob"][index] for index in kept])
+            gap = np.clip(ref - old, -20, 20)
+            kl = np.exp(gap) - gap - 1
+        self._line["stages"] = stage_means(
+            np.concatenate([self._rows[key].stage_ids for key in advantages]),
+            np.concatenate(list(advantages.values())),
+            entropy=np.concatenate([fields["entropy"][index] for index in kept]),
+            kl=kl,
+        )
+        metrics.update(flat_metrics({"stage": self._line["stages"]}))
+        return write_advantages(batch, advantages)
+
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        """One update; none where no rollout of the step has an advantage."""
+        if batch.partition_id == TASKS and not self._credit.trainable.any():
+            return batch
+        return self._update_within("update the policy", partial(super()._update_actor, batch, metrics))
+
+    def _write_line(self, metrics: Mapping[str, Any], timing: Mapping[str, float]) -> None:
+        """Write the step's line before its checkpoint: a run killed later has both, one killed earlier has neither."""
+        self._finish_record()
+        seconds = {name: round(float(value), 2) for name, value in timing.items()}
+        if "reflect" in seconds and "gen" in seconds:
+            # veRL counts Phase A, which comes at the end of sampling, as sampling.
+            seconds["gen"] = round(seconds["gen"] - seconds["reflect"], 2)
+        stages = self._line.pop("stages", None)
+        line = {
+            **self._line,
+            "task": update_metrics(metrics, stages),
+            "reflection": update_metrics(metrics, None, prefix="reflection/"),
+            "seconds": seconds,
+        }
+        self._line = {}
+        self._log.write(self.global_steps, line)
+
+    def on_step_end(self) -> None:
+        self._sync("bring the weights to the sampling engines", super().on_step_end, watch=self._check_processes)
+
+    def _save_checkpoint(self) -> None:
+        """Our state first: veRL marks the step as saved last. In between no group gets its scores."""
+        stream = self.train_dataloader.state_dict()
+        root, step = self._folder / FOLDER, self.global_steps
+        scored = ray.get(self.judge_service.save.remote(root, step=step, stream=stream, identity=self._identity))
+        finished = partial(wait_for_groups, scored, TASKS)
+        self._sync("write the judged groups", finished, watch=self._check_processes)
+        super()._save_checkpoint()
+        ray.get(self.judge_service.resume_scoring.remote())
+        prune(self._folder, step=step, keep=self.config.trainer.max_actor_ckpt_to_keep)
+
+    def _check_processes(self) -> None:
+        """Raise for a dead process. While a step is sampled the trainer calls none of these, so it would not notice."""
         engines = [engine for manager in self._rollout_server_managers() for engine in manager.server_handles]
-        actors = [self.desk, *self.agent_loop_manager.agent_loop_workers, *engines]
+        actors = [self.judge_service, *self.agent_loop_manager.agent_loop_workers, *engines]
         try:
             ray.get([actor.__ray_ready__.remote() for actor in actors], timeout=WATCH_EVERY)
             dead = ray.get([engine.__ray_call__.remote(has_lost_engine) for engine in engines], timeout=WATCH_EVERY)
         except (GetTimeoutError, ActorUnavailableError):
-            # Busy, or out of reach for a moment: the next look tells.
-            return
+            return  # Busy, or unreachable for a moment: the next check tells.
         except RayActorError as gone:
-            raise WorkerLostError.of(str(gone)) from gone
+            raise lost_process(str(gone)) from gone
         if any(dead):
-            raise WorkerLostError.of(ENGINE_LOST)
+            raise lost_process(ENGINE_LOST)
 
-    def _write_down(self, metrics: Mapping[str, Any], timing: Mapping[str, float]) -> None:
-        """The step's line, before its checkpoint: a run killed after that has both, and one killed before has neither."""
-        self._finish_recording()
-        stages = self.told.pop("stages", None)
-        told = {
-            **self.told,
-            "task": update_told(metrics, stages),
-            "reflection": update_told(metrics, None, prefix="reflection/"),
-            "seconds": _seconds(timing),
-        }
-        self.told = {}
-        self._log.write(self.global_steps, told)
+    def _update_within(self, action: str, call: Callable[[], Any]) -> Any:
+        return within(self.settings.time_limits.update, action, call, setting="rubricem.time_limits.update")
 
-    def _in_time(self, doing: str, call: Any, *, watch: Callable[[], None] | None = None) -> None:
-        within(self.settings.time_limits.sync, doing, call, setting=SYNC_LIMIT, watch=watch)
+    def _sync(self, action: str, call: Callable[[], Any], *, watch: Callable[[], None] | None = None) -> None:
+        within(self.settings.time_limits.sync, action, call, setting="rubricem.time_limits.sync", watch=watch)
 
 
 @register_trainer("rubricem_async")
@@ -533,50 +427,43 @@ class AsyncStageTrainer(StageTrainer, PPOTrainerColocateAsync):  # type: ignore[
 
 @register_trainer("rubricem_sync")
 class SyncStageTrainer(StageTrainer, PPOTrainerSync):  # type: ignore[misc,unused-ignore]
-    """To compare with: reflections are waited for before the engines rest."""
+    """For comparison: reflections are waited for before the engines are idle."""
 
     def on_sample_end(self) -> None:
-        ray.get(self.desk.drain.remote())
+        ray.get(self.judge_service.drain.remote())
         super().on_sample_end()
 
 
 @register_trainer("rubricem_separate")
 class SeparateStageTrainer(StageTrainer, PPOTrainerSeparateAsync):  # type: ignore[misc,unused-ignore]
-    """Needs a transport for weights between GPUs (nccl and the like), so it runs nowhere else."""
+    """Needs a transport for weights between GPUs, such as nccl."""
 
     worker_class = StageDetachWorker
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
-        # veRL looks it up under the name of the mode, and this mode's settings stand under veRL's own.
+        # veRL looks it up under the name of the mode, and this mode's settings are under veRL's own name.
         self.parameter_sync_step = config.trainer.v1.separate_async.parameter_sync_step
 
 
+class TaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # type: ignore[misc,name-defined,unused-ignore]
+    """veRL's own. Its process imports this module, which registers our trainers."""
+
+
 def has_lost_engine(server: Any) -> bool:
-    """Asked in a server's own process: vLLM's outlives its engine, which nobody else would miss."""
+    """Called in a server's own process: vLLM's outlives its engine, and nothing else reports that."""
     return bool(getattr(getattr(server, "engine", None), "errored", False))
 
 
-def _seconds(timing: Mapping[str, float]) -> dict[str, float]:
-    """The time of each part; veRL counts Phase A, which comes at the end of sampling, as sampling."""
-    seconds = {name: round(float(value), 2) for name, value in timing.items()}
-    if "reflect" in seconds and "gen" in seconds:
-        seconds["gen"] = round(seconds["gen"] - seconds["reflect"], 2)
-    return seconds
-
-
-TRAINERS = (AsyncStageTrainer, SyncStageTrainer, SeparateStageTrainer)
-
-
 def _refuse_ignored(config: Any) -> None:
-    """Refuse what veRL would do in the places that ours have taken, rather than leave it undone without a word.
+    """Refuse options of veRL whose code ours replaces, rather than ignore them silently.
 
     Raises:
-        ConfigError: the config asks for such a thing, or says not how many steps there are.
+        ConfigError: the config sets such an option, or does not say how many steps to train.
     """
     algorithm, trainer = config.algorithm, config.trainer
     correction = algorithm.get("rollout_correction") or {}
-    asked = {
+    options = {
         "trainer.val_before_train": trainer.val_before_train,
         "trainer.test_freq": trainer.test_freq > 0,
         "algorithm.use_kl_in_reward": algorithm.use_kl_in_reward,
@@ -585,11 +472,58 @@ def _refuse_ignored(config: Any) -> None:
         "algorithm.rollout_correction.rollout_rs": correction.get("rollout_rs") is not None,
         "algorithm.rollout_correction.bypass_mode": bool(correction.get("bypass_mode")),
     }
-    found = [name for name, is_asked in asked.items() if is_asked]
-    if found:
+    ignored = next((name for name, is_set in options.items() if is_set), None)
+    if ignored:
         raise ConfigError(
-            f"{found[0]} is set, and the trainer {trainer.v1.trainer_mode} does not do it: stage advantages take the "
-            "place of veRL's estimators, and checkpoints are examined with `rubricem eval`. Take the key away."
+            f"{ignored} is set, and the trainer {trainer.v1.trainer_mode} does not support it: stage advantages replace "
+            "veRL's estimators, and checkpoints are evaluated with `rubricem eval`. Remove the key."
         )
     if trainer.total_training_steps is None:
-        raise ConfigError("trainer.total_training_steps is not set; the curriculum has no end of its own.")
+        raise ConfigError("trainer.total_training_steps is not set, and the curriculum has no end. Set it.")
+
+
+def train(config: Any) -> None:
+    """Train to the last step; Ray is shut down on the way out, and with it every process of the run.
+
+    Raises:
+        RubricEMError: what stopped the run, wherever it was raised.
+    """
+    model, section = config.actor_rollout_ref.model, config[SECTION]
+    with open_dict(config):
+        config.actor_rollout_ref.rollout.agent.agent_loop_config_path = str(LOOPS_FILE)
+        # Other nodes read these paths too, each from its own working directory; a model that is no folder is a name.
+        config.trainer.default_local_dir = str(Path(config.trainer.default_local_dir).absolute())
+        if Path(model.path).is_dir():
+            model.path = str(Path(model.path).absolute())
+        if section.get("questions"):
+            section.questions = str(Path(section.questions).absolute())
+    OmegaConf.resolve(config)
+    validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    try:
+        run_ppo(config, task_runner_class=ray.remote(num_cpus=1)(TaskRunner))
+    except RayError as failure:
+        raise root_cause(failure) from failure
+    except (ConnectionError, RuntimeError, TimeoutError, ValueError) as failure:
+        if ray.is_initialized():
+            raise
+        reason = " ".join(str(failure).split()).rstrip(".")
+        raise ClusterError(
+            f"Ray refuses the run: {reason}. Its settings are under ray_kwargs.ray_init, its logs under "
+            "/tmp/ray/session_latest/logs."
+        ) from failure
+    finally:
+        ray.shutdown()
+
+
+def root_cause(failure: BaseException) -> BaseException:
+    """Our own error under Ray's wrappers, or the death of a process; the failure itself where it is neither."""
+    inner: BaseException | None = failure
+    while inner is not None:
+        if isinstance(inner, RubricEMError) and not isinstance(inner, RayError):
+            return inner
+        if isinstance(inner, RayActorError) and not isinstance(inner, RayTaskError):
+            return lost_process(str(inner))
+        if type(inner).__name__ == _DEAD_ENGINE:
+            return lost_process(ENGINE_LOST)
+        inner = getattr(inner, "cause", None) or inner.__cause__
+    return failure

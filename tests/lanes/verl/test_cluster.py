@@ -4,7 +4,9 @@ import socket
 
 import pytest
 
-from trainers.verl_backend.launch import ClusterError, refuse_unreachable, root_cause
+from trainers.verl_backend.launch import refuse_unreachable
+from trainers.verl_backend.time_limits import ClusterError
+from trainers.verl_backend.trainer import root_cause
 
 
 def test_an_address_where_nobody_listens_is_refused_with_the_command_that_would_change_it():

@@ -9,9 +9,9 @@ from verl.utils.config import validate_config
 
 from rubricem_env.domain.errors import ConfigError
 from tests.trainers.planning.paper_numbers import ABLATIONS, numbers_of
+from trainers.verl_backend.launch import read_config
 from trainers.verl_backend.planning.run_shape import value_at
 from trainers.verl_backend.settings import SECTION, read_section
-from trainers.verl_backend.trainer import read_config
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("verl_*.yaml"))
 CPU = next(path for path in CONFIGS if path.stem == "verl_almanac_cpu")

@@ -16,14 +16,14 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import TrainingWorker
 
 from rubricem_env.domain.errors import ConfigError
-from trainers.verl_backend.launch import TaskRunner
+from trainers.verl_backend.launch import read_config
 from trainers.verl_backend.trainer import (
-    HOLDS_SCHEDULE,
+    KEEPS_SCHEDULE,
     AsyncStageTrainer,
-    HoldingWorker,
+    ScheduledWorker,
     SeparateStageTrainer,
     SyncStageTrainer,
-    read_config,
+    TaskRunner,
 )
 
 VERL = "0.9.1"
@@ -63,9 +63,6 @@ SIGNATURES = {
         "(self, data: tensordict._td.TensorDict) -> tensordict._td.TensorDict"
     ),
     "verl.workers.rollout.replica:RolloutReplica.launch_servers": "(self)",
-    "verl.workers.rollout.replica:RolloutReplica.get_ray_class_with_init_args": (
-        "(self) -> verl.single_controller.ray.base.RayClassWithInitArgs"
-    ),
     "verl.checkpoint_engine.base:CheckpointEngine.prepare": "(self) -> dict[str, typing.Any]",
     "verl.checkpoint_engine.base:CheckpointEngine.build_topology": (
         "(actor_wg_world_size: int, rollout_world_size: int, metadata: list[dict]) -> "
@@ -121,9 +118,9 @@ def test_verl_is_the_version_that_all_this_was_written_for():
 @pytest.mark.parametrize(("holds", "ticks"), [(True, False), (False, True)])
 def test_an_update_on_reflections_leaves_the_schedule_where_it_is(monkeypatch, holds, ticks):
     monkeypatch.setattr(TrainingWorker, "train_batch", lambda self, data: data)
-    told = {"update_lr_scheduler": True, **({HOLDS_SCHEDULE: True} if holds else {})}
+    told = {"update_lr_scheduler": True, **({KEEPS_SCHEDULE: True} if holds else {})}
     rows = tu.get_tensordict({"x": torch.zeros(2)}, non_tensor_dict=told)
-    after = HoldingWorker.train_batch(object.__new__(HoldingWorker), rows)
+    after = ScheduledWorker.train_batch(object.__new__(ScheduledWorker), rows)
     assert tu.get(after, key="update_lr_scheduler") is ticks
 
 

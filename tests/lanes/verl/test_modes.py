@@ -6,8 +6,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from rubricem_env.domain.errors import ConfigError
+from trainers.verl_backend.launch import launch, read_config
 from trainers.verl_backend.settings import SECTION, read_section, refuse_impossible
-from trainers.verl_backend.trainer import SeparateStageTrainer, launch, read_config
+from trainers.verl_backend.trainer import SeparateStageTrainer
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 CPU = CONFIGS / "verl_almanac_cpu.yaml"

@@ -27,7 +27,7 @@ class FakeQueue:
 
     def kv_batch_get(self, keys, partition_id, select_fields):
         return {
-            "extra_fields": [{OURS: SimpleNamespace(marks=SimpleNamespace(is_valid=self.valid[key]))} for key in keys]
+            "extra_fields": [{OURS: SimpleNamespace(scores=SimpleNamespace(is_valid=self.valid[key]))} for key in keys]
         }
 
     def kv_batch_put(self, keys, partition_id, tags):
@@ -40,9 +40,9 @@ def saved(monkeypatch, groups, rollouts):
     return queue
 
 
-def test_the_rows_of_the_step_that_was_saved_are_forgotten_and_those_ahead_stay(monkeypatch):
+def test_the_rows_of_the_step_that_was_saved_are_removed_and_those_ahead_stay(monkeypatch):
     queue = saved(monkeypatch, {"ahead": "finished"}, {"trained_0_0": True, "trained_1_0": True, "ahead_0_0": True})
-    queue.forget_trained(TASKS)
+    queue_rows.remove_trained(TASKS)
     assert set(queue.tags) == {"ahead", "ahead_0_0"}
 
 
@@ -51,17 +51,17 @@ def test_the_rows_of_the_step_that_was_saved_are_forgotten_and_those_ahead_stay(
     [((True, True, True, True, True), "finished"), ((True, True, True, True, False), "finished"),
      ((True, True, True, False, False), "pending"), ((False,) * 5, "pending")],
 )  # fmt: skip
-def test_a_group_that_an_outage_spoilt_is_played_again_after_it(monkeypatch, valid, status):
+def test_a_group_that_an_outage_spoilt_is_sampled_again_after_it(monkeypatch, valid, status):
     rollouts = {f"g_{place}_0": is_valid for place, is_valid in enumerate(valid)}
     queue = saved(monkeypatch, {"g": "finished"}, rollouts)
-    queue.play_again(TASKS, 0.2)
+    queue_rows.reset_failed_groups(TASKS, 0.2)
     assert queue.tags["g"] == {"is_prompt": True, "status": status, "global_steps": 3}
 
 
 def test_an_empty_queue_is_left_as_it_is(monkeypatch):
     queue = saved(monkeypatch, {}, {})
-    queue.play_again(TASKS, 0.2)
-    queue.forget_trained(TASKS)
+    queue_rows.reset_failed_groups(TASKS, 0.2)
+    queue_rows.remove_trained(TASKS)
     assert queue.tags == {}
 
 
@@ -74,5 +74,5 @@ def test_a_checkpoint_waits_until_the_judged_groups_are_written_down_and_for_no_
         queue.tags["judged"]["status"] = "finished"
 
     monkeypatch.setattr(queue_rows, "time", SimpleNamespace(sleep=workers_write))
-    queue.wait_for_groups(["judged", "trained and gone"], TASKS)
+    queue_rows.wait_for_groups(["judged", "trained and gone"], TASKS)
     assert len(looks) == 1

@@ -50,9 +50,9 @@ def test_two_engines_get_what_the_first_of_two_trainers_has(cluster):
     for _ in range(2):
         told = ray.get([end.do.remote("prepare") for end in [*actors, *engines]])
         of_actors, of_engines = RayTransport.build_topology(2, 2, told)
-        mailboxes = [*of_actors["mailbox"], *of_engines["mailbox"]]
+        queues = [*of_actors["queue"], *of_engines["queue"]]
         ends = [*actors, *engines]
-        ray.get([end.do.remote("init_process_group", mailbox=box) for end, box in zip(ends, mailboxes, strict=True)])
+        ray.get([end.do.remote("init_process_group", queue=queue) for end, queue in zip(ends, queues, strict=True)])
         # Before there is anything to receive.
         coming = [end.receive.remote() for end in engines]
         ray.get([end.send.remote() for end in actors])

@@ -1,48 +1,50 @@
-"""What the trainer hands to the desk for the record: each row's credit, under the group and the place of its key."""
+"""The credit that the trainer submits for the record: each row's, under the group and the index of its key."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from rubricem_agent.learn.credit import Credit
 from rubricem_env.domain.errors import UsageError
 from trainers.verl_backend import trainer
-from trainers.verl_backend.rows import CreditedRows, RolloutCredit
+from trainers.verl_backend.rows import RolloutCredit
 from trainers.verl_backend.trainer import AsyncStageTrainer
 
 RETURNS = np.array([[2.0, 1.0, 0.5, 0.5], [0.0, 0.0, 0.0, 0.0]])
-CREDITED = CreditedRows(RETURNS, RETURNS / 2, np.array([True, False]), ())
+CREDIT = Credit(RETURNS, RETURNS / 2, np.array([True, False]), ())
 
 
-class FakeDesk:
-    """Takes what is to be recorded; the handle of a call is what it was given."""
+class FakeService:
+    """Takes the credit to record; the handle of a call is its arguments."""
 
     def __init__(self):
-        self.record = SimpleNamespace(remote=lambda step, told: (step, told))
+        self.record = SimpleNamespace(remote=lambda step, credits_: (step, credits_))
 
 
 def phase(*, record=True):
     made = object.__new__(AsyncStageTrainer)
-    made.settings, made.desk = SimpleNamespace(record=record), FakeDesk()
-    made.global_steps, made._rows, made._recording = 7, {"ab_0_0": None, "ab_1_0": None}, None
+    made.settings, made.judge_service = SimpleNamespace(record=record), FakeService()
+    made.global_steps, made._rows, made._pending_record = 7, {"ab_0_0": None, "ab_1_0": None}, None
+    made._credit = CREDIT
     return made
 
 
-def test_each_rows_credit_goes_to_the_desk_under_the_trainers_step():
+def test_each_rows_credit_is_recorded_under_the_trainers_step():
     made = phase()
-    made._begin_recording(CREDITED)
-    step, told = made._recording
+    made._begin_record()
+    step, credits_ = made._pending_record
     assert step == 7
-    assert told == [
+    assert credits_ == [
         RolloutCredit("ab", 0, (2.0, 1.0, 0.5, 0.5), (1.0, 0.5, 0.25, 0.25), trained=True),
         RolloutCredit("ab", 1, (0.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), trained=False),
     ]
 
 
-def test_nothing_is_handed_over_where_no_record_is_kept():
+def test_nothing_is_submitted_where_no_record_is_kept():
     made = phase(record=False)
-    made._begin_recording(CREDITED)
-    assert made._recording is None
+    made._begin_record()
+    assert made._pending_record is None
 
 
 def test_a_record_that_failed_stops_the_run_when_the_step_is_written_down(monkeypatch):
@@ -51,6 +53,6 @@ def test_a_record_that_failed_stops_the_run_when_the_step_is_written_down(monkey
 
     monkeypatch.setattr(trainer.ray, "get", failed)
     made = phase()
-    made._begin_recording(CREDITED)
+    made._begin_record()
     with pytest.raises(UsageError, match="cannot write the record"):
-        made._finish_recording()
+        made._finish_record()

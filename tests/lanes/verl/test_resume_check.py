@@ -8,9 +8,9 @@ from rubricem_agent.learn.credit import CheckpointError
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.store import MemoryStore
-from trainers.verl_backend.checkpoint import FOLDER, DeskState, Shape, keep_desk, run_identity
+from trainers.verl_backend.checkpoint import FOLDER, ServiceState, run_identity, save_service
+from trainers.verl_backend.launch import MARKER, check_resume, read_config
 from trainers.verl_backend.settings import read_section
-from trainers.verl_backend.trainer import MARKER, check_resume, read_config
 
 CPU = Path(__file__).parents[3] / "configs" / "verl_almanac_cpu.yaml"
 IDENTITY_MATRIX = "[[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]]"
@@ -21,9 +21,9 @@ def saved(tmp_path):
     """The checkpoint of step 6 of a run with the config as it is."""
     settings = read_section({"almanac": {}, "bank": {"embedder": "hashing"}})
     bank = RubricBank.open(MemoryStore(embedder="hashing-512", dimension=512), HashingEmbedder())
-    state = DeskState(judge={}, deferred={}, waiting={}, bank=bank, noted={})
-    identity = run_identity(settings, Shape(batch_size=4, group_size=4, ranks=1))
-    keep_desk(tmp_path / FOLDER, state, step=6, stream={}, identity=identity)
+    state = ServiceState(judge={}, deferred={}, waiting={}, noted={}, stream={})
+    identity = run_identity(settings, batch_size=4, group_size=4, ranks=1)
+    save_service(tmp_path / FOLDER, state, bank=bank, step=6, identity=identity)
     (tmp_path / MARKER).write_text("6")
     return tmp_path
 

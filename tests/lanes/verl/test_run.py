@@ -59,7 +59,7 @@ def test_a_killed_run_goes_on_at_the_step_of_its_weights(resumed):
 
 def test_the_resumed_curriculum_is_where_an_unbroken_one_would_be(resumed):
     _, saved, run = resumed
-    keys = list(load_training_questions(read_section({"almanac": {}})).queries)
+    keys = list(load_training_questions(read_section({"almanac": {}}))[0])
     unbroken = Curriculum(keys, batch_size=2, window=1, rng=np.random.default_rng(0))
     for _ in range(saved + 1):
         next(unbroken)

@@ -1,4 +1,4 @@
-"""The paper's recipe, and a machine that has all that it needs."""
+"""The paper's recipe, and a machine with everything that it needs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from trainers.verl_backend.planning.preflight import Machine
 from trainers.verl_backend.planning.run_shape import RunShape, read_run_file, read_run_shape
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -26,7 +27,7 @@ INSTALLED = {
 
 
 @dataclass
-class FakeMachine:
+class FakeMachine(Machine):
     """A machine of any size."""
 
     versions: dict[str, str] = field(default_factory=lambda: dict(INSTALLED))

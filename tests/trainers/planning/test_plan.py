@@ -7,10 +7,11 @@ import pytest
 
 from rubricem_env.domain.errors import ConfigError
 from tests.trainers.planning.conftest import CONFIGS, RECIPE
-from trainers.experiments import simulate
 from trainers.verl_backend.planning.estimate import (
     GIB,
     MemoryPlan,
+    PhaseTimes,
+    estimate_step,
     estimate_times,
     plan_cost,
     plan_memory,
@@ -25,7 +26,7 @@ Recipe = Callable[..., RunShape]
 
 
 def part(memory: MemoryPlan, what: str) -> float:
-    return next(one.gib for one in (*memory.training, *memory.sampling) if one.what.startswith(what))
+    return next(gib for name, gib in {**memory.training, **memory.sampling}.items() if name.startswith(what))
 
 
 def test_weights_gradients_and_moments_are_shared_out_over_all_gpus(recipe: Recipe) -> None:
@@ -194,10 +195,60 @@ def test_a_smaller_model_samples_faster(recipe: Recipe) -> None:
     assert times.engine_speed == pytest.approx(2_000 * 32 * QWEN.parameters / small.parameters)
 
 
-def test_hours_are_the_steps_of_the_simulation_times_their_number(recipe: Recipe) -> None:
+TIMES = PhaseTimes(
+    engine_speed=1_000,
+    sequence_speed=10,
+    written_tokens=100,
+    longest_tokens=100,
+    searches=2,
+    tool_seconds=3,
+    propose_seconds=4,
+    score_seconds=2,
+    task_seconds=7,
+    lesson_seconds=6,
+    swap_seconds=1,
+)
+"""256 attempts write 25,600 tokens in 25.6 s; one attempt takes 10 + 2 x 3 = 16 s, its judgement 4 + 2 = 6 s."""
+
+
+@pytest.mark.parametrize(
+    ("mode", "waits"),
+    [
+        ("rubricem_sync", 25.6 + 6),
+        # The engine samples a step's tokens in each wait; a group is finished within two.
+        ("rubricem_async", 25.6),
+        # Sampling continues during the 7 + 6 / 2 + 1 seconds of updates.
+        ("rubricem_separate", 25.6 - 11),
+    ],
+)
+def test_a_step_waits_for_what_takes_longest(mode: str, waits: float, recipe: Recipe) -> None:
+    step = estimate_step(TIMES, recipe(f"trainer.v1.trainer_mode={mode}"))
+
+    assert step["waits for rollouts"] + step["waits for the judge"] == pytest.approx(waits, abs=0.1)
+    # Reflections come in every other window of steps.
+    assert (step["trains on reflections"], step["trains on rollouts"], step["swaps"]) == (3, 7, 1)
+
+
+def test_a_judge_with_few_seats_binds_the_step(recipe: Recipe) -> None:
+    busy = TIMES.model_copy(update={"judge_seats": 4})
+    step = estimate_step(busy, recipe("trainer.v1.trainer_mode=rubricem_sync"))
+
+    # 32 proposals of 4 s and 256 scores of 2 s, four at a time.
+    assert step["waits for the judge"] == pytest.approx((32 * 4 + 256 * 2) / 4)
+
+
+def test_unequal_lengths_make_a_step_wait_for_its_slowest_attempt(recipe: Recipe) -> None:
+    slow = TIMES.model_copy(update={"spread": 0.5, "longest_tokens": 1_000, "engine_speed": 1e6})
+    step = estimate_step(slow, recipe("trainer.v1.trainer_mode=rubricem_sync"))
+
+    # The expected maximum of 256 log-normal lengths of mean 100 and spread 0.5 is 100 exp(0.5 x 2.8 - 0.125) = 358.
+    assert step["waits for rollouts"] == pytest.approx(358 / 10 + 6, rel=0.01)
+
+
+def test_hours_are_the_estimated_step_times_their_number(recipe: Recipe) -> None:
     plan = make_plan(recipe("trainer.total_training_steps=720"), QWEN, ALIKE)
 
-    assert plan.hours == pytest.approx(plan.step.step_seconds / 5)
+    assert plan.hours == pytest.approx(sum(plan.step.values()) / 5)
     assert plan.cost.gpu_dollars == pytest.approx(plan.hours * 32 * 2.5)
 
 
@@ -214,6 +265,7 @@ def test_the_plan_of_the_recipe_is_shown_for_16_and_32_gpus_with_what_is_assumed
         "cache of keys and values",
         "dollars of the run",
         "hours",
+        "left out: queues",
     ):
         assert words in told
     assert "utilisation 0.3" in told
@@ -248,32 +300,3 @@ def test_the_almanac_on_the_cpu_needs_no_plan(capsys: pytest.CaptureFixture[str]
 def test_an_assumption_that_is_none_is_refused(change: str) -> None:
     with pytest.raises(ConfigError, match=r"assumption|not a setting"):
         read_assumptions([change])
-
-
-def test_the_simulation_prints_every_variant_and_as_json_what_binds(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [str(RECIPE), "--nodes", "2", "--steps", "12", "--assume", "spread=0", "written_tokens=650"]
-
-    assert simulate.main(arguments) == 0
-    told = capsys.readouterr().out
-    assert [variant.name.split(",")[0] in told for variant in simulate.VARIANTS] == [True] * 7
-
-    assert simulate.main([*arguments, "--json", "--times", "task_seconds=900"]) == 0
-    outcomes = json.loads(capsys.readouterr().out)
-    assert {outcome["binds"] for outcome in outcomes} == {"trains on rollouts"}
-    assert {outcome["parts"]["trains on rollouts"] for outcome in outcomes} == {900.0}
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["none.yaml"],
-        [str(RECIPE), "--steps", "6"],
-        [str(RECIPE), "--times", "nap=1"],
-        [str(RECIPE), "--times", "spread=-1"],
-    ],
-)
-def test_a_simulation_that_cannot_be_ends_with_a_sentence(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert simulate.main(arguments) == 2
-    assert capsys.readouterr().err.startswith("simulate: ")

@@ -1,4 +1,4 @@
-"""What is missing for a run, said all at once and before anything starts."""
+"""The preflight reports all that is missing for a run at once, before anything starts."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from rubricem_agent.build.data import prepare
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.world.almanac import shipped_questions_path
 from tests.trainers.planning.conftest import CONFIGS, RECIPE, FakeMachine
-from trainers.verl_backend.planning.preflight import PreflightError, ThisMachine, check_run, look, require_ready
+from trainers.verl_backend.planning.preflight import Machine, check_file, check_run, require_ready
 from trainers.verl_backend.planning.run_shape import RunShape
 
 HEAVY = ("torch", "verl", "ray", "hydra", "transformers", "vllm")
@@ -36,7 +36,7 @@ def ready(tmp_path: Path) -> list[str]:
 
 
 def missing(machine: FakeMachine, *changes: str) -> dict[str, str]:
-    return {finding.what: finding.found for finding in look(RECIPE, changes, machine=machine).missing}
+    return {one.what: one.found for one in check_file(RECIPE, changes, machine=machine) if not one.is_ok}
 
 
 def test_a_cluster_that_has_everything_may_start(machine: FakeMachine, ready: list[str]) -> None:
@@ -51,10 +51,10 @@ def test_what_moves_weights_over_nccl_is_asked_for_where_they_are_moved(machine:
     assert found == {"cupy-cuda13x": "not installed"}
 
 
-def test_all_that_is_missing_is_said_at_once_each_with_its_way_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_that_is_missing_is_said_at_once_each_with_its_remedy(capsys: pytest.CaptureFixture[str]) -> None:
     bare = FakeMachine(versions={}, gpus=[], free=1.0, memory=8.0, environ={})
 
-    with pytest.raises(PreflightError) as refused:
+    with pytest.raises(ConfigError) as refused:
         require_ready(RECIPE, machine=bare)
     told = capsys.readouterr().err
 
@@ -71,7 +71,7 @@ def test_all_that_is_missing_is_said_at_once_each_with_its_way_out(capsys: pytes
         "disk",
     ):
         assert f"  {what}" in told
-    assert told.count("  -> ") == len(look(RECIPE, machine=bare).missing) == 17
+    assert told.count("  -> ") == len(missing(bare)) == 17
     assert "--config-name verl_almanac_cpu" in str(refused.value)
     assert "nothing was started" in str(refused.value)
 
@@ -79,7 +79,7 @@ def test_all_that_is_missing_is_said_at_once_each_with_its_way_out(capsys: pytes
 @pytest.mark.parametrize(
     ("changes", "what", "said"),
     [
-        ({"gpus": [79.6] * 4}, "GPUs", "4 GPUs on this node; the config counts on 8"),
+        ({"gpus": [79.6] * 4}, "GPUs", "4 GPUs on this node; the config needs 8"),
         ({"gpus": [79.6] * 7 + [24.0]}, "GPUs", "a GPU of 24 GiB is too small"),
         ({"memory": 30.0}, "memory", "30 GiB in this node; offloading needs 38"),
         ({"free": 300.0}, "disk", "checkpoints need 366"),
@@ -149,7 +149,7 @@ def test_a_model_of_unknown_size_leaves_memory_and_disk_open(machine: FakeMachin
 
     assert "has no config.json" in lacking["model"]
     for what in ("GPUs", "memory", "disk"):
-        assert "its name tells no size" in lacking[what]
+        assert "its name contains no known size" in lacking[what]
 
 
 def test_too_few_questions_for_a_window_are_named(machine: FakeMachine, ready: list[str]) -> None:
@@ -197,10 +197,10 @@ def test_without_checkpoints_no_disk_is_needed(machine: FakeMachine, ready: list
 
 
 def test_the_almanac_on_the_cpu_asks_for_no_gpu_no_key_and_no_cuda() -> None:
-    found = look(CONFIGS / "verl_almanac_cpu.yaml", machine=FakeMachine(versions={}, gpus=[], environ={}))
+    found = check_file(CONFIGS / "verl_almanac_cpu.yaml", machine=FakeMachine(versions={}, gpus=[], environ={}))
 
-    assert {"GPUs", "memory", "questions", "vllm", "flash-attn"}.isdisjoint(finding.what for finding in found.findings)
-    assert {"verl", "ray", "torch"} <= {finding.what for finding in found.missing}
+    assert {"GPUs", "memory", "questions", "vllm", "flash-attn"}.isdisjoint(one.what for one in found)
+    assert {"verl", "ray", "torch"} <= {one.what for one in found if not one.is_ok}
 
 
 def test_a_config_that_is_refused_is_refused_before_anything_is_looked_at(machine: FakeMachine) -> None:
@@ -209,7 +209,7 @@ def test_a_config_that_is_refused_is_refused_before_anything_is_looked_at(machin
 
 
 def test_this_machine_can_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = ThisMachine()
+    here = Machine()
     monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi
 
     assert here.version_of("pydantic")
@@ -226,7 +226,7 @@ def test_the_drivers_answer_is_read_in_gib(tmp_path: Path, monkeypatch: pytest.M
     driver.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
 
-    assert ThisMachine().gpu_gib() == [80.0, 24.0]
+    assert Machine().gpu_gib() == [80.0, 24.0]
 
 
 def test_nothing_heavy_is_imported_to_say_what_is_missing() -> None:

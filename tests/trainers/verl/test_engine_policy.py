@@ -1,4 +1,4 @@
-"""Our turns over veRL's engines: what is asked, what is kept, and which weights have drawn."""
+"""Our turns over veRL's engines: the request, the tokens that are kept, and the versions of the weights."""
 
 import pytest
 
@@ -56,7 +56,7 @@ async def test_the_policy_remembers_the_oldest_and_the_newest_weights_that_drew(
     policy, talk = conversation(client, tokenizer)
     await talk.emit(max_tokens=200, listener=Silence())
     await talk.emit(max_tokens=200, listener=Silence())
-    assert policy.versions(otherwise=0) == (3, 5)
+    assert policy.versions(default=0) == (3, 5)
 
 
 async def test_an_engine_without_log_probabilities_is_refused_with_the_key_that_asks_for_them(tokenizer):

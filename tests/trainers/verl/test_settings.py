@@ -1,10 +1,16 @@
-"""The `rubricem` section: the paper's defaults, and sentences for what is wrong with it."""
+"""The `rubricem` section, the stream of questions, and a worker's share of the limits."""
 
+import json
+
+import numpy as np
 import pytest
 
-from rubricem_agent.learn.credit import PAPER_MATRIX
+from rubricem_agent.config import ToolsConfig, read_tools_config
+from rubricem_agent.learn.credit import PAPER_MATRIX, CheckpointError
+from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_env.domain.errors import ConfigError
-from trainers.verl_backend.settings import read_section
+from rubricem_env.domain.trajectory import Query
+from trainers.verl_backend.settings import CurriculumStream, read_section, share_of
 
 
 def test_the_defaults_are_the_papers():
@@ -49,3 +55,76 @@ def test_a_section_without_questions_is_refused_with_both_ways_out():
 def test_a_config_without_the_section_says_where_to_start():
     with pytest.raises(ConfigError, match="verl_almanac_cpu"):
         read_section(None)
+
+
+QUERIES = {query.key: query for query in (Query(question=f"How wide is river {n}?") for n in range(8))}
+
+
+def stream(*, window=2):
+    curriculum = Curriculum(list(QUERIES), batch_size=2, window=window, rng=np.random.default_rng(0))
+    return CurriculumStream(curriculum, QUERIES)
+
+
+def asked(row):
+    return (row["query"][0], row["encounter"][0], row["lesson_step"][0])
+
+
+def test_prompts_come_one_by_one_and_each_window_comes_twice():
+    rows = [asked(next(iter_)) for iter_ in [stream()] for _ in range(8)]
+    assert [row[1] for row in rows] == ["new"] * 4 + ["repeat"] * 4
+    assert [row[0] for row in rows[:4]] == [row[0] for row in rows[4:]]
+    assert [row[2] for row in rows] == [1, 1, 2, 2, 3, 3, 4, 4]
+
+
+def test_a_stream_resumed_between_two_prompts_of_a_step_goes_on_with_the_second():
+    first = stream()
+    next(first)
+    state = json.loads(json.dumps(first.state_dict()))
+    other = stream()
+    other.load_state_dict(state)
+    assert [asked(next(other)) for _ in range(6)] == [asked(next(first)) for _ in range(6)]
+
+
+def test_a_stream_of_another_window_is_refused():
+    with pytest.raises(CheckpointError, match="window 2, this run has 1"):
+        stream(window=1).load_state_dict(stream().state_dict())
+
+
+def test_every_column_holds_one_object_as_verl_collates_them():
+    row = next(stream())
+    assert {len(column) for column in row.values()} == {1}
+    assert row["raw_prompt"][0][0]["role"] == "user"
+    assert {column.dtype for column in row.values()} == {np.dtype(object)}
+
+
+WORKERS = 8
+
+
+def test_eight_shares_are_no_more_than_the_whole():
+    whole = read_tools_config(
+        {
+            "backend": "web",
+            "budget": {"calls": 1_001, "dollars": 20.0},
+            "mounted": ({"name": "notes", "url": "http://127.0.0.1:1/mcp", "concurrency": 17},),
+        }
+    )
+    share = share_of(whole, WORKERS)
+    for before, after in (
+        (whole.google_search.rates, share.google_search.rates),
+        (whole.snippet_search.rates, share.snippet_search.rates),
+    ):
+        assert WORKERS * after.requests_per_minute <= before.requests_per_minute
+        assert after.requests_per_minute >= before.requests_per_minute // WORKERS
+    assert (share.google_search.rates.concurrency, share.mounted[0].concurrency) == (8, 2)
+    assert (share.budget.calls, share.budget.dollars) == (125, 2.5)
+
+
+def test_nobody_is_left_with_nothing_and_no_ceiling_stays_none():
+    share = share_of(ToolsConfig(), WORKERS)
+    assert share.snippet_search.rates.concurrency == 1
+    assert share.budget == ToolsConfig().budget
+    assert share.google_search.rates.tokens_per_minute is None
+
+
+def test_one_worker_has_it_all():
+    assert share_of(ToolsConfig(), 1) == ToolsConfig()

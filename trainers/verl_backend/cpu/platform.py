@@ -1,7 +1,7 @@
-"""veRL's platform for machines without an accelerator: the CPU in the place of a GPU, gloo in the place of NCCL.
+"""veRL's platform for machines without an accelerator: the CPU instead of a GPU, gloo instead of NCCL.
 
-veRL asks a platform for everything that differs between accelerators. It counts "GPUs" in Ray's books, so the config
-gives Ray as many logical ones as there are to be ranks (`ray_kwargs.ray_init.num_gpus`).
+veRL asks a platform for everything that differs between accelerators. It reserves "GPUs" from Ray, so the config gives
+Ray one logical GPU for each rank (`ray_kwargs.ray_init.num_gpus`).
 """
 
 import resource
@@ -18,7 +18,7 @@ _KIBIBYTE = 1_024
 
 
 class CPUPlatform(PlatformBase):  # type: ignore[misc,unused-ignore]
-    """One device, always there."""
+    """One device, always available."""
 
     @property
     def device_name(self) -> str:
@@ -36,7 +36,7 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc,unused-ignore]
         return True
 
     def current_device(self) -> Any:
-        """A device, not a number: veRL hands it to `Tensor.to`, and there is no CPU of that number."""
+        """A device, not an index: veRL passes it to `Tensor.to`, and a CPU has no index."""
         return torch.device(NAME)
 
     def device_count(self) -> int:
@@ -94,7 +94,7 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc,unused-ignore]
 
 
 def _nothing(*_: object, **__: object) -> None:
-    """What there is to synchronise, to empty or to limit on a CPU."""
+    """A CPU has nothing to synchronise, to empty or to limit."""
 
 
 def _resident_bytes(*_: object, **__: object) -> int:
@@ -102,7 +102,7 @@ def _resident_bytes(*_: object, **__: object) -> int:
 
 
 def _device_module() -> ModuleType:
-    """`torch.cpu` with the calls that veRL makes on `torch.cuda`, for which there is nothing to do here."""
+    """`torch.cpu` with the calls that veRL makes on `torch.cuda`, most of which do nothing here."""
     module = ModuleType("rubricem_torch_cpu")
     module.__dict__.update({name: getattr(torch.cpu, name) for name in dir(torch.cpu) if not name.startswith("__")})
     idle = ("empty_cache", "ipc_collect", "synchronize", "set_device", "set_per_process_memory_fraction")

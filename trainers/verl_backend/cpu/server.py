@@ -1,4 +1,4 @@
-"""The process behind a replica: draws tokens for many requests at once, and lets the weights be changed in between."""
+"""The process behind a replica: samples for many requests at once, and loads other weights in between."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,32 +15,21 @@ from rubricem_agent.policy.qwen3 import Qwen3Decoder
 from rubricem_agent.policy.tokens import TokenTurn
 
 
-class ServerSettings(NamedTuple):
-    """What a server is started with."""
-
-    model: str
-    max_length: int
-    rows: int
-    """Requests that are drawn together; further ones wait."""
-    seed: int
-    dtype: str
-
-
 class SampledReply(NamedTuple):
-    """A reply, with the fields of veRL's `TokenOutput`; importing that one would double the time to start."""
+    """A reply with the fields of veRL's `TokenOutput`, whose import would double the time to start."""
 
     token_ids: list[int]
     log_probs: list[float]
     stop_reason: str
     """`completed` or `aborted`."""
     extra_fields: dict[str, Any]
-    """`global_steps`: the weights that have drawn."""
+    """`global_steps`: the version of the weights."""
     routed_experts: None = None
     num_preempted: None = None
 
 
 class _Request(TokenTurn):
-    """One request as it is drawn. It stops where a turn of ours is over, or when it is aborted."""
+    """One running request. It stops at the end of a turn of ours, or when it is aborted."""
 
     is_aborted = False
 
@@ -50,34 +39,34 @@ class _Request(TokenTurn):
 
 
 class ReplicaServer:
-    """A Ray actor. The names of its methods are those that veRL calls on every server."""
+    """A Ray actor, whose methods are those that veRL calls on every server. `rows` requests run at once; others wait."""
 
-    def __init__(self, settings: ServerSettings) -> None:
-        model = load_model(Path(settings.model))
-        self._model = model.to(dtype=getattr(torch, settings.dtype))  # type: ignore[call-arg]
-        self._tokenizer = load_tokenizer(Path(settings.model))
-        self._max_length = min(settings.max_length, model.config.max_position_embeddings)
-        self._batcher = Batcher(Qwen3Decoder(self._model, rows=settings.rows, max_length=self._max_length))
-        self._free = [CacheRow(number) for number in range(settings.rows)]
-        self._seats = asyncio.Semaphore(settings.rows)
+    def __init__(self, path: str, *, max_length: int, rows: int, seed: int, dtype: str) -> None:
+        model = load_model(Path(path))
+        self._model = model.to(dtype=getattr(torch, dtype))  # type: ignore[call-arg]
+        self._tokenizer = load_tokenizer(Path(path))
+        self._max_length = min(max_length, model.config.max_position_embeddings)
+        self._batcher = Batcher(Qwen3Decoder(self._model, rows=rows, max_length=self._max_length))
+        self._free = [CacheRow(number) for number in range(rows)]
+        self._slots = asyncio.Semaphore(rows)
         self._gate = asyncio.Event()
-        self._turns_away = False
+        self._rejects = False
         self._running: set[_Request] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._numbers = count()
-        self._seed = settings.seed
+        self._seed = seed
         self._version: int | None = None
 
     async def generate(
         self, prompt_ids: list[int], sampling_params: Mapping[str, Any], request_id: str, **_: object
     ) -> SampledReply:
-        """Draw tokens after a prompt; what is held back by a change of weights waits."""
+        """Sample tokens after a prompt. While the weights are updated, requests wait or are rejected."""
         room = self._max_length - len(prompt_ids)
         if room < 1:
             raise ValueError(f"a prompt of {len(prompt_ids)} tokens leaves no room in {self._max_length}.")
-        async with self._seats:
-            if self._turns_away and not self._gate.is_set():
+        async with self._slots:
+            if self._rejects and not self._gate.is_set():
                 return SampledReply([], [], "aborted", {"global_steps": self._version})
             await self._gate.wait()
             request = _Request(self._tokenizer, Silence())
@@ -97,7 +86,7 @@ class ReplicaServer:
         )
 
     async def load_weights(self, named: Mapping[str, torch.Tensor], version: int | None) -> None:
-        """Put other weights in place, between two draws; what was cached under the old ones is forgotten."""
+        """Replace the weights between two tokens, and clear what was cached under the old ones."""
         is_open = self._gate.is_set()
         self._gate.clear()
         await self._idle.wait()
@@ -116,22 +105,22 @@ class ReplicaServer:
             self._gate.set()
 
     async def abort_all_requests(self, reject_request: bool = False) -> None:
-        """Stop every request where it is, and until `resume_generation` hold back new ones, or turn them away."""
-        self._turns_away = reject_request
+        """Stop every request where it is. Until `resume_generation`, new ones wait, or are rejected."""
+        self._rejects = reject_request
         self._gate.clear()
         for request in self._running:
             request.is_aborted = True
         await self._idle.wait()
 
     async def resume_generation(self) -> None:
-        self._turns_away = False
+        self._rejects = False
         self._gate.set()
 
     async def wake_up(self) -> None:
         self._gate.set()
 
     async def sleep(self) -> None:
-        """Wait for what is running. Nothing is given back, since the weights stay in place."""
+        """Wait for the running requests. No memory is freed, since the weights stay in place."""
         await self._idle.wait()
 
     async def clear_kv_cache(self) -> None:
@@ -147,13 +136,13 @@ class ReplicaServer:
     async def _draw(self, ids: list[int], request: _Request, params: Mapping[str, Any], *, room: int) -> None:
         row = max(self._free, key=lambda free: common_prefix(free.cached, ids))
         self._free.remove(row)
-        wanted = params.get("max_tokens", room)
+        limit = params.get("max_tokens", room)
         try:
             job = Job(
                 row,
                 ids,
                 turn=request,
-                max_tokens=max(1, min(wanted, room)),
+                max_tokens=max(1, min(limit, room)),
                 temperature=params.get("temperature", 1.0),
                 rng=np.random.default_rng([self._seed, next(self._numbers)]),
             )

@@ -1,8 +1,8 @@
-"""vLLM on a CPU as veRL's sampling engine: its layers keep their weights where an update finds them.
+"""A vLLM plugin for CPUs that lets veRL update the weights of linear layers.
 
-vLLM packs the weights of a CPU's linear layers into another form and drops the parameters. It has no switch for that,
-and the first weights from the trainer then find nowhere to go. `keep_weights` is for vLLM's own plugins (the entry
-point group `vllm.general_plugins`), which every process of an engine loads. Without VERL_PLATFORM=cpu it does nothing.
+vLLM packs the weights of a CPU's linear layers into another form and drops the parameters, without a switch, so that
+the trainer's first weights cannot be loaded. `keep_weights` belongs to the entry point group `vllm.general_plugins`,
+which every process of an engine loads. Without VERL_PLATFORM=cpu it does nothing.
 """
 
 import os
@@ -15,12 +15,12 @@ PATCHED = "vllm.model_executor.layers.utils"
 
 
 def keep_weights() -> None:
-    """Let linear layers multiply by their parameters as they are."""
+    """Let linear layers keep and use their parameters."""
     if os.environ.get("VERL_PLATFORM") == "cpu":
         layers: Any = import_module(PATCHED)
         layers.dispatch_cpu_unquantized_gemm = multiply_plainly
 
 
 def multiply_plainly(layer: Any, remove_weight: bool) -> None:
-    """In the place of vLLM's `dispatch_cpu_unquantized_gemm`: nothing is packed, and nothing removed."""
+    """Replaces vLLM's `dispatch_cpu_unquantized_gemm`: packs and removes nothing."""
     layer.cpu_linear = linear

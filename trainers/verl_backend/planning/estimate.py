@@ -1,14 +1,12 @@
-"""The memory of a GPU while the policy samples and while it trains, and what the host holds meanwhile.
+"""Estimates for a run from its shape: GPU and host memory, seconds of a step, calls and money.
 
-Both take turns on the same GPUs: the engine gives its memory back while training, and training moves what it may to
-the host while sampling. Estimates in GiB from the shapes; see `Assumptions` for what shapes do not tell.
-
-The calls of a step and the money of a run: the judge of rollouts, the judge of reflections, the searches, the GPUs.
-
-How long the parts of a step take, as measured or as estimated from shapes: what the simulation goes by.
+Sampling and training take turns on the same GPUs: the engine frees its memory while training, and training moves what
+it may to the host while sampling. `Assumptions` holds every number that does not follow from shapes.
 """
 
+import math
 from collections.abc import Iterable, Mapping
+from statistics import NormalDist
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
@@ -29,62 +27,59 @@ _HALF = 2
 """Bytes of a number in bfloat16."""
 
 
-class MemoryUse(NamedTuple):
-    """One thing that takes memory."""
-
-    what: str
-    gib: float
-
-
 class MemoryPlan(NamedTuple):
-    """Of each GPU and each node."""
+    """GiB on each GPU and each node."""
 
     gpu_gib: float
-    training: tuple[MemoryUse, ...]
-    sampling: tuple[MemoryUse, ...]
+    training: dict[str, float]
+    """By what uses it."""
+    sampling: dict[str, float]
     host_gib: float
-    """Of a node, for what is off the GPUs."""
+    """Of a node, for what is offloaded."""
     checkpoint_gib: float
     """On disk, of one checkpoint: weights and moments."""
     cached_tokens: int
     """Tokens whose keys and values one engine holds."""
     longest: int
-    """Sequences of the greatest length that one engine holds."""
+    """Sequences of maximum length that one engine holds."""
 
     @property
     def training_gib(self) -> float:
-        return sum(part.gib for part in self.training)
+        return sum(self.training.values())
 
     @property
     def sampling_gib(self) -> float:
-        return sum(part.gib for part in self.sampling)
+        return sum(self.sampling.values())
 
 
 def plan_memory(shape: RunShape, model: ModelShape, assumed: Assumptions) -> MemoryPlan:
-    """What a GPU has to hold."""
-    engine = _engine_parts(shape, model, assumed)
-    cached_tokens = int(engine[-1].gib * GIB * shape.tensor_parallel / model.cache_bytes)
+    """The memory that training and sampling need."""
+    weights = _HALF * model.parameters / shape.tensor_parallel / GIB
+    cache = max(0.0, shape.engine_share * assumed.gpu_gib - weights - assumed.engine_overhead_gib)
+    cached_tokens = int(cache * GIB * shape.tensor_parallel / model.cache_bytes)
     sharded = model.parameters / shape.gpus / GIB
-    kept = 0.0 if shape.computes_on_host or shape.offloads_weights else _WEIGHT * sharded
-    kept += 0.0 if shape.computes_on_host or shape.offloads_moments else _MOMENTS * sharded
-    on_host = 0.0 if not (shape.computes_on_host or shape.offloads_weights) else _WEIGHT + _GRADIENT
-    on_host += 0.0 if not (shape.computes_on_host or shape.offloads_moments) else _MOMENTS
+    offloads_weights = shape.computes_on_host or shape.offloads_weights
+    offloads_moments = shape.computes_on_host or shape.offloads_moments
+    kept = (0 if offloads_weights else _WEIGHT) + (0 if offloads_moments else _MOMENTS)
+    on_host = (_WEIGHT + _GRADIENT if offloads_weights else 0) + (_MOMENTS if offloads_moments else 0)
     return MemoryPlan(
         gpu_gib=assumed.gpu_gib,
-        training=_training_parts(shape, model, assumed),
-        sampling=(
-            *engine,
-            MemoryUse("weights and moments of training", kept),
-            MemoryUse("reserve", assumed.reserve_gib),
-        ),
-        host_gib=(on_host + _WEIGHT) * sharded * shape.gpus_per_node,  # the frozen reference is always there
+        training=_training_memory(shape, model, assumed),
+        sampling={
+            "engine's weights": weights,
+            "engine's graphs and activations": assumed.engine_overhead_gib,
+            "cache of keys and values": cache,
+            "weights and moments of training": kept * sharded,
+            "reserve": assumed.reserve_gib,
+        },
+        host_gib=(on_host + _WEIGHT) * sharded * shape.gpus_per_node,  # the frozen reference is always on the host
         checkpoint_gib=(_WEIGHT + _MOMENTS) * model.parameters / GIB,
         cached_tokens=cached_tokens,
         longest=cached_tokens // shape.total_tokens,
     )
 
 
-def _training_parts(shape: RunShape, model: ModelShape, assumed: Assumptions) -> tuple[MemoryUse, ...]:
+def _training_memory(shape: RunShape, model: ModelShape, assumed: Assumptions) -> dict[str, float]:
     sharded = 0.0 if shape.computes_on_host else model.parameters / shape.gpus / GIB
     layer, tokens = model.layer_parameters / GIB, shape.tokens_per_gpu / GIB
     # FSDP gathers a layer while it computes another; the embeddings stay gathered from the first to the last.
@@ -92,72 +87,61 @@ def _training_parts(shape: RunShape, model: ModelShape, assumed: Assumptions) ->
     one_layer = (6 * model.hidden + 3 * model.heads * model.head_size) * _HALF
     one_layer += (4 * model.kv_heads * model.head_size + 4 * model.mlp) * _HALF
     inputs = model.hidden * _HALF * model.layers
-    return (
-        MemoryUse("weights, sharded", _WEIGHT * sharded),
-        MemoryUse("gradients, sharded", _GRADIENT * sharded),
-        MemoryUse("optimiser's moments, sharded", _MOMENTS * sharded),
-        MemoryUse("gathered weights and one layer's gradients", gathered + (_HALF + _GRADIENT) * layer),
-        MemoryUse("activations", tokens * (inputs + one_layer if shape.recomputes else one_layer * model.layers)),
-        MemoryUse("logits", tokens * model.vocabulary * assumed.logit_bytes),
-        MemoryUse("reserve", assumed.reserve_gib),
-    )
-
-
-def _engine_parts(shape: RunShape, model: ModelShape, assumed: Assumptions) -> tuple[MemoryUse, ...]:
-    weights = _HALF * model.parameters / shape.tensor_parallel / GIB
-    cache = max(0.0, shape.engine_share * assumed.gpu_gib - weights - assumed.engine_overhead_gib)
-    return (
-        MemoryUse("engine's weights", weights),
-        MemoryUse("engine's graphs and activations", assumed.engine_overhead_gib),
-        MemoryUse("cache of keys and values", cache),
-    )
+    return {
+        "weights, sharded": _WEIGHT * sharded,
+        "gradients, sharded": _GRADIENT * sharded,
+        "optimiser's moments, sharded": _MOMENTS * sharded,
+        "gathered weights and one layer's gradients": gathered + (_HALF + _GRADIENT) * layer,
+        "activations": tokens * (inputs + one_layer if shape.recomputes else one_layer * model.layers),
+        "logits": tokens * model.vocabulary * assumed.logit_bytes,
+        "reserve": assumed.reserve_gib,
+    }
 
 
 def refuse_small_gpu(plan: MemoryPlan, shape: RunShape) -> None:
-    """Refuse a run that cannot fit.
+    """Refuse a run that does not fit.
 
     Raises:
-        ConfigError: training or sampling needs more than a GPU has, or the cache holds not one whole sequence.
+        ConfigError: training or sampling needs more than a GPU has, or the cache is too small for one whole sequence.
     """
-    for doing, needed in (("training", plan.training_gib), ("sampling", plan.sampling_gib)):
+    for phase, uses, advice in (("training", plan.training, _TRAIN_LESS), ("sampling", plan.sampling, _SAMPLE_LESS)):
+        needed = sum(uses.values())
         if needed > plan.gpu_gib:
-            largest = max(plan.training if doing == "training" else plan.sampling, key=lambda part: part.gib)
+            largest = max(uses, key=lambda name: uses[name])
             raise ConfigError(
-                f"a GPU of {plan.gpu_gib:.0f} GiB is too small: {doing} needs {needed:.0f} GiB on each of "
-                f"{shape.gpus}, {largest.gib:.0f} of them for {largest.what}. {_ways_out(doing)}"
+                f"a GPU of {plan.gpu_gib:.0f} GiB is too small: {phase} needs {needed:.0f} GiB on each of "
+                f"{shape.gpus}, {uses[largest]:.0f} of them for {largest}. {advice}"
             )
     if plan.longest < 1:
         raise ConfigError(
             f"a GPU of {plan.gpu_gib:.0f} GiB is too small: the engine's cache holds {plan.cached_tokens} tokens and "
-            f"the longest sequence has {shape.total_tokens}. {_ways_out('sampling')}"
+            f"the longest sequence has {shape.total_tokens}. {_SAMPLE_LESS}"
         )
 
 
-def _ways_out(doing: str) -> str:
-    if doing == "training":
-        return (
-            "Take more nodes (trainer.nnodes), share a sequence among more GPUs "
-            "(actor_rollout_ref.actor.ulysses_sequence_parallel_size, with ppo_max_token_len_per_gpu lowered alike), or "
-            "compute the optimiser on the host (actor_rollout_ref.actor.fsdp_config.offload_policy=true)."
-        )
-    return (
-        "Change the engine's share (actor_rollout_ref.rollout.gpu_memory_utilization), spread it over more GPUs "
-        "(actor_rollout_ref.rollout.tensor_model_parallel_size), or offload training (fsdp_config.param_offload and "
-        "optimizer_offload)."
-    )
+_TRAIN_LESS = (
+    "Take more nodes (trainer.nnodes), share a sequence among more GPUs "
+    "(actor_rollout_ref.actor.ulysses_sequence_parallel_size, with ppo_max_token_len_per_gpu lowered alike), or compute "
+    "the optimiser on the host (actor_rollout_ref.actor.fsdp_config.offload_policy=true)."
+)
+_SAMPLE_LESS = (
+    "Change the engine's share (actor_rollout_ref.rollout.gpu_memory_utilization), spread it over more GPUs "
+    "(actor_rollout_ref.rollout.tensor_model_parallel_size), or offload training (fsdp_config.param_offload and "
+    "optimizer_offload)."
+)
 
 
 _BYTES = 4
-"""Characters of a token, as everywhere in this project where no tokenizer counts."""
+"""Characters of a token, as everywhere in this project without a tokenizer."""
 _PROPOSE_PROMPT, _SCORE_PROMPT, _REFLECT_PROMPT = 1_200, 700, 700
 """Instructions and question."""
-_PROPOSAL_TOKENS, _MARK_TOKENS, _RUBRIC_TOKENS = 1_200, 60, 60
+_PROPOSAL_TOKENS, _SCORE_TOKENS, _RUBRIC_TOKENS = 1_200, 60, 60
 _SEARCH_TOKENS = 1_000
 """Of the model behind a grounded search: question and answer."""
 
 
 class CallKind(NamedTuple):
-    """One kind of call, as often as an average step makes it."""
+    """One kind of call: its number in an average step, its tokens and its price."""
 
     what: str
     calls: float
@@ -166,7 +150,7 @@ class CallKind(NamedTuple):
     output_tokens: float
     price: Price | None
     fee: float = 0.0
-    """Dollars of a call beside its tokens."""
+    """Dollars of a call, beside its tokens."""
     is_free: bool = False
 
     @property
@@ -176,12 +160,12 @@ class CallKind(NamedTuple):
             return 0.0
         if self.price is None:
             return None
-        one = self.price.cost(round(self.input_tokens), 0, output_tokens=round(self.output_tokens))
-        return self.calls * (one + self.fee)
+        dollars = self.price.cost(round(self.input_tokens), 0, output_tokens=round(self.output_tokens))
+        return self.calls * (dollars + self.fee)
 
 
 class CostPlan(NamedTuple):
-    """What a run calls and costs."""
+    """The calls and the cost of a run."""
 
     kinds: tuple[CallKind, ...]
     steps: int
@@ -200,7 +184,7 @@ class CostPlan(NamedTuple):
 
 
 def add_known(amounts: Iterable[float | None]) -> float | None:
-    """The sum, or None where one of them is not known."""
+    """The sum, or None where one of them is unknown."""
     total = 0.0
     for amount in amounts:
         if amount is None:
@@ -210,7 +194,7 @@ def add_known(amounts: Iterable[float | None]) -> float | None:
 
 
 def plan_cost(shape: RunShape, assumed: Assumptions, *, hours: float, prices: Mapping[str, Price] = PRICES) -> CostPlan:
-    """List prices; retries are in the calls. In the almanac nothing is called and nothing costs."""
+    """The cost at list prices; the calls include retries. In the almanac nothing is called and nothing costs."""
     kinds = (
         ()
         if shape.settings.almanac is not None
@@ -244,7 +228,7 @@ def _judging(shape: RunShape, assumed: Assumptions, prices: Mapping[str, Price])
                 f"judge: scores{named}",
                 shape.attempts * again,
                 scoring,
-                assumed.rubrics * _MARK_TOKENS + assumed.thought_tokens,
+                assumed.rubrics * _SCORE_TOKENS + assumed.thought_tokens,
                 price,
                 is_free=free,
             )
@@ -255,7 +239,7 @@ def _judging(shape: RunShape, assumed: Assumptions, prices: Mapping[str, Price])
 
 
 def _reflecting(shape: RunShape, assumed: Assumptions, price: Price | None) -> CallKind:
-    """New questions alone are reflected on, which is every other window of steps."""
+    """Only new questions are reflected on, in every other window of steps."""
     reflection = shape.settings.reflection
     listed = reflection.num_candidates if reflection.mode is ReflectionMode.LISTWISE else 1
     candidate = min(assumed.reflection_tokens, MAX_CANDIDATE_CHARS / _BYTES)
@@ -263,15 +247,15 @@ def _reflecting(shape: RunShape, assumed: Assumptions, price: Price | None) -> C
         "",
         shape.questions / 2 * (reflection.num_candidates / listed) * (1 + assumed.retries),
         _shown_tokens(assumed, SCORING_BUDGET) + _REFLECT_PROMPT + listed * candidate,
-        listed * 3 * _MARK_TOKENS + assumed.thought_tokens,
+        listed * 3 * _SCORE_TOKENS + assumed.thought_tokens,
         price,
     )
 
 
 def _searching(shape: RunShape, assumed: Assumptions, prices: Mapping[str, Price]) -> tuple[CallKind, ...]:
     tools = shape.settings.tools
-    asked = shape.attempts * assumed.searches * (1 - assumed.cached)
-    # A tool server elsewhere pays its engines all the same.
+    searches = shape.attempts * assumed.searches * (1 - assumed.cached)
+    # A remote tool server pays its engines too.
     free = tools.replay is not None or (tools.backend == "offline" and tools.remote is None)
     google = tools.google_search
     by_model = google.engine == "gemini"
@@ -284,19 +268,19 @@ def _searching(shape: RunShape, assumed: Assumptions, prices: Mapping[str, Price
     return (
         CallKind(
             f"google_search ({google.model if by_model else google.engine})",
-            asked * assumed.google_share,
+            searches * assumed.google_share,
             100 if by_model else 0,
             _SEARCH_TOKENS if by_model else 0,
             price,
             usual_fee if google.fee is None else google.fee,
             is_free=free,
         ),
-        CallKind("snippet_search", asked * (1 - assumed.google_share), 0, 0, None, is_free=True),
+        CallKind("snippet_search", searches * (1 - assumed.google_share), 0, 0, None, is_free=True),
     )
 
 
 def _shown_tokens(assumed: Assumptions, budget: RenderBudget) -> float:
-    """Of an attempt as a judge sees it: what the policy wrote, and tool text as far as the budget lets it through."""
+    """Tokens of an attempt as a judge sees it: what the policy wrote, and tool text up to the budget."""
     seen = assumed.searches * min(assumed.observed_tokens, budget.tool_chars / _BYTES)
     return min(assumed.written_tokens + seen, 4 * budget.stage_chars / _BYTES)
 
@@ -306,22 +290,22 @@ Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 
 _REFERENCE = KNOWN["qwen3-8b"].parameters
-"""Of the model that `Assumptions.engine_tokens` speaks of."""
+"""Parameters of the model that `Assumptions.engine_tokens` refers to."""
 
 
 class PhaseTimes(Frozen):
-    """Seconds, and tokens where a time depends on how much runs at once."""
+    """How long the parts of a step take, measured or estimated: seconds, and tokens where the load sets the time."""
 
     engine_speed: Positive
-    """Tokens a second that are sampled in all."""
+    """Tokens a second sampled in all."""
     sequence_speed: Positive
     """Tokens a second of one sequence, at most."""
     engine_seats: Count = 10_000
-    """Sequences that are sampled at once."""
+    """Sequences sampled at once."""
     written_tokens: Positive
     """Of an attempt."""
     longest_tokens: Positive
-    """No attempt writes more."""
+    """The limit of an attempt."""
     searches: Amount = 0.0
     most_searches: Amount = 10.0
     tool_seconds: Amount = 0.0
@@ -338,12 +322,12 @@ class PhaseTimes(Frozen):
     lesson_seconds: Amount = 0.0
     """Phase A, on the reflections of all questions of a step."""
     swap_seconds: Amount = 0.0
-    """Between sampling and training, and new weights to the engine."""
+    """Between sampling and training, and to bring new weights to the engine."""
     spread: Amount = 0.0
 
 
 def estimate_times(shape: RunShape, model: ModelShape, assumed: Assumptions, *, layout: Layout) -> PhaseTimes:
-    """The times of a run from its shape; each comes from `Assumptions` and is no measurement."""
+    """The times of a run from its shape and `Assumptions`; none is measured."""
     sampling = training = shape.gpus
     if layout == "separate":
         sampling = max(shape.tensor_parallel, shape.gpus // 2)
@@ -378,7 +362,52 @@ def estimate_times(shape: RunShape, model: ModelShape, assumed: Assumptions, *, 
 
 
 def _train_seconds(sequence: float, shape: RunShape, model: ModelShape, assumed: Assumptions) -> float:
-    """Of one sequence on one GPU: three passes forward, one backward of twice the work, one more where it recomputes."""
+    """Of one sequence on one GPU: three passes forward, a backward one of twice the work, one more to recompute."""
     passes = 6 if shape.recomputes else 5
     operations = sequence * model.forward_operations(sequence) * passes
     return operations / (assumed.gpu_teraflops * 1e12 * assumed.utilisation)
+
+
+NOT_ESTIMATED = "queues at engine and judge, failed episodes, checkpoints, validation and start-up"
+"""What `estimate_step` leaves out; `python -m trainers.experiments.simulate` simulates the queues."""
+
+
+def estimate_step(times: PhaseTimes, shape: RunShape) -> dict[str, float]:
+    """Seconds of an average step by what the trainer does or waits for; their sum is the step.
+
+    A step waits for its slowest attempt and for the judge, or for the throughput of either. In the layout `async` the
+    next step's questions are sampled at the same time, so a group has two waits to be finished in; in `separate`
+    sampling also continues while training. Every other window of steps has reflections.
+    """
+    new_share = 0.5 if shape.settings.meta_policy else 0.0
+    updates = {
+        "trains on reflections": times.lesson_seconds * new_share,
+        "trains on rollouts": times.task_seconds,
+        "swaps": times.swap_seconds,
+    }
+    busy = sum(updates.values())
+    tokens = shape.attempts * times.written_tokens
+    tokens += shape.questions * new_share * times.candidates * times.reflection_tokens
+    engine = tokens / times.engine_speed
+    longest = min(times.longest_tokens, times.written_tokens * _slowest(shape.attempts, times.spread))
+    sampling = max(engine, longest / times.sequence_speed + times.searches * times.tool_seconds)
+    calls = shape.questions * (times.propose_seconds + new_share * times.reflect_seconds)
+    judge = (calls + shape.attempts * times.score_seconds) / times.judge_seats
+    judging = max(judge, times.propose_seconds + times.score_seconds * _slowest(shape.group_size, times.spread))
+    chain = sampling + judging
+    waits = {
+        "sync": chain,
+        "async": max(engine, judge - busy, chain / 2),
+        "separate": max(0.0, engine - busy, judge - busy, (chain - busy) / 2),
+    }[shape.layout]
+    return {
+        "waits for rollouts": waits * sampling / chain,
+        "waits for the judge": waits * judging / chain,
+        **updates,
+    }
+
+
+def _slowest(number: int, spread: float) -> float:
+    """The expected maximum of so many log-normal values of mean 1 (Blom's approximation)."""
+    quantile = (number - 0.375) / (number + 0.25)
+    return math.exp(spread * NormalDist().inv_cdf(quantile) - spread * spread / 2)

@@ -1,23 +1,23 @@
-"""The plan of a run: memory, time, calls and money, each with what was assumed.
+"""`--dry-run`: memory, hours, calls and money of a run, with all assumptions, as tables or as one JSON document.
 
-`--dry-run`: the plan of a run, for people as tables, for programs as one JSON document. Starts nothing.
+It starts nothing, and the step is an estimate: `trainers.experiments.simulate` simulates what the estimate leaves out.
 """
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
-from trainers.experiments.step_simulation import Scenario, StepMeans, average, simulate
 from trainers.verl_backend.planning.estimate import (
+    NOT_ESTIMATED,
     CostPlan,
     MemoryPlan,
-    MemoryUse,
     add_known,
+    estimate_step,
     estimate_times,
     plan_cost,
     plan_memory,
@@ -34,49 +34,81 @@ from trainers.verl_backend.planning.run_shape import (
 )
 
 NODES = (2, 4)
-"""Of eight H100s: what the paper trains on."""
-_TURNS = 4
-"""Turns of the curriculum that are simulated; the first one, which starts from nothing, is not counted."""
+"""Of eight H100s: the paper's two clusters."""
+_COLUMNS = 110
+_UNKNOWN = "price unknown"
 
 
 class ClusterPlan(NamedTuple):
-    """What a run on so many nodes will need."""
+    """The plan of a run on one number of nodes."""
 
     shape: RunShape
     memory: MemoryPlan
-    step: StepMeans
-    hours: float
+    step: Mapping[str, float]
+    """Seconds of an average step by what the trainer does or waits for."""
     cost: CostPlan
 
+    @property
+    def step_seconds(self) -> float:
+        return sum(self.step.values())
 
-def scenario_of(shape: RunShape, *, steps: int | None = None, seed: int = 0) -> Scenario:
-    """The run's own way of stringing a step together."""
-    window = shape.settings.window
-    return Scenario(
-        questions=shape.questions,
-        group_size=shape.group_size,
-        steps=steps or 2 * window * _TURNS,
-        layout=shape.layout,
-        has_lessons=shape.settings.meta_policy,
-        window=window,
-        seed=seed,
-    )
+    @property
+    def hours(self) -> float:
+        return self.step_seconds * self.shape.steps / 3_600
 
 
 def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> ClusterPlan:
-    """The plan of a run as it is set. Nothing is refused here."""
-    times = estimate_times(shape, model, assumed, layout=shape.layout)
-    turn = 2 * shape.settings.window
-    step = average(simulate(times, scenario_of(shape))[turn:])
-    hours = step.step_seconds * shape.steps / 3_600
-    return ClusterPlan(shape, plan_memory(shape, model, assumed), step, hours, plan_cost(shape, assumed, hours=hours))
+    """The plan of a run as configured. Nothing is refused here."""
+    step = estimate_step(estimate_times(shape, model, assumed, layout=shape.layout), shape)
+    hours = sum(step.values()) * shape.steps / 3_600
+    return ClusterPlan(shape, plan_memory(shape, model, assumed), step, plan_cost(shape, assumed, hours=hours))
 
 
 def plans_over_nodes(shape: RunShape, model: ModelShape, assumed: Assumptions) -> list[ClusterPlan]:
-    """The run on its own nodes, and on the paper's two sizes."""
+    """The plans for the run's own number of nodes and for the paper's; none on a CPU, where no GPU is planned."""
+    if shape.device == "cpu":
+        return []
     counts = sorted({*NODES, shape.nodes}) if shape.gpus_per_node == 8 else [shape.nodes]
-    fitting = (shape.model_copy(update={"nodes": nodes}) for nodes in counts)
-    return [make_plan(one, model, assumed) for one in fitting if one.gpus % one.sequence_parallel == 0]
+    sized = (shape.model_copy(update={"nodes": nodes}) for nodes in counts)
+    return [make_plan(one, model, assumed) for one in sized if one.gpus % one.sequence_parallel == 0]
+
+
+def print_plan(
+    file: Path, changes: Iterable[str] = (), *, assumptions: Iterable[str] = (), as_json: bool = False
+) -> None:
+    """Write the plan of a run to standard output.
+
+    Raises:
+        ConfigError: the config or an assumption is refused; or, after the plan, the run does not fit its own GPUs.
+    """
+    assumed = read_assumptions(assumptions)
+    shape = read_run_shape(read_run_file(file, changes))
+    model = find_model_shape(shape.model)
+    plans = plans_over_nodes(shape, model, assumed)
+    if as_json:
+        document = {
+            "config": file.stem,
+            "model": shape.model,
+            "parameters": model.parameters,
+            "questions_per_step": shape.questions,
+            "attempts_per_step": shape.attempts,
+            "steps": shape.steps,
+            "device": shape.device,
+            "plans": [plan_document(plan) for plan in plans],
+            "assumptions": assumed.model_dump(),
+            "not_estimated": NOT_ESTIMATED,
+        }
+        sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
+    else:
+        console = Console(width=_COLUMNS, highlight=False, file=sys.stdout)
+        console.print(
+            f"[bold]{file.stem}[/bold]: {shape.model} ({model.parameters / 1e9:.2f} billion parameters), "
+            f"{shape.questions} questions x {shape.group_size} attempts a step, {shape.steps} steps"
+        )
+        _show(plans, assumed, console)
+    for plan in plans:
+        if plan.shape.nodes == shape.nodes:
+            refuse_small_gpu(plan.memory, plan.shape)
 
 
 def plan_document(plan: ClusterPlan) -> dict[str, Any]:
@@ -86,16 +118,16 @@ def plan_document(plan: ClusterPlan) -> dict[str, Any]:
         "gpus": plan.shape.gpus,
         "memory_gib": {
             "gpu": memory.gpu_gib,
-            "training": _parts(memory.training),
-            "sampling": _parts(memory.sampling),
+            "training": {name: round(gib, 2) for name, gib in memory.training.items()},
+            "sampling": {name: round(gib, 2) for name, gib in memory.sampling.items()},
             "host": round(memory.host_gib, 2),
             "checkpoint": round(memory.checkpoint_gib, 2),
         },
         "engine": {"cached_tokens": memory.cached_tokens, "longest_sequences": memory.longest},
         "step": {
-            "seconds": round(plan.step.step_seconds, 1),
-            "parts": {doing.value: round(value, 1) for doing, value in plan.step.seconds.items() if value},
-            "binds": plan.step.binds.value,
+            "seconds": round(plan.step_seconds, 1),
+            "parts": {name: round(seconds, 1) for name, seconds in plan.step.items() if seconds},
+            "binds": max(plan.step, key=lambda name: plan.step[name]),
         },
         "hours": round(plan.hours, 1),
         "gpu_hours": round(plan.hours * plan.shape.gpus, 1),
@@ -111,150 +143,76 @@ def plan_document(plan: ClusterPlan) -> dict[str, Any]:
     }
 
 
-def _parts(parts: Sequence[MemoryUse]) -> Mapping[str, float]:
-    return {part.what: round(part.gib, 2) for part in parts}
-
-
 def _rounded(dollars: float | None) -> float | None:
     return None if dollars is None else round(dollars, 4)
 
 
-_COLUMNS = 110
-_UNKNOWN = "price unknown"
-
-
-class PlannedRun(NamedTuple):
-    """A run with its plans, one for each number of GPUs."""
-
-    name: str
-    shape: RunShape
-    model: ModelShape
-    assumed: Assumptions
-    plans: Sequence[ClusterPlan]
-
-
-def print_plan(
-    file: Path, changes: Iterable[str] = (), *, assumptions: Iterable[str] = (), as_json: bool = False
-) -> None:
-    """Write the plan of a run to standard output.
-
-    Raises:
-        ConfigError: the config or an assumption is refused, or the run does not fit its own GPUs, which is said after
-            the plan.
-    """
-    run = plan_run(file, changes, assumptions=assumptions)
-    if as_json:
-        sys.stdout.write(json.dumps(document_of(run), allow_nan=False) + "\n")
-    else:
-        show_plan(run, Console(width=_COLUMNS, highlight=False, file=sys.stdout))
-    for plan in run.plans:
-        if plan.shape.nodes == run.shape.nodes:
-            refuse_small_gpu(plan.memory, plan.shape)
-
-
-def plan_run(file: Path, changes: Iterable[str] = (), *, assumptions: Iterable[str] = ()) -> PlannedRun:
-    """A config's plans. On a CPU there is nothing to plan for: no GPU is shared out and nobody is paid.
-
-    Raises:
-        ConfigError: the config or an assumption is refused.
-    """
-    assumed = read_assumptions(assumptions)
-    shape = read_run_shape(read_run_file(file, changes))
-    model = find_model_shape(shape.model)
-    plans = [] if shape.device == "cpu" else plans_over_nodes(shape, model, assumed)
-    return PlannedRun(file.stem, shape, model, assumed, plans)
-
-
-def document_of(run: PlannedRun) -> dict[str, object]:
-    """A planned run as JSON values."""
-    return {
-        "config": run.name,
-        "model": run.shape.model,
-        "parameters": run.model.parameters,
-        "questions_per_step": run.shape.questions,
-        "attempts_per_step": run.shape.attempts,
-        "steps": run.shape.steps,
-        "device": run.shape.device,
-        "plans": [plan_document(plan) for plan in run.plans],
-        "assumptions": run.assumed.model_dump(),
-    }
-
-
-def show_plan(run: PlannedRun, console: Console) -> None:
-    """The plan as tables, the assumptions under them."""
-    shape = run.shape
-    console.print(
-        f"[bold]{run.name}[/bold]: {shape.model} ({run.model.parameters / 1e9:.2f} billion parameters), "
-        f"{shape.questions} questions x {shape.group_size} attempts a step, {shape.steps} steps"
-    )
-    if not run.plans:
-        console.print("on the CPU: no GPU memory to share out, and in the almanac no keys and no money")
+def _show(plans: Sequence[ClusterPlan], assumed: Assumptions, console: Console) -> None:
+    """Print the plans as one table, with the assumptions below."""
+    if not plans:
+        console.print("on the CPU: no GPU memory to plan; the almanac needs no keys and costs nothing")
         return
-    table = Table("", *(f"{plan.shape.gpus} GPUs" for plan in run.plans), box=None, pad_edge=False)
+    table = Table("", *(f"{plan.shape.gpus} GPUs" for plan in plans), box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
-    for row in (*_memory_rows(run.plans), *_time_rows(run.plans), *_money_rows(run.plans)):
-        table.add_row(*row)
+    for name, cells in (*_memory_rows(plans), *_time_rows(plans), *_money_rows(plans)):
+        table.add_row(name, *cells)
     console.print(table)
+    console.print(f"\nthe step is [bold]estimated[/bold] from shapes and assumptions; left out: {NOT_ESTIMATED}")
+    console.print("simulate the queues: python -m trainers.experiments.simulate CONFIG")
     console.print("\n[bold]assumed[/bold], not measured; set with --assume KEY=VALUE")
-    console.print(", ".join(f"{name} {value:g}" for name, value in run.assumed.model_dump().items()))
-    dates = {kind.price.as_of.isoformat() for plan in run.plans for kind in plan.cost.kinds if kind.price}
+    console.print(", ".join(f"{name} {value:g}" for name, value in assumed.model_dump().items()))
+    dates = {kind.price.as_of.isoformat() for plan in plans for kind in plan.cost.kinds if kind.price}
     if dates:
         console.print(
             f"list prices as of {', '.join(sorted(dates))}; batch tariffs, cached input and cached searches cost less"
         )
 
 
-def _row(name: str, plans: Sequence[ClusterPlan], value: Callable[[ClusterPlan], str]) -> tuple[str, ...]:
-    return (name, *(value(plan) for plan in plans))
+Rows = list[tuple[str, list[str]]]
+"""A name and a cell for each plan."""
 
 
-def _part_rows(
-    plans: Sequence[ClusterPlan], parts: Callable[[ClusterPlan], Sequence[MemoryUse]]
-) -> list[tuple[str, ...]]:
-    names = [part.what for part in parts(plans[0])]
-    return [(f"  {name}", *(f"{parts(plan)[place].gib:.1f}" for plan in plans)) for place, name in enumerate(names)]
-
-
-def _memory_rows(plans: Sequence[ClusterPlan]) -> list[tuple[str, ...]]:
+def _memory_rows(plans: Sequence[ClusterPlan]) -> Rows:
+    rows: Rows = []
+    memory = {
+        "training": [plan.memory.training for plan in plans],
+        "sampling": [plan.memory.sampling for plan in plans],
+    }
+    for phase, uses in memory.items():
+        rows.append((f"[bold]GiB of a GPU, {phase}[/bold]", [f"{sum(use.values()):.1f}" for use in uses]))
+        rows.extend((f"  {name}", [f"{use[name]:.1f}" for use in uses]) for name in uses[0])
+    longest = [plan.memory.longest * plan.shape.gpus // plan.shape.tensor_parallel for plan in plans]
     return [
-        _row("[bold]GiB of a GPU, training[/bold]", plans, lambda plan: f"{plan.memory.training_gib:.1f}"),
-        *_part_rows(plans, lambda plan: plan.memory.training),
-        _row("[bold]GiB of a GPU, sampling[/bold]", plans, lambda plan: f"{plan.memory.sampling_gib:.1f}"),
-        *_part_rows(plans, lambda plan: plan.memory.sampling),
-        _row("longest sequences at once, of all engines", plans, lambda plan: str(_longest(plan))),
-        _row("GiB of a node's own memory", plans, lambda plan: f"{plan.memory.host_gib:.0f}"),
-        _row("GiB of a checkpoint", plans, lambda plan: f"{plan.memory.checkpoint_gib:.0f}"),
+        *rows,
+        ("longest sequences at once, of all engines", [str(number) for number in longest]),
+        ("GiB of a node's own memory", [f"{plan.memory.host_gib:.0f}" for plan in plans]),
+        ("GiB of a checkpoint", [f"{plan.memory.checkpoint_gib:.0f}" for plan in plans]),
     ]
 
 
-def _longest(plan: ClusterPlan) -> int:
-    return plan.memory.longest * plan.shape.gpus // plan.shape.tensor_parallel
-
-
-def _time_rows(plans: Sequence[ClusterPlan]) -> list[tuple[str, ...]]:
-    doings = [doing for doing in plans[0].step.seconds if any(plan.step.seconds[doing] for plan in plans)]
+def _time_rows(plans: Sequence[ClusterPlan]) -> Rows:
+    names = [name for name in plans[0].step if any(plan.step[name] for plan in plans)]
     return [
-        _row("[bold]seconds of a step[/bold], simulated", plans, lambda plan: f"{plan.step.step_seconds:.0f}"),
-        *((f"  {doing.value}", *(f"{plan.step.seconds[doing]:.0f}" for plan in plans)) for doing in doings),
-        _row("[bold]hours of the run[/bold]", plans, lambda plan: f"{plan.hours:,.0f}"),
-        _row("GPU hours of the run", plans, lambda plan: f"{plan.hours * plan.shape.gpus:,.0f}"),
+        ("[bold]seconds of a step[/bold], estimated", [f"{plan.step_seconds:.0f}" for plan in plans]),
+        *((f"  {name}", [f"{plan.step[name]:.0f}" for plan in plans]) for name in names),
+        ("[bold]hours of the run[/bold]", [f"{plan.hours:,.0f}" for plan in plans]),
+        ("GPU hours of the run", [f"{plan.hours * plan.shape.gpus:,.0f}" for plan in plans]),
     ]
 
 
-def _money_rows(plans: Sequence[ClusterPlan]) -> list[tuple[str, ...]]:
-    kinds = plans[0].cost.kinds
-    rows = [(f"  {kind.what}: {kind.calls:,.0f} calls", *(_dollars(kind.dollars) for _ in plans)) for kind in kinds]
+def _money_rows(plans: Sequence[ClusterPlan]) -> Rows:
+    """Calls cost the same on every number of nodes."""
+    kinds, steps = plans[0].cost.kinds, plans[0].shape.steps
     judge = add_known(kind.dollars for kind in kinds if kind.what.startswith("judge"))
     search = add_known(kind.dollars for kind in kinds if not kind.what.startswith("judge"))
-    steps = plans[0].shape.steps
+    of_run = {name: None if step is None else step * steps for name, step in (("judge", judge), ("search", search))}
     return [
-        _row("[bold]dollars of a step[/bold], without GPUs", plans, lambda plan: _dollars(plan.cost.step_dollars)),
-        *rows,
-        _row("[bold]dollars of the run[/bold]", plans, lambda plan: _dollars(plan.cost.run_dollars)),
-        _row("  judge", plans, lambda _: _dollars(None if judge is None else judge * steps)),
-        _row("  search", plans, lambda _: _dollars(None if search is None else search * steps)),
-        _row("  GPUs", plans, lambda plan: _dollars(plan.cost.gpu_dollars)),
+        ("[bold]dollars of a step[/bold], without GPUs", [_dollars(plan.cost.step_dollars) for plan in plans]),
+        *((f"  {kind.what}: {kind.calls:,.0f} calls", [_dollars(kind.dollars)] * len(plans)) for kind in kinds),
+        ("[bold]dollars of the run[/bold]", [_dollars(plan.cost.run_dollars) for plan in plans]),
+        *((f"  {name}", [_dollars(dollars)] * len(plans)) for name, dollars in of_run.items()),
+        ("  GPUs", [_dollars(plan.cost.gpu_dollars) for plan in plans]),
     ]
 
 

@@ -1,21 +1,17 @@
-"""Looks at everything that a run needs before anything is started, and says all that is missing at once.
+"""Checks everything that a run needs before anything is started, and reports all that is missing at once.
 
-It imports neither veRL nor torch nor Ray: their absence is one of the things that it tells.
-
-What is here: packages, GPUs, keys, disk and memory of the machine that a run is to start on.
-
-The checks of a preflight, one function each: packages, GPUs, model, questions, keys, embedder, disk, memory.
+It imports neither veRL nor torch nor Ray: their absence is one of the things that it reports.
 """
 
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from packaging.specifiers import SpecifierSet
 
@@ -42,56 +38,39 @@ from trainers.verl_backend.planning.run_shape import (
 )
 
 _QUERY = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
-_PATIENCE = 20.0
-"""Seconds; a driver that hangs answers never."""
+_QUERY_SECONDS = 20.0
+"""A driver that hangs never answers."""
+TRY_INSTEAD = "python trainers/verl_ssgrpo.py --config-name verl_almanac_cpu"
+"""The same recipe on two CPU cores."""
 
 
-class Machine(Protocol):
-    """A machine as far as a preflight looks at it."""
+class Machine:
+    """The machine that this process runs on, as far as a preflight examines it."""
 
-    @property
-    def environ(self) -> Mapping[str, str]: ...
-
-    def version_of(self, package: str) -> str | None:
-        """None where it is not installed."""
-        ...
-
-    def gpu_gib(self) -> list[float]:
-        """The memory of each GPU; empty without any, or without a driver that answers."""
-        ...
-
-    def free_gib(self, folder: Path) -> float:
-        """On the disk where the folder is, or will be."""
-        ...
-
-    def memory_gib(self) -> float: ...
-
-
-class ThisMachine:
-    """The one that this process runs on."""
-
-    @property
-    def environ(self) -> Mapping[str, str]:
-        return os.environ
+    def __init__(self) -> None:
+        self.environ: Mapping[str, str] = os.environ
 
     def version_of(self, package: str) -> str | None:
+        """None for a package that is not installed."""
         try:
             return version(package)
         except PackageNotFoundError:
             return None
 
     def gpu_gib(self) -> list[float]:
+        """The memory of each GPU; empty without any, or without a driver that answers."""
         try:
-            told = subprocess.run(_QUERY, capture_output=True, text=True, timeout=_PATIENCE, check=True).stdout
-            return [float(line) / 1_024 for line in told.splitlines() if line.strip()]
+            reply = subprocess.run(_QUERY, capture_output=True, text=True, timeout=_QUERY_SECONDS, check=True).stdout
+            return [float(line) / 1_024 for line in reply.splitlines() if line.strip()]
         except (OSError, subprocess.SubprocessError, ValueError):
             return []
 
     def free_gib(self, folder: Path) -> float:
-        place = folder.expanduser().absolute()
-        while not place.exists():
-            place = place.parent
-        return shutil.disk_usage(place).free / 2**30
+        """On the disk where the folder is, or will be."""
+        existing = folder.expanduser().absolute()
+        while not existing.exists():
+            existing = existing.parent
+        return shutil.disk_usage(existing).free / 2**30
 
     def memory_gib(self) -> float:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -126,16 +105,16 @@ _JUDGE_KEY = "RUBRICEM_JUDGE_KEY"
 
 
 class PreflightCheck(NamedTuple):
-    """One thing that was looked at."""
+    """One thing that was checked."""
 
     what: str
     is_ok: bool
     found: str
-    way_out: str = ""
+    remedy: str = ""
 
 
 def check_run(shape: RunShape, machine: Machine) -> list[PreflightCheck]:
-    """Everything that the run needs, in the order in which a person would set it up."""
+    """Everything that the run needs, in the order of a set-up."""
     found = [*check_packages(shape, machine), check_model(shape)]
     if shape.device != "cpu":
         found += [check_gpus(shape, machine), check_memory(shape, machine)]
@@ -162,28 +141,28 @@ def check_packages(shape: RunShape, machine: Machine) -> Iterator[PreflightCheck
 def check_model(shape: RunShape) -> PreflightCheck:
     """A folder that transformers and vLLM can load."""
     folder = Path(shape.model).expanduser()
-    way_out = (
+    remedy = (
         "fine-tune first, `accelerate launch --config_file configs/accelerate_zero3.yaml trainers/sft_accelerate.py "
         "--config configs/sft_qwen3_8b.yaml`, or name another folder in actor_rollout_ref.model.path"
     )
     if not (folder / "config.json").is_file():
-        return PreflightCheck("model", False, f"{folder} has no config.json", way_out)
+        return PreflightCheck("model", False, f"{folder} has no config.json", remedy)
     if not any(next(folder.glob(pattern), None) for pattern in _WEIGHTS):
-        return PreflightCheck("model", False, f"{folder} has no weights ({', '.join(_WEIGHTS)})", way_out)
+        return PreflightCheck("model", False, f"{folder} has no weights ({', '.join(_WEIGHTS)})", remedy)
     if not any((folder / name).is_file() for name in _TOKENIZER):
         return PreflightCheck("model", False, f"{folder} has no tokenizer", "save the tokenizer beside the weights")
     return PreflightCheck("model", True, str(folder))
 
 
 def check_gpus(shape: RunShape, machine: Machine) -> PreflightCheck:
-    """The GPUs of this node, as many as the config counts on each, and each large enough."""
+    """The GPUs of this node: as many as the config needs, and each large enough."""
     gpus = machine.gpu_gib()
     if len(gpus) < shape.gpus_per_node:
-        held = "no NVIDIA GPU" if not gpus else f"{len(gpus)} GPUs"
+        number = "no NVIDIA GPU" if not gpus else f"{len(gpus)} GPUs"
         return PreflightCheck(
             "GPUs",
             False,
-            f"{held} on this node; the config counts on {shape.gpus_per_node}",
+            f"{number} on this node; the config needs {shape.gpus_per_node}",
             f"start it on the head of a cluster of {shape.nodes} nodes with {shape.gpus_per_node} GPUs each, or set "
             "trainer.nnodes and trainer.n_gpus_per_node",
         )
@@ -199,35 +178,35 @@ def check_gpus(shape: RunShape, machine: Machine) -> PreflightCheck:
 
 
 def check_memory(shape: RunShape, machine: Machine) -> PreflightCheck:
-    """What is off the GPUs lies in the memory of the node."""
+    """The memory of this node, for what is offloaded from the GPUs."""
     try:
         needed = plan_memory(shape, find_model_shape(shape.model), Assumptions()).host_gib
     except ConfigError as refusal:
         return PreflightCheck("memory", False, str(refusal), "name the model's folder in actor_rollout_ref.model.path")
-    held = machine.memory_gib()
-    way_out = "take more nodes, or keep weights and moments on the GPUs (fsdp_config.param_offload, optimizer_offload)"
+    memory = machine.memory_gib()
+    remedy = "take more nodes, or keep weights and moments on the GPUs (fsdp_config.param_offload, optimizer_offload)"
     return PreflightCheck(
-        "memory", held >= needed, f"{held:.0f} GiB in this node; offloading needs {needed:.0f}", way_out
+        "memory", memory >= needed, f"{memory:.0f} GiB in this node; offloading needs {needed:.0f}", remedy
     )
 
 
 def check_questions(shape: RunShape) -> PreflightCheck:
-    """A file to train on, with questions enough for a window."""
+    """The training file, with enough questions for a window."""
     path = shape.settings.questions
-    way_out = "rubricem data prepare hf:rl-research/dr-tulu-rl-data -o " + str(path)
+    remedy = "rubricem data prepare hf:rl-research/dr-tulu-rl-data -o " + str(path)
     if path is None:
-        return PreflightCheck("questions", False, "rubricem.questions is not set", way_out)
+        return PreflightCheck("questions", False, "rubricem.questions is not set", remedy)
     try:
         number = len(read_training_set(path))
     except FileFormatError as refusal:
-        return PreflightCheck("questions", False, str(refusal), way_out)
+        return PreflightCheck("questions", False, str(refusal), remedy)
     needed = shape.questions * shape.settings.window
     found = f"{number} in {path}; a window of {shape.settings.window} steps needs {needed}"
     return PreflightCheck("questions", number >= needed, found, "prepare more, or lower data.train_batch_size")
 
 
 def check_keys(shape: RunShape, environ: Mapping[str, str]) -> Iterator[PreflightCheck]:
-    """Whether they are set; nobody is asked whether they are good."""
+    """Whether they are set, not whether they are valid."""
     for name, purpose in _needed_keys(shape):
         names = name.split(" or ")
         is_set = any(environ.get(one, "").strip() for one in names)
@@ -252,12 +231,12 @@ def _needed_keys(shape: RunShape) -> Iterator[tuple[str, str]]:
 def _search_key(search: GoogleSearchConfig) -> str:
     if search.engine != "gemini":
         return "SERPER_API_KEY"
-    own, *googles = google_key_names(search.url or "", own=SEARCH_KEY)
-    return " or ".join((*googles, own))
+    own, *google = google_key_names(search.url or "", own=SEARCH_KEY)
+    return " or ".join((*google, own))
 
 
 def check_embedder(shape: RunShape, machine: Machine) -> PreflightCheck:
-    """The bank's embedder: its package, and its weights, which are never fetched."""
+    """The bank's embedder: its package and its weights, which are never downloaded."""
     bank = shape.settings.bank
     if not shape.settings.meta_policy or bank.embedder not in WITH_WEIGHTS:
         return PreflightCheck("embedder", True, bank.embedder)
@@ -271,15 +250,15 @@ def check_embedder(shape: RunShape, machine: Machine) -> PreflightCheck:
         machine.environ.get("HF_HUB_CACHE") or Path(machine.environ.get("HF_HOME", "~/.cache/huggingface")) / "hub"
     )
     folder = bank.embedder_path or cache / "models--Qwen--Qwen3-Embedding-0.6B"
-    way_out = (
-        "huggingface-cli download Qwen/Qwen3-Embedding-0.6B, or give its folder in rubricem.bank.embedder_path, or take "
+    remedy = (
+        "huggingface-cli download Qwen/Qwen3-Embedding-0.6B, or give its folder in rubricem.bank.embedder_path, or set "
         "rubricem.bank.embedder=minilm"
     )
-    return PreflightCheck("embedder", folder.expanduser().is_dir(), f"{QWEN3} is not in {folder}", way_out)
+    return PreflightCheck("embedder", folder.expanduser().is_dir(), f"{QWEN3} is not in {folder}", remedy)
 
 
 def check_disk(shape: RunShape, machine: Machine) -> PreflightCheck:
-    """Room for the checkpoints that are kept and the one that is being written."""
+    """Space for the checkpoints that are kept and the one that is being written."""
     try:
         one = plan_memory(shape, find_model_shape(shape.model), Assumptions()).checkpoint_gib
     except ConfigError as refusal:
@@ -287,54 +266,35 @@ def check_disk(shape: RunShape, machine: Machine) -> PreflightCheck:
     saved = max(1, shape.steps // shape.save_every) if shape.save_every > 0 else 0
     needed = one * min(saved, shape.kept_checkpoints or saved) + one if saved else 0.0
     free = machine.free_gib(shape.folder)
-    way_out = "make room, set trainer.default_local_dir, or keep fewer with trainer.max_actor_ckpt_to_keep"
+    remedy = "make room, set trainer.default_local_dir, or keep fewer with trainer.max_actor_ckpt_to_keep"
     return PreflightCheck(
-        "disk", free >= needed, f"{free:.0f} GiB free for {shape.folder}; checkpoints need {needed:.0f}", way_out
+        "disk", free >= needed, f"{free:.0f} GiB free for {shape.folder}; checkpoints need {needed:.0f}", remedy
     )
 
 
-TRY_INSTEAD = "python trainers/verl_ssgrpo.py --config-name verl_almanac_cpu"
-"""The same path on two CPU cores."""
-
-
-class PreflightError(ConfigError):
-    """A run lacks something that it needs; nothing was started."""
-
-
-class Readiness(NamedTuple):
-    """What was found, the good and the bad."""
-
-    findings: Sequence[PreflightCheck]
-
-    @property
-    def missing(self) -> list[PreflightCheck]:
-        return [finding for finding in self.findings if not finding.is_ok]
-
-
-def look(file: Path, changes: Iterable[str] = (), *, machine: Machine | None = None) -> Readiness:
-    """Look at everything that the run of a config needs.
+def check_file(file: Path, changes: Iterable[str] = (), *, machine: Machine | None = None) -> list[PreflightCheck]:
+    """Check everything that the run of a config needs.
 
     Raises:
         ConfigError: the config itself is refused.
     """
-    return Readiness(check_run(read_run_shape(read_run_file(file, changes)), machine or ThisMachine()))
+    return check_run(read_run_shape(read_run_file(file, changes)), machine or Machine())
 
 
 def require_ready(file: Path, changes: Iterable[str] = (), *, machine: Machine | None = None) -> None:
-    """Write down all that is missing, each with its way out; where something is, refuse to go on.
+    """List on stderr all that is missing, each with its remedy, and refuse the run if anything is.
 
     Raises:
-        ConfigError: the config itself is refused.
-        PreflightError: something is missing.
+        ConfigError: the config itself is refused, or something is missing.
     """
-    missing = look(file, changes, machine=machine).missing
+    missing = [check for check in check_file(file, changes, machine=machine) if not check.is_ok]
     if not missing:
         return
-    width = max(len(finding.what) for finding in missing)
-    for finding in missing:
-        sys.stderr.write(f"  {finding.what:<{width}}  {finding.found}\n  {'':<{width}}  -> {finding.way_out}\n")
+    width = max(len(check.what) for check in missing)
+    for check in missing:
+        sys.stderr.write(f"  {check.what:<{width}}  {check.found}\n  {'':<{width}}  -> {check.remedy}\n")
     things = "thing is" if len(missing) == 1 else "things are"
     message = f"{len(missing)} {things} missing for {file.stem}; nothing was started."
     if file.stem != "verl_almanac_cpu":
-        message += f" The same path without GPUs, keys or network: {TRY_INSTEAD}"
-    raise PreflightError(message)
+        message += f" The same recipe without GPUs, keys or network: {TRY_INSTEAD}"
+    raise ConfigError(message)

@@ -1,20 +1,14 @@
-"""What a plan has to know of a run, taken out of its config.
+"""What a plan needs to know of a run: the shape of its model, its sizes from the config, and the assumptions.
 
-A run's YAML file read without Hydra, so that a plan or a missing package can be told where nothing is installed.
-
-Only what the file itself says is seen, and veRL's own defaults for the few keys that it leaves out; the shipped files
-write out all that a plan needs.
-
-The shape of a model of the Qwen3 kind, and the numbers that follow from it: parameters, cache bytes, operations.
-
-What a plan assumes where nothing has been measured yet: each number stands beside the plan and can be set.
+The YAML file is read without Hydra, so that a plan or a preflight works where nothing is installed. Only the file itself
+is seen, and veRL's own defaults for the few keys that it leaves out.
 """
 
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -25,14 +19,15 @@ from rubricem_env.domain.trajectory import first_problem
 from trainers.verl_backend.settings import SECTION, VerlSettings, read_section
 
 Config = Mapping[str, Any]
+Numbers = TypeVar("Numbers", bound=Frozen)
 _TYPING_MISTAKE = 0.9
-"""How alike a key that the file lacks and one that it has must be to be taken for the same."""
+"""The similarity from which a key that the file lacks counts as a misspelling of one that it has."""
 
 
 def read_run_file(path: Path, changes: Iterable[str] = ()) -> Config:
     """The file with `a.b.c=value` changes on top, as Hydra would make them; `+` and `++` before a key add, `~` removes.
 
-    A key that the file lacks may be one of veRL's, which only veRL knows; one that is almost another is refused here.
+    A key that the file lacks may be one of veRL's, which only veRL knows; a misspelt key of the file is refused here.
 
     Raises:
         ConfigError: the file or a change cannot be read, or a change's key is mistyped.
@@ -44,7 +39,7 @@ def read_run_file(path: Path, changes: Iterable[str] = ()) -> Config:
 
 
 def value_at(config: Config, key: str, default: Any) -> Any:
-    """The value of a dotted key; the default where a part of it is missing or null."""
+    """The value of a dotted key; the default where a section or the value is missing or null."""
     found: Any = config
     for part in key.split("."):
         if not isinstance(found, Mapping) or part not in found:
@@ -59,19 +54,19 @@ def _apply(config: dict[str, Any], change: str) -> None:
         f"{written}=" if removes and "=" not in written else written, example="trainer.nnodes=2"
     )
     *path, last = key.split(".")
-    place = config
+    section = config
     for part in path:
-        inner = place.get(part)
+        inner = section.get(part)
         if not isinstance(inner, dict):
-            inner = place[part] = {}
-        place = inner
+            inner = section[part] = {}
+        section = inner
     if removes:
-        place.pop(last, None)
+        section.pop(last, None)
         return
-    near = nearest_name(last, place, cutoff=_TYPING_MISTAKE)
-    if last not in place and near and not change.startswith("+"):
+    near = nearest_name(last, section, cutoff=_TYPING_MISTAKE)
+    if last not in section and near and not change.startswith("+"):
         raise ConfigError(f"{change!r} changes no key of the file; did you mean {near!r}?")
-    place[last] = value
+    section[last] = value
 
 
 _KEYS = MappingProxyType(
@@ -133,7 +128,7 @@ KNOWN = MappingProxyType(
         "qwen3-8b": ModelShape(36, 4_096, 32, 8, 128, 12_288, 151_936),
     }
 )
-"""For a plan that is made before the model is there."""
+"""For a plan made before the model is there."""
 
 
 def find_model_shape(path: str) -> ModelShape:
@@ -150,8 +145,8 @@ def find_model_shape(path: str) -> ModelShape:
         if known in name:
             return shape
     raise ConfigError(
-        f"the model {path!r} is no folder with a config.json, and its name tells no size; known are "
-        f"{', '.join(KNOWN)}. Give its folder in actor_rollout_ref.model.path."
+        f"the model {path!r} is not a folder with a config.json, and its name contains no known size "
+        f"({', '.join(KNOWN)}). Give its folder in actor_rollout_ref.model.path."
     )
 
 
@@ -162,7 +157,7 @@ def _read_shape(file: Path) -> ModelShape:
         head_size = int(fields.get("head_dim") or numbers["hidden"] // numbers["heads"])
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as cause:
         raise ConfigError(
-            f"{file} is not the config of a decoder that can be planned for: {type(cause).__name__}: {cause}. "
+            f"{file} is not the config of a supported decoder: {type(cause).__name__}: {cause}. "
             f"It needs {', '.join(_KEYS.values())}."
         ) from cause
     return ModelShape(**numbers, head_size=head_size, is_tied=bool(fields.get("tie_word_embeddings")))
@@ -174,10 +169,10 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Assumptions(Frozen):
-    """Of one H100 each, of one attempt each, of one call each. None of it is measured; put in what you measure.
+    """Numbers of one H100, one attempt, or one call. None is measured; set the ones that you measure.
 
-    The judge's times are such that proposing for all questions and then scoring all attempts, one after the other
-    as the paper does it, takes the paper's five minutes.
+    With the judge's times, proposing for all questions and then scoring all attempts, as in the paper, takes the
+    paper's five minutes.
     """
 
     gpu_gib: Positive = 79.6
@@ -185,9 +180,9 @@ class Assumptions(Frozen):
     gpu_teraflops: Positive = 989.0
     """Of bfloat16, dense."""
     utilisation: Share = 0.3
-    """Share of those that training reaches."""
+    """Share of them that training reaches."""
     reserve_gib: Amount = 5.0
-    """On each GPU: CUDA, NCCL, what a sleeping engine keeps, fragments."""
+    """On each GPU: CUDA, NCCL, a sleeping engine, fragmentation."""
     engine_overhead_gib: Amount = 3.0
     """Of the sampling engine beside weights and cache: graphs and activations."""
     logit_bytes: Amount = 10.0
@@ -218,13 +213,13 @@ class Assumptions(Frozen):
     swap_seconds: Amount = 30.0
     """An update's weights and moments into the GPU and out again, and new weights to the engines."""
     rubrics: Amount = 12.0
-    """That an attempt is marked by."""
+    """That an attempt is scored by."""
     thought_tokens: Amount = 500.0
     """Hidden thoughts of one call to the judge, billed as output."""
     retries: Amount = 0.03
-    """Calls to the judge that are made once more."""
+    """Share of the calls to the judge that are repeated."""
     cached: Share = 0.0
-    """Of the searches that the tool cache answers: questions come back, searches less often."""
+    """Share of the searches that the tool cache answers: questions repeat, searches less often."""
     gpu_hour_dollars: Amount = 2.5
 
     @property
@@ -239,16 +234,25 @@ def read_assumptions(changes: Iterable[str]) -> Assumptions:
     Raises:
         ConfigError: there is no such assumption, or its value is out of range.
     """
-    given: dict[str, object] = {}
+    return with_changes(Assumptions(), changes, noun="assumption")
+
+
+def with_changes(numbers: Numbers, changes: Iterable[str], *, noun: str) -> Numbers:
+    """A model of numbers with KEY=VALUE changes; `noun` names one of them in messages.
+
+    Raises:
+        ConfigError: there is no such number, or its value is out of range.
+    """
+    fields = numbers.model_dump()
     for change in changes:
-        key, value = parse_yaml_assignment(change, example="propose_seconds=40")
-        if key not in Assumptions.model_fields:
-            raise ConfigError(f"unknown assumption {key!r}; {suggest_name(key, Assumptions.model_fields)}")
-        given[key] = value
+        key, value = parse_yaml_assignment(change, example=f"{next(iter(fields))}=1")
+        if key not in fields:
+            raise ConfigError(f"unknown {noun} {key!r}; {suggest_name(key, fields)}")
+        fields[key] = value
     try:
-        return Assumptions.model_validate(given, strict=False)
+        return type(numbers).model_validate(fields, strict=False)
     except ValidationError as cause:
-        raise ConfigError(f"an assumption is refused {first_problem(cause)}") from cause
+        raise ConfigError(f"the {noun}s are refused {first_problem(cause)}") from cause
 
 
 Layout = Literal["sync", "async", "separate"]
@@ -292,7 +296,7 @@ _RUN_KEYS: dict[str, tuple[str, Any]] = {
 
 
 class RunShape(Frozen):
-    """How large a run is and how it is spread over GPUs."""
+    """The sizes of a run and its distribution over GPUs."""
 
     model: str
     device: str
@@ -319,9 +323,9 @@ class RunShape(Frozen):
     offloads_weights: bool
     offloads_moments: bool
     computes_on_host: bool
-    """FSDP2's own offloading: weights, gradients and moments live in the host's memory, where the optimiser runs."""
+    """FSDP2's own offloading: weights, gradients and moments are in the host's memory, where the optimiser runs."""
     packs: bool
-    """Sequences of a pass stand in one row without padding, which needs flash attention."""
+    """Sequences of a pass share one row without padding, which needs flash attention."""
     recomputes: bool
     """Gradient checkpointing."""
     engine: str
@@ -331,7 +335,7 @@ class RunShape(Frozen):
     """Of a GPU's memory, for the sampling engine while it samples."""
     tensor_parallel: Count
     engine_seats: Count
-    """Sequences that one engine serves at once, at most."""
+    """The most sequences that one engine serves at once."""
     settings: VerlSettings
 
     @property
@@ -377,7 +381,7 @@ def read_run_shape(config: Config) -> RunShape:
 def _check(shape: RunShape) -> None:
     if shape.gpus % shape.sequence_parallel or shape.gpus % shape.tensor_parallel:
         raise ConfigError(
-            f"{shape.gpus} GPUs cannot be shared out in {shape.sequence_parallel} per sequence "
+            f"{shape.gpus} GPUs cannot be divided into {shape.sequence_parallel} per sequence "
             f"({_RUN_KEYS['sequence_parallel'][0]}) and {shape.tensor_parallel} per engine "
             f"({_RUN_KEYS['tensor_parallel'][0]}); both must divide their number."
         )

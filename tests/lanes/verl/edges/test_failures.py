@@ -139,7 +139,7 @@ def test_after_each_failure_the_run_goes_on_where_it_was_saved(chain):
 
 def test_the_curriculum_is_where_an_unbroken_run_would_have_it_a_step_ahead(chain):
     step = last_step(chain.lost_engine.saved)
-    keys = list(load_training_questions(read_section({"almanac": {}})).queries)
+    keys = list(load_training_questions(read_section({"almanac": {}}))[0])
     unbroken = Curriculum(keys, batch_size=BATCH, window=WINDOW, rng=np.random.default_rng(0))
     for _ in range(step + AHEAD):
         next(unbroken)

@@ -14,8 +14,8 @@ from omegaconf import OmegaConf
 from verl.utils import tensordict_utils as tu
 
 from tests.lanes.verl.runs import PATIENCE, ROOT
-from trainers.verl_backend.queue import forget_trained, play_again, wait_for_groups
-from trainers.verl_backend.rows import OURS, Credentials, Marks, RolloutHabits
+from trainers.verl_backend.queue import remove_trained, reset_failed_groups, wait_for_groups
+from trainers.verl_backend.rows import OURS, CreditInputs, RolloutScores
 
 TASKS = "train"
 
@@ -39,10 +39,10 @@ def queue():
 
 def put_group(name: str, *, valid: tuple[bool, ...]) -> None:
     """A group as veRL's rollout workers leave it, its question not yet among what is to be played."""
-    marks = [Marks((0.0, 0.0, 0.0, 0.0), (None,) * 4, is_valid=one) for one in valid]
-    habits = RolloutHabits(1, 0, 0, True)
-    told = [Credentials(one, np.zeros(2, np.int8), key="k", encounter="new", habits=habits) for one in marks]
-    rows = [{"prompts": torch.arange(3 + place), "extra_fields": {OURS: one}} for place, one in enumerate(told)]
+    scores = [RolloutScores((0.0, 0.0, 0.0, 0.0), (None,) * 4, is_valid=one) for one in valid]
+    statistics = {"answer_words": 1, "calls": 0, "repeated_calls": 0, "is_strict": True}
+    inputs = [CreditInputs(one, np.zeros(2, np.int8), encounter="new", **statistics) for one in scores]
+    rows = [{"prompts": torch.arange(3 + place), "extra_fields": {OURS: one}} for place, one in enumerate(inputs)]
     keys = [f"{name}_{place}_0" for place in range(len(valid))]
     fields = tu.list_of_dict_to_tensordict(rows)
     tq.kv_batch_put(keys=keys, partition_id=TASKS, fields=fields, tags=[{"status": "success"}] * len(keys))
@@ -65,8 +65,8 @@ def test_a_restored_queue_plays_again_what_an_outage_spoilt_and_forgets_what_was
     tq.kv_clear(keys=list(tq.kv_list(TASKS)[TASKS]), partition_id=TASKS)
     tq.load_checkpoint(str(queue / "saved"))
 
-    forget_trained(TASKS)
-    play_again(TASKS, 0.2)
+    remove_trained(TASKS)
+    reset_failed_groups(TASKS, 0.2)
 
     held = tq.kv_list(TASKS)[TASKS]
     assert {key: tag["status"] for key, tag in held.items() if tag.get("is_prompt")} == {

@@ -42,7 +42,7 @@ def test_all_steps_are_there_and_no_rollout_is_lost(resumed):
 
 def test_the_curriculum_is_where_an_unbroken_run_would_have_it_a_step_ahead(resumed):
     last, run = resumed
-    keys = list(load_training_questions(read_section({"almanac": {}})).queries)
+    keys = list(load_training_questions(read_section({"almanac": {}}))[0])
     unbroken = Curriculum(keys, batch_size=2, window=2, rng=np.random.default_rng(0))
     for _ in range(last + AHEAD):
         next(unbroken)

@@ -1,19 +1,22 @@
-"""The engine on transformers: draws, is stopped and goes on around a change of weights."""
+"""What runs on a CPU: the engine on transformers, and the plugin of vLLM."""
 
 import asyncio
+import sys
+from types import ModuleType
 
 import pytest
 import torch
 
 from rubricem_agent.policy.local import load_model
-from trainers.verl_backend.cpu.server import ReplicaServer, ServerSettings
+from trainers.verl_backend.cpu import vllm
+from trainers.verl_backend.cpu.server import ReplicaServer
 
 PARAMS = {"temperature": 1.0, "max_tokens": 24}
 
 
 @pytest.fixture
 def server(model_folder):
-    return ReplicaServer(ServerSettings(str(model_folder), max_length=512, rows=4, seed=0, dtype="float32"))
+    return ReplicaServer(str(model_folder), max_length=512, rows=4, seed=0, dtype="float32")
 
 
 def weights(model_folder, *, scale=1.0):
@@ -85,3 +88,31 @@ async def test_a_prompt_that_fills_the_context_is_refused(server):
     await server.wake_up()
     with pytest.raises(ValueError, match="no room"):
         await server.generate([1] * 512, PARAMS, "r")
+
+
+@pytest.fixture
+def layers(monkeypatch):
+    """The module of vLLM's, which is not installed here."""
+    module = ModuleType(vllm.PATCHED)
+    module.dispatch_cpu_unquantized_gemm = "vLLM's own"
+    parts = vllm.PATCHED.split(".")
+    for end in range(1, len(parts)):
+        name = ".".join(parts[:end])
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, vllm.PATCHED, module)
+    return module
+
+
+def test_on_a_cpu_a_layer_keeps_its_weight_and_multiplies_by_it(layers, monkeypatch):
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    vllm.keep_weights()
+    layer = torch.nn.Linear(2, 1)
+    layers.dispatch_cpu_unquantized_gemm(layer, remove_weight=True)
+    given = torch.ones(1, 2)
+    assert torch.equal(layer.cpu_linear(given, layer.weight, layer.bias), layer(given))
+
+
+def test_elsewhere_vllm_is_left_as_it_is(layers, monkeypatch):
+    monkeypatch.delenv("VERL_PLATFORM", raising=False)
+    vllm.keep_weights()
+    assert layers.dispatch_cpu_unquantized_gemm == "vLLM's own"

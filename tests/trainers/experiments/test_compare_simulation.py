@@ -1,4 +1,4 @@
-"""The simulation held against a run's own log."""
+"""The simulation compared with a run's own log."""
 
 import json
 from pathlib import Path
@@ -13,8 +13,8 @@ def line(
 ) -> str:
     update = {"loss": 0.0, "grad_norm": 1.0, "tokens": tokens, "stages": {}}
     habits = {"answer_words": 9.0, "repeated_calls": 0.0, "valid": 1.0, "policy_tokens": tokens}
-    told = {"step": step, "encounter": encounter, "true": {}, "judged": {}, "seconds": seconds, "habits": habits}
-    return json.dumps({**told, "task": update, "reflection": update if reflects else None})
+    rows = {"step": step, "encounter": encounter, "true": {}, "judged": {}, "seconds": seconds, "habits": habits}
+    return json.dumps({**rows, "task": update, "reflection": update if reflects else None})
 
 
 def written(folder: Path, *lines: str) -> Path:
@@ -22,8 +22,8 @@ def written(folder: Path, *lines: str) -> Path:
     return folder
 
 
-def turn(first: int, *, sample: float = 8.0) -> list[str]:
-    """A turn with a window of one: a new step that reflects, then a repeat that trains on it."""
+def cycle(first: int, *, sample: float = 8.0) -> list[str]:
+    """A cycle with a window of one: a new step that reflects, then a repeat that trains on it."""
     return [
         line(first, seconds={"sample": sample, "reflect": 3.0, "update": 2.0}),
         line(first + 1, seconds={"sample": sample, "reflect": 0.0, "update": 6.5}, reflects=True, encounter="repeat"),
@@ -33,14 +33,14 @@ def turn(first: int, *, sample: float = 8.0) -> list[str]:
 ARGUMENTS = ("--questions", "2", "--attempts", "2", "--window", "1")
 
 
-def test_a_run_that_goes_on_as_it_began_is_predicted_to_the_second(
+def test_a_run_that_continues_as_it_began_is_predicted_to_the_second(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert compare_simulation.main([str(written(tmp_path, *turn(1), *turn(3))), *ARGUMENTS]) == 0
+    assert compare_simulation.main([str(written(tmp_path, *cycle(1), *cycle(3))), *ARGUMENTS]) == 0
 
     # Averages of a step: 8 s of sampling, 3 / 2 of reflecting, (2 + 6.5) / 2 of updates.
-    told = [row.split() for row in capsys.readouterr().out.splitlines()]
-    assert [(row[0], row[2], row[5], row[-1]) for row in told] == [
+    rows = [row.split() for row in capsys.readouterr().out.splitlines()]
+    assert [(row[0], row[2], row[5], row[-1]) for row in rows] == [
         ("sample", "8.00", "8.00", "1.00"),
         ("reflect", "1.50", "1.50", "1.00"),
         ("update", "4.25", "4.25", "1.00"),
@@ -49,29 +49,27 @@ def test_a_run_that_goes_on_as_it_began_is_predicted_to_the_second(
 
 
 def test_a_run_that_grows_slower_shows_by_how_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert compare_simulation.main([str(written(tmp_path, *turn(1), *turn(3, sample=16.0))), *ARGUMENTS]) == 0
+    assert compare_simulation.main([str(written(tmp_path, *cycle(1), *cycle(3, sample=16.0))), *ARGUMENTS]) == 0
     assert capsys.readouterr().out.splitlines()[0].endswith("ratio 0.50")
 
 
-def test_the_step_in_which_everything_warms_up_teaches_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_step_in_which_everything_warms_up_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A window of two: a first step of five minutes, and others of ten seconds."""
     usual = {"sample": 8.0, "reflect": 1.0, "update": 1.0}
     repeat = {"sample": 8.0, "reflect": 0.0, "update": 2.0}
-    told = [
+    rows = [
         line(step, seconds=usual if step % 4 in (1, 2) else repeat, encounter="new" if step % 4 in (1, 2) else "repeat")
         for step in range(2, 9)
     ]
-    folder = written(tmp_path, line(1, seconds={"sample": 300.0, "reflect": 90.0, "update": 60.0}), *told)
+    folder = written(tmp_path, line(1, seconds={"sample": 300.0, "reflect": 90.0, "update": 60.0}), *rows)
     assert compare_simulation.main([str(folder), "--questions", "2", "--attempts", "2", "--window", "2"]) == 0
     ratios = [row.split()[-1] for row in capsys.readouterr().out.splitlines()]
     assert ratios[:2] == ["1.00", "1.00"]
 
 
 def settings(folder: Path, *, questions: int, window: int = 1) -> Path:
-    told = {"questions_per_step": questions, "group_size": 2, "window": window, "meta_policy": True}
-    (folder / "config.json").write_text(json.dumps(told))
+    rows = {"questions_per_step": questions, "group_size": 2, "window": window, "meta_policy": True}
+    (folder / "config.json").write_text(json.dumps(rows))
     return folder
 
 
@@ -84,14 +82,14 @@ def test_a_run_of_twice_the_questions_is_predicted_from_one_of_another_size(
         settings(folder, questions=questions)
     assert (
         compare_simulation.main(
-            [str(written(small, *turn(1), *turn(3))), "--of", str(written(large, *turn(1), *turn(3)))]
+            [str(written(small, *cycle(1), *cycle(3))), "--of", str(written(large, *cycle(1), *cycle(3)))]
         )
         == 0
     )
 
     # Everything is predicted to take twice as long, and has taken no longer.
-    told = [row.split() for row in capsys.readouterr().out.splitlines()]
-    assert [(row[0], row[2], row[5]) for row in told] == [
+    rows = [row.split() for row in capsys.readouterr().out.splitlines()]
+    assert [(row[0], row[2], row[5]) for row in rows] == [
         ("sample", "8.00", "16.00"),
         ("reflect", "1.50", "3.00"),
         ("update", "4.25", "8.50"),
@@ -102,9 +100,9 @@ def test_a_run_of_twice_the_questions_is_predicted_from_one_of_another_size(
 def test_the_size_of_a_run_is_read_from_its_settings_unless_they_do_not_say_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = written(tmp_path, *turn(1), *turn(3))
+    folder = written(tmp_path, *cycle(1), *cycle(3))
     assert compare_simulation.main([str(folder)]) == 2
-    assert "do not say questions_per_step; give --questions" in capsys.readouterr().err
+    assert "do not contain questions_per_step; give --questions" in capsys.readouterr().err
     assert compare_simulation.main([str(settings(folder, questions=2))]) == 0
 
 
@@ -119,16 +117,16 @@ def test_the_log_of_a_run_on_verl_is_read_by_its_own_names(tmp_path: Path, capsy
         == 0
     )
 
-    told = capsys.readouterr().out.splitlines()
-    assert told[1].endswith("ratio -")  # nothing was reflected on
-    assert "measured    10.00 s   predicted    10.00 s" in told[3]
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[1].endswith("ratio -")  # nothing was reflected on
+    assert "measured    10.00 s   predicted    10.00 s" in rows[3]
 
 
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (turn(1), "one turn of 2 to learn from and one to predict"),
-        ([line(step, seconds={"update": 1.0}) for step in (1, 2, 3, 4)], "does not say how long sampling took"),
+        (cycle(1), "one cycle of 2 to learn from and one to predict"),
+        ([line(step, seconds={"update": 1.0}) for step in (1, 2, 3, 4)], "lacks the time of sampling"),
     ],
 )
 def test_a_log_that_says_too_little_is_refused(
@@ -139,11 +137,11 @@ def test_a_log_that_says_too_little_is_refused(
 
 
 def test_a_log_without_habits_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bare = [json.dumps({**json.loads(one), "habits": None}) for one in (*turn(1), *turn(3))]
+    bare = [json.dumps({**json.loads(one), "habits": None}) for one in (*cycle(1), *cycle(3))]
     assert compare_simulation.main([str(written(tmp_path, *bare)), *ARGUMENTS]) == 2
-    assert "how many tokens the policy wrote" in capsys.readouterr().err
+    assert "the number of tokens that the policy wrote" in capsys.readouterr().err
 
 
 def test_a_folder_without_a_log_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare_simulation.main([str(tmp_path), *ARGUMENTS]) == 2
-    assert capsys.readouterr().err.startswith("hold: ")
+    assert capsys.readouterr().err.startswith("compare_simulation: ")

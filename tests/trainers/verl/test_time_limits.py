@@ -1,8 +1,10 @@
-"""The death of a process in one sentence: who it was, where its log lies, and how to go on."""
+"""Time limits, and the death of a process in one sentence."""
+
+import time
 
 import pytest
 
-from trainers.verl_backend.time_limits import WorkerLostError
+from trainers.verl_backend.time_limits import ClusterError, lost_process, within
 
 TOLD = (
     "The actor died unexpectedly before finishing this task.\n"
@@ -25,9 +27,9 @@ TOLD = (
     ],
 )
 def test_a_lost_process_is_named_in_one_line(told, named):
-    sentence = str(WorkerLostError.of(told))
+    sentence = str(lost_process(told))
     assert sentence.startswith(f"a process of the run is gone: {named}")
-    assert "goes on from the last checkpoint" in sentence
+    assert "resumes from the last checkpoint" in sentence
     assert "\n" not in sentence
 
 
@@ -37,6 +39,25 @@ def test_a_process_that_never_came_up_is_told_by_what_it_raised():
         '  File "worker.py", line 3, in __init__\n    find(name)\n           ^^^^\n'
         "AssertionError: Rollout foo with mode async not found\n"
     )
-    sentence = str(WorkerLostError.of(told))
+    sentence = str(lost_process(told))
     assert sentence.startswith("a process of the run could not start: AssertionError: Rollout foo with mode async not")
     assert "File" not in sentence
+
+
+def test_a_call_that_hangs_ends_with_a_sentence_that_names_the_setting():
+    with pytest.raises(ClusterError, match=r"could not bring the weights in 0.05 seconds.*raise a\.b"):
+        within(0.05, "bring the weights", lambda: time.sleep(1), setting="a.b")
+
+
+def test_what_a_call_returns_or_raises_comes_through():
+    assert within(5, "add", lambda: 1 + 1, setting="a.b") == 2
+    with pytest.raises(KeyError):
+        within(5, "look", lambda: {}["absent"], setting="a.b")
+
+
+def test_whoever_watches_a_call_can_end_the_wait():
+    def watch():
+        raise ClusterError("a process of the run is gone")
+
+    with pytest.raises(ClusterError, match="is gone"):
+        within(5, "sample", lambda: time.sleep(1), setting="a.b", watch=watch, every=0.01)

@@ -1,10 +1,10 @@
-"""The advantages on veRL are those of the local trainer, token by token, on the same group."""
+"""Rows of veRL's batch: no longer than what is trained on, with the local trainer's advantages token by token."""
 
 import numpy as np
 import pytest
 
 from rubricem_agent.learn.credit import PAPER_MATRIX, group_scores
-from rubricem_agent.learn.samples import task_samples
+from rubricem_agent.learn.samples import Sample, task_samples
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens
 from rubricem_env.domain.base import STAGES
@@ -12,8 +12,15 @@ from rubricem_env.domain.errors import JudgeError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
-from trainers.verl_backend.engine_policy import Versions
-from trainers.verl_backend.rows import OURS, Marks, credit_rows, episode_row, refuse_outage, token_advantages
+from trainers.verl_backend.rows import (
+    OURS,
+    RolloutScores,
+    credit_rows,
+    episode_row,
+    reflection_row,
+    refuse_outage,
+    token_advantages,
+)
 
 RNG = np.random.default_rng(3)
 FAILED = Unscored(reason=UnscoredReason.JUDGE_FAILED)
@@ -36,9 +43,9 @@ def judged(group) -> GroupJudgement:
     return GroupJudgement(query_key="k", step=1, fingerprint="f", rubrics=(), rollouts=rollouts)
 
 
-def row_of(one: Rollout, scores, *, valid: bool, tokenizer):
-    marks = Marks(tuple(scores), (None,) * 4, is_valid=valid)
-    return episode_row(one, marks, tokenizer=tokenizer, versions=Versions(0, 0), encounter="new")
+def scored_row(one: Rollout, scores, *, valid: bool, tokenizer):
+    scores = RolloutScores(tuple(scores), (None,) * 4, is_valid=valid)
+    return episode_row(one, scores, tokenizer=tokenizer, versions=(0, 0), encounter="new")
 
 
 @pytest.mark.parametrize("mode", ["stages", "terminal"])
@@ -49,11 +56,11 @@ def test_token_advantages_equal_the_local_trainers_on_the_same_groups(mode, toke
 
     scored = [group_scores(group) for group in judgements]
     rows = [
-        row_of(one, told.scores[place], valid=bool(told.valid[place]), tokenizer=tokenizer)
-        for group, told in zip(groups, scored, strict=True)
-        for place, one in enumerate(group)
+        scored_row(one, matrix.scores[index], valid=bool(matrix.valid[index]), tokenizer=tokenizer)
+        for group, matrix in zip(groups, scored, strict=True)
+        for index, one in enumerate(group)
     ]
-    ours = [row.extra_fields[OURS] for row in rows]
+    ours = [row["extra_fields"][OURS] for row in rows]
     credited = credit_rows(ours, ["a"] * 3 + ["b"] * 3, mode=mode, matrix=PAPER_MATRIX)
     spread = [token_advantages(a, one.stage_ids) for a, one in zip(credited.advantages, ours, strict=True)]
     kept = [advantages for advantages, teaches in zip(spread, credited.trainable, strict=True) if teaches]
@@ -66,7 +73,7 @@ def test_token_advantages_equal_the_local_trainers_on_the_same_groups(mode, toke
 def test_the_matrix_of_the_config_is_the_one_that_is_used(tokenizer):
     identity = np.eye(4)
     rows = [
-        row_of(rollout(4), scores, valid=True, tokenizer=tokenizer).extra_fields[OURS]
+        scored_row(rollout(4), scores, valid=True, tokenizer=tokenizer)["extra_fields"][OURS]
         for scores in ([0.5, 0.5, 0.5, 1.0], [0.5, 0.5, 0.5, 0.0])
     ]
     # under the identity only the answer differs; under the paper's matrix its score reaches back to the plan
@@ -75,11 +82,9 @@ def test_the_matrix_of_the_config_is_the_one_that_is_used(tokenizer):
 
 
 def test_an_outage_stops_the_step_with_the_count_and_the_first_reason(tokenizer):
-    good = row_of(rollout(3), [1.0] * 4, valid=True, tokenizer=tokenizer).extra_fields[OURS]
-    lost = Marks((0.0,) * 4, (None,) * 4, is_valid=False, failure="the judge did not answer")
-    bad = episode_row(rollout(3), lost, tokenizer=tokenizer, versions=Versions(0, 0), encounter="new").extra_fields[
-        OURS
-    ]
+    good = scored_row(rollout(3), [1.0] * 4, valid=True, tokenizer=tokenizer)["extra_fields"][OURS]
+    lost = RolloutScores((0.0,) * 4, (None,) * 4, is_valid=False, failure="the judge did not answer")
+    bad = episode_row(rollout(3), lost, tokenizer=tokenizer, versions=(0, 0), encounter="new")["extra_fields"][OURS]
     refuse_outage([good] * 4 + [bad], 0.2)
     with pytest.raises(JudgeError, match=r"2 of the step's 5 rollouts were lost.*the judge did not answer"):
         refuse_outage([good] * 3 + [bad] * 2, 0.2)
@@ -87,5 +92,50 @@ def test_an_outage_stops_the_step_with_the_count_and_the_first_reason(tokenizer)
 
 def test_a_rollout_that_never_drew_a_token_is_one_masked_token(tokenizer):
     nothing = Rollout(trajectory=Trajectory(question="q", segments=()), policy="p", failure="the engine is gone")
-    row = row_of(nothing, [0.0] * 4, valid=False, tokenizer=tokenizer)
-    assert (row.response_mask, row.response_logprobs, len(row.prompt_ids)) == ([0], [0.0], 1)
+    row = scored_row(nothing, [0.0] * 4, valid=False, tokenizer=tokenizer)
+    assert (row["response_mask"], row["response_logprobs"], len(row["prompt_ids"])) == ([0], [0.0], 1)
+
+
+ONES = RolloutScores((1.0,) * 4, (None,) * 4, is_valid=True)
+
+
+def row_of(stages, tokenizer, *, prompt_length=2):
+    logprobs = tuple(-1.0 if stage >= 0 else 0.0 for stage in stages)
+    tokens = RolloutTokens(
+        ids=tuple(range(100, 100 + len(stages))), stage_ids=stages, logprobs=logprobs, prompt_length=prompt_length
+    )
+    rollout = Rollout(trajectory=Trajectory(question="q", segments=()), policy="p", tokens=tokens)
+    return episode_row(rollout, ONES, tokenizer=tokenizer, versions=(0, 0), encounter="new")
+
+
+def test_what_a_tool_answers_after_the_last_drawn_token_is_left_out(tokenizer):
+    row = row_of((-1, -1, 0, 0, -1, -1, 1, *(-1,) * 500), tokenizer)
+    assert row["prompt_ids"] == [100, 101]
+    assert row["response_ids"] == [102, 103, 104, 105, 106]
+    assert row["response_mask"] == [1, 1, 0, 0, 1]
+    assert row["response_logprobs"] == [-1.0, -1.0, 0.0, 0.0, -1.0]
+    assert row["extra_fields"][OURS].stage_ids.tolist() == [0, 0, -1, -1, 1]
+
+
+def test_a_prompt_too_long_to_be_answered_leaves_a_row_of_two_tokens(tokenizer):
+    row = row_of((-1,) * 30_000, tokenizer, prompt_length=30_000)
+    assert (len(row["prompt_ids"]), row["response_mask"]) == (1, [0])
+
+
+SAMPLE = Sample(
+    token_ids=[7, 7, 1, 2, 3],
+    stage_ids=[-1, -1, 0, 0, 0],
+    advantages=np.array([0, 0, 1.5, 1.5, 1.5]),
+    rollout_logprobs=[0, 0, -0.1, -0.2, -0.3],
+    temperature=0.7,
+    policy_version=4,
+)
+
+
+def test_a_reflection_is_split_where_the_policy_begins_to_write():
+    fields, tag = reflection_row(SAMPLE, uid="u", step=5)
+    assert fields["prompts"].tolist() == [7, 7]
+    assert fields["responses"].tolist() == [1, 2, 3]
+    assert fields["response_mask"].tolist() == [1, 1, 1]
+    assert np.allclose(fields["rollout_log_probs"], [-0.1, -0.2, -0.3])
+    assert (tag["prompt_len"], tag["seq_len"], tag["min_global_steps"]) == (2, 5, 4)

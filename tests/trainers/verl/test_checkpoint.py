@@ -1,4 +1,4 @@
-"""Old checkpoints go whole, whoever wrote them; what is later than the step at hand is somebody's and stays."""
+"""Old checkpoints are deleted whole; those later than the current step stay."""
 
 import pytest
 

@@ -1,0 +1,33 @@
+"""What the trainers may import: veRL's nothing of the local one, and a GPU process nothing that only a CPU needs."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.test_layers import imports
+
+TRAINERS = Path(__file__).parents[2] / "trainers"
+BACKEND = sorted((TRAINERS / "verl_backend").rglob("*.py"))
+CPU = "trainers.verl_backend.cpu"
+
+
+def names_in(file: Path) -> set[str]:
+    return set(imports(ast.parse(file.read_text(encoding="utf-8"))))
+
+
+@pytest.mark.parametrize("file", BACKEND, ids=lambda path: path.stem)
+def test_the_verl_backend_imports_nothing_of_the_local_trainer_or_of_experiments(file):
+    other = ("trainers.local", "trainers.experiments")
+    assert [name for name in names_in(file) if name.startswith(other)] == []
+
+
+def test_only_the_plugin_knows_the_modules_for_a_cpu_and_imports_none_of_them_at_once():
+    outside = [file for file in BACKEND if file.parent.name != "cpu"]
+    assert [file.name for file in outside if any(name.startswith(CPU) for name in names_in(file))] == []
+    assert [file.name for file in outside if f'"{CPU}' in file.read_text(encoding="utf-8")] == ["plugin.py"]
+
+
+def test_the_local_trainer_imports_nothing_of_the_verl_backend():
+    local = [*(TRAINERS / "local").glob("*.py"), TRAINERS / "local_ssgrpo.py"]
+    assert [file.name for file in local if any(name.startswith("trainers.verl") for name in names_in(file))] == []

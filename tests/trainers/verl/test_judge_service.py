@@ -1,0 +1,270 @@
+"""The judge service: complete groups are judged, lessons are served, reflections wait for the next step, all is saved."""
+
+import asyncio
+
+import pytest
+
+from rubricem_agent.learn.credit import CheckpointError
+from rubricem_agent.learn.curriculum import Encounter
+from rubricem_agent.learn.deferred import Ticket
+from rubricem_agent.memory.bank import Retrieval
+from rubricem_agent.rollout.rollout import Rollout
+from rubricem_env.domain.trajectory import Ending
+from rubricem_env.env.episode import Episode, Finished
+from rubricem_env.env.research_env import offline_queries, shipped_toolbox
+from rubricem_env.env.step import advance
+from tests.trainers.verl.fakes import BrokenClient, FakeClient
+from trainers.verl_backend.checkpoint import run_identity
+from trainers.verl_backend.judge_service import JudgeService
+from trainers.verl_backend.rows import ScheduledQuery
+from trainers.verl_backend.settings import read_section
+
+REFLECTION = (
+    "<reflection_rubrics>Look for the convention.</reflection_rubrics>"
+    "<reflection_takeaways>Give figures as the field does.</reflection_takeaways>"
+)
+SECTION = {
+    "almanac": {},
+    "window": 1,
+    "bank": {"embedder": "hashing", "reference_tokens": 4_096},
+    "reflection": {"num_candidates": 2, "total_tokens": 4_000, "new_tokens": 200},
+    "time_limits": {"lesson": 5.0},
+}
+QUERY = offline_queries()[0]
+NEW = ScheduledQuery(QUERY, 1, Encounter.NEW)
+REPEAT = ScheduledQuery(QUERY, 2, Encounter.REPEAT)
+ATTEMPTS = (
+    "<think>t</think><answer>I do not know.</answer>",
+    "<think>t</think><answer>The width is 60 m at low water.</answer>",
+)
+
+
+def make_service(model_folder, **changes) -> JudgeService:
+    settings = read_section(SECTION | changes)
+    return JudgeService(settings, model=model_folder, group_size=2)
+
+
+async def attempt(text: str) -> Rollout:
+    episode = Episode(QUERY)
+    reply = await advance(episode, shipped_toolbox(), text)
+    assert isinstance(reply, Finished)
+    return Rollout(trajectory=episode.trajectory, policy="verl")
+
+
+async def submit_group(service: JudgeService, scheduled: ScheduledQuery = NEW, *, group: str = "g"):
+    rollouts = [await attempt(text) for text in ATTEMPTS]
+    # From the last rollout of the group to the first.
+    calls = [service.submit(scheduled, one, group=group, index=index) for index, one in enumerate(rollouts)]
+    return await asyncio.gather(*reversed(calls))
+
+
+async def reflected(service: JudgeService, tokenizer) -> None:
+    await service.open(FakeClient(tokenizer, [REFLECTION], versions=(7,)))
+    await submit_group(service)
+    await service.drain()
+
+
+def identity(service: JudgeService):
+    return run_identity(service.settings, batch_size=1, group_size=2, ranks=1)
+
+
+async def test_a_rollout_waits_for_its_group_and_gets_its_own_scores(model_folder, tokenizer):
+    service = make_service(model_folder, meta_policy=False)
+    first = asyncio.create_task(service.submit(NEW, await attempt(ATTEMPTS[0]), group="g", index=0))
+    await asyncio.sleep(0.05)
+    assert not first.done()
+    second = await service.submit(NEW, await attempt(ATTEMPTS[1]), group="g", index=1)
+    scores = await first
+    assert scores.is_valid
+    assert second.is_valid
+    assert scores.true is not None
+    assert second.true is not None
+
+
+async def test_a_waiting_group_does_not_hold_up_another(model_folder):
+    service = make_service(model_folder, meta_policy=False)
+    waiting = asyncio.create_task(service.submit(NEW, await attempt(ATTEMPTS[0]), group="slow", index=0))
+    assert len(await submit_group(service, group="other")) == 2
+    waiting.cancel()
+
+
+async def test_a_rollout_that_the_world_broke_is_judged_with_its_group_and_is_not_valid(model_folder):
+    service = make_service(model_folder, meta_policy=False)
+    episode = Episode(QUERY)
+    episode.abandon()
+    lost = Rollout(trajectory=episode.trajectory, policy="verl", failure="the engine is gone")
+    whole = asyncio.create_task(service.submit(NEW, await attempt(ATTEMPTS[1]), group="g", index=1))
+    scores = await service.submit(NEW, lost, group="g", index=0)
+    assert lost.trajectory.ending is Ending.ABANDONED
+    assert (scores.is_valid, scores.failure) == (False, "the engine is gone")
+    assert (await whole).is_valid
+
+
+async def test_reflections_are_trained_on_one_step_later_and_the_best_is_shown_at_the_repeat(model_folder, tokenizer):
+    service = make_service(model_folder)
+    await reflected(service, tokenizer)
+    assert (await service.collect(step=1)).outcomes == ()
+    late = await service.collect(step=2)
+    assert (len(late.outcomes), late.staleness, late.bank) == (1, (1,), 1)
+    # The weights that have drawn it, not those of the step that trains on it.
+    assert late.outcomes[0].policy_version == 7
+    assert "Give figures as the field does." in await service.references(REPEAT)
+
+
+async def test_lessons_are_retrieved_once_for_a_group_and_again_for_the_next(model_folder, tokenizer, monkeypatch):
+    service = make_service(model_folder)
+    await reflected(service, tokenizer)
+    bank, calls = service.bank, []
+    retrieve = bank.retrieve
+    monkeypatch.setattr(bank, "retrieve", lambda *given: calls.append(given) or retrieve(*given))
+    blocks = await asyncio.gather(*(service.references(REPEAT) for _ in range(8)))
+    assert (len(calls), len(set(blocks))) == (1, 1)
+    await submit_group(service, REPEAT)
+    await service.references(REPEAT)
+    assert len(calls) == 2
+
+
+async def test_a_question_has_no_lesson_of_its_own_when_it_is_new_and_none_without_the_meta_policy(
+    model_folder, tokenizer
+):
+    service = make_service(model_folder)
+    await reflected(service, tokenizer)
+    assert await service.references(NEW) == ""
+    assert await make_service(model_folder, meta_policy=False).references(REPEAT) == ""
+
+
+async def test_a_dead_engine_fails_the_reflection_and_nothing_else(model_folder):
+    service = make_service(model_folder)
+    await service.open(BrokenClient())
+    assert all(scores.is_valid for scores in await submit_group(service))
+    await service.drain()
+    late = await service.collect(step=2)
+    assert late.outcomes == ()
+    assert "the actor died" in late.failures[0]
+
+
+async def test_a_judge_that_fails_leaves_scores_that_are_not_valid(model_folder):
+    service = make_service(model_folder, almanac={"knobs": {"failure_rate": 1.0}}, meta_policy=False)
+    scores = await submit_group(service)
+    assert [one.is_valid for one in scores] == [False, False]
+    assert "did not answer" in scores[0].failure
+
+
+async def test_a_loaded_service_has_the_same_bank_and_rubrics_and_the_outcomes_that_are_not_trained_on(
+    model_folder, tokenizer, tmp_path
+):
+    service = make_service(model_folder)
+    await reflected(service, tokenizer)
+    await service.save(tmp_path, step=1, stream={"at": 7}, identity=identity(service))
+    other = make_service(model_folder)
+    assert await other.load(tmp_path, step=1, identity=identity(other)) == {"at": 7}
+    assert other.bank.items() == service.bank.items()
+    assert other.judge.state_dict() == service.judge.state_dict()
+    assert len((await other.collect(step=2)).outcomes) == 1
+
+
+async def test_a_reflection_that_was_pending_at_the_checkpoint_is_written_after_the_resume(
+    model_folder, tokenizer, tmp_path
+):
+    service = make_service(model_folder)
+    await service.open(SlowClient())
+    await submit_group(service)
+    await asyncio.sleep(0.05)
+    await service.save(tmp_path, step=1, stream={}, identity=identity(service))
+    other = make_service(model_folder)
+    await other.load(tmp_path, step=1, identity=identity(other))
+    await other.open(FakeClient(tokenizer, [REFLECTION]))
+    await other.drain()
+    assert len((await other.collect(step=2)).outcomes) == 1
+    assert other.bank.retrieve(QUERY.question, Retrieval.WITHIN)
+    await service.reflections.cancel()
+
+
+async def test_a_group_that_is_played_again_after_a_resume_is_not_reflected_on_twice(model_folder, tokenizer, tmp_path):
+    service = make_service(model_folder)
+    await reflected(service, tokenizer)
+    await service.save(tmp_path, step=1, stream={}, identity=identity(service))
+    other = make_service(model_folder)
+    await other.load(tmp_path, step=1, identity=identity(other))
+    await reflected(other, tokenizer)
+    assert len((await other.collect(step=2)).outcomes) == 1
+
+
+@pytest.mark.parametrize(("change", "name"), [({"window": 2}, "window"), ({"credit": "terminal"}, "credit")])
+async def test_a_checkpoint_of_other_settings_is_refused_by_name(model_folder, tmp_path, change, name):
+    service = make_service(model_folder)
+    await service.save(tmp_path, step=1, stream={}, identity=identity(service))
+    other = make_service(model_folder, **change)
+    with pytest.raises(CheckpointError, match=f"written with rubricem.{name}="):
+        await other.load(tmp_path, step=1, identity=identity(other))
+
+
+async def test_a_checkpoint_of_another_matrix_is_refused(model_folder, tmp_path):
+    service = make_service(model_folder)
+    await service.save(tmp_path, step=1, stream={}, identity=identity(service))
+    identity_matrix = [[float(row == column) for column in range(4)] for row in range(4)]
+    other = make_service(model_folder, matrix=identity_matrix)
+    with pytest.raises(CheckpointError, match=r"rubricem.matrix=.*start a new run"):
+        await other.load(tmp_path, step=1, identity=identity(other))
+
+
+class SlowClient:
+    """An engine that does not come back."""
+
+    async def generate(self, request_id, *, prompt_ids, sampling_params):
+        await asyncio.Event().wait()
+
+
+SLOW_JUDGE = {"knobs": {"latency": 0.2}}
+
+
+async def kept(service, folder, *, step=1):
+    return await service.save(folder, step=step, stream={}, identity=identity(service))
+
+
+async def soon(condition) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_group_that_is_being_judged_at_a_checkpoint_gets_its_scores_only_when_the_checkpoint_is_complete(
+    model_folder, tmp_path
+):
+    service = make_service(model_folder, almanac=SLOW_JUDGE, meta_policy=False)
+    group = asyncio.create_task(submit_group(service))
+    await soon(lambda: not service._groups and not group.done() and service.judge.buffer._locks)
+    assert await kept(service, tmp_path) == ()
+    await asyncio.sleep(1.0)
+    # Judging continues meanwhile; its scores are not given out.
+    assert not group.done()
+    await service.resume_scoring()
+    assert [one.is_valid for one in await group] == [True, True]
+
+
+async def test_such_a_group_is_not_in_the_checkpoint_so_that_the_resumed_run_judges_it_once(model_folder, tmp_path):
+    service = make_service(model_folder, almanac=SLOW_JUDGE)
+    await service.open(SlowClient())
+    group = asyncio.create_task(submit_group(service))
+    await soon(lambda: bool(service.judge.buffer._locks))
+    await kept(service, tmp_path)
+    other = make_service(model_folder)
+    await other.load(tmp_path, step=1, identity=identity(other))
+    await other.open(SlowClient())
+    assert (other.reflections.pending, other.judge.state_dict()["buffer"]["questions"]) == ((), {})
+    await submit_group(other)
+    assert other.reflections.pending == (Ticket(NEW.step, QUERY.key),)
+    await service.resume_scoring()
+    await group
+    for one in (service, other):
+        await one.reflections.cancel()
+
+
+async def test_a_checkpoint_names_the_groups_that_were_scored_since_the_last_one(model_folder, tmp_path):
+    service = make_service(model_folder, meta_policy=False)
+    await submit_group(service, group="first")
+    await submit_group(service, group="second")
+    assert await kept(service, tmp_path, step=1) == ("first", "second")
+    await service.resume_scoring()
+    await submit_group(service, group="third")
+    assert await kept(service, tmp_path, step=2) == ("third",)

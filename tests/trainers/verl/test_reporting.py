@@ -1,0 +1,275 @@
+"""Metrics of a step, its log, and the record of groups."""
+
+import json
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rubricem_agent.learn.metrics import METRICS_FILE, parse_line, read_log
+from rubricem_agent.learn.monitor import CollapseError
+from rubricem_agent.viewer.logs import read_run
+from rubricem_agent.viewer.records import RunRecordReader
+from rubricem_env.domain.errors import ConfigError, UsageError
+from tests.trainers.verl.test_judge_service import NEW, QUERY, REPEAT, identity, make_service, reflected, submit_group
+from trainers.verl_backend.reporting import (
+    VerlLog,
+    flat_metrics,
+    reflection_means,
+    rollout_means,
+    stage_means,
+    update_metrics,
+)
+from trainers.verl_backend.rows import (
+    CreditInputs,
+    RolloutCredit,
+    RolloutScores,
+    TrainableReflections,
+)
+from trainers.verl_backend.settings import load_training_questions, read_section
+
+
+def inputs_of(scores: RolloutScores, encounter: str = "new") -> CreditInputs:
+    statistics = {"answer_words": 10, "calls": 2, "repeated_calls": 1, "is_strict": True}
+    return CreditInputs(scores, np.array([0, -1, 3], dtype=np.int8), encounter=encounter, **statistics)
+
+
+def credit_inputs(answer: float, *, judged: float | None, encounter: str = "new", valid: bool = True) -> CreditInputs:
+    scores = RolloutScores((0, 0, 0, answer), (None, None, None, judged), is_valid=valid, true=(0, 0, 0, answer))
+    return inputs_of(scores, encounter)
+
+
+def test_a_stage_without_a_score_is_none_and_not_zero():
+    told = rollout_means([credit_inputs(1.0, judged=0.5), credit_inputs(0.0, judged=None, valid=False)])
+    assert told["judged"] == {"plan": None, "research": None, "review": None, "answer": 0.5}
+    assert told["true"]["answer"] == 0.5
+    assert (told["habits"]["repeated_calls"], told["habits"]["policy_tokens"], told["lost"]) == (0.5, 4, 1)
+
+
+def test_a_step_outside_the_almanac_has_no_truth_and_its_line_can_be_read():
+    scores = RolloutScores((0, 0, 0, 1.0), (None, None, None, 1.0), is_valid=True)
+    told = rollout_means([inputs_of(scores)])
+    assert told["true"] == {}
+    assert parse_line({"step": 1, **told}).judged["answer"] == 1.0
+
+
+def test_stages_are_told_apart_token_by_token():
+    told = stage_means(
+        np.array([0, 0, 3, -1]),
+        np.array([1.0, -1.0, 2.0, 9.0]),
+        entropy=np.array([1.0, 3.0, 5.0, 9.0]),
+        kl=np.array([0.0, 0.2, 0.4, 9.0]),
+    )
+    # plan: 2 tokens of weight 1 each; answer: 1 token of weight 2; the tool's token counts nowhere
+    assert told["plan"] == {"tokens": 2, "entropy": 2.0, "kl": 0.1, "loss_share": 0.5}
+    assert told["answer"] == {"tokens": 1, "entropy": 5.0, "kl": 0.4, "loss_share": 0.5}
+    assert "review" not in told
+
+
+def test_a_step_without_reflections_has_no_utility():
+    lessons = TrainableReflections((), ("late",), (), pending=2, bank=3)
+    assert reflection_means(lessons)["utility"] is None
+    flat = flat_metrics(reflection_means(lessons))
+    assert (flat["rubricem/bank"], flat["rubricem/failed_reflections/count"]) == (3.0, 1.0)
+    assert "rubricem/utility" not in flat
+
+
+def credits_of(*groups: str, size: int = 2) -> list[RolloutCredit]:
+    """The first rollout of each group is the better one by a standard deviation."""
+    return [
+        RolloutCredit(
+            group, place, (2.0, 1.0, 1.0, 0.5), (1.0 - 2 * place, 0.0, 0.0, 1.0 - 2 * place), trained=place == 0
+        )
+        for group in groups
+        for place in range(size)
+    ]
+
+
+def read(run) -> RunRecordReader:
+    reader = RunRecordReader(run)
+    reader.refresh()
+    return reader
+
+
+def rollouts_of(reader, group_id: str):
+    rows = reader.table.of_group(reader.find_group(group_id)).tolist()
+    return sorted((reader.read_rollout(row) for row in rows), key=lambda one: one.attempt)
+
+
+async def recording_service(model_folder, run, **changes):
+    service = make_service(model_folder, **changes)
+    await service.begin_record(run, 0)
+    return service
+
+
+async def test_a_group_is_recorded_with_marks_truth_and_the_credit_of_the_step_that_took_it(model_folder, tmp_path):
+    service = await recording_service(model_folder, tmp_path, meta_policy=False)
+    scores = await submit_group(service)
+    await service.record(5, credits_of("g"))
+
+    reader = read(tmp_path)
+    first, second = rollouts_of(reader, "5-0")
+    assert reader.read_group(0).question == QUERY.question
+    # The group was handed in from its last rollout to its first.
+    assert [first.true, second.true] == [scores[1].true, scores[0].true]
+    assert (first.advantages, second.advantages) == ((1.0, 0.0, 0.0, 1.0), (-1.0, 0.0, 0.0, -1.0))
+    assert (first.trained, second.trained) == (True, False)
+
+
+async def test_a_group_that_no_step_has_taken_yet_is_not_in_the_record(model_folder, tmp_path):
+    service = await recording_service(model_folder, tmp_path, meta_policy=False)
+    await submit_group(service, group="ahead")
+    await submit_group(service, group="now")
+    await service.record(1, credits_of("now"))
+    assert [row.id for row in read(tmp_path).groups] == ["1-0"]
+    await service.record(2, credits_of("ahead"))
+    assert [row.id for row in read(tmp_path).groups] == ["1-0", "2-0"]
+
+
+async def test_groups_of_one_step_have_places_of_their_own_also_over_several_updates(model_folder, tmp_path):
+    service = await recording_service(model_folder, tmp_path, meta_policy=False)
+    for name in ("a", "b", "c"):
+        await submit_group(service, group=name)
+    await service.record(1, credits_of("a", "b"))
+    await service.record(1, credits_of("c"))
+    assert [row.id for row in read(tmp_path).groups] == ["1-0", "1-1", "1-2"]
+
+
+async def test_the_lessons_that_were_shown_and_the_bank_stand_in_the_record(model_folder, tokenizer, tmp_path):
+    service = await recording_service(model_folder, tmp_path)
+    await reflected(service, tokenizer)
+    await service.record(1, credits_of("g"))
+    assert await service.references(REPEAT)
+    await submit_group(service, REPEAT, group="h")
+    await service.record(2, credits_of("h"))
+
+    reader = read(tmp_path)
+    assert [[one.item for one in row.lessons] for row in reader.groups] == [[], [1]]
+    _, *lessons = (tmp_path / "record" / "lessons.jsonl").read_text().splitlines()
+    assert [(json.loads(line)["step"], json.loads(line)["item"]["id"]) for line in lessons] == [(1, 1)]
+
+
+async def test_a_resumed_run_has_the_groups_that_were_judged_ahead_of_their_step(model_folder, tmp_path):
+    service = await recording_service(model_folder, tmp_path, meta_policy=False)
+    await submit_group(service, group="ahead")
+    await service.save(tmp_path / "kept", step=1, stream={}, identity=identity(service))
+    await service.record(2, credits_of("ahead"))
+
+    other = make_service(model_folder, meta_policy=False)
+    await other.begin_record(tmp_path, 1)
+    await other.load(tmp_path / "kept", step=1, identity=identity(other))
+    assert len(read(tmp_path).groups) == 0
+    await other.record(2, credits_of("ahead"))
+    assert [row.id for row in read(tmp_path).groups] == ["2-0"]
+    assert rollouts_of(read(tmp_path), "2-0")[0].trained
+
+
+async def test_a_group_from_before_the_record_was_switched_on_is_left_out(model_folder, tmp_path):
+    service = make_service(model_folder, meta_policy=False)
+    await submit_group(service, group="before")
+    await service.begin_record(tmp_path, 0)
+    await service.record(1, credits_of("before"))
+    assert len(read(tmp_path).groups) == 0
+
+
+async def test_nothing_is_kept_or_written_without_a_record(model_folder, tmp_path):
+    service = make_service(model_folder, meta_policy=False, record=False)
+    await submit_group(service, NEW)
+    await service.record(1, credits_of("g"))
+    assert not (tmp_path / "record").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not os.path.exists("/dev/full"), reason="needs a device that is always full")
+async def test_a_full_disk_is_told_in_a_sentence_with_the_switch(model_folder, tmp_path):
+    service = await recording_service(model_folder, tmp_path, meta_policy=False)
+    await submit_group(service)
+    path = tmp_path / "record" / "groups.jsonl"
+    path.unlink()
+    path.symlink_to("/dev/full")
+    with pytest.raises(UsageError, match=r"cannot write the record.*rubricem\.record=false"):
+        await service.record(1, credits_of("g"))
+
+
+async def test_a_folder_that_cannot_be_written_is_refused_at_the_start(model_folder, tmp_path):
+    (tmp_path / "record").write_text("in the way")
+    with pytest.raises(UsageError, match="cannot write the record"):
+        await make_service(model_folder).begin_record(tmp_path, 0)
+
+
+def test_the_almanac_brings_its_training_questions_and_their_truth():
+    queries, truth = load_training_questions(read_section({"almanac": {}}))
+    assert set(queries) == set(truth)
+    assert {question.split for question in truth.values()} == {"train"}
+
+
+def told(valid: float = 1.0):
+    stages = {"plan": 0.5, "research": 0.5, "review": 0.5, "answer": 0.5}
+    habits = {"answer_words": 30.0, "repeated_calls": 0.0, "valid": valid, "policy_tokens": 100}
+    return {"encounter": "new", "true": stages, "judged": stages, "habits": habits, "seconds": {"gen": 1.0}}
+
+
+def test_the_log_is_one_that_the_reports_read_and_a_resumed_run_writes_its_steps_again(tmp_path):
+    log = VerlLog(tmp_path, read_section({"almanac": {}}))
+    log.begin(0)
+    for step in (1, 2, 3):
+        log.write(step, told())
+    log.begin(2)
+    log.write(3, told())
+    assert [line.step for line in read_log(tmp_path).steps] == [1, 2, 3]
+    assert len((tmp_path / METRICS_FILE).read_text().splitlines()) == 3
+
+
+def write_steps(log, valid):
+    for step, share in enumerate(valid, start=1):
+        log.write(step, told(share))
+
+
+def test_a_run_that_is_lost_is_stopped_and_the_alarm_written_down(tmp_path):
+    log = VerlLog(tmp_path, read_section({"almanac": {}}))
+    log.begin(0)
+    with pytest.raises(CollapseError):
+        write_steps(log, [1.0] * 20 + [0.0] * 40)
+    assert "alarm" in json.loads((tmp_path / METRICS_FILE).read_text().splitlines()[-1])
+
+
+def test_an_update_that_did_not_take_place_is_none():
+    assert update_metrics({}, None) is None
+    metrics = {"actor/grad_norm": 0.5, "actor/loss": 0.1, "reflection/actor/grad_norm": 2.0}
+    stages = {"plan": {"tokens": 3, "entropy": 1.0, "kl": 0.0, "loss_share": 1.0}}
+    assert update_metrics(metrics, stages) == {"loss": 0.1, "grad_norm": 0.5, "tokens": 3, "stages": stages}
+    assert update_metrics(metrics, None, prefix="reflection/")["grad_norm"] == 2.0
+
+
+def run_config():
+    actor = SimpleNamespace(optim=SimpleNamespace(lr=5e-7), use_kl_loss=True, kl_loss_coef=0.001)
+    return SimpleNamespace(
+        trainer=SimpleNamespace(
+            v1=SimpleNamespace(trainer_mode="rubricem_async"), total_training_steps=1_400, save_freq=10
+        ),
+        data=SimpleNamespace(train_batch_size=32),
+        actor_rollout_ref=SimpleNamespace(
+            model=SimpleNamespace(path="Qwen3"), actor=actor, rollout=SimpleNamespace(n=8, temperature=1.0)
+        ),
+    )
+
+
+def test_the_settings_of_a_run_tell_the_reports_its_recipe_and_its_length(tmp_path):
+    log = VerlLog(tmp_path, read_section({"almanac": {}, "credit": "terminal", "meta_policy": False}))
+    log.write_settings(run_config())
+    log.begin(0)
+    (tmp_path / "metrics.jsonl").touch()
+    run = read_run(tmp_path)
+    assert run.title == "answer-only GRPO"
+    assert (run.settings["steps"], run.settings["questions_per_step"], run.settings["learning_rate"]) == (
+        1_400,
+        32,
+        5e-7,
+    )
+
+
+def test_a_folder_that_cannot_be_made_is_refused_by_the_name_of_its_key(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    log = VerlLog(tmp_path / "file" / "run", read_section({"almanac": {}}))
+    with pytest.raises(ConfigError, match=r"cannot write to trainer\.default_local_dir"):
+        log.write_settings(run_config())

@@ -1,0 +1,89 @@
+"""Episodes over an engine get their scores, and are submitted whatever fails."""
+
+from rubricem_agent.learn.curriculum import Encounter
+from rubricem_env.env.research_env import offline_queries
+from tests.trainers.verl.fakes import BrokenClient, FakeClient
+from trainers.verl_backend.rollout import EpisodeRunner
+from trainers.verl_backend.rows import OURS, RolloutScores, ScheduledQuery
+from trainers.verl_backend.settings import read_section
+
+SCHEDULED = ScheduledQuery(offline_queries()[0], 1, Encounter.NEW)
+CALL = '<call_tool name="google_search">width of Tall Fox</call_tool>'
+ANSWER = "<think>t</think><answer>60 m</answer>"
+
+
+class FakeService:
+    """Has one lesson, and gives all rollouts the same scores."""
+
+    def __init__(self, *, breaks: bool = False) -> None:
+        self.submitted = []
+        self._breaks = breaks
+
+    async def references(self, scheduled):
+        if self._breaks:
+            raise ConnectionError("the service is gone")
+        return "<reference_examples>Look twice.</reference_examples>"
+
+    async def submit(self, scheduled, rollout, *, group, index):
+        self.submitted.append(rollout)
+        return RolloutScores((0.1, 0.2, 0.3, 0.4), (0.1, 0.2, 0.3, 0.4), is_valid=not rollout.failure)
+
+
+def runner(model_folder):
+    settings = read_section({"almanac": {}, "system": "Search.", "limits": {"max_tokens": 1_400}})
+    return EpisodeRunner(settings, model=model_folder, max_length=4_096)
+
+
+async def play(model_folder, client, service):
+    return await runner(model_folder).run(
+        SCHEDULED,
+        group="g",
+        index=1,
+        step=7,
+        client=client,
+        references=service.references,
+        submit=service.submit,
+        temperature=1.0,
+    )
+
+
+async def test_an_episode_is_played_with_its_lessons_and_tools_to_one_row(model_folder, tokenizer):
+    client, service = FakeClient(tokenizer, [CALL, ANSWER], versions=[4, 5]), FakeService()
+    row = await play(model_folder, client, service)
+    assert "Look twice." in tokenizer.decode(row["prompt_ids"])
+    written = [id_ for id_, own in zip(row["response_ids"], row["response_mask"], strict=True) if own]
+    assert tokenizer.decode(written) == CALL + ANSWER
+    assert 0 in row["response_mask"]  # what the tool said
+    assert (row["num_turns"], row["extra_fields"]["min_global_steps"], row["extra_fields"]["max_global_steps"]) == (
+        2,
+        4,
+        5,
+    )
+
+
+async def test_prompt_and_response_are_the_very_ids_that_the_engine_saw(model_folder, tokenizer):
+    client = FakeClient(tokenizer, [CALL, ANSWER])
+    row = await play(model_folder, client, FakeService())
+    whole = row["prompt_ids"] + row["response_ids"]
+    assert client.prompts[0] == row["prompt_ids"]
+    assert client.prompts[1] == whole[: len(client.prompts[1])]
+
+
+async def test_each_token_that_the_policy_wrote_has_a_stage_and_no_other_has(model_folder, tokenizer):
+    row = await play(model_folder, FakeClient(tokenizer, [CALL, ANSWER]), FakeService())
+    stages = row["extra_fields"][OURS].stage_ids
+    assert [stage >= 0 for stage in stages] == [bool(own) for own in row["response_mask"]]
+
+
+async def test_a_dead_engine_hands_in_a_rollout_that_says_so(model_folder):
+    service = FakeService()
+    row = await play(model_folder, BrokenClient(), service)
+    assert "the actor died" in service.submitted[0].failure
+    assert row["extra_fields"]["min_global_steps"] == 7
+
+
+async def test_a_failure_before_the_first_token_is_handed_in_as_well(model_folder, tokenizer):
+    service = FakeService(breaks=True)
+    row = await play(model_folder, FakeClient(tokenizer, [ANSWER]), service)
+    assert "the service is gone" in service.submitted[0].failure
+    assert row["response_mask"] == [0]
