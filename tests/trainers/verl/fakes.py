@@ -1,4 +1,4 @@
-"""An engine of veRL's that writes given turns, and what makes groups for the desk."""
+"""Sampling engines of veRL: one that writes given turns, and one that fails."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
