@@ -31,7 +31,6 @@ from rubricem_agent.evals.manifest import (
     SCORES_FILE,
     VERDICTS_FILE,
     Agent,
-    Choice,
     EvaluationManifest,
     Inputs,
     Subset,
@@ -44,8 +43,8 @@ from rubricem_agent.evals.manifest import (
     refuse_difference,
     without_seen,
 )
-from rubricem_agent.evals.records import AnswerRecord, Journal, VerdictRecord
-from rubricem_agent.evals.runner import CallEstimate, RunPhase, case_keys, rehearse
+from rubricem_agent.evals.records import AnswerRecord, Journal, ModelCost, VerdictRecord
+from rubricem_agent.evals.runner import RunPhase, case_keys, rehearse
 from rubricem_agent.evals.scores import Logs, Scores, score_run
 from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
 from rubricem_agent.files import write_atomic
@@ -254,7 +253,7 @@ class PlannedEvaluation(NamedTuple):
     given: GivenAnswers | None = None
     """The answers, where they come from a file."""
 
-    def estimate(self) -> list[CallEstimate]:
+    def estimate(self) -> list[ModelCost]:
         """Calls and money, for a dry run."""
         inputs = self.manifest.inputs
         return rehearse(
@@ -344,7 +343,7 @@ def _inputs(config: EvalConfig, loaded: Loaded, source: EvaluationManifest | Non
 
 
 def _subset(config: EvalConfig, loaded: Loaded, source: EvaluationManifest | None) -> Subset:
-    subset = choose(loaded, Choice(config.subset, config.limit, config.ids))
+    subset = choose(loaded, config.subset, limit=config.limit, ids_file=config.ids)
     if source is not None and config.answers_from is not None:
         refuse_other_data(config.answers_from, source, data=loaded.source)
         subset = subset_of(config, source, chosen=subset)

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -44,23 +45,22 @@ from rubricem_agent.config import (
     load_tools_config,
 )
 from rubricem_agent.evals.answers import (
-    AgentOptions,
     Answerer,
-    CrossReuse,
     EpisodeAnswerer,
-    ExpertSchool,
     GivenAnswers,
     LimitedToolbox,
-    NoReferences,
     References,
     Reuse,
-    ToolboxPages,
-    WithinReuse,
+    cross_references,
+    expert_policy,
+    no_references,
+    read_page,
+    within_references,
 )
 from rubricem_agent.evals.base import EvaluationMode
 from rubricem_agent.evals.manifest import ANSWERS_FILE, VERDICTS_FILE, read_manifest, settle_manifest
 from rubricem_agent.evals.records import AnswerRecord, Budget, Journal, VerdictRecord
-from rubricem_agent.evals.runner import Allowance, JudgeDesk, Listener, Runner, RunOutcome, RunPhase, Terms, case_keys
+from rubricem_agent.evals.runner import CaseJudge, Listener, Runner, RunOutcome, RunPhase, case_keys
 from rubricem_agent.evals.scores import Logs, Scores, score_run
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.memory.bank import RubricBank
@@ -135,27 +135,30 @@ def _open(config: EvalConfig, toolbox: Toolbox, *, environ: Mapping[str, str]) -
     built = build_policy(settings, environ)
     policy: Policy = _expert(config) if config.policy == EXPERT else built.policy
     setting = Setting(policy, toolbox, sampling=settings.sampling)
-    habits = AgentOptions(
+    answerer = EpisodeAnswerer(
+        setting,
         agent_prompt(toolbox.names, style=_STYLES[config.style]),
-        _references(config, policy),
+        references=_references(config, policy),
         attempts=config.attempts,
         seed=config.seed,
     )
-    return OpenAnswerer(EpisodeAnswerer(setting, habits), built.meter)
+    return OpenAnswerer(answerer, built.meter)
 
 
 def _expert(config: EvalConfig) -> Policy:
     path = Path(config.data) if config.data else shipped_questions_path()
-    return ExpertSchool.over(load_questions(path), is_flat=config.style is Style.REACT).policy()
+    return expert_policy(load_questions(path), is_flat=config.style is Style.REACT)
 
 
 def _references(config: EvalConfig, policy: Policy) -> References:
     injector = build_injector(BankConfig(), policy.count_tokens)
     if config.reuse is Reuse.CROSS and config.bank is not None:
-        return CrossReuse(open_existing_bank(config.bank, embeds=True), injector)
+        return partial(cross_references, bank=open_existing_bank(config.bank, embeds=True), injector=injector)
     if config.reuse is Reuse.WITHIN:
-        return WithinReuse(_empty_bank, _reflector_of(policy), injector=injector)
-    return NoReferences()
+        return partial(
+            within_references, open_bank=_empty_bank, open_reflector=_reflector_of(policy), injector=injector
+        )
+    return no_references
 
 
 def _empty_bank() -> RubricBank:
@@ -187,7 +190,7 @@ class _Judges(NamedTuple):
 
 
 async def run_evaluation(
-    planned: PlannedEvaluation, environ: Mapping[str, str] = os.environ, *, listener: Listener = lambda step: None
+    planned: PlannedEvaluation, environ: Mapping[str, str] = os.environ, *, listener: Listener = lambda phase, failure: None
 ) -> FinishedRun:
     """Do what is missing of a run, then compute its numbers.
 
@@ -229,13 +232,13 @@ async def _drive(
         opened = await stack.enter_async_context(open_answerer(config, toolbox, given=planned.given, environ=environ))
         budget = Budget(config.budget, spent_before=_spent_before(config, logs), meters=(judges.meter, opened.meter))
         timing = Timing.real(config.seed)
-        terms = Terms(config.retry, timing, asyncio.Semaphore(config.limits.judge), budget.check)
         runner = Runner(
             loaded,
             logs.answers,
             answerer=opened.answerer,
-            desks=_desks(planned, judges, logs=logs, terms=terms, toolbox=toolbox),
-            allowance=Allowance(config.limits, budget.check),
+            judges=_case_judges(planned, judges, logs=logs, timing=timing, budget=budget, toolbox=toolbox),
+            limits=config.limits,
+            check_budget=budget.check,
             clock=time.monotonic,
             listener=listener,
         )
@@ -250,27 +253,31 @@ def _spent_before(config: EvalConfig, logs: Logs) -> float:
     return sum(one.dollars for one in answers) + sum(one.dollars for one in logs.verdicts.records)
 
 
-def _desks(
-    planned: PlannedEvaluation, judges: _Judges, *, logs: Logs, terms: Terms, toolbox: Toolbox
-) -> tuple[JudgeDesk, ...]:
-    """One desk for each judge; without a judge one that is asked nothing."""
+def _case_judges(
+    planned: PlannedEvaluation, judges: _Judges, *, logs: Logs, timing: Timing, budget: Budget, toolbox: Toolbox
+) -> tuple[CaseJudge, ...]:
+    """One for each judge; without a judge one that is never asked."""
     names = planned.manifest.judges or ("none",)
     models: tuple[ChatModel | None, ...] = judges.models or (None,)
-    pages = ToolboxPages(toolbox) if FETCH_PAGE in toolbox.names else None
-    if planned.config.fact and pages is None and planned.config.mode is not EvaluationMode.DRTULU:
+    read = partial(read_page, toolbox) if FETCH_PAGE in toolbox.names else None
+    slots = asyncio.Semaphore(planned.config.limits.judge)
+    if planned.config.fact and read is None and planned.config.mode is not EvaluationMode.DRTULU:
         raise ConfigError(
             "--fact reads the pages that a report cites, and these tools cannot. Give --tools a file with "
             'backend = "web" and fetch_page = true, or use --mode drtulu, which checks against the snippets shown.'
         )
     return tuple(
-        JudgeDesk(
+        CaseJudge(
             name,
             model,
             benchmark=planned.loaded.name,
             rules=planned.loaded.rules,
             journal=logs.verdicts,
-            terms=terms,
-            pages=pages,
+            retry=planned.config.retry,
+            timing=timing,
+            slots=slots,
+            check_budget=budget.check,
+            read_page=read,
         )
         for name, model in zip(names, models, strict=True)
     )

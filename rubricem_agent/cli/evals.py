@@ -33,7 +33,7 @@ from rubricem_agent.evals.manifest import SubsetName
 from rubricem_agent.evals.parity import AGREED, DISAGREED, UNREADABLE, FileParity, replay
 from rubricem_agent.evals.records import NO_PRICE
 from rubricem_agent.evals.report import Summary, name_of, percent, print_summary, render_page, summarize
-from rubricem_agent.evals.runner import Limits, Listener, ProgressStep, RunPhase
+from rubricem_agent.evals.runner import Limits, Listener, RunPhase
 from rubricem_agent.evals.suite import SUITE
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 
@@ -121,10 +121,10 @@ def watch(planned: PlannedEvaluation, terminal: Terminal) -> Iterator[Listener]:
         bars = {stage: progress.add_task(stage.value, total=total) for stage in (RunPhase.ANSWERS, RunPhase.VERDICTS)}
         failed = dict.fromkeys(bars, 0)
 
-        def note(step: ProgressStep) -> None:
-            failed[step.stage] += bool(step.failure)
-            said = f"{step.stage.value}, {failed[step.stage]} failed" if failed[step.stage] else step.stage.value
-            progress.update(bars[step.stage], advance=1, description=said)
+        def note(phase: RunPhase, failure: str) -> None:
+            failed[phase] += bool(failure)
+            text = f"{phase.value}, {failed[phase]} failed" if failed[phase] else phase.value
+            progress.update(bars[phase], advance=1, description=text)
 
         yield note
 
@@ -148,8 +148,13 @@ def describe_estimates(planned: PlannedEvaluation) -> dict[str, object]:
         "mode": planned.manifest.label,
         "examples": len(planned.manifest.inputs.ids),
         "stages": [
-            {"stage": one.what, "model": one.model, "dollars": one.dollars, **one.usage.model_dump(mode="json")}
-            for one in planned.estimate()
+            {
+                "stage": cost.stage,
+                "model": cost.model,
+                "dollars": cost.dollars if cost.is_priced else None,
+                **cost.usage.model_dump(mode="json"),
+            }
+            for cost in planned.estimate()
         ],
     }
 
@@ -166,10 +171,10 @@ def print_estimates(planned: PlannedEvaluation, console: Console) -> None:
         table.add_column(heading, justify="left" if heading in ("stage", "model") else "right")
     estimates = planned.estimate()
     for one in estimates:
-        dollars = NO_PRICE if one.dollars is None else f"{one.dollars:.2f}"
+        dollars = f"{one.dollars:.2f}" if one.is_priced else NO_PRICE
         usage = one.usage
         table.add_row(
-            one.what,
+            one.stage,
             Text(one.model),
             f"{usage.calls:,}",
             f"{usage.input_tokens:,}",
@@ -181,7 +186,7 @@ def print_estimates(planned: PlannedEvaluation, console: Console) -> None:
 
 def known_dollars(planned: PlannedEvaluation) -> float:
     """What the known prices of a dry run add up to."""
-    return sum(one.dollars or 0.0 for one in planned.estimate())
+    return sum(cost.dollars for cost in planned.estimate())
 
 
 def print_outcome(finished: FinishedRun, console: Console) -> None:

@@ -1,23 +1,13 @@
-"""The almanac's scripted expert as a policy: it knows the truth of its question, and bounds what a policy can reach.
+"""Who answers the examples of a run: a policy in episodes, the almanac's scripted expert, or a file of answers.
 
-Search under a limit of its own: so many calls at once, whatever the number of episodes.
-
-Web pages through the toolbox, for FACT.
-
-The rubric bank at evaluation, read-only: lessons of other questions, or of the agent's own earlier attempt.
-
-At inference there is no judge: within an example one reflection at temperature 0.7 is taken unranked (choice C20).
-
-What a run asks of an agent: one answer to one example, or the reason why there is none.
-
-A policy that answers in episodes with the search tools: the agent as it is evaluated.
-
-Answers from a file: JSON Lines of {"id", "answer"}, as any other system may have written them.
+Memory at evaluation is read-only: it shows lessons of other questions from a trained bank, or the agent's reflection
+on its own earlier attempt. At inference there is no judge: within an example one reflection at temperature 0.7 is
+taken unranked (choice C20).
 """
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -26,7 +16,7 @@ from pydantic import AliasChoices, Field
 
 from rubricem_agent.evals.base import BenchmarkFileError, Example
 from rubricem_agent.evals.files import Advice, FileRow, json_lines, read_row
-from rubricem_agent.evals.records import AnswerRecord
+from rubricem_agent.evals.records import AnswerRecord, CaseKey
 from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.inject import Injector
 from rubricem_agent.policy.base import Opening
@@ -45,15 +35,148 @@ from rubricem_env.world.expert import AlmanacTeacher, Faults
 from rubricem_env.world.questions import Question
 
 
+class AnswerOutcome(NamedTuple):
+    """A finished attempt, or a failure of the world: never both, never neither."""
+
+    trajectory: Trajectory | None = None
+    given: str | None = None
+    """An answer without a trajectory."""
+    failure: str = ""
+    usage: Usage = Usage()
+    model: str = ""
+
+
+class Answerer(Protocol):
+    """An agent. It answers many examples at once on one event loop."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def answer(
+        self, example: Example, *, answer_format: AnswerFormat, guidance: str = "", epoch: int = 0
+    ) -> AnswerOutcome:
+        """Attempt one example; `guidance` describes the answer's form and follows the question.
+
+        Raises:
+            ModelError: the policy failed; any other exception also fails this example alone.
+            CeilingReached: the budget is used up.
+        """
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+References = Callable[[str, Sequence[Rollout]], Awaitable[str]]
+"""What a memory shows before a question, given the earlier attempts at it: a reference block, or nothing."""
+
+
+class Reuse(StrEnum):
+    """Which reflections are shown before a question."""
+
+    NONE = "none"
+    CROSS = "cross"
+    """Reflections on similar questions, from a trained bank."""
+    WITHIN = "within"
+    """The agent's reflection on its earlier attempt at the same question: needs two attempts."""
+
+
+async def no_references(question: str, attempts: Sequence[Rollout]) -> str:
+    """The default of the paper's main tables: no memory."""
+    return ""
+
+
+async def cross_references(question: str, attempts: Sequence[Rollout], *, bank: RubricBank, injector: Injector) -> str:
+    """Lessons retrieved from a trained bank, which is never written to."""
+    retrieved = await asyncio.to_thread(bank.retrieve, question, Retrieval.CROSS)
+    return injector.inject(question, retrieved, Retrieval.CROSS).block
+
+
+async def within_references(
+    question: str,
+    attempts: Sequence[Rollout],
+    *,
+    open_bank: Callable[[], RubricBank],
+    open_reflector: Callable[[RubricBank], Reflector],
+    injector: Injector,
+) -> str:
+    """A reflection on the last attempt alone; other examples never see it.
+
+    Empty before the first attempt, and where the reflection has the wrong form.
+
+    Raises:
+        ModelError: the policy failed while it reflected.
+    """
+    if not attempts:
+        return ""
+    bank = open_bank()
+    await open_reflector(bank).reflect_unjudged(read_trajectory(attempts[-1].trajectory))
+    return injector.inject(question, bank.retrieve(question, Retrieval.WITHIN), Retrieval.WITHIN).block
+
+
+class EpisodeAnswerer:
+    """Answers with a policy in episodes, by `run_episode`: the agent as it is evaluated.
+
+    Of several attempts the last one's answer counts, and the usage of all; a failure ends them.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        prompt: AgentPrompt,
+        *,
+        references: References = no_references,
+        attempts: int = 1,
+        seed: int = 0,
+    ) -> None:
+        self._setting = setting
+        self._prompt = prompt
+        self._references = references
+        self._attempts = attempts
+        self._seed = seed
+
+    @property
+    def name(self) -> str:
+        return self._setting.policy.name
+
+    async def answer(
+        self, example: Example, *, answer_format: AnswerFormat, guidance: str = "", epoch: int = 0
+    ) -> AnswerOutcome:
+        query = Query(question=example.prompt_text, answer_format=answer_format)
+        done: list[Rollout] = []
+        for number in range(self._attempts):
+            block = await self._references(query.question, done)
+            opening = with_guidance(self._prompt.opening(query, references=block), guidance)
+            seed = seed_of(self._seed, CaseKey(example.id, epoch), attempt=number)
+            done.append(await run_episode(Attempt(query, opening, self._prompt.hash, seed), self._setting))
+            if done[-1].failure:
+                break
+        usage = sum((rollout.usage for rollout in done), Usage())
+        return AnswerOutcome(done[-1].trajectory, failure=done[-1].failure, usage=usage, model=self.name)
+
+    async def aclose(self) -> None:
+        await self._setting.policy.aclose()
+
+
+def with_guidance(opening: Opening, guidance: str) -> Opening:
+    """The prompt with its suffix on a separate line."""
+    return opening._replace(user=f"{opening.user}\n{guidance}") if guidance else opening
+
+
+def seed_of(seed: int, key: CaseKey, *, attempt: int) -> int:
+    """The same for the same example, epoch and attempt, in every order of completion; 31 bits, as servers take."""
+    name = f"{seed}/{key.id}/{key.epoch}/{attempt}"
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) % 2**31
+
+
 class ExpertWriter:
-    """One episode of the expert."""
+    """One episode of the almanac's expert, which knows the truth of its question and bounds what a policy can reach."""
 
     def __init__(self, teacher: AlmanacTeacher) -> None:
         self._teacher = teacher
         self._observations: list[str] | None = None
 
     def emission(self, observation: str) -> str:
-        """The first one is given the prompt, which holds nothing that was searched for."""
+        """The next turn. The first observation is the prompt, which contains no search result."""
         if self._observations is None:
             self._observations = []
         else:
@@ -61,38 +184,25 @@ class ExpertWriter:
         return self._teacher.turn(self._observations)
 
 
-class ExpertSchool:
-    """Finds the expert for a question by the question's words."""
+def expert_policy(questions: Sequence[Question], *, is_flat: bool, faults: Faults | None = None) -> ScriptedPolicy:
+    """The expert for any of the questions, found by the question's words in the prompt.
 
-    def __init__(self, questions: Mapping[str, Question], *, is_flat: bool, faults: Faults) -> None:
-        self._questions = questions
-        self._is_flat = is_flat
-        self._faults = faults
+    Its episodes raise UsageError for other questions.
+    """
+    by_words = {question.question: question for question in questions}
 
-    @classmethod
-    def over(cls, questions: Sequence[Question], *, is_flat: bool, faults: Faults | None = None) -> "ExpertSchool":
-        known = {question.question: question for question in questions}
-        return cls(known, is_flat=is_flat, faults=faults or Faults())
-
-    def policy(self) -> ScriptedPolicy:
-        """The expert for any question of the world."""
-        return ScriptedPolicy(self.open, name="expert")
-
-    def open(self, opening: Opening, seed: int) -> ExpertWriter:
-        """The expert for the question of an opening.
-
-        Raises:
-            UsageError: the question is not of this world.
-        """
-        asked = next((words for words in self._questions if words in opening.user), None)
-        if asked is None:
+    def open_episode(opening: Opening, seed: int) -> ExpertWriter:
+        words = next((words for words in by_words if words in opening.user), None)
+        if words is None:
             raise UsageError("the policy expert knows the questions of the almanac alone. Use it with that benchmark.")
-        question = self._questions[asked]
-        return ExpertWriter(AlmanacTeacher.for_seed(question, self._faults, seed=seed, is_flat=self._is_flat))
+        teacher = AlmanacTeacher.for_seed(by_words[words], faults or Faults(), seed=seed, is_flat=is_flat)
+        return ExpertWriter(teacher)
+
+    return ScriptedPolicy(open_episode, name="expert")
 
 
 class LimitedToolbox:
-    """A toolbox in front of another one."""
+    """Limits how many calls of a toolbox run at once, whatever the number of episodes."""
 
     def __init__(self, toolbox: Toolbox, slots: asyncio.Semaphore) -> None:
         self._toolbox = toolbox
@@ -107,176 +217,12 @@ class LimitedToolbox:
             return await self._toolbox.call(call)
 
 
-class ToolboxPages:
-    """Reads pages with `fetch_page`."""
-
-    def __init__(self, toolbox: Toolbox) -> None:
-        self._toolbox = toolbox
-
-    async def read(self, url: str) -> str:
-        """The text of the page; empty where the tool failed or found nothing."""
-        result = await self._toolbox.call(ToolCall(name=FETCH_PAGE, query=url))
-        if result.status.is_error:
-            return ""
-        return result.summary or "\n".join(snippet.text for snippet in result.snippets)
-
-
-class Reuse(StrEnum):
-    """What is put before a question."""
-
-    NONE = "none"
-    CROSS = "cross"
-    """Reflections on similar questions, from a bank that is given."""
-    WITHIN = "within"
-    """The agent's reflection on its earlier attempt at the same question: needs two attempts."""
-
-
-class CrossReuse:
-    """Retrieves from a trained bank and never writes to it."""
-
-    def __init__(self, bank: RubricBank, injector: Injector) -> None:
-        self._bank = bank
-        self._injector = injector
-
-    async def before(self, question: str, *, attempts: tuple[Rollout, ...]) -> str:
-        found = await asyncio.to_thread(self._bank.retrieve, question, Retrieval.CROSS)
-        return self._injector.inject(question, found, Retrieval.CROSS).block
-
-
-class WithinReuse:
-    """Reflects on the last attempt and shows that reflection alone; what one example learns reaches no other."""
-
-    def __init__(
-        self,
-        open_bank: Callable[[], RubricBank],
-        open_reflector: Callable[[RubricBank], Reflector],
-        *,
-        injector: Injector,
-    ) -> None:
-        self._open_bank = open_bank
-        self._open_reflector = open_reflector
-        self._injector = injector
-
-    async def before(self, question: str, *, attempts: tuple[Rollout, ...]) -> str:
-        """Nothing before the first attempt, and nothing where the reflection has not the right form.
-
-        Raises:
-            ModelError: the policy failed while it reflected.
-        """
-        if not attempts:
-            return ""
-        bank = self._open_bank()
-        await self._open_reflector(bank).reflect_unjudged(read_trajectory(attempts[-1].trajectory))
-        return self._injector.inject(question, bank.retrieve(question, Retrieval.WITHIN), Retrieval.WITHIN).block
-
-
-class Task(NamedTuple):
-    """One example as it is given to an agent, in one epoch."""
-
-    example: Example
-    answer_format: AnswerFormat
-    guidance: str = ""
-    """What is said of the answer's form, after the question."""
-    epoch: int = 0
-
-
-class AnswerOutcome(NamedTuple):
-    """A finished attempt, or a failure of the world: never both, never neither."""
-
-    trajectory: Trajectory | None = None
-    given: str | None = None
-    """An answer without a trajectory."""
-    failure: str = ""
-    usage: Usage = Usage()
-    model: str = ""
-
-
-class Answerer(Protocol):
-    """An agent. Many tasks run at once on one event loop."""
-
-    @property
-    def name(self) -> str: ...
-
-    async def answer(self, task: Task) -> AnswerOutcome:
-        """Attempt the task.
-
-        Raises:
-            ModelError: the policy failed; so does any other exception at the runner's boundary, for this example alone.
-            SpendLimitReached: the run may spend no more.
-        """
-        ...
-
-    async def aclose(self) -> None: ...
-
-
-_SEEDS = 2**31
-"""Servers take seeds of 31 bits."""
-
-
-class References(Protocol):
-    """What a memory puts before a question."""
-
-    async def before(self, question: str, *, attempts: tuple[Rollout, ...]) -> str:
-        """A reference block, or nothing; `attempts` are the earlier ones at this question."""
-        ...
-
-
-class NoReferences:
-    """The default of the paper's main tables: no memory."""
-
-    async def before(self, question: str, *, attempts: tuple[Rollout, ...]) -> str:
+async def read_page(toolbox: Toolbox, url: str) -> str:
+    """The text of a web page, read with `fetch_page`; empty where the tool failed or found nothing."""
+    result = await toolbox.call(ToolCall(name=FETCH_PAGE, query=url))
+    if result.status.is_error:
         return ""
-
-
-class AgentOptions(NamedTuple):
-    """How the agent goes about a question."""
-
-    prompt: AgentPrompt
-    references: References = NoReferences()
-    attempts: int = 1
-    """Episodes in a row; the last one's answer counts, and the usage of all."""
-    seed: int = 0
-
-
-class EpisodeAnswerer:
-    """One episode for each attempt, by `run_episode`."""
-
-    def __init__(self, setting: Setting, habits: AgentOptions) -> None:
-        self._setting = setting
-        self._habits = habits
-
-    @property
-    def name(self) -> str:
-        return self._setting.policy.name
-
-    async def answer(self, task: Task) -> AnswerOutcome:
-        """Attempt the task as often as the habits say; a failure ends it."""
-        query = Query(question=task.example.prompt_text, answer_format=task.answer_format)
-        done: tuple[Rollout, ...] = ()
-        for number in range(self._habits.attempts):
-            references = await self._habits.references.before(query.question, attempts=done)
-            opening = with_guidance(self._habits.prompt.opening(query, references=references), task.guidance)
-            seed = seed_of(self._habits.seed, task, attempt=number)
-            attempt = Attempt(query, opening, self._habits.prompt.hash, seed)
-            done = (*done, await run_episode(attempt, self._setting))
-            if done[-1].failure:
-                break
-        usage = sum((rollout.usage for rollout in done), Usage())
-        return AnswerOutcome(done[-1].trajectory, failure=done[-1].failure, usage=usage, model=self.name)
-
-    async def aclose(self) -> None:
-        await self._setting.policy.aclose()
-
-
-def with_guidance(opening: Opening, guidance: str) -> Opening:
-    """The prompt suffix, on a line of its own after the form of the answer."""
-    return opening._replace(user=f"{opening.user}\n{guidance}") if guidance else opening
-
-
-def seed_of(seed: int, task: Task, *, attempt: int) -> int:
-    """The same for the same example, epoch and attempt, whatever runs beside it."""
-    name = f"{seed}/{task.example.id}/{task.epoch}/{attempt}"
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) % _SEEDS
+    return result.summary or "\n".join(snippet.text for snippet in result.snippets)
 
 
 ANSWERS_FILE = Advice(
@@ -293,7 +239,7 @@ class _AnswerRow(FileRow):
 
 
 class GivenAnswers:
-    """Hands out answers by example id."""
+    """Answers from a file, by example id: JSON Lines of {"id", "answer"}, written by any other system."""
 
     def __init__(self, name: str, answers: Mapping[str, str]) -> None:
         self._name = name
@@ -307,11 +253,11 @@ class GivenAnswers:
             BenchmarkFileError: a line is malformed, or an id is given twice.
         """
         answers: dict[str, str] = {}
-        for place in json_lines(path, ANSWERS_FILE):
-            row = read_row(place, _AnswerRow)
+        for line in json_lines(path, ANSWERS_FILE):
+            row = read_row(line, _AnswerRow)
             if str(row.id) in answers:
                 raise BenchmarkFileError(
-                    f"{place.where}: the id {row.id!r} already has an answer; a file holds one per example. "
+                    f"{line.where}: the id {row.id!r} already has an answer; a file holds one per example. "
                     "Remove one of the two lines."
                 )
             answers[str(row.id)] = row.answer
@@ -322,10 +268,10 @@ class GivenAnswers:
         return self._name
 
     def refuse_unknown(self, known: Sequence[str], *, ids: str) -> None:
-        """Hold the ids to those of the benchmark: `ids` says in words what they are.
+        """Compare the ids with those of the benchmark, which `ids` describes.
 
         Raises:
-            BenchmarkFileError: an answer is to no example.
+            BenchmarkFileError: an answer has an id of no example.
         """
         unknown = sorted(self._answers.keys() - set(known))
         if unknown:
@@ -336,10 +282,10 @@ class GivenAnswers:
             )
 
     def refuse_changed(self, answered: Iterable[AnswerRecord]) -> None:
-        """Hold the file to what a run has taken from it already; answers that are new in it do no harm.
+        """Compare the file with the answers that a run has already taken from it; new answers are allowed.
 
         Raises:
-            UsageError: an answer has changed, or is gone.
+            UsageError: an answer was changed or removed.
         """
         for record in answered:
             now = self._answers.get(record.id)
@@ -349,9 +295,11 @@ class GivenAnswers:
                     f"{_shown(record.given)} and is now {_shown(now)}; its numbers would mix both. Use another --out."
                 )
 
-    async def answer(self, task: Task) -> AnswerOutcome:
-        """The answer as it stands there, also an empty one; an example without a line is a failure."""
-        given = self._answers.get(task.example.id)
+    async def answer(
+        self, example: Example, *, answer_format: AnswerFormat, guidance: str = "", epoch: int = 0
+    ) -> AnswerOutcome:
+        """The answer as given, even an empty one; an example without a line is a failure."""
+        given = self._answers.get(example.id)
         if given is None:
             return AnswerOutcome(failure=f"{self._name} has no answer for this example")
         return AnswerOutcome(given=given)

@@ -5,11 +5,11 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
-from rubricem_agent.evals.base import DataPaths, Dataset, Example, Gold, Rules, SourceFile, Unit
+from rubricem_agent.evals.base import Dataset, Example, Gold, Rules, SourceFile, Unit
 from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
 from rubricem_env.domain.trajectory import AnswerFormat, Trajectory
@@ -135,12 +135,6 @@ class Grader:
         return Grade(0.0 if self.rules.is_strict else None, 0.0, reason, unreadable=unreadable)
 
 
-class LoadData(Protocol):
-    """Reads and checks the files of a benchmark; `any_version` accepts other hashes and row counts."""
-
-    def __call__(self, paths: DataPaths, *, any_version: bool) -> Dataset: ...
-
-
 @dataclass(frozen=True)
 class Benchmark:
     """A benchmark of the suite: its column in the paper, its files, its rules by mode, its graders, its recordings."""
@@ -149,7 +143,8 @@ class Benchmark:
     title: str
     """As the reference tables head its column."""
     answer_format: AnswerFormat
-    load: LoadData
+    load: Callable[..., Dataset]
+    """Reads and checks the files: load(paths: DataPaths, *, any_version: bool = False)."""
     grader: Callable[[Rules], Grader]
     official: Rules
     drtulu: Rules | None = None

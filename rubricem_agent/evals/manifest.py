@@ -1,12 +1,7 @@
-"""What a run is: everything that its numbers depend on, kept beside its logs, and held to on resume.
+"""What a run is: everything that its numbers depend on, written beside its logs and validated on resume.
 
-Which examples of a benchmark are run: the two published rules, explicit ids, and one fixed set for ablations.
-
-The published rules pick row numbers from the row count alone, so that they can be checked without the data.
-
-The questions that training and memory have seen, by query key.
-
-The examples that a run is about: chosen by a named rule, and free of what training has seen.
+It names the examples by a rule: all, a published sample (row numbers from the row count alone, so that they can be
+checked without the data), explicit ids, or one fixed set for ablations; without what training and memory have seen.
 """
 
 import random
@@ -18,7 +13,7 @@ from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, JsonValue, ValidationError
 
-from rubricem_agent.evals.base import BenchmarkFileError, EvaluationMode, Example, Rules, Sampling
+from rubricem_agent.evals.base import BenchmarkFileError, EvaluationMode, Example, Rules
 from rubricem_agent.evals.files import Advice, json_lines
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.files import write_atomic
@@ -27,13 +22,13 @@ from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import first_problem, query_key
 
 MANIFEST_VERSION = 1
-_SAID: Mapping[str, str] = MappingProxyType(
+_HASH_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "search_sha256": "a search (the settings of --tools and the corpus that they name) of sha256",
         "bank_sha256": "a bank (the lessons in --bank) of sha256",
     }
 )
-"""The hashes of an agent, as a refusal names them."""
+"""The hashes of an agent, as messages name them."""
 MANIFEST_FILE, ANSWERS_FILE, VERDICTS_FILE, SCORES_FILE = "run.json", "answers.jsonl", "verdicts.jsonl", "scores.json"
 
 
@@ -93,12 +88,12 @@ class EvaluationManifest(Frozen):
 
     @property
     def is_substituted(self) -> bool:
-        """Whether another judge than the mode's own speaks: such numbers are no official ones."""
+        """Whether another judge than the mode's own is used: such numbers are not official."""
         return bool(self.rules.judge) and any(judge_model(judge) != self.rules.judge for judge in self.judges)
 
     @property
     def label(self) -> str:
-        """The mode as it stands beside every number: with a star where the judge is a substitute."""
+        """The mode as it is printed beside every number: with a star where the judge is a substitute."""
         return f"{self.mode.value}{'*' if self.is_substituted else ''}"
 
 
@@ -127,7 +122,7 @@ def read_manifest(folder: Path) -> EvaluationManifest:
 
 
 def settle_manifest(folder: Path, wanted: EvaluationManifest) -> EvaluationManifest:
-    """Write the manifest of a new run, or hold a resumed one to its own.
+    """Write the manifest of a new run, or compare that of a resumed run.
 
     Raises:
         UsageError: the folder holds a run of another kind; the message names the difference and the way out.
@@ -142,7 +137,7 @@ def settle_manifest(folder: Path, wanted: EvaluationManifest) -> EvaluationManif
 
 
 def has_lines(folder: Path) -> bool:
-    """Whether anything was answered or judged in the folder: a run that never began binds nobody."""
+    """Whether anything was answered or judged in the folder; otherwise its manifest may be replaced."""
     logs = (folder / ANSWERS_FILE, folder / VERDICTS_FILE)
     return any(log.exists() and log.stat().st_size > 0 for log in logs)
 
@@ -164,7 +159,7 @@ def refuse_difference(folder: Path, known: EvaluationManifest, *, wanted: Evalua
 
 def _mixed(folder: Path, what: str, *, before: object, now: object, way_out: str) -> str:
     return (
-        f"{folder} holds a run with {what} {_shown(before)}; refusing to go on with {_shown(now)}, because its numbers "
+        f"{folder} holds a run with {what} {_shown(before)}; refusing to resume with {_shown(now)}, because its numbers "
         f"would mix both. {way_out}"
     )
 
@@ -188,7 +183,7 @@ def _identities_of_answers(known: EvaluationManifest, wanted: EvaluationManifest
         ("the data of sha256", known.inputs.sha256, wanted.inputs.sha256),
         ("the subset", known.inputs.ids, wanted.inputs.ids),
         *(
-            (_SAID.get(name, f"the agent's {name}"), *_both(known.agent, wanted.agent, name))
+            (_HASH_NAMES.get(name, f"the agent's {name}"), *_both(known.agent, wanted.agent, name))
             for name in Agent.model_fields
         ),
         ("the number of epochs", known.epochs, wanted.epochs),
@@ -198,8 +193,8 @@ def _identities_of_answers(known: EvaluationManifest, wanted: EvaluationManifest
 
 def _both(known: Agent, wanted: Agent, name: str) -> tuple[object, object]:
     before, now = known.model_dump()[name], wanted.model_dump()[name]
-    # Runs of earlier releases did not write hashes down: of those nothing can be known, and they may go on.
-    is_unknown = name in _SAID and not before
+    # Earlier releases did not record hashes: their runs cannot be compared, and may resume.
+    is_unknown = name in _HASH_NAMES and not before
     return (now, now) if is_unknown else (before, now)
 
 
@@ -222,7 +217,7 @@ def official_rows(num_rows: int, size: int) -> list[int]:
 
 
 def drtulu_rows(num_rows: int, size: int) -> list[int]:
-    """The predecessor: all rows shuffled with seed 42, then the first `size`. Fewer rows than that are all taken."""
+    """DR Tulu: all rows shuffled with seed 42, then the first `size`; all rows where there are fewer."""
     if num_rows < 1 or size < 1:
         _check(num_rows, size)
     rows = list(range(num_rows))
@@ -231,7 +226,7 @@ def drtulu_rows(num_rows: int, size: int) -> list[int]:
 
 
 def ablation_rows(num_rows: int) -> list[int]:
-    """100 rows in ascending order, the same in every run; all rows where there are no more."""
+    """100 rows in ascending order, the same in every run; all rows where there are fewer."""
     size = min(ABLATION_SIZE, num_rows)
     _check(num_rows, size)
     return sorted(random.Random(ABLATION_SEED).sample(range(num_rows), size))
@@ -272,7 +267,7 @@ def _listed(path: Path) -> list[tuple[int, str]]:
 def _check(num_rows: int, size: int) -> None:
     if not 1 <= size <= num_rows:
         raise UsageError(
-            f"a subset of {size} was asked of {num_rows} rows; it holds at least 1 and at most all rows. Ask for fewer."
+            f"a subset of {size} was requested of {num_rows} rows; it holds at least 1 and at most all rows. Request fewer."
         )
 
 
@@ -290,7 +285,7 @@ def seen_keys(path: Path) -> frozenset[str]:
     Raises:
         BenchmarkFileError: the file cannot be read, or no line of it names a question.
     """
-    keys = frozenset(key for place in json_lines(path, SEEN_FILE) for key in _keys_in(place.content))
+    keys = frozenset(key for line in json_lines(path, SEEN_FILE) for key in _keys_in(line.content))
     if not keys:
         raise BenchmarkFileError(
             f"{path} names no question in any line; a line needs one of query_key, {', '.join(_NAMES)}. "
@@ -329,60 +324,32 @@ class Subset(NamedTuple):
     left_out: tuple[str, ...] = ()
 
 
-class Choice(NamedTuple):
-    """What the caller asks for."""
-
-    name: SubsetName = SubsetName.MODE
-    limit: int | None = None
-    ids_file: Path | None = None
-
-
-def choose(loaded: Loaded, choice: Choice) -> Subset:
-    """The examples by the caller's choice.
+def choose(
+    loaded: Loaded,
+    name: SubsetName = SubsetName.MODE,
+    *,
+    limit: int | None = None,
+    ids_file: Path | None = None,
+) -> Subset:
+    """The examples of a run: all, the mode's published sample of `limit`, those of an id file, or the ablation subset.
 
     Raises:
-        UsageError: two rules are given, or more examples are asked for than there are.
-        BenchmarkFileError: the id file names an unknown id.
+        UsageError: two rules are given, or more examples are requested than there are.
+        BenchmarkFileError: the id file has an unknown id.
     """
-    if choice.ids_file is not None and (choice.limit is not None or choice.name is SubsetName.ABLATION):
-        raise UsageError("--ids names the examples; give it without --limit and --subset.")
     known = [example.id for example in loaded.examples]
-    if choice.ids_file is not None:
-        return _subset(known, rows_of_ids(choice.ids_file, known), rule=f"the ids of {choice.ids_file.name}")
-    if choice.name is SubsetName.ABLATION:
-        rows = ablation_rows(len(known))
-        return _limited(_subset(known, rows, rule=f"ablation subset, seed {ABLATION_SEED}"), choice.limit)
-    if choice.limit is None:
+    if ids_file is not None:
+        if limit is not None or name is SubsetName.ABLATION:
+            raise UsageError("--ids names the examples; give it without --limit and --subset.")
+        return _subset(known, rows_of_ids(ids_file, known), rule=f"the ids of {ids_file.name}")
+    if name is SubsetName.ABLATION:
+        subset = _subset(known, ablation_rows(len(known)), rule=f"ablation subset, seed {ABLATION_SEED}")
+        if limit is None or limit >= len(subset.ids):
+            return subset
+        return Subset(subset.ids[:limit], f"{subset.rule}, first {limit}")
+    if limit is None:
         return Subset(tuple(known), "all")
-    return _by_mode(known, loaded.rules.sampling, limit=choice.limit)
-
-
-def find_seen(examples: Sequence[Example], keys: Collection[str]) -> tuple[str, ...]:
-    """Ids of the examples whose question is known by one of the keys."""
-    return tuple(example.id for example in examples if query_key(example.prompt_text) in keys)
-
-
-def without_seen(subset: Subset, seen: Collection[str], *, drops: bool, where: str) -> Subset:
-    """The subset without the examples that training has seen.
-
-    Raises:
-        UsageError: there are some, and dropping them was not asked for.
-    """
-    found = tuple(example_id for example_id in subset.ids if example_id in seen)
-    if not found:
-        return subset
-    if not drops:
-        raise UsageError(
-            f"{len(found)} of {len(subset.ids)} examples are in {where}, the first being {found[0]!r}: their numbers "
-            "would not be held out. Use --drop-seen to leave them out; the report will say so."
-        )
-    kept = tuple(example_id for example_id in subset.ids if example_id not in found)
-    if not kept:
-        raise UsageError(f"all {len(found)} examples are in {where}; nothing is left to evaluate.")
-    return subset._replace(ids=kept, left_out=(*subset.left_out, *found))
-
-
-def _by_mode(known: Sequence[str], sampling: Sampling, *, limit: int) -> Subset:
+    sampling = loaded.rules.sampling
     if sampling == "simple_evals":
         return _subset(known, official_rows(len(known), limit), rule=f"simple-evals sample of {limit}, seed 0")
     if sampling == "drtulu":
@@ -396,7 +363,26 @@ def _subset(known: Sequence[str], rows: Sequence[int], *, rule: str) -> Subset:
     return Subset(tuple(known[row] for row in rows), rule)
 
 
-def _limited(subset: Subset, limit: int | None) -> Subset:
-    if limit is None or limit >= len(subset.ids):
+def find_seen(examples: Sequence[Example], keys: Collection[str]) -> tuple[str, ...]:
+    """Ids of the examples whose question has one of the keys."""
+    return tuple(example.id for example in examples if query_key(example.prompt_text) in keys)
+
+
+def without_seen(subset: Subset, seen: Collection[str], *, drops: bool, where: str) -> Subset:
+    """The subset without the examples that training has seen.
+
+    Raises:
+        UsageError: there are some, and dropping them was not requested; or nothing is left.
+    """
+    found = tuple(example_id for example_id in subset.ids if example_id in seen)
+    if not found:
         return subset
-    return Subset(subset.ids[:limit], f"{subset.rule}, first {limit}")
+    if not drops:
+        raise UsageError(
+            f"{len(found)} of {len(subset.ids)} examples are in {where}, the first being {found[0]!r}: their numbers "
+            "would not be held out. Use --drop-seen to leave them out; the report will say so."
+        )
+    kept = tuple(example_id for example_id in subset.ids if example_id not in found)
+    if not kept:
+        raise UsageError(f"all {len(found)} examples are in {where}; nothing is left to evaluate.")
+    return subset._replace(ids=kept, left_out=(*subset.left_out, *found))

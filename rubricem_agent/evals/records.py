@@ -1,11 +1,4 @@
-"""The two kinds of lines that a run's logs hold: one for each answer, one for each question to a judge.
-
-The most that a run may cost, over all its parts and all the times that it was resumed.
-
-An append-only log of records: whole lines or nothing, also after kill -9, and one writer at a time.
-
-What a run has cost, by stage and by model.
-"""
+"""The logs of a run (answers and replies of judges), their append-only journal, and what the run has cost."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
@@ -31,8 +24,12 @@ class CaseKey(NamedTuple):
     epoch: int
 
 
+VerdictKey = tuple[CaseKey, str, str, str]
+"""Identifies a question to a judge within a run: the case, the judge, the question, and the hash of its prompt."""
+
+
 class AnswerRecord(Frozen):
-    """What the agent did with one example. A failure of the world is a record as well, and is tried again on resume."""
+    """What the agent did with one example. A failure is recorded as well, and tried again on resume."""
 
     benchmark: Text
     mode: Text
@@ -41,7 +38,7 @@ class AnswerRecord(Frozen):
     trajectory: Trajectory | None = None
     """The prompt as it was sent, every turn, every tool call."""
     given: Text | None = None
-    """An answer from elsewhere, in place of a trajectory."""
+    """An answer from a file, instead of a trajectory."""
     failure: Text = ""
     usage: Usage = Usage()
     model: Text = ""
@@ -58,7 +55,7 @@ class AnswerRecord(Frozen):
 
 
 class VerdictRecord(Frozen):
-    """What a judge replied to one question, all tries in order. An outage is a record as well, and is asked again."""
+    """A judge's replies to one question, all tries in order. An outage is recorded as well, and asked again."""
 
     benchmark: Text
     mode: Text
@@ -67,57 +64,50 @@ class VerdictRecord(Frozen):
     judge: Text
     question: Text
     asked: Text
-    """The start of the SHA-256 of what was asked: another answer or another prompt is another question."""
+    """The start of the SHA-256 of the prompt: another answer or another prompt is another question."""
     replies: tuple[Text, ...] = ()
     model: Text = ""
-    """As the server named itself."""
+    """The name that the server reported."""
     failure: Text = ""
     usage: Usage = Usage()
     dollars: Money = 0.0
     seconds: Seconds = 0.0
 
     @property
-    def key(self) -> "VerdictKey":
-        return VerdictKey(self.id, self.epoch, self.judge, self.question, self.asked)
+    def key(self) -> VerdictKey:
+        return (CaseKey(self.id, self.epoch), self.judge, self.question, self.asked)
 
     @property
     def is_final(self) -> bool:
         return not self.failure
 
 
-class VerdictKey(NamedTuple):
-    """Names a question to a judge within a run."""
-
-    id: str
-    epoch: int
-    judge: str
-    question: str
-    asked: str
-
-
 class Budget:
-    """Adds up meters. Calls under way when the ceiling is met are paid for; none begins after it."""
+    """The limit on what a run may cost, over all its parts and resumes.
 
-    def __init__(self, ceiling: float | None, *, spent_before: float, meters: Iterable[Meter]) -> None:
-        self._ceiling = ceiling
+    Calls in progress when the limit is reached are still paid for; none begins after it.
+    """
+
+    def __init__(self, limit: float | None, *, spent_before: float, meters: Iterable[Meter]) -> None:
+        self._limit = limit
         self._spent_before = spent_before
         self._meters = tuple(meters)
 
     @property
     def spent(self) -> float:
-        """Dollars, those of earlier parts included."""
+        """Dollars, including those of earlier parts."""
         return self._spent_before + sum(meter.total.dollars for meter in self._meters)
 
     def check(self) -> None:
-        """Let the next call begin.
+        """Check that another call may begin.
 
         Raises:
-            SpendLimitReached: the ceiling is met; the message says how to go on.
+            CeilingReached: the limit is reached; the message says how to resume.
         """
-        if self._ceiling is not None and self.spent >= self._ceiling:
-            raise SpendLimitReached(
-                f"the run has cost ${self.spent:.2f}, and the budget is ${self._ceiling:.2f}. Everything so far is in "
-                "the logs: run the same command with a larger --budget to go on."
+        if self._limit is not None and self.spent >= self._limit:
+            raise CeilingReached(
+                f"the run has cost ${self.spent:.2f}, and the budget is ${self._limit:.2f}. Everything so far is in "
+                "the logs: run the same command with a larger --budget to resume."
             )
 
 
@@ -125,20 +115,19 @@ RecordT = TypeVar("RecordT", AnswerRecord, VerdictRecord)
 
 
 class Journal(Generic[RecordT]):
-    """The lines of one file. The first final record of a key stands; without one, the last record of the key."""
+    """The records of one append-only file: of each key the first final record counts, else its last one."""
 
     def __init__(self, path: Path, kind: type[RecordT]) -> None:
-        self._path = path
         self._kind: type[RecordT] = kind
         self._file = LineFile(path)
         self._records: dict[Hashable, RecordT] = {}
 
     @classmethod
     def read(cls, path: Path, kind: type[RecordT]) -> "Journal[RecordT]":
-        """The records of a file, which may be missing; a last line that was cut off by a kill is passed over.
+        """The records of a file, which may be missing; a last line truncated by a kill is skipped.
 
         Raises:
-            FileFormatError: a line is no record.
+            FileFormatError: a line is not a record.
         """
         journal = cls(path, kind)
         journal._load()
@@ -146,29 +135,33 @@ class Journal(Generic[RecordT]):
 
     @classmethod
     def open(cls, path: Path, kind: type[RecordT]) -> "Journal[RecordT]":
-        """As `read`, and ready to append; the cut-off line is removed.
+        """As `read`, and ready to append; a truncated last line is removed.
 
         Raises:
             UsageError: another run is writing it.
         """
         journal = cls(path, kind)
-        journal._claim()
+        try:
+            journal._file.lock()
+        except OSError as cause:
+            raise UsageError(f"{path} is being written by another run; wait for it, or use another --out.") from cause
+        journal._file.repair()
         journal._load()
         return journal
 
     @property
     def records(self) -> tuple[RecordT, ...]:
-        """The standing record of every key, in order of first appearance."""
+        """The record of every key, in order of first appearance."""
         return tuple(self._records.values())
 
     def find(self, key: Hashable) -> RecordT | None:
-        """The standing record of a key."""
+        """The record of a key."""
         return self._records.get(key)
 
     def append(self, record: RecordT) -> None:
-        """Write a line in one piece, then know it. What was appended survives the process, not a power cut."""
+        """Write one line and add the record. The line outlives the process, not a power cut."""
         self._file.append([record.model_dump_json(exclude_defaults=True).encode()])
-        self._keep(record)
+        self._add(record)
 
     def close(self) -> None:
         """Let other runs write; safe to call twice."""
@@ -177,23 +170,14 @@ class Journal(Generic[RecordT]):
     def _load(self) -> None:
         for number, line in enumerate(self._file.read(), start=1):
             try:
-                self._keep(self._kind.model_validate_json(line))
+                self._add(self._kind.model_validate_json(line))
             except ValidationError as cause:
                 raise FileFormatError(
-                    f"{self._path} line {number} is no {self._kind.__name__}: {first_problem(cause)} "
-                    "Remove the line; what it held will be done again."
+                    f"{self._file.path} line {number} is no {self._kind.__name__}: {first_problem(cause)} "
+                    "Remove the line; its work will be repeated."
                 ) from cause
 
-    def _claim(self) -> None:
-        try:
-            self._file.lock()
-        except OSError as cause:
-            raise UsageError(
-                f"{self._path} is being written by another run; wait for it, or use another --out."
-            ) from cause
-        self._file.repair()
-
-    def _keep(self, record: RecordT) -> None:
+    def _add(self, record: RecordT) -> None:
         known = self._records.get(record.key)
         if known is None or not known.is_final:
             self._records[record.key] = record
@@ -204,23 +188,23 @@ _IN_PROCESS = ("scripted", "expert")
 
 
 class ModelCost(Frozen):
-    """Of one model in one stage."""
+    """The cost of one model in one stage, run or estimated."""
 
     stage: Text
     model: Text
     usage: Usage
     dollars: float
     is_priced: bool
-    """Whether the price table knows the model; otherwise the dollars are not all."""
+    """Whether the model's price is known; otherwise the dollars are incomplete."""
 
 
 def has_price(model: str) -> bool:
-    """Whether it is known what the model charges: by the price table, or because it runs in this process."""
+    """Whether the model's price is known: from the price table, or because it runs in this process."""
     return price_of(model) is not None or model in _IN_PROCESS or model.startswith("local:")
 
 
 def dollars_of(model: str, usage: Usage) -> float:
-    """By list price; 0 where the model has none."""
+    """The list price; 0 where it is unknown."""
     price = price_of(model)
     return price.cost(usage.input_tokens, usage.cached_tokens, usage.output_tokens) if price else 0.0
 
@@ -246,7 +230,7 @@ def costs_of(answers: Iterable[AnswerRecord], verdicts: Iterable[VerdictRecord])
 
 
 def cost_text(costs: Sequence[ModelCost]) -> str:
-    """Dollars as they are shown. What models without a price have cost is not in them, and said to be missing."""
+    """Dollars as text; "at least" where the cost of models without a price is missing."""
     dollars = sum(cost.dollars for cost in costs)
     if all(cost.is_priced for cost in costs):
         return f"${dollars:.2f}"

@@ -1,14 +1,7 @@
-"""HTML from text, escaped in one place: nothing reaches a page but through here.
+"""The report of evaluation runs: tables in the terminal, and one page of HTML without scripts, fonts or addresses.
 
-The paper's two tables as a report shows them, each row with what makes it differ from ours.
-
-Several runs together: both averages of the paper, comparisons of pairs, and the published rows beside them.
-
-One run on the page: its numbers in groups, what was left out, what it cost, what it was made from.
-
-A summary as tables in the terminal.
-
-A summary as one page of HTML that needs nothing else: no script, no font, no address.
+A summary has the runs, the paper's two averages, paired comparisons of runs, and the published rows beside ours, each
+with what makes it differ. Text becomes HTML in `show` alone, which escapes it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +9,6 @@ from html import escape
 from importlib import resources
 from itertools import combinations
 from pathlib import PurePath
-from typing import NamedTuple
 
 import numpy as np
 from pydantic import JsonValue
@@ -32,13 +24,13 @@ from rubricem_env.domain.base import Frozen, Text
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
 
 def show(value: object) -> Markup:
-    """Any value as escaped text; markup as it is."""
+    """Any value as escaped text; markup unchanged."""
     return value if isinstance(value, Markup) else Markup(escape(str(value)))
 
 
@@ -56,7 +48,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, css: str
 
 
 def interval_bar(value: float | None, low: float, *, high: float) -> Markup:
-    """A score from 0 to 1 on a scale, with its interval; what lies outside the scale is drawn at its end."""
+    """A score from 0 to 1 on a scale, with its interval; values outside the scale are drawn at its end."""
     if value is None:
         return Markup("")
     at, start, end = (min(1.0, max(0.0, x)) * 100 for x in (value, low, high))
@@ -74,7 +66,7 @@ OTHER_BACKEND = "other search backend"
 
 
 class PublishedScores(Frozen):
-    """One system; None where nothing was published."""
+    """One system's row, in percent by column; None where there is no number."""
 
     system: Text
     values: tuple[float | None, ...]
@@ -145,7 +137,7 @@ class Average(Frozen):
     label: Text
     agent: Text
     value: float | None
-    """None as long as one of them is missing: an average over others would be no average of the paper."""
+    """None while one of them is missing: an average over the others would not be the paper's."""
     missing: tuple[Text, ...]
 
 
@@ -162,7 +154,7 @@ class RunComparison(Frozen):
 
 
 class Summary(Frozen):
-    """All that a report shows."""
+    """Everything that a report shows."""
 
     runs: tuple[Scores, ...]
     averages: tuple[Average, ...]
@@ -185,17 +177,8 @@ def name_of(run: Scores) -> str:
     return f"{find_benchmark(run.manifest.benchmark).title}, {agent_name(run)}"
 
 
-class OwnRow(NamedTuple):
-    """The runs of one agent in one mode as a row of a published table."""
-
-    system: str
-    scores: Mapping[str, float | None]
-    """By the title of the benchmark."""
-    note: str
-
-
-def own_rows(summary: Summary, columns: Sequence[str]) -> list[OwnRow]:
-    """One row for each agent and mode that has a number for one of the columns."""
+def own_rows(summary: Summary, columns: Sequence[str]) -> list[PublishedScores]:
+    """Our runs as rows of a published table: one for each agent and mode with a number for one of the columns."""
     groups: dict[tuple[str, str], list[Scores]] = {}
     for run in summary.runs:
         if find_benchmark(run.manifest.benchmark).title in columns:
@@ -211,18 +194,19 @@ def own_rows(summary: Summary, columns: Sequence[str]) -> list[OwnRow]:
             f"{find_benchmark(run.manifest.benchmark).title} n {run.headline.graded} ({run.manifest.inputs.subset})"
             for run in runs
         )
-        rows.append(OwnRow(f"this run: {agent}", scores, f"mode {label}; {sizes}"))
+        values = tuple(None if (score := scores.get(column)) is None else 100 * score for column in columns)
+        rows.append(PublishedScores(system=f"this run: {agent}", values=values, flags=(f"mode {label}; {sizes}",)))
     return rows
 
 
 def agent_name(run: Scores) -> str:
-    """Policy, style and memory in short; a file of answers by its name alone."""
+    """Policy, style and memory in short; a file of answers by its name."""
     agent = run.manifest.agent
     kind, colon, rest = agent.policy.partition(":")
     policy = f"{kind}:{PurePath(rest).name}" if kind in ("file", "local") and colon else agent.policy
-    habits = [agent.style, f"reuse {agent.reuse}" if agent.reuse != "none" else ""]
-    habits.append(f"{agent.attempts} attempts" if agent.attempts > 1 else "")
-    return f"{policy} ({', '.join(filter(None, habits))})"
+    options = [agent.style, f"reuse {agent.reuse}" if agent.reuse != "none" else ""]
+    options.append(f"{agent.attempts} attempts" if agent.attempts > 1 else "")
+    return f"{policy} ({', '.join(filter(None, options))})"
 
 
 def percent(value: float | None) -> str:
@@ -277,12 +261,12 @@ def _comparisons(runs: Sequence[Scores], rng: np.random.Generator) -> list[RunCo
 
 
 _QUIET = (":n_samples", ":bootstrap_std", ":std")
-"""Companions of other numbers: shown in their row, not in rows of their own."""
+"""Suffixes of numbers that are shown in the row of another number."""
 
 
 def run_section(run: Scores) -> Markup:
-    """Everything that is known of a run."""
-    state = "complete" if run.is_complete else "incomplete: run the same command to go on"
+    """One run: its numbers in groups, what was left out, its cost, and what it was made from."""
+    state = "complete" if run.is_complete else "incomplete: run the same command to resume"
     parts = [
         element("h2", f"{name_of(run)}, mode {run.manifest.label}"),
         element(
@@ -475,13 +459,15 @@ def _published(published: PublishedTable, summary: Summary) -> Table:
     for column in published.columns:
         table.add_column(column, justify="right")
     table.add_column("not the same as ours")
-    for row in published.rows:
-        values = ["-" if value is None else f"{value:.1f}" for value in row.values]
-        table.add_row(RichText(row.system), *values, RichText("; ".join(row.flags)))
-    for own in own_rows(summary, published.columns):
-        cells = [percent(own.scores[column]) if column in own.scores else "" for column in published.columns]
-        table.add_row(RichText(own.system), *cells, RichText(own.note), style="bold")
+    own = own_rows(summary, published.columns)
+    for row in (*published.rows, *own):
+        cells = (RichText(row.system), *map(_percent_text, row.values), RichText("; ".join(row.flags)))
+        table.add_row(*cells, style="bold" if row in own else None)
     return table
+
+
+def _percent_text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
 
 
 TITLE = "RubricEM evaluation"
@@ -492,7 +478,7 @@ def render_page(summary: Summary) -> str:
     style = resources.files("rubricem_agent.evals").joinpath("report.css").read_text(encoding="utf-8")
     body = [
         element("h1", TITLE),
-        element("p", "Scores times 100. The mode stands beside every number; modes are never mixed.", css="faint"),
+        element("p", "Scores times 100. Every number is shown with its mode; modes are never mixed.", css="faint"),
         _overview_html(summary),
         _averages_html(summary),
         _comparisons_html(summary),
@@ -564,12 +550,13 @@ def _comparisons_html(summary: Summary) -> Markup:
 
 
 def _published_html(published: PublishedTable, summary: Summary) -> Markup:
-    rows: list[tuple[object, ...]] = [
-        (row.system, *("-" if v is None else f"{v:.1f}" for v in row.values), "; ".join(row.flags))
-        for row in published.rows
+    cells = [
+        (row.system, *map(_percent_text, row.values), "; ".join(row.flags))
+        for row in (*published.rows, *own_rows(summary, published.columns))
     ]
-    for own in own_rows(summary, published.columns):
-        cells = [percent(own.scores[column]) if column in own.scores else "" for column in published.columns]
-        rows.append(tuple(element("span", cell, css="own") for cell in (own.system, *cells, own.note)))
+    rows = [
+        [element("span", cell, css="own") for cell in row] if number >= len(published.rows) else row
+        for number, row in enumerate(cells)
+    ]
     heading = element("h2", "Published rows, percent") + element("p", published.source, css="faint")
     return Markup(heading + table(("system", *published.columns, "not the same as ours"), rows, css="notes"))

@@ -1,23 +1,30 @@
-"""A run: every example answered, every answer judged, each as soon as it can be, within the limits of each.
+"""A run: every example is answered and every answer judged as soon as possible, within the limits of each.
 
-One judge at work: questions asked within a limit, replies logged before they are used, outages kept apart from verdicts.
-
-A dry run: every question to the judge is made up and counted, none is asked.
+A judge's replies are logged before they are used, and outages are kept apart from verdicts. A dry run counts the
+questions to the judge without asking them.
 """
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from rubricem_agent.evals.answers import Answerer, AnswerOutcome, Task
+from rubricem_agent.evals.answers import Answerer, AnswerOutcome
 from rubricem_agent.evals.base import Example, Rules
 from rubricem_agent.evals.extraction import Extracted, extract, judged_text
 from rubricem_agent.evals.grading import Case, Grade, Grading, GradingQuestion, JudgeReplies, Loaded, replay
-from rubricem_agent.evals.records import AnswerRecord, CaseKey, Journal, VerdictKey, VerdictRecord, dollars_of
+from rubricem_agent.evals.records import (
+    AnswerRecord,
+    CaseKey,
+    Journal,
+    ModelCost,
+    VerdictKey,
+    VerdictRecord,
+    dollars_of,
+)
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import BoundaryError, JudgeError, ModelError, boundary
 from rubricem_env.domain.trajectory import AnswerFormat
@@ -28,30 +35,21 @@ from rubricem_env.llm.usage import SpendLimitReached, Usage, price_of
 
 PURPOSE = "judge"
 PAGES = "pages"
-"""Stands in the log for the judge, where a page was read."""
+"""The judge's name in the log where a page was read."""
 OUTAGES_IN_A_ROW = 20
-"""After so many the judge is taken to be down, and the rest is left for a resumed run."""
+"""After this many the judge counts as down, and the rest is left for a resumed run."""
 
 
-class Pages(Protocol):
-    """Reads web pages; an empty text where a page cannot be read."""
-
-    async def read(self, url: str) -> str: ...
+ReadPage = Callable[[str], Awaitable[str]]
+"""Reads the web page of a url; an empty text where it cannot be read."""
 
 
-class Terms(NamedTuple):
-    """Under which a judge is asked, shared by all judges of a run."""
+class CaseJudge:
+    """Grades cases with one judge. Safe for many cases at once on one event loop.
 
-    retry: RetryPolicy
-    """For requests that fail on the way; a reply that cannot be read has its own tries."""
-    timing: Timing
-    slots: asyncio.Semaphore
-    check_budget: Callable[[], None]
-    """Called before each question; raises SpendLimitReached."""
-
-
-class JudgeDesk:
-    """Grades cases with one judge. Safe for many cases at once on one event loop."""
+    `retry` is for requests that fail; a reply that cannot be read has its own tries. `slots` are shared by all judges of
+    a run. `check_budget` is called before each question and raises CeilingReached.
+    """
 
     def __init__(
         self,
@@ -61,20 +59,26 @@ class JudgeDesk:
         benchmark: str,
         rules: Rules,
         journal: Journal[VerdictRecord],
-        terms: Terms,
-        pages: Pages | None = None,
+        retry: RetryPolicy,
+        timing: Timing,
+        slots: asyncio.Semaphore,
+        check_budget: Callable[[], None] = lambda: None,
+        read_page: ReadPage | None = None,
     ) -> None:
         self.name = name
         self._benchmark = benchmark
         self._model = model
         self._rules = rules
         self._journal = journal
-        self._terms = terms
-        self._pages = pages
+        self._retry = retry
+        self._timing = timing
+        self._slots = slots
+        self._check_budget = check_budget
+        self._read_page = read_page
         self._outages = 0
 
     async def grade(self, key: CaseKey, grading: Grading) -> Grade:
-        """Ask round by round until the grade is there. What the log already holds is not asked again.
+        """Ask round by round until the grade is complete. Questions with a logged reply are not asked again.
 
         Raises:
             JudgeError: a question got no reply; the others of its round are in the log.
@@ -89,7 +93,7 @@ class JudgeDesk:
             return grade
 
     async def _round(self, key: CaseKey, questions: tuple[GradingQuestion, ...]) -> tuple[JudgeReplies, ...]:
-        # All of a round come to their end, so that what was paid for is in the log before a failure is passed on.
+        # The whole round ends before a failure is raised, so that every paid reply is in the log.
         results = await asyncio.gather(
             *(self._replies(key, question) for question in questions), return_exceptions=True
         )
@@ -99,11 +103,11 @@ class JudgeDesk:
         return tuple(result for result in results if not isinstance(result, BaseException))
 
     async def _replies(self, key: CaseKey, question: GradingQuestion) -> JudgeReplies:
-        known = self._journal.find(verdict_key(key, self.judge_of(question), question=question))
+        known = self._journal.find(verdict_key(key, self._judge_of(question), question=question))
         if known is not None and known.is_final:
             return known.replies
-        async with self._terms.slots:
-            self._terms.check_budget()
+        async with self._slots:
+            self._check_budget()
             record = await self._ask(key, question)
         self._journal.append(record)
         if record.failure:
@@ -112,11 +116,11 @@ class JudgeDesk:
         self._outages = 0
         return record.replies
 
-    def judge_of(self, question: GradingQuestion) -> str:
+    def _judge_of(self, question: GradingQuestion) -> str:
         return PAGES if question.is_page else self.name
 
     async def _ask(self, key: CaseKey, question: GradingQuestion) -> VerdictRecord:
-        begun = self._terms.timing.clock()
+        begun = self._timing.clock()
         replies: list[ChatReply] = []
         failure = ""
         try:
@@ -132,7 +136,7 @@ class JudgeDesk:
             mode=self._rules.mode.value,
             id=key.id,
             epoch=key.epoch,
-            judge=self.judge_of(question),
+            judge=self._judge_of(question),
             question=question.key,
             asked=hash_of(question),
             replies=tuple(reply.text for reply in replies),
@@ -140,15 +144,15 @@ class JudgeDesk:
             failure=failure,
             usage=usage,
             dollars=dollars_of(model, usage),
-            seconds=max(0.0, self._terms.timing.clock() - begun),
+            seconds=max(0.0, self._timing.clock() - begun),
         )
 
     async def _one_reply(self, question: GradingQuestion) -> ChatReply:
         if question.is_page:
-            page = "" if self._pages is None else await self._pages.read(question.prompt)
+            page = "" if self._read_page is None else await self._read_page(question.prompt)
             return ChatReply(text=page, model=PAGES, usage=Usage())
         if self._outages >= OUTAGES_IN_A_ROW:
-            raise JudgeError(f"the judge {self.name} failed {self._outages} times in a row; it is not asked further")
+            raise JudgeError(f"the judge {self.name} failed {self._outages} times in a row; it is not asked again")
         if self._model is None:
             raise JudgeError("there is no judge in this run; name one with --judge")
         model, request = self._model, self._request(question)
@@ -156,8 +160,9 @@ class JudgeDesk:
             lambda: model.complete(request),
             doing=f"ask {self.name}",
             error=ModelError,
-            policy=self._terms.retry,
-            timing=self._terms.timing,
+            advise=advise_on_model_error,
+            policy=self._retry,
+            timing=self._timing,
         )
 
     def _request(self, question: GradingQuestion) -> ChatRequest:
@@ -172,13 +177,13 @@ class JudgeDesk:
 
 
 def hash_of(question: GradingQuestion) -> str:
-    """The start of the SHA-256 of what is asked."""
+    """The start of the SHA-256 of the prompt."""
     return hashlib.sha256(f"{question.system}\0{question.prompt}".encode()).hexdigest()[:16]
 
 
 def verdict_key(key: CaseKey, judge: str, *, question: GradingQuestion) -> VerdictKey:
-    """How the log knows a question."""
-    return VerdictKey(key.id, key.epoch, judge, question.key, hash_of(question))
+    """The key of a question in the log."""
+    return (key, judge, question.key, hash_of(question))
 
 
 ANSWER_CHARACTERS = {AnswerFormat.EXACT: 40, AnswerFormat.SHORT: 1_800, AnswerFormat.LONG: 9_000}
@@ -189,47 +194,35 @@ LONG_REPLY_TOKENS = 4_000
 _LONG = frozenset({"clean", "race"})
 
 
-class CallEstimate(NamedTuple):
-    """Calls and money of one stage. The dollars are None where the model has no price."""
-
-    what: str
-    model: str
-    usage: Usage
-    dollars: float | None
-
-
 def rehearse(
     loaded: Loaded, ids: Sequence[str], *, epochs: int, policy: str | None, judges: Sequence[str]
-) -> list[CallEstimate]:
-    """The calls of a run: exact for a judge that is always readable, but that FACT is counted without its pages.
+) -> list[ModelCost]:
+    """The calls and the cost of a run, stage by stage; without `policy` the answers cost nothing.
 
-    No policy is one that costs nothing: a script, or answers from a file.
+    Exact for a judge whose replies are always readable, except that FACT is counted without its pages. The policy's
+    part is an upper limit: every episode uses all its calls and all its tokens.
     """
-    asked = sum((_asked_about(loaded, example_id) for example_id in ids), Usage())
-    estimates = [_policy(len(ids) * epochs, policy)] if policy else []
-    estimates += [_priced("verdicts", judge, usage=_times(asked, epochs)) for judge in judges]
-    return estimates
+    asked = sum((_judge_usage(loaded, example_id) for example_id in ids), Usage())
+    estimates = []
+    if policy:
+        limits = EpisodeLimits()
+        turns = limits.max_calls + 1
+        # Each turn reads the conversation so far again, half of the whole on average.
+        read = turns * limits.max_tokens // 2
+        episode = Usage(calls=turns, input_tokens=read, output_tokens=limits.max_tokens)
+        estimates.append(_priced("answers, at most", policy, usage=_times(episode, len(ids) * epochs)))
+    return estimates + [_priced("verdicts", judge, usage=_times(asked, epochs)) for judge in judges]
 
 
-def _policy(episodes: int, policy: str) -> CallEstimate:
-    """At most: every episode uses all its calls and all its tokens."""
-    limits = EpisodeLimits()
-    turns = limits.max_calls + 1
-    # Each turn reads the conversation so far again, half of the whole on average.
-    read = turns * limits.max_tokens // 2
-    whole = Usage(calls=turns, input_tokens=read, output_tokens=limits.max_tokens)
-    return _priced("answers, at most", policy, usage=_times(whole, episodes))
-
-
-def _asked_about(loaded: Loaded, example_id: str) -> Usage:
+def _judge_usage(loaded: Loaded, example_id: str) -> Usage:
     length = ANSWER_CHARACTERS[loaded.format_of(example_id)]
-    answer = Extracted("x" * length, "given answer")
     counted: list[GradingQuestion] = []
 
     def note(question: GradingQuestion) -> tuple[str, ...]:
         counted.append(question)
         return ("x" * length,) * question.tries
 
+    answer = Extracted("x" * length, "given answer")
     replay(loaded.grader.grade(Case(loaded.example(example_id), loaded.gold[example_id], answer)), note)
     asked = [question for question in counted if not question.is_page]
     return Usage(
@@ -247,16 +240,16 @@ def _times(usage: Usage, times: int) -> Usage:
     )
 
 
-def _priced(what: str, model: str, *, usage: Usage) -> CallEstimate:
-    is_free = not usage.calls
-    return CallEstimate(what, model, usage, dollars_of(model, usage) if is_free or price_of(model) else None)
+def _priced(stage: str, model: str, *, usage: Usage) -> ModelCost:
+    is_priced = not usage.calls or price_of(model) is not None
+    return ModelCost(stage=stage, model=model, usage=usage, dollars=dollars_of(model, usage), is_priced=is_priced)
 
 
 Size = Annotated[int, Field(ge=1)]
 
 
 class RunPhase(StrEnum):
-    """Which part of a run is done."""
+    """The part of a run that is done."""
 
     ALL = "all"
     ANSWERS = "answers"
@@ -264,47 +257,32 @@ class RunPhase(StrEnum):
 
 
 class Limits(Frozen):
-    """How much runs at once."""
+    """How much runs at the same time."""
 
     policy: Size = 16
     judge: Size = 64
     search: Size = 16
     example_seconds: Annotated[float, Field(gt=0)] = 3600.0
-    """After which an attempt is given up, and recorded as a failure."""
-
-
-class Allowance(NamedTuple):
-    """What a run may use: how much at once, and how much in all."""
-
-    limits: Limits
-    check_budget: Callable[[], None] = lambda: None
-    """Raises SpendLimitReached before anything is begun that the budget does not cover."""
+    """The time limit of an attempt; beyond it the attempt is recorded as a failure."""
 
 
 class RunOutcome(NamedTuple):
-    """How a run came out."""
+    """What a run did."""
 
     answered: int
     judged: int
     failures: tuple[str, ...]
-    """One sentence for each example that failed on the way, sorted."""
+    """One sentence for each example that failed, sorted."""
     stopped: str = ""
-    """Why the run stopped early; empty where it went through."""
+    """Why the run stopped early; empty where it did not."""
 
 
-class ProgressStep(NamedTuple):
-    """Something was done: for progress bars."""
-
-    stage: RunPhase
-    key: CaseKey
-    failure: str = ""
-
-
-Listener = Callable[[ProgressStep], None]
+Listener = Callable[[RunPhase, str], None]
+"""Called after each answer and each verdict, with the failure or an empty text: for progress bars."""
 
 
 class Runner:
-    """Drives one run. Makes no number: those come from the logs."""
+    """Runs what is missing of one run and logs it. It computes no score: scores are computed from the logs."""
 
     def __init__(
         self,
@@ -312,16 +290,18 @@ class Runner:
         answers: Journal[AnswerRecord],
         *,
         answerer: Answerer,
-        desks: Sequence[JudgeDesk],
-        allowance: Allowance,
+        judges: Sequence[CaseJudge],
+        limits: Limits,
         clock: Callable[[], float],
-        listener: Listener = lambda step: None,
+        check_budget: Callable[[], None] = lambda: None,
+        listener: Listener = lambda phase, failure: None,
     ) -> None:
         self._loaded = loaded
         self._answers = answers
         self._answerer = answerer
-        self._desks = desks
-        self._allowance = allowance
+        self._judges = judges
+        self._limits = limits
+        self._check_budget = check_budget
         self._clock = clock
         self._listener = listener
         self._failures: list[str] = []
@@ -329,8 +309,8 @@ class Runner:
         self._stopped = ""
 
     async def run(self, keys: Sequence[CaseKey], stage: RunPhase = RunPhase.ALL) -> RunOutcome:
-        """Do what is missing for these cases; a failure is that of its case alone."""
-        slots = asyncio.Semaphore(self._allowance.limits.policy)
+        """Do what is missing for these cases; a failure affects its case alone."""
+        slots = asyncio.Semaphore(self._limits.policy)
         await asyncio.gather(*(self._case(key, stage, slots=slots) for key in keys))
         return RunOutcome(
             self._counts[RunPhase.ANSWERS],
@@ -346,15 +326,15 @@ class Runner:
                 record = await self._answer(key, slots)
             if stage is not RunPhase.ANSWERS and record is not None and record.is_final and not self._stopped:
                 await self._judge(record)
-        except SpendLimitReached as ceiling:
-            # What is under way elsewhere is paid for, and comes to its end; nothing new begins.
+        except CeilingReached as ceiling:
+            # Calls in progress are already paid for and end normally; nothing new begins.
             self._stopped = str(ceiling)
 
     async def _answer(self, key: CaseKey, slots: asyncio.Semaphore) -> AnswerRecord | None:
         async with slots:
             if self._stopped:
                 return None
-            self._allowance.check_budget()
+            self._check_budget()
             begun = self._clock()
             answered = await self._attempt(self._loaded.example(key.id), key.epoch)
         record = AnswerRecord(
@@ -371,38 +351,42 @@ class Runner:
             seconds=max(0.0, self._clock() - begun),
         )
         self._answers.append(record)
-        self._tell(RunPhase.ANSWERS, key, failure=record.failure)
+        self._note(RunPhase.ANSWERS, key, failure=record.failure)
         return record
 
     async def _attempt(self, example: Example, epoch: int) -> AnswerOutcome:
-        task = Task(example, self._loaded.format_of(example.id), self._loaded.benchmark.guidance, epoch)
         try:
             with boundary(ModelError, f"answer example {example.id}"):
-                async with asyncio.timeout(self._allowance.limits.example_seconds):
-                    return await self._answerer.answer(task)
+                async with asyncio.timeout(self._limits.example_seconds):
+                    return await self._answerer.answer(
+                        example,
+                        answer_format=self._loaded.format_of(example.id),
+                        guidance=self._loaded.benchmark.guidance,
+                        epoch=epoch,
+                    )
         except BoundaryError as failure:
             return AnswerOutcome(failure=str(failure))
 
     async def _judge(self, record: AnswerRecord) -> None:
         case = case_of(self._loaded, record)
         failure = ""
-        for desk in self._desks:
+        for judge in self._judges:
             try:
                 with boundary(ModelError, f"grade example {record.id}"):
-                    await desk.grade(record.key, self._loaded.grader.grade(case))
+                    await judge.grade(record.key, self._loaded.grader.grade(case))
             except BoundaryError as outage:
                 failure = str(outage)
-        self._tell(RunPhase.VERDICTS, record.key, failure=failure)
+        self._note(RunPhase.VERDICTS, record.key, failure=failure)
 
-    def _tell(self, stage: RunPhase, key: CaseKey, *, failure: str) -> None:
+    def _note(self, stage: RunPhase, key: CaseKey, *, failure: str) -> None:
         self._counts[stage] += not failure
         if failure:
             self._failures.append(f"example {key.id}, epoch {key.epoch}: {failure}")
-        self._listener(ProgressStep(stage, key, failure))
+        self._listener(stage, failure)
 
 
 def case_of(loaded: Loaded, record: AnswerRecord) -> Case:
-    """The answer as it is graded. The same record gives the same case, now and when scores are made again."""
+    """The answer as it is graded. The same record always gives the same case, also when scores are recomputed."""
     return Case(loaded.example(record.id), loaded.gold[record.id], extracted(loaded, record), record.trajectory)
 
 

@@ -1,8 +1,7 @@
-"""The numbers of a run as they are kept and shown: every one with its mode, its size and its uncertainty.
+"""Every number of a run, computed from its logs: no judge, no network, the same result every time.
 
-The published rows that a report prints beside ours, in percent, with their sources and flags.
-
-Every number of a run, computed from its logs: no judge, no network, the same result every time.
+Each number comes with its mode, its size and its uncertainty. The published rows that a report prints beside ours are
+read from a file, with their sources and flags.
 """
 
 import json
@@ -20,6 +19,8 @@ from rubricem_agent.evals.records import AnswerRecord, CaseKey, Journal, ModelCo
 from rubricem_agent.evals.runner import PAGES, case_keys, case_of, verdict_key
 from rubricem_agent.evals.statistics import (
     DRAWS,
+    EpochVariance,
+    MeanInterval,
     bootstrap_mean,
     clustered_bootstrap_mean,
     cohens_kappa,
@@ -30,17 +31,6 @@ from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.trajectory import query_key
 
 SCORES_VERSION = 1
-
-
-class MeanInterval(Frozen):
-    """How sure a mean is."""
-
-    low: float
-    high: float
-    stderr: float
-    n: int
-    method: Text
-    """Such as "bootstrap over 100 prompts, 1000 draws, 95 %"."""
 
 
 class JudgeScores(Frozen):
@@ -54,7 +44,7 @@ class JudgeScores(Frozen):
     """The mean if every exclusion and every unreadable verdict counted as the worst case."""
     spread: MeanInterval | None
     wilson: MeanInterval | None
-    """For scores of 0 and 1 alone, and one epoch: repeats of an example are not independent."""
+    """Only for scores of 0 and 1 in one epoch: repeats of an example are not independent."""
     metrics: dict[str, float | None]
     texts: dict[str, Text]
     per_example: dict[str, float]
@@ -65,7 +55,7 @@ class JudgeScores(Frozen):
     ungraded: dict[str, int]
     """Outages, by reason: never a score. With any, the run is incomplete."""
     unreadable: int
-    """Replies of the judge that no verdict could be read from."""
+    """Replies of the judge from which no verdict could be read."""
 
 
 class JudgeAgreement(Frozen):
@@ -78,15 +68,8 @@ class JudgeAgreement(Frozen):
     kappa: float
 
 
-class EpochVariance(Frozen):
-    """Where the variance of repeated runs comes from."""
-
-    between: float
-    within: float
-
-
 class Scores(Frozen):
-    """Everything that is known of a run."""
+    """Every number of a run."""
 
     version: int = SCORES_VERSION
     manifest: EvaluationManifest
@@ -97,13 +80,13 @@ class Scores(Frozen):
     """Examples times epochs."""
     answered: int
     failures: dict[str, int]
-    """Attempts that failed on the way, by reason."""
+    """Attempts that failed, by reason."""
     found: dict[str, int]
     """How the answers were found."""
     endings: dict[str, int]
     costs: tuple[ModelCost, ...]
     seconds: float
-    """Of all attempts and verdicts together, as if one had followed the other."""
+    """The sum over all attempts and verdicts, which in fact ran concurrently."""
 
     @property
     def is_complete(self) -> bool:
@@ -121,7 +104,7 @@ class Scores(Frozen):
 
 
 def count_reasons(reasons: Iterable[str]) -> dict[str, int]:
-    """Reasons with how often each was given, the most frequent first."""
+    """How often each reason occurs, the most frequent first."""
     counts: dict[str, int] = {}
     for reason in reasons:
         counts[reason] = counts.get(reason, 0) + 1
@@ -139,7 +122,7 @@ NO_JUDGE = "none"
 
 
 class Logs(NamedTuple):
-    """What a run has written so far."""
+    """The logs of a run."""
 
     answers: Journal[AnswerRecord]
     verdicts: Journal[VerdictRecord]
@@ -163,12 +146,13 @@ def score_run(loaded: Loaded, manifest: EvaluationManifest, *, logs: Logs) -> Sc
         _judge_scores(loaded, manifest, judge=judge, grades=grades, ungraded=ungraded)
         for judge, (grades, ungraded) in by_judge.items()
     )
+    first = _scores_by_id(next(iter(by_judge.values()))[0])
     cases = [case_of(loaded, record).answer for record in final]
     return Scores(
         manifest=manifest,
         judges=judges,
         agreements=_agreements({judge: grades for judge, (grades, _) in by_judge.items()}),
-        variance=_variance(next(iter(by_judge.values()))[0], manifest.epochs),
+        variance=epoch_variance(first) if manifest.epochs > 1 and first else None,
         expected=len(keys),
         answered=len(final),
         failures=count_reasons(record.failure for record in records if record.failure),
@@ -225,7 +209,7 @@ def _judge_scores(
         score=metrics.get(grader.headline),
         worst=_clipped(loaded, sum(grade.worst for grade in every) / len(every)) if every else None,
         spread=_spread(loaded, scores, seed=manifest.seed) if num_scored else None,
-        wilson=_wilson([values[0] for values in scores.values()]) if has_wilson else None,
+        wilson=wilson_interval(sum(value == 1.0 for (value,) in scores.values()), num_scored) if has_wilson else None,
         metrics=metrics,
         texts=dict(grader.texts(every, loaded.rules)) if grader.texts is not None else {},
         per_example={example_id: sum(values) / len(values) for example_id, values in scores.items()},
@@ -254,28 +238,17 @@ def _spread(loaded: Loaded, scores: Mapping[str, Sequence[float]], *, seed: int)
         estimate = bootstrap_mean(values, rng=rng)
     else:
         estimate = clustered_bootstrap_mean(values, prompts, rng=rng)
-    method = f"bootstrap over {num_prompts} prompts, {DRAWS} draws, 95 %"
-    low, high = (_clipped(loaded, bound) for bound in (estimate.low, estimate.high))
-    return MeanInterval(low=low, high=high, stderr=estimate.stderr, n=estimate.n, method=method)
+    return estimate.model_copy(
+        update={
+            "low": _clipped(loaded, estimate.low),
+            "high": _clipped(loaded, estimate.high),
+            "method": f"bootstrap over {num_prompts} prompts, {DRAWS} draws, 95 %",
+        }
+    )
 
 
 def _clipped(loaded: Loaded, value: float) -> float:
     return min(1.0, max(0.0, value)) if loaded.rules.clips_mean else value
-
-
-def _wilson(scores: Sequence[float]) -> MeanInterval:
-    successes, total = sum(score == 1.0 for score in scores), len(scores)
-    low, high = wilson_interval(successes, total)
-    share = successes / total
-    stderr = float(np.sqrt(share * (1 - share) / total))
-    return MeanInterval(low=low, high=high, stderr=stderr, n=total, method="Wilson, 95 %")
-
-
-def _variance(grades: _Grades, epochs: int) -> EpochVariance | None:
-    by_id = _scores_by_id(grades)
-    if epochs == 1 or not by_id:
-        return None
-    return EpochVariance(**epoch_variance(by_id)._asdict())
 
 
 def _agreements(by_judge: Mapping[str, _Grades]) -> tuple[JudgeAgreement, ...]:

@@ -1,7 +1,7 @@
-"""How sure a benchmark number is: intervals, comparisons of two runs, agreement of judges, variance over epochs.
+"""The uncertainty of a benchmark number: intervals, paired comparison, agreement of judges, variance over epochs.
 
 Pure functions over arrays. Everything random takes a numpy Generator; the same generator state gives the same
-interval. The intervals that official scorers print are elsewhere (`healthbench_aggregate`, `official_intervals`).
+interval. The intervals that official scorers print are in the files of their benchmarks.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import UsageError
 
 DRAWS = 1000
@@ -19,19 +20,15 @@ Z_95 = 1.959963984540054
 Values = NDArray[np.float64]
 
 
-class MeanEstimate(NamedTuple):
-    """A mean with its standard error (0 for a single example) and an interval."""
+class MeanInterval(Frozen):
+    """The uncertainty of a mean of `n` values; the standard error is 0 for a single value."""
 
-    mean: float
-    n: int
+    low: float
+    high: float
     stderr: float
-    low: float
-    high: float
-
-
-class Interval(NamedTuple):
-    low: float
-    high: float
+    n: int
+    method: Text = ""
+    """Such as "bootstrap over 100 prompts, 1000 draws, 95 %"."""
 
 
 class PairedDifference(NamedTuple):
@@ -44,7 +41,7 @@ class PairedDifference(NamedTuple):
     p_value: float
 
 
-class VarianceSplit(NamedTuple):
+class EpochVariance(Frozen):
     """Variance of the examples' means, and the mean variance of one example over its epochs (population variances).
 
     Their sum is the variance of all values, where every example ran in equally many epochs.
@@ -56,12 +53,12 @@ class VarianceSplit(NamedTuple):
 
 def bootstrap_mean(
     values: Sequence[float], *, rng: np.random.Generator, draws: int = DRAWS, level: float = LEVEL
-) -> MeanEstimate:
+) -> MeanInterval:
     """Percentile bootstrap over examples."""
     column = _column(values)
     picks = rng.integers(0, len(column), size=(draws, len(column)))
-    interval = _percentiles(column[picks].mean(axis=1), level)
-    return MeanEstimate(float(column.mean()), len(column), standard_error(values), *interval)
+    low, high = _percentiles(column[picks].mean(axis=1), level)
+    return MeanInterval(low=low, high=high, stderr=standard_error(values), n=len(column))
 
 
 def clustered_bootstrap_mean(
@@ -71,7 +68,7 @@ def clustered_bootstrap_mean(
     rng: np.random.Generator,
     draws: int = DRAWS,
     level: float = LEVEL,
-) -> MeanEstimate:
+) -> MeanInterval:
     """Bootstrap over clusters, such as rows that share a prompt: a cluster is drawn with all its rows.
 
     The standard error is the spread of the resampled means, since the rows of a cluster are not independent.
@@ -85,7 +82,8 @@ def clustered_bootstrap_mean(
     sizes = np.bincount(member_of).astype(np.float64)
     picks = rng.integers(0, len(index), size=(draws, len(index)))
     means = sums[picks].sum(axis=1) / sizes[picks].sum(axis=1)
-    return MeanEstimate(float(column.mean()), len(column), float(means.std()), *_percentiles(means, level))
+    low, high = _percentiles(means, level)
+    return MeanInterval(low=low, high=high, stderr=float(means.std()), n=len(column))
 
 
 def standard_error(values: Sequence[float]) -> float:
@@ -94,8 +92,8 @@ def standard_error(values: Sequence[float]) -> float:
     return float(column.std(ddof=1) / np.sqrt(len(column))) if len(column) > 1 else 0.0
 
 
-def wilson_interval(successes: int, total: int, *, z: float = Z_95) -> Interval:
-    """The Wilson score interval of a rate. It stays inside 0..1 and is not empty at 0 or at all."""
+def wilson_interval(successes: int, total: int, *, z: float = Z_95) -> MeanInterval:
+    """The Wilson score interval of a rate. It is inside 0..1 and not empty at 0 or at 1."""
     if total < 1 or not 0 <= successes <= total:
         raise UsageError(
             f"{successes} of {total} is not a rate; give 0 <= successes <= total and a total of at least 1."
@@ -107,7 +105,8 @@ def wilson_interval(successes: int, total: int, *, z: float = Z_95) -> Interval:
     # At the edges centre and half-width cancel exactly but for rounding.
     low = 0.0 if successes == 0 else max(0.0, center - half)
     high = 1.0 if successes == total else min(1.0, center + half)
-    return Interval(low, high)
+    stderr = float(np.sqrt(share * (1 - share) / total))
+    return MeanInterval(low=low, high=high, stderr=stderr, n=total, method="Wilson, 95 %")
 
 
 def paired_bootstrap(
@@ -143,23 +142,23 @@ def cohens_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float
     return 1.0 if expected == 1 else (observed - expected) / (1 - expected)
 
 
-def epoch_variance(values_by_example: Mapping[str, Sequence[float]]) -> VarianceSplit:
+def epoch_variance(values_by_example: Mapping[str, Sequence[float]]) -> EpochVariance:
     """Split the variance of repeated runs into what differs between examples and what differs between epochs."""
     if not values_by_example or not all(values_by_example.values()):
         raise UsageError("an example has no value; give at least one epoch of every example.")
     rows = [_column(values_by_example[key]) for key in sorted(values_by_example)]
     means = np.asarray([row.mean() for row in rows])
-    return VarianceSplit(float(means.var()), float(np.mean([row.var() for row in rows])))
+    return EpochVariance(between=float(means.var()), within=float(np.mean([row.var() for row in rows])))
 
 
 def _column(values: Sequence[float]) -> Values:
     column = np.asarray(values, dtype=np.float64)
     if column.size == 0:
-        raise UsageError("there is no value to take the mean of; score at least one example.")
+        raise UsageError("there are no values; score at least one example.")
     return column
 
 
-def _percentiles(means: Values, level: float) -> Interval:
+def _percentiles(means: Values, level: float) -> tuple[float, float]:
     tail = (1 - level) / 2 * 100
     low, high = np.percentile(means, [tail, 100 - tail])
-    return Interval(float(low), float(high))
+    return float(low), float(high)

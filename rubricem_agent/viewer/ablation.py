@@ -123,7 +123,7 @@ def _difference(runs: Mapping[int, RunLog], baseline: Mapping[int, RunLog], step
 def spread(values: Sequence[float]) -> Spread:
     """Mean and interval; the generator is fixed, so that the same runs give the same interval."""
     found = bootstrap_mean(values, rng=np.random.default_rng(0))
-    return Spread(mean=found.mean, low=found.low, high=found.high)
+    return Spread(mean=float(np.mean(values)), low=found.low, high=found.high)
 
 
 WIDTH, HEIGHT = 460, 240

@@ -107,35 +107,21 @@ def _published(scores: Scores) -> tuple[PublishedView, ...]:
     summary = summarize([scores])
     views = []
     for table in summary.published:
-        theirs = [
+        own = own_rows(summary, table.columns)
+        rows = tuple(
             PublishedRow(
                 system=row.system,
                 cells=tuple(
-                    PublishedCell(column=column, value=value)
+                    PublishedCell(column=column, value=None if value is None else round(value, 1) if row in own else value)
                     for column, value in zip(table.columns, row.values, strict=False)
                 ),
                 flags=row.flags,
-                own=False,
+                own=row in own,
             )
-            for row in table.rows
-        ]
-        ours = [
-            PublishedRow(
-                system=row.system,
-                cells=tuple(
-                    PublishedCell(column=column, value=_percent(row.scores.get(column))) for column in table.columns
-                ),
-                flags=(row.note,),
-                own=True,
-            )
-            for row in own_rows(summary, table.columns)
-        ]
-        views.append(PublishedView(source=table.source, columns=table.columns, rows=(*theirs, *ours)))
+            for row in (*table.rows, *own)
+        )
+        views.append(PublishedView(source=table.source, columns=table.columns, rows=rows))
     return tuple(views)
-
-
-def _percent(value: float | None) -> float | None:
-    return None if value is None else round(100 * value, 1)
 
 
 def _counts(counts: Mapping[str, int]) -> tuple[Count, ...]:

@@ -13,7 +13,7 @@ from rubricem_agent.evals.benchmarks.healthbench import RubricItem, grade_item, 
 from rubricem_agent.evals.benchmarks.simpleqa import SimpleQAGold
 from rubricem_agent.evals.grading import Grade, Loaded
 from rubricem_agent.evals.records import AnswerRecord, Journal, VerdictRecord
-from rubricem_agent.evals.runner import Allowance, JudgeDesk, Limits, Runner, Terms, case_keys
+from rubricem_agent.evals.runner import CaseJudge, Limits, Runner, case_keys
 from rubricem_agent.evals.suite import SUITE, rules_for
 from rubricem_env.llm.base import ChatReply
 from rubricem_env.llm.limits import RetryPolicy, Timing
@@ -80,9 +80,9 @@ CRITICAL_PATH = EXAMPLES * POLICY_SECONDS / POLICY_SLOTS + JUDGE_SECONDS
 class SlowAnswers:
     name = "slow"
 
-    async def answer(self, task):
+    async def answer(self, example, **settings):
         await asyncio.sleep(POLICY_SECONDS)
-        return AnswerOutcome(given=task.example.id)
+        return AnswerOutcome(given=example.id)
 
     async def aclose(self) -> None:
         return None
@@ -112,14 +112,22 @@ async def run_simulated(folder) -> int:
     loaded = simulated()
     answers = Journal.open(folder / "answers.jsonl", AnswerRecord)
     verdicts = Journal.open(folder / "verdicts.jsonl", VerdictRecord)
-    terms = Terms(RetryPolicy(), Timing.real(0), asyncio.Semaphore(JUDGE_SLOTS), lambda: None)
-    desk = JudgeDesk("slow", SlowJudge(), benchmark="simpleqa", rules=loaded.rules, journal=verdicts, terms=terms)
+    judge = CaseJudge(
+        "slow",
+        SlowJudge(),
+        benchmark="simpleqa",
+        rules=loaded.rules,
+        journal=verdicts,
+        retry=RetryPolicy(),
+        timing=Timing.real(0),
+        slots=asyncio.Semaphore(JUDGE_SLOTS),
+    )
     runner = Runner(
         loaded,
         answers,
         answerer=SlowAnswers(),
-        desks=(desk,),
-        allowance=Allowance(Limits(policy=POLICY_SLOTS)),
+        judges=(judge,),
+        limits=Limits(policy=POLICY_SLOTS),
         clock=time.monotonic,
     )
     outcome = await runner.run(case_keys([example.id for example in loaded.examples], 1))

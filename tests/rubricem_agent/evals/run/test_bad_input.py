@@ -143,10 +143,10 @@ def test_one_refused_question_spoils_its_own_example_alone(make_config):
 @pytest.mark.parametrize(
     ("change", "named", "way_out"),
     [
-        ({"mode": EvaluationMode.STRICT}, "the mode official; refusing to go on with strict", "--answers-from"),
+        ({"mode": EvaluationMode.STRICT}, "the mode official; refusing to resume with strict", "--answers-from"),
         (
             {"judges": ("openai:other@http://127.0.0.1:1/v1",)},
-            "the judge judge-of-tests; refusing to go on with other",
+            "the judge judge-of-tests; refusing to resume with other",
             "--answers-from",
         ),
         ({"limit": 3}, "the subset", "another --out"),

@@ -69,7 +69,7 @@ def test_a_paid_policy_is_estimated_at_its_upper_bound(make_config, tmp_path):
     assert answers.usage.output_tokens == 8 * 18_432
     assert answers.dollars > 0.36
     assert verdicts.usage.calls == 8
-    assert verdicts.dollars is None
+    assert not verdicts.is_priced
 
 
 @pytest.mark.parametrize(

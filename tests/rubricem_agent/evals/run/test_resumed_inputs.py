@@ -1,4 +1,4 @@
-"""What a run has read stands by content: nothing of it may change under a resumed run, and old runs may go on."""
+"""What a run has read stands by content: nothing of it may change under a resumed run, and old runs may be resumed."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ def test_a_run_is_not_resumed_over_another_corpus(tmp_path):
 
     changed = tools(tmp_path, text="The Tall Fox is 90 m wide.")
 
-    with pytest.raises(UsageError, match=r"a search \(the settings of --tools .*\) of sha256 .* refusing to go on"):
+    with pytest.raises(UsageError, match=r"a search \(the settings of --tools .*\) of sha256 .* refusing to resume"):
         run(EvalConfig(benchmark="almanac", limit=1, tools=changed, out=tmp_path / "run"))
 
 

@@ -1,0 +1,155 @@
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from rubricem_agent.evals.base import BenchmarkFileError, EvaluationMode, Example, SourceFile
+from rubricem_agent.evals.grading import Loaded
+from rubricem_agent.evals.manifest import (
+    Subset,
+    SubsetName,
+    ablation_rows,
+    choose,
+    drtulu_rows,
+    find_seen,
+    official_rows,
+    rows_of_ids,
+    seen_keys,
+    without_seen,
+)
+from rubricem_agent.evals.suite import SUITE, rules_for
+from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.trajectory import query_key
+
+SIZE = 300
+
+
+def loaded(name: str, mode: EvaluationMode = EvaluationMode.OFFICIAL) -> Loaded:
+    examples = tuple(Example(id=f"e{number}", prompt_text=f"question {number}") for number in range(SIZE))
+    rules = rules_for(name, mode)
+    return Loaded(SUITE[name], rules, examples, {}, SourceFile(None, "", SIZE), SUITE[name].grader(rules))
+
+
+def ids(rows) -> tuple[str, ...]:
+    return tuple(f"e{row}" for row in rows)
+
+
+def test_a_limit_follows_the_published_rule_of_the_mode():
+    assert choose(loaded("simpleqa"), limit=7).ids == ids(official_rows(SIZE, 7))
+    assert choose(loaded("simpleqa", EvaluationMode.DRTULU), limit=7).ids == ids(drtulu_rows(SIZE, 7))
+    assert choose(loaded("drb"), limit=7) == Subset(ids(range(7)), "first 7")
+
+
+def test_the_ablation_subset_is_the_same_hundred_and_can_be_truncated():
+    whole = choose(loaded("drb"), SubsetName.ABLATION)
+
+    assert whole.ids == ids(ablation_rows(SIZE))
+    assert choose(loaded("drb"), SubsetName.ABLATION, limit=5).ids == whole.ids[:5]
+
+
+def test_an_id_file_names_the_examples_and_goes_with_no_other_rule(tmp_path):
+    path = tmp_path / "ids.txt"
+    path.write_text("e9\ne2\n")
+
+    assert choose(loaded("drb"), ids_file=path).ids == ("e9", "e2")
+    with pytest.raises(UsageError, match="without --limit"):
+        choose(loaded("drb"), ids_file=path, limit=1)
+
+
+def test_more_examples_than_there_are_cannot_be_had():
+    with pytest.raises(UsageError, match="301"):
+        choose(loaded("drb"), limit=301)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"question": " question 3 "},
+        {"trajectory": {"question": "question 3"}},
+        {"query_key": query_key("question 3")},
+        {"problem": "question 3", "answer": 1},
+    ],
+)
+def test_a_seen_question_is_found_by_its_key_wherever_the_row_holds_it(tmp_path, row):
+    path = tmp_path / "train.jsonl"
+    path.write_text(json.dumps(row))
+
+    assert find_seen(loaded("drb").examples, seen_keys(path)) == ("e3",)
+
+
+def test_a_training_file_without_any_question_is_refused(tmp_path):
+    path = tmp_path / "train.jsonl"
+    path.write_text('{"text": "x"}\n[1]')
+
+    with pytest.raises(BenchmarkFileError, match="names no question"):
+        seen_keys(path)
+
+
+def test_nothing_is_left_where_all_was_seen():
+    with pytest.raises(UsageError, match="nothing is left"):
+        without_seen(Subset(("a", "b"), "all"), {"a", "b"}, drops=True, where="train.jsonl")
+
+
+def test_what_two_files_have_seen_is_left_out_and_named_together():
+    one = without_seen(Subset(("a", "b", "c"), "all"), {"a"}, drops=True, where="one")
+
+    assert without_seen(one, {"b"}, drops=True, where="two") == Subset(("c",), "all", ("a", "b"))
+
+
+RULES = json.loads((Path(__file__).parents[2] / "fixtures" / "benchmarks" / "subsets.json").read_text())["rules"]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule['benchmark']}-{rule['k']}-{rule['rule'][:7]}")
+def test_the_published_rules_pick_the_published_rows(rule: dict[str, object]) -> None:
+    pick = official_rows if str(rule["rule"]).startswith("simple-evals") else drtulu_rows
+
+    rows = pick(int(str(rule["n"])), int(str(rule["k"])))
+
+    assert rows[:20] == rule["first20"]
+    assert hashlib.sha256(",".join(map(str, rows)).encode()).hexdigest() == rule["sha256_of_comma_joined"]
+
+
+def test_the_two_published_samples_of_simpleqa_share_230_rows() -> None:
+    assert len({*official_rows(4326, 1000)} & {*drtulu_rows(4326, 1000)}) == 230
+
+
+def test_the_ablation_subset_is_100_rows_and_the_same_every_time() -> None:
+    rows = ablation_rows(5000)
+
+    assert len(set(rows)) == 100
+    assert rows == sorted(rows) == ablation_rows(5000)
+    assert ablation_rows(3) == [0, 1, 2]
+
+
+def test_the_predecessor_takes_all_rows_where_there_are_fewer() -> None:
+    assert sorted(drtulu_rows(3, 1000)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("ask", [lambda: official_rows(3, 4), lambda: official_rows(3, 0), lambda: drtulu_rows(0, 1)])
+def test_an_impossible_size_is_refused(ask: object) -> None:
+    with pytest.raises(UsageError, match="Ask for fewer"):
+        ask()  # type: ignore[operator]
+
+
+def test_listed_ids_become_rows_in_the_order_of_the_list(tmp_path: Path) -> None:
+    path = tmp_path / "ids.txt"
+    path.write_text("c\n\n a \n")
+
+    assert rows_of_ids(path, ["a", "b", "c"]) == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("z", "line 1: the id 'z' is not in"), ("a\na", "line 2: .*twice"), ("", "lists no id")]
+)
+def test_a_list_with_an_unknown_or_repeated_id_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "ids.txt"
+    path.write_text(text)
+
+    with pytest.raises(BenchmarkFileError, match=message):
+        rows_of_ids(path, ["a"])
+
+
+def test_a_missing_list_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BenchmarkFileError, match="one id per line"):
+        rows_of_ids(tmp_path / "absent.txt", ["a"])
