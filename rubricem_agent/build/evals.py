@@ -190,7 +190,10 @@ class _Judges(NamedTuple):
 
 
 async def run_evaluation(
-    planned: PlannedEvaluation, environ: Mapping[str, str] = os.environ, *, listener: Listener = lambda phase, failure: None
+    planned: PlannedEvaluation,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    listener: Listener = lambda phase, failure: None,
 ) -> FinishedRun:
     """Do what is missing of a run, then compute its numbers.
 

@@ -59,7 +59,7 @@ class Answerer(Protocol):
 
         Raises:
             ModelError: the policy failed; any other exception also fails this example alone.
-            CeilingReached: the budget is used up.
+            SpendLimitReached: the budget is used up.
         """
         ...
 

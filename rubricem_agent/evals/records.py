@@ -102,10 +102,10 @@ class Budget:
         """Check that another call may begin.
 
         Raises:
-            CeilingReached: the limit is reached; the message says how to resume.
+            SpendLimitReached: the limit is reached; the message says how to resume.
         """
         if self._limit is not None and self.spent >= self._limit:
-            raise CeilingReached(
+            raise SpendLimitReached(
                 f"the run has cost ${self.spent:.2f}, and the budget is ${self._limit:.2f}. Everything so far is in "
                 "the logs: run the same command with a larger --budget to resume."
             )

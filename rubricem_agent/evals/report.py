@@ -461,8 +461,9 @@ def _published(published: PublishedTable, summary: Summary) -> Table:
     table.add_column("not the same as ours")
     own = own_rows(summary, published.columns)
     for row in (*published.rows, *own):
-        cells = (RichText(row.system), *map(_percent_text, row.values), RichText("; ".join(row.flags)))
-        table.add_row(*cells, style="bold" if row in own else None)
+        values = [_percent_text(value) for value in row.values]
+        flags = RichText("; ".join(row.flags))
+        table.add_row(RichText(row.system), *values, flags, style="bold" if row in own else None)
     return table
 
 

@@ -48,7 +48,7 @@ class CaseJudge:
     """Grades cases with one judge. Safe for many cases at once on one event loop.
 
     `retry` is for requests that fail; a reply that cannot be read has its own tries. `slots` are shared by all judges of
-    a run. `check_budget` is called before each question and raises CeilingReached.
+    a run. `check_budget` is called before each question and raises SpendLimitReached.
     """
 
     def __init__(
@@ -160,7 +160,6 @@ class CaseJudge:
             lambda: model.complete(request),
             doing=f"ask {self.name}",
             error=ModelError,
-            advise=advise_on_model_error,
             policy=self._retry,
             timing=self._timing,
         )
@@ -326,7 +325,7 @@ class Runner:
                 record = await self._answer(key, slots)
             if stage is not RunPhase.ANSWERS and record is not None and record.is_final and not self._stopped:
                 await self._judge(record)
-        except CeilingReached as ceiling:
+        except SpendLimitReached as ceiling:
             # Calls in progress are already paid for and end normally; nothing new begins.
             self._stopped = str(ceiling)
 

@@ -128,7 +128,7 @@ def test_the_predecessor_takes_all_rows_where_there_are_fewer() -> None:
 
 @pytest.mark.parametrize("ask", [lambda: official_rows(3, 4), lambda: official_rows(3, 0), lambda: drtulu_rows(0, 1)])
 def test_an_impossible_size_is_refused(ask: object) -> None:
-    with pytest.raises(UsageError, match="Ask for fewer"):
+    with pytest.raises(UsageError, match="Request fewer"):
         ask()  # type: ignore[operator]
 
 

@@ -168,7 +168,7 @@ def test_a_budget_stops_the_run_and_a_larger_one_lets_it_go_on(make_config, judg
     stopped = run(make_config("simpleqa", **priced))
 
     # One call holds back 2048 tokens at $8 a million, $0.016 and some: two or three at once fit into $0.05.
-    assert "ceiling" in stopped.outcome.stopped
+    assert "limit" in stopped.outcome.stopped
     assert 0 < stopped.scores.headline.graded < 8
     assert stopped.scores.dollars < 0.05
 
