@@ -29,7 +29,6 @@ from rubricem_env.domain.base import Text
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import AnswerFormat, Query, ToolCall, ToolResult, Trajectory
 from rubricem_env.llm.usage import Usage
-from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.tools.base import FETCH_PAGE, Toolbox
 from rubricem_env.world.expert import AlmanacTeacher, Faults
 from rubricem_env.world.questions import Question
@@ -109,7 +108,7 @@ async def within_references(
     if not attempts:
         return ""
     bank = open_bank()
-    await open_reflector(bank).reflect_unjudged(read_trajectory(attempts[-1].trajectory))
+    await open_reflector(bank).reflect_unjudged(attempts[-1].reading)
     return injector.inject(question, bank.retrieve(question, Retrieval.WITHIN), Retrieval.WITHIN).block
 
 
