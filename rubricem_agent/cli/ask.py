@@ -132,7 +132,7 @@ class AskScreen(Audience):
             self._needs_indent = True
         self._grey = token.name == THINK
         if token.name == CALL_TOOL:
-            self._write(self._painted(f"\n  → {parse_attributes(token).values.get('name', '?')}: ", "1"))
+            self._write(self._painted(f"\n  → {parse_attributes(token)[0].get('name', '?')}: ", "1"))
             self._needs_indent = False
         elif token.name in _LABELS:
             self._write(self._painted(f"\n  {_LABELS[token.name]}: ", _GREY if self._grey else "1"))

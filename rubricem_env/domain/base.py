@@ -1,9 +1,4 @@
-"""The base of all domain types: frozen, no unknown fields, no NaN, no broken text.
-
-The four stages of a trajectory, in their order (paper, section 2.2).
-
-Spans of text, and the spans of each stage.
-"""
+"""The base of all domain types (frozen, no unknown fields, no NaN, valid Unicode), the four stages, spans of text."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +12,7 @@ REPLACEMENT = "\ufffd"
 
 
 def well_formed(text: object) -> object:
-    """The same text with each lone surrogate replaced by U+FFFD, one for one, so that offsets still hold.
+    """The same text with each lone surrogate replaced by U+FFFD, one for one, so that offsets stay valid.
 
     A lone surrogate has no UTF-8 form: it could be neither saved, hashed nor sent.
     """
@@ -40,7 +35,7 @@ class Frozen(BaseModel):
 
 
 class Stage(StrEnum):
-    """A part of the trajectory with a decision role of its own."""
+    """A stage of a trajectory, in order (paper, section 2.2)."""
 
     PLAN = "plan"
     RESEARCH = "research"
@@ -49,7 +44,7 @@ class Stage(StrEnum):
 
     @property
     def position(self) -> int:
-        """Its place in the order, from 0; the row of the stage matrix."""
+        """Its index in the order, from 0; the row of the stage matrix."""
         return STAGES.index(self)
 
 
@@ -64,12 +59,12 @@ class Span(NamedTuple):
     end: int
 
     def of(self, text: str) -> str:
-        """What the span covers."""
+        """The text that the span covers."""
         return text[self.start : self.end]
 
 
 class StageSpans(NamedTuple):
-    """Where each stage lies in the policy's text: a partition, every character in exactly one span.
+    """The spans of each stage in the policy's text. Every character is in exactly one span.
 
     A stage that never happened has no spans. Spans of one stage are in order and never touch.
     """

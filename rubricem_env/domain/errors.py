@@ -1,17 +1,17 @@
-"""Every exception of the project, and the one place that turns foreign ones into ours.
+"""The project's exceptions, `boundary`, which converts foreign exceptions, and helpers for messages about user input.
 
     RubricEMError
-    ├── UsageError            the caller's mistake: raised at once, says the way out
+    ├── UsageError            the caller's mistake: raised at once, says what to do
     │   ├── ConfigError       a setting is unknown, missing or out of range
-    │   ├── FileFormatError   a file is not what it should be
-    │   ├── OrderError        a call came before the one that it needs
+    │   ├── FileFormatError   a file is missing or malformed
+    │   ├── OrderError        a call came out of order
     │   └── MissingExtraError an optional dependency is not installed
-    └── BoundaryError         the world's failure: becomes a value on the trajectory, never a score
+    └── BoundaryError         an outside failure: becomes a value on the trajectory, never a score
         ├── ToolError         a search or a page fetch failed
-        ├── ModelError        a policy or judge model could not be reached, or answered rubbish
+        ├── ModelError        a policy or judge model could not be reached, or gave an unusable reply
         └── JudgeError        a stage could not be scored
 
-Catch `UsageError` to show a person one sentence; catch `BoundaryError` where a failure is data.
+Catch `UsageError` to show a person one sentence. Catch `BoundaryError` to record a failure.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ class RubricEMError(Exception):
 
 
 class UsageError(RubricEMError, ValueError):
-    """The caller asked for something that cannot be. The message names what, where, the rule, the value, the way out."""
+    """The caller made a mistake. The message names what, where, the rule, the value and what to do."""
 
 
 class ConfigError(UsageError):
@@ -32,7 +32,7 @@ class ConfigError(UsageError):
 
 
 class FileFormatError(UsageError):
-    """A file is missing, unreadable, of an unknown version, or malformed at a named place."""
+    """A file is missing, unreadable, of an unknown version, or malformed; the message says where."""
 
 
 class OrderError(UsageError):
@@ -69,7 +69,7 @@ class JudgeError(BoundaryError):
 
 @contextmanager
 def boundary(error: type[BoundaryError], doing: str) -> Iterator[None]:
-    """Turn whatever fails inside into `error`, naming what was being done; our own errors pass unchanged.
+    """Convert any exception inside into `error`, with what was being done; our own errors pass unchanged.
 
     Cancellation and interrupts are not `Exception`s and pass as well.
     """

@@ -1,8 +1,7 @@
-"""What a judge says of a trajectory: verdicts on rubrics, and a score, or the reason why there is none, for each stage.
+"""Rubrics, the judge's scores of a trajectory and of its stages, and reflections.
 
-One criterion of the judge.
-
-What one judged attempt taught: the item that the rubric bank keeps (paper, section 2.4).
+A stage has a score or the reason for its absence. A reflection is the item that the rubric bank keeps (paper, section
+2.4).
 """
 
 import hashlib
@@ -56,7 +55,7 @@ Mark = Annotated[int, Field(strict=True, ge=0, le=2)]
 
 
 class Verdict(Frozen):
-    """How far one trajectory fulfils one rubric, and why."""
+    """The score of one trajectory on one rubric, with the reason."""
 
     rubric_id: Text
     score: Mark
@@ -70,18 +69,18 @@ class StageScore(Frozen):
     score: UnitScore
     verdicts: tuple[Verdict, ...] = ()
     missing: bool = False
-    """The stage never happened: 0 without asking the judge."""
+    """The stage never happened: its score is 0, without a call of the judge."""
 
 
 class UnscoredReason(StrEnum):
-    """Why a stage has no score. None of these is a zero."""
+    """Why a stage has no score. An unscored stage is not a zero."""
 
     NO_RUBRIC = "no_rubric"
-    """Nothing to score by: the stage drops out of the advantages."""
+    """There is no rubric: the stage is left out of the advantages."""
     JUDGE_FAILED = "judge_failed"
     """The judge could not be reached, or its replies were unusable."""
     NOT_ASKED = "not_asked"
-    """No scorer was given, or this stage was not to be scored yet."""
+    """There was no scorer, or this stage was not due yet."""
 
 
 class Unscored(Frozen):
@@ -105,7 +104,7 @@ class Judgement(Frozen):
 
     @classmethod
     def of(cls, outcomes: Mapping[Stage, StageScore | Unscored]) -> "Judgement":
-        """A judgement from outcomes by stage; a stage that is not given was not asked for."""
+        """A judgement from outcomes by stage; a missing stage is recorded as not asked."""
         absent = Unscored(reason=UnscoredReason.NOT_ASKED)
         return cls(**{stage.value: outcomes.get(stage, absent) for stage in STAGES})
 
@@ -114,13 +113,13 @@ class Judgement(Frozen):
         return outcomes[stage.position]
 
     def score(self, stage: Stage) -> float | None:
-        """The number, or None where there is none: for arithmetic that must tell zero from absence."""
+        """The score, or None if the stage is unscored."""
         outcome = self.outcome(stage)
         return outcome.score if isinstance(outcome, StageScore) else None
 
 
 class ReflectionScore(Frozen):
-    """The judge's three dimensions of one reflection, and what they combine to."""
+    """The judge's three scores of one reflection, and the combined scores."""
 
     diagnosis: UnitScore
     specificity: UnitScore
@@ -150,7 +149,7 @@ class Reflection(Frozen):
     rubrics: Text
     takeaways: Text
     score: ReflectionScore | None = None
-    """None where no judge was there to score it, as at inference."""
+    """None if no judge scored it, as at inference."""
     provenance: Provenance = Provenance()
 
     @model_validator(mode="after")

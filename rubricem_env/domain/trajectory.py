@@ -1,12 +1,7 @@
-"""A trajectory: who wrote which text, in order. The one record that everything else reads.
+"""Queries, tool calls and their results, and trajectories with their versioned JSON format.
 
-The question that an episode is about, and the key that names it everywhere.
-
-A call that the policy makes, and what comes back.
-
-The trajectory as versioned JSON: one format for the viewer, the judge, the adapters and the data sets.
-
-Version 1 is written. Version 0, a bare {"question", "segments": [{"origin", "text"}]}, is read as well.
+A trajectory records who wrote which text, in order. The JSON format is the same for the viewer, the judge, the adapters
+and the data sets: version 1 is written; version 0, a bare {"question", "segments": [{"origin", "text"}]}, is read too.
 """
 
 import hashlib
@@ -24,7 +19,7 @@ from rubricem_env.domain.judgement import Rubric
 
 
 class AnswerFormat(StrEnum):
-    """The shape that the answer is asked in (paper, section B.1)."""
+    """The requested form of the answer (paper, section B.1)."""
 
     EXACT = "exact"
     """One boxed value."""
@@ -37,13 +32,13 @@ class AnswerFormat(StrEnum):
 def query_key(question: str) -> str:
     """SHA-256 of the question, NFC and stripped, in UTF-8: no format suffix, no reference block.
 
-    The rubric buffer, the rubric bank and every log know a question by this key.
+    The rubric buffer, the rubric bank and every log identify a question by this key.
     """
     return hashlib.sha256(unicodedata.normalize("NFC", question).strip().encode()).hexdigest()
 
 
 class Query(Frozen):
-    """One question with the shape of its answer and the rubrics that its data set brings."""
+    """One question with the form of its answer and the rubrics of its data set."""
 
     question: Text
     answer_format: AnswerFormat = AnswerFormat.LONG
@@ -87,16 +82,16 @@ class ToolCall(Frozen):
     parameters: tuple[tuple[Text, Text], ...] = ()
     """Sorted by name, so that equal calls are equal values."""
     written_name: Text = ""
-    """What the policy wrote, where it differs from the canonical name; repaired on the way in."""
+    """The name as the policy wrote it, if it differs from the canonical name."""
 
     @property
     def identity(self) -> tuple[str, str, tuple[tuple[str, str], ...]]:
-        """Two calls with the same identity ask the same thing: case and spacing of the query do not count."""
+        """Equal for calls that ask the same; case and spacing of the query do not count."""
         return (self.name, " ".join(self.query.casefold().split()), self.parameters)
 
 
 class Snippet(Frozen):
-    """One piece of evidence as a backend returns it, before it is numbered and defused."""
+    """One piece of evidence as a backend returns it, before it is numbered and neutralized."""
 
     text: Text
     title: Text = ""
@@ -104,15 +99,15 @@ class Snippet(Frozen):
 
 
 class ToolResult(Frozen):
-    """What a backend answers: a summary or none, snippets or none, and how it went."""
+    """The result of a call: a status, and perhaps a summary and snippets."""
 
     status: ToolStatus
     summary: Text = ""
     snippets: tuple[Snippet, ...] = ()
     message: Text = ""
-    """One sentence for the policy where the status is not ok."""
+    """One sentence for the policy if the status is not ok."""
     executed: ToolCall | None = None
-    """The call as executed, where it had to be repaired: a near-miss name, a parameter out of form."""
+    """The call as executed, if it had to be repaired, such as for a misspelt name."""
 
 
 TRAJECTORY_VERSION = 1
@@ -127,7 +122,7 @@ class Origin(StrEnum):
 
 
 class Observation(Frozen):
-    """What a tool segment stands for: the call that it answers, how that went, and the snippets that it showed."""
+    """The call that a tool segment answers, its status, and the ids of the snippets that it showed."""
 
     status: ToolStatus | None = None
     """None for a notice of the environment: nothing was executed."""
@@ -141,7 +136,7 @@ class Segment(Frozen):
     origin: Origin
     text: Text
     cut: Text = ""
-    """On policy segments: what was written after the action, and taken away. Kept for the record, part of nothing."""
+    """On policy segments: the text after the action, which was removed. It is only a record."""
     observation: Observation | None = None
     """On tool segments that this project's episode made; absent in files from elsewhere."""
 
@@ -167,7 +162,7 @@ class Trajectory(Frozen):
     answer_format: AnswerFormat = AnswerFormat.LONG
     segments: tuple[Segment, ...]
     ending: Ending | None = None
-    """None while the episode runs, or in a file that does not say."""
+    """None while the episode runs, or if a file does not say."""
     seed: int | None = None
 
     @property
@@ -176,7 +171,7 @@ class Trajectory(Frozen):
 
     @property
     def policy_text(self) -> str:
-        """All that the policy wrote, joined: the text that stage spans count in."""
+        """The policy's segments, joined: the text that stage spans count in."""
         return "".join(segment.text for segment in self.segments if segment.origin is Origin.POLICY)
 
 
@@ -207,17 +202,17 @@ def load_trajectory(text: str, where: str = "trajectory") -> Trajectory:
             "Upgrade rubricem to read it."
         )
     try:
-        # Not strict: JSON has lists for tuples and strings for enums. No mark or score lives in a trajectory.
+        # Not strict: JSON has lists for tuples and strings for enums. A trajectory contains no score.
         return Trajectory.model_validate({**fields, "version": TRAJECTORY_VERSION}, strict=False)
     except ValidationError as cause:
         raise FileFormatError(f"{where} is not a trajectory: {first_problem(cause)}") from cause
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first thing that pydantic found wrong, as one sentence with its place and value."""
+    """The first problem that pydantic found, as one sentence with its location and value."""
     problem = error.errors(include_url=False, include_context=False)[0]
-    place = ".".join(str(part) for part in problem["loc"]) or "the object"
+    location = ".".join(str(part) for part in problem["loc"]) or "the object"
     value = repr(problem["input"])
     shown = value if len(value) <= 60 else value[:57] + "..."
     message = problem["msg"].removeprefix("Value error, ").rstrip(".")
-    return f"at {place}: {message[:1].lower()}{message[1:]} (got {shown})."
+    return f"at {location}: {message[:1].lower()}{message[1:]} (got {shown})."

@@ -170,10 +170,10 @@ class Episode:
         call, self._pending = self._pending, None
         if call is None:
             raise OrderError("no tool call is waiting for a result; call emit() first and observe() on CallTool only.")
-        rendered = render_observation(result, first_id=self._snippets_shown + 1, notices=self._notices(call))
-        self._snippets_shown += len(rendered.snippet_ids)
-        record = Observation(status=result.status, call=result.executed or call, snippet_ids=rendered.snippet_ids)
-        return self._show(rendered.text, record)
+        text, snippet_ids = render_observation(result, first_id=self._snippets_shown + 1, notices=self._notices(call))
+        self._snippets_shown += len(snippet_ids)
+        record = Observation(status=result.status, call=result.executed or call, snippet_ids=snippet_ids)
+        return self._show(text, record)
 
     def abandon(self) -> Finished:
         """End the episode from outside, after an infrastructure failure, a time-out or a shutdown."""

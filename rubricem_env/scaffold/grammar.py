@@ -1,9 +1,7 @@
-"""The tags of the scaffold, as data (paper, section B.1; the appendix's names are the canonical ones).
+"""The tags of the scaffold (paper, section B.1; the appendix's names are the canonical ones), and its rules.
 
-Everything that a trajectory can do wrong: a code for machines, a sentence for people.
-
-Lenient mode (RL) records violations and goes on; strict mode (data generation) rejects a trajectory for those
-marked strict. A sentence names the place, the rule, the value and the way out.
+Each violation has a code for machines and a sentence for people: turn, rule, value and what to do. Lenient mode (RL)
+records violations and continues; strict mode (data generation) rejects a trajectory with a violation marked strict.
 """
 
 from enum import Enum, StrEnum
@@ -23,9 +21,9 @@ class Role(Enum):
     ACTION = "action"
     """What the turn does; the turn ends where it closes."""
     INLINE = "inline"
-    """A mark inside the answer."""
+    """Markup inside the answer."""
     FOREIGN = "foreign"
-    """The environment's to write, never the policy's."""
+    """Written by the environment, never by the policy."""
 
 
 class Tag(NamedTuple):
@@ -67,7 +65,7 @@ GRAMMAR: tuple[Tag, ...] = (
 
 TAGS = MappingProxyType({tag.name: tag for tag in GRAMMAR})
 CANONICAL = MappingProxyType({name: tag.name for tag in GRAMMAR for name in (tag.name, *tag.aliases)})
-"""Every name that is read as structure, to its canonical one."""
+"""Every name that is read as structure, with its canonical name."""
 
 SECTIONS = MappingProxyType(
     {
@@ -75,14 +73,14 @@ SECTIONS = MappingProxyType(
         for block in (PLAN, REVIEW)
     }
 )
-"""The sections that a whole plan and a whole review have, in order."""
+"""The sections of a complete plan and of a complete review, in order."""
 
 RESERVED = (*CANONICAL, "reference_examples", "reflection_rubrics", "reflection_takeaways")
-"""Names that foreign text must not bring in: the scaffold's, and the frames of the bank and of reflections."""
+"""Tag names that foreign text must not contain: those of the scaffold, of the bank and of reflections."""
 
 
 class ValidationMode(Enum):
-    """How the validator treats what it finds."""
+    """Whether violations reject a trajectory."""
 
     STRICT = "strict"
     LENIENT = "lenient"
@@ -112,7 +110,7 @@ class Code(StrEnum):
     MISSING_TOOL_NAME = "missing_tool_name"
     EMPTY_QUERY = "empty_query"
     EMPTY_ANSWER = "empty_answer"
-    # a turn in its place
+    # a turn in its trajectory
     MISSING_THINK = "missing_think"
     MISSING_PLAN = "missing_plan"
     MISSING_PLAN_SECTION = "missing_plan_section"
@@ -150,14 +148,14 @@ RULES = MappingProxyType(
         Code.MISPLACED_TAG: Rule("turn {turn} has {value} outside the block that it belongs to. Move it inside.", True, False),
         Code.TAG_IN_THINK: Rule("turn {turn} has {value} inside <think>, where nothing counts as structure. Leave tags out of the thought.", False),
         Code.DUPLICATE_BLOCK: Rule("turn {turn} has more than one {value}; one is enough. Merge them.", False),
-        Code.LOOKALIKE_TAG: Rule("turn {turn} has {value}, which looks like a tag of the scaffold and is none. Write the plain tag, or leave it out.", False),
+        Code.LOOKALIKE_TAG: Rule("turn {turn} has {value}, which looks like a tag of the scaffold but is not one. Write the plain tag, or leave it out.", False),
         Code.INVALID_UNICODE: Rule("turn {turn} holds a broken character ({value}); text is valid Unicode. Check how the tokens were decoded.", False),
         Code.CONTROL_CHARACTER: Rule("turn {turn} holds the invisible control character {value}; text is visible characters, spaces and line breaks. Remove it.", False),
         Code.SELF_WRITTEN_TOOL_OUTPUT: Rule("turn {turn} writes {value} itself; only the environment writes tool output. Everything from there on is cut: stop after </call_tool>.", True),
         Code.SELF_WRITTEN_SNIPPET: Rule("turn {turn} writes {value} itself; snippets come from tools and a self-written one cannot be cited. Search for it.", True),
         Code.NO_ACTION: Rule("turn {turn} ends without an action; a turn ends with exactly one of </call_tool> or </answer>. Call a tool or answer.", True, False),
         Code.TWO_ACTIONS: Rule("turn {turn} has a second action, {value}; only the first one counts. Stop after the first closing tag.", True),
-        Code.TEXT_AFTER_ACTION: Rule("turn {turn} goes on after its action ({value}); that text is cut. Stop right after </call_tool> or </answer>.", False),
+        Code.TEXT_AFTER_ACTION: Rule("turn {turn} continues after its action ({value}); that text is cut. Stop right after </call_tool> or </answer>.", False),
         Code.MISSING_TOOL_NAME: Rule('turn {turn} calls a tool without naming it ({value}). Write <call_tool name="google_search">query</call_tool>.', True, False),
         Code.EMPTY_QUERY: Rule("turn {turn} calls {value} with an empty query. Write the query between the tags.", True, False),
         Code.EMPTY_ANSWER: Rule("turn {turn} closes an empty answer. Write the answer between <answer> and </answer>.", True),
@@ -179,7 +177,7 @@ RULES = MappingProxyType(
 
 
 class Violation(NamedTuple):
-    """One broken rule at one place."""
+    """One broken rule in one turn."""
 
     code: Code
     turn: int
@@ -190,12 +188,12 @@ class Violation(NamedTuple):
 
 
 def violation(code: Code, turn: int, value: str = "", start: int = 0) -> Violation:
-    """A violation with its sentence; a long value is shortened, a control character is spelt out."""
+    """A violation with its sentence; a long value is shortened, and control characters are shown as code points."""
     shown = value if len(value) <= 60 else value[:57] + "..."
     printable = "".join(char if char.isprintable() else f"U+{ord(char):04X}" for char in shown)
     return Violation(code, turn, RULES[code].sentence.format(turn=turn, value=printable), start)
 
 
 def rejecting(violations: tuple[Violation, ...], mode: ValidationMode) -> tuple[Violation, ...]:
-    """Those for which this mode rejects the trajectory: none in lenient mode."""
+    """The violations for which this mode rejects the trajectory; none in lenient mode."""
     return tuple(found for found in violations if RULES[found.code].strict) if mode is ValidationMode.STRICT else ()

@@ -1,10 +1,8 @@
 """Finds the scaffold's tags in text, at once or piece by piece with the same result, in linear time.
 
 A tag is `<`, an optional `/`, a name of the grammar in any case, well-formed attributes or anything short
-without angle brackets, and `>`. All else is text. No candidate reaches past the next `<`, which is what keeps
-a million of them linear and what lets the scanner hold back only the last one.
-
-Characters that a reader does not see, and tags that are none: reported, never acted upon.
+without angle brackets, and `>`. Everything else is text. No candidate reaches past the next `<`; so a million of them
+take linear time, and the scanner keeps back only the last one. Invisible characters and lookalike tags are only reported.
 """
 
 import re
@@ -37,11 +35,11 @@ _BEGINNING = re.compile(r"</?([a-z_]*)", _FLAGS)
 _ATTRIBUTE = re.compile(rf"([\w:.-]{{1,64}}+)(?:\s*=\s*({_VALUE}))?", _FLAGS)
 _LOOSE_ATTRIBUTE = re.compile(r"""([\w:.-]{1,64}+)\s*=\s*["']?([^"'<>]*)""", _FLAGS)
 _LONE_ATTRIBUTE = re.compile(r'\s([a-z]{1,64}+)="([^"<\s]{0,64}+)"', _FLAGS & ~re.IGNORECASE)
-"""The form that nearly all take: one name, one plain value."""
+"""The usual form: one name, one plain value."""
 _QUOTES = "\"'`\u2018\u2019\u201c\u201d\\"
 
 MAX_TAG = 40_000
-"""No tag is longer than this; the scanner never holds back more."""
+"""No tag is longer than this; the scanner never keeps back more."""
 
 
 class Token(NamedTuple):
@@ -51,9 +49,9 @@ class Token(NamedTuple):
     """Canonical."""
     role: Role
     tag: str
-    """The whole tag as it stands there."""
+    """The whole tag as written."""
     written: str
-    """Its name as it stands there: may be an alias, in any case."""
+    """Its name as written: may be an alias, in any case."""
     closing: bool
     empty: bool
     """Ends in `/>`: opens and closes at once."""
@@ -79,7 +77,7 @@ def find_tags(text: str) -> list[Token]:
 
 
 def find_structure(text: str) -> list[Token]:
-    """Every tag but citations, which can be many and shape nothing."""
+    """Every tag except citations, which can be many and do not affect the structure."""
     return [_token(match, 0) for match in _STRUCTURE.finditer(text)]
 
 
@@ -87,20 +85,15 @@ def find_citation_tags(text: str) -> list[Token]:
     return [_token(match, 0) for match in _CITATION.finditer(text)]
 
 
-class Attributes(NamedTuple):
-    """What a tag says beside its name."""
+def parse_attributes(token: Token) -> tuple[dict[str, str], bool]:
+    """The attributes by lower-case name, and whether they are well formed, with each name once.
 
-    values: dict[str, str]
-    """By lower-case name; the first of two equal names wins."""
-    is_clean: bool
-    """Well formed, and no name twice."""
-
-
-def parse_attributes(token: Token) -> Attributes:
-    """Read attributes in any quoting: double, single, none, typographic, backticks, escaped, or left open."""
+    Quotes may be double, single, typographic, backticks, escaped, unclosed or missing. The first of two equal names
+    wins.
+    """
     lone = _LONE_ATTRIBUTE.fullmatch(token.attributes)
     if lone is not None:
-        return Attributes({lone[1]: lone[2]}, is_clean=True)
+        return {lone[1]: lone[2]}, True
     values: dict[str, str] = {}
     is_clean = token.well_formed
     pattern = _ATTRIBUTE if token.well_formed else _LOOSE_ATTRIBUTE
@@ -110,7 +103,7 @@ def parse_attributes(token: Token) -> Attributes:
             is_clean = False
             continue
         values[name] = "" if value is None else _unquote(value)
-    return Attributes(values, is_clean)
+    return values, is_clean
 
 
 def _unquote(value: str) -> str:
@@ -149,14 +142,14 @@ class Scanner:
         if self._pending and "<" not in piece and ">" not in piece and len(text) <= MAX_TAG:
             self._pending = text  # still the same unfinished candidate: not looked at again before it can end
             return []
-        held = _first_undecided(text)
-        tokens = [_token(match, self._offset) for match in _STRUCTURE.finditer(text, 0, held)]
-        self._pending = text[held:]
-        self._offset += held
+        decided = _first_undecided(text)
+        tokens = [_token(match, self._offset) for match in _STRUCTURE.finditer(text, 0, decided)]
+        self._pending = text[decided:]
+        self._offset += decided
         return tokens
 
     def close(self) -> list[Token]:
-        """The text is over: return the tags in what was held back."""
+        """End of the text: return the tags in the text that was kept back."""
         tokens = [_token(match, self._offset) for match in _STRUCTURE.finditer(self._pending)]
         self._offset += len(self._pending)
         self._pending = ""
@@ -183,7 +176,7 @@ _CHARACTER_FLAGS = re.IGNORECASE | re.ASCII
 _BODY = rf"{GAP}/?{GAP}(?:{spaced_names(CANONICAL)})(?![\w-])"
 _CHARACTER_TAG = rf"/?(?:{'|'.join(sorted(CANONICAL, key=len, reverse=True))})(?![\w-])[^<>]*+>"
 _FALSE_TAG = re.compile(rf"<(?!{_CHARACTER_TAG}){_BODY}", _CHARACTER_FLAGS)
-# Each pattern is tried only where its first characters occur at all: a search for a literal is the cheapest there is.
+# Each pattern is tried only if its first characters occur: a search for a literal is the cheapest.
 _LOOKALIKES = (
     ("&lt;", re.compile(rf"&lt;{_BODY}", _CHARACTER_FLAGS)),
     *((opener, re.compile(opener + _BODY, _CHARACTER_FLAGS)) for opener in "\uff1c\ufe64\u2039"),
@@ -193,10 +186,10 @@ _LOOKALIKES = (
 def suspicious_characters(text: str, turn: int, *, tags: int = 0) -> list[Violation]:
     """One violation for each kind that occurs: broken Unicode, control characters, lookalike tags.
 
-    `tags` is how many tags are known to be in the text; where that is every `<`, none of them is looked at again.
+    `tags` is the number of known tags in the text; if that is every `<`, none of them is checked again.
     """
     found: list[Violation] = []
-    # Asking for each character in turn is ten times as fast as a character class: each is a plain memory search.
+    # One search for each character is ten times as fast as a character class: each is a plain memory search.
     unseen = _CONTROL if text.isascii() else _CONTROL + _WIDE_CONTROL
     control = [char for char in unseen if char in text]
     if control:

@@ -1,16 +1,11 @@
-"""A trajectory read whole: turns, stages, citations and violations, each derived once from the recorded text.
+"""A reading of a trajectory: turns, stages, citations and violations, each derived once from the recorded text.
 
-Where the four stages lie in the policy's text: one function for the tokens and for what the judge reads.
-
-The judge prompt of the paper (section C.3) settles what the main text leaves open (choices A4-A8):
+`find_boundaries` gives the stages both for the policy's tokens and for the judge. The judge prompt of the paper
+(section C.3) settles what the main text leaves open (choices A4-A8):
 - Plan: from the start through the end of the first structured plan, if it comes before the first tool call.
 - Research: from there to the review. Revised plans, and reviews that a further tool call follows, are Research.
 - Review: the last review with no tool call after it, from the last thought before it.
-- Answer: all that follows the review once there is an answer; without a review, from the opening tag.
-
-Which snippets an answer cites, and whether a tool has really shown them in this episode.
-
-The rules that need more than one emission: order, completeness, citations, tool errors.
+- Answer: everything after the review once there is an answer; without a review, from the opening tag.
 """
 
 import re
@@ -42,14 +37,6 @@ ReviewStart = Literal["think", "review_tag"]
 """Where the Review stage begins; the final state evaluation goes with it under "think"."""
 
 
-class _Placed(NamedTuple):
-    """A block with its offsets in the policy's whole text."""
-
-    block: Block
-    start: int
-    end: int
-
-
 def find_boundaries(turns: Sequence[Turn], *, review_start: ReviewStart = "think") -> StageSpans:
     """Partition the turns' joined text into stages; a stage that never happened gets no span."""
     offsets = _offsets(turns)
@@ -78,7 +65,7 @@ def _offsets(turns: Sequence[Turn]) -> list[int]:
 
 
 def _plan_end(turns: Sequence[Turn], offsets: Sequence[int]) -> int:
-    """The end of the first plan; 0 where none comes before the first tool call."""
+    """The end of the first plan; 0 if none comes before the first tool call."""
     for turn, offset in zip(turns, offsets, strict=False):
         plan = turn.first(PLAN)
         if plan is not None:
@@ -88,21 +75,19 @@ def _plan_end(turns: Sequence[Turn], offsets: Sequence[int]) -> int:
     return 0
 
 
-def _find_answer(turns: Sequence[Turn], offsets: Sequence[int]) -> _Placed | None:
-    """The answer that ends the episode, or the unclosed one in which the text breaks off."""
+def _find_answer(turns: Sequence[Turn], offsets: Sequence[int]) -> Span | None:
+    """The answer that ends the episode, or the unclosed one at the end of the text."""
     for turn, offset in zip(turns, offsets, strict=False):
         if turn.answer is not None:
-            return _Placed(turn.answer, offset + turn.answer.start, offset + turn.answer.end)
+            return Span(offset + turn.answer.start, offset + turn.answer.end)
     if turns:
         unclosed = turns[-1].last(ANSWER)
         if unclosed is not None:
-            return _Placed(unclosed, offsets[-2] + unclosed.start, offsets[-2] + unclosed.end)
+            return Span(offsets[-2] + unclosed.start, offsets[-2] + unclosed.end)
     return None
 
 
-def _find_review(
-    turns: Sequence[Turn], offsets: Sequence[int], answer: _Placed | None, plan_end: int
-) -> _Placed | None:
+def _find_review(turns: Sequence[Turn], offsets: Sequence[int], answer: Span | None, plan_end: int) -> Span | None:
     """The last review before the answer, or before the end, that no tool call follows."""
     limit = offsets[-1] if answer is None else answer.start
     for index in range(len(turns) - 1, -1, -1):
@@ -113,11 +98,11 @@ def _find_review(
             return None
         for block in reversed(turn.blocks):
             if block.name == REVIEW and plan_end <= offset + block.start < limit:
-                return _Placed(block, offset + block.start, offset + block.end)
+                return Span(offset + block.start, offset + block.end)
     return None
 
 
-def _last_thought_before(turns: Sequence[Turn], offsets: Sequence[int], review: _Placed, plan_end: int) -> int:
+def _last_thought_before(turns: Sequence[Turn], offsets: Sequence[int], review: Span, plan_end: int) -> int:
     """The start of the last thought since the last tool call, review or plan; without one, the review's own."""
     for index in range(len(turns) - 1, -1, -1):
         turn, offset = turns[index], offsets[index]
@@ -136,7 +121,7 @@ _ID = re.compile(r"[^,;\s]+")
 _UNQUOTED_IDS = re.compile(r"\sids?\s*=\s*([\w:.-]+(?:\s*[,;]\s*[\w:.-]+)+)\s*/?$", re.IGNORECASE)
 """Several ids without quotes; spaces between them would end an unquoted value."""
 _REGULAR = re.compile(r'(<cite id="([^"<>]{0,2000}+)">)([^<]*+)</cite>')
-"""The form that nearly all take; an answer that has no other is read with this alone."""
+"""The usual form; an answer with no other form is read with this alone."""
 
 
 class Citation(NamedTuple):
@@ -145,7 +130,7 @@ class Citation(NamedTuple):
     ids: tuple[str, ...]
     claim: str
     written: str
-    """The opening tag as it stands there."""
+    """The opening tag as written."""
     start: int
     """In the answer's text."""
     end: int
@@ -166,7 +151,7 @@ class Citations(NamedTuple):
 
 
 def find_citations(answer: str) -> Iterator[Citation]:
-    """Every citation tag of an answer; one that is never closed reaches to the next tag or the end."""
+    """Every citation tag of an answer. An unclosed one reaches to the next tag or the end."""
     regular = list(_REGULAR.finditer(answer))
     if 2 * len(regular) == answer.count("<"):
         for match in regular:
@@ -176,7 +161,7 @@ def find_citations(answer: str) -> Iterator[Citation]:
 
 
 def find_any_citations(answer: str) -> Iterator[Citation]:
-    """The same, tag by tag, whatever form they take."""
+    """The same, tag by tag, for citations of any form."""
     tags = find_citation_tags(answer)
     for index, token in enumerate(tags):
         if token.closing:
@@ -191,7 +176,7 @@ def _ids(token: Token) -> tuple[str, ...]:
     unquoted = _UNQUOTED_IDS.search(token.attributes) if '"' not in token.attributes else None
     if unquoted is not None:
         return tuple(_ID.findall(unquoted[1]))
-    attributes = parse_attributes(token).values
+    attributes = parse_attributes(token)[0]
     return tuple(_ID.findall(attributes.get("id") or attributes.get("ids") or ""))
 
 
@@ -211,8 +196,8 @@ def resolve_citations(answer: str, shown: Collection[str]) -> Citations:
 def shown_snippets(segments: Iterable[Segment]) -> frozenset[str]:
     """The ids of all snippets that tools have shown.
 
-    The episode's own record is believed where there is one; in files from elsewhere the tool text is read. A
-    snippet tag inside another snippet is page text, not evidence of its own. Policy text never counts.
+    They come from the episode's observations if there are any; in files from elsewhere from the tool text. A snippet
+    tag inside another snippet is page text, not a snippet. Policy text never counts.
     """
     shown: set[str] = set()
     for segment in segments:
@@ -234,7 +219,7 @@ def _written_ids(text: str) -> Iterator[str]:
             inside = False
         elif not inside:
             inside = not token.empty
-            snippet_id = parse_attributes(token).values.get("id", "")
+            snippet_id = parse_attributes(token)[0].get("id", "")
             if snippet_id:
                 yield snippet_id
 
@@ -244,7 +229,7 @@ MAX_CONSECUTIVE_TOOL_ERRORS = 1
 
 
 def turn_violations(turns: Sequence[Turn]) -> Iterator[Violation]:
-    """What each turn does wrong in its place: the emission's own violations first, then those of order."""
+    """The violations of each turn: first those of the emission itself, then those of order."""
     has_planned = has_searched = has_reviewed = False
     for turn in turns:
         yield from turn.violations
@@ -318,7 +303,7 @@ def trajectory_violations(trajectory: Trajectory, turns: Sequence[Turn], citatio
 
 
 def _tool_errors(trajectory: Trajectory) -> Iterator[Violation]:
-    """One violation for each run of tool errors that is too long, at the turn that follows its first excess."""
+    """One violation for each series of tool errors that is too long, at the turn after the first excess error."""
     answered = (segment.observation for segment in trajectory.segments if segment.origin is Origin.TOOL)
     run = 0
     for turn, observation in enumerate(answered, 1):
@@ -335,11 +320,11 @@ _MAKERS = {
     Stage.REVIEW: (REVIEW,),
     Stage.ANSWER: (ANSWER,),
 }
-"""The blocks without which a stage did not happen. Thoughts alone are no research."""
+"""The blocks that make a stage. Thoughts alone are not research."""
 
 
 class Reading(NamedTuple):
-    """What a trajectory amounts to."""
+    """A trajectory with its turns, stages, answer, citations and violations."""
 
     trajectory: Trajectory
     turns: tuple[Turn, ...]
@@ -347,7 +332,7 @@ class Reading(NamedTuple):
     """In the policy's joined text."""
     policy_text: str
     answer: str | None
-    """Inside the answer tags; what there is of it where it breaks off; None where none was begun."""
+    """The text inside the answer tags, also if it is truncated; None if no answer was begun."""
     is_complete: bool
     """The policy closed an answer."""
     citations: Citations
@@ -357,11 +342,11 @@ class Reading(NamedTuple):
         return self.spans.text(stage, self.policy_text)
 
     def happened(self, stage: Stage) -> bool:
-        """Whether the stage is there to be judged: one of its tags was opened in it, and says something (choice A10)."""
+        """Whether the stage can be judged: one of its tags was opened in it and is not empty (choice A10)."""
         return any(block.inner(text).strip() for block, text in self._blocks_of(stage))
 
     def breaks_off(self, stage: Stage) -> bool:
-        """Whether the tag that makes the stage was never closed (choice A10). Research has many, and never does."""
+        """Whether the tag that makes the stage was never closed (choice A10). Always False for Research, which has many."""
         makers = [block for block, _ in self._blocks_of(stage)]
         return stage is not Stage.RESEARCH and bool(makers) and not makers[0].is_closed
 
@@ -384,7 +369,7 @@ class Reading(NamedTuple):
 def read_trajectory(
     trajectory: Trajectory, *, turns: Sequence[Turn] | None = None, review_start: ReviewStart = "think"
 ) -> Reading:
-    """Read a trajectory; `turns` saves the parsing where the episode has done it already."""
+    """Read a trajectory; give `turns` if the episode has parsed them already."""
     read = tuple(turns) if turns is not None else parse_turns(trajectory)
     spans = find_boundaries(read, review_start=review_start)
     closed = next((turn for turn in read if turn.answer is not None), None)
@@ -398,8 +383,8 @@ def read_trajectory(
 def parse_turns(trajectory: Trajectory) -> tuple[Turn, ...]:
     """Every turn of a recorded trajectory, numbered from 1.
 
-    Policy segments that touch are one turn until an action closes in one of them: so a record cut into pieces
-    reads like the whole, and one that left its tool output out still has its turns.
+    Adjacent policy segments are one turn until an action closes in one of them. So a record that is split into pieces
+    reads like the whole, and a record without tool output still has its turns.
     """
     turns: list[Turn] = []
     stream: EmissionStream | None = None
@@ -419,7 +404,7 @@ def parse_turns(trajectory: Trajectory) -> tuple[Turn, ...]:
 
 
 def _with_cut(turn: Turn, cut: str) -> Turn:
-    """The turn as it was written, so that what was cut is reported; its text is what was kept."""
+    """The turn with the violations of its cut text included; its text is the kept text."""
     written = parse_turn(turn.text + cut, turn.number)
     return written._replace(text=turn.text) if written.end == len(turn.text) else turn
 

@@ -1,9 +1,9 @@
-r"""Makes foreign text inert: what looks like a tag of ours or a chat special gets a backslash, and can be had back.
+r"""Neutralizes foreign text, and finds text that was copied from it.
 
-`</tool_output>` becomes `<\/tool_output>`, `<|im_end|>` becomes `<\|im_end|>`. A run of backslashes after the
-opening character grows by one, so `restore` undoes it byte for byte, also on text that held such runs before.
-
-What was shown to a policy, word for word: neither a rubric nor a lesson may repeat a page of it at length.
+`neutralize` adds a backslash to everything that looks like a scaffold tag or a chat special token: `</tool_output>`
+becomes `<\/tool_output>`, `<|im_end|>` becomes `<\|im_end|>`. Backslashes after the opening character grow by one, so
+that `restore` undoes it byte for byte. `ShownText` finds long copies of what a policy was shown: rubrics and lessons
+must not contain them.
 """
 
 import re
@@ -13,7 +13,7 @@ from rubricem_env.domain.base import Span
 from rubricem_env.domain.trajectory import Origin, Trajectory
 from rubricem_env.scaffold.grammar import RESERVED
 
-# Characters that a reader does not see and a language model reads through.
+# Invisible characters, which a language model ignores.
 _UNSEEN = (
     "\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufe00-\ufe0f\ufeff\x00-\x20\x7f-\xa0"
 )
@@ -37,22 +37,22 @@ def spaced_names(names: Iterable[str]) -> str:
 
 _TAG_BODY = rf"{GAP}/?{GAP}(?:{spaced_names((*RESERVED, *_CHAT_TAGS))})(?![\w-])"
 # <tag ...>, <|special|> and [INST]; the look-ahead leaves all but the opener and its backslashes alone.
-_BAIT = rf"(?={_TAG_BODY}|{GAP}[|\uff5c])"
-_BRACKET_BAIT = rf"(?=/?(?:{_BRACKETED})\])"
+_INJECTION = rf"(?={_TAG_BODY}|{GAP}[|\uff5c])"
+_BRACKET_INJECTION = rf"(?=/?(?:{_BRACKETED})\])"
 _FLAGS = re.IGNORECASE | re.ASCII
 # By opener, since a search for one literal character is many times as fast as one for an alternative of them.
 _PATTERNS = tuple(
     (
         opener,
-        re.compile(rf"{re.escape(opener)}(?=\\*+{bait})", _FLAGS),
-        re.compile(rf"{re.escape(opener)}\\(?=\\*+{bait})", _FLAGS),
+        re.compile(rf"{re.escape(opener)}(?=\\*+{injection})", _FLAGS),
+        re.compile(rf"{re.escape(opener)}\\(?=\\*+{injection})", _FLAGS),
     )
-    for opener, bait in (*((opener, _BAIT) for opener in _OPENERS), ("[", _BRACKET_BAIT))
+    for opener, injection in (*((opener, _INJECTION) for opener in _OPENERS), ("[", _BRACKET_INJECTION))
 )
 
 
 def neutralize(text: str) -> str:
-    """The text with every reserved tag and chat special defused; anything else is untouched."""
+    """The text with every reserved tag and chat special token neutralized; all other text is unchanged."""
     for opener, threat, _ in _PATTERNS:
         if opener in text:
             text = threat.sub(rf"{opener}\\", text)
@@ -61,14 +61,14 @@ def neutralize(text: str) -> str:
 
 def restore(text: str) -> str:
     """The inverse of `neutralize`, byte for byte."""
-    for opener, _, defused in _PATTERNS:
+    for opener, _, neutralized in _PATTERNS:
         if opener in text:
-            text = defused.sub(opener, text)
+            text = neutralized.sub(opener, text)
     return text
 
 
 COPIED_WORDS = 12
-"""So many words in a row are a copy. Fewer may be a name or a turn of phrase."""
+"""This many words in a row are a copy. Fewer may be a name or a common phrase."""
 _WORD = re.compile(r"\w+")
 
 
@@ -76,7 +76,7 @@ class ShownText:
     """The words of what was shown, without case and punctuation."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
-        # Runs of words in a set: looked for in the texts themselves, a group's rubrics would take a second.
+        # Sequences of words in a set: a search in the texts would take a second for the rubrics of a group.
         self._runs = frozenset(run for text in set(texts) for run in _runs(text))
 
     @classmethod
@@ -90,12 +90,12 @@ class ShownText:
         )
 
     def find_copy(self, text: str) -> str | None:
-        """The first words of the text that were shown in a row as well; None where there are none."""
+        """The first words of the text that are a copy; None if there are none."""
         found = next((run for run in _runs(text) if run in self._runs), None)
         return " ".join(found) if found else None
 
     def find_copies(self, text: str) -> tuple[Span, ...]:
-        """Where the text repeats what was shown; copies that overlap are one."""
+        """The spans of all copies; copies that overlap are one."""
         words = [(word, *found.span()) for found in _WORD.finditer(text) for word in _WORD.findall(found[0].casefold())]
         copies: list[Span] = []
         for at in range(len(words) - COPIED_WORDS + 1):

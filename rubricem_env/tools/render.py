@@ -1,13 +1,11 @@
-"""A tool's result as the text that the policy reads: numbered snippets, foreign text defused and capped.
+"""Renders a tool's result as the text that the policy reads: numbered snippets, neutralized and limited in tokens.
 
-`<tool_output>` is the fence around what is untrusted: foreign text cannot close it, since every tag of ours in it
-gets a backslash. It stays this short because each observation pays for it in tokens.
-
-How much of a result a policy reads: caps in tokens for each snippet and for the whole observation.
+`<tool_output>` delimits untrusted text. Foreign text cannot close it, because every scaffold tag in it gets a backslash.
+The tag is short because each observation pays for its tokens.
 """
 
 from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from pydantic import Field
 
@@ -21,28 +19,28 @@ CUT = " [cut]"
 
 
 class ObservationCaps(Frozen):
-    """The defaults let ten full observations leave a third of the paper's 18,432 response tokens to the policy."""
+    """Limits in tokens. The defaults let ten full observations leave a third of the paper's 18,432 response tokens to the policy."""
 
     snippet: Annotated[int, Field(ge=16)] = 300
     summary: Annotated[int, Field(ge=16)] = 600
     observation: Annotated[int, Field(ge=64)] = 1_200
-    """Of foreign text; tags and notices are ours and small."""
+    """Of foreign text; our own tags and notices are small."""
 
 
 def estimate_tokens(text: str) -> int:
-    """A rough count where no tokenizer is at hand: four bytes a token, rounded up."""
+    """A rough count without a tokenizer: four bytes a token, rounded up."""
     if text.isascii():
         return (len(text) + 3) // 4
     return (len(text.encode("utf-8", "replace")) + 3) // 4
 
 
 def cap_text(text: str, max_tokens: int, count: TokenCount) -> str:
-    """The text if it is short enough, else its beginning and a mark; never more than `max_tokens` beside the mark.
+    """The text if it is short enough, else its beginning and ` [cut]`; never more than `max_tokens` besides that mark.
 
     `count` must not fall when text grows.
     """
-    # No tokenizer in use spends more than one token on a byte, so a short text needs no count; none packs more than
-    # 64 characters into one, so what lies behind is not even looked at.
+    # No tokenizer uses more than one token for a byte, so a short text needs no count; none puts more than 64
+    # characters into one token, so the text after that many is not read.
     if len(text) * 4 <= max_tokens:
         return text
     head = text[: max_tokens * 64]
@@ -60,15 +58,8 @@ NO_RESULTS = (
 )
 _DEFAULT_CAPS = ObservationCaps()
 _LEAST = 16
-"""Tokens below which a snippet says nothing: it is left out instead."""
+"""A snippet with fewer tokens says nothing and is left out."""
 _MAX_TITLE, _MAX_URL = 200, 2_000  # characters
-
-
-class RenderedObservation(NamedTuple):
-    """Text for the policy, and the ids that it may now cite."""
-
-    text: str
-    snippet_ids: tuple[str, ...]
 
 
 def render_observation(
@@ -78,24 +69,25 @@ def render_observation(
     notices: tuple[str, ...] = (),
     caps: ObservationCaps = _DEFAULT_CAPS,
     count_tokens: TokenCount = estimate_tokens,
-) -> RenderedObservation:
-    """Number the snippets from `first_id` on (choice A13), defuse every foreign word, add the environment's notices.
+) -> tuple[str, tuple[str, ...]]:
+    """The text for the policy, and the ids of the snippets that it may now cite.
 
-    A snippet that has no room left is not shown, gets no id, and is counted in a line of its own.
+    Snippets are numbered from `first_id` on (choice A13), foreign text is neutralized, and the environment's notices are
+    added. A snippet without room is not shown and gets no id; the number of these is shown.
     """
     lines = [neutralize(cap_text(result.summary, caps.summary, count_tokens))] if result.summary else []
     bodies = _fit(result.snippets, caps, count_tokens, room=caps.observation - sum(map(count_tokens, lines)))
-    ids = tuple(f"S_{first_id + place}" for place in range(len(bodies)))
+    ids = tuple(f"S_{first_id + index}" for index in range(len(bodies)))
     lines += [f'<{SNIPPET} id="{snippet_id}">{body}</{SNIPPET}>' for snippet_id, body in zip(ids, bodies, strict=True)]
     left_out = len(result.snippets) - len(bodies)
     if left_out:
         lines.append(f"{left_out} more left out for length.")
     lines += _state(result, is_bare=not lines)
-    return RenderedObservation(_wrap([*lines, *notices]), ids)
+    return _wrap([*lines, *notices]), ids
 
 
 def render_notice(notice: str) -> str:
-    """A word from the environment itself, where nothing was executed."""
+    """A message of the environment itself; nothing was executed."""
     return _wrap([notice])
 
 
@@ -107,7 +99,7 @@ def _state(result: ToolResult, *, is_bare: bool) -> list[str]:
 
 
 def _fit(snippets: tuple[Snippet, ...], caps: ObservationCaps, count: TokenCount, *, room: int) -> list[str]:
-    """The snippets' texts, each within its cap, as many as fit."""
+    """The snippets' texts, each within its limit, as many as fit."""
     bodies: list[str] = []
     for snippet in snippets:
         if room < _LEAST:

@@ -1,10 +1,7 @@
-"""What a tool takes: its name, its parameters with types and ranges, and the near misses that mean the same.
+"""Tool specs, and the repair of calls to them (the paper's tool name normalisation).
 
-The tools of the paper by name, and the optional page fetcher, with what each takes.
-
-Parameters as written, read as the values that their kind asks for.
-
-Calls as policies write them, brought into the form that the tool takes (the paper's tool name normalisation).
+A spec has a name, typed parameters and aliases. The specs of the paper's two tools and of the page fetcher are here.
+`repair_call` brings a call as written by a policy into the form of its tool; `read_arguments` converts its parameters.
 """
 
 import json
@@ -30,7 +27,7 @@ class Kind(StrEnum):
     NUMBER = "number"
     BOOLEAN = "boolean"
     JSON = "json"
-    """Anything else: read as JSON, for tools of other people."""
+    """Anything else: read as JSON, for third-party tools."""
 
 
 class Parameter(Frozen):
@@ -68,12 +65,12 @@ class ToolSpec(Frozen):
     """The parameter that the text of a call becomes."""
     max_query: int = MAX_QUERY_CHARACTERS
     is_guarded: bool = True
-    """False for tools of other people: a parameter that is not declared is passed on, for their server to judge."""
+    """False for third-party tools: undeclared parameters are passed on to their server."""
     written_schema: Text = ""
-    """The JSON schema as its own server published it, where there is one."""
+    """The JSON schema as published by its server, if there is one."""
 
     def input_schema(self) -> dict[str, Any]:
-        """The arguments as a JSON schema; a foreign tool keeps its own."""
+        """The arguments as a JSON schema; a third-party tool keeps its own."""
         if self.written_schema:
             schema: dict[str, Any] = json.loads(self.written_schema)
             return schema
@@ -101,9 +98,9 @@ def _bound(bound: float | None, whole: bool) -> float | None:
 
 
 def spec_from_schema(name: str, description: str, schema: Mapping[str, Any]) -> ToolSpec:
-    """A foreign tool by the JSON schema that its server publishes.
+    """The spec of a third-party tool from the JSON schema of its server.
 
-    The text of a call becomes its first required string, or the first string there is; all else is attributes.
+    The text of a call becomes the first required string, else the first string; the other parameters are attributes.
     """
     properties = schema.get("properties")
     fields: dict[str, Any] = properties if isinstance(properties, dict) else {}
@@ -212,14 +209,14 @@ _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "
 
 
 class ArgumentError(ValueError):
-    """A parameter is out of form; the message is one sentence for the policy."""
+    """A parameter is invalid; the message is one sentence for the policy."""
 
 
 def read_arguments(call: ToolCall, spec: ToolSpec) -> dict[str, ArgumentValue]:
     """The arguments of a repaired call by the names of the tool's own schema.
 
     Raises:
-        ArgumentError: a value does not fit; cannot happen to a call that `repair_call` let through.
+        ArgumentError: a value does not fit; never for a call that `repair_call` returned.
     """
     by_key = {parameter.key: parameter for parameter in spec.parameters}
     arguments: dict[str, ArgumentValue] = {spec.query_name: call.query} if spec.query_name else {}
@@ -291,15 +288,15 @@ def _read_json(written: str) -> ArgumentValue:
 
 
 _NEAR = 0.85
-"""How alike two names must be to mean the same; `search_google` and `snippet_search` are at 0.44."""
+"""How similar two names must be to mean the same; `search_google` and `snippet_search` have 0.44."""
 _NOISE = re.compile(r"[^a-z0-9]+")
 _SHOWN_ARGUMENTS = 60
 
 
 def repair_call(call: ToolCall, specs: Sequence[ToolSpec]) -> ToolCall | ToolResult:
-    """The call with canonical names, or an error result with one sentence on what to write instead.
+    """The call with canonical names, or an error result that says what to write instead.
 
-    Equal to the given call where nothing needed repair; otherwise `written_name` keeps the name as it was written.
+    Equal to the given call if nothing needed repair; otherwise `written_name` keeps the name as it was written.
     """
     spec = find_tool(call.name, specs)
     if spec is None:
@@ -316,7 +313,7 @@ def repair_call(call: ToolCall, specs: Sequence[ToolSpec]) -> ToolCall | ToolRes
 
 
 def find_tool(name: str, specs: Sequence[ToolSpec]) -> ToolSpec | None:
-    """The tool of that name, of that name in other spelling, of an alias, or of the one name very much like it."""
+    """The tool with that name or alias, in any spelling, or with the most similar name."""
     for spec in specs:
         if spec.name == name:
             return spec
@@ -327,7 +324,7 @@ def find_tool(name: str, specs: Sequence[ToolSpec]) -> ToolSpec | None:
 
 
 def unknown_tool(name: str, names: tuple[str, ...]) -> ToolResult:
-    """The result of calling a tool that is not there."""
+    """The result of calling an unknown tool."""
     asked = f"there is no tool {name[:_SHOWN_ARGUMENTS]!r}" if name else "the call names no tool"
     message = f"{asked}; the tools are {', '.join(names)}. Call one of these."
     return ToolResult(status=ToolStatus.ERROR, message=message)

@@ -16,7 +16,7 @@ from rubricem_env.tools.render import render_observation
 
 
 def shown(*snippets):
-    return render_observation(ToolResult(status=ToolStatus.OK, snippets=snippets), first_id=1).text
+    return render_observation(ToolResult(status=ToolStatus.OK, snippets=snippets), first_id=1)[0]
 
 
 def reading(answer, *snippets, ending=Ending.ANSWERED):

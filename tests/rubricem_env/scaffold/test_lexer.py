@@ -15,7 +15,7 @@ def test_what_is_no_tag_is_text(text):
 
 def test_a_quoted_value_may_hold_the_closing_bracket():
     (token,) = find_tags('<call_tool name="a>b">')
-    assert (token.end, parse_attributes(token).values) == (22, {"name": "a>b"})
+    assert (token.end, parse_attributes(token)[0]) == (22, {"name": "a>b"})
 
 
 def test_a_candidate_never_reaches_past_the_next_bracket():

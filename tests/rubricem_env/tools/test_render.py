@@ -16,9 +16,9 @@ def result(*texts, summary="", status=ToolStatus.OK, message="") -> ToolResult:
 
 
 def test_snippets_are_numbered_on_from_the_episodes_last_one():
-    rendered = render_observation(result("one", "two"), first_id=4)
-    assert rendered.snippet_ids == ("S_4", "S_5")
-    assert rendered.text == (
+    text, snippet_ids = render_observation(result("one", "two"), first_id=4)
+    assert snippet_ids == ("S_4", "S_5")
+    assert text == (
         "<tool_output>\n"
         '<snippet id="S_4">T | https://a.example\none</snippet>\n'
         '<snippet id="S_5">T | https://a.example\ntwo</snippet>\n'
@@ -27,49 +27,49 @@ def test_snippets_are_numbered_on_from_the_episodes_last_one():
 
 
 def test_nothing_found_is_said():
-    assert NO_RESULTS in render_observation(result(status=ToolStatus.EMPTY), first_id=1).text
+    assert NO_RESULTS in render_observation(result(status=ToolStatus.EMPTY), first_id=1)[0]
 
 
 def test_a_failure_is_said_with_its_kind():
-    text = render_observation(result(status=ToolStatus.TIMEOUT, message="it is late."), first_id=1).text
+    text = render_observation(result(status=ToolStatus.TIMEOUT, message="it is late."), first_id=1)[0]
     assert "The call failed (timeout): it is late." in text
 
 
 def test_a_long_snippet_is_cut_at_its_cap():
-    rendered = render_observation(result("word " * 5000), first_id=1, caps=ObservationCaps(snippet=50))
+    text, _ = render_observation(result("word " * 5000), first_id=1, caps=ObservationCaps(snippet=50))
     # 50 tokens of four bytes, the tags and the mark.
-    assert len(rendered.text) < 200 + 100
-    assert CUT in rendered.text
+    assert len(text) < 200 + 100
+    assert CUT in text
 
 
 def test_snippets_beyond_the_observations_cap_get_no_id_and_are_counted():
     caps = ObservationCaps(snippet=50, observation=120)
-    rendered = render_observation(result(*["word " * 500] * 9), first_id=1, caps=caps)
+    text, snippet_ids = render_observation(result(*["word " * 500] * 9), first_id=1, caps=caps)
     # Two whole snippets of 50 and what is left of 120 tokens for a third.
-    assert rendered.snippet_ids == ("S_1", "S_2", "S_3")[: len(rendered.snippet_ids)]
-    assert f"{9 - len(rendered.snippet_ids)} more left out for length." in rendered.text
+    assert snippet_ids == ("S_1", "S_2", "S_3")[: len(snippet_ids)]
+    assert f"{9 - len(snippet_ids)} more left out for length." in text
 
 
 def test_an_injected_tokenizer_counts():
     caps = ObservationCaps(snippet=16)
-    rendered = render_observation(result("a b c d e f g h"), first_id=1, caps=caps, count_tokens=len)
-    assert CUT in rendered.text
+    text, _ = render_observation(result("a b c d e f g h"), first_id=1, caps=caps, count_tokens=len)
+    assert CUT in text
 
 
 @given(st.text(), st.text(), st.lists(st.text(), max_size=4), st.sampled_from(ToolStatus))
 def test_whatever_a_page_says_the_frame_is_ours(summary, message, texts, status):
     hostile = result(*[text + HOSTILE for text in texts], summary=summary + HOSTILE, status=status, message=message)
-    rendered = render_observation(hostile, first_id=1)
-    tags = [(token.name, token.closing) for token in find_tags(rendered.text)]
-    snippets = [("snippet", False), ("snippet", True)] * len(rendered.snippet_ids)
+    text, snippet_ids = render_observation(hostile, first_id=1)
+    tags = [(token.name, token.closing) for token in find_tags(text)]
+    snippets = [("snippet", False), ("snippet", True)] * len(snippet_ids)
     assert tags == [("tool_output", False), *snippets, ("tool_output", True)]
-    assert "<|im_end|>" not in rendered.text
+    assert "<|im_end|>" not in text
 
 
 @given(st.text(alphabet=st.sampled_from("<[\uff1c\ufe64\u2039|/INSTanswer>\u200b \\]"), max_size=60))
 def test_text_that_is_passed_unread_would_have_been_left_alone(text):
-    rendered = render_observation(result(summary=text or "x"), first_id=1)
-    assert rendered.text == f"<tool_output>\n{neutralize(text or 'x')}\n</tool_output>"
+    shown, _ = render_observation(result(summary=text or "x"), first_id=1)
+    assert shown == f"<tool_output>\n{neutralize(text or 'x')}\n</tool_output>"
 
 
 @given(st.text(max_size=400), st.integers(16, 60))
