@@ -258,7 +258,7 @@ def _event(rubric: Rubric, group: JudgedGroup, *, was_active: bool, is_first: bo
         step=entry.step,
         group=group.id,
         fate="retired" if gone else _fate(was_active=was_active, is_first=is_first),
-        reason=gone.reason.value if gone else "",
+        reason=gone.reason if gone else "",
         variance=_variance(rubric.id, active, gone, marks),
         marks=tuple(marks),
         mean=number_or_none(sum(marks) / len(marks)) if marks else None,

@@ -81,7 +81,7 @@ def _describe_buffer(rubrics: RubricSet) -> dict[str, Any]:
             for entry in rubrics.active
         ],
         "archive": [
-            {**gone.last.rubric.model_dump(mode="json"), "reason": gone.reason.value, "retired_step": gone.retired_step}
+            {**gone.last.rubric.model_dump(mode="json"), "reason": gone.reason, "retired_step": gone.retired_step}
             for gone in rubrics.archive
         ],
     }

@@ -158,11 +158,8 @@ class WireRubric(_Wire):
     weight: int
 
 
-class WireStage(_Wire):
-    positive_rubrics: list[WireRubric]
-    negative_rubrics: list[WireRubric]
-
-
+_Rubrics = list[WireRubric]
+WireStage = create_model("WireStage", __base__=_Wire, positive_rubrics=_Rubrics, negative_rubrics=_Rubrics)
 WireProposal = create_model(
     "WireProposal", __base__=_Wire, stage_1=WireStage, stage_2=WireStage, stage_3=WireStage, stage_4=WireStage
 )

@@ -1,13 +1,4 @@
-"""The rubrics of one question: persistent, active and retired. A value; each change makes a new one.
-
-Rubric dropout: active rubrics that sit out a step, drawn by seed, so that none can be leant on.
-
-Which proposed rubrics are let in: a rubric is a short criterion, not a page's text and not an order to the judge.
-
-Reads rubrics from a file: a JSON list or JSON lines, in the data set's shape or in this project's own.
-
-The rubric buffer: every question's rubrics by query key, with a lock for each, saved and restored exactly.
-"""
+"""Rubrics of questions: the set of one question, the buffer of all, dropout, admission of proposals, and rubric files."""
 
 import asyncio
 import json
@@ -15,9 +6,8 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from enum import StrEnum
 from operator import attrgetter
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -53,26 +43,21 @@ class ActiveRubric(Frozen):
     last_step: Step
     """When it was last proposed."""
     variance: float | None = None
-    """Of its marks, when they were last measured; None where they never were."""
+    """Of its scores, when they were last measured; None if never."""
 
     @property
     def rank(self) -> tuple[float, float, int, int, str]:
-        """The deterministic order in which rubrics are kept, best first (choice B9); unmeasured ones come last."""
+        """The sort key for keeping rubrics, best first (choice B9); unmeasured ones come last."""
         variance = -1.0 if self.variance is None else self.variance
         return (-variance, -self.rubric.weight, -self.last_step, -self.created_step, self.rubric.id)
 
 
-class RetiredReason(StrEnum):
-    """Why a rubric is in the archive."""
-
-    SEPARATES_NOTHING = "separates_nothing"
-    """All rollouts got the same mark."""
-    OVER_CAP = "over_cap"
-    """Others of its stage separated the group better."""
+RetiredReason = Literal["separates_nothing", "over_cap"]
+"""All rollouts got the same score, or others of the stage separated the group better."""
 
 
 class RetiredRubric(Frozen):
-    """A rubric out of use; proposed again, it comes back."""
+    """A rubric out of use; it becomes active again when it is proposed again."""
 
     last: ActiveRubric
     reason: RetiredReason
@@ -80,7 +65,7 @@ class RetiredRubric(Frozen):
 
 
 class RubricSet(Frozen):
-    """What one question is judged by. A rubric is in at most one of the three places."""
+    """The rubrics of one question, as an immutable value. A rubric is in at most one of the three fields."""
 
     persistent: tuple[Rubric, ...] = ()
     """From the data set, Answer stage only, never retired."""
@@ -90,11 +75,11 @@ class RubricSet(Frozen):
 
     @property
     def rubrics(self) -> tuple[Rubric, ...]:
-        """All that score, persistent ones first."""
+        """All rubrics in use, persistent ones first."""
         return (*self.persistent, *(entry.rubric for entry in self.active))
 
     def with_persistent(self, rubrics: Iterable[Rubric]) -> "RubricSet":
-        """These are the data set's rubrics; what was active or retired under the same wording gives way."""
+        """Replace the data set's rubrics; active and retired rubrics of the same wording are dropped."""
         persistent = tuple({rubric.id: rubric for rubric in rubrics}.values())
         if persistent == self.persistent:
             return self
@@ -106,9 +91,9 @@ class RubricSet(Frozen):
         )
 
     def with_proposed(self, rubrics: Iterable[Rubric], *, step: int) -> "RubricSet":
-        """Add proposals: a new one becomes active, an active one is refreshed, a retired one comes back.
+        """Add proposals: a new one becomes active, an active one is refreshed, a retired one becomes active again.
 
-        One that says the same as another of its stage, or its mirror, is left out: the first one stands.
+        A proposal with the wording of another rubric of its stage is left out, whatever its polarity.
         """
         active = {entry.rubric.id: entry for entry in self.active}
         retired = {entry.last.rubric.id: entry for entry in self.archive}
@@ -126,16 +111,18 @@ class RubricSet(Frozen):
     def pruned(
         self, marks: Mapping[str, Sequence[float]], *, caps: StageCaps, step: int, archive_limit: int
     ) -> "RubricSet":
-        """Retire what separates nothing, then cut each stage to its cap (choices B8-B11).
+        """Retire rubrics that separate nothing, then reduce each stage to its cap (choices B8-B11).
 
-        `marks` holds each rubric's marks over the valid rollouts. With fewer than two there is nothing to measure,
-        and the rubric keeps the variance it had.
+        `marks` has each rubric's scores over the valid rollouts. With fewer than two there is nothing to measure, and
+        the rubric keeps its variance.
         """
         measured = [_measure(entry, marks.get(entry.rubric.id, ())) for entry in self.active]
         flat = {e.rubric.id for e in measured if len(marks.get(e.rubric.id, ())) > 1 and e.variance == 0.0}
         kept = _within_caps([entry for entry in measured if entry.rubric.id not in flat], caps)
         retired = tuple(
-            RetiredRubric(last=entry, reason=_reason(entry.rubric.id in flat), retired_step=step)
+            RetiredRubric(
+                last=entry, reason="separates_nothing" if entry.rubric.id in flat else "over_cap", retired_step=step
+            )
             for entry in measured
             if entry.rubric.id not in kept
         )
@@ -151,10 +138,6 @@ def _wording(rubric: Rubric) -> tuple[Stage, str]:
     return rubric.stage, " ".join(rubric.description.casefold().split())
 
 
-def _reason(is_flat: bool) -> RetiredReason:
-    return RetiredReason.SEPARATES_NOTHING if is_flat else RetiredReason.OVER_CAP
-
-
 def _measure(entry: ActiveRubric, marks: Sequence[float]) -> ActiveRubric:
     return entry if len(marks) < 2 else entry.model_copy(update={"variance": mark_variance(marks)})
 
@@ -168,10 +151,10 @@ def _within_caps(entries: Sequence[ActiveRubric], caps: StageCaps) -> set[str]:
 
 
 def drop_rubrics(rubrics: Sequence[Rubric], share: float, *, rng: np.random.Generator) -> tuple[Rubric, ...]:
-    """Leave out each active rubric with the given probability; no stage loses its last one, persistent ones stay."""
+    """Drop each active rubric with the given probability. Persistent ones stay, and no stage loses its last rubric."""
     if share == 0.0:
         return tuple(rubrics)
-    # Drawn in the order of ids, so that the order of the list cannot change who sits out.
+    # Drawn in the order of ids, so that the result does not depend on the order of the list.
     draws = {rubric.id: rng.random() for rubric in sorted(rubrics, key=lambda rubric: rubric.id)}
     kept = {rubric.id for rubric in rubrics if rubric.persistent or draws[rubric.id] >= share}
     for stage in STAGES:
@@ -187,7 +170,7 @@ _URL = re.compile(r"https?://|\bwww\.", re.IGNORECASE)
 _TAG = re.compile(r"</?[a-z_|\\]|<<<|```|\[/?INST\]", re.IGNORECASE)
 _MARK = r"(?:marks?|scores?|points?|credit|ratings?|grades?|preference|benefit)"
 _GIVEN = r"\b(?:always|must)\s+(?:be\s+)?given\b"
-"""Of marks it is an order to the judge; of figures, which have to be given with a year, it is a criterion."""
+"""About scores it is an order to the judge; about figures, which must be given with a year, it is a criterion."""
 # Rubrics about the judging itself, about bare wording, or in the voice of an instruction.
 _META = re.compile(
     r"\b(?:contains?|includes?|uses?|mentions?|repeats?)\s+the\s+(?:exact\s+)?(?:phrase|words?|string|token|sentence)\b"
@@ -210,7 +193,7 @@ _CHECKS: Sequence[tuple[str, Callable[[Rubric], object]]] = (
 
 
 def refuse_rubric(rubric: Rubric, shown: ShownText) -> str | None:
-    """Why the rubric is not let in; None where it is."""
+    """Why the proposed rubric is refused, or None: a rubric is a short criterion, no page text and no order to the judge."""
     fault = next((reason for reason, holds in _CHECKS if holds(rubric)), None)
     if fault is None and (shown.find_copy(rubric.title) or shown.find_copy(rubric.description)):
         fault = f"copies {COPIED_WORDS} words in a row from a page"
@@ -313,11 +296,11 @@ _EMPTY = RubricSet()
 
 
 class RubricBuffer:
-    """Rubrics by question. Reading needs no lock; whoever reads, awaits and writes holds `editing`."""
+    """Rubrics by query key. Reading needs no lock; who reads, awaits and writes must do so within `editing`."""
 
     def __init__(self, questions: Mapping[str, RubricSet] | None = None) -> None:
         self._questions = dict(questions or {})
-        # Each question's state as text, made when it is first saved: a step changes 32 questions of thousands.
+        # Each question's state as text, cached: a step changes 32 questions of thousands.
         self._texts: dict[str, str] = {}
         self._locks: WeakValueDictionary[tuple[str, int], asyncio.Lock] = WeakValueDictionary()
 
@@ -325,7 +308,7 @@ class RubricBuffer:
         return len(self._questions)
 
     def rubrics(self, query_key: str) -> RubricSet:
-        """The question's rubrics; empty where it was never seen."""
+        """The question's rubrics; empty for an unknown question."""
         return self._questions.get(query_key, _EMPTY)
 
     def replace(self, query_key: str, rubrics: RubricSet) -> None:
@@ -334,28 +317,14 @@ class RubricBuffer:
 
     @asynccontextmanager
     async def editing(self, query_key: str) -> AsyncIterator[RubricSet]:
-        """The question's rubrics, for one caller at a time; other questions are not held up."""
-        # A lock belongs to the loop in which it was first waited for, so each loop has its own.
-        place = (query_key, id(asyncio.get_running_loop()))
-        lock = self._locks.get(place)
+        """The question's rubrics, for one caller at a time; other questions do not wait."""
+        # A lock belongs to the event loop in which it was first awaited, so each loop has its own.
+        key = (query_key, id(asyncio.get_running_loop()))
+        lock = self._locks.get(key)
         if lock is None:
-            lock = self._locks[place] = asyncio.Lock()
+            lock = self._locks[key] = asyncio.Lock()
         async with lock:
             yield self.rubrics(query_key)
-
-    def export(self) -> Iterator[dict[str, Any]]:
-        """One row for each rubric, in the shape that a rubric file has, with its fate and provenance."""
-        for key in sorted(self._questions):
-            rubrics = self._questions[key]
-            for rubric in rubrics.persistent:
-                yield _row(key, rubric.model_dump(mode="json"), fate={"status": "persistent"})
-            for entry in rubrics.active:
-                yield _row(
-                    key, entry.rubric.model_dump(mode="json"), fate={"status": "active", "variance": entry.variance}
-                )
-            for gone in rubrics.archive:
-                fate = {"status": "retired", "reason": gone.reason.value, "retired_step": gone.retired_step}
-                yield _row(key, gone.last.rubric.model_dump(mode="json"), fate=fate)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as JSON values: each question's rubrics as JSON text. Equal buffers give equal states."""
@@ -382,7 +351,3 @@ class RubricBuffer:
         except ValidationError as cause:
             raise FileFormatError(f"the rubric buffer's state is malformed: {first_problem(cause)}") from cause
         self._questions, self._texts = questions, texts
-
-
-def _row(key: str, rubric: dict[str, Any], *, fate: dict[str, Any]) -> dict[str, Any]:
-    return {"query_key": key, **rubric, **fate}

@@ -19,7 +19,7 @@ from rubricem_agent.viewer.server import make_app
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.judgement import Judgement, Reflection, ReflectionScore, StageScore, Unscored, UnscoredReason
 from rubricem_env.domain.trajectory import query_key
-from rubricem_env.judge.rubrics import ActiveRubric, RetiredReason, RetiredRubric
+from rubricem_env.judge.rubrics import ActiveRubric, RetiredRubric
 from rubricem_env.judge.scoring import Opinion, RolloutJudgement
 from rubricem_env.testing.judges import attempt, rubric
 from rubricem_env.testing.loopback import serve_loopback
@@ -89,7 +89,7 @@ def kept(one, step, variance=0.5):
     return ActiveRubric(rubric=one, created_step=step, last_step=step, variance=variance)
 
 
-def dropped(one, step, reason=RetiredReason.SEPARATES_NOTHING):
+def dropped(one, step, reason="separates_nothing"):
     return RetiredRubric(last=kept(one, 1, 0.0), reason=reason, retired_step=step)
 
 

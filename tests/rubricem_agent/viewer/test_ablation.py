@@ -11,7 +11,9 @@ OTHERS = {"plan": 1.0, "research": 1.0, "review": 1.0}
 
 def log(*answers):
     """Examined at steps 0, 8, 16, ..."""
-    exams = [EvaluationLine(step=8 * place, held_out={**OTHERS, "answer": x}, valid=1.0) for place, x in enumerate(answers)]
+    exams = [
+        EvaluationLine(step=8 * place, held_out={**OTHERS, "answer": x}, valid=1.0) for place, x in enumerate(answers)
+    ]
     return RunLog([], exams, [])
 
 

@@ -4,7 +4,6 @@ import pytest
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.trajectory import query_key
-from rubricem_env.judge.rubrics import RetiredReason
 from rubricem_env.testing.judges import attempt, careless, rubric
 
 QUESTION = "Which is wider?"
@@ -58,7 +57,7 @@ def test_a_rubric_is_born_kept_retired_and_comes_back(recording, looked_at, made
     for step, active, retired in (
         (1, [early], []),
         (2, [early, late], []),
-        (3, [late], [made.dropped(early, 3, RetiredReason.OVER_CAP)]),
+        (3, [late], [made.dropped(early, 3, "over_cap")]),
         (4, [late, early], []),
     ):
         group = {

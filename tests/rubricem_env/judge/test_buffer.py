@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, StageCaps, read_rubrics
+from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, StageCaps
 from rubricem_env.testing.judges import rubric
 
 
@@ -66,13 +66,3 @@ def test_locks_are_made_in_the_loop_that_uses_them():
 
     asyncio.run(contend())
     asyncio.run(contend())
-
-
-def test_the_export_can_be_read_as_a_rubric_file():
-    buffer = RubricBuffer({"k": filled([0, 1, 2, 3])})
-    rows = list(buffer.export())
-    assert {row["status"] for row in rows} >= {"persistent", "active"}
-    again = read_rubrics("\n".join(map(json.dumps, rows)), "export.jsonl")
-    assert {r.id for r in again} == {r.id for r in map(lambda e: e.rubric, buffer.rubrics("k").active)} | {
-        r.id for r in buffer.rubrics("k").persistent
-    } | {gone.last.rubric.id for gone in buffer.rubrics("k").archive}

@@ -16,7 +16,7 @@ from rubricem_env.domain.judgement import UnscoredReason
 from rubricem_env.domain.trajectory import Ending, Query, Trajectory
 from rubricem_env.judge.base import Findings, Group, JudgeSettings
 from rubricem_env.judge.pipeline import GroupScorer, JudgeOutageError, StepJudge
-from rubricem_env.judge.rubrics import RetiredReason, RubricBuffer, StageCaps
+from rubricem_env.judge.rubrics import RubricBuffer, StageCaps
 from rubricem_env.judge.scoring import Opinion
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.judges import QUERY, ScriptedJudge, attempt, careless, rubric
@@ -112,9 +112,7 @@ async def test_an_attempt_that_the_infrastructure_broke_off_teaches_nothing_abou
     (judged,) = await judge.judge_step([group], step=1)
     kept = judge.buffer.rubrics(judged.query_key)
     # over the four intact attempts `shared` is marked 2 throughout; with the fifth its variance would be 0.64
-    assert [(entry.last.rubric.title, entry.reason) for entry in kept.archive] == [
-        (shared.title, RetiredReason.SEPARATES_NOTHING)
-    ]
+    assert [(entry.last.rubric.title, entry.reason) for entry in kept.archive] == [(shared.title, "separates_nothing")]
     assert [entry.rubric.title for entry in kept.active] == [LONG.title]
     assert [contrast.readings for contrast in judge.judge.contrasts] == [whole.readings]
     # it has a judgement like the others: whether it may train is for the caller to say
