@@ -1,9 +1,8 @@
-"""Prompts as files: each is known by its name and by the hash that goes with every result it makes.
+"""Prompt files, and the opening of the agent: rules as system message; references, question and form as user message.
 
-A prompt file is Markdown in `prompts/`. A line `<!-- section: NAME -->` begins a named section; `{{name}}` is a
-place to fill. Filling looks at the file's own text alone: what is filled in is never read as a place again.
-
-The agent's opening: the rules as system message; references, question and form of the answer as user message.
+A prompt file is Markdown in `prompts/`, known by its name and its hash, which is recorded with every result. A line
+`<!-- section: NAME -->` begins a named section; `{{name}}` is a placeholder. Only placeholders of the file itself are
+filled, never those in the inserted text.
 """
 
 import hashlib
@@ -20,7 +19,7 @@ from rubricem_env.domain.trajectory import Query
 from rubricem_env.tools.spec import FETCH_PAGE_SPEC, GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, ToolSpec
 
 _SECTION = re.compile(r"^<!-- section: ([a-z_]+) -->\n", re.MULTILINE)
-_PLACE = re.compile(r"\{\{([a-z_]+)\}\}")
+_PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}")
 HASH_LENGTH = 16
 
 
@@ -50,7 +49,7 @@ def read_prompt(name: str) -> AgentPromptFile:
     """The prompt file `prompts/NAME.md`.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is no file of that name.
     """
     folder = resources.files("rubricem_agent").joinpath("prompts")
     file = folder.joinpath(f"{name}.md")
@@ -61,21 +60,21 @@ def read_prompt(name: str) -> AgentPromptFile:
 
 
 def prompt_from_text(name: str, text: str) -> AgentPromptFile:
-    """A prompt that is no file of ours, such as a user's own."""
+    """A prompt from other text, such as a user's own file."""
     return AgentPromptFile(name, text, hashlib.sha256(text.encode()).hexdigest()[:HASH_LENGTH])
 
 
-def fill(text: str, parts: Mapping[str, str]) -> str:
-    """The text with every place filled, in one pass.
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """The text with every placeholder filled, in one pass.
 
     Raises:
-        ConfigError: a place has no part, or a part has no place.
+        ConfigError: a placeholder has no value, or a value has no placeholder.
     """
-    places = set(_PLACE.findall(text))
-    if places != set(parts):
-        missing, unknown = sorted(places - set(parts)), sorted(set(parts) - places)
-        raise ConfigError(f"the prompt's places do not match what was given: missing {missing}, unknown {unknown}.")
-    return _PLACE.sub(lambda found: parts[found[1]], text)
+    names = set(_PLACEHOLDER.findall(text))
+    if names != set(values):
+        missing, unknown = sorted(names - set(values)), sorted(set(values) - names)
+        raise ConfigError(f"the prompt's placeholders do not match the values: missing {missing}, unknown {unknown}.")
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
 
 _SPECS: Mapping[str, ToolSpec] = MappingProxyType(
@@ -84,7 +83,7 @@ _SPECS: Mapping[str, ToolSpec] = MappingProxyType(
 
 
 class PromptStyle(StrEnum):
-    """Which rules the agent works by; the value is the name of the prompt file."""
+    """The rules of the agent; the value is the name of the prompt file."""
 
     SCAFFOLD = "agent"
     """Plan, research, review, answer, with rubrics of its own."""
@@ -97,10 +96,10 @@ class AgentPrompt(NamedTuple):
 
     system: str
     hash: str
-    """Of the rules, the tools and the three lines on form together: it changes when any of them does."""
+    """Of the rules, the tools and the three forms together; it changes with any of them."""
 
     def opening(self, query: Query, *, references: str = "") -> Opening:
-        """The user message is the references, where there are any, then the question, then the form that is asked for."""
+        """The user message is the references, if any, then the question, then the required form."""
         form = read_prompt(f"format_{query.answer_format}").text.strip()
         parts = (references.strip(), query.question.strip(), form)
         return Opening(self.system, "\n\n".join(part for part in parts if part))

@@ -1,4 +1,4 @@
-"""The paper's credit, as the adapters of trainers ask for it."""
+"""The paper's credit as token advantages, for the adapters of other trainers."""
 
 from collections.abc import Sequence
 

@@ -19,7 +19,7 @@ def play_locally(
 ) -> Callable[[Sequence[Query], Any], Awaitable[Sequence[Rollout]]]:
     """Plays one attempt at each query with the weights that a trainer has at that moment, `rows` at a time.
 
-    The trainer has `model` (a Qwen3), `processing_class` and `temperature`. Each call draws with a seed of its own.
+    The trainer has `model` (a Qwen3), `processing_class` and `temperature`. Each call draws with a new seed.
     """
     seeds = count()
 

@@ -31,7 +31,7 @@ def research_spec(
 ) -> TrlSpec:
     """A spec whose episodes are played in this process with the trainer's own Qwen3, and credited stage by stage.
 
-    What is left out is the almanac, judged by rules, the agent's rules as prompt, and the paper's limits.
+    The defaults are the almanac, judged by rules, the agent's rules as prompt, and the paper's limits.
     """
     chosen = offline_queries() if queries is None else tuple(queries)
     tools = shipped_toolbox() if toolbox is None else toolbox

@@ -1,13 +1,10 @@
-"""What a rollout asks of a policy: a conversation for each episode, in text, or in tokens where the policy has them.
+"""What a rollout needs of a policy: a conversation for each episode, in text, or in tokens where the policy has them.
 
-A conversation only grows. The policy's turns and the tools' answers follow each other inside one assistant turn
-(choice A15); in token mode what the policy emitted is kept as the ids that it emitted, and never tokenised again.
+A conversation only grows. The policy's turns and the tools' answers follow each other inside one assistant turn (choice
+A15). In token mode the ids that the policy emitted are kept, and never tokenised again.
 
-The tiny policy that comes with the package: a trained Qwen3 of a million parameters, for the almanac, named `tiny`.
-
-`shipped/tiny/README.md` beside this file tells how it was made and how good it is.
-
-Watches a turn while it is written, and says when to stop: a complete action, a copied tool answer, a loop.
+`TurnWatch` decides while a turn is written when to stop it. `tiny` is the policy that comes with the package: a trained
+Qwen3 of a million parameters for the almanac, described in `shipped/tiny/README.md` beside this file.
 """
 
 from enum import StrEnum
@@ -24,11 +21,11 @@ from rubricem_env.scaffold.parser import EmissionStream, parse_turn
 
 
 class ContextOverflow(ModelError):
-    """The conversation has outgrown what the policy can read. The episode is over; nothing is broken."""
+    """The conversation exceeds the policy's context. The episode is over; this is not a failure."""
 
 
 class Opening(NamedTuple):
-    """What a conversation begins with: the rules, and the question with all that goes before and after it."""
+    """The first messages of a conversation: the rules, and the question with its references and form."""
 
     system: str
     user: str
@@ -40,7 +37,7 @@ class Sampling(Frozen):
     temperature: Annotated[float, Field(ge=0, le=5)] = 1.0
     """0 takes the likeliest token every time."""
     max_turn_tokens: Annotated[int, Field(ge=1)] = 8_192
-    """Of one turn; a turn that reaches it ends without an action."""
+    """The limit of one turn; a turn that reaches it ends without an action."""
 
 
 class TurnEnd(StrEnum):
@@ -51,7 +48,7 @@ class TurnEnd(StrEnum):
     STOPPED = "stopped"
     """The policy ended its turn itself, without an action."""
     LENGTH = "length"
-    """The limit of the turn, or of what the policy can read."""
+    """The limit of the turn or of the context."""
     REPEATING = "repeating"
     """It wrote the same few words over and over."""
     FOREIGN = "foreign"
@@ -62,7 +59,7 @@ class Emission(NamedTuple):
     """One turn as the policy wrote it."""
 
     text: str
-    """Text after the action included, where the policy could not be stopped in time."""
+    """Includes text after the action if the policy could not be stopped in time."""
     end: TurnEnd
     usage: Usage = Usage(calls=1)
 
@@ -73,27 +70,27 @@ class TokenSegment(NamedTuple):
     ids: tuple[int, ...]
     is_policy: bool = False
     logprobs: tuple[float, ...] = ()
-    """Of each id, under the temperature that it was drawn at; empty on pieces that the policy did not write."""
+    """Of each id, at its sampling temperature; empty where the policy did not write."""
     starts: tuple[int, ...] = ()
-    """Where in its turn's text each id begins; empty on pieces that the policy did not write."""
+    """The character of its turn's text at which each id begins; empty where the policy did not write."""
     overhang: str = ""
-    """What the last token says beyond the end of the action, where the closing tag ends inside a token."""
+    """The text of the last token after the end of the action, where the closing tag ends inside a token."""
 
 
 class Listener(Protocol):
-    """Hears a turn while it is written."""
+    """Receives a turn while it is written."""
 
     def wrote(self, text: str) -> None:
-        """The next piece of it."""
+        """The next part of the text."""
         ...
 
     def restarted(self) -> None:
-        """The connection broke: the turn begins anew."""
+        """The connection broke, and the turn starts again."""
         ...
 
 
 class Silence:
-    """A listener that does not listen."""
+    """A listener that ignores everything."""
 
     def wrote(self, text: str) -> None:
         return None
@@ -106,7 +103,7 @@ class Conversation(Protocol):
     """One episode's exchange with the policy. Calls come one after the other: emit, observe, emit, and so on."""
 
     async def emit(self, *, max_tokens: int, listener: Listener) -> Emission:
-        """The policy's next turn, of at most so many tokens, stopped where its action is complete.
+        """The policy's next turn, of at most `max_tokens`, stopped when its action is complete.
 
         Raises:
             ContextOverflow: there is no room for another turn.
@@ -115,16 +112,16 @@ class Conversation(Protocol):
         ...
 
     def observe(self, text: str) -> None:
-        """Append what a tool or the environment says; the policy reads it before its next turn."""
+        """Append text of a tool or the environment; the policy reads it before its next turn."""
         ...
 
     @property
     def pieces(self) -> tuple[TokenSegment, ...]:
-        """The tokens so far, the prompt first, one piece for each emission; nothing for a policy without token mode."""
+        """The tokens so far: the prompt, then one segment per emission or observation; empty without token mode."""
         ...
 
     def close(self) -> None:
-        """Give back what the conversation holds, such as its cache; safe to call twice."""
+        """Free what the conversation holds, such as its cache; safe to call twice."""
         ...
 
 
@@ -135,11 +132,11 @@ class Policy(Protocol):
     def name(self) -> str: ...
 
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> Conversation:
-        """Begin a conversation. Does no I/O; what the policy draws depends on `seed` alone where it can be seeded."""
+        """Begin a conversation, without I/O. Where a policy can be seeded, its draws depend on `seed` alone."""
         ...
 
     def count_tokens(self, text: str) -> int:
-        """How many tokens a text is, exactly or as an estimate."""
+        """The number of tokens of a text, exact or estimated."""
         ...
 
     async def aclose(self) -> None: ...
@@ -147,25 +144,25 @@ class Policy(Protocol):
 
 TINY = "tiny"
 TINY_SYSTEM = "Search, then answer."
-"""The system prompt that it was taught under."""
+"""The system prompt of its training."""
 
 
 def model_folder(path: Path) -> Path:
-    """The folder itself; `tiny`, where there is no such folder, is the policy that comes with the package."""
+    """The folder itself; `tiny` means the policy of the package, unless there is a folder of that name."""
     if str(path) != TINY or path.is_dir():
         return path
     return Path(str(resources.files("rubricem_agent.policy").joinpath("shipped", TINY)))
 
 
 PERIOD = 200
-"""The longest loop that is noticed, in characters."""
+"""The longest loop that is detected, in characters."""
 LOOP_SPAN = 1_600
-"""How much text must be nothing but that loop."""
+"""The length of text that must consist of the loop alone, in characters."""
 _CHECK_EVERY = 400
 
 
 class TurnWatch:
-    """One turn in the making."""
+    """Reads one turn while it is written and tells when it is over."""
 
     def __init__(self) -> None:
         self._stream = EmissionStream()
@@ -173,7 +170,7 @@ class TurnWatch:
         self._unchecked = 0
 
     def feed(self, piece: str) -> TurnEnd | None:
-        """Take the next piece; why the turn is over, or None as long as it is not."""
+        """Take the next part; why the turn is over, or None while it continues."""
         turn = self._stream.feed(piece)
         if turn is not None:
             return TurnEnd.ACTION if turn.has_action else TurnEnd.FOREIGN
@@ -186,7 +183,7 @@ class TurnWatch:
 
 
 def is_looping(tail: str) -> bool:
-    """Whether a text of at least `LOOP_SPAN` characters is one short piece over and over."""
+    """Whether the last `LOOP_SPAN` characters repeat one short text."""
     if len(tail) < LOOP_SPAN:
         return False
     tail = tail[-LOOP_SPAN:]
@@ -195,5 +192,5 @@ def is_looping(tail: str) -> bool:
 
 
 def kept_length(text: str) -> int:
-    """How much of a turn's text the episode keeps: up to the end of its action, or to tool output of its own making."""
+    """The length of a turn that the episode keeps: to the end of its action, or to self-written tool output."""
     return parse_turn(text).end

@@ -1,7 +1,7 @@
-"""Qwen3's forward pass over a KV cache that is allocated ahead and kept between turns.
+"""Qwen3's forward pass over a preallocated KV cache that is kept between turns.
 
-Reads the model's own modules, so that weights that are being trained are used as they are. What transformers'
-`generate` does and this does not: copy the cache at every step, and forget it after every call.
+Reads the model's own modules, so weights in training are used as they are. Unlike transformers' `generate`, it does not
+copy the cache at every step and keeps it after a call.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from rubricem_env.domain.errors import ConfigError
 
 FIRST_CAPACITY = 1_024
 BUSY_SHARE = 0.5
-"""Idle rows between busy ones ride along, so that the cache need not be copied, unless fewer than this share is busy."""
+"""Idle rows between busy ones are computed too, to avoid copying the cache, if at least this share is busy."""
 
 
 class Feed(NamedTuple):
-    """New tokens of one row, which stand in its cache from `start` on."""
+    """New tokens of one row, at the positions of its cache from `start` on."""
 
     row: int
     start: int
@@ -33,11 +33,11 @@ class _Step(NamedTuple):
     """The new tokens of all rows, right-padded. B rows, T tokens, L cached positions."""
 
     first: int
-    """The row of the cache that the step's first row is."""
+    """The cache row of the step's first row."""
     busy: Tensor
     """The rows that have new tokens, counted from `first`."""
-    places: Tensor
-    """(B, T): where each token stands in its row; the scratch place for padding."""
+    positions: Tensor
+    """(B, T): the position of each token in its row; the scratch position for padding."""
     mask: Tensor
     """(B, 1, T, L): which cached positions each token sees."""
     cos: Tensor
@@ -46,7 +46,7 @@ class _Step(NamedTuple):
 
     @property
     def span(self) -> int:
-        return len(self.places)
+        return len(self.positions)
 
 
 class Qwen3Decoder:
@@ -84,17 +84,17 @@ class Qwen3Decoder:
 
     @torch.inference_mode()
     def copy_prefix(self, source: int, target: int, *, length: int) -> None:
-        """Give a row the first positions of another one's cache."""
+        """Copy the first positions of another row's cache."""
         for cache in (*self._keys, *self._values):
             cache[target, :, :length] = cache[source, :, :length]
 
     def _reserve(self, length: int) -> None:
-        """Make room, doubling: what is cached is copied a handful of times in a conversation's whole life."""
+        """Make room by doubling, so that the cache is copied only a few times per conversation."""
         if length <= self._capacity:
             return
         capacity = min(self.max_length, max(FIRST_CAPACITY, 2 * self._capacity, length))
         config, embedding = self._model.config, self._model.model.embed_tokens.weight
-        # One place more than can be used: padding is written there.
+        # One position more than can be used: padding is written there.
         shape = (self.rows, config.num_key_value_heads, capacity + 1, config.head_dim)
         for caches in (self._keys, self._values):
             grown = [embedding.new_zeros(shape) for _ in self._model.model.layers]
@@ -102,8 +102,8 @@ class Qwen3Decoder:
                 new[:, :, : self._capacity] = old[:, :, : self._capacity]
             caches[:] = grown
         self._capacity = capacity
-        places = torch.arange(capacity + 1, device=embedding.device)[None]
-        cos, sin = self._model.model.rotary_emb(embedding[None, :1], places)
+        positions = torch.arange(capacity + 1, device=embedding.device)[None]
+        cos, sin = self._model.model.rotary_emb(embedding[None, :1], positions)
         self._cos, self._sin = cos[0], sin[0]
 
     def _step(self, feeds: Sequence[Feed]) -> _Step:
@@ -117,16 +117,18 @@ class Qwen3Decoder:
         sizes[busy, 0] = torch.tensor([len(feed.ids) for feed in feeds])
         offsets = torch.arange(width)[None]
         reach = starts + offsets
-        places = torch.where(offsets < sizes, reach, self._capacity).to(device)
+        positions = torch.where(offsets < sizes, reach, self._capacity).to(device)
         # Padding and idle rows see position 0, so that no row of the softmax is empty.
         mask = (torch.arange(length)[None, None, None] <= reach[:, None, :, None]).to(device)
-        return _Step(first, busy.to(device), places, mask, self._cos[places][:, None], self._sin[places][:, None])
+        return _Step(
+            first, busy.to(device), positions, mask, self._cos[positions][:, None], self._sin[positions][:, None]
+        )
 
     def _padded(self, feeds: Sequence[Feed], step: _Step) -> Tensor:
-        ids = torch.zeros(step.places.shape, dtype=torch.long)
+        ids = torch.zeros(step.positions.shape, dtype=torch.long)
         for feed in feeds:
             ids[feed.row - step.first, : len(feed.ids)] = torch.tensor(feed.ids)
-        return ids.to(step.places.device)
+        return ids.to(step.positions.device)
 
     def _layer(self, layer: Qwen3DecoderLayer, hidden: Tensor, *, index: int, step: _Step) -> Tensor:
         attention = layer.self_attn
@@ -148,13 +150,13 @@ class Qwen3Decoder:
         seen = []
         for cache, new in ((self._keys[index], keys), (self._values[index], values)):
             rows = cache[step.first : step.first + step.span]
-            rows[torch.arange(step.span, device=new.device)[:, None], :, step.places] = new.transpose(1, 2)
+            rows[torch.arange(step.span, device=new.device)[:, None], :, step.positions] = new.transpose(1, 2)
             seen.append(rows[:, :, :length])
         return seen[0], seen[1]
 
 
 def _dense_runs(feeds: Sequence[Feed]) -> list[Sequence[Feed]]:
-    """The feeds, parted at their widest gaps until enough of the rows in between are busy."""
+    """The feeds, split at their widest gaps until enough of the rows in between are busy."""
     span = feeds[-1].row - feeds[0].row + 1
     if len(feeds) >= BUSY_SHARE * span:
         return [feeds]
@@ -174,7 +176,7 @@ def _rotate(states: Tensor, step: _Step) -> Tensor:
 
 
 def _attend(queries: Tensor, keys: Tensor, *, values: Tensor, mask: Tensor) -> Tensor:
-    """Grouped-query attention without repeating keys: the queries of one group stand in line as if they were tokens."""
+    """Grouped-query attention without repeating keys: the queries of one group are laid out like tokens."""
     batch, heads, width, size = queries.shape
     groups = heads // keys.shape[1]
     grouped = queries.reshape(batch, keys.shape[1], groups * width, size)

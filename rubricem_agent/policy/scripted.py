@@ -1,6 +1,6 @@
-"""A policy without a model: text by a function of what was read, for tests, demos, simulations and dry runs.
+"""Policies without a model: text by a function of what was read, for tests, demos, simulations and dry runs.
 
-A researcher without a model: searches for the question and quotes what it finds. It shows the way, and knows nothing.
+`QuotingResearcher` searches for the question and quotes the results. It demonstrates the scaffold and knows nothing.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class Writer(Protocol):
 
 
 class ScriptedPolicy:
-    """Opens a writer for each episode; `delay` seconds pass before each turn, as a model would take."""
+    """Opens a writer for each episode; each turn takes `delay` seconds."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ScriptedPolicy:
         return self._name
 
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> "ScriptedConversation":
-        """A conversation with a writer of its own; `sampling` has nothing to act upon."""
+        """A conversation with a new writer; `sampling` has no effect."""
         return ScriptedConversation(self._write(opening, seed), opening.user, pause=self._pause)
 
     def count_tokens(self, text: str) -> int:
@@ -73,7 +73,7 @@ class ScriptedConversation:
         return ()
 
     async def emit(self, *, max_tokens: int, listener: Listener) -> Emission:
-        """The writer's text, as long as it is: a script keeps no budget, the episode does."""
+        """The writer's whole text: `max_tokens` has no effect, and the episode enforces its limits."""
         await self._pause()
         text = self._writer.emission(self._unread)
         self._unread = ""
@@ -149,7 +149,7 @@ class QuotingResearcher:
 
 
 def _stems(text: str) -> frozenset[str]:
-    """Words by their first three letters: wide is like width."""
+    """Words by their first three letters, so that wide matches width."""
     return frozenset(word[:3].casefold() for word in _QUOTED_WORD.findall(text))
 
 

@@ -1,7 +1,4 @@
-"""A scripted researcher: a real episode without a model, for tests, demos and the first look at an environment.
-
-Tools that do as they are told, and time that passes on command.
-"""
+"""Scripted episodes, tools and time: real episodes without a model, for tests and demos."""
 
 import asyncio
 import re
@@ -23,16 +20,16 @@ _SNIPPET = re.compile(r'<snippet id="(S_\d+)">(.*?)</snippet>', re.DOTALL)
 
 
 class Search(NamedTuple):
-    """One thing to look up, and what becomes of it."""
+    """One search of the scripted researcher, and its use in the answer."""
 
     tool: str
     query: str
     claim: str
-    """What the answer says of it."""
+    """The sentence of the answer."""
     evidence: str
-    """Words of the snippet that the claim may cite."""
+    """Words of the snippet that supports the claim."""
     lesson: str
-    """What the state evaluation says once it is found."""
+    """The sentence of the state evaluation after the search."""
 
 
 DEMO_QUERY = Query(
@@ -75,7 +72,7 @@ DEMO_SEARCHES = (
 
 
 class ScriptedResearcher:
-    """Plans, searches what it is told to, and answers with citations of the snippets that it was really shown."""
+    """Plans, makes the given searches, and answers with citations of the snippets that it has read."""
 
     def __init__(self, plan: str = DEMO_PLAN, searches: Sequence[Search] = DEMO_SEARCHES) -> None:
         self._plan = plan
@@ -110,7 +107,7 @@ class ScriptedResearcher:
         return f"<answer>{claims}</answer>"
 
     def _claim(self, search: Search) -> str:
-        """The claim with the snippet that bears it out; without one it stands uncited."""
+        """The claim with its supporting snippet; without one it has no citation."""
         source = next((snippet_id for snippet_id, text in self._shown if search.evidence in text), None)
         return f'<cite id="{source}">{search.claim}</cite>' if source else search.claim
 
@@ -136,7 +133,7 @@ FOUND = ToolResult(
 
 
 class ManualTime:
-    """A clock that moves only while somebody sleeps, at once and for everybody."""
+    """A clock that moves only when a caller sleeps; sleeping takes no real time."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -152,7 +149,7 @@ class ManualTime:
 
 
 class ScriptedBackend:
-    """A search engine that gives its outcomes in order, the last one for ever, and counts its calls."""
+    """A search engine that returns its outcomes in order, then repeats the last one, and records its calls."""
 
     def __init__(
         self,
@@ -182,7 +179,7 @@ class ScriptedBackend:
 
 
 class ScriptedTool:
-    """A tool that answers each call by a function of it."""
+    """A tool that answers each call with a function."""
 
     def __init__(
         self,

@@ -1,9 +1,4 @@
-"""Fakes for whoever uses a judge: a scripted one, and a model that reads the fenced prompts as a judge model should.
-
-Sample attempts at one question, for judges: a good one, and variations of it that each lack one thing.
-
-Reflections to write into a bank, and an embedder whose similarities are known by hand.
-"""
+"""Fakes for users of a judge: scripted judges, sample attempts at one question, reflections and an embedder."""
 
 import asyncio
 import json

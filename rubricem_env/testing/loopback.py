@@ -18,8 +18,8 @@ STOP_SECONDS = 5.0
 def serve_loopback(app: Any, *, port: int = 0) -> Iterator[str]:
     """Serve an ASGI app and give its base URL, such as `http://127.0.0.1:41234`; port 0 takes any free one.
 
-    The app runs on an event loop of its own in a daemon thread, so a test may block or run a loop of its own. On
-    the way out connections are cut after a second, so that an app that hangs does not hold the test up.
+    The app has its own event loop in a daemon thread, so a test may block or run another loop. On exit connections are
+    closed after a second, so that a hanging app does not block the test.
     """
     with _listening_socket(port) as listening:
         server = uvicorn.Server(_config(app))
@@ -36,7 +36,7 @@ def serve_loopback(app: Any, *, port: int = 0) -> Iterator[str]:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago, for servers that must be told theirs."""
+    """A port that was free a moment ago, for servers that need a fixed one."""
     with _listening_socket(0) as listening:
         return int(listening.getsockname()[1])
 

@@ -1,4 +1,4 @@
-"""Fakes for whoever uses a policy: writers of given turns, and model servers that stream."""
+"""Fakes for users of a policy: writers of given turns, and model servers that stream."""
 
 import json
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -8,7 +8,7 @@ from rubricem_env.testing.servers import Receive, Send, live, read_body
 
 
 class ListWriter:
-    """Writes given turns, the last one again and again; keeps what it was given to read."""
+    """Writes given turns, then repeats the last one, and records what it reads."""
 
     def __init__(self, turns: Sequence[str]) -> None:
         self._turns = tuple(turns)
@@ -26,7 +26,7 @@ def writes(*turns: str) -> Callable[[object, int], ListWriter]:
 
 
 class Streamed(NamedTuple):
-    """What a server says to one request."""
+    """A server's reply to one request."""
 
     text: str = ""
     finish: str = "stop"
@@ -39,22 +39,22 @@ class Streamed(NamedTuple):
     piece: int = 7
     """Characters of one chunk."""
     hangs: bool = False
-    """Never ends the stream: it is for the client to go."""
+    """The stream never ends: the client has to close it."""
 
 
 class StreamRequest(NamedTuple):
-    """One request as the server understood it."""
+    """One request as the server read it."""
 
     path: str
     body: Mapping[str, Any]
     key: str
-    """The API key that came along; empty where none did."""
+    """The API key of the request; empty if it has none."""
 
 
 class StreamingServer:
     """OpenAI's completions and chat completions, vLLM's tokenizer, and Gemini's streams, as one ASGI app.
 
-    `answer` gives what each streaming request gets; `models` is what GET models lists, by name and owner.
+    `answer` returns the reply to each streaming request; `models` is the list of GET models, by name and owner.
     """
 
     def __init__(self, answer: Callable[[StreamRequest], Streamed], *, models: Mapping[str, str] | None = None) -> None:
@@ -62,9 +62,9 @@ class StreamingServer:
         self._models = {} if models is None else models
         self.asked: list[StreamRequest] = []
         self.loading = 0
-        """How many more times GET models is answered with 503."""
+        """The number of further GET models requests that get status 503."""
         self.was_left = False
-        """A client went before the stream was over."""
+        """A client closed the connection before the stream was over."""
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

@@ -1,10 +1,6 @@
-"""The two ends of an ASGI exchange that every fake server needs, without a framework.
+"""Fake servers for loopback tests, as ASGI apps: search engines, the Gemini REST API, and OpenAI's chat completions.
 
-Search engines that never were, as ASGI apps: they speak the real ones' formats and fail on command.
-
-Fake model servers for loopback tests: the Gemini REST API and OpenAI's chat completions, as plain ASGI apps.
-
-Serve one with `serve_loopback(FakeGemini(answer))`; the real clients talk to it and notice nothing.
+Serve one with `serve_loopback(FakeGemini(answer))`; the real clients work with it unchanged.
 """
 
 import asyncio
@@ -32,7 +28,7 @@ async def read_body(receive: Receive) -> bytes:
 
 
 async def live(receive: Receive, send: Send) -> None:
-    """Answer the server's start and stop."""
+    """Answer the start and the stop of the server."""
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})
@@ -47,7 +43,7 @@ class SearchReply(NamedTuple):
     """One scripted answer."""
 
     body: Any = None
-    """JSON, or text where `media_type` says so."""
+    """JSON, or text if `media_type` is another type."""
     status: int = 200
     headers: Mapping[str, str] = {}
     delay: float = 0.0
@@ -58,7 +54,7 @@ class SearchReply(NamedTuple):
 
 
 class SearchServer:
-    """Answers every request alike, or the n-th with the n-th reply, the last one for ever; keeps what it was asked."""
+    """Answers the nth request with the nth reply, then repeats the last one, and records the requests."""
 
     def __init__(self, *replies: SearchReply) -> None:
         self._replies = replies
@@ -99,7 +95,7 @@ async def _five_hundred_megabytes() -> AsyncIterator[bytes]:
 def grounded_reply(
     answer: str, sources: tuple[tuple[str, str], ...] = (), spans: tuple[tuple[str, int], ...] = ()
 ) -> dict[str, Any]:
-    """What Gemini answers with grounding: sources are (title, URL), spans say which words which source supports."""
+    """A reply of Gemini with grounding: sources are (title, URL); spans are (words, index of their source)."""
     encoded = answer.encode()
     supports = [
         {
@@ -123,7 +119,7 @@ def grounded_reply(
 
 
 def scholar_reply(*texts: str) -> dict[str, Any]:
-    """What Semantic Scholar's snippet endpoint answers."""
+    """A reply of Semantic Scholar's snippet endpoint."""
     hits = [
         {
             "snippet": {"text": text, "snippetKind": "body"},
@@ -151,19 +147,19 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 
 class ModelRequest(NamedTuple):
-    """One request as the server understood it."""
+    """One request as the server read it."""
 
     model: str
     system: str
     prompt: str
     schema: Mapping[str, Any] | None
     key: str
-    """The API key that came along; empty where none did."""
+    """The API key of the request; empty if it has none."""
     body: Mapping[str, Any]
 
 
 class ModelReply(NamedTuple):
-    """What the server says: a model's text, or any status and body in its place."""
+    """The server's reply: a model's text, or any other status and body."""
 
     text: str = ""
     finish: str = "stop"
@@ -171,17 +167,17 @@ class ModelReply(NamedTuple):
     status: int = 200
     headers: Mapping[str, str] = _NO_HEADERS
     raw: bytes | None = None
-    """Sent as it is in place of a well-formed body."""
+    """Sent unchanged instead of a well-formed body."""
     delay: float = 0.0
     """Seconds before the answer."""
 
 
 Answer = Callable[[ModelRequest], ModelReply | str | Awaitable[ModelReply | str]]
-"""What to say to a request, at once or after a while of work."""
+"""Returns the reply to a request, directly or as an awaitable."""
 
 
 class _FakeServer:
-    """What both fakes share: reading a request, keeping it, and sending an answer."""
+    """Reads a request, records it, and sends the reply; subclasses know the format."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -242,7 +238,7 @@ class FakeGemini(_FakeServer):
 
 
 class FakeOpenAI(_FakeServer):
-    """`POST .../chat/completions`; the answer has every field that the API promises, for clients that insist."""
+    """`POST .../chat/completions`; the reply has every field of the API, for strict clients."""
 
     def _read(self, scope: MutableMapping[str, Any], body: dict[str, Any]) -> ModelRequest:
         texts = {

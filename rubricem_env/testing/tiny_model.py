@@ -1,4 +1,4 @@
-"""Small real parts of a local policy: a byte-level BPE with Qwen's chat template, a random Qwen3 of a few thousand weights."""
+"""A small real local policy: a byte-level BPE with Qwen's chat template, and a random Qwen3 of a few thousand weights."""
 
 from collections.abc import Iterable
 

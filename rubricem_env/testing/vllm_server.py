@@ -1,11 +1,11 @@
-"""The dialect of `vllm serve` in tokens, as one ASGI app: ids in, ids and log-probabilities out of a tokenizer and a draw.
+"""A fake `vllm serve` in token mode, as one ASGI app: ids in, ids and log-probabilities out.
 
-`draw_from(model)` answers with a real model; `recite(...)` with given ids. Only what token mode asks for is there.
+`draw_from(model)` answers with a real model, `recite(...)` with given ids. Only the requests of token mode are supported.
 """
 
 import json
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
@@ -15,34 +15,18 @@ from rubricem_env.testing.servers import Receive, Send, live, read_body
 Body = Mapping[str, Any]
 
 
-class SampledToken(NamedTuple):
-    """One token of an answer."""
-
-    id: int
-    logprob: float
-    top: float
-    """The log-probability of the likeliest token at its place."""
-
-
-class Draw(Protocol):
-    """Gives tokens after a request's prompt for as long as it is asked."""
-
-    def __call__(self, body: Body) -> Iterator[SampledToken]: ...
-
-
-class VllmQuirks(NamedTuple):
-    """What a server may do otherwise."""
-
-    gives_ids: bool = True
-    owner: str = "vllm"
-    prompt_surplus: int = 0
-    """Tokens that it says to have read beyond those that were sent."""
-    breaks_after: tuple[int, ...] = ()
-    """After how many tokens the first streams break off, one after the other."""
+SampledToken = tuple[int, float, float]
+"""An id, its log-probability, and the log-probability of the likeliest token."""
+Draw = Callable[[Body], Iterator[SampledToken]]
+"""Draws tokens after the prompt of a request, as many as the server takes."""
 
 
 class VllmServer:
-    """`GET models`, `POST tokenize` and `POST completions`, streamed or whole."""
+    """`GET models`, `POST tokenize` and `POST completions`, streamed or whole.
+
+    The keyword arguments make it misbehave: without ids, with another owner, with `prompt_surplus` tokens more than were
+    sent, or with first streams that end after `breaks_after` tokens, one entry for each stream.
+    """
 
     def __init__(
         self,
@@ -50,15 +34,20 @@ class VllmServer:
         draw: Draw,
         *,
         max_length: int = 4_096,
-        quirks: VllmQuirks | None = None,
+        gives_ids: bool = True,
+        owner: str = "vllm",
+        prompt_surplus: int = 0,
+        breaks_after: Sequence[int] = (),
     ) -> None:
         self._tokenizer = tokenizer
         self._draw = draw
         self._max_length = max_length
-        self._quirks = quirks or VllmQuirks()
-        self._breaks = list(self._quirks.breaks_after)
+        self._gives_ids = gives_ids
+        self._owner = owner
+        self._prompt_surplus = prompt_surplus
+        self._breaks = list(breaks_after)
         self.asked: list[Body] = []
-        """The completions that were asked for."""
+        """The bodies of the completion requests."""
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -67,7 +56,7 @@ class VllmServer:
         content = await read_body(receive)
         body = json.loads(content) if content else {}
         if scope["path"].endswith("/models"):
-            model = {"id": "m", "owned_by": self._quirks.owner, "max_model_len": self._max_length}
+            model = {"id": "m", "owned_by": self._owner, "max_model_len": self._max_length}
             await _send(send, "application/json", [json.dumps({"data": [model]})])
         elif scope["path"] == "/tokenize":
             ids = self._tokenizer.encode(body["prompt"], add_special_tokens=False)
@@ -86,11 +75,11 @@ class VllmServer:
         await _send(send, "text/event-stream", [f"data: {event}\n\n" for event in sent])
 
     def _events(self, body: Body) -> Iterator[Mapping[str, Any]]:
-        """One event for each token, as vLLM streams where it is not hurried."""
+        """One event for each token, as an idle vLLM streams."""
         text = ""
         for count, drawn in enumerate(self._draw(body), 1):
-            is_end = drawn.id == self._tokenizer.eos_token_id
-            piece = "" if is_end else str(self._tokenizer.decode([drawn.id]))
+            is_end = drawn[0] == self._tokenizer.eos_token_id
+            piece = "" if is_end else str(self._tokenizer.decode([drawn[0]]))
             text += piece
             stop = next((string for string in body.get("stop", ()) if string in text), None)
             is_last = is_end or stop is not None
@@ -102,11 +91,12 @@ class VllmServer:
     def _event(
         self, body: Body, piece: str, *, drawn: SampledToken, count: int, ending: tuple[str | None, str | None]
     ) -> Mapping[str, Any]:
-        logprobs = {"token_logprobs": [drawn.logprob], "top_logprobs": [{"likeliest": drawn.top}]}
+        token_id, logprob, likeliest = drawn
+        logprobs = {"token_logprobs": [logprob], "top_logprobs": [{"likeliest": likeliest}]}
         choice: dict[str, Any] = {"text": piece, "finish_reason": ending[0], "stop_reason": ending[1]}
-        if self._quirks.gives_ids:
-            choice |= {"token_ids": [drawn.id], "logprobs": logprobs}
-        read = len(body["prompt"]) + self._quirks.prompt_surplus
+        if self._gives_ids:
+            choice |= {"token_ids": [token_id], "logprobs": logprobs}
+        read = len(body["prompt"]) + self._prompt_surplus
         return {"choices": [choice], "usage": {"prompt_tokens": read, "completion_tokens": count}}
 
 
@@ -124,17 +114,17 @@ def draw_from(model: Qwen3ForCausalLM, *, is_raw: bool = False) -> Draw:
             greedy = body["temperature"] == 0
             chosen = int(scaled.argmax() if greedy else torch.multinomial(scaled.exp(), 1, generator=generator))
             ids.append(chosen)
-            yield SampledToken(chosen, float(said[chosen]), float(said.max()))
+            yield chosen, float(said[chosen]), float(said.max())
 
     return draw
 
 
 def recite(*turns: Sequence[int]) -> Draw:
-    """Given ids, one sequence for each request, the last one again and again; each with log-probability -0.5."""
+    """Given ids, one sequence for each request, then the last one again; each id with log-probability -0.5."""
     left = list(turns)
 
     def draw(body: Body) -> Iterator[SampledToken]:
-        yield from (SampledToken(token_id, -0.5, -0.5) for token_id in (left.pop(0) if len(left) > 1 else left[0]))
+        yield from ((token_id, -0.5, -0.5) for token_id in (left.pop(0) if len(left) > 1 else left[0]))
 
     return draw
 

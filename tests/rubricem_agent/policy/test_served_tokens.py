@@ -13,7 +13,7 @@ from rubricem_env.llm.limits import Limiter, Rates, RetryPolicy, Timing
 from rubricem_env.llm.usage import Meter, SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.tiny_model import tiny_tokenizer
-from rubricem_env.testing.vllm_server import VllmQuirks, VllmServer, draw_from, recite
+from rubricem_env.testing.vllm_server import VllmServer, draw_from, recite
 
 CORPUS = ("<think>How wide is the Tall Fox?</think>", "The width of Tall Fox is 60 m. Größe: 12 µm — naïve 川の幅 🦊")
 CALL = '<think>t</think><call_tool name="google_search">width</call_tool>'
@@ -34,8 +34,8 @@ async def start(tokenizer):
     """Serves a draw; gives a policy over it and the server."""
     opened = []
 
-    def start(draw, *, served_tokenizer=None, max_length=4_096, quirks=None, ceilings=None):
-        server = VllmServer(served_tokenizer or tiny_tokenizer(CORPUS), draw, max_length=max_length, quirks=quirks)
+    def start(draw, *, served_tokenizer=None, max_length=4_096, ceilings=None, **faults):
+        server = VllmServer(served_tokenizer or tiny_tokenizer(CORPUS), draw, max_length=max_length, **faults)
         context = serve_loopback(server)
         url = context.__enter__()
         policy = ServedTokenPolicy(OpenAIServer.connect("m", f"{url}/v1"), tokenizer, service=service(ceilings))
@@ -108,7 +108,7 @@ async def test_a_stop_string_inside_a_thought_is_followed_by_another_request(sta
 
 async def test_a_broken_stream_goes_on_after_what_was_drawn(start, tokenizer, opening):
     written = tokenizer.encode_foreign(CALL)
-    policy, server = start(recite(written, written[4:]), quirks=VllmQuirks(breaks_after=(4,)))
+    policy, server = start(recite(written, written[4:]), breaks_after=(4,))
     conversation = policy.open(opening, sampling=Sampling(), seed=1)
     assert (await turn(conversation)).text == CALL
     assert list(conversation.pieces[1].ids) == written
@@ -134,15 +134,15 @@ async def test_limits_are_the_turns_and_the_servers(start, tokenizer, opening):
 
 
 @pytest.mark.parametrize(
-    ("quirks", "said"),
+    ("fault", "said"),
     [
-        (VllmQuirks(gives_ids=False), "without token ids and their log-probabilities"),
-        (VllmQuirks(owner="somebody"), "token mode needs vLLM"),
-        (VllmQuirks(prompt_surplus=1), "it tokenises again"),
+        ({"gives_ids": False}, "without token ids and their log-probabilities"),
+        ({"owner": "somebody"}, "token mode needs vLLM"),
+        ({"prompt_surplus": 1}, "it tokenises again"),
     ],
 )
-async def test_a_server_that_does_not_speak_in_tokens_is_refused(start, tokenizer, opening, quirks, said):
-    policy, _ = start(recite(tokenizer.encode_foreign(CALL)), quirks=quirks)
+async def test_a_server_that_does_not_speak_in_tokens_is_refused(start, tokenizer, opening, fault, said):
+    policy, _ = start(recite(tokenizer.encode_foreign(CALL)), **fault)
     with pytest.raises(ModelError, match=said):
         await turn(policy.open(opening, sampling=Sampling(), seed=1))
 

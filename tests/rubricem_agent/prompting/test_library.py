@@ -48,7 +48,7 @@ def test_what_is_filled_in_is_never_filled_again(first, second):
 
 @pytest.mark.parametrize("parts", [{}, {"a": "1", "b": "2"}, {"b": "1"}])
 def test_places_and_parts_must_match(parts):
-    with pytest.raises(ConfigError, match="places do not match"):
+    with pytest.raises(ConfigError, match="placeholders do not match"):
         fill("{{a}}", parts)
 
 
