@@ -143,59 +143,43 @@ def has_lines(folder: Path) -> bool:
 
 
 def refuse_difference(folder: Path, known: EvaluationManifest, *, wanted: EvaluationManifest) -> None:
-    """Raise UsageError for the first thing in which the two runs differ and that a number depends on."""
-    for what, before, now in _identities_of_judging(known, wanted):
-        if before != now:
-            way_out = f"Give what that run was made with, or another --out with --answers-from {folder} to judge anew."
-            raise UsageError(_mixed(folder, what, before=before, now=now, way_out=way_out))
-    for what, before, now in _identities_of_answers(known, wanted):
-        if before != now:
-            raise UsageError(
-                _mixed(
-                    folder, what, before=before, now=now, way_out="Give what that run was made with, or another --out."
-                )
-            )
-
-
-def _mixed(folder: Path, what: str, *, before: object, now: object, way_out: str) -> str:
-    return (
-        f"{folder} holds a run with {what} {_shown(before)}; refusing to resume with {_shown(now)}, because its numbers "
-        f"would mix both. {way_out}"
-    )
-
-
-def _identities_of_judging(known: EvaluationManifest, wanted: EvaluationManifest) -> list[tuple[str, object, object]]:
-    if (known.benchmark, known.inputs.sha256) != (wanted.benchmark, wanted.inputs.sha256):
-        return []
-    return [
-        ("the mode", known.mode.value, wanted.mode.value),
-        ("the rules", known.rules, wanted.rules),
-        ("the judge", known.judges, wanted.judges),
-        ("the judge prompts", known.prompt_hash, wanted.prompt_hash),
-        ("criteria and references of sha256", known.inputs.beside_sha256, wanted.inputs.beside_sha256),
-        ("FACT", known.inputs.with_fact, wanted.inputs.with_fact),
-    ]
-
-
-def _identities_of_answers(known: EvaluationManifest, wanted: EvaluationManifest) -> list[tuple[str, object, object]]:
-    return [
+    """Raise UsageError for the first difference between the two runs on which a number depends."""
+    judging: list[tuple[str, object, object]] = []
+    if (known.benchmark, known.inputs.sha256) == (wanted.benchmark, wanted.inputs.sha256):
+        judging = [
+            ("the mode", known.mode.value, wanted.mode.value),
+            ("the rules", known.rules, wanted.rules),
+            ("the judge", known.judges, wanted.judges),
+            ("the judge prompts", known.prompt_hash, wanted.prompt_hash),
+            ("criteria and references of sha256", known.inputs.beside_sha256, wanted.inputs.beside_sha256),
+            ("FACT", known.inputs.with_fact, wanted.inputs.with_fact),
+        ]
+    answers: list[tuple[str, object, object]] = [
         ("the benchmark", known.benchmark, wanted.benchmark),
         ("the data of sha256", known.inputs.sha256, wanted.inputs.sha256),
         ("the subset", known.inputs.ids, wanted.inputs.ids),
-        *(
-            (_HASH_NAMES.get(name, f"the agent's {name}"), *_both(known.agent, wanted.agent, name))
-            for name in Agent.model_fields
-        ),
+        *_agent_settings(known.agent, wanted.agent),
         ("the number of epochs", known.epochs, wanted.epochs),
         ("the seed", known.seed, wanted.seed),
     ]
+    for settings, another_out in (
+        (judging, f"another --out with --answers-from {folder} to judge anew"),
+        (answers, "another --out"),
+    ):
+        for what, before, now in settings:
+            if before != now:
+                raise UsageError(
+                    f"{folder} holds a run with {what} {_shown(before)}; refusing to resume with {_shown(now)}, because "
+                    f"its numbers would mix both. Give what that run was made with, or {another_out}."
+                )
 
 
-def _both(known: Agent, wanted: Agent, name: str) -> tuple[object, object]:
-    before, now = known.model_dump()[name], wanted.model_dump()[name]
-    # Earlier releases did not record hashes: their runs cannot be compared, and may resume.
-    is_unknown = name in _HASH_NAMES and not before
-    return (now, now) if is_unknown else (before, now)
+def _agent_settings(known: Agent, wanted: Agent) -> Iterator[tuple[str, object, object]]:
+    after = wanted.model_dump()
+    for name, before in known.model_dump().items():
+        # Earlier releases did not record hashes: their runs cannot be compared, and may resume.
+        if before or name not in _HASH_NAMES:
+            yield _HASH_NAMES.get(name, f"the agent's {name}"), before, after[name]
 
 
 def _shown(value: object) -> str:

@@ -75,7 +75,7 @@ def test_a_paid_policy_is_estimated_at_its_upper_bound(make_config, tmp_path):
 @pytest.mark.parametrize(
     ("name", "mode"), [("twowiki", EvaluationMode.DRTULU), ("webwalkerqa", EvaluationMode.OFFICIAL)]
 )
-def test_the_predecessors_lines_are_read_as_well(make_config, tmp_path, name, mode):
+def test_dr_tulus_files_are_read_as_well(make_config, tmp_path, name, mode):
     path = tmp_path / "lines.jsonl"
     rows = [
         {"messages": [{"role": "user", "content": f"question {number}?"}], "ground_truth": truth}
