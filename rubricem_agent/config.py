@@ -1,20 +1,8 @@
-"""The settings of an evaluation: which benchmark in which mode, who answers and who judges, how much of it.
-
-The settings of a judge: which backend, how it is asked, how rubrics are kept, what it may cost.
-
-The settings of the rubric bank: where it lies, how it embeds, what it lets in and what it offers.
-
-The settings of a policy: which backend, how it samples, what it may cost.
-
-The settings of teacher data: who writes, from which questions, what is kept and what it may cost.
-
-What may be set about the search tools.
-"""
+"""The settings of evaluations, judges, rubric banks, policies, teachers and search tools."""
 
 import re
 import tomllib
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 from urllib.parse import urlsplit
@@ -78,16 +66,12 @@ def parse_yaml_assignment(text: str, *, example: str) -> tuple[str, Any]:
         raise ConfigError(f"the value of {text!r} is not YAML; write KEY=VALUE, such as {example}.") from cause
 
 
-class Style(StrEnum):
-    """By which rules the agent works."""
-
-    SCAFFOLD = "scaffold"
-    REACT = "react"
-    """Think and act, with the same model and tools: the paper's comparison."""
+Style = Literal["scaffold", "react"]
+"""How the agent works: react is think and act with the same model and tools, the paper's comparison."""
 
 
 class EvalConfig(Frozen):
-    """Everything that a run is made from; the defaults are the paper's main tables: no memory, one attempt, one epoch."""
+    """An evaluation run; the defaults are those of the paper's main tables: no memory, one attempt, one epoch."""
 
     benchmark: str
     mode: EvaluationMode = EvaluationMode.OFFICIAL
@@ -100,30 +84,30 @@ class EvalConfig(Frozen):
     policy: str = "scripted"
     """As any policy of the project, `file:ANSWERS.jsonl`, or `expert` for the almanac."""
     judges: tuple[str, ...] = ()
-    """`gemini:MODEL[@URL]` or `openai:MODEL@URL`; without any, the mode's own."""
+    """`gemini:MODEL[@URL]` or `openai:MODEL@URL`; empty for the mode's own judge."""
     limit: Count | None = None
     subset: SubsetName = SubsetName.MODE
     ids: Path | None = None
     epochs: Count = 1
     stage: RunPhase = RunPhase.ALL
-    style: Style = Style.SCAFFOLD
+    style: Style = "scaffold"
     reuse: Reuse = Reuse.NONE
     bank: Path | None = None
     attempts: Count = 1
     tools: Path | None = None
-    """A file of tool settings; without it the offline corpus answers."""
+    """A TOML file of tool settings; none for the offline corpus."""
     seen: tuple[Path, ...] = ()
     drop_seen: bool = False
     out: Path | None = None
     answers_from: Path | None = None
-    """A run whose answers are judged here: its examples, epochs and policy are taken over, and nothing is answered."""
+    """A run whose answers are judged: its examples, epochs and policy are copied, and no question is answered."""
     budget: Annotated[float, Field(gt=0)] | None = None
-    """Dollars, over all the times that the run is resumed. Models without a known price are not counted."""
+    """Dollars, over all resumes of the run. Models without a known price are not counted."""
     limits: Limits = Limits()
     retry: RetryPolicy = RetryPolicy()
     seed: Annotated[int, Field(ge=0)] = 0
     shard: tuple[int, int] = (1, 1)
-    """Which part of how many this process runs."""
+    """Part number and number of parts: this process runs one part."""
 
     @property
     def asks_a_model(self) -> bool:
@@ -135,11 +119,7 @@ class EvalConfig(Frozen):
         return self.out or Path("runs") / "eval" / f"{self.benchmark}-{self.mode.value}"
 
     def check(self) -> None:
-        """Refuse what does not go together.
-
-        Raises:
-            ConfigError: in one sentence, with the way out.
-        """
+        """Raise ConfigError where two settings contradict each other."""
         number, total = self.shard
         if not 1 <= number <= total:
             raise ConfigError(f"--shard is {number}/{total}; the parts are numbered from 1 to their number.")
@@ -161,7 +141,7 @@ class EvalConfig(Frozen):
 
 
 def default_judges(rules: Rules) -> tuple[str, ...]:
-    """The mode's own judge at its maker's address; none where nothing is judged by a model."""
+    """The mode's own judge at its provider's address; empty where no model judges."""
     if not rules.judge:
         return ()
     if rules.judge.startswith("gemini"):
@@ -172,25 +152,81 @@ def default_judges(rules: Rules) -> tuple[str, ...]:
 RULES = "rules"
 GEMINI = "gemini"
 OPENAI = "openai"
-_WAY_OUT = "Use rules, gemini:MODEL or openai:MODEL@URL."
-_SPEC = re.compile(r"(?P<backend>[a-z]+)(?::(?P<model>[^@\s]+)(?:@(?P<url>\S+))?)?")
+SCRIPTED = "scripted"
+LOCAL = "local"
+VLLM = "vllm"
+GEMINI_BATCH = "gemini-batch"
+DIRECTORY = "directory"
+JUDGE_NAMES = "rules, gemini:MODEL or openai:MODEL@URL"
+POLICY_NAMES = "scripted, openai:MODEL@URL, vllm:MODEL@URL#FOLDER, gemini:MODEL or local:PATH"
+TEACHER_NAMES = "scripted, gemini:MODEL, gemini-batch:MODEL, openai:MODEL@URL or directory:PATH"
 
 
-class JudgeSpec(NamedTuple):
-    """A judge as it is named on the command line."""
+class ModelSpec(NamedTuple):
+    """A judge, policy or teacher as the command line names it: BACKEND, BACKEND:MODEL or BACKEND:MODEL@URL."""
 
     backend: str
     model: str = ""
+    """The model's name; the folder of a local model, or of a teacher's request files."""
     url: str = ""
+    tokenizer: str = ""
+    """The folder of the tokenizer, for a model that is served in token mode."""
+
+
+def parse_judge(text: str) -> ModelSpec:
+    """Parse a judge's name; raises ConfigError on an unknown backend or a missing or malformed part."""
+    return _parse_spec("judge", text, without_model=RULES, with_model=(GEMINI, OPENAI), names=JUDGE_NAMES)
+
+
+def parse_policy(text: str) -> ModelSpec:
+    """Parse a policy's name; raises ConfigError on an unknown backend or a missing or malformed part."""
+    backend, _, rest = text.strip().partition(":")
+    if backend == LOCAL:
+        if not rest:
+            raise ConfigError(f"the policy {text!r} lacks the folder of a model. Use {POLICY_NAMES}.")
+        return ModelSpec(LOCAL, rest)
+    served, _, folder = text.partition("#") if backend == VLLM else (text, "", "")
+    spec = _parse_spec("policy", served, without_model=SCRIPTED, with_model=(OPENAI, GEMINI, VLLM), names=POLICY_NAMES)
+    address = urlsplit(spec.url)
+    if address.username or address.password or address.query or address.fragment:
+        raise ConfigError("the policy's URL has a login, a query or a fragment; keys go into the environment.")
+    # Without #FOLDER the model is one, as where vLLM was started with it.
+    return spec._replace(tokenizer=folder or spec.model) if backend == VLLM else spec
+
+
+def parse_teacher(text: str) -> ModelSpec:
+    """Parse a teacher's name; raises ConfigError on an unknown backend or a missing or malformed part."""
+    backend, _, rest = text.partition(":")
+    if backend == DIRECTORY and rest:
+        return ModelSpec(DIRECTORY, rest)
+    with_model = (GEMINI, GEMINI_BATCH, OPENAI)
+    return _parse_spec("teacher", text, without_model=SCRIPTED, with_model=with_model, names=TEACHER_NAMES)
+
+
+def _parse_spec(what: str, text: str, *, without_model: str, with_model: tuple[str, ...], names: str) -> ModelSpec:
+    backend, _, rest = text.strip().partition(":")
+    if text.strip() == without_model:
+        return ModelSpec(without_model)
+    if backend not in with_model:
+        raise ConfigError(f"there is no {what} {text!r}. Use {names}.")
+    found = re.fullmatch(r"(?P<model>[^@\s]+)(?:@(?P<url>\S+))?", rest)
+    if found is None or (backend in (OPENAI, VLLM) and not found["url"]):
+        missing = "a model" if found is None else "a URL"
+        raise ConfigError(f"the {what} {text!r} lacks {missing}. Use {names}.")
+    url = found["url"] or ""
+    address = urlsplit(url)
+    if url and (address.scheme not in ("http", "https") or not address.hostname):
+        raise ConfigError(f"the {what}'s URL is {url!r}; it must start with http:// or https://. Use {names}.")
+    return ModelSpec(backend, found["model"], url)
 
 
 class JudgeConfig(Frozen):
-    """Everything that a judge is built from; the defaults are the paper's."""
+    """A judge; the defaults are the paper's."""
 
     judge: str = RULES
     """`rules`, `gemini:MODEL` or `openai:MODEL@URL`."""
     also: tuple[str, ...] = ()
-    """Further judges; with any, they mark as an ensemble."""
+    """Further judges, which score as an ensemble with the first."""
     combine: Combine = "mean"
     ask: AskSettings = AskSettings()
     settings: JudgeSettings = JudgeSettings()
@@ -200,44 +236,21 @@ class JudgeConfig(Frozen):
     """Seconds for one call."""
 
 
-def parse_judge(text: str) -> JudgeSpec:
-    """A judge's name, taken apart.
-
-    Raises:
-        ConfigError: there is no such backend, or a part of the name is missing or not a web address.
-    """
-    found = _SPEC.fullmatch(text.strip())
-    spec = JudgeSpec(*(part or "" for part in found.groups())) if found else JudgeSpec("")
-    if spec.backend not in (RULES, GEMINI, OPENAI):
-        raise ConfigError(f"there is no judge {text!r}. {_WAY_OUT}")
-    if spec.backend == RULES:
-        if spec.model:
-            raise ConfigError(f"the judge {text!r} names a model, but rules need none. {_WAY_OUT}")
-        return spec
-    if not spec.model or (spec.backend == OPENAI and not spec.url):
-        lacking = "a model" if not spec.model else "a URL"
-        raise ConfigError(f"the judge {text!r} lacks {lacking}. {_WAY_OUT}")
-    address = urlsplit(spec.url)
-    if spec.url and (address.scheme not in ("http", "https") or not address.hostname):
-        raise ConfigError(f"the judge's URL is {spec.url!r}; it must start with http:// or https://. {_WAY_OUT}")
-    return spec
-
-
 MINILM = "minilm"
 QWEN3 = "qwen3-embedding-0.6b"
 HASHING = "hashing"
 WITH_WEIGHTS = (MINILM, QWEN3)
-"""Those that are models, and take time and threads."""
+"""Embedders that are models, and take time and threads."""
 EMBEDDERS = (*WITH_WEIGHTS, HASHING)
 
 
 class BankConfig(Frozen):
-    """Everything that a bank is built from; the defaults are the paper's, but for the embedder."""
+    """A rubric bank; the defaults are the paper's, except for the embedder."""
 
     folder: Path | None = None
-    """Where the bank lasts; None keeps it in memory, for training that saves its snapshots."""
+    """Where the bank is stored; None keeps it in memory, for training that saves its snapshots."""
     embedder: str = MINILM
-    """`minilm` comes with its package, `qwen3-embedding-0.6b` is the paper's, `hashing` needs nothing."""
+    """`minilm` comes with its package, `qwen3-embedding-0.6b` is the paper's, `hashing` needs no package."""
     embedder_path: Path | None = None
     """A folder with the weights of qwen3-embedding-0.6b; None looks in the local cache. Nothing is downloaded."""
     retrieval: RetrievalSettings = RetrievalSettings()
@@ -245,29 +258,11 @@ class BankConfig(Frozen):
     is_moderated: bool = False
     """New items wait in quarantine until a person approves them."""
     reference_tokens: Annotated[int, Field(ge=1)] = BLOCK_TOKENS
-    """The most that the reference block before a question may take."""
-
-
-SCRIPTED = "scripted"
-LOCAL = "local"
-VLLM = "vllm"
-_POLICY_WAY_OUT = "Use scripted, openai:MODEL@URL, vllm:MODEL@URL#FOLDER, gemini:MODEL or local:PATH."
-_SERVED = re.compile(r"(?P<model>[^@\s]+)(?:@(?P<url>\S+))?")
-
-
-class PolicySpec(NamedTuple):
-    """A policy as it is named on the command line."""
-
-    backend: str
-    model: str = ""
-    """The model's name, or the folder of a local one."""
-    url: str = ""
-    tokenizer: str = ""
-    """The folder of the tokenizer of a model that is served in token mode."""
+    """The most tokens that the reference block before a question may take."""
 
 
 class PolicyConfig(Frozen):
-    """Everything that a policy is built from."""
+    """A policy: its backend, sampling, rates and limits."""
 
     policy: str = SCRIPTED
     """`scripted`, `openai:MODEL@URL`, `vllm:MODEL@URL#FOLDER`, `gemini:MODEL` or `local:PATH`."""
@@ -276,132 +271,43 @@ class PolicyConfig(Frozen):
     ceilings: SpendLimits = SpendLimits()
     retry: RetryPolicy = RetryPolicy()
     timeout: Annotated[float, Field(gt=0)] = 300.0
-    """Seconds of silence after which a server counts as gone."""
+    """Seconds without data after which a server counts as lost."""
     local_rows: Annotated[int, Field(ge=1)] = 16
     """Conversations that a local model keeps in its cache at once."""
     local_max_length: Annotated[int, Field(ge=256)] = 26_624
     """Tokens of one conversation in a local model's cache; the paper's prompt and response together."""
 
 
-def parse_policy(text: str) -> PolicySpec:
-    """A policy's name, taken apart.
-
-    Raises:
-        ConfigError: there is no such backend, or a part of the name is missing or not a web address.
-    """
-    backend, _, rest = text.strip().partition(":")
-    if backend == SCRIPTED and not rest:
-        return PolicySpec(SCRIPTED)
-    if backend not in (OPENAI, GEMINI, LOCAL, VLLM):
-        raise ConfigError(f"there is no policy {text!r}. {_POLICY_WAY_OUT}")
-    if backend == LOCAL:
-        if not rest:
-            raise ConfigError(f"the policy {text!r} lacks the folder of a model. {_POLICY_WAY_OUT}")
-        return PolicySpec(LOCAL, rest)
-    if backend == VLLM:
-        return _parse_in_tokens(text, rest)
-    return _parse_served(text, backend, rest=rest)
-
-
-def _parse_in_tokens(text: str, rest: str) -> PolicySpec:
-    """MODEL@URL#FOLDER; without a folder MODEL is one, as where vLLM was started with it."""
-    served, _, folder = rest.partition("#")
-    spec = _parse_served(text, VLLM, rest=served)
-    return spec._replace(tokenizer=folder or spec.model)
-
-
-def _parse_served(text: str, backend: str, *, rest: str) -> PolicySpec:
-    found = _SERVED.fullmatch(rest)
-    if found is None or (backend != GEMINI and not found["url"]):
-        lacking = "a model" if found is None else "a URL"
-        raise ConfigError(f"the policy {text!r} lacks {lacking}. {_POLICY_WAY_OUT}")
-    url = found["url"] or ""
-    address = urlsplit(url)
-    if url and (address.scheme not in ("http", "https") or not address.hostname):
-        raise ConfigError(f"the policy's URL is {url!r}; it must start with http:// or https://. {_POLICY_WAY_OUT}")
-    if address.username or address.password or address.query or address.fragment:
-        raise ConfigError("the policy's URL has a login, a query or a fragment; keys go into the environment.")
-    return PolicySpec(backend, found["model"], url)
-
-
-GEMINI_BATCH = "gemini-batch"
-DIRECTORY = "directory"
-_WITH_MODEL = (GEMINI, GEMINI_BATCH, OPENAI)
-_TEACHER_WAY_OUT = "Use scripted, gemini:MODEL, gemini-batch:MODEL, openai:MODEL@URL or directory:PATH."
-_TEACHER_SPEC = re.compile(r"(?P<kind>[a-z-]+)(?::(?P<model>[^@\s]+)(?:@(?P<url>\S+))?)?")
-
-
-class TeacherSpec(NamedTuple):
-    """A teacher as it is named on the command line."""
-
-    kind: str
-    model: str = ""
-    """The path, for a directory."""
-    url: str = ""
-
-    @property
-    def is_batch(self) -> bool:
-        """Whether whole rounds go out at once."""
-        return self.kind in (GEMINI_BATCH, DIRECTORY, SCRIPTED)
-
-    @property
-    def costs(self) -> bool:
-        """Whether its calls may cost money."""
-        return self.kind != SCRIPTED
-
-
 class TeacherConfig(Frozen):
-    """A generation run; the defaults are the paper's."""
+    """A run that generates teacher data; the defaults are the paper's."""
 
     questions: Path | None = None
     """None for the training questions of the shipped almanac."""
     out: Path
-    """The journal, the samples, what was rejected and why."""
+    """The folder of the journal, the samples and the rejection report."""
     teacher: str = SCRIPTED
     tools: Path | None = None
     """A TOML file of tool settings; None searches the shipped corpus."""
     faults: Faults = Faults()
-    """Of the scripted teacher."""
+    """Fault rates of the scripted teacher."""
     flat: bool = False
     """Scripted teacher: think and act without the scaffold."""
     seed: int = 0
     limit: Count | None = None
-    """Take only so many questions, from the first."""
+    """Take only the first N questions."""
     max_rounds: Annotated[int, Field(ge=2)] = 10
     max_tokens: Count = 16_384
     max_unknown_citations: Annotated[int, Field(ge=0)] = 0
     concurrency: Count = 64
     """Episodes at once, for a live teacher."""
     tokenizer: str = ""
-    """The student's, as transformers loads it, to count tokens exactly; empty counts four bytes a token."""
+    """The student's tokenizer, as transformers loads it, to count tokens exactly; empty counts four bytes a token."""
     shards: Count = 1
     """Processes on Ray; 1 runs in this one."""
     rates: Rates = Rates()
     ceilings: SpendLimits = SpendLimits()
     timeout: Annotated[float, Field(gt=0)] = 300.0
     """Seconds for one call."""
-
-
-def parse_teacher(text: str) -> TeacherSpec:
-    """A teacher's name, taken apart.
-
-    Raises:
-        ConfigError: there is no such teacher, or a part of the name is missing or not a web address.
-    """
-    if text.startswith(f"{DIRECTORY}:") and len(text) > len(DIRECTORY) + 1:
-        return TeacherSpec(DIRECTORY, text.removeprefix(f"{DIRECTORY}:"))
-    found = _TEACHER_SPEC.fullmatch(text.strip())
-    spec = TeacherSpec(*(part or "" for part in found.groups())) if found else TeacherSpec("")
-    if spec.kind not in (SCRIPTED, *_WITH_MODEL):
-        raise ConfigError(f"there is no teacher {text!r}. {_TEACHER_WAY_OUT}")
-    if bool(spec.model) != (spec.kind in _WITH_MODEL) or (spec.kind == OPENAI and not spec.url):
-        raise ConfigError(f"the teacher {text!r} has a part too many or too few. {_TEACHER_WAY_OUT}")
-    address = urlsplit(spec.url)
-    if spec.url and (address.scheme not in ("http", "https") or not address.hostname):
-        raise ConfigError(
-            f"the teacher's URL is {spec.url!r}; it must start with http:// or https://. {_TEACHER_WAY_OUT}"
-        )
-    return spec
 
 
 SEARCH_KEY = "RUBRICEM_SEARCH_KEY"
@@ -411,7 +317,7 @@ Seconds = Annotated[float, Field(gt=0)]
 
 
 class _Settings(BaseModel):
-    """A group of keys; an unknown one is refused with the nearest known name."""
+    """A group of keys; an unknown key is refused with the nearest known name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -425,7 +331,7 @@ class _Settings(BaseModel):
 
 
 class RateConfig(_Settings):
-    """How fast one engine is asked."""
+    """Rate limits of one engine."""
 
     concurrency: Count = 64
     requests_per_minute: Count | None = None
@@ -443,9 +349,9 @@ class GoogleSearchConfig(_Settings):
     key_header: str = "X-API-KEY"
     """Plain: the header that carries the key."""
     results: Count = 5
-    """Plain: how many are asked for."""
+    """Plain: the number of results requested."""
     fee: Dollars | None = None
-    """Dollars a call beside tokens, for the budget; None takes the engine's usual fee."""
+    """Dollars per call in addition to tokens, for the budget; None takes the engine's usual fee."""
     rates: RateConfig = RateConfig(requests_per_minute=1_000)
 
 
@@ -457,24 +363,24 @@ class SnippetSearchConfig(_Settings):
 
 
 class ToolCacheConfig(_Settings):
-    """What is remembered. Errors never are."""
+    """The cache of results. Errors are never cached."""
 
     enabled: bool = True
     path: Path | None = None
-    """A SQLite file shared by all processes; None remembers in memory, for this process."""
+    """A SQLite file shared by all processes; None caches in memory, for this process."""
     ttl_hours: Annotated[float, Field(gt=0)] = 240.0
     entries: Count = 100_000
 
 
 class ToolBudgetConfig(_Settings):
-    """The most that a run may spend on tools; None is no ceiling."""
+    """The most that a run may spend on tools; None is no limit."""
 
     calls: Count | None = None
     dollars: Dollars | None = None
 
 
 class RemoteToolsConfig(_Settings):
-    """A `rubricem tools serve` elsewhere; its token is read from RUBRICEM_TOOLS_TOKEN."""
+    """A remote `rubricem tools serve`; its token is read from RUBRICEM_TOOLS_TOKEN."""
 
     url: str
     concurrency: Count = 256
@@ -482,7 +388,7 @@ class RemoteToolsConfig(_Settings):
 
 
 class MountedServerConfig(_Settings):
-    """Anybody's MCP server: a command to start, or an address."""
+    """A third-party MCP server: a command to start, or an address."""
 
     name: str
     command: str | None = None
@@ -493,11 +399,11 @@ class MountedServerConfig(_Settings):
     token_variable: str | None = None
     """The environment variable that holds the bearer token for the address."""
     only: tuple[str, ...] = ()
-    """The tools that are offered; empty offers all."""
+    """The tools offered to the policy; empty offers all."""
     timeout: Seconds = 90.0
     concurrency: Count = 16
     repeats_lost_calls: bool = False
-    """True where calling twice does no harm: then a call survives the server's restart."""
+    """True where repeating a call is harmless: then a call survives a restart of the server."""
 
     @model_validator(mode="after")
     def _is_command_or_address(self) -> Self:
@@ -507,7 +413,7 @@ class MountedServerConfig(_Settings):
 
 
 class ToolsConfig(_Settings):
-    """All about the search tools; the defaults need no key and no network."""
+    """The search tools; the defaults need no key and no network."""
 
     backend: Literal["offline", "web"] = "offline"
     corpus: Path | None = None
@@ -519,16 +425,16 @@ class ToolsConfig(_Settings):
     cache: ToolCacheConfig = ToolCacheConfig()
     budget: ToolBudgetConfig = ToolBudgetConfig()
     timeout: Seconds = 30.0
-    """For one try of one call."""
+    """For one attempt of one call."""
     total: Seconds = 60.0
-    """For a call in all: retries, and waiting for a place."""
+    """For a whole call: retries and waiting included."""
     remote: RemoteToolsConfig | None = None
-    """Ask that server instead of a backend in this process."""
+    """Call that server in place of a backend in this process."""
     mounted: tuple[MountedServerConfig, ...] = ()
     record: Path | None = None
     """Write every call and its result to this file."""
     replay: Path | None = None
-    """Answer from this record, and from nothing else."""
+    """Answer from this record only."""
 
     @model_validator(mode="after")
     def _records_or_replays(self) -> Self:
@@ -538,11 +444,7 @@ class ToolsConfig(_Settings):
 
 
 def read_tools_config(settings: Mapping[str, Any], where: str = "tools") -> ToolsConfig:
-    """Settings from a mapping.
-
-    Raises:
-        ConfigError: a key is unknown or a value out of range; the message names the place and the way out.
-    """
+    """Read settings from a mapping; raises ConfigError on an unknown key or a value out of range."""
     try:
         return ToolsConfig.model_validate(settings)
     except ValidationError as cause:
@@ -550,11 +452,7 @@ def read_tools_config(settings: Mapping[str, Any], where: str = "tools") -> Tool
 
 
 def load_tools_config(path: Path) -> ToolsConfig:
-    """Settings from a TOML file, at its top level or in its table [tools].
-
-    Raises:
-        ConfigError: the file cannot be read, or as `read_tools_config`.
-    """
+    """Read settings from a TOML file, at its top level or in its table [tools]; raises ConfigError as above."""
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as cause:

@@ -1,20 +1,15 @@
-"""The files of an evaluation: benchmark files here or from the hub, and what training has seen.
-
-The models that an evaluation asks: named rightly, and priced where a budget is to hold them.
-
-What an evaluation reads beside its data file, each as one hash: a run that is resumed must read the same.
-"""
+"""The inputs of an evaluation: files here or on the hub, training questions to avoid, models, and hashes for resuming."""
 
 import hashlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
 
 from pydantic.main import IncEx
 
 from rubricem_agent.build.memory import open_existing_bank
+from rubricem_agent.build.models import requires_extra
 from rubricem_agent.config import (
     EXPERT,
     GIVEN,
@@ -26,124 +21,104 @@ from rubricem_agent.config import (
     parse_judge,
     parse_policy,
 )
-from rubricem_agent.evals.base import BenchmarkFileError, Rules
+from rubricem_agent.evals.base import Rules
 from rubricem_agent.evals.manifest import judge_model, seen_keys
 from rubricem_agent.evals.runner import RunPhase
-from rubricem_env.domain.errors import ConfigError, MissingExtraError
+from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.llm.usage import price_of
 
 HUB = "hf:"
+_READABLE = (".jsonl", ".json", ".parquet")
 _PART = re.compile(r"[\w.-]+")
-_NAMED = "A file on the hub is named hf:OWNER/NAME/FILE[@REVISION]."
 
 
-class HubFile(NamedTuple):
-    """A file of a data set on the hub."""
+def parse_hub_file(data: str, *, needs_file: bool = True) -> tuple[str, str, str]:
+    """Repository, file and revision of `hf:OWNER/NAME/FILE[@REVISION]`; raises ConfigError on a missing part."""
+    name, _, revision = data.removeprefix(HUB).partition("@")
+    owner, _, rest = name.partition("/")
+    repository, _, file = rest.partition("/")
+    if not (_PART.fullmatch(owner) and _PART.fullmatch(repository) and (file or not needs_file)):
+        form = "hf:OWNER/NAME/FILE[@REVISION]" if needs_file else "hf:OWNER/NAME[/FILE][@REVISION]"
+        raise ConfigError(f"the data set {data!r} lacks a part, or has a forbidden character; one is named {form}.")
+    return f"{owner}/{repository}", file, revision
 
-    repository: str
-    file: str
-    revision: str
-    """Empty for the newest one."""
 
-
-def data_path(data: str) -> Path | None:
-    """The file that is meant, brought here first where it is on the hub. Its hash and rows are checked by the loader.
+def fetch_hub_file(data: str, *, needs_file: bool = True) -> Path:
+    """A file of a data set on the hub, downloaded unless it is in the cache. Its content is not checked.
 
     Raises:
-        ConfigError: the name on the hub is not OWNER/NAME/FILE[@REVISION].
+        ConfigError: the name is malformed, or names none or several of the repository's files.
         MissingExtraError: huggingface_hub is not installed.
-        BenchmarkFileError: the file cannot be fetched.
+        FileFormatError: the file cannot be fetched.
     """
-    if not data:
-        return None
-    return _fetch(data) if data.startswith(HUB) else Path(data).expanduser()
+    repository, file, revision = parse_hub_file(data, needs_file=needs_file)
+    with requires_extra("local", "a data set from the hub"):
+        from httpx import HTTPError
+        from huggingface_hub import HfApi, hf_hub_download
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    at = revision or None
+    try:
+        file = file or choose_file(HfApi().list_repo_files(repository, repo_type="dataset", revision=at), data)
+        return Path(hf_hub_download(repository, file, repo_type="dataset", revision=at))
+    except HFValidationError as cause:
+        raise ConfigError(f"{data!r} is not a valid name on the hub: {str(cause).splitlines()[0]}") from cause
+    except (HTTPError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as cause:
+        raise FileFormatError(
+            f"{data} cannot be fetched ({type(cause).__name__}). Without a network, fetch the file elsewhere and give "
+            "its path."
+        ) from cause
+
+
+def choose_file(files: Iterable[str], source: str) -> str:
+    """The only data file of a repository, or the only one for training; raises ConfigError without such a file."""
+    readable = sorted(file for file in files if file.endswith(_READABLE))
+    training = [file for file in readable if "train" in file.casefold()]
+    for candidates in (readable, training):
+        if len(candidates) == 1:
+            return candidates[0]
+    held = f"holds {', '.join(readable)}" if readable else f"holds no file that ends in {', '.join(_READABLE)}"
+    raise ConfigError(f"{source} {held}; name one as hf:OWNER/NAME/FILE[@REVISION].")
 
 
 def read_seen(path: Path) -> Collection[str]:
-    """Keys of the questions in a file of JSON lines, or in the folder of a rubric bank.
-
-    Raises:
-        FileFormatError: there is neither.
-    """
+    """Keys of the questions in a file of JSON lines, or in the folder of a rubric bank."""
     if path.is_dir():
         return frozenset(item.key for item in open_existing_bank(path, embeds=False).items())
     return seen_keys(path)
 
 
-def parse_hub_file(data: str) -> HubFile:
-    """The name of a file on the hub, taken apart.
+def model_names(config: EvalConfig, rules: Rules) -> tuple[str, tuple[str, ...]]:
+    """The policy and the judges of the chosen stages, by the names that prices are listed under.
+
+    The policy is empty where answering is free: a script, a file, a model in this process, or no answering.
 
     Raises:
-        ConfigError: a part of it is missing.
+        ConfigError: there is no such policy or judge, or a budget would limit none of them.
     """
-    name, _, revision = data.removeprefix(HUB).partition("@")
-    owner, _, rest = name.partition("/")
-    repository, _, file = rest.partition("/")
-    if not (_PART.fullmatch(owner) and _PART.fullmatch(repository) and file):
-        raise ConfigError(f"--data is {data!r}; a part of the name is missing or has a blank or a sign in it. {_NAMED}")
-    return HubFile(f"{owner}/{repository}", file, revision)
-
-
-def _fetch(data: str) -> Path:
-    repository, file, revision = parse_hub_file(data)
-    try:
-        from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-    except ModuleNotFoundError as cause:
-        raise MissingExtraError("huggingface_hub", "local", "a data set from the hub") from cause
-    try:
-        found = hf_hub_download(repository, file, repo_type="dataset", revision=revision or None)
-    except HFValidationError as cause:
-        raise ConfigError(f"--data is {data!r}; {repository!r} is no name of the hub. {_NAMED}") from cause
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as cause:
-        raise BenchmarkFileError(
-            f"{data} cannot be fetched ({type(cause).__name__}); without a network, give the path of a file with --data."
-        ) from cause
-    return Path(found)
-
-
-class AskedModels(NamedTuple):
-    """By the names that prices are listed under."""
-
-    policy: str
-    """Empty where answering costs nothing: a script, a file, a model in this process, or no answering at all."""
-    judges: tuple[str, ...]
-
-    @property
-    def unpriced(self) -> tuple[str, ...]:
-        """Those whose calls no budget can count."""
-        return tuple(model for model in self._all if price_of(model) is None)
-
-    @property
-    def priced(self) -> tuple[str, ...]:
-        """Those whose calls a budget counts."""
-        return tuple(model for model in self._all if price_of(model) is not None)
-
-    @property
-    def _all(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(model for model in (self.policy, *self.judges) if model))
-
-
-def asked_models(config: EvalConfig, rules: Rules) -> AskedModels:
-    """The models that the settings name, in the stages that they name.
-
-    Raises:
-        ConfigError: there is no such policy or judge, or a budget would hold none of them.
-    """
-    policy, judges = _policy_model(config), judge_names(config, rules)
-    asked = AskedModels(
-        "" if config.stage is RunPhase.VERDICTS else policy, () if config.stage is RunPhase.ANSWERS else judges
-    )
-    if config.budget is not None and asked.unpriced and not asked.priced:
+    policy, judges = "", judge_names(config, rules)
+    if config.policy != EXPERT and not config.policy.startswith(GIVEN):
+        spec = parse_policy(config.policy)
+        policy = "" if spec.backend in (SCRIPTED, LOCAL) else spec.model
+    policy = "" if config.stage is RunPhase.VERDICTS else policy
+    judges = () if config.stage is RunPhase.ANSWERS else judges
+    priced, unpriced = split_by_price(policy, *judges)
+    if config.budget is not None and unpriced and not priced:
         raise ConfigError(
-            f"--budget is {config.budget:g} dollars, and no price is known of {', '.join(asked.unpriced)}: it would "
-            "never stop this run. Leave --budget out, and bound the run with --limit."
+            f"--budget is {config.budget:g} dollars, and the price of {', '.join(unpriced)} is unknown: it would never "
+            "stop this run. Leave --budget out, and limit the run with --limit."
         )
-    return asked
+    return policy, judges
+
+
+def split_by_price(*models: str) -> tuple[list[str], list[str]]:
+    """The models with a known price, which a budget counts, and those without."""
+    named = [model for model in dict.fromkeys(models) if model]
+    priced = [model for model in named if price_of(model) is not None]
+    return priced, [model for model in named if model not in priced]
 
 
 def judge_names(config: EvalConfig, rules: Rules) -> tuple[str, ...]:
-    """Models, not addresses: the same model at another address is the same judge.
+    """Model names without addresses: the same model at another address is the same judge.
 
     Raises:
         ConfigError: a judge is no model, or is named twice.
@@ -160,14 +135,7 @@ def judge_names(config: EvalConfig, rules: Rules) -> tuple[str, ...]:
     return names
 
 
-def _policy_model(config: EvalConfig) -> str:
-    if config.policy == EXPERT or config.policy.startswith(GIVEN):
-        return ""
-    spec = parse_policy(config.policy)
-    return "" if spec.backend in (SCRIPTED, LOCAL) else spec.model
-
-
-_NO_FINDING: Mapping[str, IncEx | bool] = MappingProxyType(
+_WITHOUT_EFFECT: Mapping[str, IncEx | bool] = MappingProxyType(
     {
         **dict.fromkeys(("corpus", "replay", "record", "cache", "budget", "timeout", "total"), True),
         "google_search": {"rates", "fee"},
@@ -176,17 +144,17 @@ _NO_FINDING: Mapping[str, IncEx | bool] = MappingProxyType(
         "mounted": {"__all__": {"environment", "token_variable", "timeout", "concurrency", "repeats_lost_calls"}},
     }
 )
-"""Settings that change no result: a run may be resumed with a larger budget or at another rate."""
+"""Settings that change no result: a run may be resumed with a larger budget or another rate."""
 
 
 def beside_sha256(*paths: Path | None) -> str:
-    """Of the files beside the data file, such as criteria; empty where there are none."""
+    """Hash of the files beside the data file, such as criteria; empty without any."""
     contents = [path.read_bytes() for path in paths if path is not None]
     return hashlib.sha256(b"".join(contents)).hexdigest() if contents else ""
 
 
 def search_sha256(settings: Path | None) -> str:
-    """Of what decides what the tools find: settings, corpus and record; empty without settings, for the shipped corpus.
+    """Hash of what decides the search results: settings, corpus and record; empty for the shipped corpus.
 
     Raises:
         ConfigError: the settings, or a file that they name, cannot be read.
@@ -194,28 +162,21 @@ def search_sha256(settings: Path | None) -> str:
     if settings is None:
         return ""
     config = load_tools_config(settings)
-    digest = hashlib.sha256(config.model_dump_json(exclude=dict(_NO_FINDING)).encode())
+    digest = hashlib.sha256(config.model_dump_json(exclude=dict(_WITHOUT_EFFECT)).encode())
     for key, path in (("corpus", config.corpus), ("replay", config.replay)):
         if path is not None:
-            digest.update(f"\0{key}\0".encode() + _content(path, f"{key} of {settings}"))
+            try:
+                digest.update(f"\0{key}\0".encode() + path.read_bytes())
+            except OSError as cause:
+                where = f"the {key} of {settings} cannot be read: {path}"
+                raise ConfigError(f"{where}: {cause.strerror}. Correct its path there.") from cause
     return digest.hexdigest()
 
 
 def bank_sha256(folder: Path | None) -> str:
-    """Of the lessons that may be retrieved; empty without a bank.
-
-    Raises:
-        UsageError: there is no bank in the folder, or it cannot be opened.
-    """
+    """Hash of the lessons that may be retrieved; empty without a bank."""
     if folder is None:
         return ""
     lessons = (item for item in open_existing_bank(folder, embeds=False).items() if item.is_retrievable)
-    said = sorted(f"{item.id}\0{item.reflection.model_dump_json()}" for item in lessons)
-    return hashlib.sha256("\n".join(said).encode()).hexdigest()
-
-
-def _content(path: Path, what: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as cause:
-        raise ConfigError(f"the {what} cannot be read: {path}: {cause.strerror}. Correct its path there.") from cause
+    texts = sorted(f"{item.id}\0{item.reflection.model_dump_json()}" for item in lessons)
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()

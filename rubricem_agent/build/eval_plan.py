@@ -1,9 +1,4 @@
-"""Plans evaluations: reads the files, chooses the examples, and writes down what the run will be.
-
-The numbers of runs that are there, made again from their logs; and the logs of the parts of a split run.
-
-Judging another run's answers: what made them is taken from there, and nothing is answered anew.
-"""
+"""Plans evaluations: reads the files, chooses the examples, and describes the run; reads and rescores stored runs."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -13,18 +8,19 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from rubricem_agent.build.eval_inputs import (
-    AskedModels,
-    asked_models,
+    HUB,
     bank_sha256,
     beside_sha256,
-    data_path,
+    fetch_hub_file,
     judge_names,
+    model_names,
     read_seen,
     search_sha256,
+    split_by_price,
 )
 from rubricem_agent.config import GIVEN, EvalConfig
 from rubricem_agent.evals.answers import GivenAnswers, Reuse
-from rubricem_agent.evals.base import DataPaths, SourceFile
+from rubricem_agent.evals.base import DataPaths
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.manifest import (
     ANSWERS_FILE,
@@ -54,7 +50,7 @@ from rubricem_env.domain.trajectory import first_problem
 
 
 def rescore_run(folder: Path, data: str = "") -> Scores:
-    """The numbers of a run from its logs and its data file alone; `data` says where that lies now.
+    """The scores of a run from its logs and its data file alone; `data` is the file's current path.
 
     Raises:
         FileFormatError: the folder is no run, or a log is broken.
@@ -68,11 +64,7 @@ def rescore_run(folder: Path, data: str = "") -> Scores:
 
 
 def reload_benchmark(folder: Path, manifest: EvaluationManifest, *, data: str = "") -> Loaded:
-    """The benchmark of a run from its file, which must be the very same one.
-
-    Raises:
-        UsageError: it is another file, or the judge prompts have changed since.
-    """
+    """The benchmark of a run; raises UsageError where its files or the judge prompts have changed since."""
     inputs = manifest.inputs
     paths = DataPaths(
         Path(data or inputs.path),
@@ -89,13 +81,13 @@ def reload_benchmark(folder: Path, manifest: EvaluationManifest, *, data: str = 
         )
     if beside_sha256(paths.criteria, paths.references) != inputs.beside_sha256:
         raise UsageError(
-            f"the criteria or reference articles of {folder} have changed since; its numbers can only be made again "
+            f"the criteria or reference articles of {folder} have changed since; its scores can only be computed again "
             f"with the same ones at {inputs.criteria} and {inputs.references}."
         )
     if loaded.grader.prompt_hash != manifest.prompt_hash:
         raise UsageError(
             f"{folder} was judged with prompts {manifest.prompt_hash}; this release has {loaded.grader.prompt_hash}. "
-            f"Use release {manifest.code} to make its numbers again."
+            f"Use release {manifest.code} to compute its scores again."
         )
     return loaded
 
@@ -106,41 +98,35 @@ def read_logs(folder: Path) -> Logs:
 
 
 def write_scores(folder: Path, scores: Scores) -> None:
-    """The scores beside the logs, whole or not at all."""
-    path = folder / SCORES_FILE
-    write_atomic(path, scores.model_dump_json(indent=1))
+    """Write the scores atomically."""
+    write_atomic(folder / SCORES_FILE, scores.model_dump_json(indent=1))
 
 
 def read_parts(folder: Path, wanted: EvaluationManifest) -> tuple[Logs, ...]:
-    """The logs of the parts of a split run, as far as they have begun.
-
-    Raises:
-        UsageError: a part is of another run.
-    """
+    """The logs of the parts of a split run that have begun; raises UsageError where a part is of another run."""
     begun = [part for part in sorted(folder.glob("*-of-*")) if has_lines(part)]
     for part in begun:
         refuse_difference(part, read_manifest(part), wanted=wanted)
     return tuple(map(read_logs, begun))
 
 
-def take_over_parts(parts: Sequence[Logs], logs: Logs) -> None:
-    """Put the lines of the parts into the run's own logs, each once."""
+def merge_parts(parts: Sequence[Logs], logs: Logs) -> None:
+    """Append the final records of the parts to the run's own logs, each once."""
     for part in parts:
         for answer in part.answers.records:
-            if answer.is_final and is_news(logs.answers.find(answer.key)):
+            if answer.is_final and not _is_final(logs.answers.find(answer.key)):
                 logs.answers.append(answer)
         for verdict in part.verdicts.records:
-            if verdict.is_final and is_news(logs.verdicts.find(verdict.key)):
+            if verdict.is_final and not _is_final(logs.verdicts.find(verdict.key)):
                 logs.verdicts.append(verdict)
 
 
-def is_news(known: AnswerRecord | VerdictRecord | None) -> bool:
-    """Whether there is nothing final yet."""
-    return known is None or not known.is_final
+def _is_final(record: AnswerRecord | VerdictRecord | None) -> bool:
+    return record is not None and record.is_final
 
 
 def stored_scores(folder: Path) -> Scores | None:
-    """The numbers that a run has stored; None where there are none, as after an interrupt, or none that can be read."""
+    """The stored scores of a run; None where there are none, as after an interrupt, or none that can be read."""
     try:
         return read_scores(folder)
     except FileFormatError:
@@ -148,158 +134,92 @@ def stored_scores(folder: Path) -> Scores | None:
 
 
 def read_scores(folder: Path) -> Scores:
-    """The numbers that a run has stored.
+    """The stored scores of a run.
 
     Raises:
-        FileFormatError: there are none, or not of this release.
+        FileFormatError: there are none, or none of this release.
     """
     path = folder / SCORES_FILE
     try:
         return Scores.model_validate_json(path.read_bytes())
     except OSError as cause:
         raise FileFormatError(
-            f"{folder} has no scores; run `rubricem eval rescore {folder}` to make them from its logs."
+            f"{folder} has no scores; run `rubricem eval rescore {folder}` to compute them from its logs."
         ) from cause
     except ValidationError as cause:
         raise FileFormatError(
-            f"{path} cannot be read: {first_problem(cause)} Make it anew with `rubricem eval rescore {folder}`."
+            f"{path} cannot be read: {first_problem(cause)} Compute it again with `rubricem eval rescore {folder}`."
         ) from cause
 
 
-def judging_only(config: EvalConfig, source: EvaluationManifest) -> EvalConfig:
-    """The settings of a run that judges the answers of `source`, with that run's policy and epochs.
-
-    Raises:
-        ConfigError: they name another benchmark, or say of the answers what is not so.
-    """
-    if source.benchmark != config.benchmark:
-        raise ConfigError(
-            f"{config.answers_from} is a run of {source.benchmark}; its answers cannot be judged as those of "
-            f"{config.benchmark}. Name a run of {config.benchmark} with --answers-from."
-        )
-    for option, default, given, theirs in _said_of_answers(config, source):
-        if given not in (default, theirs):
-            raise ConfigError(
-                f"--{option} is {given}; the answers of {config.answers_from} were made with {theirs}, and are judged "
-                f"as they are. Leave --{option} out."
-            )
-    return config.model_copy(
-        update={"policy": source.agent.policy, "epochs": source.epochs, "stage": RunPhase.VERDICTS}
-    )
-
-
-def refuse_other_data(folder: Path, source: EvaluationManifest, *, data: SourceFile) -> None:
-    """Raise UsageError where the answers are to the examples of another file."""
-    if data.sha256 != source.inputs.sha256:
-        raise UsageError(
-            f"{data.path} has the sha256 {data.sha256[:12]}; the answers of {folder} are to the examples of "
-            f"{source.inputs.sha256[:12]}, which lay at {source.inputs.path}. Give that file with --data."
-        )
-
-
-def subset_of(config: EvalConfig, source: EvaluationManifest, *, chosen: Subset) -> Subset:
-    """The examples that were answered, or those of them that the caller has chosen.
-
-    Raises:
-        UsageError: some were chosen that the run is not about.
-    """
-    if config.limit is None and config.ids is None and config.subset is SubsetName.MODE:
-        return Subset(source.inputs.ids, source.inputs.subset, source.inputs.left_out)
-    missing = [example_id for example_id in chosen.ids if example_id not in set(source.inputs.ids)]
-    if missing:
-        raise UsageError(
-            f"{len(missing)} of the {len(chosen.ids)} examples of '{chosen.rule}' are not in {config.answers_from}, the "
-            f"first being {missing[0]!r}; it is about '{source.inputs.subset}'. Leave --limit, --subset and --ids out to "
-            "judge all that it has answered."
-        )
-    return chosen
-
-
 def copy_answers(source: Path, wanted: EvaluationManifest, *, target: Path) -> None:
-    """Take over the answers to a run's examples, those that are not there yet; they are the same whatever the mode."""
+    """Copy the missing answers to a run's examples from another run; they are the same in every mode."""
     keys = set(case_keys(wanted.inputs.ids, wanted.epochs))
     answers = Journal.open(target, AnswerRecord)
     try:
         for record in Journal.read(source / ANSWERS_FILE, AnswerRecord).records:
-            if record.is_final and record.key in keys and is_news(answers.find(record.key)):
+            if record.is_final and record.key in keys and not _is_final(answers.find(record.key)):
                 answers.append(record.model_copy(update={"mode": wanted.mode.value}))
     finally:
         answers.close()
 
 
-def _said_of_answers(config: EvalConfig, source: EvaluationManifest) -> list[tuple[str, object, object, object]]:
-    """Options with their default, what is given here, and what the run was made with. The tools may differ for FACT."""
-    agent, default = source.agent, EvalConfig(benchmark=config.benchmark)
-    said: list[tuple[str, object, object, object]] = [
-        ("policy", default.policy, config.policy, agent.policy),
-        ("style", default.style.value, config.style.value, agent.style),
-        ("reuse", default.reuse.value, config.reuse.value, agent.reuse),
-        ("bank", "", str(config.bank or ""), agent.bank),
-        ("attempts", default.attempts, config.attempts, agent.attempts),
-        ("epochs", default.epochs, config.epochs, source.epochs),
-    ]
-    if not config.fact:
-        said.append(("tools", "", str(config.tools or ""), agent.search))
-    return said
-
-
 class PlannedEvaluation(NamedTuple):
-    """A run before anything is asked."""
+    """A run before its first call."""
 
     config: EvalConfig
     loaded: Loaded
     manifest: EvaluationManifest
-    asked: AskedModels
+    policy_model: str
+    """Empty where answering is free."""
+    judge_models: tuple[str, ...]
     given: GivenAnswers | None = None
     """The answers, where they come from a file."""
 
+    @property
+    def unpriced(self) -> list[str]:
+        """Models whose price is unknown, so that no budget counts them."""
+        return split_by_price(self.policy_model, *self.judge_models)[1]
+
     def estimate(self) -> list[ModelCost]:
         """Calls and money, for a dry run."""
-        inputs = self.manifest.inputs
-        return rehearse(
-            self.loaded,
-            inputs.ids,
-            epochs=self.config.epochs,
-            policy=self._policy_estimated,
-            judges=self.asked.judges,
-        )
+        is_paid = self.config.stage is not RunPhase.VERDICTS and self.config.asks_a_model
+        policy = judge_model(self.config.policy) if is_paid else None
+        ids, epochs = self.manifest.inputs.ids, self.config.epochs
+        return rehearse(self.loaded, ids, epochs=epochs, policy=policy, judges=self.judge_models)
 
-    def notes(self) -> tuple[str, ...]:
-        """What of the settings will not do what one may think, in sentences."""
+    def notes(self) -> list[str]:
+        """Warnings about settings without effect, as sentences."""
         notes = []
         if self.config.judges and not self.loaded.rules.judge:
             notes.append(
                 f"{self.manifest.benchmark} is scored without a judge in mode {self.manifest.mode.value}: "
                 f"--judge {', '.join(self.config.judges)} is not asked."
             )
-        if self.config.budget is not None and self.asked.unpriced:
+        if self.config.budget is not None and self.unpriced:
+            priced = split_by_price(self.policy_model, *self.judge_models)[0]
             notes.append(
-                f"no price is known of {', '.join(self.asked.unpriced)}: --budget counts the calls of "
-                f"{', '.join(self.asked.priced)} alone."
+                f"no price is known of {', '.join(self.unpriced)}: --budget counts the calls of {', '.join(priced)} "
+                "alone."
             )
-        return tuple(notes)
-
-    @property
-    def _policy_estimated(self) -> str | None:
-        if self.config.stage is RunPhase.VERDICTS or not self.config.asks_a_model:
-            return None
-        return judge_model(self.config.policy)
+        return notes
 
 
 def plan_run(config: EvalConfig, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> PlannedEvaluation:
-    """Read the files, choose the examples, and say what the run will be.
+    """Read the files, choose the examples, and describe the run.
 
     Raises:
-        UsageError: in one sentence, with the way out.
+        UsageError: an input is wrong or missing, or two settings contradict each other.
     """
     config.check()
     find_benchmark(config.benchmark)
     rules = rules_for(config.benchmark, config.mode)
     source = read_manifest(config.answers_from) if config.answers_from is not None else None
     if source is not None:
-        config = judging_only(config, source)
-    asked = asked_models(config, rules)
-    paths = DataPaths(data_path(config.data), config.criteria, config.references)
+        config = _judging_only(config, source)
+    policy, judges = model_names(config, rules)
+    data = fetch_hub_file(config.data) if config.data.startswith(HUB) else Path(config.data).expanduser()
+    paths = DataPaths(data if config.data else None, config.criteria, config.references)
     loaded = load_benchmark(config.benchmark, paths, rules=rules, any_version=config.any_version, with_fact=config.fact)
     manifest = EvaluationManifest(
         benchmark=config.benchmark,
@@ -314,19 +234,51 @@ def plan_run(config: EvalConfig, now: Callable[[], datetime] = lambda: datetime.
         created=now().isoformat(timespec="seconds"),
         code=__version__,
     )
-    return PlannedEvaluation(config, loaded, manifest, asked, _given_answers(config, loaded))
+    given = None
+    if config.policy.startswith(GIVEN) and config.stage is not RunPhase.VERDICTS:
+        given = GivenAnswers.read(Path(config.policy.removeprefix(GIVEN)))
+        given.refuse_unknown([example.id for example in loaded.examples], ids=loaded.benchmark.ids)
+    return PlannedEvaluation(config, loaded, manifest, policy, judges, given)
 
 
-def _given_answers(config: EvalConfig, loaded: Loaded) -> GivenAnswers | None:
-    if not config.policy.startswith(GIVEN) or config.stage is RunPhase.VERDICTS:
-        return None
-    given = GivenAnswers.read(Path(config.policy.removeprefix(GIVEN)))
-    given.refuse_unknown([example.id for example in loaded.examples], ids=loaded.benchmark.ids)
-    return given
+def _judging_only(config: EvalConfig, source: EvaluationManifest) -> EvalConfig:
+    """The settings of a run that judges the answers of `source`, with that run's policy and epochs.
+
+    Raises:
+        ConfigError: they name another benchmark, or describe the answers wrongly.
+    """
+    if source.benchmark != config.benchmark:
+        raise ConfigError(
+            f"{config.answers_from} is a run of {source.benchmark}; its answers cannot be judged as those of "
+            f"{config.benchmark}. Name a run of {config.benchmark} with --answers-from."
+        )
+    agent, default = source.agent, EvalConfig(benchmark=config.benchmark)
+    # Option, default, value given here, value of the run. The tools may differ for FACT.
+    options: list[tuple[str, object, object, object]] = [
+        ("policy", default.policy, config.policy, agent.policy),
+        ("style", default.style, config.style, agent.style),
+        ("reuse", default.reuse.value, config.reuse.value, agent.reuse),
+        ("bank", "", str(config.bank or ""), agent.bank),
+        ("attempts", default.attempts, config.attempts, agent.attempts),
+        ("epochs", default.epochs, config.epochs, source.epochs),
+        *([] if config.fact else [("tools", "", str(config.tools or ""), agent.search)]),
+    ]
+    for option, default_value, given, theirs in options:
+        if given not in (default_value, theirs):
+            raise ConfigError(
+                f"--{option} is {given}; the answers of {config.answers_from} were made with {theirs}, and are judged "
+                f"as they are. Leave --{option} out."
+            )
+    return config.model_copy(update={"policy": agent.policy, "epochs": source.epochs, "stage": RunPhase.VERDICTS})
 
 
 def _inputs(config: EvalConfig, loaded: Loaded, source: EvaluationManifest | None) -> Inputs:
-    subset = _subset(config, loaded, source)
+    subset = choose(loaded, config.subset, limit=config.limit, ids_file=config.ids)
+    if source is not None:
+        subset = _subset_of_answered(config, source, loaded=loaded, chosen=subset)
+    for path in config.seen:
+        seen = find_seen(loaded.examples, read_seen(path))
+        subset = without_seen(subset, seen, drops=config.drop_seen, where=str(path))
     return Inputs(
         path=str(loaded.source.path),
         sha256=loaded.source.sha256,
@@ -342,21 +294,34 @@ def _inputs(config: EvalConfig, loaded: Loaded, source: EvaluationManifest | Non
     )
 
 
-def _subset(config: EvalConfig, loaded: Loaded, source: EvaluationManifest | None) -> Subset:
-    subset = choose(loaded, config.subset, limit=config.limit, ids_file=config.ids)
-    if source is not None and config.answers_from is not None:
-        refuse_other_data(config.answers_from, source, data=loaded.source)
-        subset = subset_of(config, source, chosen=subset)
-    for path in config.seen:
-        seen = find_seen(loaded.examples, read_seen(path))
-        subset = without_seen(subset, seen, drops=config.drop_seen, where=str(path))
-    return subset
+def _subset_of_answered(config: EvalConfig, source: EvaluationManifest, *, loaded: Loaded, chosen: Subset) -> Subset:
+    """The examples that were answered, or those of them that the user has chosen.
+
+    Raises:
+        UsageError: the answers are to another data file, or an example was chosen that was not answered.
+    """
+    data = loaded.source
+    if data.sha256 != source.inputs.sha256:
+        raise UsageError(
+            f"{data.path} has the sha256 {data.sha256[:12]}; the answers of {config.answers_from} are to the examples "
+            f"of {source.inputs.sha256[:12]}, which was at {source.inputs.path}. Give that file with --data."
+        )
+    if config.limit is None and config.ids is None and config.subset is SubsetName.MODE:
+        return Subset(source.inputs.ids, source.inputs.subset, source.inputs.left_out)
+    missing = [example_id for example_id in chosen.ids if example_id not in set(source.inputs.ids)]
+    if missing:
+        raise UsageError(
+            f"{len(missing)} of the {len(chosen.ids)} examples of '{chosen.rule}' are not in {config.answers_from}, the "
+            f"first being {missing[0]!r}; it is about '{source.inputs.subset}'. Leave --limit, --subset and --ids out "
+            "to judge all that it has answered."
+        )
+    return chosen
 
 
 def _agent(config: EvalConfig) -> Agent:
     return Agent(
         policy=config.policy,
-        style=config.style.value,
+        style=config.style,
         search=str(config.tools or "offline corpus"),
         search_sha256=search_sha256(config.tools),
         reuse=config.reuse.value,

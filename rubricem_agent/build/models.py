@@ -1,12 +1,8 @@
-"""Whose key goes to which server, and in which variable it is looked for.
-
-Builds policies from their settings: the place that knows the backends, their keys and their optional packages.
-
-Builds judges from their settings: the place that knows the backends, their keys and their optional packages.
-"""
+"""Builds policies, judges and chat models from their settings: it knows the backends, their keys and their packages."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -20,9 +16,8 @@ from rubricem_agent.config import (
     SCRIPTED,
     VLLM,
     JudgeConfig,
-    JudgeSpec,
+    ModelSpec,
     PolicyConfig,
-    PolicySpec,
     parse_judge,
     parse_policy,
 )
@@ -39,58 +34,73 @@ from rubricem_env.llm.limits import Limiter, Timing
 from rubricem_env.llm.usage import Meter
 
 OPENAI_KEY = "OPENAI_API_KEY"
-OPENAI_HOST = "api.openai.com"
-GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
-GEMINI_HOST = "googleapis.com"
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
+POLICY_KEY = "RUBRICEM_POLICY_KEY"
+JUDGE_KEY = "RUBRICEM_JUDGE_KEY"
+_OPENAI_HOST = "api.openai.com"
+_GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+_GEMINI_HOST = "googleapis.com"
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-class ServerKey(NamedTuple):
-    """A server's key, or none, and the variable that holds it or would hold it: what a refusal is answered with."""
+@contextmanager
+def requires_extra(extra: str, purpose: str, *, package: str = "") -> Iterator[None]:
+    """Turn a failed import into a MissingExtraError that names `package`, or else the module that is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as cause:
+        raise MissingExtraError(package or cause.name or extra, extra, purpose) from cause
 
-    value: SecretStr | None
-    variable: str
 
+def key_for(url: str, environ: Mapping[str, str], *, own: str, who: str) -> tuple[SecretStr | None, str]:
+    """The key for a server, or None, and the variable that holds it or would hold it.
 
-def key_for(url: str, environ: Mapping[str, str], *, own: str, who: str) -> ServerKey:
-    """The key in the variable `own` for any server; OpenAI's key for OpenAI alone, so that a URL cannot fetch it.
-
-    Raises:
-        ConfigError: the server is OpenAI's, and there is no key.
+    The variable `own` serves any server. OpenAI's key is sent to OpenAI alone, so that a URL cannot obtain it; raises
+    ConfigError where the server is OpenAI's and there is no key.
     """
-    written = environ.get(own, "").strip()
-    if written:
-        return ServerKey(SecretStr(written), own)
-    if urlsplit(url).hostname != OPENAI_HOST:
-        return ServerKey(None, own)
-    return ServerKey(read_secret(environ, OPENAI_KEY, own, purpose=f"the {who} at {OPENAI_HOST}"), OPENAI_KEY)
+    if written := environ.get(own, "").strip():
+        return SecretStr(written), own
+    if urlsplit(url).hostname != _OPENAI_HOST:
+        return None, own
+    return read_secret(environ, OPENAI_KEY, own, purpose=f"the {who} at {_OPENAI_HOST}"), OPENAI_KEY
 
 
 def google_key_for(url: str, environ: Mapping[str, str], *, own: str, who: str) -> SecretStr:
-    """The key in the variable `own` for any server; Google's key for Google and this machine alone.
-
-    Raises:
-        ConfigError: there is none that may go there.
-    """
-    return read_secret(environ, *google_key_names(url, own=own), purpose=f"{who} at {_host(url)}")
+    """The key for a server of Gemini's API; raises ConfigError where there is none that may be sent to it."""
+    host = urlsplit(url).hostname or _GEMINI_HOST
+    return read_secret(environ, *google_key_names(url, own=own), purpose=f"{who} at {host}")
 
 
 def google_key_names(url: str, *, own: str) -> tuple[str, ...]:
-    """The variables that are looked into for a server of Gemini's API, the first one first."""
-    host = _host(url)
-    is_trusted = host == GEMINI_HOST or host.endswith(f".{GEMINI_HOST}") or host in LOOPBACK
-    return (own, *GEMINI_KEYS) if is_trusted else (own,)
+    """The variables that may hold the key: `own` for any server, Google's for Google and this machine alone."""
+    host = urlsplit(url).hostname or _GEMINI_HOST
+    is_trusted = host == _GEMINI_HOST or host.endswith(f".{_GEMINI_HOST}") or host in _LOOPBACK
+    return (own, *_GEMINI_KEYS) if is_trusted else (own,)
 
 
-def _host(url: str) -> str:
-    return urlsplit(url).hostname or GEMINI_HOST
+def connect_chat_model(
+    spec: ModelSpec, environ: Mapping[str, str], *, own_key: str, role: str, timeout: float
+) -> tuple[ChatModel, Redactor]:
+    """A chat model at Gemini or at an OpenAI-compatible server, and a redactor of its key; `role` is for messages.
 
-
-POLICY_KEY = "RUBRICEM_POLICY_KEY"
+    Raises:
+        ConfigError: a key is missing.
+        MissingExtraError: the backend's package is not installed.
+    """
+    if spec.backend == GEMINI:
+        secret = google_key_for(spec.url, environ, own=own_key, who=f"the {role} gemini:{spec.model}")
+        with requires_extra("judge", f"the Gemini {role}"):
+            from rubricem_env.llm.gemini import GeminiModel
+        gemini = GeminiModel.connect(spec.model, secret, base_url=spec.url or None, timeout=timeout)
+        return gemini, Redactor([secret])
+    with requires_extra("judge", f"an OpenAI-compatible {role}"):
+        from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
+    key, variable = key_for(spec.url, environ, own=own_key, who=role)
+    model = OpenAICompatibleModel.connect(spec.model, spec.url, key=key, key_variable=variable, timeout=timeout)
+    return model, Redactor([key] if key else [])
 
 
 class BuiltPolicy(NamedTuple):
-    """A policy with what it is accounted by."""
+    """A policy and the meter of its cost."""
 
     policy: Policy
     meter: Meter
@@ -99,45 +109,35 @@ class BuiltPolicy(NamedTuple):
 def build_policy(
     config: PolicyConfig, environ: Mapping[str, str] = os.environ, *, seed: int | None = None
 ) -> BuiltPolicy:
-    """The policy that the settings describe. `seed` is that of the waits between retries alone.
+    """The policy of the settings. `seed` only affects the waits between retries.
 
     Raises:
-        ConfigError: a name is wrong, a key is missing, a folder holds no model.
-        MissingExtraError: a backend's package is not installed.
+        ConfigError: a name is wrong, a key is missing, or a folder holds no model.
+        MissingExtraError: the backend's package is not installed.
     """
     spec = parse_policy(config.policy)
     meter = Meter(config.ceilings)
     if spec.backend == SCRIPTED:
         return BuiltPolicy(ScriptedPolicy(_quoting_researcher, name=SCRIPTED), meter)
     if spec.backend == LOCAL:
-        return BuiltPolicy(_local(spec, config), meter)
+        return BuiltPolicy(_local_policy(spec, config), meter)
     timing = Timing.real(seed)
     service = Service(spec.model, Limiter(config.rates, timing), meter, timing, config.retry)
-    if spec.backend == GEMINI:
-        # Google's key goes to Google alone: any other address gets the policy's own key.
-        names = (POLICY_KEY,) if spec.url else GEMINI_KEYS
-        key = read_secret(environ, *names, purpose=f"the policy gemini:{spec.model}")
-        return BuiltPolicy(_gemini(spec, key, service=service, timeout=config.timeout), meter)
-    found = key_for(spec.url, environ, own=POLICY_KEY, who="policy")
-    if spec.backend == VLLM:
-        return BuiltPolicy(_served_in_tokens(spec, found, service=service, timeout=config.timeout), meter)
-    return BuiltPolicy(_openai(spec, found, service=service, timeout=config.timeout), meter)
+    return BuiltPolicy(_served_policy(spec, environ, service=service, timeout=config.timeout), meter)
 
 
 def _quoting_researcher(opening: Opening, seed: int) -> QuotingResearcher:
-    """The question is what stands before the last paragraph, which asks for a form, and after the references."""
-    without_form = opening.user.rpartition("\n\n")[0] or opening.user
-    return QuotingResearcher(without_form.rpartition("</reference_examples>")[2])
+    """The question stands after the references and before the last paragraph, which asks for a format."""
+    without_format = opening.user.rpartition("\n\n")[0] or opening.user
+    return QuotingResearcher(without_format.rpartition("</reference_examples>")[2])
 
 
-def _local(spec: PolicySpec, config: PolicyConfig) -> Policy:
+def _local_policy(spec: ModelSpec, config: PolicyConfig) -> Policy:
     path = model_folder(Path(spec.model).expanduser())
     if not path.is_dir():
         raise ConfigError(f"there is no folder {path}; local:PATH takes the folder that save_pretrained wrote.")
-    try:
+    with requires_extra("local", "a local policy"):
         from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
-    except ModuleNotFoundError as cause:
-        raise MissingExtraError(cause.name or "torch", "local", "a local policy") from cause
     return LocalPolicy.over(
         load_model(path),
         load_tokenizer(path),
@@ -147,51 +147,37 @@ def _local(spec: PolicySpec, config: PolicyConfig) -> Policy:
     )
 
 
-def _gemini(spec: PolicySpec, key: SecretStr, *, service: Service, timeout: float) -> Policy:
-    try:
-        from rubricem_agent.policy.gemini import GeminiPolicy
-    except ModuleNotFoundError as cause:
-        raise MissingExtraError(cause.name or "google-genai", "judge", "the Gemini policy") from cause
-    return GeminiPolicy.connect(spec.model, key, service=service, base_url=spec.url or None, timeout=timeout)
-
-
-def _openai(spec: PolicySpec, key: ServerKey, *, service: Service, timeout: float) -> Policy:
-    try:
-        from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy, OpenAIServer
-    except ModuleNotFoundError as cause:
-        raise MissingExtraError(cause.name or "httpx2", "judge", "an OpenAI-compatible policy") from cause
-    server = OpenAIServer.connect(spec.model, spec.url, key=key.value, key_variable=key.variable, timeout=timeout)
-    return OpenAICompatiblePolicy(server, service)
-
-
-def _served_in_tokens(spec: PolicySpec, key: ServerKey, *, service: Service, timeout: float) -> Policy:
+def _served_policy(spec: ModelSpec, environ: Mapping[str, str], *, service: Service, timeout: float) -> Policy:
+    if spec.backend == GEMINI:
+        # Google's key is sent to Google alone: any other address gets the policy's own key.
+        names = (POLICY_KEY,) if spec.url else _GEMINI_KEYS
+        secret = read_secret(environ, *names, purpose=f"the policy gemini:{spec.model}")
+        with requires_extra("judge", "the Gemini policy"):
+            from rubricem_agent.policy.gemini import GeminiPolicy
+        return GeminiPolicy.connect(spec.model, secret, service=service, base_url=spec.url or None, timeout=timeout)
+    key, variable = key_for(spec.url, environ, own=POLICY_KEY, who="policy")
     folder = Path(spec.tokenizer).expanduser()
-    if not folder.is_dir():
+    if spec.backend == VLLM and not folder.is_dir():
         raise ConfigError(
             f"there is no folder {folder} with the tokenizer of {spec.model}; name it: vllm:MODEL@URL#FOLDER."
         )
-    try:
-        from rubricem_agent.policy.openai_compatible import OpenAIServer
-        from rubricem_agent.policy.vllm import ServedTokenPolicy
-    except ModuleNotFoundError as cause:
-        raise MissingExtraError(cause.name or "httpx2", "judge", "a policy on a vLLM server") from cause
-    try:
+    with requires_extra("judge", "an OpenAI-compatible policy"):
+        from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy, OpenAIServer
+    server = OpenAIServer.connect(spec.model, spec.url, key=key, key_variable=variable, timeout=timeout)
+    if spec.backend != VLLM:
+        return OpenAICompatiblePolicy(server, service)
+    with requires_extra("local", "a policy in token mode"):
         from rubricem_agent.policy.local import load_tokenizer
-    except ModuleNotFoundError as cause:
-        raise MissingExtraError(cause.name or "transformers", "local", "a policy in token mode") from cause
-    server = OpenAIServer.connect(spec.model, spec.url, key=key.value, key_variable=key.variable, timeout=timeout)
+        from rubricem_agent.policy.vllm import ServedTokenPolicy
     return ServedTokenPolicy(server, load_tokenizer(folder), service=service)
 
 
-JUDGE_KEY = "RUBRICEM_JUDGE_KEY"
-
-
 class BuiltJudge(NamedTuple):
-    """A judge with what it is accounted by and what has to be closed after it."""
+    """A judge, the meter of its cost, and the models to close."""
 
     judge: Judge
     reflection_judge: ReflectionJudge
-    """The first one named: reflections are not judged by ensembles."""
+    """The first judge named: reflections are not judged by ensembles."""
     meter: Meter
     models: tuple[ChatModel, ...]
 
@@ -201,7 +187,7 @@ class BuiltJudge(NamedTuple):
 
 
 def build_judge(config: JudgeConfig, environ: Mapping[str, str] = os.environ) -> BuiltJudge:
-    """The judge that the settings describe; all its models share one meter and one limiter.
+    """The judge of the settings; all its models share one meter and one limiter.
 
     Raises:
         ConfigError: a name is wrong or a key is missing.
@@ -217,34 +203,8 @@ def build_judge(config: JudgeConfig, environ: Mapping[str, str] = os.environ) ->
         if spec.backend == RULES:
             members.append(RulesJudge())
             continue
-        model, redactor = _connect(spec, environ, timeout=config.timeout)
+        model, redactor = connect_chat_model(spec, environ, own_key=JUDGE_KEY, role="judge", timeout=config.timeout)
         models.append(MeteredModel(model, limiter=limiter, meter=meter, redactor=redactor))
         members.append(LLMJudge.over(models[-1], settings=config.ask, timing=timing))
     judge: Judge = members[0] if len(members) == 1 else EnsembleJudge(members, combine=config.combine)
     return BuiltJudge(judge, members[0], meter, tuple(models))
-
-
-def _connect(spec: JudgeSpec, environ: Mapping[str, str], *, timeout: float) -> tuple[ChatModel, Redactor]:
-    if spec.backend == GEMINI:
-        key = google_key_for(spec.url, environ, own=JUDGE_KEY, who=f"the judge gemini:{spec.model}")
-        return _connect_gemini(spec, key, timeout=timeout), Redactor([key])
-    found = key_for(spec.url, environ, own=JUDGE_KEY, who="judge")
-    return _connect_openai(spec, found, timeout=timeout), Redactor([found.value] if found.value else [])
-
-
-def _connect_gemini(spec: JudgeSpec, key: SecretStr, *, timeout: float) -> ChatModel:
-    try:
-        from rubricem_env.llm.gemini import GeminiModel
-    except ModuleNotFoundError as cause:
-        raise MissingExtraError(cause.name or "google-genai", "judge", "the Gemini judge") from cause
-    return GeminiModel.connect(spec.model, key, base_url=spec.url or None, timeout=timeout)
-
-
-def _connect_openai(spec: JudgeSpec, key: ServerKey, *, timeout: float) -> ChatModel:
-    try:
-        from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
-    except ModuleNotFoundError as cause:
-        raise MissingExtraError(cause.name or "httpx2", "judge", "an OpenAI-compatible judge") from cause
-    return OpenAICompatibleModel.connect(
-        spec.model, spec.url, key=key.value, key_variable=key.variable, timeout=timeout
-    )

@@ -1,26 +1,18 @@
-"""`rubricem ask`: one question, researched while one watches, answered with sources that open.
-
-An episode on the terminal while it happens: stages as headings, searches and what they found, the answer as it grows.
-
-The attempts at one question: each played to its end, each but the last one leaving a lesson for the next.
-
-What remains of a question: files, and a last word on the terminal.
-"""
+"""`rubricem ask`: research one question while the user watches, with lessons between attempts, and write a report."""
 
 import asyncio
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from rubricem_agent.build.memory import AskConfig, AskParts, InjectedReferences, open_ask
-from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, as_command, open_out
-from rubricem_agent.config import SCRIPTED, PolicyConfig
+from rubricem_agent.build.memory import LessonMemory, open_ask
+from rubricem_agent.cli.terminal import Terminal, command, open_out
+from rubricem_agent.config import POLICY_NAMES, SCRIPTED, PolicyConfig
 from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.rollout.report import (
@@ -32,13 +24,12 @@ from rubricem_agent.rollout.report import (
     sources_in,
 )
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.run import Attempt, Audience, run_episode
+from rubricem_agent.rollout.run import Attempt, Audience, Setting, run_episode
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat, Query, dump_trajectory
-from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.llm.limits import RetryPolicy
-from rubricem_env.llm.usage import SpendLimitReached
+from rubricem_env.llm.usage import Meter, SpendLimitReached
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, THINK
 from rubricem_env.scaffold.lexer import Scanner, Token, parse_attributes
 from rubricem_env.scaffold.reading import Reading, read_trajectory
@@ -66,7 +57,7 @@ _WRAPPERS = re.compile(r"</?tool_output>|</?snippet[^>]*>")
 
 
 class AskScreen(Audience):
-    """The audience of one episode. Writes plain text, with colour codes where it is a terminal."""
+    """Shows one episode as it happens: stages as headings, searches with their sources, the answer as it is written."""
 
     def __init__(self, write: Callable[[str], None], *, colour: bool) -> None:
         self._write = write
@@ -81,7 +72,7 @@ class AskScreen(Audience):
         self._needs_indent = True
 
     def wrote(self, text: str) -> None:
-        """Show what is certain not to be the beginning of a tag."""
+        """Show the text, up to what could be the beginning of a tag."""
         self._text += text
         for token in self._scanner.feed(text):
             self._show(self._text[self._at : token.start])
@@ -94,12 +85,12 @@ class AskScreen(Audience):
             self._at = until
 
     def restarted(self) -> None:
-        """Say that what was shown of the turn does not count."""
-        self._line("the connection broke; the turn begins anew")
+        """Tell the user that the turn starts again."""
+        self._line("the connection was lost; the turn starts again")
         self._begin_turn()
 
     def observed(self, text: str) -> None:
-        """List the sources that came back; a notice or an error is shown as it is."""
+        """List the sources of a tool result; a notice or an error is shown as text."""
         self._begin_turn()
         sources = sources_in(text)
         for snippet_id, source in sources.items():
@@ -139,7 +130,7 @@ class AskScreen(Audience):
             self._needs_indent = False
 
     def _stage_of(self, name: str) -> Stage:
-        """The stage to show a tag under, as far as one can know while it is being written."""
+        """The stage to show a tag under, as far as it is known while it is being written."""
         if name == PLAN and not self._has_planned:
             self._has_planned = True
             return Stage.PLAN
@@ -150,7 +141,7 @@ class AskScreen(Audience):
         return self._stage or Stage.PLAN
 
     def _show(self, text: str) -> None:
-        printable = _CONTROL.sub("", _CITATION.sub(self._mark, text))
+        printable = _CONTROL.sub("", _CITATION.sub(self._replace_citation, text))
         if self._needs_indent:
             printable = printable.lstrip("\n")
         if not printable or (self._needs_indent and not printable.strip()):
@@ -159,8 +150,8 @@ class AskScreen(Audience):
         self._needs_indent = False
         self._write(self._painted(begins + printable.replace("\n", "\n  "), _GREY if self._grey else ""))
 
-    def _mark(self, tag: re.Match[str]) -> str:
-        """A citation's opening tag is not shown; at its closing tag stand the ids that it named."""
+    def _replace_citation(self, tag: re.Match[str]) -> str:
+        """Hide the opening tag of a citation, and replace its closing tag with the ids."""
         if not tag[1]:
             self._cited = tag[2]
             return ""
@@ -173,140 +164,170 @@ class AskScreen(Audience):
         return f"\x1b[{code}m{text}\x1b[0m" if self._colour and code else text
 
 
-class AskRequest(NamedTuple):
-    """What is to be found out, and how often to try."""
+TRAJECTORY = "trajectory.json"
+REPORT = "report.md"
+NO_MODEL = (
+    "No model is used: a script searches the shipped almanac, an invented world, and quotes what it finds. For a real "
+    "answer: --policy gemini:MODEL, openai:MODEL@URL or local:PATH, with --tools web."
+)
+_RETRY = RetryPolicy(attempts=4, initial_delay=0.5, deadline=300.0)
+"""Fewer attempts than in training, because a person waits."""
 
-    query: Query
-    reuse: str = "none"
-    attempts: int = 1
 
-
-class Attempted(NamedTuple):
-    """One attempt that came to an end."""
+class FinishedAttempt(NamedTuple):
+    """One attempt at the question."""
 
     rollout: Rollout
     reading: Reading
     lesson: str = ""
-    """What was taken from it for the next one."""
+    """What was learned from it for the next one."""
     dollars: float = 0.0
-    """Spent until here, where the model's price is known."""
+    """Spent so far, where the model's price is known."""
 
 
-async def ask_with_attempts(
-    asked: AskRequest, config: AskConfig, *, environ: Mapping[str, str], terminal: Terminal
-) -> list[Attempted]:
-    """All attempts, in order. One that the world broke ends the series.
-
-    Raises:
-        UsageError: something that is needed is missing or misspelt.
-    """
-    done: list[Attempted] = []
-    async with open_ask(config, environ) as parts:
-        for number in range(1, asked.attempts + 1):
-            if asked.attempts > 1:
-                terminal.say(f"\n══ Attempt {number} of {asked.attempts}")
-            attempted = await _attempt(asked, parts, number=number, terminal=terminal)
-            if number < asked.attempts and attempted.rollout.is_valid and parts.lessons is not None:
-                attempted = attempted._replace(lesson=await parts.lessons.learn(attempted.reading))
-                terminal.say(f"\n\n{attempted.lesson}")
-            done.append(attempted)
-            if not attempted.rollout.is_valid:
-                break
-    return done
-
-
-async def _attempt(asked: AskRequest, parts: AskParts, *, number: int, terminal: Terminal) -> Attempted:
-    prompt = agent_prompt(parts.setting.toolbox.names)
-    references = await _references(asked, parts, number=number, terminal=terminal)
-    opening = prompt.opening(asked.query, references=references)
-    attempt = Attempt(asked.query, opening, prompt.hash, seed=number - 1)
-    rollout = await run_episode(attempt, parts.setting, audience=_audience(terminal))
-    reading = read_trajectory(rollout.trajectory)
-    return Attempted(rollout, reading, dollars=parts.meter.total.dollars)
-
-
-def _audience(terminal: Terminal) -> Audience:
-    if terminal.is_silent:
-        return Audience()
-    return AskScreen(lambda text: typer.echo(text, nl=False, color=True), colour=terminal.colour)
-
-
-async def _references(asked: AskRequest, parts: AskParts, *, number: int, terminal: Terminal) -> str:
-    """The question's own lessons from the second attempt on; before it what --reuse says."""
-    if parts.lessons is None or (number == 1 and asked.reuse == "none"):
-        return ""
-    mode = Retrieval.WITHIN if number > 1 else Retrieval(asked.reuse)
-    references = await parts.lessons.references(asked.query.question, mode)
-    terminal.say(_count(references, mode))
-    return references.block
-
-
-def _count(references: InjectedReferences, mode: Retrieval) -> str:
-    if references.shown:
-        return f"{references.shown} lesson{'s' * (references.shown > 1)} from the bank."
-    if not references.kept:
-        return "No lesson from the bank: it is empty."
-    wanted = "this question" if mode is Retrieval.WITHIN else "another question that is like it"
-    return f"No lesson from the bank: none of its {references.kept} is of {wanted}."
-
-
-TRAJECTORY = "trajectory.json"
-REPORT = "report.md"
-
-
-def save_attempts(attempted: Sequence[Attempted], out: Path) -> None:
-    """The last attempt as trajectory.json and report.md, earlier ones as attempt_1.json and so on.
-
-    Raises:
-        FileFormatError: the folder cannot be written.
-    """
-    files = {f"attempt_{number}.json": one for number, one in enumerate(attempted[:-1], 1)}
+@command
+def ask(
+    terminal: Terminal,
+    question: Annotated[str, typer.Argument(help="The question to research.")],
+    answer_format: Annotated[AnswerFormat, typer.Option("--format", help="The format of the answer.")] = (
+        AnswerFormat.LONG
+    ),
+    policy: Annotated[str, typer.Option(help=f"{POLICY_NAMES}.")] = SCRIPTED,
+    tools: Annotated[str, typer.Option(help="offline, web, a TOML file of settings, or the URL of a tool server.")] = (
+        "offline"
+    ),
+    reuse: Annotated[
+        Literal["none", "within", "cross"],
+        typer.Option(help="Lessons from the bank for the first attempt: this question's, or other questions'."),
+    ] = "none",
+    attempts: Annotated[int, typer.Option(min=1, max=10, help="Attempts; each learns from the one before.")] = 1,
+    bank: Annotated[Path | None, typer.Option(envvar="RUBRICEM_BANK", help="The folder of a rubric bank.")] = None,
+    out: Annotated[Path, typer.Option(help="Where to write trajectory.json and report.md.")] = Path("runs/ask"),
+) -> None:
+    """Research a question stage by stage and write a report. Exit code 1 means that there is no answer."""
+    if not question.strip():
+        raise ConfigError('the question is empty; ask one, as in: rubricem ask "How wide is the river Tall Fox?"')
+    if bank is None and (reuse == "cross" or (reuse == "within" and attempts == 1)):
+        raise ConfigError(f"--reuse {reuse} reads a bank; give its folder with --bank.")
+    config = PolicyConfig(policy=policy, retry=_RETRY)
+    open_out(out)
+    if policy == SCRIPTED:
+        terminal.say(NO_MODEL)
+    query = Query(question=question.strip(), answer_format=answer_format)
+    running = _run_attempts(query, config, terminal=terminal, tools=tools, bank=bank, reuse=reuse, attempts=attempts)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, one in {**files, TRAJECTORY: attempted[-1]}.items():
-            (out / name).write_text(dump_trajectory(one.reading.trajectory) + "\n", encoding="utf-8")
-        (out / REPORT).write_text(render_report(attempted[-1].reading), encoding="utf-8")
+        finished = asyncio.run(running)
+    except SpendLimitReached as reached:
+        terminal.warn(f"rubricem: {reached}")
+        raise typer.Exit(1) from reached
+    except KeyboardInterrupt:
+        terminal.warn("\nrubricem: interrupted; nothing was written.")
+        raise typer.Exit(130) from None
+    _save(finished, out)
+    last = finished[-1]
+    _list_sources(last.reading, terminal)
+    numbers = {key: number for number, key in enumerate(last.reading.citations.known, 1)}
+    brief = linked_answer(last.reading.answer or "", numbers, sources={})
+    terminal.close(_document(finished, out), _summary(last, out), brief=brief)
+    if not last.reading.is_complete:
+        terminal.warn(f"rubricem: {_explain(last)}")
+        raise typer.Exit(1)
+
+
+async def _run_attempts(
+    query: Query,
+    config: PolicyConfig,
+    *,
+    terminal: Terminal,
+    tools: str,
+    bank: Path | None,
+    reuse: Literal["none", "within", "cross"],
+    attempts: int,
+) -> list[FinishedAttempt]:
+    """All attempts, in order; one that fails ends the series."""
+    finished: list[FinishedAttempt] = []
+    lessons_used = {"reads_lessons": reuse != "none", "writes_lessons": attempts > 1}
+    async with open_ask(config, os.environ, tools=tools, bank=bank, **lessons_used) as (setting, meter, lessons):
+        for number in range(1, attempts + 1):
+            if attempts > 1:
+                terminal.say(f"\n══ Attempt {number} of {attempts}")
+            references = ""
+            if lessons is not None and (number > 1 or reuse != "none"):
+                mode = Retrieval.WITHIN if number > 1 else Retrieval(reuse)
+                references = await _retrieve(lessons, query, mode, terminal)
+            last = await _attempt(query, setting, meter, references=references, seed=number - 1, terminal=terminal)
+            if number < attempts and last.rollout.is_valid and lessons is not None:
+                last = last._replace(lesson=await lessons.learn(last.reading))
+                terminal.say(f"\n\n{last.lesson}")
+            finished.append(last)
+            if not last.rollout.is_valid:
+                break
+    return finished
+
+
+async def _attempt(
+    query: Query, setting: Setting, meter: Meter, *, references: str, seed: int, terminal: Terminal
+) -> FinishedAttempt:
+    prompt = agent_prompt(setting.toolbox.names)
+    attempt = Attempt(query, prompt.opening(query, references=references), prompt.hash, seed=seed)
+    screen = AskScreen(lambda text: typer.echo(text, nl=False, color=True), colour=terminal.colour)
+    rollout = await run_episode(attempt, setting, audience=Audience() if terminal.is_silent else screen)
+    return FinishedAttempt(rollout, read_trajectory(rollout.trajectory), dollars=meter.total.dollars)
+
+
+async def _retrieve(lessons: LessonMemory, query: Query, mode: Retrieval, terminal: Terminal) -> str:
+    """The block of lessons before the question; the user is told how many there are."""
+    injection = await lessons.retrieve(query.question, mode)
+    stored, shown = len(lessons.bank), len(injection.shown)
+    if shown:
+        terminal.say(f"{shown} lesson{'s' * (shown > 1)} from the bank.")
+    elif not stored:
+        terminal.say("No lesson from the bank: it is empty.")
+    else:
+        wanted = "this question" if mode is Retrieval.WITHIN else "a similar question"
+        terminal.say(f"No lesson from the bank: none of its {stored} is of {wanted}.")
+    return injection.block
+
+
+def _save(finished: Sequence[FinishedAttempt], out: Path) -> None:
+    """Write the last attempt as trajectory.json and report.md, earlier ones as attempt_1.json and so on."""
+    files = {f"attempt_{number}.json": attempt for number, attempt in enumerate(finished[:-1], 1)}
+    try:
+        for name, attempt in {**files, TRAJECTORY: finished[-1]}.items():
+            (out / name).write_text(dump_trajectory(attempt.reading.trajectory) + "\n", encoding="utf-8")
+        (out / REPORT).write_text(render_report(finished[-1].reading), encoding="utf-8")
     except OSError as cause:
         raise FileFormatError(f"cannot write to {out}: {cause}. Choose a folder with --out.") from cause
 
 
-def print_outcome(attempted: Sequence[Attempted], out: Path, terminal: Terminal) -> None:
-    """One JSON object, the answer alone, or sources and a summary. A missing answer is explained on stderr."""
-    last = attempted[-1]
-    _list_sources(last, terminal)
-    terminal.close(outcome(attempted, out), _summary(last, out), brief=_plain_answer(last))
-    if not last.reading.is_complete:
-        terminal.warn(f"rubricem: {explain(last)}")
-
-
-def explain(attempted: Attempted) -> str:
+def _explain(attempt: FinishedAttempt) -> str:
     """Why there is no answer, in one sentence."""
-    if attempted.rollout.failure:
-        return attempted.rollout.failure
-    calls = [turn.call.identity for turn in attempted.reading.turns if turn.call is not None]
+    if attempt.rollout.failure:
+        return attempt.rollout.failure
+    calls = [turn.call.identity for turn in attempt.reading.turns if turn.call is not None]
     most = max((calls.count(identity) for identity in calls), default=0)
     looped = f" It asked the same thing {most} times." if most >= 3 else ""
-    return explain_ending(attempted.reading.trajectory.ending) + looped
+    return explain_ending(attempt.reading.trajectory.ending) + looped
 
 
-def outcome(attempted: Sequence[Attempted], out: Path) -> dict[str, Any]:
+def _document(finished: Sequence[FinishedAttempt], out: Path) -> dict[str, Any]:
     """The last attempt as JSON values."""
-    last = attempted[-1]
+    last = finished[-1]
     trajectory = last.reading.trajectory
     sources = shown_sources(trajectory)
     return {
         "question": trajectory.question,
         "format": trajectory.answer_format.value,
         "answer": last.reading.answer if last.reading.is_complete else None,
-        "problem": "" if last.reading.is_complete else explain(last),
+        "problem": "" if last.reading.is_complete else _explain(last),
         "ending": trajectory.ending.value if trajectory.ending else None,
         "citations": [
             {"id": key, **sources.get(key, SnippetSource("", ""))._asdict()} for key in last.reading.citations.known
         ],
         "unknown_citations": list(last.reading.citations.unknown),
         "policy": last.rollout.policy,
-        "attempts": len(attempted),
-        "lessons": [one.lesson for one in attempted if one.lesson],
+        "attempts": len(finished),
+        "lessons": [attempt.lesson for attempt in finished if attempt.lesson],
         "usage": last.rollout.usage.model_dump(mode="json"),
         "dollars": last.dollars,
         "trajectory": str(out / TRAJECTORY),
@@ -314,115 +335,24 @@ def outcome(attempted: Sequence[Attempted], out: Path) -> dict[str, Any]:
     }
 
 
-def _list_sources(attempted: Attempted, terminal: Terminal) -> None:
-    citations = attempted.reading.citations
-    sources = shown_sources(attempted.reading.trajectory)
+def _list_sources(reading: Reading, terminal: Terminal) -> None:
+    sources = shown_sources(reading.trajectory)
     terminal.say("\n")
-    for number, key in enumerate(citations.known, 1):
+    for number, key in enumerate(reading.citations.known, 1):
         title, url = sources.get(key, SnippetSource("", ""))
         terminal.say(f"[{number}] {key}  {title or '(untitled)'}  {url}".rstrip())
-    if citations.unknown:
-        terminal.say(f"Cited, but never shown by a tool: {', '.join(citations.unknown)}")
+    if reading.citations.unknown:
+        terminal.say(f"Cited, but never shown by a tool: {', '.join(reading.citations.unknown)}")
 
 
-def _summary(attempted: Attempted, out: Path) -> dict[str, object]:
-    usage = attempted.rollout.usage
-    calls = sum(turn.call is not None for turn in attempted.reading.turns)
-    spent = {"spent": f"${attempted.dollars:.4f}"} if attempted.dollars else {}
+def _summary(last: FinishedAttempt, out: Path) -> dict[str, object]:
+    usage = last.rollout.usage
+    spent = {"spent": f"${last.dollars:.4f}"} if last.dollars else {}
     return {
-        "turns": len(attempted.reading.turns),
-        "searches": calls,
+        "turns": len(last.reading.turns),
+        "searches": sum(turn.call is not None for turn in last.reading.turns),
         "tokens": f"{usage.input_tokens} read, {usage.output_tokens} written",
         **spent,
         "report": out / REPORT,
         "trajectory": out / TRAJECTORY,
     }
-
-
-def _plain_answer(attempted: Attempted) -> str:
-    reading = attempted.reading
-    numbers = {key: number for number, key in enumerate(reading.citations.known, 1)}
-    return linked_answer(reading.answer or "", numbers, sources={})
-
-
-DEFAULT_OUT = Path("runs/ask")
-NO_MODEL = (
-    "No model is at work: a script searches the shipped almanac, an invented world, and quotes what it finds. For a "
-    "real answer: --policy gemini:MODEL, openai:MODEL@URL or local:PATH, with --tools web."
-)
-_RETRY = RetryPolicy(attempts=4, initial_delay=0.5, deadline=300.0)
-"""A person waits: fewer tries than in training."""
-
-
-@dataclass(frozen=True)
-class AskOptions:
-    """What a user may say about a question. Field names are option names."""
-
-    question: Annotated[str, typer.Argument(help="What to find out.")]
-    answer_format: Annotated[AnswerFormat, typer.Option("--format", help="The shape of the answer.")] = (
-        AnswerFormat.LONG
-    )
-    policy: Annotated[
-        str, typer.Option(help="scripted, openai:MODEL@URL, vllm:MODEL@URL#FOLDER, gemini:MODEL or local:PATH.")
-    ] = SCRIPTED
-    tools: Annotated[str, typer.Option(help="offline, web, a TOML file of settings, or the URL of a tool server.")] = (
-        "offline"
-    )
-    reuse: Annotated[
-        Literal["none", "within", "cross"],
-        typer.Option(help="Lessons of the bank to begin with: this question's, others'."),
-    ] = "none"
-    attempts: Annotated[int, typer.Option(min=1, max=10, help="Tries; each takes a lesson from the one before.")] = 1
-    bank: Annotated[Path | None, typer.Option(envvar="RUBRICEM_BANK", help="The folder of a rubric bank.")] = None
-    out: Annotated[Path, typer.Option(help="Where to write trajectory.json and report.md.")] = DEFAULT_OUT
-    as_json: JsonOption = False
-    quiet: QuietOption = False
-
-    def config(self) -> AskConfig:
-        """The settings that the options mean.
-
-        Raises:
-            ConfigError: they do not fit together.
-        """
-        if not self.question.strip():
-            raise ConfigError('the question is empty; ask one, as in: rubricem ask "How wide is the river Tall Fox?"')
-        if self.bank is None and (self.reuse == "cross" or (self.reuse == "within" and self.attempts == 1)):
-            raise ConfigError(f"--reuse {self.reuse} looks into a bank; give its folder with --bank.")
-        return AskConfig(
-            PolicyConfig(policy=self.policy, retry=_RETRY),
-            self.tools,
-            EpisodeLimits(),
-            bank=self.bank,
-            reads_lessons=self.reuse != "none",
-            takes_lessons=self.attempts > 1,
-        )
-
-    def asked(self) -> AskRequest:
-        query = Query(question=self.question.strip(), answer_format=self.answer_format)
-        return AskRequest(query, self.reuse, self.attempts)
-
-
-@as_command(AskOptions)
-def ask(options: AskOptions) -> None:
-    """Research a question stage by stage and write a report. Exit code 1 means that there is no answer."""
-    config = options.config()
-    terminal = Terminal(as_json=options.as_json, is_quiet=options.quiet)
-    open_out(options.out)
-    if options.policy == SCRIPTED:
-        terminal.say(NO_MODEL)
-    attempted = _run(options.asked(), config, terminal=terminal)
-    save_attempts(attempted, options.out)
-    print_outcome(attempted, options.out, terminal)
-    if not attempted[-1].reading.is_complete:
-        raise typer.Exit(1)
-
-
-def _run(asked: AskRequest, config: AskConfig, *, terminal: Terminal) -> list[Attempted]:
-    try:
-        return asyncio.run(ask_with_attempts(asked, config, environ=os.environ, terminal=terminal))
-    except SpendLimitReached as reached:
-        terminal.warn(f"rubricem: {reached}")
-        raise typer.Exit(1) from reached
-    except KeyboardInterrupt:
-        terminal.warn("\nrubricem: interrupted; nothing was written.")
-        raise typer.Exit(130) from None

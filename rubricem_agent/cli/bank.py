@@ -1,251 +1,163 @@
-"""`rubricem bank`: look at what the agent remembers, let it in, hold it back, take it out, carry it elsewhere.
-
-Items of a rubric bank as a person reads them: a row each, or one whole. The texts are not ours.
-"""
+"""`rubricem bank`: list, search, approve, quarantine, remove, export and import the lessons of a rubric bank."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from rubricem_agent.build.memory import build_bank, open_existing_bank
-from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, inert, plain_table
+from rubricem_agent.cli.terminal import Terminal, command, inert, plain_table
 from rubricem_agent.config import MINILM, BankConfig
-from rubricem_agent.memory.bank import Retrieval, Retrieved, RubricBank
+from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.snapshot import export_items, import_items
 from rubricem_agent.memory.store import BankFormatError, BankItem, BankStoreError, ItemStatus, read_header
 
-_SHOWN = 100
+_QUESTION_WIDTH = 100
 """Characters of a question in a row."""
-
-
-def item_numbers(items: Iterable[BankItem]) -> str:
-    """A line each, for a script to read."""
-    return "\n".join(str(item.id) for item in items)
-
-
-def item_table(rows: Iterable[tuple[BankItem, float | None]]) -> Table:
-    """A row each, with how similar it was where that was asked."""
-    table = plain_table("item", "status", "step", "utility", "similarity", "question")
-    for item, similarity in rows:
-        score = item.reflection.score
-        table.add_row(
-            str(item.id),
-            item.status.value,
-            str(item.reflection.provenance.step),
-            "-" if score is None else f"{score.utility:.3f}",
-            "-" if similarity is None else f"{similarity:.3f}",
-            inert(" ".join(printable(item.reflection.question).split())[:_SHOWN]),
-        )
-    return table
-
-
-def whole_item(item: BankItem, history: list[int]) -> str:
-    """Its texts, its scores and where it came from; `history` are all items on its question."""
-    reflection = item.reflection
-    score, origin = reflection.score, reflection.provenance
-    judged = (
-        "not judged"
-        if score is None
-        else f"utility {score.utility:.3f} (diagnosis {score.diagnosis:g}, specificity {score.specificity:g}, "
-        f"scope {score.scope:g})"
-    )
-    because = f" ({item.reason})" if item.reason else ""
-    texts = (
-        ("Question", reflection.question),
-        ("Rubrics", reflection.rubrics),
-        ("Takeaways", reflection.takeaways),
-    )
-    return "\n".join(
-        (
-            f"item {item.id}: {item.status}{because}; {judged}",
-            f"written at step {origin.step} by {origin.model or '-'} with prompt {origin.prompt_hash or '-'}",
-            f"items on this question: {', '.join(map(str, history))}",
-            *(f"\n{title}\n{printable(text)}" for title, text in texts),
-        )
-    )
-
-
-def printable(text: str) -> str:
-    """Line breaks kept, other control characters made visible."""
-    return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
-
 
 bank_app = typer.Typer(
     name="bank",
-    help="Look after the rubric bank: lessons of judged attempts, which later attempts are shown.",
+    help="Manage the rubric bank: lessons from judged attempts, which later attempts are shown.",
     no_args_is_help=True,
     add_completion=False,
 )
-
 BankOption = Annotated[
     Path, typer.Option("--bank", envvar="RUBRICEM_BANK", help="The bank's folder.", show_default=True)
 ]
 NumberArgument = Annotated[int, typer.Argument(min=1, help="The item's number, as `rubricem bank list` shows it.")]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Kept with the item.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Stored with the item.")]
 WeightsOption = Annotated[Path | None, typer.Option(help="A folder with the embedder's weights.")]
 DEFAULT_BANK = Path("rubric-bank")
 
 
-class _Change(Protocol):
-    def __call__(self, bank: RubricBank) -> BankItem: ...
-
-
 @bank_app.command("list")
+@command
 def list_items(
+    terminal: Terminal,
     bank: BankOption = DEFAULT_BANK,
     status: Annotated[ItemStatus | None, typer.Option(help="Only items of this status.")] = None,
-    show_all: Annotated[bool, typer.Option("--all", help="History and tombstones as well.")] = False,
-    *,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Replaced and removed items as well.")] = False,
 ) -> None:
-    """List the items that are in use or wait for approval, oldest first."""
+    """List the items that are active or wait for approval, oldest first."""
     current = (ItemStatus.ACTIVE, ItemStatus.QUARANTINED)
     wanted = (status,) if status else tuple(ItemStatus) if show_all else current
-    terminal = Terminal(as_json=as_json, is_quiet=quiet)
     items = [item for item in _open(bank, terminal).items() if item.status in wanted]
-    if items:
-        terminal.show(item_table((item, None) for item in items))
+    _show_items(terminal, ((item, None) for item in items))
     terminal.close(
         {"items": [item.model_dump(mode="json") for item in items]},
         f"{len(items)} items" if items else "no items",
-        brief=item_numbers(items),
+        brief=_numbers(items),
     )
 
 
 @bank_app.command()
-def show(
-    number: NumberArgument,
-    bank: BankOption = DEFAULT_BANK,
-    *,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Show one item whole: its texts, its scores and where it came from."""
-    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+@command
+def show(terminal: Terminal, number: NumberArgument, bank: BankOption = DEFAULT_BANK) -> None:
+    """Show one item in full: its texts, its scores and its origin."""
     opened = _open(bank, terminal)
     item = opened.item(number)
     history = [other.id for other in opened.history(item.key)]
     terminal.close(
         item.model_dump(mode="json") | {"history": history},
-        whole_item(item, history),
-        brief=printable(f"{item.reflection.rubrics}\n{item.reflection.takeaways}"),
+        _describe_item(item, history),
+        brief=_printable(f"{item.reflection.rubrics}\n{item.reflection.takeaways}"),
     )
 
 
 @bank_app.command()
+@command
 def search(
-    question: Annotated[str, typer.Argument(help="A question, as one would ask it.")],
+    terminal: Terminal,
+    question: Annotated[str, typer.Argument(help="A question.")],
     bank: BankOption = DEFAULT_BANK,
     top: Annotated[int, typer.Option(min=1, help="How many items.")] = 5,
-    cross: Annotated[bool, typer.Option("--cross", help="What CROSS retrieval would offer an attempt.")] = False,
+    cross: Annotated[bool, typer.Option("--cross", help="What CROSS retrieval would show an attempt.")] = False,
     embedder_path: WeightsOption = None,
-    *,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Find the items whose questions are most similar."""
     if not question.strip():
         raise typer.BadParameter("the question is empty; give at least one word")
-    terminal = Terminal(as_json=as_json, is_quiet=quiet)
     opened = _open(bank, terminal, embeds=True, embedder_path=embedder_path)
     with terminal.working("searching"):
-        found = opened.retrieve(question, Retrieval.CROSS) if cross else opened.search(question, limit=top)
-    if found:
-        terminal.show(item_table(found))
+        hits = opened.retrieve(question, Retrieval.CROSS) if cross else opened.search(question, limit=top)
+    _show_items(terminal, hits)
     terminal.close(
-        {"found": [_found_json(hit) for hit in found]},
-        "" if found else "nothing found",
-        brief=item_numbers(hit.item for hit in found),
+        {"found": [{"similarity": round(hit.similarity, 6), "item": hit.item.model_dump(mode="json")} for hit in hits]},
+        "" if hits else "nothing found",
+        brief=_numbers(hit.item for hit in hits),
     )
 
 
 @bank_app.command()
-def approve(
-    number: NumberArgument,
-    bank: BankOption = DEFAULT_BANK,
-    *,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Put a quarantined item into use, in place of its question's earlier one."""
-    _change(bank, lambda opened: opened.approve(number), Terminal(as_json=as_json, is_quiet=quiet))
+@command
+def approve(terminal: Terminal, number: NumberArgument, bank: BankOption = DEFAULT_BANK) -> None:
+    """Activate a quarantined item; it replaces the active item of its question."""
+    _change(bank, lambda opened: opened.approve(number), terminal)
 
 
 @bank_app.command()
+@command
 def quarantine(
-    number: NumberArgument,
-    bank: BankOption = DEFAULT_BANK,
-    reason: ReasonOption = "",
-    *,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    terminal: Terminal, number: NumberArgument, bank: BankOption = DEFAULT_BANK, reason: ReasonOption = ""
 ) -> None:
-    """Hold an item back until it is approved or removed."""
-    _change(bank, lambda opened: opened.quarantine(number, reason), Terminal(as_json=as_json, is_quiet=quiet))
+    """Stop showing an item until it is approved or removed."""
+    _change(bank, lambda opened: opened.quarantine(number, reason), terminal)
 
 
 @bank_app.command()
+@command
 def remove(
-    number: NumberArgument,
-    bank: BankOption = DEFAULT_BANK,
-    reason: ReasonOption = "",
-    *,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    terminal: Terminal, number: NumberArgument, bank: BankOption = DEFAULT_BANK, reason: ReasonOption = ""
 ) -> None:
-    """Take an item out for good: it is never offered again, and its text is refused when it comes back."""
-    _change(bank, lambda opened: opened.remove(number, reason), Terminal(as_json=as_json, is_quiet=quiet))
+    """Remove an item for good: it is never shown again, and its text is refused when it is written again."""
+    _change(bank, lambda opened: opened.remove(number, reason), terminal)
 
 
 @bank_app.command("export")
+@command
 def export_bank(
+    terminal: Terminal,
     file: Annotated[Path, typer.Argument(help="The JSONL file to write.")],
     bank: BankOption = DEFAULT_BANK,
-    *,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Write the active items to a JSONL file, one reflection a line, without their vectors."""
-    terminal = Terminal(as_json=as_json, is_quiet=quiet)
     count = export_items(_open(bank, terminal).items(), file)
     terminal.close({"file": str(file), "exported": count}, f"exported {count} items to {file}", brief=str(count))
 
 
 @bank_app.command("import")
+@command
 def import_bank(
+    terminal: Terminal,
     file: Annotated[Path, typer.Argument(help="A JSONL file of `rubricem bank export`.")],
     bank: BankOption = DEFAULT_BANK,
     embedder: Annotated[str, typer.Option(help="For a new bank: minilm, qwen3-embedding-0.6b or hashing.")] = MINILM,
     embedder_path: WeightsOption = None,
-    *,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
-    """Write the reflections of a file to a bank, each through the write gate; the bank is made where there is none.
+    """Write the reflections of a file to a bank, each through the write gate; a missing bank is created.
 
     Exits with 1 where a line was refused.
     """
     if not file.is_file():
         raise BankFormatError(f"there is no file {file}. Give a file of `rubricem bank export`.")
-    terminal = Terminal(as_json=as_json, is_quiet=quiet)
     if read_header(bank):
         opened = _open(bank, terminal, embeds=True, embedder_path=embedder_path)
     else:
-        opened = _make(BankConfig(folder=bank, embedder=embedder, embedder_path=embedder_path))
+        try:
+            opened = build_bank(BankConfig(folder=bank, embedder=embedder, embedder_path=embedder_path))
+        except BankStoreError as cause:
+            raise BankFormatError(f"{cause}. Give a folder that can be written with --bank.") from cause
     with terminal.working("writing through the gate"):
         imported = import_items(opened, file)
     refused = [{"line": line, "code": why.code.value, "why": why.sentence} for line, why in imported.refused]
     terminal.close(
         {"written": [item.id for item in imported.written], "refused": refused},
         f"imported {len(imported.written)} items, refused {len(imported.refused)}",
-        brief=item_numbers(imported.written),
+        brief=_numbers(imported.written),
     )
-    if not as_json:
+    if not terminal.as_json:
         for line, why in imported.refused:
             terminal.warn(f"  line {line}: {why.code}: {why.sentence}")
     if imported.refused:
@@ -253,9 +165,9 @@ def import_bank(
 
 
 @bank_app.command()
-def stats(bank: BankOption = DEFAULT_BANK, *, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """Count the items by status and say what the bank is made of."""
-    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+@command
+def stats(terminal: Terminal, bank: BankOption = DEFAULT_BANK) -> None:
+    """Count the items by status, and show the embedder and the mean utility."""
     opened = _open(bank, terminal)
     items = opened.items()
     by_status = Counter(item.status for item in items)
@@ -273,7 +185,6 @@ def stats(bank: BankOption = DEFAULT_BANK, *, as_json: JsonOption = False, quiet
 
 
 def _open(folder: Path, terminal: Terminal, *, embeds: bool = False, embedder_path: Path | None = None) -> RubricBank:
-    """The bank; a database that cannot be opened is the user's to know, in one sentence."""
     try:
         with terminal.working("opening the bank"):
             return open_existing_bank(folder, embeds=embeds, embedder_path=embedder_path)
@@ -281,14 +192,7 @@ def _open(folder: Path, terminal: Terminal, *, embeds: bool = False, embedder_pa
         raise BankFormatError(f"{cause}. Is {folder} a rubric bank, and may you write there?") from cause
 
 
-def _make(config: BankConfig) -> RubricBank:
-    try:
-        return build_bank(config)
-    except BankStoreError as cause:
-        raise BankFormatError(f"{cause}. Give a folder that can be written with --bank.") from cause
-
-
-def _change(folder: Path, change: _Change, terminal: Terminal) -> None:
+def _change(folder: Path, change: Callable[[RubricBank], BankItem], terminal: Terminal) -> None:
     item = change(_open(folder, terminal))
     terminal.close(
         {"id": item.id, "status": item.status.value, "reason": item.reason},
@@ -297,5 +201,50 @@ def _change(folder: Path, change: _Change, terminal: Terminal) -> None:
     )
 
 
-def _found_json(hit: Retrieved) -> dict[str, Any]:
-    return {"similarity": round(hit.similarity, 6), "item": hit.item.model_dump(mode="json")}
+def _numbers(items: Iterable[BankItem]) -> str:
+    return "\n".join(str(item.id) for item in items)
+
+
+def _show_items(terminal: Terminal, items: Iterable[tuple[BankItem, float | None]]) -> None:
+    """Print a table with one row for each item; the similarity is that of a search."""
+    rows = [
+        (
+            str(item.id),
+            item.status.value,
+            str(item.reflection.provenance.step),
+            "-" if item.reflection.score is None else f"{item.reflection.score.utility:.3f}",
+            "-" if similarity is None else f"{similarity:.3f}",
+            inert(" ".join(_printable(item.reflection.question).split())[:_QUESTION_WIDTH]),
+        )
+        for item, similarity in items
+    ]
+    if rows:
+        terminal.show(plain_table("item", "status", "step", "utility", "similarity", "question", rows=rows))
+
+
+def _describe_item(item: BankItem, history: list[int]) -> str:
+    """The texts, scores and origin of an item; `history` has the numbers of all items on its question."""
+    reflection = item.reflection
+    score, origin = reflection.score, reflection.provenance
+    judged = (
+        "not judged"
+        if score is None
+        else f"utility {score.utility:.3f} (diagnosis {score.diagnosis:g}, specificity {score.specificity:g}, "
+        f"scope {score.scope:g})"
+    )
+    because = f" ({item.reason})" if item.reason else ""
+    return "\n".join(
+        (
+            f"item {item.id}: {item.status}{because}; {judged}",
+            f"written at step {origin.step} by {origin.model or '-'} with prompt {origin.prompt_hash or '-'}",
+            f"items on this question: {', '.join(map(str, history))}",
+            f"\nQuestion\n{_printable(reflection.question)}",
+            f"\nRubrics\n{_printable(reflection.rubrics)}",
+            f"\nTakeaways\n{_printable(reflection.takeaways)}",
+        )
+    )
+
+
+def _printable(text: str) -> str:
+    """Untrusted text with its line breaks; other control characters become visible."""
+    return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -1,4 +1,4 @@
-"""`rubricem doctor`: what is installed, which keys are set, what the machine can run, and what to do about each gap."""
+"""`rubricem doctor`: installed packages, keys that are set, the machine, and how to fix each problem."""
 
 import os
 import platform
@@ -11,41 +11,31 @@ from typing import Literal, NamedTuple
 from packaging.requirements import Requirement
 from rich.markup import escape
 
-from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, plain_table
+from rubricem_agent.cli.terminal import Terminal, command, plain_table
 
 State = Literal["ok", "missing", "wrong", "note"]
 
 KEYS = (
-    (
-        "GEMINI_API_KEY",
-        "google_search, and policies, judges and teachers that are gemini:MODEL; GOOGLE_API_KEY does as well",
-    ),
+    ("GEMINI_API_KEY", "google_search, and gemini:MODEL policies, judges and teachers; GOOGLE_API_KEY works as well"),
     ("S2_API_KEY", "a higher rate at Semantic Scholar; snippet_search works without"),
     ("OPENAI_API_KEY", "policies, judges and teachers at api.openai.com; it goes to no other address"),
-    ("RUBRICEM_POLICY_KEY", "a policy at any other address, such as --policy openai:MODEL@URL, where it wants one"),
-    ("RUBRICEM_JUDGE_KEY", "a judge at any other address, such as --judge openai:MODEL@URL, where it wants one"),
-    ("RUBRICEM_TEACHER_KEY", "a teacher at any other address, such as --teacher openai:MODEL@URL, where it wants one"),
-    ("RUBRICEM_TOOLS_TOKEN", "a tool server at an address, such as --tools http://HOST:8765/mcp"),
+    ("RUBRICEM_POLICY_KEY", "a policy at any other address that needs one, such as --policy openai:MODEL@URL"),
+    ("RUBRICEM_JUDGE_KEY", "a judge at any other address that needs one, such as --judge openai:MODEL@URL"),
+    ("RUBRICEM_TEACHER_KEY", "a teacher at any other address that needs one, such as --teacher openai:MODEL@URL"),
+    ("RUBRICEM_TOOLS_TOKEN", "a remote tool server, such as --tools http://HOST:8765/mcp"),
     ("SERPER_API_KEY", "the plain web-search backend"),
     ("RUBRICEM_SEARCH_KEY", "google_search at any other address that speaks Gemini's API (google_search.url)"),
 )
 CONFLICTS = (
     ("verifiers", "openenv", "verifiers pins mcp 2.0.0 and openenv needs mcp below 2: use one environment for each."),
-    (
-        "verifiers",
-        "tools",
-        "verifiers pins mcp 2.0.0 and the tools extra is built for 2.3: use one environment for each.",
-    ),
-    (
-        "openenv",
-        "tools",
-        "openenv needs mcp below 2 and the tools extra is built for 2.3: use one environment for each.",
-    ),
+    ("verifiers", "tools", "verifiers pins mcp 2.0.0 and the tools extra needs 2.3: use one environment for each."),
+    ("openenv", "tools", "openenv needs mcp below 2 and the tools extra needs 2.3: use one environment for each."),
 )
+"""Pairs of extras whose pins exclude each other, with the way out."""
 
 
 class DoctorCheck(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     section: str
     name: str
@@ -54,44 +44,44 @@ class DoctorCheck(NamedTuple):
     remedy: str = ""
 
 
-def doctor(*, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """Say what is installed, which keys are set (never their values) and what this machine can run.
+@command
+def doctor(terminal: Terminal) -> None:
+    """Show what is installed, which keys are set (never their values) and what this machine can run.
 
-    --quiet prints what is wrong, and nothing where all is well.
+    --quiet prints the problems alone, and nothing where there are none.
     """
-    terminal = Terminal(as_json=as_json, is_quiet=quiet)
-    findings = [*look_at_packages(), *look_at_keys(os.environ), *look_at_machine()]
+    checks = [*check_packages(), *check_keys(os.environ), *check_machine()]
     table = plain_table("", "", "what to do")
-    marks = {"ok": "[green]ok[/green]", "missing": "[yellow]--[/yellow]", "wrong": "[red]!![/red]", "note": "  "}
+    signs = {"ok": "[green]ok[/green]", "missing": "[yellow]--[/yellow]", "wrong": "[red]!![/red]", "note": "  "}
     section = ""
-    for finding in findings:
-        if finding.section != section:
-            section = finding.section
+    for check in checks:
+        if check.section != section:
+            section = check.section
             table.add_row(f"[bold]{section}[/bold]", "", "")
-        table.add_row(f"{marks[finding.state]} {finding.name}", escape(finding.detail), escape(finding.remedy))
+        table.add_row(f"{signs[check.state]} {check.name}", escape(check.detail), escape(check.remedy))
     terminal.show(table)
-    wrong = [finding for finding in findings if finding.state == "wrong"]
+    problems = [check for check in checks if check.state == "wrong"]
+    count = f"{len(problems)} problem{'s' * (len(problems) > 1)}" if problems else "No problems"
     terminal.close(
-        [finding._asdict() for finding in findings],
-        f"\n{len(wrong)} to mend; what is missing is needed only for what stands beside it.",
-        brief="\n".join(f"{finding.name}: {finding.detail}. {finding.remedy}" for finding in wrong),
+        [check._asdict() for check in checks],
+        f"\n{count}. Missing packages and keys only affect the features listed beside them.",
+        brief="\n".join(f"{check.name}: {check.detail}. {check.remedy}" for check in problems),
     )
 
 
-def look_at_packages() -> list[DoctorCheck]:
-    """Each extra with the packages that it lacks or has in a version outside the tested range."""
-    wanted = [Requirement(text) for text in requires("rubricem") or []]
-    extras = sorted({_extra_of(requirement) for requirement in wanted} - {""})
-    findings = []
-    for extra in ["", *extras]:
-        of_extra = [requirement for requirement in wanted if _extra_of(requirement) == extra]
-        findings.append(DoctorCheck("packages", extra or "core", *judge_packages(of_extra, extra)))
-    installed = {finding.name for finding in findings if finding.state in ("ok", "wrong")}
-    return [*findings, *find_conflicts(installed)]
+def check_packages() -> list[DoctorCheck]:
+    """One check for each extra, then one for each conflict between installed extras."""
+    required = [Requirement(text) for text in requires("rubricem") or []]
+    by_extra: dict[str, list[Requirement]] = {"": []}
+    for requirement in required:
+        marker = str(requirement.marker or "").partition('extra == "')[2]
+        by_extra.setdefault(marker.partition('"')[0], []).append(requirement)
+    checks = [check_extra(extra, by_extra[extra]) for extra in sorted(by_extra)]
+    return [*checks, *find_conflicts({check.name for check in checks if check.state in ("ok", "wrong")})]
 
 
 def find_conflicts(extras: Collection[str]) -> list[DoctorCheck]:
-    """The pairs among installed extras whose pins exclude each other, with what to do."""
+    """The pairs among installed extras whose pins exclude each other."""
     return [
         DoctorCheck("packages", f"{first} + {second}", "wrong", "conflicting pins", sentence)
         for first, second, sentence in CONFLICTS
@@ -99,69 +89,54 @@ def find_conflicts(extras: Collection[str]) -> list[DoctorCheck]:
     ]
 
 
-def _extra_of(requirement: Requirement) -> str:
-    marker = str(requirement.marker) if requirement.marker else ""
-    return marker.split('extra == "')[1].split('"')[0] if 'extra == "' in marker else ""
-
-
-class PackageState(NamedTuple):
-    """How the packages of one extra stand."""
-
-    state: State
-    detail: str
-    remedy: str
-
-
-def judge_packages(requirements: Sequence[Requirement], extra: str) -> PackageState:
-    """Wrong where a version lies outside its tested range, else missing where a package is absent, else ok."""
+def check_extra(extra: str, requirements: Sequence[Requirement]) -> DoctorCheck:
+    """Wrong where a version is outside its tested range, else missing where a package is absent, else ok."""
     absent: list[str] = []
     outside: list[str] = []
     present: list[str] = []
     for requirement in requirements:
         try:
-            found = version(requirement.name)
+            installed = version(requirement.name)
         except PackageNotFoundError:
             absent.append(requirement.name)
             continue
-        if requirement.specifier.contains(found, prereleases=True):
-            present.append(f"{requirement.name} {found}")
+        if requirement.specifier.contains(installed, prereleases=True):
+            present.append(f"{requirement.name} {installed}")
         else:
-            outside.append(f"{requirement.name} {found} (tested: {requirement.specifier})")
+            outside.append(f"{requirement.name} {installed} (tested: {requirement.specifier})")
+    name = extra or "core"
     install = f"pip install 'rubricem[{extra}]'" if extra else "pip install rubricem"
     if outside:
-        return PackageState("wrong", ", ".join(outside), install)
+        return DoctorCheck("packages", name, "wrong", ", ".join(outside), install)
     if absent:
-        return PackageState("missing", "without " + ", ".join(absent), install)
-    return PackageState("ok", ", ".join(present), "")
+        return DoctorCheck("packages", name, "missing", "without " + ", ".join(absent), install)
+    return DoctorCheck("packages", name, "ok", ", ".join(present))
 
 
-def look_at_keys(environment: Mapping[str, str]) -> list[DoctorCheck]:
-    """Which keys are set; their values are not looked at."""
-    findings = []
-    for name, purpose in KEYS:
-        is_set = bool(environment.get(name, "").strip())
-        remedy = "" if is_set else f"export {name}=... for {purpose}"
-        findings.append(
-            DoctorCheck("keys", name, "ok" if is_set else "missing", "set" if is_set else "not set", remedy)
-        )
-    return findings
+def check_keys(environment: Mapping[str, str]) -> list[DoctorCheck]:
+    """Which keys are set; their values are not read."""
+    return [
+        DoctorCheck("keys", name, "ok", "set")
+        if environment.get(name, "").strip()
+        else DoctorCheck("keys", name, "missing", "not set", f"export {name}=... for {purpose}")
+        for name, purpose in KEYS
+    ]
 
 
-def look_at_machine() -> list[DoctorCheck]:
-    """The machine, and what it is enough for."""
+def check_machine() -> list[DoctorCheck]:
+    """Python, cores, memory, disk and GPU."""
     cores = os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30 if hasattr(os, "sysconf") else 0.0
     free = shutil.disk_usage(".").free / 2**30
-    has_gpu = shutil.which("nvidia-smi") is not None
-    python_fits = (3, 11) <= sys.version_info < (3, 13)
-    python = platform.python_version()
-    driver = "NVIDIA driver found" if has_gpu else "no NVIDIA driver"
-    without = "" if has_gpu else "the offline world and its small models run without; the 8B recipe needs 16 H100s"
+    is_supported = (3, 11) <= sys.version_info < (3, 13)
+    python = DoctorCheck("machine", "python", "ok", platform.python_version())
+    gpu = DoctorCheck("machine", "GPU", "ok", "NVIDIA driver found")
+    if shutil.which("nvidia-smi") is None:
+        without = "the offline world and its small models run without; the 8B recipe needs 16 H100s"
+        gpu = DoctorCheck("machine", "GPU", "missing", "no NVIDIA driver", without)
     return [
-        DoctorCheck(
-            "machine", "python", "ok" if python_fits else "wrong", python, "" if python_fits else "use Python 3.11"
-        ),
+        python if is_supported else python._replace(state="wrong", remedy="use Python 3.11"),
         DoctorCheck("machine", "size", "note", f"{cores} cores, {memory:.0f} GiB, {free:.0f} GiB free here"),
-        DoctorCheck("machine", "GPU", "ok" if has_gpu else "missing", driver, without),
+        gpu,
         DoctorCheck("machine", "offline episodes", "ok", "need no key, GPU or network"),
     ]

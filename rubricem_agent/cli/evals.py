@@ -1,36 +1,25 @@
-"""`rubricem eval`: run a benchmark, report runs, score them again, export them.
-
-The options of `rubricem eval run`, as one value.
-
-How far a run is, on the error stream.
-
-What `rubricem eval` prints.
-
-`rubricem parity FILE...`: our scorers against recorded official verdicts.
-"""
+"""`rubricem eval` runs, reports, rescores and exports benchmarks; `rubricem parity` replays recorded verdicts."""
 
 import asyncio
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rich.markup import escape
 from typer.core import TyperGroup
 
 from rubricem_agent.build.eval_plan import PlannedEvaluation, plan_run, read_scores, rescore_run, stored_scores
 from rubricem_agent.build.evals import FinishedRun, export_inspect_log, run_evaluation, run_over_ray
-from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, as_command, open_out, write_out
+from rubricem_agent.cli.terminal import Terminal, command, open_out, plain_table, write_out
 from rubricem_agent.config import EvalConfig, Style
 from rubricem_agent.evals.answers import Reuse
 from rubricem_agent.evals.base import EvaluationMode
 from rubricem_agent.evals.manifest import SubsetName
-from rubricem_agent.evals.parity import AGREED, DISAGREED, UNREADABLE, FileParity, replay
+from rubricem_agent.evals.parity import AGREED, DISAGREED, UNREADABLE, replay
 from rubricem_agent.evals.records import NO_PRICE
 from rubricem_agent.evals.report import Summary, name_of, percent, print_summary, render_page, summarize
 from rubricem_agent.evals.runner import Limits, Listener, RunPhase
@@ -42,13 +31,13 @@ _SHARD = re.compile(r"(\d+)/(\d+)")
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a user may say about a run. Field names are option names."""
+    """The options of `rubricem eval run`. Field names are option names."""
 
-    benchmark: Annotated[str, typer.Argument(help="Its name; `rubricem eval list` shows them.")]
+    benchmark: Annotated[str, typer.Argument(help="The benchmark; `rubricem eval list` shows all.")]
     data: Annotated[str, typer.Option(help="The official file, or hf:OWNER/NAME/FILE@REVISION.")] = ""
     criteria: Annotated[Path | None, typer.Option(help="drb: the criteria file.")] = None
     references: Annotated[Path | None, typer.Option(help="drb: the reference articles.")] = None
-    any_version: Annotated[bool, typer.Option("--any-version", help="Let other hashes and row counts through.")] = False
+    any_version: Annotated[bool, typer.Option("--any-version", help="Accept other hashes and row counts.")] = False
     fact: Annotated[bool, typer.Option("--fact", help="drb: check citations as well.")] = False
     mode: Annotated[EvaluationMode, typer.Option(help="Whose protocol.")] = EvaluationMode.OFFICIAL
     policy: Annotated[
@@ -58,230 +47,61 @@ class RunOptions:
     judge: Annotated[list[str] | None, typer.Option(help="gemini:MODEL or openai:MODEL@URL; repeat for agreement.")] = (
         None
     )
-    limit: Annotated[int | None, typer.Option(min=1, help="So many examples, by the mode's published rule.")] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Use N examples, by the mode's published rule.")] = None
     subset: Annotated[SubsetName, typer.Option(help="ablation: the same 100 in every run.")] = SubsetName.MODE
     ids: Annotated[Path | None, typer.Option(help="A file with one example id a line.")] = None
     epochs: Annotated[int, typer.Option(min=1, help="Repeats of every example; the variance is split.")] = 1
     stage: Annotated[RunPhase, typer.Option(help="Only answers, only verdicts, or all.")] = RunPhase.ALL
-    style: Annotated[Style, typer.Option(help="The scaffold, or plain think and act.")] = Style.SCAFFOLD
+    style: Annotated[Style, typer.Option(help="The scaffold, or plain think and act.")] = "scaffold"
     reuse: Annotated[Reuse, typer.Option(help="Reflections put before the question.")] = Reuse.NONE
     bank: Annotated[Path | None, typer.Option(help="The bank that --reuse cross retrieves from.")] = None
     attempts: Annotated[int, typer.Option(min=1, help="Episodes in a row; the last answer counts.")] = 1
-    tools: Annotated[Path | None, typer.Option(help="Settings of the search tools; without, offline.")] = None
+    tools: Annotated[Path | None, typer.Option(help="TOML of tool settings; offline by default.")] = None
     seen: Annotated[
-        list[Path] | None, typer.Option(help="Training data or a bank that the examples must not be in; repeatable.")
+        list[Path] | None, typer.Option(help="Training data or a bank that must not hold the examples; repeatable.")
     ] = None
-    drop_seen: Annotated[bool, typer.Option("--drop-seen", help="Leave such examples out.")] = False
+    drop_seen: Annotated[bool, typer.Option("--drop-seen", help="Skip such examples.")] = False
     out: Annotated[Path | None, typer.Option(help="The run's folder; the same one resumes.")] = None
     answers_from: Annotated[
-        Path | None, typer.Option(help="Judge the answers of that run, its examples and epochs, and answer nothing.")
+        Path | None,
+        typer.Option(help="Judge the answers of that run, with its examples and epochs, and answer no question."),
     ] = None
     budget: Annotated[
-        float | None, typer.Option(min=0.01, help="Dollars of models with a known price, over all resumes; then stop.")
+        float | None,
+        typer.Option(
+            min=0.01, help="Stop after so many dollars, over all resumes; models without a known price are not counted."
+        ),
     ] = None
     concurrency: Annotated[int, typer.Option(min=1, help="Episodes at once.")] = 16
     judge_concurrency: Annotated[int, typer.Option(min=1, help="Judge calls at once.")] = 64
     search_concurrency: Annotated[int, typer.Option(min=1, help="Searches at once.")] = 16
-    seed: Annotated[int, typer.Option(min=0, help="Of the policy's draws and the bootstrap.")] = 0
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the policy's sampling and of the bootstrap.")] = 0
     shard: Annotated[str, typer.Option(help="Run part I of N: I/N.")] = "1/1"
-    ray: Annotated[int, typer.Option(min=0, help="Run so many parts over a Ray cluster.")] = 0
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count calls and money, ask nothing.")] = False
-    as_json: JsonOption = False
-    quiet: QuietOption = False
+    ray: Annotated[int, typer.Option(min=0, help="Split the run into N parts on a Ray cluster; 0 runs it here.")] = 0
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate calls and money; call no model.")] = False
 
     def config(self) -> EvalConfig:
-        """The settings that the options mean.
-
-        Raises:
-            ConfigError: --shard is not I/N.
-        """
+        """The settings of the run; raises ConfigError where --shard is not I/N."""
         part = _SHARD.fullmatch(self.shard)
         if part is None:
-            raise ConfigError(f"--shard is {self.shard!r}; write the part and their number, such as 2/8.")
-        shared = {
-            name: getattr(self, name) for name in EvalConfig.model_fields.keys() & self.__dataclass_fields__.keys()
+            raise ConfigError(f"--shard is {self.shard!r}; write the part and the number of parts, such as 2/8.")
+        shared = EvalConfig.model_fields.keys() & {field.name for field in fields(self)}
+        given = {
+            **{name: getattr(self, name) for name in shared},
+            "judges": tuple(self.judge or ()),
+            "seen": tuple(self.seen or ()),
+            "limits": Limits(policy=self.concurrency, judge=self.judge_concurrency, search=self.search_concurrency),
+            "shard": (int(part[1]), int(part[2])),
         }
-        limits = Limits(policy=self.concurrency, judge=self.judge_concurrency, search=self.search_concurrency)
-        return EvalConfig(
-            **{
-                **shared,
-                "judges": tuple(self.judge or ()),
-                "seen": tuple(self.seen or ()),
-                "limits": limits,
-                "shard": (int(part[1]), int(part[2])),
-            }
-        )
+        return EvalConfig(**given)
 
 
-@contextmanager
-def watch(planned: PlannedEvaluation, terminal: Terminal) -> Iterator[Listener]:
-    """Two bars, answers and verdicts; what was there before a resume does not count."""
-    total = len(planned.manifest.inputs.ids) * planned.config.epochs
-    with terminal.progress() as progress:
-        bars = {stage: progress.add_task(stage.value, total=total) for stage in (RunPhase.ANSWERS, RunPhase.VERDICTS)}
-        failed = dict.fromkeys(bars, 0)
-
-        def note(phase: RunPhase, failure: str) -> None:
-            failed[phase] += bool(failure)
-            text = f"{phase.value}, {failed[phase]} failed" if failed[phase] else phase.value
-            progress.update(bars[phase], advance=1, description=text)
-
-        yield note
-
-
-SHOWN_FAILURES = 5
-
-
-def brief_scores(summary: Summary) -> str:
-    """A line a run and judge: its score times 100, and its name."""
-    return "\n".join(
-        f"{percent(judge.score)}\t{name_of(run)}, {run.manifest.label}, {judge.judge}"
-        for run in summary.runs
-        for judge in run.judges
-    )
-
-
-def describe_estimates(planned: PlannedEvaluation) -> dict[str, object]:
-    """A dry run as JSON values."""
-    return {
-        "benchmark": planned.manifest.benchmark,
-        "mode": planned.manifest.label,
-        "examples": len(planned.manifest.inputs.ids),
-        "stages": [
-            {
-                "stage": cost.stage,
-                "model": cost.model,
-                "dollars": cost.dollars if cost.is_priced else None,
-                **cost.usage.model_dump(mode="json"),
-            }
-            for cost in planned.estimate()
-        ],
-    }
-
-
-def print_estimates(planned: PlannedEvaluation, console: Console) -> None:
-    """A dry run: calls and money, stage by stage."""
-    inputs = planned.manifest.inputs
-    table = Table(
-        title=Text(
-            f"{planned.manifest.benchmark}, {planned.manifest.label}, {len(inputs.ids)} examples ({inputs.subset})"
-        )
-    )
-    for heading in ("stage", "model", "calls", "tokens read", "tokens written", "dollars"):
-        table.add_column(heading, justify="left" if heading in ("stage", "model") else "right")
-    estimates = planned.estimate()
-    for one in estimates:
-        dollars = f"{one.dollars:.2f}" if one.is_priced else NO_PRICE
-        usage = one.usage
-        table.add_row(
-            one.stage,
-            Text(one.model),
-            f"{usage.calls:,}",
-            f"{usage.input_tokens:,}",
-            f"{usage.output_tokens:,}",
-            dollars,
-        )
-    console.print(table)
-
-
-def known_dollars(planned: PlannedEvaluation) -> float:
-    """What the known prices of a dry run add up to."""
-    return sum(cost.dollars for cost in planned.estimate())
-
-
-def print_outcome(finished: FinishedRun, console: Console) -> None:
-    """What was done now, what failed, and how to go on."""
-    outcome = finished.outcome
-    console.print(Text(f"{finished.folder}: {outcome.answered} answered and {outcome.judged} judged now"))
-    for failure in outcome.failures[:SHOWN_FAILURES]:
-        console.print(Text(f"  {failure}"))
-    if len(outcome.failures) > SHOWN_FAILURES:
-        console.print(f"  and {len(outcome.failures) - SHOWN_FAILURES} more")
-    if outcome.stopped:
-        console.print(Text(f"stopped: {outcome.stopped}"))
-    elif outcome.failures:
-        console.print("Run the same command to try these again.")
-
-
-def print_suite(console: Console) -> None:
-    """Every benchmark with its judges and its files."""
-    table = Table(title="Benchmarks", show_lines=True)
-    # What one types and what one copies: neither is broken before the narrowest of screens.
-    table.add_column("name", no_wrap=True)
-    table.add_column("answers", no_wrap=True)
-    table.add_column("judge; ids; file", overflow="fold")
-    for entry in SUITE.values():
-        judge = entry.official.judge or "no judge needed"
-        other = entry.drtulu.judge or "no judge needed" if entry.drtulu is not None else None
-        judges = judge if other in (None, judge) else f"{judge}; in mode drtulu {other}"
-        table.add_row(entry.name, entry.answer_format.value, Text(f"{judges}\nids: {entry.ids}\n{entry.hub}"))
-    console.print(table)
-
-
-Replayed = FileParity | FileFormatError
-"""What came of a file: its parity, or why it cannot be read."""
-
-
-def parity(
-    files: Annotated[list[Path], typer.Argument(help="Files of recorded verdicts, one JSON object per line.")],
-    *,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Replay recorded verdicts; print agreed/total per file and every disagreement.
-
-    Exits with 0 where all agree, 1 where any differs, 2 where a file cannot be read; the others are still replayed.
-    """
-    terminal = Terminal(as_json=as_json, is_quiet=quiet)
-    found: dict[str, Replayed] = {}
-    with terminal.bar("replaying", len(files)) as on_file:
-        for file in files:
-            found[str(file)] = _replay(file)
-            on_file(1)
-    lines = [line for file, replayed in found.items() for line in _lines(file, replayed)]
-    terminal.close(
-        [{"file": file, **_describe(replayed)} for file, replayed in found.items()],
-        "\n".join(lines),
-        brief="\n".join(line for line in lines if line.startswith(" ") or "cannot be read" in line),
-    )
-    raise typer.Exit(max(_code(replayed) for replayed in found.values()))
-
-
-def _replay(file: Path) -> Replayed:
-    try:
-        return replay(file)
-    except FileFormatError as unreadable:
-        return unreadable
-
-
-def _lines(file: str, replayed: Replayed) -> list[str]:
-    if isinstance(replayed, FileFormatError):
-        return [str(replayed)]
-    differing = [f"  {case_id}: {difference}" for case_id, found in replayed.disagreements for difference in found]
-    return [f"{file}: {replayed.agreed}/{replayed.total}", *differing]
-
-
-def _describe(replayed: Replayed) -> dict[str, object]:
-    if isinstance(replayed, FileFormatError):
-        return {"unreadable": str(replayed)}
-    return {
-        **replayed._asdict(),
-        "disagreements": [{"id": case_id, "differences": found} for case_id, found in replayed.disagreements],
-    }
-
-
-def _code(replayed: Replayed) -> int:
-    if isinstance(replayed, FileFormatError):
-        return UNREADABLE
-    return DISAGREED if replayed.disagreements else AGREED
-
-
+_SHOWN_FAILURES = 5
+_INTERRUPTED = 130
+"""The exit code of a shell for a command that Ctrl-C has ended."""
 INCOMPLETE = 3
-"""The exit code of a run that is to be resumed."""
-INTERRUPTED = 130
-"""As a shell counts a command that Ctrl-C has ended."""
-
-PAGE_FILE = "report.html"
+"""The exit code of a run with something left to do."""
+_PAGE_FILE = "report.html"
 
 
 class _RunByDefault(TyperGroup):
@@ -299,37 +119,30 @@ eval_app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Runs = Annotated[list[Path], typer.Argument(help="Folders of runs.")]
-Run = Annotated[Path, typer.Argument(help="The folder of a run.")]
+RunArgument = Annotated[Path, typer.Argument(help="The folder of a run.")]
 
 
 @eval_app.command("run")
-@as_command(RunOptions)
-def run(options: RunOptions) -> None:
-    """Answer the examples of a benchmark, have the answers judged, and print the numbers with their mode.
+@command
+def run(terminal: Terminal, options: RunOptions) -> None:
+    """Answer the examples of a benchmark, have the answers judged, and print the scores with their mode.
 
     The same command resumes a run that was stopped. Exits with 3 where something is left to do.
     """
-    terminal = Terminal(as_json=options.as_json, is_quiet=options.quiet)
     planned = plan_run(options.config())
     for note in planned.notes():
         terminal.warn(note)
     if options.dry_run:
-        dollars = f"{known_dollars(planned):.2f}"
-        print_estimates(planned, terminal.console)
-        unpriced = "".join(f" No price is known of {model}." for model in planned.asked.unpriced)
-        told = f"nothing was asked. Known prices add up to ${dollars}.{unpriced}"
-        terminal.close(describe_estimates(planned), told, brief=dollars)
+        _close_dry_run(planned, terminal)
         return
     open_out(planned.config.folder)
     finished = _run(planned, terminal, parts=options.ray)
-    print_outcome(finished, Console(stderr=True, quiet=terminal.is_silent))
+    if not terminal.is_silent:
+        _warn_of_failures(finished, terminal)
     summary = summarize([finished.scores])
-    (finished.folder / PAGE_FILE).write_text(render_page(summary), encoding="utf-8")
+    (finished.folder / _PAGE_FILE).write_text(render_page(summary), encoding="utf-8")
     _close(summary, terminal)
-    is_whole = planned.config.shard == (1, 1)
-    if is_whole and not finished.scores.is_complete:
+    if planned.config.shard == (1, 1) and not finished.scores.is_complete:
         missing = finished.scores.expected - finished.scores.answered
         if options.answers_from is not None and missing:
             terminal.warn(
@@ -342,23 +155,78 @@ def _run(planned: PlannedEvaluation, terminal: Terminal, *, parts: int) -> Finis
     try:
         if parts:
             return run_over_ray(planned.config, parts)
-        with watch(planned, terminal) as listener:
+        with _progress(planned, terminal) as listener:
             return asyncio.run(run_evaluation(planned, listener=listener))
     except KeyboardInterrupt:
-        terminal.warn(f"interrupted; what was done is in {planned.config.folder}, and the same command goes on.")
-        raise typer.Exit(INTERRUPTED) from None
+        terminal.warn(f"interrupted; the results so far are in {planned.config.folder}; the same command resumes.")
+        raise typer.Exit(_INTERRUPTED) from None
+
+
+@contextmanager
+def _progress(planned: PlannedEvaluation, terminal: Terminal) -> Iterator[Listener]:
+    """Two bars, for answers and verdicts; results from before a resume are not counted."""
+    total = len(planned.manifest.inputs.ids) * planned.config.epochs
+    with terminal.progress() as bars:
+        tasks = {stage: bars.add_task(stage.value, total=total) for stage in (RunPhase.ANSWERS, RunPhase.VERDICTS)}
+        failed = dict.fromkeys(tasks, 0)
+
+        def count(phase: RunPhase, failure: str) -> None:
+            failed[phase] += bool(failure)
+            failures = f", {failed[phase]} failed" if failed[phase] else ""
+            bars.update(tasks[phase], advance=1, description=f"{phase.value}{failures}")
+
+        yield count
+
+
+def _close_dry_run(planned: PlannedEvaluation, terminal: Terminal) -> None:
+    """Print calls and money, stage by stage."""
+    inputs, estimates = planned.manifest.inputs, planned.estimate()
+    benchmark, mode, count = planned.manifest.benchmark, planned.manifest.label, len(inputs.ids)
+    table = plain_table("stage", "model", "calls", "tokens read", "tokens written", "dollars")
+    for one in estimates:
+        calls = (f"{number:,}" for number in (one.usage.calls, one.usage.input_tokens, one.usage.output_tokens))
+        table.add_row(one.stage, escape(one.model), *calls, f"{one.dollars:.2f}" if one.is_priced else NO_PRICE)
+    terminal.show(escape(f"{benchmark}, {mode}, {count} examples ({inputs.subset})"), table)
+    document = {
+        "benchmark": benchmark,
+        "mode": mode,
+        "examples": count,
+        "stages": [
+            {
+                "stage": one.stage,
+                "model": one.model,
+                "dollars": one.dollars if one.is_priced else None,
+                **one.usage.model_dump(mode="json"),
+            }
+            for one in estimates
+        ],
+    }
+    dollars = f"{sum(one.dollars for one in estimates):.2f}"
+    unpriced = "".join(f" No price is known of {model}." for model in planned.unpriced)
+    terminal.close(document, f"no model was called. Known prices add up to ${dollars}.{unpriced}", brief=dollars)
+
+
+def _warn_of_failures(finished: FinishedRun, terminal: Terminal) -> None:
+    outcome = finished.outcome
+    terminal.warn(f"{finished.folder}: {outcome.answered} answered and {outcome.judged} judged now")
+    for failure in outcome.failures[:_SHOWN_FAILURES]:
+        terminal.warn(f"  {failure}")
+    if len(outcome.failures) > _SHOWN_FAILURES:
+        terminal.warn(f"  and {len(outcome.failures) - _SHOWN_FAILURES} more")
+    if outcome.stopped:
+        terminal.warn(f"stopped: {outcome.stopped}")
+    elif outcome.failures:
+        terminal.warn("Run the same command to try these again.")
 
 
 @eval_app.command()
+@command
 def report(
-    runs: Runs,
-    *,
-    html_file: Annotated[Path | None, typer.Option("--html", help="Write one page that needs nothing else.")] = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    terminal: Terminal,
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
+    html_file: Annotated[Path | None, typer.Option("--html", help="Write one self-contained page.")] = None,
 ) -> None:
     """Show runs beside the paper's rows; two runs of one benchmark are compared on the examples they share."""
-    terminal = Terminal(as_json=as_json, is_quiet=quiet)
     with terminal.working("comparing"):
         summary = summarize([read_scores(folder) for folder in runs])
     if html_file is not None:
@@ -367,58 +235,104 @@ def report(
 
 
 @eval_app.command()
+@command
 def rescore(
-    folder: Run,
-    data: Annotated[str, typer.Option(help="Where the data file lies now.")] = "",
-    *,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    terminal: Terminal,
+    folder: RunArgument,
+    data: Annotated[str, typer.Option(help="The current path of the data file.")] = "",
 ) -> None:
-    """Compute every number of a run anew from its logs, without a judge and without a network."""
-    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    """Compute all scores of a run again from its logs, without a judge and without a network."""
     before = stored_scores(folder)
     with terminal.working("scoring"):
         after = rescore_run(folder, data)
     _close(summarize([after]), terminal)
     if before is None:
-        terminal.say(f"the numbers are in {folder} now; there were none before.")
+        terminal.say(f"the scores are in {folder} now; there were none before.")
     else:
         same = before.judges == after.judges
-        terminal.say(f"the numbers {'are the same as before' if same else 'differ from those that were stored'}.")
+        terminal.say(f"the scores {'are the same as before' if same else 'differ from those that were stored'}.")
 
 
 @eval_app.command("list")
-def list_benchmarks(*, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """The benchmarks, their modes and judges, and where their files are."""
-    terminal = Terminal(as_json=as_json, is_quiet=quiet)
-    print_suite(terminal.console)
-    benchmarks = [
-        {
-            "name": entry.name,
-            "form": entry.answer_format.value,
-            "judges": {rules.mode.value: rules.judge for rules in (entry.official, entry.drtulu) if rules},
-            "file": entry.hub,
-            "ids": entry.ids,
-        }
-        for entry in SUITE.values()
-    ]
+@command
+def list_benchmarks(terminal: Terminal) -> None:
+    """List the benchmarks, their modes and judges, and where their files are."""
+    benchmarks, rows = [], []
+    for entry in SUITE.values():
+        rules = [rules for rules in (entry.official, entry.drtulu) if rules]
+        judges = list(dict.fromkeys(each.judge or "no judge needed" for each in rules))
+        rows += [
+            (entry.name, entry.answer_format.value, "; in mode drtulu ".join(judges)),
+            ("", "", f"ids: {entry.ids}"),
+            ("", "", entry.hub),
+        ]
+        benchmarks.append(
+            {
+                "name": entry.name,
+                "form": entry.answer_format.value,
+                "judges": {each.mode.value: each.judge for each in rules},
+                "file": entry.hub,
+                "ids": entry.ids,
+            }
+        )
+    table = plain_table("name", "answers", "judge; ids; file", rows=([escape(cell) for cell in row] for row in rows))
+    for column in table.columns:
+        # Names are typed and addresses are copied: neither is truncated on a narrow terminal.
+        column.overflow = "fold"
+    terminal.show(table)
     terminal.close(benchmarks, brief="\n".join(SUITE))
 
 
 @eval_app.command()
+@command
 def export(
-    folder: Run,
+    terminal: Terminal,
+    folder: RunArgument,
     out: Annotated[Path, typer.Option(help="A file that ends in .eval (or .json).")],
-    *,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Write a run as a log that `inspect view` opens; needs the extra `eval`."""
     open_out(out.parent)
     export_inspect_log(folder, out)
-    Terminal(as_json=as_json, is_quiet=quiet).close({"log": str(out)}, f"wrote {out}", brief=str(out))
+    terminal.close({"log": str(out)}, f"wrote {out}", brief=str(out))
 
 
 def _close(summary: Summary, terminal: Terminal) -> None:
     print_summary(summary, terminal.console)
-    terminal.close(summary, brief=brief_scores(summary))
+    rows = (
+        f"{percent(judge.score)}\t{name_of(run)}, {run.manifest.label}, {judge.judge}"
+        for run in summary.runs
+        for judge in run.judges
+    )
+    terminal.close(summary, brief="\n".join(rows))
+
+
+@command
+def parity(
+    terminal: Terminal,
+    files: Annotated[list[Path], typer.Argument(help="Files of recorded verdicts, one JSON object per line.")],
+) -> None:
+    """Replay recorded verdicts; print agreed/total per file and every disagreement.
+
+    Exits with 0 where all agree, 1 where any differs, 2 where a file cannot be read; the others are still replayed.
+    """
+    document: list[dict[str, object]] = []
+    lines: list[str] = []
+    code = AGREED
+    with terminal.bar("replaying", len(files)) as advance:
+        for file in files:
+            try:
+                result = replay(file)
+            except FileFormatError as unreadable:
+                code = max(code, UNREADABLE)
+                document.append({"file": str(file), "unreadable": str(unreadable)})
+                lines.append(str(unreadable))
+            else:
+                code = max(code, DISAGREED if result.disagreements else AGREED)
+                differing = [{"id": case_id, "differences": found} for case_id, found in result.disagreements]
+                document.append({"file": str(file), **result._asdict(), "disagreements": differing})
+                lines.append(f"{file}: {result.agreed}/{result.total}")
+                lines += [f"  {case_id}: {each}" for case_id, found in result.disagreements for each in found]
+            advance(1)
+    brief = [line for line in lines if line.startswith(" ") or "cannot be read" in line]
+    terminal.close(document, "\n".join(lines), brief="\n".join(brief))
+    raise typer.Exit(code)

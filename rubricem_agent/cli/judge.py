@@ -1,26 +1,18 @@
-"""`rubricem judge`: score trajectory files of one question as a group.
-
-A judged group as tables in a terminal: stages first, then each criterion with its marks and reasons.
-
-A judge that says when it has marked an attempt, so that a person sees how far the judging is.
-
-`rubricem calibrate`: how far a judge agrees with labelled examples.
-"""
+"""`rubricem judge` scores a group of trajectories; `rubricem calibrate` measures a judge against labelled examples."""
 
 import asyncio
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
-from rich.console import Console
-from rich.table import Table
 
-from rubricem_agent.build.models import BuiltJudge, build_judge
-from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, inert, plain_table
-from rubricem_agent.config import JudgeConfig
+from rubricem_agent.build.models import build_judge
+from rubricem_agent.cli.look import read_trajectory_rows
+from rubricem_agent.cli.terminal import Terminal, command, inert, plain_table
+from rubricem_agent.config import JUDGE_NAMES, JudgeConfig
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.judgement import Polarity, Rubric, StageScore
@@ -32,94 +24,17 @@ from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, read_rubrics
 from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
 from rubricem_env.llm.usage import Meter
 
-_SHORT_NAME = 40
-
-
-def print_group(
-    judged: GroupJudgement, names: Sequence[str], *, rubrics: RubricSet, meter: Meter, console: Console
-) -> None:
-    """Print everything that the scores rest on."""
-    console.print(_stage_table(judged, names))
-    if not judged.rubrics:
-        console.print(
-            "No criterion: nothing separates the attempts, or there is only one. "
-            "Give further attempts at the question, or --rubrics FILE."
-        )
-    for rubric in sorted(judged.rubrics, key=lambda rubric: STAGES.index(rubric.stage)):
-        sign = "flaw" if rubric.polarity is Polarity.NEGATIVE else "quality"
-        kind = ", persistent" if rubric.persistent else ""
-        console.print(f"\n[bold]{rubric.stage}: {inert(rubric.title)}[/bold] ({sign}, weight {rubric.weight:g}{kind})")
-        console.print(f"  {inert(rubric.description)}", style="dim")
-        for name, rollout in zip(names, judged.rollouts, strict=True):
-            opinion = next((o for o in rollout.opinions if o.rubric_id == rubric.id), None)
-            if opinion is not None:
-                console.print(f"  {opinion.mark:g}  {inert(_short(name))}: {inert(opinion.justification)}")
-    _print_notes(judged, names, rubrics=rubrics, console=console)
-    _print_cost(meter, console)
-
-
-def brief_scores(judged: GroupJudgement, names: Sequence[str]) -> str:
-    """A line an attempt: its four stage scores and its file, for a script to read."""
-    rows = zip(names, judged.rollouts, strict=True)
-    return "\n".join("\t".join([*_cells(rollout), name]) for name, rollout in rows)
-
-
-def _stage_table(judged: GroupJudgement, names: Sequence[str]) -> Table:
-    table = plain_table("trajectory", *(stage.value for stage in STAGES))
-    for name, rollout in zip(names, judged.rollouts, strict=True):
-        table.add_row(inert(_short(name)), *_cells(rollout))
-    return table
-
-
-def _cells(rollout: RolloutJudgement) -> list[str]:
-    cells = []
-    for stage in STAGES:
-        outcome = rollout.judgement.outcome(stage)
-        if isinstance(outcome, StageScore):
-            cells.append(f"{outcome.score:.2f}{' (missing)' if outcome.missing else ''}")
-        else:
-            cells.append(outcome.reason.value)
-    return cells
-
-
-def _print_notes(judged: GroupJudgement, names: Sequence[str], *, rubrics: RubricSet, console: Console) -> None:
-    notes = [f"not let in: {refused}" for refused in judged.refused]
-    if judged.proposal_failure:
-        notes.append(f"no new criteria: {judged.proposal_failure}")
-    for name, rollout in zip(names, judged.rollouts, strict=True):
-        if rollout.failure:
-            notes.append(f"{_short(name)}: {rollout.failure}")
-        if rollout.bait:
-            notes.append(f"{_short(name)} holds text that is meant for a judge: {', '.join(rollout.bait)}")
-    retired = len(rubrics.archive)
-    if retired:
-        notes.append(f"{retired} criteria retired after scoring, {len(rubrics.active)} kept for the next time")
-    if notes:
-        console.print()
-    for note in notes:
-        console.print(inert(note), style="dim")
-
-
-def _print_cost(meter: Meter, console: Console) -> None:
-    for phase, spent in sorted(meter.by_phase.items()):
-        money = "price unknown" if spent.unpriced_calls else f"${spent.dollars:.4f}"
-        usage = spent.usage
-        console.print(
-            f"{phase}: {usage.calls} calls, {usage.input_tokens} tokens in, {usage.output_tokens} out, {money}",
-            highlight=False,
-        )
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _SHORT_NAME else "…" + name[1 - _SHORT_NAME :]
+_NAME_WIDTH = 40
+_SHOWN_DISAGREEMENTS = 10
+JudgeOption = Annotated[str, typer.Option("--judge", help=f"{JUDGE_NAMES}.")]
 
 
 class WatchedJudge:
-    """Another judge's marks, unchanged."""
+    """A judge that reports each scored attempt; its scores are unchanged."""
 
-    def __init__(self, judge: Judge, on_marked: Callable[[int], None]) -> None:
+    def __init__(self, judge: Judge, on_scored: Callable[[int], None]) -> None:
         self._judge = judge
-        self._on_marked = on_marked
+        self._on_scored = on_scored
 
     @property
     def name(self) -> str:
@@ -128,32 +43,20 @@ class WatchedJudge:
     async def propose(self, contrast: Contrast) -> Proposal:
         return await self._judge.propose(contrast)
 
-    async def score(self, examination: ScoringRequest) -> Findings:
-        findings = await self._judge.score(examination)
-        self._on_marked(1)
-        return findings
+    async def score(self, request: ScoringRequest) -> Findings:
+        scored = await self._judge.score(request)
+        self._on_scored(1)
+        return scored
 
 
-JudgeOption = Annotated[str, typer.Option("--judge", help="rules, gemini:MODEL or openai:MODEL@URL.")]
-
-
-class JudgeCommandResult(NamedTuple):
-    """A judged group, its rubrics afterwards, and the judge that did it."""
-
-    group: GroupJudgement
-    rubrics: RubricSet
-    built: BuiltJudge
-
-
+@command
 def judge(
+    terminal: Terminal,
     files: Annotated[list[Path], typer.Argument(help="Trajectories of one question: JSON, or JSON lines.")],
     judge: JudgeOption = "rules",
     rubrics: Annotated[
-        Path | None, typer.Option(help="Rubrics to score by as well: a JSON list, or one JSON object a line.")
+        Path | None, typer.Option(help="Further rubrics to score by: a JSON list, or one JSON object a line.")
     ] = None,
-    *,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Score a group of trajectories stage by stage, criterion by criterion, with the reasons.
 
@@ -161,36 +64,37 @@ def judge(
     answer criteria, a negative weight makes one a flaw; "stage" and "polarity" may be given instead.
     """
     group = _read_group(files)
-    names = [name for name, _ in group]
-    given = _read_rubric_file(rubrics) if rubrics is not None else ()
-    terminal = Terminal(as_json=as_json, is_quiet=quiet)
-    trajectories = [trajectory for _, trajectory in group]
-    judged = asyncio.run(_judge(trajectories, given, config=JudgeConfig(judge=judge), terminal=terminal))
-    print_group(judged.group, names, rubrics=judged.rubrics, meter=judged.built.meter, console=terminal.console)
-    terminal.close(
-        describe_group(judged.group, names, rubrics=judged.rubrics),
-        {"trajectories": len(names), "criteria": len(judged.group.rubrics), "judge": judged.built.judge.name},
-        brief=brief_scores(judged.group, names),
+    given = read_rubrics(_read_text(rubrics, "rubric file"), str(rubrics)) if rubrics is not None else ()
+    names = list(group)
+    judged, rubric_set, meter, judge_name = asyncio.run(
+        _judge(list(group.values()), given, config=JudgeConfig(judge=judge), terminal=terminal)
     )
-    if judged.group.failures:
-        terminal.warn(f"the judge gave no score for {judged.group.failures} of {len(names)} trajectories.")
+    _show_group(judged, names, rubrics=rubric_set, meter=meter, terminal=terminal)
+    scores = ("\t".join([*_cells(rollout), name]) for name, rollout in zip(names, judged.rollouts, strict=True))
+    terminal.close(
+        describe_group(judged, names, rubrics=rubric_set),
+        {"trajectories": len(names), "criteria": len(judged.rubrics), "judge": judge_name},
+        brief="\n".join(scores),
+    )
+    if judged.failures:
+        terminal.warn(f"the judge gave no score for {judged.failures} of {len(names)} trajectories.")
         raise typer.Exit(1)
 
 
-def _read_group(files: Sequence[Path]) -> list[tuple[str, Trajectory]]:
-    """The trajectories of the files by name, all of one question.
-
-    Raises:
-        UsageError: a file is given twice, or two trajectories are of different questions.
-        FileFormatError: a file cannot be read.
-    """
+def _read_group(files: Sequence[Path]) -> dict[str, Trajectory]:
+    """The trajectories of the files by name; raises UsageError unless all are distinct and of one question."""
     if len({file.resolve() for file in files}) < len(files):
         raise UsageError("a trajectory file is given twice; a group holds each attempt once.")
-    group = [found for file in files for found in _read_file(file)]
-    first_name, first = group[0]
-    for name, trajectory in group:
+    group: dict[str, Trajectory] = {}
+    for file in files:
+        rows = read_trajectory_rows(file)
+        for number, text in rows.items():
+            name, where = (str(file),) * 2 if len(rows) == 1 else (f"{file}:{number}", f"{file}, line {number}")
+            group[name] = load_trajectory(text, where)
+    first_name, first = next(iter(group.items()))
+    for name, trajectory in group.items():
         if not trajectory.question.strip():
-            raise FileFormatError(f"{name} has no question; a judge needs to know what was asked.")
+            raise FileFormatError(f"{name} has no question; a judge needs the question.")
         if trajectory.query_key != first.query_key:
             raise UsageError(
                 f"{name} is of another question than {first_name} ({trajectory.question[:60]!r} and "
@@ -199,67 +103,116 @@ def _read_group(files: Sequence[Path]) -> list[tuple[str, Trajectory]]:
     return group
 
 
-def _read_file(file: Path) -> list[tuple[str, Trajectory]]:
-    """One trajectory, or one for each line of a JSON lines file."""
+def _read_text(file: Path, what: str) -> str:
     try:
-        rows = file.read_text(encoding="utf-8", errors="surrogatepass").split("\n")
+        return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as cause:
-        raise FileFormatError(f"cannot read {file}: {cause}. Give the path of a trajectory file.") from cause
-    lines = [(number, row) for number, row in enumerate(rows, start=1) if row.strip()]
-    if len(lines) < 2 or not all(row.startswith("{") and row.rstrip().endswith("}") for _, row in lines[:2]):
-        return [(str(file), load_trajectory("\n".join(rows), str(file)))]
-    return [(f"{file}:{number}", load_trajectory(row, f"{file}, line {number}")) for number, row in lines]
-
-
-def _read_rubric_file(file: Path) -> tuple[Rubric, ...]:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as cause:
-        raise FileFormatError(f"cannot read {file}: {cause}. Give the path of a rubric file.") from cause
-    return read_rubrics(text, str(file))
+        raise FileFormatError(f"cannot read {file}: {cause}. Give the path of a {what}.") from cause
 
 
 async def _judge(
     trajectories: Sequence[Trajectory], given: tuple[Rubric, ...], *, config: JudgeConfig, terminal: Terminal
-) -> JudgeCommandResult:
+) -> tuple[GroupJudgement, RubricSet, Meter, str]:
+    """The judged group, the rubrics afterwards, the cost, and the judge's name."""
     built = build_judge(config)
     first = trajectories[0]
     persistent = tuple(rubric for rubric in given if rubric.persistent)
     others = tuple(rubric for rubric in given if not rubric.persistent)
     query = Query(question=first.question, answer_format=first.answer_format, rubrics=persistent)
-    # Given rubrics that can be retired begin as active ones, so that they compete with what the judge proposes.
+    # Given rubrics that can be retired start as active ones, so that they compete with the judge's proposals.
     known = RubricSet().with_persistent(persistent).with_proposed(others, step=0)
     try:
-        with terminal.bar(f"judging with {built.judge.name}", len(trajectories)) as on_marked:
-            watched = WatchedJudge(built.judge, on_marked)
+        with terminal.bar(f"judging with {built.judge.name}", len(trajectories)) as advance:
+            watched = WatchedJudge(built.judge, advance)
             step_judge = StepJudge(watched, RubricBuffer({query.key: known}), settings=config.settings)
             group = await step_judge.judge_group(Group.of(query, trajectories), step=0)
     finally:
         await built.aclose()
-    return JudgeCommandResult(group, step_judge.buffer.rubrics(query.key), built)
+    return group, step_judge.buffer.rubrics(query.key), built.meter, built.judge.name
 
 
-_SHOWN_DISAGREEMENTS = 10
+def _show_group(
+    judged: GroupJudgement, names: Sequence[str], *, rubrics: RubricSet, meter: Meter, terminal: Terminal
+) -> None:
+    """Print the stage scores, each criterion with its scores and reasons, notes and the cost."""
+    short = [name if len(name) <= _NAME_WIDTH else "…" + name[1 - _NAME_WIDTH :] for name in names]
+    rollouts = list(zip(short, judged.rollouts, strict=True))
+    rows = [(inert(name), *_cells(rollout)) for name, rollout in rollouts]
+    terminal.show(plain_table("trajectory", *(stage.value for stage in STAGES), rows=rows))
+    if not judged.rubrics:
+        terminal.show(
+            "No criterion: nothing separates the attempts, or there is only one. "
+            "Give further attempts at the question, or --rubrics FILE."
+        )
+    for rubric in sorted(judged.rubrics, key=lambda rubric: STAGES.index(rubric.stage)):
+        sign = "flaw" if rubric.polarity is Polarity.NEGATIVE else "quality"
+        kind = ", persistent" if rubric.persistent else ""
+        terminal.show(f"\n[bold]{rubric.stage}: {inert(rubric.title)}[/bold] ({sign}, weight {rubric.weight:g}{kind})")
+        terminal.show(f"[dim]  {inert(rubric.description)}[/dim]")
+        for name, rollout in rollouts:
+            scored = next((opinion for opinion in rollout.opinions if opinion.rubric_id == rubric.id), None)
+            if scored is not None:
+                terminal.show(f"  {scored.mark:g}  {inert(name)}: {inert(scored.justification)}")
+    if notes := _notes(judged, rollouts, rubrics):
+        terminal.show("", *(f"[dim]{inert(note)}[/dim]" for note in notes))
+    for phase, spent in sorted(meter.by_phase.items()):
+        money = "price unknown" if spent.unpriced_calls else f"${spent.dollars:.4f}"
+        tokens = f"{spent.usage.input_tokens} tokens in, {spent.usage.output_tokens} out"
+        terminal.show(f"{phase}: {spent.usage.calls} calls, {tokens}, {money}")
 
 
+def _notes(judged: GroupJudgement, rollouts: Sequence[tuple[str, RolloutJudgement]], rubrics: RubricSet) -> list[str]:
+    notes = [f"refused rubric: {refused}" for refused in judged.refused]
+    if judged.proposal_failure:
+        notes.append(f"no new criteria: {judged.proposal_failure}")
+    for name, rollout in rollouts:
+        if rollout.failure:
+            notes.append(f"{name}: {rollout.failure}")
+        if rollout.bait:
+            notes.append(f"{name} holds text that is meant for a judge: {', '.join(rollout.bait)}")
+    if rubrics.archive:
+        notes.append(f"{len(rubrics.archive)} criteria retired after scoring, {len(rubrics.active)} kept")
+    return notes
+
+
+def _cells(rollout: RolloutJudgement) -> list[str]:
+    outcomes = (rollout.judgement.outcome(stage) for stage in STAGES)
+    return [
+        f"{outcome.score:.2f}{' (missing)' if outcome.missing else ''}"
+        if isinstance(outcome, StageScore)
+        else outcome.reason.value
+        for outcome in outcomes
+    ]
+
+
+@command
 def calibrate(
+    terminal: Terminal,
     file: Annotated[Path, typer.Argument(help='JSON lines: {"trajectory": {...}, "rubric": {...}, "label": 0|1|2}.')],
-    judge: Annotated[str, typer.Option("--judge", help="rules, gemini:MODEL or openai:MODEL@URL.")] = "rules",
-    *,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    judge: JudgeOption = "rules",
 ) -> None:
     """Run a judge over labelled examples and print its agreement with the labels.
 
     "trajectory" is an object as in a trajectory file, or the path of one beside FILE; "rubric" a row of a rubric file.
     """
     examples = read_examples(file)
-    terminal = Terminal(as_json=as_json, is_quiet=quiet)
-    found = asyncio.run(_calibrate(examples, JudgeConfig(judge=judge), terminal=terminal))
-    _show(found, terminal)
-    kappa = _calibration_cells(found.overall)[3]
-    terminal.close(_describe(found), {"judge": judge, "examples": len(examples), "kappa": kappa}, brief=kappa)
-    if found.unscored:
+    result = asyncio.run(_calibrate(examples, JudgeConfig(judge=judge), terminal=terminal))
+    rows = [(name, *_agreement_cells(own)) for name, own in (*result.by_stage, ("all", result.overall))]
+    terminal.show(plain_table("stage", "examples", "exact", "within one", "kappa", "bias", rows=rows))
+    if result.unscored:
+        terminal.say(f"{result.unscored} examples got no score from the judge")
+    for row in result.disagreements[:_SHOWN_DISAGREEMENTS]:
+        text = f"example {row.place + 1}, {row.title}: score {row.mark}, label {row.label}. {row.justification}"
+        terminal.show(f"[dim]{inert(text)}[/dim]")
+    kappa = _agreement_cells(result.overall)[3]
+    document = {
+        "overall": result.overall._asdict(),
+        "by_stage": {stage.value: agreement._asdict() for stage, agreement in result.by_stage},
+        "unscored": result.unscored,
+        "disagreements": [row._asdict() for row in result.disagreements],
+    }
+    terminal.close(document, {"judge": judge, "examples": len(examples), "kappa": kappa}, brief=kappa)
+    if result.unscored:
         raise typer.Exit(1)
 
 
@@ -267,12 +220,9 @@ def read_examples(file: Path) -> list[LabelledExample]:
     """The examples of a JSON lines file.
 
     Raises:
-        FileFormatError: it cannot be read, is empty, or a line is no example.
+        FileFormatError: the file cannot be read, is empty, or a line is not an example.
     """
-    try:
-        lines = file.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as cause:
-        raise FileFormatError(f"cannot read {file}: {cause}. Give the path of a file of labelled examples.") from cause
+    lines = _read_text(file, "file of labelled examples").split("\n")
     examples = [
         _read_example(line, f"{file}, line {number}", folder=file.parent)
         for number, line in enumerate(lines, start=1)
@@ -288,7 +238,7 @@ def _read_example(line: str, where: str, *, folder: Path) -> LabelledExample:
         row = json.loads(line)
         trajectory, rubric, label = row["trajectory"], row["rubric"], row["label"]
     except (ValueError, KeyError, TypeError, RecursionError) as cause:
-        raise FileFormatError(f"{where} is no example; it needs trajectory, rubric and label.") from cause
+        raise FileFormatError(f"{where} is not an example; it needs trajectory, rubric and label.") from cause
     if isinstance(trajectory, str):
         try:
             text = (folder / trajectory).read_text(encoding="utf-8")
@@ -308,34 +258,13 @@ def _read_example(line: str, where: str, *, folder: Path) -> LabelledExample:
 async def _calibrate(examples: list[LabelledExample], config: JudgeConfig, *, terminal: Terminal) -> Calibration:
     built = build_judge(config)
     try:
-        with terminal.bar(f"marking with {built.judge.name}", len(examples)) as on_marked:
-            return await run_calibration(WatchedJudge(built.judge, on_marked), examples)
+        with terminal.bar(f"scoring with {built.judge.name}", len(examples)) as advance:
+            return await run_calibration(WatchedJudge(built.judge, advance), examples)
     finally:
         await built.aclose()
 
 
-def _describe(found: Calibration) -> dict[str, Any]:
-    return {
-        "overall": found.overall._asdict(),
-        "by_stage": {stage.value: agreement._asdict() for stage, agreement in found.by_stage},
-        "unscored": found.unscored,
-        "disagreements": [row._asdict() for row in found.disagreements],
-    }
-
-
-def _show(found: Calibration, terminal: Terminal) -> None:
-    table = plain_table("stage", "examples", "exact", "within one", "kappa", "bias")
-    for name, agreement in (*((stage.value, own) for stage, own in found.by_stage), ("all", found.overall)):
-        table.add_row(name, *_calibration_cells(agreement))
-    terminal.show(table)
-    if found.unscored:
-        terminal.say(f"{found.unscored} examples got no mark from the judge")
-    for row in found.disagreements[:_SHOWN_DISAGREEMENTS]:
-        told = f"example {row.place + 1}, {row.title}: mark {row.mark}, label {row.label}. {row.justification}"
-        terminal.show(f"[dim]{inert(told)}[/dim]")
-
-
-def _calibration_cells(agreement: Agreement) -> tuple[str, ...]:
+def _agreement_cells(agreement: Agreement) -> tuple[str, ...]:
     shares = (agreement.exact, agreement.within_one, agreement.kappa)
     shown = tuple("-" if share is None else f"{share:.2f}" for share in shares)
     bias = "-" if agreement.bias is None else f"{agreement.bias:+.2f}"

@@ -1,75 +1,66 @@
-"""`rubricem inspect`: what a trajectory file amounts to.
-
-`rubricem credit`: the returns and advantages of a group of rollouts, from their stage scores.
-
-`rubricem theory credit`: where the paper's inequality on stage credit turns over, measured in the almanac.
-
-`rubricem demo`: one whole episode, offline, its searches over MCP, stage by stage.
-"""
+"""The commands that show things: `inspect`, `credit`, `theory credit`, `demo`, `view` and `report`."""
 
 import asyncio
+import webbrowser
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from rubricem_agent.build.tools import open_tools, over_mcp
 from rubricem_agent.build.training import run_credit_noise
-from rubricem_agent.cli.terminal import JsonOption, QuietOption, Terminal, inert, open_out_file, plain_table
+from rubricem_agent.build.viewer import serve_viewer
+from rubricem_agent.cli.terminal import Terminal, command, inert, open_out, plain_table, to_json, write_out
 from rubricem_agent.config import ToolsConfig
-from rubricem_agent.learn.credit import Credit
-from rubricem_agent.learn.credit_file import CreditRequest, read_credit_file
+from rubricem_agent.learn.credit_file import read_credit_file
+from rubricem_agent.viewer.report import render_report
 from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.errors import FileFormatError, MissingExtraError
-from rubricem_env.domain.trajectory import Trajectory, dump_trajectory, load_trajectory
+from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
+from rubricem_env.domain.trajectory import dump_trajectory, load_trajectory
 from rubricem_env.env.episode import Episode
 from rubricem_env.env.research_env import render_ansi
 from rubricem_env.scaffold.grammar import ValidationMode
 from rubricem_env.scaffold.reading import Reading, read_trajectory
 from rubricem_env.testing.episodes import run_scripted_episode
 
+theory_app = typer.Typer(help="Experiments on the paper's theory, in the almanac.", no_args_is_help=True)
 
+
+@command
 def inspect(
+    terminal: Terminal,
     file: Annotated[Path, typer.Argument(help="A trajectory: one JSON object, or a JSONL file with --line.")],
     line: Annotated[int | None, typer.Option(min=1, help="Which line of a JSONL file to read, from 1.")] = None,
-    *,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Show the turns, stages, violations and citations of a trajectory file."""
-    reading = read_trajectory(read_trajectory_file(file, line))
-    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    rows = read_trajectory_rows(file)
+    if line is None and len(rows) > 1:
+        raise FileFormatError(f"{file} holds {len(rows)} lines; choose one trajectory with --line N.")
+    if line is not None and line not in rows:
+        raise FileFormatError(f"{file} has {len(rows)} lines; there is no line {line}.")
+    where = str(file) if line is None else f"{file}, line {line}"
+    reading = read_trajectory(load_trajectory(rows[line or min(rows)], where))
     _show_reading(reading, terminal)
     rejecting = reading.rejects(ValidationMode.STRICT)
     verdict = "accepted" if not rejecting else f"rejected ({len(rejecting)} reasons)"
-    terminal.close(
-        summary(reading),
-        {"complete": "yes" if reading.is_complete else "no", "strict mode": verdict},
-        brief=verdict,
-    )
+    complete = "yes" if reading.is_complete else "no"
+    terminal.close(summary(reading), {"complete": complete, "strict mode": verdict}, brief=verdict)
 
 
-def read_trajectory_file(file: Path, line: int | None = None) -> Trajectory:
-    """The trajectory of a JSON file, or of one line of a JSONL file.
+def read_trajectory_rows(file: Path) -> dict[int, str]:
+    """The text of each trajectory of a JSONL file by its line number; a file of one JSON object is row 1.
 
     Raises:
-        FileFormatError: the file cannot be read, has no such line, or holds no trajectory.
+        FileFormatError: the file cannot be read.
     """
     try:
         text = file.read_text(encoding="utf-8", errors="surrogatepass")
     except (OSError, UnicodeDecodeError) as cause:
         raise FileFormatError(f"cannot read {file}: {cause}. Give the path of a trajectory file.") from cause
-    if line is None:
-        rows = [row for row in text.split("\n") if row.strip()]
-        if len(rows) > 1 and all(row.startswith("{") and row.rstrip().endswith("}") for row in rows[:2]):
-            raise FileFormatError(f"{file} holds {len(rows)} lines; choose one trajectory with --line N.")
-        return load_trajectory(text, str(file))
     # Not splitlines: a line separator such as U+2028 may stand inside a JSON string.
-    lines = text.rstrip("\n").split("\n")
-    if line > len(lines):
-        raise FileFormatError(f"{file} has {len(lines)} lines; there is no line {line}.")
-    return load_trajectory(lines[line - 1], f"{file}, line {line}")
+    rows = {number: row for number, row in enumerate(text.split("\n"), start=1) if row.strip()}
+    is_jsonl = len(rows) > 1 and all(row[0] == "{" and row.rstrip()[-1] == "}" for row in list(rows.values())[:2])
+    return rows if is_jsonl else {1: text}
 
 
 def summary(reading: Reading) -> dict[str, Any]:
@@ -101,26 +92,28 @@ def _show_reading(reading: Reading, terminal: Terminal) -> None:
     known, unknown, _ = reading.citations
     cited = f"citations: {len(known)} known, {len(unknown)} unknown{': ' + ', '.join(unknown) if unknown else ''}"
     question = inert(reading.trajectory.question) or "(no question)"
-    terminal.show(f"[bold]{question}[/bold]", stages, turns, inert(cited))
-    for found in reading.violations:
-        terminal.show(inert(f"  {found.code.value}: {found.message}"))
+    violations = [inert(f"  {found.code.value}: {found.message}") for found in reading.violations]
+    terminal.show(f"[bold]{question}[/bold]", stages, turns, inert(cited), *violations)
 
 
+@command
 def credit(
+    terminal: Terminal,
     file: Annotated[Path, typer.Argument(help='JSON: {"scores": [[plan, research, review, answer], ...]}.')],
-    *,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
-    """Show what each rollout of a group earns at each stage: its return, and its advantage over the group.
+    """Show the return and the group advantage of each rollout at each stage.
 
     The file may also hold "valid" (true or false for each rollout), "matrix" (4 x 4, the paper's by default) and
     "mode" ("stages", or "terminal" to give every stage the answer's score).
     """
-    terminal = Terminal(as_json=as_json, is_quiet=quiet)
     request = read_credit_file(file)
     earned = request.answer()
-    terminal.show(_table(request, earned))
+    table = plain_table("rollout", *(f"{stage}\nreturn, advantage" for stage in STAGES))
+    for row, is_valid in enumerate(request.valid):
+        pairs = zip(earned.returns[row], earned.advantages[row], strict=True)
+        cells = [f"{value:.3f}  {advantage:+.3f}" for value, advantage in pairs]
+        table.add_row(str(row + 1), *(cells if is_valid else ["masked"] * len(STAGES)))
+    terminal.show(table)
     terminal.close(
         {"returns": earned.returns.tolist(), "advantages": earned.advantages.tolist()},
         {"rollouts": len(request.valid), "masked": list(request.valid).count(False), "mode": request.mode},
@@ -130,57 +123,35 @@ def credit(
         terminal.warn(str(group))
 
 
-def _table(request: CreditRequest, earned: Credit) -> Table:
-    table = plain_table("rollout", *(f"{stage}\nreturn, advantage" for stage in STAGES))
-    for row, is_valid in enumerate(request.valid):
-        cells = _cells(earned, row) if is_valid else ["masked"] * len(STAGES)
-        table.add_row(str(row + 1), *cells)
-    return table
-
-
-def _cells(earned: Credit, row: int) -> list[str]:
-    pairs = zip(earned.returns[row], earned.advantages[row], strict=True)
-    return [f"{value:.3f}  {advantage:+.3f}" for value, advantage in pairs]
-
-
-theory_app = typer.Typer(help="Experiments on the paper's theory, in the almanac.", no_args_is_help=True)
-
-
 @theory_app.callback()
 def theory() -> None:
     """Experiments on the paper's theory, in the almanac."""
 
 
 @theory_app.command("credit")
+@command
 def theory_credit(
+    terminal: Terminal,
     rollouts: Annotated[int, typer.Option(min=2, help="Rollouts of each question.")] = 32,
     questions: Annotated[int, typer.Option(min=1, help="Training questions to play.")] = 72,
     chance: Annotated[float, typer.Option(min=0.01, max=0.99, help="The chance of each fault.")] = 0.3,
     seed: Annotated[int, typer.Option(help="Seed of faults and noise.")] = 0,
-    *,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Compare stage credit and terminal broadcast with the oracle gradient as the judge gets noisier."""
-    run_credit_noise(
-        Terminal(as_json=as_json, is_quiet=quiet), rollouts=rollouts, questions=questions, chance=chance, seed=seed
-    )
+    run_credit_noise(terminal, rollouts=rollouts, questions=questions, chance=chance, seed=seed)
 
 
-DEFAULT_OUT = Path("runs/demo/trajectory.json")
-
-
+@command
 def demo(
-    out: Annotated[Path, typer.Option(help="Where to write the trajectory.")] = DEFAULT_OUT,
-    *,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    terminal: Terminal,
+    out: Annotated[Path, typer.Option(help="Where to write the trajectory.")] = Path("runs/demo/trajectory.json"),
 ) -> None:
     """Play a scripted research episode in the offline world and save its trajectory."""
-    open_out_file(out)
-    terminal = Terminal(as_json=as_json, is_quiet=quiet)
+    if out.is_dir():
+        raise ConfigError(f"--out is {out}, a folder; give the path of a file, such as {out / 'trajectory.json'}.")
+    open_out(out.parent)
     with terminal.working("playing an episode"):
-        episode = asyncio.run(_play())
+        episode = asyncio.run(_play(terminal))
     reading = episode.read()
     terminal.say(render_ansi(reading, colour=terminal.colour))
     out.write_text(dump_trajectory(reading.trajectory) + "\n", encoding="utf-8")
@@ -193,12 +164,57 @@ def demo(
     )
 
 
-async def _play() -> Episode:
-    """Over the whole protocol where the tools extra is installed; the episode is the same without it."""
+async def _play(terminal: Terminal) -> Episode:
+    """Call the tools over MCP where the tools extra is installed; the episode is the same without it."""
     async with open_tools(ToolsConfig(), {}) as tools:
         try:
             async with over_mcp(tools) as remote:
                 return await run_scripted_episode(remote)
         except MissingExtraError as missing:
-            typer.echo(f"The tools are called in this process instead: {missing}\n", err=True)
+            terminal.warn(f"The tools are called in this process instead: {missing}\n")
             return await run_scripted_episode(tools.toolbox)
+
+
+@command
+def view(
+    terminal: Terminal,
+    folder: Annotated[
+        Path, typer.Argument(metavar="[RUN_DIR]", help="Folder of a run, or one that holds runs.", show_default=True)
+    ] = Path("runs"),
+    bank: Annotated[
+        Path | None, typer.Option(help="The folder of a rubric bank to show and edit beside each run.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="The port; 0 takes a free one. By default 8420 if it is free.")
+    ] = None,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Show runs in the browser until interrupted: curves, trajectories, rubrics, bank, evaluations.
+
+    The server listens on this machine alone, and serves whoever has the printed address, which holds a token. With
+    --json one line is printed once it listens: {"url"}.
+    """
+
+    def announce(url: str) -> None:
+        # Printed for the user who started it, and nowhere else: the token is in no log and no file.
+        shown = to_json({"url": url}) if terminal.as_json else url
+        typer.echo(shown if terminal.is_silent else f"Showing {folder}: {url}\nStop with Ctrl-C.")
+        if open_browser and not webbrowser.open(url):
+            terminal.warn("no browser could be opened; open the address by hand")
+
+    serve_viewer(folder, bank=bank, port=port, announce=announce)
+
+
+@command
+def report(
+    terminal: Terminal,
+    folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Folder of a run, an evaluation or an ablation.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The page; RUN_DIR/report.html by default.")] = None,
+) -> None:
+    """Write one self-contained page: curves, a sample of attempts with their verdicts, rubrics, lessons.
+
+    The run may still be in progress.
+    """
+    path = out or folder / "report.html"
+    write_out(path, render_report(folder), option="-o")
+    terminal.close({"page": str(path)}, f"Page: {path}", brief=str(path))

@@ -1,4 +1,4 @@
-"""The `rubricem` command: collects the commands and turns a user's mistake into one sentence."""
+"""The `rubricem` command: registers the commands and prints each error as one sentence."""
 
 import sys
 from typing import Annotated
@@ -8,14 +8,13 @@ import typer
 from rubricem_agent.cli.ablate import ablate
 from rubricem_agent.cli.ask import ask
 from rubricem_agent.cli.bank import bank_app
-from rubricem_agent.cli.data import data_app, prepare
+from rubricem_agent.cli.data import data_app
 from rubricem_agent.cli.doctor import doctor
 from rubricem_agent.cli.evals import eval_app, parity
 from rubricem_agent.cli.judge import calibrate, judge
-from rubricem_agent.cli.look import credit, demo, inspect, theory_app
+from rubricem_agent.cli.look import credit, demo, inspect, report, theory_app, view
 from rubricem_agent.cli.tools import tools_app
 from rubricem_agent.cli.train import train
-from rubricem_agent.cli.view import report, view
 from rubricem_env import __version__
 from rubricem_env.domain.errors import RubricEMError, UsageError
 
@@ -29,16 +28,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _SETTINGS = {"ignore_unknown_options": True}
-"""What is no option of `train` is read as a setting, and refused with the way to write one."""
+"""An unknown option of `train` is read as a setting, and refused with the way to write one."""
 for command in (demo, ask, train, ablate, view, report, judge, calibrate, credit, inspect, parity, doctor):
     app.command(context_settings=_SETTINGS if command is train else None)(command)
-data_app.command()(prepare)
-for name, group in (
-    ("eval", eval_app),
-    ("tools", tools_app),
-    ("bank", bank_app),
-    ("data", data_app),
-    ("theory", theory_app),
+for name, group in zip(
+    ("eval", "tools", "bank", "data", "theory"), (eval_app, tools_app, bank_app, data_app, theory_app), strict=True
 ):
     app.add_typer(group, name=name)
 
@@ -60,7 +54,7 @@ def rubricem(
 
 
 def main() -> None:
-    """Run the command line: one sentence on stderr for a mistake (exit code 2) or a failure of the world (1)."""
+    """Run the command line; an error is one sentence on stderr, with exit code 2 for a UsageError and 1 for others."""
     try:
         app()
     except RubricEMError as problem:

@@ -7,21 +7,21 @@ from packaging.requirements import Requirement
 from rubricem_agent.build.data import TEACHER_KEY
 from rubricem_agent.build.models import JUDGE_KEY, OPENAI_KEY, POLICY_KEY
 from rubricem_agent.build.tools import TOKEN_VARIABLE
-from rubricem_agent.cli.doctor import CONFLICTS, find_conflicts, judge_packages, look_at_keys
+from rubricem_agent.cli.doctor import CONFLICTS, check_extra, check_keys, find_conflicts
 
 
 def test_a_package_in_its_range_is_ok():
-    assert judge_packages([Requirement("pydantic>=2")], "judge").state == "ok"
+    assert check_extra("judge", [Requirement("pydantic>=2")]).state == "ok"
 
 
 def test_an_absent_package_is_missing_with_the_line_that_installs_it():
-    judged = judge_packages([Requirement("no-such-package-at-all")], "bank")
+    judged = check_extra("bank", [Requirement("no-such-package-at-all")])
     assert judged.state == "missing"
     assert judged.remedy == "pip install 'rubricem[bank]'"
 
 
 def test_a_version_outside_the_tested_range_is_wrong_and_the_range_is_told():
-    judged = judge_packages([Requirement("pydantic<1")], "")
+    judged = check_extra("", [Requirement("pydantic<1")])
     assert judged.state == "wrong"
     assert "tested: <1" in judged.detail
     assert judged.remedy == "pip install rubricem"
@@ -46,7 +46,7 @@ def test_the_conflicts_with_the_tools_are_those_of_its_requirement():
 
 
 def test_each_key_is_named_with_where_it_goes():
-    found = {finding.name: finding for finding in look_at_keys({"RUBRICEM_JUDGE_KEY": "canary"})}
+    found = {finding.name: finding for finding in check_keys({"RUBRICEM_JUDGE_KEY": "canary"})}
     assert "api.openai.com" in found["OPENAI_API_KEY"].remedy
     assert "no other address" in found["OPENAI_API_KEY"].remedy
     assert "--policy" in found["RUBRICEM_POLICY_KEY"].remedy
@@ -56,4 +56,4 @@ def test_each_key_is_named_with_where_it_goes():
 
 def test_doctor_names_every_variable_that_the_commands_read_a_key_from():
     read = {POLICY_KEY, JUDGE_KEY, TEACHER_KEY, OPENAI_KEY, TOKEN_VARIABLE}
-    assert read <= {finding.name for finding in look_at_keys({})}
+    assert read <= {finding.name for finding in check_keys({})}

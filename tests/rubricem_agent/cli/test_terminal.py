@@ -13,7 +13,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from rubricem_agent.cli.main import app
-from rubricem_agent.cli.terminal import Terminal, inert, plain_table, to_json
+from rubricem_agent.cli.terminal import Terminal, inert, open_out, plain_table, to_json
+from rubricem_env.domain.errors import ConfigError
 from rubricem_env.testing.judges import attempt, careless, make_reflection
 
 ROOT = Path(__file__).parents[3]
@@ -187,3 +188,26 @@ def test_the_last_word_has_three_forms(monkeypatch):
         monkeypatch.setattr(sys, "stdout", said)
         Terminal(**flags).close({"n": 1}, {"n": 1}, brief="1")
         assert said.getvalue().split() == wanted.split()
+
+
+@pytest.mark.parametrize("command", [("ask", "How wide is Tall Fox?"), ("data", "teach", "--limit", "1")])
+def test_a_file_in_the_way_is_one_sentence_and_nothing_is_asked(tmp_path, command):
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+
+    result = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "file")])
+
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).startswith(f"cannot write to {tmp_path / 'file'}: File exists. Choose another folder")
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "x"
+
+
+def test_a_folder_that_can_be_written_is_made_and_left_empty(tmp_path):
+    open_out(tmp_path / "a" / "b")
+
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+
+
+def test_a_file_system_without_write_permission_is_named():
+    # Root may write anywhere but here.
+    with pytest.raises(ConfigError, match=r"cannot write to /proc: .*Choose another folder with --out"):
+        open_out(Path("/proc"))

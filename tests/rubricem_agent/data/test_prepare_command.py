@@ -7,7 +7,8 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from rubricem_agent.build.data import choose_file, prepare
+from rubricem_agent.build.data import prepare
+from rubricem_agent.build.eval_inputs import choose_file
 from rubricem_agent.cli.main import app
 from rubricem_agent.data.prepare import LeftOut, read_training_set
 from rubricem_env.domain.base import Stage
@@ -210,7 +211,7 @@ def test_the_command_says_what_became_of_the_rows(option: list[str], tmp_path: P
         assert json.loads(shown.output)["left_out"] == {"has no rubrics": [2], "cannot be read": [3]}
     else:
         assert "1 questions of 3 rows" in shown.output
-        assert "left out 1: the row has no rubrics (2)" in shown.output
+        assert "skipped 1 (2): the row has no rubrics" in shown.output
         assert "row 3: not JSON" in shown.output
 
 

@@ -88,9 +88,9 @@ def test_shards_take_every_nth_question_and_their_share_of_the_ceilings(tmp_path
     tasks = [TeacherTask(str(number), Query(question="Why?")) for number in range(5)]
     shards = split_shards(config, QuestionFile(tasks, {}))
 
-    assert [[task.id for task in shard.questions.tasks] for shard in shards] == [["0", "2", "4"], ["1", "3"]]
-    assert [shard.config.ceilings for shard in shards] == [SpendLimits(calls=5, dollars=2.5)] * 2
-    assert len({shard.folder for shard in shards}) == 2
+    assert [[task.id for task in questions.tasks] for _, questions in shards] == [["0", "2", "4"], ["1", "3"]]
+    assert [part.ceilings for part, _ in shards] == [SpendLimits(calls=5, dollars=2.5)] * 2
+    assert len({part.out for part, _ in shards}) == 2
 
 
 def test_shards_without_ray_are_refused_with_the_line_that_installs_it(

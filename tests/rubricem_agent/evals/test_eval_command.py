@@ -161,7 +161,7 @@ def test_every_hub_file_of_the_list_is_one_that_data_takes():
     named = [parse_hub_file(file) for file in files if file.startswith("hf:")]
 
     assert len(named) == 4
-    assert all(file.file.endswith((".jsonl", ".json", ".csv")) for file in named)
+    assert all(file.endswith((".jsonl", ".json", ".csv")) for _, file, _ in named)
 
 
 def test_the_list_says_what_names_the_examples():

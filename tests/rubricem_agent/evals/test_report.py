@@ -6,7 +6,7 @@ import pytest
 
 from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
-from rubricem_agent.config import EvalConfig, Style
+from rubricem_agent.config import EvalConfig
 from rubricem_agent.evals.report import LONG, Summary, own_rows, published_tables, render_page, summarize
 from rubricem_agent.evals.scores import Scores
 
@@ -71,7 +71,7 @@ def test_the_long_average_is_that_of_the_paper_and_is_not_made_of_three(almanac)
 
 
 def test_two_runs_of_one_benchmark_are_compared_on_the_examples_they_share(almanac, tmp_path):
-    config = EvalConfig(benchmark="almanac", policy="scripted", limit=4, style=Style.REACT, out=tmp_path)
+    config = EvalConfig(benchmark="almanac", policy="scripted", limit=4, style="react", out=tmp_path)
     other = asyncio.run(run_evaluation(plan_run(config))).scores
 
     (gap,) = summarize([almanac, other]).comparisons

@@ -6,7 +6,6 @@ import pytest
 
 from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
-from rubricem_agent.config import Style
 from rubricem_agent.evals.base import EvaluationMode
 from rubricem_agent.evals.runner import RunPhase
 from rubricem_env.domain.errors import ConfigError, UsageError
@@ -62,7 +61,7 @@ def test_some_of_the_examples_can_be_chosen_and_others_are_refused(strict):
             {"policy": "openai:m@http://127.0.0.1:1/v1"},
             "--policy is openai:m.* were made with scripted.* Leave --policy",
         ),
-        ({"style": Style.REACT}, "--style is react"),
+        ({"style": "react"}, "--style is react"),
         ({"epochs": 3}, "--epochs is 3; the answers of .* were made with 2"),
         ({"stage": RunPhase.ANSWERS}, "Leave --stage answers out"),
     ],

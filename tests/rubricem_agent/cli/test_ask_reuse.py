@@ -77,7 +77,7 @@ def test_without_reuse_the_bank_is_not_read(bank, asked):
         ({}, "cross", "No lesson from the bank: it is empty."),
         ({}, "within", "No lesson from the bank: it is empty."),
         ({OTHER: OTHER_LESSON}, "within", "No lesson from the bank: none of its 1 is of this question."),
-        ({QUESTION: OWN_LESSON}, "cross", "none of its 1 is of another question that is like it."),
+        ({QUESTION: OWN_LESSON}, "cross", "none of its 1 is of a similar question."),
     ],
 )
 def test_a_bank_without_a_fitting_lesson_is_said_and_the_question_stands_alone(bank, asked, lessons, mode, said):

@@ -93,7 +93,7 @@ def test_a_second_attempt_reads_the_lesson_of_the_first(run):
 def test_a_lesson_that_cannot_be_kept_is_said_and_the_attempts_go_on(run, tmp_path):
     result = run(QUESTION, "--attempts", "2")
     assert result.exit_code == 0
-    assert "No lesson was taken:" in result.output
+    assert "No lesson was stored:" in result.output
     assert (tmp_path / "attempt_1.json").exists()
 
 

@@ -7,9 +7,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rubricem_agent.build.training import Trainer, TrainingPlan, read_plan
-from rubricem_agent.cli.ablate import ablate, plan_runs, run_all
-from rubricem_agent.cli.view import report
+from rubricem_agent.build.training import Trainer, TrainerCommand, read_trainer_command
+from rubricem_agent.cli.ablate import ablate, list_runs, run_all
+from rubricem_agent.cli.look import report
 from trainers.local.settings import LocalConfig
 from trainers.settings import read_settings
 
@@ -45,7 +45,7 @@ line = {"step": int(changes["steps"]), "held_out": scores, "valid": 1.0}
 def fake(tmp_path):
     """A base plan whose trainer sleeps and writes one examination, and the environment in which it is found."""
     (tmp_path / "fake_trainer.py").write_text(FAKE, encoding="utf-8")
-    plan = TrainingPlan(tmp_path / "config.yaml", ("rows=8",), tmp_path / "out", 4, "fake_trainer")
+    plan = TrainerCommand(tmp_path / "config.yaml", ("rows=8",), tmp_path / "out", 4, "fake_trainer")
     return plan, {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
 
 
@@ -54,11 +54,11 @@ def run(runs, environ, jobs=2):
 
 
 def test_there_are_four_recipes_for_each_seed_and_each_has_a_folder(fake):
-    runs = plan_runs(fake[0], seeds=2, steps=6)
+    runs = list_runs(fake[0], seeds=2, steps=6)
 
-    assert len({one.plan.out for one in runs}) == 8
+    assert len({one.trainer.out for one in runs}) == 8
     assert [one.seed for one in runs] == [0] * 4 + [1] * 4
-    last = runs[-1].plan
+    last = runs[-1].trainer
     assert last.changes[:5] == ("rows=8", "credit=stages", "meta_policy=true", "seed=1", "steps=6")
     assert last.out == fake[0].out / "whole" / "seed-1"
 
@@ -66,7 +66,7 @@ def test_there_are_four_recipes_for_each_seed_and_each_has_a_folder(fake):
 def test_two_run_at_a_time_on_one_thread_each(fake):
     base, environ = fake
 
-    failures = run(plan_runs(base, seeds=1, steps=None), environ)
+    failures = run(list_runs(base, seeds=1, steps=None), environ)
 
     together = [line.split() for line in (base.out / "together").read_text(encoding="utf-8").splitlines()]
     assert failures == {}
@@ -77,7 +77,7 @@ def test_two_run_at_a_time_on_one_thread_each(fake):
 
 def test_a_failed_run_stops_no_other_and_is_the_only_one_tried_again(fake):
     base, environ = fake
-    runs = plan_runs(base, seeds=1, steps=None)
+    runs = list_runs(base, seeds=1, steps=None)
 
     failures = run(runs, {**environ, "FAIL_ON": "terminal"}, jobs=4)
     again = run(runs, environ, jobs=4)
@@ -92,7 +92,7 @@ def test_the_trainer_understands_the_changes_of_every_recipe(tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text(f"policy: p\nout: {tmp_path}/out\n", encoding="utf-8")
 
-    plans = [one.plan for one in plan_runs(read_plan(config, ["rows=8"]), seeds=1, steps=5)]
+    plans = [one.trainer for one in list_runs(read_trainer_command(config, ["rows=8"]), seeds=1, steps=5)]
     settings = [read_settings(config, LocalConfig, changes=plan.changes) for plan in plans]
 
     recipes = [("terminal", False), ("stages", False), ("terminal", True), ("stages", True)]
@@ -105,13 +105,13 @@ def test_a_finished_ablation_leaves_table_figure_numbers_page_and_expected_curve
     out, config = tmp_path / "out", tmp_path / "config.yaml"
     config.write_text(f"policy: p\nout: {out}\nsteps: 8\n", encoding="utf-8")
     exams = [{"step": at, "held_out": dict.fromkeys(STAGES, 0.5 + at / 100), "valid": 1.0} for at in (0, 8)]
-    for one in plan_runs(read_plan(config, []), seeds=2, steps=None):
-        one.plan.out.mkdir(parents=True)
-        (one.plan.out / "metrics.jsonl").write_text(
+    for one in list_runs(read_trainer_command(config, []), seeds=2, steps=None):
+        one.trainer.out.mkdir(parents=True)
+        (one.trainer.out / "metrics.jsonl").write_text(
             "".join(json.dumps(exam) + "\n" for exam in exams), encoding="utf-8"
         )
-        settings = read_settings(config, LocalConfig, changes=one.plan.changes)
-        (one.plan.out / "config.json").write_text(settings.model_dump_json(), encoding="utf-8")
+        settings = read_settings(config, LocalConfig, changes=one.trainer.changes)
+        (one.trainer.out / "config.json").write_text(settings.model_dump_json(), encoding="utf-8")
 
     result = CliRunner().invoke(APP, ["ablate", str(config), "--seeds", "2", "--json"])
 
@@ -136,25 +136,25 @@ def test_a_folder_with_an_ablation_of_nothing_is_refused(tmp_path):
 def test_a_finished_run_with_other_settings_is_not_passed_off_as_this_one(tmp_path):
     out, config = tmp_path / "out", tmp_path / "config.yaml"
     config.write_text(f"policy: p\nout: {out}\nsteps: 8\nlearning_rate: 1e-4\nloss: {{kl_coefficient: 0.5}}\n", "utf-8")
-    for one in plan_runs(read_plan(config, []), seeds=1, steps=None):
-        one.plan.out.mkdir(parents=True)
+    for one in list_runs(read_trainer_command(config, []), seeds=1, steps=None):
+        one.trainer.out.mkdir(parents=True)
         exams = [{"step": at, "held_out": dict.fromkeys(STAGES, 0.5), "valid": 1.0} for at in (0, 8)]
-        (one.plan.out / "metrics.jsonl").write_text("".join(json.dumps(exam) + "\n" for exam in exams), "utf-8")
-        settings = read_settings(config, LocalConfig, changes=one.plan.changes)
-        (one.plan.out / "config.json").write_text(settings.model_dump_json(), "utf-8")
+        (one.trainer.out / "metrics.jsonl").write_text("".join(json.dumps(exam) + "\n" for exam in exams), "utf-8")
+        settings = read_settings(config, LocalConfig, changes=one.trainer.changes)
+        (one.trainer.out / "config.json").write_text(settings.model_dump_json(), "utf-8")
 
     def again(*changes):
         return CliRunner().invoke(APP, ["ablate", str(config), *changes, "--seeds", "1"])
 
     assert again("learning_rate=0.0001", "loss={kl_coefficient: 0.5}").exit_code == 0
-    assert "learning_rate=0.0001, and learning_rate=1e-2 is asked for" in str(again("learning_rate=1e-2").exception)
+    assert "learning_rate=0.0001; learning_rate=1e-2 is requested" in str(again("learning_rate=1e-2").exception)
     assert "another folder" in str(again("loss={kl_coefficient: 0.1}").exception)
 
 
 def test_a_folder_in_which_another_process_trains_stops_no_other_run(fake):
     base, environ = fake
-    runs = plan_runs(base, seeds=1, steps=None)
-    held = Trainer.start(runs[0].plan, environ)
+    runs = list_runs(base, seeds=1, steps=None)
+    held = Trainer.start(runs[0].trainer, environ)
     try:
         failures = run(runs, environ)
     finally:

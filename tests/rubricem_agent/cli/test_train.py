@@ -1,0 +1,176 @@
+"""`rubricem train` on a policy of a few thousand weights: to the end, stopped and resumed, and every mistake in a sentence."""
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner
+
+from rubricem_agent.cli.look import report
+from rubricem_agent.cli.main import app
+from rubricem_agent.cli.train import TrainScreen, describe_line, train
+from rubricem_agent.learn.metrics import EvaluationLine, LogFollower, StepLine, WarningLine, read_log
+from rubricem_env.domain.errors import UsageError
+from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
+
+CONFIG = """
+policy: {policy}
+out: {out}
+steps: 2
+questions_per_step: 2
+group_size: 2
+max_turn_tokens: 24
+limits: {{max_tokens: 300, max_turns: 3, max_calls: 2}}
+reflection: {{total_tokens: 2800, new_tokens: 16, num_candidates: 2}}
+evaluate_every: 100
+checkpoint_every: 1
+"""
+APP = typer.Typer()
+APP.command()(train)
+APP.command()(report)
+SCRIPT = "from tests.rubricem_agent.cli.test_train import APP; APP()"
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("policy")
+    tokenizer = tiny_tokenizer()
+    tiny_qwen3(len(tokenizer)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def config(tmp_path, policy, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG.format(policy=policy, out=tmp_path / "run"), encoding="utf-8")
+    return path
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(APP, [str(argument) for argument in arguments])
+
+
+def test_an_interrupt_stops_it_and_the_same_command_goes_on_to_the_model_and_the_page(config, tmp_path):
+    command = [sys.executable, "-c", SCRIPT, "train", str(config), "steps=10000"]
+    # A shell starts what is in the background with SIGINT ignored, and that is inherited.
+    command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: (tmp_path / "run" / "checkpoints" / "step-000002").is_dir(), process)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    done = read_log(tmp_path / "run").steps[-1].step
+
+    result = invoke("train", config, f"steps={done + 1}")
+
+    assert process.returncode == 130
+    assert "stopped; the same command resumes" in errors
+    assert result.exit_code == 0, result.exception
+    assert f"step {done + 1}/{done + 1}" in result.output
+    assert [line.step for line in read_log(tmp_path / "run").steps] == list(range(1, done + 2))
+    assert (tmp_path / "run" / "model" / "config.json").is_file()
+    told = invoke("train", config, f"steps={done + 1}", "--json")
+    assert json.loads(told.stdout)["steps"] == done + 1
+    assert told.stderr == ""
+    assert invoke("report", tmp_path / "run").exit_code == 0
+    assert '"/runs/run/curves":' in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+
+
+def wait_for(is_true, process, seconds=180.0):
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_folder_that_is_a_file_has_no_log_and_is_left_to_the_trainer_to_refuse(tmp_path):
+    (tmp_path / "run").write_text("a file", encoding="utf-8")
+
+    assert LogFollower(tmp_path / "run", skip_present=True).new_lines() == []
+
+
+def test_an_option_that_is_none_is_answered_with_the_way_to_write_a_setting(config):
+    result = CliRunner().invoke(app, ["train", str(config), "--steps", "2"])
+
+    assert str(result.exception).startswith("--steps is no option; settings are written KEY=VALUE without dashes")
+
+
+@pytest.mark.parametrize("package", ["tensorboard", "wandb"])
+def test_a_tracker_that_is_not_installed_is_answered_with_the_pip_line(config, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard" if package == "tensorboard" else package, None)
+
+    result = invoke("train", config, f"--{package}")
+
+    assert isinstance(result.exception, UsageError)
+    assert f"--{package} needs {package}, which is not installed. Run: pip install 'rubricem[track]'" in str(
+        result.exception
+    )
+
+
+SCORES = {"plan": 0.9, "research": 0.8, "review": 0.7, "answer": 0.6}
+
+
+def step(number, **more):
+    told = {"plan": {"tokens": 10, "entropy": 0.25, "kl": 0.0125}}
+    fields = {
+        "step": number,
+        "encounter": "new",
+        "true": SCORES,
+        "judged": {**SCORES, "review": None},
+        "task": {"loss": 0.1, "grad_norm": 1.0, "tokens": 10, "stages": told},
+        "bank": 7,
+        "habits": {"answer_words": 40, "repeated_calls": 0.0, "valid": 1.0, "policy_tokens": 900},
+        "seconds": {"sample": 2.0, "update": 1.0},
+    }
+    return StepLine.model_validate({**fields, **more})
+
+
+def shown(*lines, is_terminal):
+    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=140, color_system=None)
+    with TrainScreen(console, 24) as screen:
+        for line in lines:
+            screen.show(line)
+    return console.file.getvalue()
+
+
+def test_elsewhere_than_on_a_terminal_a_step_is_a_line():
+    # 900 tokens in 2 seconds of sampling; 2 + 1 seconds in all.
+    assert shown(step(3), is_terminal=False) == (
+        "step 3/24 new: true plan 0.90 research 0.80 review 0.70 answer 0.60; KL 0.0125; bank 7; utility -; "
+        "450 tokens/s; 3.0 s\n"
+    )
+
+
+def test_on_a_terminal_the_latest_steps_are_a_table_with_truth_and_judge():
+    text = shown(*(step(number) for number in range(1, 13)), is_terminal=True)
+
+    last = text[text.rindex("step 12 of 24") :]
+    assert "0.80|0.80" in last
+    assert "0.70|-" in last
+    rows = [line for line in last.splitlines() if "0.90|0.90" in line]
+    assert len(rows) == 8
+
+
+def test_a_step_without_an_update_says_so():
+    assert "nothing to learn from" in describe_line(step(1, task=None), 24)
+
+
+def test_an_old_line_without_habits_has_no_speed():
+    assert "; 0 tokens/s;" in describe_line(step(1, habits=None), 24)
+
+
+def test_an_examination_and_an_alarm_are_sentences_and_markup_is_text():
+    exam = EvaluationLine(step=8, held_out={"answer": 0.5}, valid=0.96)
+
+    text = shown(exam, WarningLine(step=8, alarm="parted by [/red] 0.2"), is_terminal=False)
+
+    assert "step 8: held-out questions, by truth: answer 0.50; 96% valid" in text
+    assert "parted by [/red] 0.2" in text
