@@ -97,7 +97,7 @@ class RunOptions:
 
 
 _SHOWN_FAILURES = 5
-_INTERRUPTED = 130
+INTERRUPTED = 130
 """The exit code of a shell for a command that Ctrl-C has ended."""
 INCOMPLETE = 3
 """The exit code of a run with something left to do."""
@@ -159,7 +159,7 @@ def _run(planned: PlannedEvaluation, terminal: Terminal, *, parts: int) -> Finis
             return asyncio.run(run_evaluation(planned, listener=listener))
     except KeyboardInterrupt:
         terminal.warn(f"interrupted; the results so far are in {planned.config.folder}; the same command resumes.")
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager

@@ -216,5 +216,5 @@ def report(
     The run may still be in progress.
     """
     path = out or folder / "report.html"
-    write_out(path, render_report(folder), option="-o")
+    write_out(path, render_report(folder), option="-o", makes_folder=True)
     terminal.close({"page": str(path)}, f"Page: {path}", brief=str(path))

@@ -168,10 +168,11 @@ def to_json(document: object) -> str:
     return json.dumps(document, ensure_ascii=False, allow_nan=False)
 
 
-def write_out(file: Path, text: str, *, option: str) -> None:
-    """Write a file, with its folder; raises ConfigError that names the option where it cannot be written."""
+def write_out(file: Path, text: str, *, option: str, makes_folder: bool = False) -> None:
+    """Write a file; raises a ConfigError that names the option where it cannot be written."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        if makes_folder:
+            file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     except OSError as cause:
         raise ConfigError(f"cannot write {file}: {cause.strerror}. Choose another file with {option}.") from cause

@@ -38,7 +38,7 @@ def test_a_dry_run_counts_calls_and_money_and_writes_nothing(tmp_path):
 
     # 3 + 4 + 5 + 6 items, twice.
     assert " 36 " in result.output
-    assert "nothing was asked" in result.output
+    assert "no model was called" in result.output
     assert not (tmp_path / "run").exists()
 
 
@@ -55,7 +55,7 @@ def test_report_prints_json_and_writes_a_page(tmp_path):
 def test_rescore_says_that_the_numbers_are_the_same(tmp_path):
     call("almanac", "--policy", "expert", "--limit", 3, "--out", tmp_path)
 
-    assert "the numbers are the same as before" in call("rescore", tmp_path).output
+    assert "the scores are the same as before" in call("rescore", tmp_path).output
 
 
 def test_rescore_makes_the_numbers_that_an_interrupt_left_unmade(tmp_path):
@@ -107,7 +107,7 @@ def test_ctrl_c_says_that_the_same_command_goes_on_and_it_does(tmp_path):
         again = call(*words[1:])
 
     assert victim[0].returncode == INTERRUPTED
-    assert said == f"interrupted; what was done is in {tmp_path / 'run'}, and the same command goes on.\n"
+    assert said == f"interrupted; the results so far are in {tmp_path / 'run'}; the same command resumes.\n"
     assert again.exit_code == 0
 
 
