@@ -32,7 +32,7 @@ from rubricem_env.llm.limits import RetryPolicy
 from rubricem_env.llm.usage import Meter, SpendLimitReached
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, THINK
 from rubricem_env.scaffold.lexer import Scanner, Token, parse_attributes
-from rubricem_env.scaffold.reading import Reading, read_trajectory
+from rubricem_env.scaffold.reading import Reading
 
 _COLOURS: Mapping[Stage, str] = MappingProxyType(
     {Stage.PLAN: "34", Stage.RESEARCH: "33", Stage.REVIEW: "35", Stage.ANSWER: "32"}
@@ -272,7 +272,7 @@ async def _attempt(
     attempt = Attempt(query, prompt.opening(query, references=references), prompt.hash, seed=seed)
     screen = AskScreen(lambda text: typer.echo(text, nl=False, color=True), colour=terminal.colour)
     rollout = await run_episode(attempt, setting, audience=Audience() if terminal.is_silent else screen)
-    return FinishedAttempt(rollout, read_trajectory(rollout.trajectory), dollars=meter.total.dollars)
+    return FinishedAttempt(rollout, rollout.reading, dollars=meter.total.dollars)
 
 
 async def _retrieve(lessons: LessonMemory, query: Query, mode: Retrieval, terminal: Terminal) -> str:
