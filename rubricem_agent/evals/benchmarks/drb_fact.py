@@ -288,6 +288,7 @@ def recorded_stat(records: tuple[dict[str, JsonValue], ...]) -> object:
 
 def recorded_validation(
     facts: tuple[Text, ...],
+    *,
     reference: Text | None,
     judge_replies: tuple[Text, ...],
     language: Text | None,
