@@ -34,7 +34,7 @@ from trainers.settings import make_out, read_settings
 from trainers.sft_parts.batches import TokenizedRow, make_row, make_rows
 from trainers.sft_parts.checkpoint import disk_refusals
 from trainers.sft_parts.launch import OneProcess, TrainingDevice
-from trainers.sft_parts.settings import Precision, SftConfig, TrainingPlan
+from trainers.sft_parts.settings import Precision, SftConfig, SftSchedule
 
 
 class StepResult(NamedTuple):
@@ -55,7 +55,7 @@ def fit(config: SftConfig, place: TrainingDevice, *, report: Callable[[StepResul
     torch.manual_seed(config.seed)
     model, tokenizer = load_student(config.model)
     samples, dropped = encode_all(config, tokenizer)
-    plan = TrainingPlan(
+    plan = SftSchedule(
         len(samples), config.batch_size, config.epochs, config.seed, config.learning_rate, config.warmup_share
     )
     optimizer: torch.optim.Optimizer = torch.optim.AdamW(
@@ -63,8 +63,10 @@ def fit(config: SftConfig, place: TrainingDevice, *, report: Callable[[StepResul
     )
     model, optimizer = place.prepare(model, optimizer)
     model.train()
+    # Checkpoints of earlier releases name the schedule so.
+    schedule = repr(plan).replace("SftSchedule", "TrainingPlan")
     identity = (
-        f"{plan} max_tokens={config.max_tokens} dropped={dropped} model={config.model} samples={digest_of(samples)} "
+        f"{schedule} max_tokens={config.max_tokens} dropped={dropped} model={config.model} samples={digest_of(samples)} "
         f"weight_decay={config.weight_decay} max_grad_norm={config.max_grad_norm} precision={config.precision}"
     )
     checkpoints = config.out / "checkpoints"
@@ -131,7 +133,7 @@ def train_step(
     *,
     rows: Sequence[TokenizedRow],
     place: TrainingDevice,
-    plan: TrainingPlan,
+    plan: SftSchedule,
     step: int,
     clip: float,
 ) -> StepResult:

@@ -9,16 +9,13 @@ The paper's section 2.3 and choices D1-D9, in numpy alone; every trainer and eve
 
 Not here: clipping of advantages, a value function, any statistic across groups.
 
-What learning refuses.
+The errors of learning:
 
 RubricEMError
 ├── UsageError
-│   ├── CreditError      scores, a matrix or stage ids from which no credit can be worked out
-│   ├── BatchError       samples that contradict themselves
+│   ├── CreditError      scores, a matrix or stage ids from which no credit can be computed
 │   └── CheckpointError  a checkpoint that is damaged, mixed, or cannot be written
-└── NonFiniteLossError   a loss that is no number: the step is refused, and the caller saves the batch
-
-The scores of one group as an array: how a judge's outcomes, and their absences, become numbers for credit.
+└── NonFiniteLossError   a loss that is NaN or infinite: the step is refused, and the caller saves the batch
 """
 
 from collections.abc import Sequence
@@ -34,11 +31,7 @@ from rubricem_env.judge.scoring import fill_failed_stages, is_valid
 
 
 class CreditError(UsageError):
-    """Scores, a matrix or stage ids from which no credit can be worked out."""
-
-
-class BatchError(UsageError):
-    """Samples whose arrays contradict each other."""
+    """Scores, a matrix or stage ids from which no credit can be computed."""
 
 
 class CheckpointError(UsageError):
@@ -46,7 +39,7 @@ class CheckpointError(UsageError):
 
 
 class NonFiniteLossError(RubricEMError):
-    """The loss, or something that it is made of, is not a finite number. No gradient may be applied."""
+    """The loss, or an input of it, is NaN or infinite. No gradient may be applied."""
 
 
 Floats = npt.NDArray[np.float64]
@@ -68,19 +61,6 @@ MIN_VALID = 2
 """One rollout alone is neither better nor worse than its group."""
 
 
-class SkippedGroup(NamedTuple):
-    """A group that teaches nothing, because too few of its rollouts could be scored."""
-
-    group: int
-    num_valid: int
-
-    def __str__(self) -> str:
-        return (
-            f"group {self.group} is skipped: {self.num_valid} of its rollouts are valid, and an advantage needs "
-            f"at least {MIN_VALID} to compare."
-        )
-
-
 class Credit(NamedTuple):
     """What each rollout earned at each stage; rows as in the scores."""
 
@@ -89,7 +69,8 @@ class Credit(NamedTuple):
     """0 for masked rollouts, skipped groups and stages without spread."""
     trainable: Bools
     """(rollouts,): valid, and in a group with a non-zero advantage at some stage (choice D6)."""
-    skipped: tuple[SkippedGroup, ...]
+    skipped: tuple[str, ...]
+    """One sentence for each group with too few valid rollouts."""
 
 
 def assign_credit(
@@ -116,8 +97,11 @@ def assign_credit(
     counts = np.bincount(members[mask], minlength=len(names))
     advantages = _normalise(returns, members=members, mask=mask, counts=counts)
     has_signal = np.bincount(members, weights=np.any(advantages != 0, axis=1), minlength=len(names)) > 0
-    few = np.flatnonzero(counts < MIN_VALID)
-    skipped = tuple(SkippedGroup(int(names[index]), int(counts[index])) for index in few)
+    skipped = tuple(
+        f"group {names[index]} is skipped: {counts[index]} of its rollouts are valid, and an advantage needs at least "
+        f"{MIN_VALID} to compare."
+        for index in np.flatnonzero(counts < MIN_VALID)
+    )
     return Credit(returns, advantages, mask & has_signal[members], skipped)
 
 
@@ -250,7 +234,7 @@ _CONSTANT = (UnscoredReason.NO_RUBRIC, UnscoredReason.NOT_ASKED)
 
 
 class GroupScores(NamedTuple):
-    """What `assign_credit` takes for one group."""
+    """The input of `assign_credit` for one group."""
 
     scores: Floats
     """(rollouts, stages)."""
@@ -287,6 +271,6 @@ def _refuse_unasked(judgements: Sequence[Judgement]) -> None:
     for number, judgement in enumerate(judgements, start=1):
         if _absence(judgement, Stage.ANSWER) is UnscoredReason.NOT_ASKED:
             raise OrderError(
-                f"rollout {number} of {len(judgements)} has no answer score because nobody asked for one; "
+                f"rollout {number} of {len(judgements)} has no answer score because none was requested; "
                 "judge the whole group before crediting it."
             )

@@ -2,16 +2,14 @@
 
     deferred.launch(Ticket(step, key))           after judging, in step N: returns at once
     deferred.collect(step=N + 1)                 Phase A of step N + 1: what has ended by now, however old
-    await deferred.wait(key, timeout=30.0)       before a repeat whose lesson may not be there yet (choice C13)
+    await deferred.wait(key, timeout=30.0)       before a repeat whose lesson may be missing (choice C13)
 
-Nothing but `wait`, `drain` and `cancel` waits. Work that fails because the world did is counted and handed over as a
-value; a bug in it is raised by `collect`. Of work that has not ended, a checkpoint keeps the ticket, and a resumed
-run launches it again.
-
-Reflection work as values: its ticket, its ways to end, and the counts of a run.
+Only `wait`, `drain` and `cancel` wait. Work that fails because of the world is counted and returned as a value; a bug
+in it is raised by `collect`. A checkpoint holds the tickets of unfinished work, and a resumed run launches it again.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -39,14 +37,14 @@ class Done(NamedTuple, Generic[Result]):
 
 
 class Failed(NamedTuple):
-    """Work that the world prevented."""
+    """Work that failed because of the world."""
 
     ticket: Ticket
     reason: str
 
 
 class Collected(NamedTuple, Generic[Result]):
-    """What a step may train on, and what failed since the last look; by step, then by key."""
+    """The work that a step may train on, and the failures since the last call; by step, then by key."""
 
     step: int
     done: tuple[Done[Result], ...]
@@ -59,7 +57,7 @@ class Collected(NamedTuple, Generic[Result]):
 
 
 class WorkCounts(NamedTuple):
-    """What has happened since the run began; a resume goes on counting."""
+    """Counts since the run began; a resumed run continues them."""
 
     launched: int = 0
     done: int = 0
@@ -81,30 +79,16 @@ class WorkCounts(NamedTuple):
 
 
 class WorkStatus(StrEnum):
-    """Where the latest work on a question stands."""
+    """The state of the latest work on a question."""
 
     READY = "ready"
     FAILED = "failed"
     REFUSED = "refused"
-    """It ended, and left no lesson: the bank took none of its candidates."""
+    """It ended without a lesson: the bank accepted none of its candidates."""
     LATE = "late"
     """Not ended yet."""
     UNKNOWN = "unknown"
     """Never launched."""
-
-
-class Codec(NamedTuple, Generic[Result]):
-    """How a result travels through a checkpoint, as JSON."""
-
-    encode: Callable[[Result], Any]
-    decode: Callable[[Any], Result]
-
-
-class DeferredTiming(NamedTuple):
-    """The clock and the sleep, so that tests hold both."""
-
-    clock: Callable[[], float]
-    sleep: Callable[[float], Awaitable[None]]
 
 
 class Deferred(Generic[Result]):
@@ -114,14 +98,18 @@ class Deferred(Generic[Result]):
         self,
         work: Callable[[Ticket], Awaitable[Result]],
         *,
-        codec: Codec[Result],
-        timing: DeferredTiming,
+        encode: Callable[[Result], Any],
+        decode: Callable[[Any], Result],
         has_lesson: Callable[[Result], bool] = lambda _: True,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`has_lesson` tells whether a result has left the question a lesson that its repeat can be shown."""
+        """`encode` and `decode` turn a result into JSON and back; `has_lesson` says whether a repeat has a lesson to show."""
         self._work = work
-        self._codec = codec
-        self._timing = timing
+        self._encode = encode
+        self._decode = decode
+        self._clock = clock
+        self._sleep = sleep
         self._has_lesson = has_lesson
         self._tasks: dict[Ticket, asyncio.Task[None]] = {}
         self._unlaunched: list[Ticket] = []
@@ -145,10 +133,10 @@ class Deferred(Generic[Result]):
         """Start the work of `ticket` in the background of the running loop.
 
         Raises:
-            OrderError: that ticket is in hand already.
+            OrderError: that ticket is running or uncollected.
         """
         if ticket in self._tasks or ticket in self._ended or ticket in self._unlaunched:
-            raise OrderError(f"{ticket} is in hand already; launch each question once a step.")
+            raise OrderError(f"{ticket} is running or uncollected already; launch each question once a step.")
         self._counts = self._counts._replace(launched=self._counts.launched + 1)
         self._start(ticket)
 
@@ -159,7 +147,7 @@ class Deferred(Generic[Result]):
             self._start(ticket)
 
     def collect(self, *, step: int) -> Collected[Result]:
-        """Hand over, once, all work of earlier steps that has ended. Never waits."""
+        """Return, once, all finished work of earlier steps. Never waits."""
         self._sweep()
         outcomes = [self._ended.pop(ticket) for ticket in sorted(self._ended) if ticket.step < step]
         done = tuple(outcome for outcome in outcomes if isinstance(outcome, Done))
@@ -174,7 +162,7 @@ class Deferred(Generic[Result]):
 
     async def wait(self, key: str, *, timeout: float) -> WorkStatus:
         """Wait until the latest work on `key` has ended, at most `timeout` seconds. All but READY is a miss."""
-        started = self._timing.clock()
+        started = self._clock()
         task = self._tasks.get(Ticket(self._latest.get(key, 0), key))
         if task is not None and not task.done():
             await self._race(task, timeout)
@@ -182,7 +170,7 @@ class Deferred(Generic[Result]):
         self._counts = self._counts._replace(
             waits=self._counts.waits + 1,
             misses=self._counts.misses + (ending is not WorkStatus.READY),
-            waited_seconds=self._counts.waited_seconds + self._timing.clock() - started,
+            waited_seconds=self._counts.waited_seconds + self._clock() - started,
         )
         return ending
 
@@ -206,10 +194,9 @@ class Deferred(Generic[Result]):
     def state_dict(self) -> dict[str, Any]:
         """Endings that nobody collected, the tickets of the rest, and the counts; as JSON."""
         ended = [(ticket, self._ended[ticket]) for ticket in sorted(self._ended)]
-        encode = self._codec.encode
         return {
             "pending": [list(ticket) for ticket in sorted(self.pending)],
-            "done": [[*ticket, encode(end.result)] for ticket, end in ended if isinstance(end, Done)],
+            "done": [[*ticket, self._encode(end.result)] for ticket, end in ended if isinstance(end, Done)],
             "failed": [[*ticket, end.reason] for ticket, end in ended if isinstance(end, Failed)],
             "endings": {key: ending.value for key, ending in self._endings.items()},
             "latest": dict(self._latest),
@@ -217,16 +204,17 @@ class Deferred(Generic[Result]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a saved state; call `relaunch` once the loop runs. Work in hand must be cancelled first."""
+        """Restore a saved state; call `relaunch` once the loop runs. Running work must be cancelled first."""
         if any(not task.done() for task in self._tasks.values()):
             raise OrderError("work is still running; await cancel() before load_state_dict().")
         self._tasks = {}
         self._unlaunched = [Ticket(*pair) for pair in state["pending"]]
-        decode = self._codec.decode
-        self._ended = {Ticket(step, key): Done(Ticket(step, key), decode(form)) for step, key, form in state["done"]}
+        self._ended = {
+            Ticket(step, key): Done(Ticket(step, key), self._decode(form)) for step, key, form in state["done"]
+        }
         self._ended |= {Ticket(step, key): Failed(Ticket(step, key), reason) for step, key, reason in state["failed"]}
         self._endings = {key: WorkStatus(ending) for key, ending in state["endings"].items()}
-        self._latest = dict(state.get("latest", {}))  # checkpoints of before did not say
+        self._latest = dict(state.get("latest", {}))  # missing in older checkpoints
         self._counts = WorkCounts(**state["counts"])
 
     def _start(self, ticket: Ticket) -> None:
@@ -235,7 +223,7 @@ class Deferred(Generic[Result]):
 
     async def _run(self, ticket: Ticket) -> None:
         """The work and its ending. Cancelled work has none."""
-        started = self._timing.clock()
+        started = self._clock()
         try:
             outcome: Done[Result] | Failed = Done(ticket, await self._work(ticket))
         except BoundaryError as failure:
@@ -246,7 +234,7 @@ class Deferred(Generic[Result]):
         self._counts = self._counts._replace(
             done=self._counts.done + is_done,
             failed=self._counts.failed + (not is_done),
-            seconds=self._counts.seconds + self._timing.clock() - started,
+            seconds=self._counts.seconds + self._clock() - started,
         )
 
     def _ending(self, outcome: Done[Result] | Failed) -> WorkStatus:
@@ -255,21 +243,21 @@ class Deferred(Generic[Result]):
         return WorkStatus.READY if self._has_lesson(outcome.result) else WorkStatus.REFUSED
 
     def _note(self, ticket: Ticket, ending: WorkStatus) -> None:
-        """Where the latest work on a question stands; an earlier one that ends after it says nothing of that."""
+        """Set the state of the latest work on a question; earlier work that ends after it does not count."""
         if ticket.step >= self._latest.get(ticket.key, ticket.step):
             self._latest[ticket.key] = ticket.step
             self._endings[ticket.key] = ending
 
     async def _race(self, task: asyncio.Task[None], seconds: float) -> None:
-        """Until the task ends or the time is up; the task itself is left alone."""
-        alarm = asyncio.ensure_future(self._timing.sleep(seconds))
+        """Wait until the task ends or the time is up; the task is not cancelled."""
+        timer = asyncio.ensure_future(self._sleep(seconds))
         try:
-            await asyncio.wait({task, alarm}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, timer}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            alarm.cancel()
+            timer.cancel()
 
     def _sweep(self) -> None:
-        """Forget the tasks that have ended; raise what was a bug, keep the ticket of what was cancelled."""
+        """Remove finished tasks; raise bugs, keep the tickets of cancelled work."""
         for ticket in [ticket for ticket, task in self._tasks.items() if task.done()]:
             task = self._tasks.pop(ticket)
             if task.cancelled():

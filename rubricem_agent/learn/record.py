@@ -1,19 +1,16 @@
-"""What a run leaves behind to be looked at: its rollouts with their judgements, its rubrics step by step, its bank.
+"""The record of a run for the viewer: rollouts with their judgements, rubrics step by step, and the bank.
 
     record/
-      groups.jsonl     a line for each question of each step: rubrics in use, born and retired, lessons shown
+      groups.jsonl     a line for each question of each step: rubrics in use, new and retired, lessons shown
       rollouts.jsonl   a line for each attempt: the trajectory, its judgement, its credit, its tokens
       groups.index.jsonl, rollouts.index.jsonl
-                       a short line for each of those: where it stands in its file, and what a list shows of it
-      lessons.jsonl    a line for each change of the bank: the item as it then was, with its vector
-      vocabulary.json  what each token id says
+                       a short line for each of those: its position in the file, and what a list shows of it
+      lessons.jsonl    a line for each change of the bank: the item at that time, with its vector
+      vocabulary.json  the text of each token id
 
-The first line of an index names the format and the recording; a resumed run cuts off what it does again and gives
-the recording a new name. Whoever reads takes whole lines alone. Nothing here is needed to train or to resume.
-
-Writes a run's record while it trains: whole lines, appended, the index after what it points to.
-
-Entries of a run's record from what a trainer holds: a judged group, its rollouts, and the credit of each.
+The first line of an index names the format and the recording; a resumed run removes what it repeats and gives the
+recording a new name. Readers take complete lines only. The index is written after what it points to. Nothing here is
+needed to train or to resume.
 """
 
 import base64

@@ -7,10 +7,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_agent.learn.credit import BatchError, Credit, CreditMode, assign_credit, group_scores, spread_to_tokens
+from rubricem_agent.learn.credit import Credit, CreditMode, assign_credit, group_scores, spread_to_tokens
 from rubricem_agent.reflection.reflector import ReflectionOutcome, ReflectionSample
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import NO_STAGE
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.judge.scoring import GroupJudgement
 
 Number = TypeVar("Number", bound=np.generic)
@@ -114,7 +115,7 @@ def pad_batch(samples: Sequence[Sample], *, pad_id: int) -> Batch:
     """The samples as one batch.
 
     Raises:
-        BatchError: a sample contradicts itself or holds NaN or infinity; the message says which and where.
+        UsageError: a sample contradicts itself or holds NaN or infinity; the message says which and where.
     """
     for row, sample in enumerate(samples):
         _check(sample, f"sample {row}")
@@ -154,18 +155,18 @@ def _check(sample: Sample, where: str) -> None:
     sizes["rollout log-probabilities"] = len(sample.rollout_logprobs)
     for name, entries in sizes.items():
         if entries != length:
-            raise BatchError(f"{where} has {length} tokens and {entries} {name}; give one for each.")
+            raise UsageError(f"{where} has {length} tokens and {entries} {name}; give one for each.")
     stages = np.asarray(sample.stage_ids)
     if length and stages[0] != NO_STAGE:
-        raise BatchError(f"{where} begins with a token of the policy; nothing predicts it. Put the prompt before it.")
+        raise UsageError(f"{where} begins with a token of the policy; nothing predicts it. Put the prompt before it.")
     if length and stages.min() < NO_STAGE:
-        raise BatchError(f"{where} has stage id {stages.min()}; they are -1 outside the policy's text, else from 0.")
+        raise UsageError(f"{where} has stage id {stages.min()}; they are -1 outside the policy's text, else from 0.")
     for name, values in (("advantage", sample.advantages), ("rollout log-probability", sample.rollout_logprobs)):
         bad = np.flatnonzero((stages != NO_STAGE) & ~np.isfinite(np.asarray(values, dtype=np.float64)))
         if len(bad):
-            raise BatchError(f"{where}, token {bad[0]} has {name} {np.asarray(values)[bad[0]]}; it must be finite.")
+            raise UsageError(f"{where}, token {bad[0]} has {name} {np.asarray(values)[bad[0]]}; it must be finite.")
     if not (np.isfinite(sample.temperature) and sample.temperature > 0):
-        raise BatchError(f"{where} has temperature {sample.temperature}; it must be above 0.")
+        raise UsageError(f"{where} has temperature {sample.temperature}; it must be above 0.")
 
 
 ONE_STAGE = ((1.0,),)

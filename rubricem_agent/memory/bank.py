@@ -1,4 +1,4 @@
-"""The rubric bank: reflections by question, written through a gate and found again by key or by similarity.
+"""The rubric bank: reflections by question, written through a gate and retrieved by key or by similarity.
 
     bank = RubricBank.open(store, embedder)
     bank.write(reflection)                         -> BankItem, or the Refusal of the gate
@@ -6,16 +6,8 @@
     bank.retrieve(question, Retrieval.WITHIN)      -> the question's own lesson, if there is one
 
 Safe under threads, and under several processes on one store: each change is made under the store's lock, after
-reading what others have changed, and each retrieval first asks the store whether anything has.
-
-How the bank is asked, and what it answers.
-
-Vectors in memory, searched exactly by inner product; appending costs the same however many there are.
-
-The bank's items in memory: by number, by question, and by the vector of the question.
-
-All reflections on one question share one vector, so overwriting an item moves no vector. Not thread-safe: the bank
-holds a lock.
+reading the changes of others, and each retrieval first asks the store for changes. The index in memory is searched
+exactly by inner product. All reflections on one question share one vector, so overwriting an item moves no vector.
 """
 
 import threading
@@ -45,12 +37,12 @@ from rubricem_env.scaffold.untrusted import ShownText
 
 
 class Retrieval(StrEnum):
-    """Which lessons are looked for."""
+    """Which lessons are retrieved."""
 
     CROSS = "cross"
-    """Those of other, similar questions."""
+    """Lessons of other, similar questions."""
     WITHIN = "within"
-    """The question's own."""
+    """The question's own lesson."""
 
 
 class RetrievalSettings(Frozen):
@@ -59,7 +51,7 @@ class RetrievalSettings(Frozen):
     top_k: Annotated[int, Field(ge=1)] = 2
     """Of CROSS retrieval; WITHIN has one item at most."""
     near_duplicate: Annotated[float, Field(gt=0.0, le=1.01)] = 0.98
-    """Questions at least this similar are taken for the same one and left out of CROSS; above 1 none is."""
+    """Questions at least this similar count as the same one and are left out of CROSS; above 1 none is."""
 
 
 class Retrieved(NamedTuple):
@@ -70,7 +62,7 @@ class Retrieved(NamedTuple):
 
     @property
     def rank(self) -> tuple[float, str]:
-        """The most similar first; of equals the lesser key, since numbers tell only who happened to be written first."""
+        """The most similar first; ties by key, because numbers depend on the order of writing."""
         return -self.similarity, self.item.key
 
 
@@ -79,11 +71,11 @@ _BLOCK = 64
 _CLOSED = -4.0
 """Below every inner product of unit vectors."""
 _SLACK = 1e-5
-"""More than float32 rounding can move an inner product of unit vectors: so near the edge, nothing equal is lost."""
+"""More than the float32 rounding error of an inner product of unit vectors, so that no tie is lost."""
 
 
 class VectorTable:
-    """Rows of unit vectors, each open or closed to search. Not thread-safe: its owner holds a lock."""
+    """Rows of unit vectors, each open or closed to search; appending is amortised O(1). Not thread-safe: the bank locks."""
 
     def __init__(self, dimension: int) -> None:
         self._rows = np.zeros((_FIRST_CAPACITY, dimension), dtype=np.float32)
@@ -99,7 +91,7 @@ class VectorTable:
         return self._rows[: self._count]
 
     def append(self, vector: Floats) -> int:
-        """Add a closed row and return its place. The memory doubles when it is full: amortised O(1)."""
+        """Add a closed row and return its index. The memory doubles when it is full."""
         if self._count == len(self._rows):
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
             self._is_open = np.concatenate([self._is_open, np.zeros_like(self._is_open)])
@@ -113,12 +105,12 @@ class VectorTable:
     def nearest(self, vector: Floats, limit: int) -> list[tuple[int, float]]:
         """At least the `limit` open rows of greatest inner product, fewer where there are fewer.
 
-        Rows that tie with the last one come too, and a few others, so the caller can order ties. Equal rows get
-        equal scores, wherever they stand: the scores returned are summed anew, one row at a time, in float64.
+        Rows that tie with the last one are included, and a few others, so the caller can order ties. Equal rows get
+        equal scores at any index: the returned scores are summed again, one row at a time, in float64.
         """
         if limit < 1 or not self._count:
             return []
-        # Row by row, in one thread: as fast as a matrix product here, and it does not crawl where cores are shared.
+        # Row by row, in one thread: as fast as a matrix product here, and not slowed down by shared cores.
         scores = np.where(self._is_open[: self._count], np.vecdot(self.rows, vector), _CLOSED)
         near = np.flatnonzero(scores >= max(_lower_bound(scores, limit) - _SLACK, _CLOSED / 2))
         exact = (self._rows[near].astype(np.float64) * vector.astype(np.float64)).sum(axis=1)
@@ -134,21 +126,21 @@ def _lower_bound(scores: Floats, limit: int) -> float:
     maxima = scores[:whole].reshape(-1, _BLOCK).max(axis=1)
     if len(maxima) < limit:
         maxima = scores
-    place = len(maxima) - limit
-    return float(np.partition(maxima, place)[place]) if place > 0 else _CLOSED
+    rank = len(maxima) - limit
+    return float(np.partition(maxima, rank)[rank]) if rank > 0 else _CLOSED
 
 
 _SPARE = 8
-"""Fetched beyond what is asked for, since some will be left out."""
+"""Fetched beyond the limit, since some are left out."""
 
 
 class ItemIndex:
-    """What has been read from the store so far."""
+    """The items read from the store so far: by number, by question, by vector. Not thread-safe: the bank locks."""
 
     def __init__(self, dimension: int) -> None:
         self.items: dict[int, BankItem] = {}
         self.revision = 0
-        """The greatest seen."""
+        """The greatest revision seen."""
         self.next_id = 1
         self._ids: dict[str, set[int]] = {}
         self._rows: dict[str, int] = {}
@@ -159,7 +151,7 @@ class ItemIndex:
         self._table = VectorTable(dimension)
 
     def apply(self, stored: Iterable[StoredItem]) -> None:
-        """Take in items as they are now, new or changed; the order does not matter."""
+        """Take in new or changed items, in any order."""
         touched = set()
         for item, vector in stored:
             self.items[item.id] = item
@@ -208,7 +200,7 @@ class ItemIndex:
             fetch *= 4
 
     def _settle(self, key: str) -> None:
-        """Find the active item of a question. A process killed between two writes may leave two: the newer counts."""
+        """Find the active item of a question. A process killed between two writes may leave two; the newer counts."""
         active = [number for number in self._ids[key] if self.items[number].is_retrievable]
         if active:
             self._active[key] = max(active)
@@ -280,7 +272,7 @@ class RubricBank:
 
     @property
     def state_mark(self) -> tuple[str, int]:
-        """Differs after every change by anybody: what was made of the items holds as long as it does not."""
+        """Differs after every change by any process."""
         with self._lock:
             self.refresh()
             return self._generation, self._index.revision
@@ -295,10 +287,10 @@ class RubricBank:
     def write(
         self, reflection: Reflection, *, pages: ShownText | None = None, is_late: bool = False
     ) -> BankItem | Refusal:
-        """Let a reflection in, in place of the question's earlier one; or say why not.
+        """Add a reflection, which replaces the question's earlier one; or return why not.
 
-        `pages` is what tools have shown in the attempt, none of which may be repeated. `is_late` says that the lesson
-        of a later attempt is in already, whose place is not taken. The item lasts from the moment that this returns.
+        `pages` is what tools have shown in the attempt, none of which may be copied. `is_late` says that the lesson of
+        a later attempt is in the bank already and stays active. The item is durable once this returns.
 
         Raises:
             BankStoreError: the store failed.
@@ -323,7 +315,7 @@ class RubricBank:
     def retrieve(self, question: str, mode: Retrieval) -> tuple[Retrieved, ...]:
         """The lessons for a question, most similar first; empty where there are none.
 
-        CROSS leaves out the question itself and what is as good as the same question.
+        CROSS leaves out the question itself and its near duplicates.
         """
         key = query_key(question)
         if mode is Retrieval.WITHIN:
@@ -332,15 +324,15 @@ class RubricBank:
                 own = self._index.active(key)
                 return (Retrieved(own, 1.0),) if own else ()
         vector = self._vector(key, question)
-        ceiling = self.settings.near_duplicate
+        limit = self.settings.near_duplicate
         with self._lock:
             self.refresh()
             return self._index.nearest(
-                vector, self.settings.top_k, admits=lambda hit: hit.item.key != key and hit.similarity < ceiling
+                vector, self.settings.top_k, admits=lambda hit: hit.item.key != key and hit.similarity < limit
             )
 
     def search(self, text: str, *, limit: int) -> tuple[Retrieved, ...]:
-        """The active items whose questions are most similar to a text, leaving out none: for people, not for prompts."""
+        """The active items whose questions are most similar to a text, near duplicates included: for people, not prompts."""
         vector = self._vector(query_key(text), text)
         with self._lock:
             self.refresh()
@@ -372,7 +364,7 @@ class RubricBank:
             return self._index.history(question_key)
 
     def approve(self, number: int) -> BankItem:
-        """Make a quarantined item the one that its question is answered with.
+        """Make a quarantined item the active one of its question.
 
         Raises:
             UnknownItemError: no such item, or it was superseded or removed.
@@ -380,7 +372,7 @@ class RubricBank:
         return self._change(number, ItemStatus.ACTIVE, from_statuses=(ItemStatus.QUARANTINED, ItemStatus.ACTIVE))
 
     def quarantine(self, number: int, reason: str) -> BankItem:
-        """Hold an active item back.
+        """Withhold an active item.
 
         Raises:
             UnknownItemError: no such item, or it is not active.
@@ -389,7 +381,7 @@ class RubricBank:
         return self._change(number, ItemStatus.QUARANTINED, from_statuses=statuses, reason=reason)
 
     def remove(self, number: int, reason: str) -> BankItem:
-        """Make a tombstone of an item: never retrieved, never exported, and its text never let in again.
+        """Turn an item into a tombstone: never retrieved or exported, and its text is refused from now on.
 
         Raises:
             UnknownItemError: no such item.
@@ -408,20 +400,16 @@ class RubricBank:
             return tuple(StoredItem(item, vector.copy()) for item, vector in stored)
 
     def restore(self, contents: Sequence[StoredItem]) -> None:
-        """Make these the bank's only items, in the store as well: all at once, or not at all.
-
-        What a person has removed since then stays removed: going back in time does not bring it back.
-        """
+        """Make these the only items of bank and store, atomically. Items that a person has removed since stay removed."""
         with self._lock, self._store.exclusive():
             self._refresh_to_write()
             self._store.replace_all([self._keep_removed(row) for row in contents])
             self.refresh()
 
     def _refresh_to_write(self) -> None:
-        """The same under the lock of the store, sure of where its items lie.
+        """Refresh under the store's lock, and verify which collection holds the items.
 
-        A process that was killed while it replaced them may have left no mark of it; what is written to the old ones
-        then would be lost.
+        A process killed while it replaced them may have left no change mark; a write to the old ones would be lost.
         """
         mark = self._store.change_mark()
         if mark != self._mark or self._store.generation() != self._generation:
@@ -443,7 +431,7 @@ class RubricBank:
         return StoredItem(item.model_copy(update=removed), vector)
 
     def _vector(self, key: str, question: str) -> Floats:
-        """Embedding takes milliseconds and more, so it is done outside the lock, and not at all for a known question."""
+        """The vector of a question. Embedding is slow, so it runs outside the lock, and not at all for a known question."""
         with self._lock:
             known = self._index.vector(key)
         return known.copy() if known is not None else self._embedder.embed([question.strip()])[0]
@@ -466,13 +454,13 @@ class RubricBank:
             return changed
 
     def _put(self, item: BankItem, vector: Floats) -> None:
-        """Write an item; if it is active, its question's earlier active one steps back in the same call."""
+        """Write an item; if it is active, its question's earlier active one is superseded in the same call."""
         rows = [StoredItem(item, vector)]
         earlier = self._index.active(item.key)
         if item.is_retrievable and earlier is not None and earlier.id != item.id:
             stepped_back = earlier.model_copy(update={"status": ItemStatus.SUPERSEDED, "revision": item.revision})
             rows.append(StoredItem(stepped_back, vector))
         self._store.put(rows)
-        # Nobody else can have written since the refresh under this lock, so nothing need be read back.
+        # No other process can have written since the refresh under this lock, so nothing need be read back.
         self._index.apply(rows)
         self._mark = self._store.change_mark()

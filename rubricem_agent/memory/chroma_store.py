@@ -5,7 +5,7 @@ of the neighbours, and it does not see what another process has written ("Error 
 vector as metadata as well, which the database keeps for all processes alike, and the bank searches in memory. The
 folder of a bank:
 
-    bank.json   version, embedder, current collection        lock      held while somebody writes
+    bank.json   version, embedder, current collection        lock      locked while a process writes
     chroma/     Chroma's own files                           changes   grows with every change
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import chromadb
 import numpy as np
@@ -38,24 +38,10 @@ _CONFIGURATION = {"hnsw": {"space": "ip", "sync_threshold": 100, "batch_size": 5
 _PAGE = 1_000
 
 
-class _Client(Protocol):
-    """As much of Chroma's client as is used here."""
-
-    def get_collection(self, name: str, embedding_function: None) -> Any: ...
-
-    def get_or_create_collection(self, name: str, *, embedding_function: None, configuration: Any) -> Any: ...
-
-    def delete_collection(self, name: str) -> None: ...
-
-    def list_collections(self) -> Sequence[Any]: ...
-
-    def close(self) -> None: ...
-
-
 class ChromaStore:
     """One bank's folder, open. Several processes may have it open at once."""
 
-    def __init__(self, folder: Path, client: _Client, header: BankHeader) -> None:
+    def __init__(self, folder: Path, client: Any, header: BankHeader) -> None:
         self._folder = folder
         self._client = client
         self._header = header
@@ -83,11 +69,11 @@ class ChromaStore:
                 "into a new one."
             )
         with boundary(BankStoreError, f"open the bank {folder}"):
-            client = chromadb.PersistentClient(
+            client: Any = chromadb.PersistentClient(
                 str(folder / "chroma"), settings=Settings(anonymized_telemetry=False, is_persistent=True)
             )
-            client.get_or_create_collection(header.collection, embedding_function=None, configuration=_CONFIGURATION)  # type: ignore[arg-type]
-        return cls(folder, client, header)  # type: ignore[arg-type]
+            client.get_or_create_collection(header.collection, embedding_function=None, configuration=_CONFIGURATION)
+        return cls(folder, client, header)
 
     @property
     def embedder(self) -> str:
@@ -99,7 +85,7 @@ class ChromaStore:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold the lock file; the system lets go of it when a process dies, however it dies."""
+        """Lock the lock file; the system releases it when the process dies."""
         with _locked(self._folder):
             yield
 
@@ -110,10 +96,10 @@ class ChromaStore:
             return 0
 
     def generation(self) -> str:
-        """The name of the current collection, read anew: another process may have replaced it."""
+        """The name of the current collection, read again: another process may have replaced it."""
         header = read_header(self._folder)
         if header is None:
-            raise BankFormatError(f"the bank {self._folder} has lost its header; somebody removed the folder.")
+            raise BankFormatError(f"the bank {self._folder} has lost its header; the folder was removed.")
         if header.collection != self._header.collection:
             self._attach(header)
         return header.collection
@@ -128,17 +114,17 @@ class ChromaStore:
 
     def put(self, rows: Sequence[StoredItem]) -> None:
         with boundary(BankStoreError, f"write to the bank {self._folder}"):
-            self._note_change()  # before as well, so that a write that dies half way is looked for by the others
+            self._note_change()  # before as well, so that others look for a write that died half way
             _upsert(self._collection, rows)
         self._note_change()
 
     def replace_all(self, rows: Iterable[StoredItem]) -> None:
-        """The rows go into a collection of their own; naming it in the header is the moment of change."""
+        """The rows go into a new collection; the change takes effect when the header names it."""
         old = self.generation()
         new = f"items-{int(old.rpartition('-')[2]) + 1}"
         with boundary(BankStoreError, f"replace the items of the bank {self._folder}"):
             if new in {collection.name for collection in self._client.list_collections()}:
-                self._client.delete_collection(new)  # left by a process that died on the way
+                self._client.delete_collection(new)  # left by a process that died
             collection = self._client.get_or_create_collection(
                 new, embedding_function=None, configuration=_CONFIGURATION
             )

@@ -1,13 +1,10 @@
-"""The write gate: what may enter the bank, which outlives every page and every policy that it came from.
+"""The write gate: decides which reflections may enter the bank, which outlives every page and policy they came from.
 
-A reflection that passes here will stand in the prompts of later attempts. So it must be short guidance and nothing
-else: no address to visit, no markup, no order to a model, a tool or a judge, no sentence copied from a page, nothing
-that a person has removed before. Lookalike letters and unseen characters are folded away before anything is matched.
-
-Finds what guidance has no reason to hold: addresses, markup, tool calls, orders, requests for marks, unseen letters.
-
-Each function gives the offending words, or None. They err on the side of refusal: a reflection that is turned away
-costs the bank one item, a poisoned one costs every attempt that reads it.
+An accepted reflection appears in the prompts of later attempts. So it must be short guidance and nothing else: no
+address, no markup, no tool call, no order to a model, no request to a judge, no sentence copied from a page, nothing
+that a person has removed. Lookalike letters and invisible characters are folded away before anything is matched. The
+`find_` functions return the offending words or None, and prefer to refuse: a wrong refusal costs the bank one item, a
+poisoned item costs every attempt that reads it.
 """
 
 import html

@@ -1,8 +1,7 @@
-"""The bank at one training step, in one file: JSON and plain arrays, with a hash over all of it.
+"""Saves the bank of one training step in one file with a hash, and exchanges banks as JSONL files.
 
-A checkpoint holds the weights of a step; the bank that goes with them is that step's and no other (choice C15).
-
-Banks as JSONL files: reflections out, and in again through the gate.
+A checkpoint holds the weights of a step; the bank that goes with them is that of the same step (choice C15). Imported
+reflections pass the write gate.
 """
 
 import hashlib
@@ -19,8 +18,9 @@ from rubricem_agent.files import write_atomic
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import Floats
 from rubricem_agent.memory.gate import Refusal
-from rubricem_agent.memory.store import BankFormatError, BankItem, SnapshotStepError, StoredItem
+from rubricem_agent.memory.store import BankFormatError, BankItem, StoredItem
 from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import first_problem, query_key
 
@@ -28,7 +28,7 @@ SNAPSHOT_VERSION = 1
 
 
 class _Contents(Frozen):
-    """All of a snapshot but its vectors."""
+    """A snapshot without its vectors."""
 
     version: Annotated[int, Field(ge=1, le=SNAPSHOT_VERSION)] = SNAPSHOT_VERSION
     step: Annotated[int, Field(ge=0)]
@@ -39,12 +39,12 @@ class _Contents(Frozen):
 
 
 def snapshot_path(folder: Path, step: int) -> Path:
-    """Where the snapshot of a step lies, outside a checkpoint."""
+    """The path of a step's snapshot outside a checkpoint."""
     return folder / f"bank-{step:08d}.npz"
 
 
 def save_snapshot(bank: RubricBank, path: Path, *, step: int) -> None:
-    """Write the bank as it is now, whole or not at all."""
+    """Write the bank's present items atomically."""
     contents = bank.contents()
     vectors = {item.key: vector for item, vector in contents}
     described = _Contents(
@@ -60,15 +60,15 @@ def save_snapshot(bank: RubricBank, path: Path, *, step: int) -> None:
 
 
 def load_snapshot(bank: RubricBank, path: Path, *, step: int) -> None:
-    """Make the bank what it was at a step; what a person has removed since then stays removed.
+    """Restore the bank of a step; items that a person has removed since then stay removed.
 
     Raises:
         BankFormatError: there is no such file, or it is damaged, of a newer release, or of another embedder.
-        SnapshotStepError: the file says that it is of another step.
+        UsageError: the file is of another step.
     """
     described, vectors = _read(path)
     if described.step != step:
-        raise SnapshotStepError(
+        raise UsageError(
             f"checkpoint at step {step} holds a bank of step {described.step}; refusing to mix them. Resume from step "
             f"{described.step}, or restore {path.name} from its own run."
         )
@@ -105,14 +105,14 @@ def _parse(text: bytes, path: Path) -> _Contents:
 
 
 def _digest(text: bytes, vectors: Floats) -> bytes:
-    told = hashlib.sha256(text)
-    told.update(f"{vectors.dtype.str}{vectors.shape}".encode())
-    told.update(np.ascontiguousarray(vectors).tobytes())
-    return told.digest()
+    digest = hashlib.sha256(text)
+    digest.update(f"{vectors.dtype.str}{vectors.shape}".encode())
+    digest.update(np.ascontiguousarray(vectors).tobytes())
+    return digest.digest()
 
 
 class Imported(NamedTuple):
-    """What became of the lines of a file."""
+    """The result of importing a file."""
 
     written: tuple[BankItem, ...]
     refused: tuple[tuple[int, Refusal], ...]

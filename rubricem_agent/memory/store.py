@@ -1,10 +1,6 @@
-"""What the bank asks of the place where its items last, and one such place in memory.
+"""Bank items, the stores that hold them, the errors of a bank, and the header of a bank on disk.
 
-One item of the rubric bank: a reflection with its number, its standing and where it came from.
-
-What can go wrong with a bank, below the project's own tree of errors.
-
-The first file of a bank on disk: its version, its embedder, and which collection holds its items.
+`ItemStore` is what the bank needs of a store of record; `MemoryStore` lasts as long as the process.
 """
 
 import hashlib
@@ -31,18 +27,18 @@ class ItemStatus(StrEnum):
 
     ACTIVE = "active"
     QUARANTINED = "quarantined"
-    """Held back until a person approves or removes it."""
+    """Withheld until a person approves or removes it."""
     SUPERSEDED = "superseded"
-    """A later reflection on the same question took its place; kept as history."""
+    """Replaced by a later reflection on the same question; stored as history."""
     REMOVED = "removed"
-    """A tombstone: its text is refused when it comes again."""
+    """A tombstone: its text is refused if it is written again."""
 
 
 class BankItem(Frozen):
-    """A reflection as the bank keeps it. The reflection's provenance says which step, model and prompt wrote it."""
+    """A reflection in the bank. Its provenance says which step, model and prompt wrote it."""
 
     id: Annotated[int, Field(ge=1)]
-    """Given in order of writing and never given twice: a smaller one is older."""
+    """Assigned in order of writing and never reused: a smaller one is older."""
     revision: Annotated[int, Field(ge=1)]
     """The bank's write that last touched this item."""
     reflection: Reflection
@@ -69,16 +65,12 @@ class BankFormatError(FileFormatError):
     """A bank, a snapshot or an export is missing, malformed, or of a version or embedder that cannot be used."""
 
 
-class SnapshotStepError(UsageError):
-    """A snapshot belongs to another training step than the one asked for."""
-
-
 class UnknownItemError(UsageError):
-    """The bank has no item of that number, or it cannot change in the asked way."""
+    """The bank has no item of that number, or the item cannot change in the requested way."""
 
 
 class BankStoreError(BoundaryError):
-    """The database under the bank failed: nothing is known to be written."""
+    """The database under the bank failed; whether anything was written is unknown."""
 
 
 class StoredItem(NamedTuple):
@@ -100,26 +92,26 @@ class ItemStore(Protocol):
     def dimension(self) -> int: ...
 
     def exclusive(self) -> AbstractContextManager[object]:
-        """Keep all other writers out. Not to be entered twice."""
+        """Exclude all other writers. Not reentrant."""
         ...
 
     def change_mark(self) -> int:
-        """Differs after every change by anybody; cheap enough to ask for before each search."""
+        """Differs after every change by any process; cheap enough to call before each search."""
         ...
 
     def generation(self) -> str:
-        """Differs after `replace_all`: what was read before holds no longer."""
+        """Differs after `replace_all`: everything read before is stale."""
         ...
 
     def changed_since(self, revision: int) -> Iterator[StoredItem]:
-        """Every item whose revision is greater, in any order; the rest is known already."""
+        """Every item with a greater revision, in any order."""
         ...
 
     def put(self, rows: Sequence[StoredItem]) -> None:
         """Add or overwrite by item number. Once this returns, the rows outlive the process.
 
         Raises:
-            BankStoreError: the store failed; nothing is promised of the rows.
+            BankStoreError: the store failed; the state of the rows is unknown.
         """
         ...
 
@@ -129,7 +121,7 @@ class ItemStore(Protocol):
 
 
 class MemoryStore:
-    """Items for as long as the process lives: for tests, and for training that saves its snapshots."""
+    """Items in memory: for tests, and for training that saves snapshots."""
 
     def __init__(self, *, embedder: str, dimension: int) -> None:
         self.embedder = embedder
@@ -166,7 +158,7 @@ HEADER_FILE = "bank.json"
 
 
 class BankHeader(Frozen):
-    """What must be known before anything else of a bank is touched."""
+    """What must be known before anything else in a bank is read."""
 
     version: Annotated[int, Field(ge=1)] = BANK_VERSION
     embedder: Text

@@ -1,6 +1,6 @@
-"""A rollout as a report for people: the answer with its citations as numbered links, and how it came about.
+"""A rollout as a Markdown report: the answer with its citations as numbered links, its sources, and the searches.
 
-What an episode's snippet ids stand for: title and address, as the tools showed them.
+Also finds title and address of each snippet that the tools have shown (`shown_sources`).
 """
 
 import re

@@ -16,7 +16,7 @@ import torch
 
 from rubricem_agent.learn.credit import assign_credit, spread_to_tokens
 from rubricem_agent.learn.curriculum import Curriculum
-from rubricem_agent.learn.deferred import Codec, Deferred, DeferredTiming, Ticket
+from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.learn.samples import Sample, pad_batch
 from trainers.local.packed_qwen3 import pack_samples
 
@@ -144,7 +144,7 @@ async def reflect(ticket: Ticket) -> str:
 
 async def train(way: str, *, steps: int) -> None:
     """The loop of appendix D on simulated latencies: updates hold a thread, all else waits for somebody."""
-    deferred = Deferred(reflect, codec=Codec(str, str), timing=DeferredTiming(time.monotonic, asyncio.sleep))
+    deferred = Deferred(reflect, encode=str, decode=str)
     for step in range(1, steps + 1):
         rollouts = asyncio.create_task(asyncio.sleep(ROLLOUTS_S))
         if way == "deferred" and deferred.collect(step=step).done:

@@ -22,7 +22,7 @@ from trainers.experiments.tiny_pretraining import train_tokenizer
 from trainers.sft import ProgressWriter, StepResult, encode_all, fit, main, row_loss, run_command, share_of, train_step
 from trainers.sft_parts.batches import make_rows
 from trainers.sft_parts.launch import OneProcess, TrainingDevice
-from trainers.sft_parts.settings import Precision, SftConfig, TrainingPlan
+from trainers.sft_parts.settings import Precision, SftConfig, SftSchedule
 
 CPU = OneProcess("fp32", torch.device("cpu"))
 
@@ -163,7 +163,7 @@ def test_a_loss_that_is_no_number_updates_nothing(model: Any, config: SftConfig)
     optimizer = torch.optim.AdamW(model.parameters())
     rows = make_rows(samples[:1], capacity=4096, packing=True)
     with pytest.raises(NonFiniteLossError, match="step 1 has the loss nan"):
-        train_step(model, optimizer, rows=rows, place=CPU, plan=TrainingPlan(1, 1, 1, 0, 0.1, 0.0), step=1, clip=1.0)
+        train_step(model, optimizer, rows=rows, place=CPU, plan=SftSchedule(1, 1, 1, 0, 0.1, 0.0), step=1, clip=1.0)
 
     assert torch.equal(model.model.embed_tokens.weight, before)
 

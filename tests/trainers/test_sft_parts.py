@@ -10,7 +10,7 @@ from rubricem_env.domain.errors import ConfigError
 from trainers.local.settings import LocalConfig
 from trainers.settings import read_settings
 from trainers.sft_parts.batches import make_row, pack
-from trainers.sft_parts.settings import SftConfig, TrainingPlan
+from trainers.sft_parts.settings import SftConfig, SftSchedule
 
 NEEDED = "model: m\nsamples: s\nout: o\n"
 
@@ -39,7 +39,7 @@ def test_a_row_counts_positions_anew_for_each_sample_and_learns_no_first_token()
 
 
 def test_each_epoch_meets_every_sample_once_in_an_order_of_its_own() -> None:
-    plan = TrainingPlan(num_samples=5, batch_size=2, epochs=2, seed=0, learning_rate=1.0, warmup_share=0.1)
+    plan = SftSchedule(num_samples=5, batch_size=2, epochs=2, seed=0, learning_rate=1.0, warmup_share=0.1)
     epochs = [[index for step in steps for index in plan.batch(step)] for steps in ((1, 2, 3), (4, 5, 6))]
 
     assert plan.num_steps == 6
@@ -48,7 +48,7 @@ def test_each_epoch_meets_every_sample_once_in_an_order_of_its_own() -> None:
 
 
 def test_the_rate_warms_up_over_a_tenth_and_falls_along_a_cosine_to_zero() -> None:
-    plan = TrainingPlan(num_samples=20, batch_size=1, epochs=1, seed=0, learning_rate=4e-5, warmup_share=0.1)
+    plan = SftSchedule(num_samples=20, batch_size=1, epochs=1, seed=0, learning_rate=4e-5, warmup_share=0.1)
 
     # Two steps of warm-up; half way down after half of the other 18.
     assert [plan.rate(step) for step in (1, 2)] == [2e-5, 4e-5]

@@ -54,7 +54,7 @@ from rubricem_env.world.expert import Lesson
 from rubricem_env.world.judge import true_quality
 from rubricem_env.world.questions import Question
 from trainers.sft_parts.launch import OneProcess
-from trainers.sft_parts.settings import TrainingPlan
+from trainers.sft_parts.settings import SftSchedule
 
 
 class School(NamedTuple):
@@ -194,7 +194,7 @@ def practise(
     optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
     model, optimizer = place.prepare(model, optimizer)
     encoded = [encode_sample(sample, tokenizer) for sample in samples]
-    plan = TrainingPlan(len(encoded), batch_size, 1, seed, learning_rate, 0.05)
+    plan = SftSchedule(len(encoded), batch_size, 1, seed, learning_rate, 0.05)
     for step in range(1, plan.num_steps + 1):
         for group in optimizer.param_groups:
             group["lr"] = plan.rate(step)

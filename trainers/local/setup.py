@@ -1,7 +1,5 @@
 """Builds the components of a local run from its settings: policy, judge, bank, learner."""
 
-import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -9,7 +7,7 @@ import numpy as np
 import torch
 
 from rubricem_agent.learn.curriculum import Curriculum
-from rubricem_agent.learn.deferred import Codec, Deferred, DeferredTiming, Ticket
+from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.learn.record import RECORD_FOLDER, RunRecorder
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
@@ -127,9 +125,9 @@ def make_deferred(reflector: Reflector, pending: Pending) -> Deferred[Reflection
     async def reflect(ticket: Ticket) -> ReflectionOutcome:
         return await reflector.reflect(pending.pop(ticket), step=ticket.step)
 
-    codec = Codec[ReflectionOutcome](
+    return Deferred(
+        reflect,
         encode=lambda outcome: outcome.model_dump(mode="json"),
         decode=lambda form: ReflectionOutcome.model_validate(form, strict=False),
+        has_lesson=lambda outcome: outcome.has_lesson,
     )
-    timing = DeferredTiming(time.monotonic, asyncio.sleep)
-    return Deferred(reflect, codec=codec, timing=timing, has_lesson=lambda outcome: outcome.has_lesson)

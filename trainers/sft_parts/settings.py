@@ -1,7 +1,4 @@
-"""The settings of a fine-tuning run.
-
-Which samples each step takes, and how fast it learns: a function of the step alone, so that a resumed run goes on as if never stopped.
-"""
+"""The settings of a fine-tuning run, and its schedule: samples and learning rate as a function of the step alone."""
 
 import math
 from pathlib import Path
@@ -46,8 +43,8 @@ class SftConfig(Frozen):
     """Stop, with a checkpoint, after this many steps of the whole run; the schedule is that of the whole run."""
 
 
-class TrainingPlan(NamedTuple):
-    """The whole run on paper."""
+class SftSchedule(NamedTuple):
+    """Samples and learning rate of each step of a run."""
 
     num_samples: int
     batch_size: int
@@ -70,7 +67,7 @@ class TrainingPlan(NamedTuple):
         return (step - 1) // self.steps_per_epoch
 
     def batch(self, step: int) -> list[int]:
-        """The indices of the samples of a step: each epoch is a permutation of its own."""
+        """The indices of the samples of a step; each epoch has its own permutation."""
         epoch = self.epoch_of(step)
         order = np.random.default_rng([self.seed, epoch]).permutation(self.num_samples)
         start = (step - 1) % self.steps_per_epoch * self.batch_size

@@ -5,7 +5,6 @@ scores. Other groups continue to be sampled meanwhile.
 """
 
 import asyncio
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from rubricem_agent.build.memory import build_bank, build_injector
 from rubricem_agent.build.models import build_judge
 from rubricem_agent.learn.credit import group_scores
 from rubricem_agent.learn.curriculum import Encounter
-from rubricem_agent.learn.deferred import Codec, Deferred, DeferredTiming, Ticket
+from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.learn.record import four_numbers, group_entry, rollout_entry
 from rubricem_agent.memory.bank import Retrieval, Retrieved
 from rubricem_agent.policy.local import load_tokenizer
@@ -81,11 +80,8 @@ class JudgeService:
         self._may_score.set()
         self.reflections = Deferred(
             self._reflect,
-            codec=Codec[ReflectionOutcome](
-                encode=lambda outcome: outcome.model_dump(mode="json"),
-                decode=lambda form: ReflectionOutcome.model_validate(form, strict=False),
-            ),
-            timing=DeferredTiming(time.monotonic, asyncio.sleep),
+            encode=lambda outcome: outcome.model_dump(mode="json"),
+            decode=lambda form: ReflectionOutcome.model_validate(form, strict=False),
             has_lesson=lambda outcome: outcome.has_lesson,
         )
 
@@ -220,7 +216,7 @@ class JudgeService:
         key = _key(scheduled)
         ticket = key[0]
         self._references.pop(key, None)
-        group = Group.of(scheduled.query, (rollout.trajectory for rollout in rollouts))
+        group = Group.of(scheduled.query, (rollout.reading for rollout in rollouts))
         try:
             judged = await self.judge.judge_group(group, step=scheduled.step)
         except RubricEMError as fault:

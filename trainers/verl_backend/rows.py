@@ -18,7 +18,6 @@ from rubricem_agent.rollout.tokens import NO_STAGE
 from rubricem_env.domain.errors import JudgeError
 from rubricem_env.domain.trajectory import Origin, Query
 from rubricem_env.scaffold.grammar import ValidationMode
-from rubricem_env.scaffold.reading import read_trajectory
 
 OURS = "rubricem"
 """Our key among veRL's extra fields."""
@@ -123,7 +122,7 @@ def episode_row(
         prompt, response = list(tokens.ids[:start]), list(tokens.ids[start:end])
         stages, logprobs = list(tokens.stage_ids[start:end]), list(tokens.logprobs[start:end])
     stage_ids = np.array(stages, dtype=np.int8)
-    reading = read_trajectory(rollout.trajectory)
+    reading = rollout.reading
     calls = [turn.call for turn in reading.turns if turn.call is not None]
     inputs = CreditInputs(
         scores,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rubricem_agent.learn.credit import BatchError
 from rubricem_agent.learn.samples import Sample, load_batch, pad_batch
+from rubricem_env.domain.errors import UsageError
 
 
 def sample(stages=(-1, 0, -1, 3), **changes) -> Sample:
@@ -73,7 +73,7 @@ def test_a_batch_without_samples_is_empty():
     ],
 )
 def test_a_sample_that_contradicts_itself_is_refused_in_a_sentence(changes, sentence):
-    with pytest.raises(BatchError) as refusal:
+    with pytest.raises(UsageError) as refusal:
         pad_batch([sample(**changes)], pad_id=0)
     assert sentence in str(refusal.value)
 

@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-import time
 
 import pytest
 
-from rubricem_agent.learn.deferred import Codec, Deferred, DeferredTiming, Done, Failed, Ticket, WorkCounts, WorkStatus
+from rubricem_agent.learn.deferred import Deferred, Done, Failed, Ticket, WorkCounts, WorkStatus
 from rubricem_env.domain.errors import JudgeError, OrderError
 
-AS_IT_IS = Codec[str](lambda result: result, lambda form: form)
+UNCHANGED = {"encode": lambda result: result, "decode": lambda form: form}
 
 
 class Stage:
@@ -19,8 +18,8 @@ class Stage:
         self.now = 0.0
         self.gates: dict[Ticket, asyncio.Future[str]] = {}
         self.alarms: list[tuple[float, asyncio.Future[None]]] = []
-        timing = DeferredTiming(lambda: self.now, self.sleep)
-        self.deferred = Deferred(self.work, codec=AS_IT_IS, timing=timing, has_lesson=lambda result: "lesson" in result)
+        timing = {"clock": lambda: self.now, "sleep": self.sleep}
+        self.deferred = Deferred(self.work, **UNCHANGED, **timing, has_lesson=lambda result: "lesson" in result)
 
     async def work(self, ticket: Ticket) -> str:
         gate = asyncio.get_running_loop().create_future()
@@ -276,7 +275,7 @@ async def test_work_that_somebody_else_cancelled_stays_pending():
 async def test_the_same_ticket_twice_is_refused():
     stage = Stage()
     ticket = await stage.launch(1, "a")
-    with pytest.raises(OrderError, match="the reflection of step 1 on 'a' is in hand already"):
+    with pytest.raises(OrderError, match="the reflection of step 1 on 'a' is running or uncollected already"):
         stage.deferred.launch(ticket)
     await stage.deferred.cancel()
 
@@ -314,7 +313,7 @@ async def test_it_runs_on_the_real_clock_too():
         await asyncio.sleep(0.01)
         return ticket.key
 
-    deferred = Deferred(work, codec=AS_IT_IS, timing=DeferredTiming(time.monotonic, asyncio.sleep))
+    deferred = Deferred(work, **UNCHANGED)
     deferred.launch(Ticket(1, "a"))
     assert await deferred.wait("a", timeout=10.0) is WorkStatus.READY
 

@@ -79,7 +79,7 @@ def test_a_stage_that_nobody_asked_for_drops_out():
 
 
 def test_a_group_that_was_never_judged_is_refused():
-    with pytest.raises(OrderError, match="rollout 2 of 2 has no answer score because nobody asked for one"):
+    with pytest.raises(OrderError, match="rollout 2 of 2 has no answer score because none was requested"):
         group_scores([judged(1.0, 1.0, 1.0, 1.0), Judgement.of({})])
 
 

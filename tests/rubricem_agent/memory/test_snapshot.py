@@ -8,7 +8,8 @@ from hypothesis import given, strategies as st
 
 from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot, snapshot_path
-from rubricem_agent.memory.store import BankFormatError, ItemStatus, MemoryStore, SnapshotStepError
+from rubricem_agent.memory.store import BankFormatError, ItemStatus, MemoryStore
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.testing.judges import PlaneEmbedder, make_reflection
 
 
@@ -50,9 +51,7 @@ def test_what_was_removed_after_the_snapshot_does_not_come_back(bank, tmp_path):
 
 def test_a_snapshot_of_another_step_is_refused(bank, tmp_path):
     save_snapshot(bank, tmp_path / "bank.npz", step=590)
-    with pytest.raises(
-        SnapshotStepError, match="checkpoint at step 600 holds a bank of step 590; refusing to mix them"
-    ):
+    with pytest.raises(UsageError, match="checkpoint at step 600 holds a bank of step 590; refusing to mix them"):
         load_snapshot(bank, tmp_path / "bank.npz", step=600)
 
 
