@@ -210,7 +210,7 @@ async def test_a_step_killed_in_the_middle_resumes_where_it_was():
 KILLED_RUN = """
 import asyncio, json, os, pathlib, signal, sys
 sys.path.insert(0, {root!r})
-from tests.rubricem_env.judge.test_step import group_of, saving_judge
+from tests.rubricem_env.judge.test_pipeline import group_of, saving_judge
 def save(state):
     pathlib.Path({file!r}).write_text(json.dumps(state))
     if len(state["ledger"]["finished"]) == 2:
