@@ -16,26 +16,26 @@ from rubricem_agent.cli.main import app  # noqa: E402
 PAGE = ROOT / "docs" / "reference" / "commands.md"
 INTRODUCTION = """# Commands
 
-<!-- Made by docs/make/commands.py from the command line; `make docs-reference` makes it anew. -->
+<!-- Made by docs/make/commands.py from the command line; `make docs-reference` regenerates it. -->
 
-Every command speaks in three forms.
+Every command has three forms of output.
 
-- To people: tables and sentences; bars on the error stream while a terminal is there to show them, gone at the end.
-- To scripts, with `--quiet` (`-q`): the result alone, such as a path, a number or a line for each row; nothing on the
-  error stream but what went wrong.
-- To programs, with `--json`: one JSON document on one line of standard output. What serves (`tools serve`, `view`)
-  prints its line when it listens, and goes on. Mistakes and failures are sentences on the error stream all the same.
+- For people: tables and sentences, with progress bars on the error stream where it is a terminal.
+- For scripts, with `--quiet` (`-q`): the result alone, such as a path, a number or a line for each row; the error stream
+  has failures only.
+- For programs, with `--json`: one JSON document on one line of standard output. The servers (`tools serve`, `view`) print
+  it when they listen. Errors are sentences on the error stream.
 
-Colour comes only where the output is a terminal, and not where `NO_COLOR` is set. Where it is no terminal, rows of
-tables are not folded; `COLUMNS` names another width.
+Colour is used only on a terminal, and only where `NO_COLOR` is not set. Elsewhere rows of tables are not folded, up to
+200 columns; `COLUMNS` sets another width.
 
 | exit code | means |
 |---|---|
 | 0 | done |
-| 1 | the world failed: a model, a tool, a judge; or a check found what it looks for |
+| 1 | a model, a tool or a judge failed; or a check found a difference |
 | 2 | the command was wrong; one sentence on the error stream says what, where and the way out |
-| 3 | `eval run`: something is left to do, and the same command goes on |
-| 130 | interrupted; the same command goes on where it can |
+| 3 | `eval run`: something is left to do; the same command resumes |
+| 130 | interrupted; the same command resumes where it can |
 """
 
 
@@ -45,7 +45,7 @@ def render() -> str:
 
 
 def leaves(command: Any, words: tuple[str, ...] = ("rubricem",)) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command that does something, with the words that call it."""
+    """Every leaf command, with the words that call it."""
     if not hasattr(command, "commands"):
         yield words, command
         return
@@ -54,7 +54,7 @@ def leaves(command: Any, words: tuple[str, ...] = ("rubricem",)) -> Iterator[tup
 
 
 def section(words: tuple[str, ...], command: Any) -> str:
-    """One command: what it does, what it takes."""
+    """One command: its help, usage and parameters."""
     arguments = [option for option in command.params if option.param_type_name == "argument"]
     options = [option for option in command.params if option.param_type_name == "option" and option.name != "help"]
     usage = " ".join([*words, *(metavar(one) for one in arguments), *(["[OPTIONS]"] if options else [])])
@@ -67,7 +67,7 @@ def section(words: tuple[str, ...], command: Any) -> str:
 
 
 SHARED = {"as_json", "quiet"}
-"""Every command has them, and a test holds it so."""
+"""Every command has them, which a test checks."""
 
 
 def metavar(argument: Any) -> str:
@@ -78,7 +78,7 @@ def metavar(argument: Any) -> str:
 
 
 def flags(option: Any) -> str:
-    """An option with what it takes."""
+    """An option with its choices."""
     names = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
     if option.is_flag:
         return names
@@ -87,13 +87,13 @@ def flags(option: Any) -> str:
 
 
 def told(option: Any) -> str:
-    """Its help text, and the variable that stands in for it."""
+    """Its help text, and the variable that may replace it."""
     text = " ".join((option.help or "").split()).replace("|", "\\|")
     return f"{text} Or `{option.envvar}`." if getattr(option, "envvar", None) else text
 
 
 def default(option: Any) -> str:
-    """What holds where nothing is said."""
+    """The value without the option."""
     value = option.default
     if option.required:
         return "**required**"

@@ -32,16 +32,16 @@ from trainers.verl_backend.settings import VerlSettings  # noqa: E402
 PAGE = ROOT / "docs" / "reference" / "configuration.md"
 INTRODUCTION = """# Configuration
 
-<!-- Made by docs/make/configuration.py from the models; `make docs-reference` makes it anew. -->
+<!-- Made by docs/make/configuration.py from the models; `make docs-reference` regenerates it. -->
 
-Every key of every settings file, read off the models that check them. Unknown keys are refused with the nearest known
-name, and values out of range with the range. A YAML config takes `KEY=VALUE` on top of the file, with a mapping for
+Every key of every settings file, generated from the models that validate them. Unknown keys are refused with the nearest
+known name, and values out of range with the range. A YAML config takes `KEY=VALUE` on top of the file, with a mapping for
 a group of keys: `rubricem train configs/local_almanac.yaml steps=48 'loss={kl_coefficient: 0.01}'`.
 """
 
 
 class Root(NamedTuple):
-    """One kind of settings, and where it is written."""
+    """One kind of settings, and where a user writes it."""
 
     model: type[BaseModel]
     title: str
@@ -68,7 +68,7 @@ def render() -> str:
     for root in ROOTS:
         parts.append(f"## {root.title}\n\n{root.where}\n\n{section(root.model)}")
         shown.add(root.model)
-    parts.append("## Groups of keys\n\nSettings that the ones above hold, each under the name of its class.\n")
+    parts.append("## Groups of keys\n\nNested settings, each under the name of its class.\n")
     for model in groups([root.model for root in ROOTS]):
         if model not in shown:
             parts.append(f"### {model.__name__.removeprefix('_')}\n\n{section(model)}")
@@ -76,7 +76,7 @@ def render() -> str:
 
 
 def groups(models: list[type[BaseModel]]) -> list[type[BaseModel]]:
-    """Every model inside these, each once, in the order in which it is met."""
+    """Every model inside these, each once, in order of appearance."""
     found: dict[type[BaseModel], None] = {}
     for model in models:
         for field in model.model_fields.values():
@@ -88,7 +88,7 @@ def groups(models: list[type[BaseModel]]) -> list[type[BaseModel]]:
 
 
 def section(model: type[BaseModel]) -> str:
-    """What a model says of itself, and a row for each key."""
+    """The docstring of a model, and a row for each key."""
     told = field_docs(model)
     rows = [
         f"| `{name}` | {kind_of(field.annotation, field)} | {default_of(field)} | {told.get(name, '')} |"
@@ -115,7 +115,7 @@ def field_docs(model: type[BaseModel]) -> dict[str, str]:
 
 
 def kind_of(kind: Any, field: FieldInfo | None = None) -> str:
-    """What may stand there, in words."""
+    """The type of a value, in words."""
     origin = get_origin(kind)
     if origin is Annotated:
         inner, *notes = get_args(kind)
@@ -141,7 +141,7 @@ def kind_of(kind: Any, field: FieldInfo | None = None) -> str:
 
 
 def bounds(marks: list[Any]) -> str:
-    """The range, as one reads it."""
+    """The range, in words."""
     signs = (("ge", "from"), ("gt", "above"), ("le", "to"), ("lt", "below"))
     told = [
         f" {word} {value:g}"
