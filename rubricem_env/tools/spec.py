@@ -82,19 +82,18 @@ class ToolSpec(Frozen):
 
 def _schema_of(parameter: Parameter) -> dict[str, Any]:
     schema: dict[str, Any] = {} if parameter.kind is Kind.JSON else {"type": parameter.kind.value}
-    whole = parameter.kind is Kind.INTEGER
+    low, high = (
+        int(bound) if parameter.kind is Kind.INTEGER and bound is not None else bound
+        for bound in (parameter.minimum, parameter.maximum)
+    )
     facts = {
         "description": parameter.description,
-        "minimum": _bound(parameter.minimum, whole),
-        "maximum": _bound(parameter.maximum, whole),
+        "minimum": low,
+        "maximum": high,
         "enum": list(parameter.choices),
         "pattern": f"^(?:{parameter.pattern})$" if parameter.pattern else "",
     }
     return schema | {name: fact for name, fact in facts.items() if fact not in ("", None, [])}
-
-
-def _bound(bound: float | None, whole: bool) -> float | None:
-    return int(bound) if whole and bound is not None else bound
 
 
 def spec_from_schema(name: str, description: str, schema: Mapping[str, Any]) -> ToolSpec:
@@ -136,16 +135,12 @@ FETCH_PAGE = "fetch_page"
 DEFAULT_LIMIT = 3
 MAX_LIMIT = 10
 
+# fmt: off
 GOOGLE_SEARCH_SPEC = ToolSpec(
     name=GOOGLE_SEARCH,
     description="Search the web: a short synthesised answer, and snippets with title and URL to cite.",
     aliases=(
-        "google",
-        "google_web_search",
-        "web_search",
-        "googlesearch",
-        "search_google",
-        "search_web",
+        "google", "google_web_search", "web_search", "googlesearch", "search_google", "search_web",
         "google_search_tool",
     ),
 )
@@ -153,16 +148,8 @@ SNIPPET_SEARCH_SPEC = ToolSpec(
     name=SNIPPET_SEARCH,
     description="Search scientific papers: excerpts that match the query, with the paper's title and URL to cite.",
     aliases=(
-        "snippets",
-        "scholar_search",
-        "google_scholar_search",
-        "google_scholar",
-        "scholar",
-        "paper_search",
-        "search_papers",
-        "semantic_scholar_search",
-        "semantic_scholar",
-        "semantic_scholar_snippet_search",
+        "snippets", "scholar_search", "google_scholar_search", "google_scholar", "scholar", "paper_search",
+        "search_papers", "semantic_scholar_search", "semantic_scholar", "semantic_scholar_snippet_search",
     ),
     parameters=(
         Parameter(
@@ -191,17 +178,11 @@ FETCH_PAGE_SPEC = ToolSpec(
     name=FETCH_PAGE,
     description="Read the text of one public web page; the query is its http or https address.",
     aliases=(
-        "open_page",
-        "browse",
-        "browse_page",
-        "visit",
-        "visit_page",
-        "open_url",
-        "fetch",
-        "fetch_url",
+        "open_page", "browse", "browse_page", "visit", "visit_page", "open_url", "fetch", "fetch_url",
         "read_page",
     ),
 )
+# fmt: on
 
 
 _SHOWN = 30
@@ -232,28 +213,18 @@ def read_argument(written: str, parameter: Parameter) -> ArgumentValue:
     Raises:
         ArgumentError: it is not of the parameter's kind, or out of its range.
     """
+    shown = f"{parameter.name} is {written[:_SHOWN]!r}"
     if parameter.kind is Kind.TEXT:
-        return _read_text(written, parameter)
+        if parameter.pattern and not re.fullmatch(parameter.pattern, written):
+            raise ArgumentError(f"{shown}; write {parameter.example}.")
+        if parameter.choices and written not in parameter.choices:
+            raise ArgumentError(f"{shown}; it is one of {', '.join(parameter.choices)}.")
+        return written
     if parameter.kind is Kind.BOOLEAN:
-        return _read_boolean(written, parameter)
-    if parameter.kind is Kind.JSON:
-        return _read_json(written)
-    return _read_number(written, parameter)
-
-
-def _read_text(written: str, parameter: Parameter) -> str:
-    if parameter.pattern and not re.fullmatch(parameter.pattern, written):
-        raise ArgumentError(f"{parameter.name} is {written[:_SHOWN]!r}; write {parameter.example}.")
-    if parameter.choices and written not in parameter.choices:
-        raise ArgumentError(f"{parameter.name} is {written[:_SHOWN]!r}; it is one of {', '.join(parameter.choices)}.")
-    return written
-
-
-def _read_boolean(written: str, parameter: Parameter) -> bool:
-    value = _BOOLEANS.get(written.strip().lower())
-    if value is None:
-        raise ArgumentError(f"{parameter.name} is {written[:_SHOWN]!r}; it is true or false.")
-    return value
+        if written.strip().lower() not in _BOOLEANS:
+            raise ArgumentError(f"{shown}; it is true or false.")
+        return _BOOLEANS[written.strip().lower()]
+    return _read_json(written) if parameter.kind is Kind.JSON else _read_number(written, parameter)
 
 
 def _read_number(written: str, parameter: Parameter) -> int | float:
@@ -265,17 +236,12 @@ def _read_number(written: str, parameter: Parameter) -> int | float:
         low, high = parameter.minimum, parameter.maximum
         if (low is None or value >= low) and (high is None or value <= high):
             return value
-    raise ArgumentError(f"{parameter.name} is {written[:_SHOWN]!r}; it is {_describe_range(parameter)}.")
-
-
-def _describe_range(parameter: Parameter) -> str:
-    noun = "a whole number" if parameter.kind is Kind.INTEGER else "a number"
-    bounds = [
-        f"{word} {bound:g}"
-        for word, bound in (("from", parameter.minimum), ("to", parameter.maximum))
-        if bound is not None
+    bounds = (("from", parameter.minimum), ("to", parameter.maximum))
+    words = [
+        "a whole number" if whole else "a number",
+        *(f"{word} {bound:g}" for word, bound in bounds if bound is not None),
     ]
-    return " ".join((noun, *bounds))
+    raise ArgumentError(f"{parameter.name} is {written[:_SHOWN]!r}; it is {' '.join(words)}.")
 
 
 def _read_json(written: str) -> ArgumentValue:
@@ -302,7 +268,11 @@ def repair_call(call: ToolCall, specs: Sequence[ToolSpec]) -> ToolCall | ToolRes
     if spec is None:
         return unknown_tool(call.name, tuple(spec.name for spec in specs))
     try:
-        _check_query(call, spec)
+        if len(call.query) > spec.max_query:
+            length = f"the query has {len(call.query):,} characters"
+            raise ArgumentError(f"{length}; {spec.name} takes up to {spec.max_query:,}. Shorten it.")
+        if spec.query_name and not call.query.strip():
+            raise ArgumentError(f"the call has no {spec.query_name}; write it between the tags of the call.")
         parameters = _repair_parameters(call, spec)
     except ArgumentError as problem:
         return ToolResult(status=ToolStatus.ERROR, message=str(problem))
@@ -330,15 +300,6 @@ def unknown_tool(name: str, names: tuple[str, ...]) -> ToolResult:
     return ToolResult(status=ToolStatus.ERROR, message=message)
 
 
-def _check_query(call: ToolCall, spec: ToolSpec) -> None:
-    if len(call.query) > spec.max_query:
-        raise ArgumentError(
-            f"the query has {len(call.query):,} characters; {spec.name} takes up to {spec.max_query:,}. Shorten it."
-        )
-    if spec.query_name and not call.query.strip():
-        raise ArgumentError(f"the call has no {spec.query_name}; write it between the tags of the call.")
-
-
 def _repair_parameters(call: ToolCall, spec: ToolSpec) -> tuple[tuple[str, str], ...]:
     repaired: dict[str, str] = {}
     for name, value in call.parameters:
@@ -349,7 +310,10 @@ def _repair_parameters(call: ToolCall, spec: ToolSpec) -> tuple[tuple[str, str],
                 # The first of two spellings wins, as the first of two equal attributes does.
                 repaired.setdefault(parameter.key, value)
         elif spec.is_guarded:
-            raise ArgumentError(_unknown_parameter(name, spec))
+            known = ", ".join(each.name for each in spec.parameters)
+            takes = f"its parameters are {known}" if known else "it takes a query alone"
+            unknown = f"{spec.name} has no parameter {name[:_SHOWN_ARGUMENTS]!r}"
+            raise ArgumentError(f"{unknown}; {takes}. Write the call without it.")
         else:
             repaired.setdefault(name, value)
     missing = [each.name for each in spec.parameters if each.is_required and each.key not in repaired]
@@ -364,12 +328,6 @@ def _find_parameter(name: str, parameters: Iterable[Parameter]) -> Parameter | N
         for written in (parameter.name, *parameter.aliases):
             spelt.setdefault(_plain(written), parameter)
     return spelt.get(_nearest(name, spelt))
-
-
-def _unknown_parameter(name: str, spec: ToolSpec) -> str:
-    known = ", ".join(parameter.name for parameter in spec.parameters)
-    takes = f"its parameters are {known}" if known else "it takes a query alone"
-    return f"{spec.name} has no parameter {name[:_SHOWN_ARGUMENTS]!r}; {takes}. Write the call without it."
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
