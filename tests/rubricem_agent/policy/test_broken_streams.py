@@ -13,7 +13,7 @@ from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.base import RetryableModelError
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.policies import Streamed, StreamingServer
-from tests.rubricem_agent.policy.test_served import ANSWER, KEY, Ears, replies, service
+from tests.rubricem_agent.policy.test_openai_compatible import ANSWER, KEY, Ears, replies, service
 
 
 @pytest.mark.parametrize("text", ["", "<think>half a thou"])

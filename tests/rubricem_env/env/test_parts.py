@@ -54,7 +54,9 @@ def test_a_function_that_returns_a_number_in_place_of_a_judgement_is_refused():
 
 def test_a_prompt_that_returns_no_text_is_refused():
     env = DeepResearchEnv(queries=[QUERY], prompt=lambda query: None)
-    with pytest.raises(UsageError, match=r"prompt returned None for a query; it must return the text that reset\(\) gives"):
+    with pytest.raises(
+        UsageError, match=r"prompt returned None for a query; it must return the text that reset\(\) gives"
+    ):
         env.reset(seed=0)
 
 

@@ -1,4 +1,4 @@
-"""Token mode over a server that speaks vLLM's dialect, on loopback: ids, log-probabilities, stops, refusals."""
+"""A vLLM server in token mode, over HTTP with a fake server."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Policies behind servers, over real HTTP on loopback: layout, streaming, stopping, retries, refusals, accounts."""
+"""Served policies in text: layouts, stops, retries, cost and refusals."""
 
 import numpy as np
 import pytest

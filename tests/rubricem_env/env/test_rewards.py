@@ -1,4 +1,4 @@
-"""Who is paid when, in a vector environment: a group together, each stage of an episode once."""
+"""Rewards of groups in a vector environment."""
 
 import numpy as np
 import pytest
