@@ -1,6 +1,6 @@
-"""Settings out of a YAML file and KEY=VALUE arguments; a key that is none is refused at any depth, with the nearest name.
+"""Reads a trainer's settings from a YAML file and KEY=VALUE arguments; an unknown key at any depth is refused.
 
-One seed for a run: groups of keys that were given none of their own have the run's.
+`with_run_seed` gives the run's seed to every section that has none.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ def read_settings(path: Path, kind: type[Settings], *, changes: Iterable[str] = 
 
 
 def make_out(folder: Path, *, settings: str | None = None, key: str = "out") -> None:
-    """Make the folder that a config names as `key`, and leave the settings of this start there, as JSON.
+    """Make the folder that a config names as `key`, and write the settings of this start there, as JSON.
 
     Raises:
         ConfigError: it cannot be made, or not be written to.
@@ -78,7 +78,7 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
 
 
 def with_run_seed(settings: Settings, seed: int) -> Settings:
-    """The same settings, with `seed` in the place of every seed that was left open, at any depth."""
+    """The same settings, with `seed` for every seed that is None, at any depth."""
     filled = {name: _filled(name, value, seed) for name, value in settings}
     return settings.model_copy(update={name: value for name, value in filled.items() if value is not None})
 

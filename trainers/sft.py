@@ -6,7 +6,7 @@ On eight GPUs `trainers/sft_accelerate.py` runs the same loop under `accelerate 
 
 It reads ChatML with loss spans. The loss is the mean over all learnt tokens of the global batch: tool output is
 masked, and how the batch is cut into rows, packed or spread over processes does not change the gradient.
-Stop it at any moment; started again it goes on from its last checkpoint to the same next step.
+Stop it at any moment; the same command resumes from its last checkpoint with the same next step.
 
 Deliberately absent: LoRA, dropout, label smoothing, evaluation during training.
 """
@@ -79,7 +79,7 @@ def fit(config: SftConfig, place: TrainingDevice, *, report: Callable[[StepResul
             train_step(model, optimizer, rows=rows, place=place, plan=plan, step=step, clip=config.max_grad_norm), last
         )
         if step % config.checkpoint_every == 0 or step == last:
-            place.keep(checkpoints, step, model=model, optimizer=optimizer, identity=identity)
+            place.save_checkpoint(checkpoints, step, model=model, optimizer=optimizer, identity=identity)
     folder = config.out / "model"
     with disk_refusals():
         place.save(model, folder)
@@ -246,11 +246,11 @@ def run_command(arguments: Sequence[str] | None, here: Callable[[Precision], Tra
     except OSError as refusal:
         sys.stderr.write(
             f"sft: cannot write {refusal.filename or 'what was trained'}: {refusal.strerror or refusal}. Make room; the "
-            "same command goes on from the last checkpoint.\n"
+            "same command resumes from the last checkpoint.\n"
         )
         return 2
     except KeyboardInterrupt:
-        sys.stderr.write("sft: stopped; the same command goes on from the last checkpoint\n")
+        sys.stderr.write("sft: stopped; the same command resumes from the last checkpoint\n")
         return 130
     return 0
 

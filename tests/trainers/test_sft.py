@@ -241,7 +241,7 @@ def test_an_interrupt_is_no_traceback(config: SftConfig, tmp_path: Path, capsys:
         raise KeyboardInterrupt
 
     assert run_command(["--config", str(file)], interrupted) == 130
-    assert "the same command goes on from the last checkpoint" in capsys.readouterr().err
+    assert "the same command resumes from the last checkpoint" in capsys.readouterr().err
 
 
 def test_a_value_that_is_no_yaml_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

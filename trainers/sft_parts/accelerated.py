@@ -52,7 +52,9 @@ class Accelerated:
     def total(self, number: float) -> float:
         return float(self._accelerator.reduce(torch.tensor(number, device=self.device), reduction="sum"))
 
-    def keep(self, root: Path, step: int, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str) -> None:
+    def save_checkpoint(
+        self, root: Path, step: int, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str
+    ) -> None:
         folder = root / f"accelerate-{step:06d}"
         self._accelerator.save_state(str(folder))
         self._accelerator.wait_for_everyone()

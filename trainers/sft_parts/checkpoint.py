@@ -1,6 +1,6 @@
-"""What a fine-tuning run restarts from: weights, the optimiser's moments, the dice and the step, under one manifest.
+"""Checkpoints of a fine-tuning run: weights, optimiser moments, random state and step under one manifest.
 
-Tensors lie in safetensors files and all else in JSON: nothing is unpickled.
+Tensors are in safetensors files and all else in JSON: nothing is unpickled.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,9 @@ from rubricem_agent.learn.checkpoint import Checkpoint, CheckpointItem, json_par
 from rubricem_agent.learn.credit import CheckpointError
 
 
-def keep(root: Path, step: int, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str) -> Checkpoint:
+def save_training(
+    root: Path, step: int, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str
+) -> Checkpoint:
     """Write the checkpoint of a step; `identity` says which run it belongs to."""
     parts = learning_parts(step, model=model, optimizer=optimizer, identity=identity)
     return save_checkpoint(root, step=step, parts=parts)
@@ -38,7 +40,7 @@ def learning_parts(
 
 @contextmanager
 def disk_refusals() -> Iterator[None]:
-    """A full disk is an `OSError`, also where safetensors met it, which has an error of its own for it."""
+    """Turn safetensors' error for a full disk into an `OSError`."""
     try:
         yield
     except SafetensorError as cause:
@@ -55,7 +57,7 @@ def restore(checkpoint: Checkpoint, *, model: nn.Module, optimizer: torch.optim.
     if progress["identity"] != identity:
         raise CheckpointError(
             f"{checkpoint.folder} belongs to a run with other samples, model or settings; "
-            "going on from it would mix the two. Use another folder for `out`, or put the settings back."
+            "resuming from it would mix the two. Use another folder for `out`, or put the settings back."
         )
     load_model(model, str(checkpoint.path("weights")))
     moments = load_file(str(checkpoint.path("moments")))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rubricem_agent.learn.checkpoint import checkpoint_steps, find_checkpoint, load_checkpoint
-from trainers.sft_parts.checkpoint import keep, restore
+from trainers.sft_parts.checkpoint import restore, save_training
 from trainers.sft_parts.settings import Precision
 
 
@@ -42,7 +42,9 @@ class TrainingDevice(Protocol):
         """The sum over all processes."""
         ...
 
-    def keep(self, root: Path, step: int, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str) -> None:
+    def save_checkpoint(
+        self, root: Path, step: int, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str
+    ) -> None:
         """Write a checkpoint."""
         ...
 
@@ -86,8 +88,10 @@ class OneProcess:
     def total(self, number: float) -> float:
         return number
 
-    def keep(self, root: Path, step: int, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str) -> None:
-        keep(root, step, model=model, optimizer=optimizer, identity=identity)
+    def save_checkpoint(
+        self, root: Path, step: int, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str
+    ) -> None:
+        save_training(root, step, model=model, optimizer=optimizer, identity=identity)
 
     def restore(self, root: Path, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str) -> int:
         if not checkpoint_steps(root):
