@@ -140,47 +140,29 @@ _STYLE = (
 """Of a chart in a file of its own, which has no page to take colours from."""
 
 
-class Point(NamedTuple):
-    x: float
-    y: float
-
-
-class BandPoint(NamedTuple):
-    """An interval at one place."""
-
-    x: float
-    low: float
-    high: float
-
-
 class ChartLine(NamedTuple):
-    """One line of a chart; its colour is that of its place in the chart, or of `colour`."""
+    """One line of a chart. Its colour is that of its index in the chart, or `colour`."""
 
     name: str
-    points: Sequence[Point]
-    band: Sequence[BandPoint] = ()
+    points: Sequence[tuple[float, float]]
+    """x and y."""
+    band: Sequence[tuple[float, float, float]] = ()
+    """x, low and high."""
     is_dashed: bool = False
     colour: int | None = None
 
 
-class Range(NamedTuple):
-    low: float
-    high: float
-
-    @property
-    def span(self) -> float:
-        return self.high - self.low
-
-
 class PlotArea(NamedTuple):
-    """Where numbers lie on the paper."""
+    """The numbers at the edges of the drawing area."""
 
-    x: Range
-    y: Range
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
 
-    def place(self, x: float, y: float) -> str:
-        across = _LEFT + (x - self.x.low) / self.x.span * (WIDTH - _LEFT - _RIGHT)
-        down = HEIGHT - _BOTTOM - (y - self.y.low) / self.y.span * (HEIGHT - _TOP - _BOTTOM)
+    def position(self, x: float, y: float) -> str:
+        across = _LEFT + (x - self.x_low) / (self.x_high - self.x_low) * (WIDTH - _LEFT - _RIGHT)
+        down = HEIGHT - _BOTTOM - (y - self.y_low) / (self.y_high - self.y_low) * (HEIGHT - _TOP - _BOTTOM)
         return f"{across:.1f},{down:.1f}"
 
 
@@ -193,8 +175,8 @@ def draw_svg(title: str, curves: Sequence[ChartLine], *, x_name: str = "step", i
     finite = [_finite(curve) for curve in curves]
     drawn = [curve for curve in finite if curve.points]
     if not drawn:
-        raise UsageError(f"there is no point to draw for the figure {title!r}; examine the runs at least once.")
-    inner = _draw(title, finite, PlotArea(_x_range(drawn), _y_range(drawn, including)), x_name)
+        raise UsageError(f"there is no point to draw for the figure {title!r}; evaluate the runs at least once.")
+    inner = _draw(title, finite, PlotArea(*_x_range(drawn), *_y_range(drawn, including)), x_name)
     keys = [_key_line(curve.name, place, _colour(curve, place)) for place, curve in enumerate(finite) if curve.points]
     height = HEIGHT + 30 + 18 * len(keys)
     head = f'<text class="title" x="8" y="18">{escape(title)}</text>'
@@ -230,39 +212,39 @@ def _key_line(name: str, place: int, colour: int) -> str:
 
 
 def _finite(curve: ChartLine) -> ChartLine:
-    points = [point for point in curve.points if math.isfinite(point.x) and math.isfinite(point.y)]
+    points = [point for point in curve.points if all(map(math.isfinite, point))]
     return curve._replace(points=points, band=[at for at in curve.band if all(map(math.isfinite, at))])
 
 
-def _x_range(curves: Sequence[ChartLine]) -> Range:
-    values = [point.x for curve in curves for point in curve.points]
+def _x_range(curves: Sequence[ChartLine]) -> tuple[float, float]:
+    values = [x for curve in curves for x, _ in curve.points]
     return _widened(min(values), max(values))
 
 
-def _y_range(curves: Sequence[ChartLine], including: Sequence[float]) -> Range:
+def _y_range(curves: Sequence[ChartLine], including: Sequence[float]) -> tuple[float, float]:
     """From a round number below the least value to one above the greatest."""
-    values = [point.y for curve in curves for point in curve.points]
-    values += [edge for curve in curves for at in curve.band for edge in (at.low, at.high)]
+    values = [y for curve in curves for _, y in curve.points]
+    values += [edge for curve in curves for _, low, high in curve.band for edge in (low, high)]
     values += including
     low, high = _widened(min(values), max(values))
     step = nice_step(low, high)
-    return Range(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step)
+    return math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
 
 
-def _widened(low: float, high: float) -> Range:
-    """A single value gets room on both sides, or it would have no place."""
+def _widened(low: float, high: float) -> tuple[float, float]:
+    """The range; a single value gets room on both sides."""
     room = (abs(low) * 0.1 or 0.5) if low == high else 0.0
-    return Range(low - room, high + room)
+    return low - room, high + room
 
 
 def _draw_axes(frame: PlotArea, x_name: str) -> str:
     lines = []
-    for tick in nice_ticks(*frame.y):
-        x, y = frame.place(frame.x.low, tick).split(",")
+    for tick in nice_ticks(frame.y_low, frame.y_high):
+        x, y = frame.position(frame.x_low, tick).split(",")
         lines.append(f'<line class="grid" x1="{x}" x2="{WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
         lines.append(f'<text class="tick" x="{_LEFT - 6}" y="{float(y) + 3:.1f}" text-anchor="end">{tick:.4g}</text>')
-    for tick in nice_ticks(*frame.x):
-        x = frame.place(tick, frame.y.low).split(",")[0]
+    for tick in nice_ticks(frame.x_low, frame.x_high):
+        x = frame.position(tick, frame.y_low).split(",")[0]
         lines.append(f'<text class="tick" x="{x}" y="{HEIGHT - 20}" text-anchor="middle">{tick:.4g}</text>')
     lines.append(f'<text class="tick" x="{WIDTH - _RIGHT}" y="{HEIGHT - 5}" text-anchor="end">{escape(x_name)}</text>')
     return "".join(lines)
@@ -271,10 +253,10 @@ def _draw_axes(frame: PlotArea, x_name: str) -> str:
 def _draw_curve(curve: ChartLine, frame: PlotArea, colour: int) -> str:
     band = ""
     if len(curve.band) > 1:
-        edge = [frame.place(at.x, at.high) for at in curve.band]
-        edge += [frame.place(at.x, at.low) for at in reversed(curve.band)]
+        edge = [frame.position(x, high) for x, _, high in curve.band]
+        edge += [frame.position(x, low) for x, low, _ in reversed(curve.band)]
         band = f'<polygon class="band c{colour}" points="{" ".join(edge)}"/>'
-    places = [frame.place(*point) for point in curve.points]
+    places = [frame.position(*point) for point in curve.points]
     dash = ' stroke-dasharray="5 4"' if curve.is_dashed else ""
     line = f'<polyline class="curve c{colour}"{dash} points="{" ".join(places)}"/>' if len(places) > 1 else ""
     dots = places if len(places) <= 40 else []
@@ -335,8 +317,8 @@ def curves_of(ablation: Ablation) -> list[ChartLine]:
     return [
         ChartLine(
             result.title,
-            [Point(at.step, at.answer.mean) for at in result.curve],
-            [BandPoint(at.step, at.answer.low, at.answer.high) for at in result.curve],
+            [(at.step, at.answer.mean) for at in result.curve],
+            [(at.step, at.answer.low, at.answer.high) for at in result.curve],
         )
         for result in ablation.results
     ]

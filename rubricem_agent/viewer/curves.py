@@ -183,21 +183,14 @@ _PLACES = ("out",)
 """Settings that differ between any two runs and say nothing."""
 
 
-class ComparedRun(NamedTuple):
-    """A run with its card."""
-
-    card: RunCard
-    run: RecordedRun
-
-
-def compare_runs(runs: Sequence[ComparedRun]) -> Comparison:
-    """The runs in the order given. A figure of one line has one curve for each run; others are split, a line each."""
-    split = [[single for figure in make_figures(one.run) for single in _split(figure)] for one in runs]
+def compare_runs(runs: Sequence[tuple[RunCard, RecordedRun]]) -> Comparison:
+    """Compare runs in the given order. A figure of one line has one curve for each run; others are split by line."""
+    split = [[single for figure in make_figures(run) for single in _split(figure)] for _, run in runs]
     keys = dict.fromkeys(figure.key for figures in split for figure in figures)
     return Comparison(
-        runs=tuple(one.card for one in runs),
-        differs=tuple(_differences([one.run.settings for one in runs])),
-        figures=tuple(_merge(key, runs, split) for key in keys),
+        runs=tuple(card for card, _ in runs),
+        differs=tuple(_differences([run.settings for _, run in runs])),
+        figures=tuple(_merge(key, [card for card, _ in runs], split) for key in keys),
     )
 
 
@@ -214,20 +207,16 @@ def _split(figure: Figure) -> list[Figure]:
     ]
 
 
-def _merge(key: str, runs: Sequence[ComparedRun], split: Sequence[Sequence[Figure]]) -> Figure:
+def _merge(key: str, cards: Sequence[RunCard], split: Sequence[Sequence[Figure]]) -> Figure:
     found = [next((figure for figure in figures if figure.key == key), None) for figures in split]
     first = next(figure for figure in found if figure is not None)
     curves = tuple(
-        _renamed(curve, one.card)
-        for one, figure in zip(runs, found, strict=True)
+        curve.model_copy(update={"name": card.name, "run": card.id, "dashed": False})
+        for card, figure in zip(cards, found, strict=True)
         if figure is not None
         for curve in figure.curves
     )
     return first.model_copy(update={"curves": curves})
-
-
-def _renamed(curve: Curve, card: RunCard) -> Curve:
-    return curve.model_copy(update={"name": card.name, "run": card.id, "dashed": False})
 
 
 def _differences(settings: Sequence[Mapping[str, Any]]) -> list[ComparedSetting]:

@@ -112,7 +112,9 @@ def _published(scores: Scores) -> tuple[PublishedView, ...]:
             PublishedRow(
                 system=row.system,
                 cells=tuple(
-                    PublishedCell(column=column, value=None if value is None else round(value, 1) if row in own else value)
+                    PublishedCell(
+                        column=column, value=None if value is None else round(value, 1) if row in own else value
+                    )
                     for column, value in zip(table.columns, row.values, strict=False)
                 ),
                 flags=row.flags,

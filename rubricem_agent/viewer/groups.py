@@ -35,7 +35,6 @@ from rubricem_agent.viewer.records import NotThereError, RolloutFilter, make_row
 from rubricem_agent.viewer.runs import RunFolder
 from rubricem_agent.viewer.trajectories import (
     MAX_QUESTION,
-    RecordedRollout,
     cut_trajectory,
     element_text,
     lesson_views,
@@ -120,37 +119,38 @@ def _separators(members: Sequence[Member], rubrics: Mapping[str, Rubric]) -> Ite
     means = [member.row.mean for member in members]
     for stage in STAGES:
         values = [score_of(member.row.scores, stage) for member in members]
-        yield from _differing(_Measured("stage", stage.value, stage.value, stage.value, values), means, scale=1.0)
+        yield from _differing(values, means, kind="stage", key=stage.value, title=stage.value, stage=stage.value)
     for rubric in rubrics.values():
         marks = [_fulfilled(member, rubric) for member in members]
-        yield from _differing(_Measured("rubric", rubric.id, rubric.title, rubric.stage.value, marks), means, scale=1.0)
+        yield from _differing(marks, means, kind="rubric", key=rubric.id, title=rubric.title, stage=rubric.stage.value)
     for name, read in _HABITS.items():
         counts = [read(member) for member in members]
-        yield from _differing(_Measured("habit", name, name, "", counts), means, scale=max(counts, default=0.0))
+        scale = max(counts, default=0.0)
+        yield from _differing(counts, means, kind="habit", key=name, title=name, stage="", scale=scale)
 
 
-class _Measured(NamedTuple):
-    """A separator before it is measured."""
-
-    kind: Literal["stage", "rubric", "habit"]
-    key: str
-    title: str
-    stage: str
-    values: Sequence[float | None]
-
-
-def _differing(one: _Measured, means: Sequence[float | None], *, scale: float) -> Iterator[Separator]:
-    given = [value for value in one.values if value is not None]
+def _differing(
+    values: Sequence[float | None],
+    means: Sequence[float | None],
+    *,
+    kind: Literal["stage", "rubric", "habit"],
+    key: str,
+    title: str,
+    stage: str,
+    scale: float = 1.0,
+) -> Iterator[Separator]:
+    """The separator of these values, if they differ between the attempts."""
+    given = [value for value in values if value is not None]
     spread = float(np.std(given)) / scale if given and scale > 0 else 0.0
     if spread > 0:
         yield Separator(
-            kind=one.kind,
-            key=one.key,
-            title=one.title,
-            stage=one.stage,
-            values=tuple(number_or_none(value) for value in one.values),
+            kind=kind,
+            key=key,
+            title=title,
+            stage=stage,
+            values=tuple(number_or_none(value) for value in values),
             spread=round(spread, 4),
-            agreement=_correlation(one.values, means),
+            agreement=_correlation(values, means),
         )
 
 
@@ -339,13 +339,9 @@ class RunViews:
             group = int(self._record.table.rows["group"][number])
             own = make_row(self._record, number)
             attempts = self._record.table.rows["attempt"][self._record.table.of_group(group)].tolist()
-            found = RecordedRollout(
-                own,
-                self._record.read_rollout(number),
-                self._record.read_group(group),
-                tuple(f"{own.group}-{attempt}" for attempt in attempts),
-            )
-        return view_rollout(found, from_element=from_element)
+            entry, group_entry = self._record.read_rollout(number), self._record.read_group(group)
+        siblings = tuple(f"{own.group}-{attempt}" for attempt in attempts)
+        return view_rollout(own, entry, group_entry, siblings=siblings, from_element=from_element)
 
     def element(self, rollout_id: str, index: int, *, offset: int) -> ElementText:
         """A part of a long element.

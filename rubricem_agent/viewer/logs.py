@@ -96,11 +96,8 @@ class AnswerRow(NamedTuple):
     dollars: float
 
 
-class LineSpan(NamedTuple):
-    """A line of a file."""
-
-    at: int
-    size: int
+LineSpan = tuple[int, int]
+"""Offset and size of a line of a file."""
 
 
 class _LogTail:
@@ -122,7 +119,7 @@ class _LogTail:
         content = read_bytes(self.path, self._offset, size - self._offset) if size > self._offset else b""
         found = []
         for line in content[: content.rfind(b"\n") + 1].splitlines(keepends=True):
-            found.append((LineSpan(self._offset, len(line) - 1), line))
+            found.append(((self._offset, len(line) - 1), line))
             self._offset += len(line)
         return found, is_cut
 

@@ -44,15 +44,10 @@ Answers = dict[str, Frozen]
 """By path, as the contract in `api_models` names them."""
 
 
-class Room(NamedTuple):
-    """What is still free."""
-
-    left: int
-
-    def takes(self, answer: Frozen) -> "Room | None":
-        """The room after an answer; None where it does not fit."""
-        size = len(answer.model_dump_json())
-        return Room(self.left - size) if size <= min(LARGEST, self.left) else None
+def room_after(left: int, answer: Frozen) -> int | None:
+    """The characters left after an answer; None if it does not fit."""
+    size = len(answer.model_dump_json())
+    return left - size if size <= min(LARGEST, left) else None
 
 
 def sample_record(run: RunFolder) -> Answers:
@@ -96,12 +91,12 @@ def sample_bank(run: RunFolder) -> Answers:
 
 def _attempts(views: RunViews, groups: list[GroupView]) -> Iterator[tuple[TrajectoryRow, Answers]]:
     """The attempts that fit, each with what its page asks for."""
-    room = Room(ROOM)
+    room = ROOM
     shown = 0
     for group in groups:
         for rollout in group.rollouts:
             view = views.trajectory(rollout.row.id)
-            after = room.takes(view)
+            after = room_after(room, view)
             if after is None:
                 continue
             room, shown = after, shown + 1
@@ -240,10 +235,10 @@ def _evaluation(run: RunFolder) -> Answers:
     base = f"/runs/{run.id}/evaluation"
     page = view_examples(run, number=1, size=EXAMPLES, text="", sort="disagreement")
     answers: Answers = {base: view_evaluation(run)}
-    room, rows = Room(ROOM), []
+    room, rows = ROOM, []
     for row in page.rows:
         view = view_example(run, row.id)
-        after = room.takes(view)
+        after = room_after(room, view)
         if after is not None:
             room = after
             rows.append(row)

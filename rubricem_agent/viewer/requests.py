@@ -221,54 +221,41 @@ def evaluation_of(request: Request, run: str) -> RunFolder:
     return found
 
 
-class FilterAsked(NamedTuple):
-    """A filter of trajectories as a request names it."""
-
-    wanted: RolloutFilter
-    lesson: int
-
-
 StepBound = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
 ScoreBound = Annotated[float | None, Query(ge=0, le=1)]
 
 
-class Bounds(NamedTuple):
-    """Between which steps and which scores a trajectory lies; None is no bound."""
-
-    step_from: int | None
-    step_to: int | None
-    score_from: float | None
-    score_to: float | None
-
-
-def bounds_of(
+def filter_of(
     *,
     step_from: StepBound = None,
     step_to: StepBound = None,
     score_from: ScoreBound = None,
     score_to: ScoreBound = None,
-) -> Bounds:
-    return Bounds(step_from, step_to, score_from, score_to)
-
-
-def filter_of(
-    bounds: Annotated[Bounds, Depends(bounds_of)],
-    *,
     stage: Stage | None = None,
     ending: Annotated[str, Query(max_length=40)] = "",
     valid: bool | None = None,
     sort: Sort = "newest",
     lesson: Annotated[int, Query(ge=0, le=2**53)] = 0,
-) -> FilterAsked:
-    """The parameters that narrow a list of trajectories."""
-    return FilterAsked(RolloutFilter(stage=stage, ending=ending, valid=valid, sort=sort, **bounds._asdict()), lesson)
+) -> tuple[RolloutFilter, int]:
+    """The filter of a list of trajectories, and the lesson that they must have read (0: any). None is no bound."""
+    wanted = RolloutFilter(
+        stage=stage,
+        ending=ending,
+        valid=valid,
+        sort=sort,
+        step_from=step_from,
+        step_to=step_to,
+        score_from=score_from,
+        score_to=score_to,
+    )
+    return wanted, lesson
 
 
 TheDesk = Annotated[ServerContext, Depends(desk_of)]
 TheRun = Annotated[RunFolder, Depends(run_of)]
 Recorded = Annotated[RunViews, Depends(recorded_run_of)]
 Evaluation = Annotated[RunFolder, Depends(evaluation_of)]
-Filtered = Annotated[FilterAsked, Depends(filter_of)]
+Filtered = Annotated[tuple[RolloutFilter, int], Depends(filter_of)]
 PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
 PageSize = Annotated[int, Query(ge=1, le=MAX_SIZE)]
 SearchText = Annotated[str, Query(max_length=500)]

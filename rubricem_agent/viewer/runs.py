@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -42,13 +42,6 @@ def kind_of(folder: Path) -> Kind | None:
     return "evaluation" if is_evaluation else None
 
 
-class _Mark(NamedTuple):
-    """Differs after a change of a file."""
-
-    changed: int
-    size: int
-
-
 class RunFolder:
     """One run. Safe under threads."""
 
@@ -62,7 +55,7 @@ class RunFolder:
         self.answers = AnswerIndex(folder)
         self._lock = threading.Lock()
         self._run: RecordedRun | None = None
-        self._mark: tuple[_Mark, ...] = ()
+        self._mark: tuple[tuple[int, int], ...] = ()
 
     def read(self) -> RecordedRun:
         """Log and settings of a training run.
@@ -81,15 +74,15 @@ class RunFolder:
         """Unix time of the last change of a file that is shown."""
         record = self.folder / RECORD_FOLDER
         paths = [*(self.folder / name for name in _WATCHED), record / "rollouts.index.jsonl", record / "lessons.jsonl"]
-        return max(_mark(path).changed for path in paths) / 1e9
+        return max(_mark(path)[0] for path in paths) / 1e9
 
 
-def _mark(path: Path) -> _Mark:
+def _mark(path: Path) -> tuple[int, int]:
     try:
         told = path.stat()
     except OSError:
-        return _Mark(0, 0)
-    return _Mark(told.st_mtime_ns, told.st_size)
+        return 0, 0
+    return told.st_mtime_ns, told.st_size
 
 
 PATIENCE = 120.0

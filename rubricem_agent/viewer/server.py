@@ -24,7 +24,7 @@ from rubricem_agent.viewer.ablation import load_ablation
 from rubricem_agent.viewer.api_runs import About, Alarm, BankChange, Curves, RunCard, RunDetail, RunList, RunState
 from rubricem_agent.viewer.api_trajectories import ExampleSort
 from rubricem_agent.viewer.bank import BankViews
-from rubricem_agent.viewer.curves import ComparedRun, compare_runs, make_figures
+from rubricem_agent.viewer.curves import compare_runs, make_figures
 from rubricem_agent.viewer.evaluations import view_evaluation, view_example, view_examples
 from rubricem_agent.viewer.records import NotThereError
 from rubricem_agent.viewer.requests import (
@@ -136,7 +136,7 @@ def list_runs(request: Request, desk: TheDesk) -> Response:
 @run_routes.get("/compare")
 def compare(request: Request, desk: TheDesk, run: Annotated[list[str], Query(max_length=MOST_COMPARED)]) -> Response:
     found = [desk.shelf.find(one) for one in dict.fromkeys(run)]
-    training = [ComparedRun(make_card(one), one.read()) for one in found if one.kind == "training"]
+    training = [(make_card(one), one.read()) for one in found if one.kind == "training"]
     if len(training) < 2:
         raise NotThereError("a comparison needs two training runs or more.")
     return answer(request, compare_runs(training))
@@ -206,9 +206,8 @@ def list_trajectories(
     question: Annotated[str, Query(max_length=64)] = "",
     group: Annotated[str, Query(max_length=30)] = "",
 ) -> Response:
-    found = run.trajectories(
-        filtered.wanted, text=q, question=question, group=group, lesson=filtered.lesson, page=page, size=size
-    )
+    wanted, lesson = filtered
+    found = run.trajectories(wanted, text=q, question=question, group=group, lesson=lesson, page=page, size=size)
     return answer(request, found)
 
 

@@ -60,14 +60,6 @@ _KINDS: dict[str, ElementKind] = {
 _FRAME = re.compile(r"^\s*<tool_output[^>]*>\n?|\n?</tool_output>\s*$")
 
 
-class Section(NamedTuple):
-    """A part of a plan or a review, in the text of its piece."""
-
-    name: str
-    start: int
-    end: int
-
-
 class ElementSegment(NamedTuple):
     """One element of a trajectory before it is put into the words of the API."""
 
@@ -78,7 +70,8 @@ class ElementSegment(NamedTuple):
     start: int = -1
     """Where its text begins in the policy's text; -1 for what is no part of that."""
     is_closed: bool = True
-    sections: tuple[Section, ...] = ()
+    sections: tuple[tuple[str, int, int], ...] = ()
+    """Parts of a plan or a review: name, start and end in the text."""
     call: ToolCall | None = None
     segment: Segment | None = None
     """Of a tool's answer."""
@@ -156,9 +149,9 @@ class _Cutter:
         return self._stage_at(max(self._turn_start - 1, 0))
 
 
-def _section(text: str, block: Block, origin: int) -> Section:
+def _section(text: str, block: Block, origin: int) -> tuple[str, int, int]:
     start, end = _stripped(text, block.inner_start, block.inner_end)
-    return Section(block.name, start - origin, end - origin)
+    return block.name, start - origin, end - origin
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
@@ -453,24 +446,16 @@ MAX_VIOLATIONS = 500
 MAX_QUESTION = 20_000
 
 
-class RecordedRollout(NamedTuple):
-    """A rollout with everything that is shown beside it."""
-
-    row: TrajectoryRow
-    entry: RolloutEntry
-    group: GroupEntry
-    siblings: tuple[str, ...]
-
-
-def view_rollout(found: RecordedRollout, *, from_element: int = 0) -> TrajectoryView:
-    """A rollout of training."""
-    entry, group = found.entry, found.group
+def view_rollout(
+    row: TrajectoryRow, entry: RolloutEntry, group: GroupEntry, *, siblings: tuple[str, ...], from_element: int = 0
+) -> TrajectoryView:
+    """A rollout of training with its group; `siblings` are the ids of the group's rollouts."""
     reading = read_trajectory(entry.rollout.trajectory)
     passages = Passages.of(cut_trajectory(reading))
-    view = view_trajectory(reading, found.row, from_element=from_element)
+    view = view_trajectory(reading, row, from_element=from_element)
     return view.model_copy(
         update={
-            "row": found.row.model_copy(update={"question": group.question[:MAX_QUESTION]}),
+            "row": row.model_copy(update={"question": group.question[:MAX_QUESTION]}),
             "policy": entry.rollout.policy,
             "prompt_hash": entry.rollout.prompt_hash,
             "temperature": entry.rollout.temperature,
@@ -489,7 +474,7 @@ def view_rollout(found: RecordedRollout, *, from_element: int = 0) -> Trajectory
                 }
             ),
             "num_tokens": entry.tokens.length if entry.tokens else 0,
-            "siblings": found.siblings,
+            "siblings": siblings,
         }
     )
 

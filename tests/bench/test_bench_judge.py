@@ -19,7 +19,7 @@ from rubricem_env.judge.base import Contrast, Group, ScoringRequest
 from rubricem_env.judge.llm_judge import PROPOSE, LLMJudge
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.prompting import read_blocks
-from rubricem_env.judge.rubrics import RubricBuffer, StageCaps
+from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, StageCaps
 from rubricem_env.llm.base import MeteredModel, ScriptedModel
 from rubricem_env.llm.limits import Limiter, Rates, Timing
 from rubricem_env.llm.usage import Meter

@@ -5,10 +5,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rubricem_agent.viewer.ablation import BandPoint, ChartLine, Point, draw_svg, nice_ticks
+from rubricem_agent.viewer.ablation import ChartLine, draw_svg, nice_ticks
 from rubricem_env.domain.errors import UsageError
 
-RISING = ChartLine("truth", [Point(1, 0.0), Point(2, 0.5), Point(3, 1.0)])
+RISING = ChartLine("truth", [(1, 0.0), (2, 0.5), (3, 1.0)])
 
 
 def polylines(figure):
@@ -31,22 +31,22 @@ def test_markup_in_names_is_text():
 
 
 def test_points_that_are_no_numbers_are_left_out():
-    curve = ChartLine("truth", [*RISING.points, Point(4, math.nan), Point(5, math.inf)])
+    curve = ChartLine("truth", [*RISING.points, (4, math.nan), (5, math.inf)])
 
     assert polylines(draw_svg("A", [curve])) == polylines(draw_svg("A", [RISING]))
 
 
 def test_a_single_point_is_a_dot_in_the_middle():
-    figure = draw_svg("A", [ChartLine("truth", [Point(3, 0.5)])])
+    figure = draw_svg("A", [ChartLine("truth", [(3, 0.5)])])
 
     assert 'cx="249.0"' in figure
     assert "polyline" not in figure
 
 
 def test_a_band_goes_there_above_and_back_below():
-    band = [BandPoint(1, 0.0, 1.0), BandPoint(2, 0.0, 1.0)]
+    band = [(1, 0.0, 1.0), (2, 0.0, 1.0)]
 
-    figure = draw_svg("A", [ChartLine("mean", [Point(1, 0.5), Point(2, 0.5)], band)])
+    figure = draw_svg("A", [ChartLine("mean", [(1, 0.5), (2, 0.5)], band)])
 
     assert 'points="48.0,10.0 450.0,10.0 450.0,204.0 48.0,204.0"' in figure
 
