@@ -1,10 +1,10 @@
-"""What a trained policy gains from its bank at inference: held-out questions without it, across, and within episodes.
+"""Evaluates what a trained policy gains from its bank at inference: without it, across and within episodes.
 
     python trainers/experiments/reuse_evaluation.py RUN_DIR [--bank RUN_DIR] [--repeats 4] [--json FILE]
 
-RUN_DIR is a finished run of `trainers/local_ssgrpo.py`. Scored by truth, sampled at the run's temperature. `cross`
-retrieves what training has left in the bank, or in that of another run, for a policy that was trained without one;
-`within` reflects on a first attempt, unjudged, as at inference, and then tries again. Every way is given the same seeds.
+RUN_DIR is a finished run of `trainers/local_ssgrpo.py`. Answers are scored by truth and sampled at the run's
+temperature, with the same seeds in each mode. `cross` retrieves lessons from the bank of the run, or of another run for a
+policy trained without a bank. `within` reflects on a first attempt, unjudged as at inference, and then tries again.
 """
 
 import argparse
@@ -38,16 +38,16 @@ from trainers.local.settings import LocalConfig
 from trainers.local.setup import Parts, make_parts
 
 
-class Way(NamedTuple):
-    """One way of using the bank, and how good the answers were: a row a question, a column a stage."""
+class ReuseScores(NamedTuple):
+    """The quality of the answers in one mode of using the bank: a row per question, a column per stage."""
 
     name: str
     quality: np.ndarray
     reused: float
-    """The share of questions that had something to reuse."""
+    """The share of questions with a lesson."""
 
 
-async def compare(parts: Parts, *, repeats: int) -> list[Way]:
+async def compare(parts: Parts, *, repeats: int) -> list[ReuseScores]:
     """Without the bank, across questions, and within the question."""
     own = RubricBank.in_memory(HashingEmbedder())
     plain = await attempt(parts, None, Retrieval.CROSS, repeats=repeats, draw="first")
@@ -65,16 +65,16 @@ class Attempts(NamedTuple):
     readings: list[list[Reading]]
     reused: float
 
-    def graded(self, name: str) -> Way:
+    def graded(self, name: str) -> ReuseScores:
         rows = [
             np.mean([true_quality(question, reading) for reading in group], axis=0)
             for question, group in zip(self.parts.held_out, self.readings, strict=True)
         ]
-        return Way(name, np.array(rows), self.reused)
+        return ReuseScores(name, np.array(rows), self.reused)
 
 
 async def attempt(parts: Parts, bank: RubricBank | None, mode: Retrieval, *, repeats: int, draw: str) -> Attempts:
-    """So many episodes a question, with what the bank offers."""
+    """`repeats` episodes per question, with lessons of the bank."""
     config, served = parts.config, set[str]()
 
     async def opened(query: Query) -> tuple[Opening, str]:
@@ -95,14 +95,14 @@ async def attempt(parts: Parts, bank: RubricBank | None, mode: Retrieval, *, rep
 
 async def reflect_on(parts: Parts, groups: Sequence[Sequence[Reading]], bank: RubricBank) -> None:
     """One unjudged reflection on the first attempt at each question, through the bank's gate."""
-    judge = AlmanacJudge(parts.held_out)  # asked for nothing: at inference there is none
+    judge = AlmanacJudge(parts.held_out)  # never called: there is no judge at inference
     reflector = Reflector(PolicyCandidates(parts.policy), judge, bank, settings=parts.config.reflection)
 
     async def one(reading: Reading) -> None:
         try:
             await reflector.reflect_unjudged(reading)
         except ReflectionError:
-            return  # An attempt too long to reflect on leaves its question without a lesson, which `reused` counts.
+            return  # An attempt too long to reflect on leaves its question without a lesson; `reused` shows it.
 
     await asyncio.gather(*(one(group[0]) for group in groups))
 
@@ -123,8 +123,8 @@ def load_run(folder: Path) -> Parts:
     return parts
 
 
-def borrow_bank(bank: RubricBank, folder: Path) -> None:
-    """Fill the bank with what another run has left in its own.
+def load_bank(bank: RubricBank, folder: Path) -> None:
+    """Load another run's bank into this one.
 
     Raises:
         ConfigError: the folder holds no checkpoint of a run.
@@ -136,43 +136,43 @@ def borrow_bank(bank: RubricBank, folder: Path) -> None:
     load_snapshot(bank, checkpoint.path("bank"), step=checkpoint.step)
 
 
-def describe(ways: Sequence[Way], *, seed: int) -> list[dict[str, Any]]:
+def describe(modes: Sequence[ReuseScores], *, seed: int) -> list[dict[str, Any]]:
     """Means with 95 % intervals over the questions, and the gain over none, question by question."""
     rng = np.random.default_rng(seed)
-    base = ways[0].quality
+    base = modes[0].quality
     rows: list[dict[str, Any]] = []
-    for way in ways:
+    for mode in modes:
         draws = rng.integers(len(base), size=(2000, len(base)))
-        gain = way.quality - base
+        gain = mode.quality - base
         low, high = np.percentile(gain[draws].mean(axis=1), [2.5, 97.5], axis=0)
         rows.append(
-            {"reuse": way.name, "questions_served": round(way.reused, 3)}
+            {"reuse": mode.name, "questions_served": round(mode.reused, 3)}
             | {
                 stage.value: {
-                    "mean": round(float(way.quality[:, place].mean()), 4),
-                    "gain": round(float(gain[:, place].mean()), 4),
-                    "interval": [round(float(low[place]), 4), round(float(high[place]), 4)],
+                    "mean": round(float(mode.quality[:, column].mean()), 4),
+                    "gain": round(float(gain[:, column].mean()), 4),
+                    "interval": [round(float(low[column]), 4), round(float(high[column]), 4)],
                 }
-                for place, stage in enumerate(STAGES)
+                for column, stage in enumerate(STAGES)
             }
         )
     return rows
 
 
-async def _examine(folder: Path, bank: Path | None, repeats: int) -> list[dict[str, Any]]:
+async def _evaluate(folder: Path, bank: Path | None, repeats: int) -> list[dict[str, Any]]:
     parts = load_run(folder)
     try:
         if bank:
-            borrow_bank(parts.bank, bank)
+            load_bank(parts.bank, bank)
         return describe(await compare(parts, repeats=repeats), seed=parts.config.seed)
     finally:
         await parts.policy.aclose()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for each way; 2 and one sentence on stderr for a mistake."""
+    """Print a line for each mode. A user error gives exit code 2 and one sentence on stderr."""
     parser = argparse.ArgumentParser(
-        prog="python trainers/experiments/reuse_evaluation.py", description="Examine reuse at inference."
+        prog="python trainers/experiments/reuse_evaluation.py", description="Evaluate reuse at inference."
     )
     parser.add_argument("folder", type=Path, metavar="RUN_DIR")
     parser.add_argument("--bank", type=Path, metavar="RUN_DIR", help="use the bank of this run instead")
@@ -180,9 +180,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here as well")
     chosen = parser.parse_args(arguments)
     try:
-        rows = asyncio.run(_examine(chosen.folder, chosen.bank, max(1, chosen.repeats)))
-    except RubricEMError as mistake:
-        sys.stderr.write(f"reuse_exam: {mistake}\n")
+        rows = asyncio.run(_evaluate(chosen.folder, chosen.bank, max(1, chosen.repeats)))
+    except RubricEMError as error:
+        sys.stderr.write(f"reuse_evaluation: {error}\n")
         return 2
     for row in rows:
         told = "  ".join(
@@ -193,7 +193,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.json:
             chosen.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     except OSError as cause:
-        sys.stderr.write(f"reuse_exam: cannot write {chosen.json}: {cause.strerror}. The numbers are those above.\n")
+        sys.stderr.write(
+            f"reuse_evaluation: cannot write {chosen.json}: {cause.strerror}. The numbers are those above.\n"
+        )
         return 2
     return 0
 

@@ -1,9 +1,9 @@
-"""The tiny policy, from nothing: the almanac's expert writes, a small Qwen3 and its tokenizer are made, SFT trains it.
+"""Makes the tiny policy: traces of the almanac's expert, a small Qwen3 with its tokenizer, pretraining and SFT.
 
     python trainers/experiments/tiny_policy.py --config configs/tiny_policy.yaml [num_worlds=4 ...]
 
 The traces go through the pipeline of any teacher: rounds, rejection, normalisation, ChatML with loss spans.
-It should come out disciplined but mediocre: the scaffold nearly always valid, the answers about half right.
+The result should nearly always write a valid scaffold, with about half of the answers right.
 """
 
 import argparse
@@ -33,10 +33,10 @@ from rubricem_env.world.expert import Faults, Lesson, lesson_after
 from rubricem_env.world.judge import Evidence
 from rubricem_env.world.questions import Question
 from trainers.experiments.tiny_pretraining import (
-    School,
-    drills_of,
-    hold_exam,
-    practise,
+    PretrainingWorld,
+    evaluate_policy,
+    pretrain,
+    reading_tasks,
     references_for,
     reflection_sample,
     train_tokenizer,
@@ -47,7 +47,7 @@ from trainers.sft_parts.launch import OneProcess
 from trainers.sft_parts.settings import SftConfig
 
 Count = Annotated[int, Field(ge=1)]
-DRILL_PAGES, DRILL_BATCH = 2, 16
+READING_PAGES, READING_BATCH = 2, 16
 
 
 class TinyConfig(Frozen):
@@ -65,7 +65,7 @@ class TinyConfig(Frozen):
     first_world: int
     faults: Faults
     guided: UnitScore
-    """The share of samples that come with lessons of an earlier attempt, as the rubric bank offers them."""
+    """The share of samples with lessons of an earlier attempt, as the rubric bank shows them."""
     vocabulary: Count
     hidden_size: Count
     layers: Count
@@ -74,11 +74,11 @@ class TinyConfig(Frozen):
     head_dim: Count
     intermediate_size: Count
     reflecting: UnitScore
-    """The share of traces on which a reflection is written, with the attempt as its prompt."""
+    """The share of traces with a reflection, whose prompt is the attempt."""
     overlooking: UnitScore
-    """The chance that such a reflection overlooks a fault: judging the own work is left for RL to learn, too."""
+    """The probability that such a reflection overlooks a fault: RL should learn to judge its own work, too."""
     drills_per_world: Count
-    """Before fine-tuning: a page or two each, and what they say."""
+    """Reading tasks of the pretraining: a page or two each, then facts from them."""
     drill_learning_rate: float
     epochs: Count
     learning_rate: float
@@ -86,11 +86,12 @@ class TinyConfig(Frozen):
     batch_size: Count
     max_tokens: Count
     exam_questions: Count
+    """Questions of the evaluation at the end."""
     exam_split: Split
 
 
-class PretrainingLessons(NamedTuple):
-    """What the school has written: attempts of its own, attempts with references, and a lesson on each first attempt."""
+class Lessons(NamedTuple):
+    """The expert's traces in all worlds, without and with references, and the lessons on first attempts."""
 
     alone: list[Trace]
     guided: list[Trace]
@@ -99,42 +100,44 @@ class PretrainingLessons(NamedTuple):
     learnt: list[tuple[Trace, Lesson]]
 
 
-def hold_lessons(config: TinyConfig) -> PretrainingLessons:
-    """All worlds of the school: first attempts, the lessons on them, then the attempts that heed the lessons."""
-    held = PretrainingLessons([], [], {}, [])
+def write_lessons(config: TinyConfig) -> Lessons:
+    """For each world: first attempts, the lessons on them, then attempts that follow the lessons."""
+    lessons = Lessons([], [], {}, [])
     rng = np.random.default_rng([config.seed, 1])
-    # Who is told of the convention follows it: so the policy learns what references are for.
-    heeding = config.model_copy(update={"faults": config.faults.model_copy(update={"miss_convention": 0.0})})
+    # An attempt with references always follows the convention, so that the policy learns to use references.
+    guided_config = config.model_copy(update={"faults": config.faults.model_copy(update={"miss_convention": 0.0})})
     for number in range(config.first_world, config.first_world + config.num_worlds):
-        school = School.of_world(number, guided=config.guided, seed=config.seed)
-        first = write_traces(config, school, questions=school.questions, name=f"world-{number}")
-        learnt = {trace.task.id: teach(trace, school, overlooking=config.overlooking, rng=rng) for trace in first}
-        held.alone.extend(trace for trace in first if trace.task.id in school.alone)
-        held.guided.extend(write_traces(heeding, school, questions=school.guided, name=f"world-{number}-guided"))
-        held.references.update(references_for(school, first, learnt, rng=rng))
-        held.learnt.extend((trace, learnt[trace.task.id]) for trace in first if rng.random() < config.reflecting)
-    return held
+        world = PretrainingWorld.from_seed(number, guided=config.guided, seed=config.seed)
+        first = write_traces(config, world, questions=world.questions, name=f"world-{number}")
+        learnt = {trace.task.id: teach(trace, world, overlooking=config.overlooking, rng=rng) for trace in first}
+        lessons.alone.extend(trace for trace in first if trace.task.id in world.alone)
+        lessons.guided.extend(write_traces(guided_config, world, questions=world.guided, name=f"world-{number}-guided"))
+        lessons.references.update(references_for(world, first, learnt, rng=rng))
+        lessons.learnt.extend((trace, learnt[trace.task.id]) for trace in first if rng.random() < config.reflecting)
+    return lessons
 
 
-def teach(trace: Trace, school: School, *, overlooking: float, rng: np.random.Generator) -> Lesson:
-    """The scripted lesson on an attempt; each fault is overlooked with the given chance."""
+def teach(trace: Trace, world: PretrainingWorld, *, overlooking: float, rng: np.random.Generator) -> Lesson:
+    """The scripted lesson on an attempt; each fault is overlooked with the given probability."""
     seen = Evidence.of(read_trajectory(normalize(trace.trajectory)))
-    return lesson_after(school.questions[trace.task.id], seen, overlooks=lambda remark: rng.random() < overlooking)
+    return lesson_after(world.questions[trace.task.id], seen, overlooks=lambda remark: rng.random() < overlooking)
 
 
 def make_samples(config: TinyConfig) -> list[ChatSample]:
-    """Write samples.jsonl, and the report of what was rejected."""
-    held = hold_lessons(config)
+    """Write samples.jsonl and the report of rejected traces."""
+    lessons = write_lessons(config)
     prompt = AgentPrompt(config.system, prompt_from_text("tiny", config.system).hash)
     keep = TraceFilter(flat=config.flat)
     alone = harvest(
-        held.alone, SampleContext(config.system, lambda query: prompt.opening(query).user, "scripted"), keep=keep
+        lessons.alone, SampleContext(config.system, lambda query: prompt.opening(query).user, "scripted"), keep=keep
     )
-    told = SampleContext(
-        config.system, lambda query: prompt.opening(query, references=held.references[query.source]).user, "scripted"
+    with_references = SampleContext(
+        config.system, lambda query: prompt.opening(query, references=lessons.references[query.source]).user, "scripted"
     )
-    guided = harvest(held.guided, told, keep=keep)
-    reflections = [reflection_sample(trace, lesson, system=config.reflection_system) for trace, lesson in held.learnt]
+    guided = harvest(lessons.guided, with_references, keep=keep)
+    reflections = [
+        reflection_sample(trace, lesson, system=config.reflection_system) for trace, lesson in lessons.learnt
+    ]
     samples = [*alone.samples, *guided.samples, *reflections]
     write_samples(config.out / "samples.jsonl", samples)
     reports = {"alone": alone.report.model_dump(mode="json"), "guided": guided.report.model_dump(mode="json")}
@@ -142,12 +145,14 @@ def make_samples(config: TinyConfig) -> list[ChatSample]:
     return samples
 
 
-def write_traces(config: TinyConfig, school: School, *, questions: Mapping[str, Question], name: str) -> list[Trace]:
-    """The expert's traces of some questions of a world, by way of a journal."""
+def write_traces(
+    config: TinyConfig, world: PretrainingWorld, *, questions: Mapping[str, Question], name: str
+) -> list[Trace]:
+    """The expert's traces of some questions of a world, through a journal."""
     teacher = ScriptedTeacher(questions, faults=config.faults, seed=config.seed, flat=config.flat)
     journal = TeachJournal(config.out / "journals" / f"{name}.jsonl")
-    generation = Generation(teacher, school.toolbox, journal=journal, together=max(1, len(questions)))
-    tasks = [TeacherTask(task, school.query(task)) for task in questions]
+    generation = Generation(teacher, world.toolbox, journal=journal, together=max(1, len(questions)))
+    tasks = [TeacherTask(task, world.query(task)) for task in questions]
     return asyncio.run(generation.run(tasks))
 
 
@@ -177,22 +182,22 @@ def make_policy(config: TinyConfig, samples: Sequence[ChatSample]) -> Path:
     return folder
 
 
-def drill(config: TinyConfig, base: Path) -> Path:
-    """The model after its reading drills; returns its folder."""
+def pretrain_reading(config: TinyConfig, base: Path) -> Path:
+    """Pretrain the model on reading tasks; returns its folder."""
     rng = np.random.default_rng([config.seed, 2])
-    drills = [
-        one
+    samples = [
+        sample
         for number in range(config.first_world, config.first_world + config.num_worlds)
-        for one in drills_of(
-            Almanac.from_seed(number), split="train", count=config.drills_per_world, most_pages=DRILL_PAGES, rng=rng
+        for sample in reading_tasks(
+            Almanac.from_seed(number), split="train", count=config.drills_per_world, most_pages=READING_PAGES, rng=rng
         )
     ]
-    write_samples(config.out / "drills.jsonl", drills)
-    return practise(
+    write_samples(config.out / "drills.jsonl", samples)
+    return pretrain(
         base,
-        drills,
+        samples,
         out=config.out / "drilled",
-        batch_size=DRILL_BATCH,
+        batch_size=READING_BATCH,
         learning_rate=config.drill_learning_rate,
         seed=config.seed,
     )
@@ -218,7 +223,7 @@ def train(config: TinyConfig, base: Path) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make, train and examine the tiny policy; 2 and one sentence on stderr for a mistake."""
+    """Make, train and evaluate the tiny policy. A user error gives exit code 2 and one sentence on stderr."""
     parser = argparse.ArgumentParser(
         prog="python trainers/experiments/tiny_policy.py", description="Make the tiny policy."
     )
@@ -228,14 +233,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = read_settings(chosen.config, TinyConfig, changes=chosen.changes)
         make_out(config.out)
-        model = train(config, drill(config, make_policy(config, make_samples(config))))
-        grades = asyncio.run(
-            hold_exam(model, system=config.system, split=config.exam_split, num_questions=config.exam_questions)
+        model = train(config, pretrain_reading(config, make_policy(config, make_samples(config))))
+        scores = asyncio.run(
+            evaluate_policy(model, system=config.system, split=config.exam_split, num_questions=config.exam_questions)
         )
-        (config.out / "exam.json").write_text(json.dumps(grades._asdict(), indent=1) + "\n", encoding="utf-8")
-        sys.stdout.write(f"{grades.sentence}\n")
-    except RubricEMError as mistake:
-        sys.stderr.write(f"tiny_policy: {mistake}\n")
+        (config.out / "exam.json").write_text(json.dumps(scores._asdict(), indent=1) + "\n", encoding="utf-8")
+        sys.stdout.write(f"{scores.sentence}\n")
+    except RubricEMError as error:
+        sys.stderr.write(f"tiny_policy: {error}\n")
         return 2
     return 0
 

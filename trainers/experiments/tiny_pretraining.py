@@ -1,19 +1,7 @@
-"""The training questions of one almanac world, some of them with what the rubric bank offers on them.
+"""The parts of the tiny policy's training: questions with references, reading tasks, pretraining, evaluation, tokenizer.
 
-Reading drills: a few pages, then what they say, each fact after the snippet that holds it.
-
-A model of a million parameters that is taught research from nothing learns its form long before it learns to copy a
-figure. On short texts with nothing else to learn, copying comes in minutes.
-
-Reflections for the tiny policy's school: an attempt as the prompt, the scripted lesson as what is learnt.
-
-Practice on many short samples: padded batches in one process, which is several times as fast as rows one by one.
-
-It takes minutes, so nothing is kept on the way: interrupted, it begins again.
-
-An exam on held-out almanac questions: how often the scaffold is valid, and how much of the truth is found.
-
-A small byte-level BPE with ChatML specials and template; tags, and the numbers of its school, are single tokens.
+A model of a million parameters that learns research from nothing learns its form long before it learns to copy a
+figure. Reading tasks, short texts with nothing else to learn, teach copying in minutes.
 """
 
 import json
@@ -57,23 +45,23 @@ from trainers.sft_parts.launch import OneProcess
 from trainers.sft_parts.settings import SftSchedule
 
 
-class School(NamedTuple):
-    """Questions by task id, unique over all worlds, and where their answers are to be found."""
+class PretrainingWorld(NamedTuple):
+    """The training questions of one almanac world by task id, some of them with references, and the tools to answer them."""
 
     alone: dict[str, Question]
     guided: dict[str, Question]
     toolbox: Toolbox
 
     @classmethod
-    def of_world(cls, number: int, *, guided: float, seed: int) -> "School":
-        """The world of that seed; each question is guided with the given chance."""
-        world = Almanac.from_seed(number)
+    def from_seed(cls, number: int, *, guided: float, seed: int) -> "PretrainingWorld":
+        """The world of that seed; each question is guided with the given probability."""
+        almanac = Almanac.from_seed(number)
         rng = np.random.default_rng([seed, number])
         alone: dict[str, Question] = {}
-        told: dict[str, Question] = {}
-        for question in world.questions_of("train"):
-            (told if rng.random() < guided else alone)[f"world-{number}/{question.id}"] = question
-        return cls(alone, told, offline_toolbox(Corpus(world.documents)))
+        with_references: dict[str, Question] = {}
+        for question in almanac.questions_of("train"):
+            (with_references if rng.random() < guided else alone)[f"world-{number}/{question.id}"] = question
+        return cls(alone, with_references, offline_toolbox(Corpus(almanac.documents)))
 
     @property
     def questions(self) -> dict[str, Question]:
@@ -91,12 +79,11 @@ def source_of(task: str) -> str:
 
 
 def references_for(
-    school: School, traces: Sequence[Trace], lessons: Mapping[str, Lesson], *, rng: np.random.Generator
+    world: PretrainingWorld, traces: Sequence[Trace], lessons: Mapping[str, Lesson], *, rng: np.random.Generator
 ) -> dict[str, str]:
-    """By source: the block that goes before a guided question, from a bank of the lessons on first attempts.
+    """By source: the references shown before a guided question, from a bank of the lessons on first attempts.
 
-    The bank and the injector are those of training, so the policy is taught by what it will meet there: half of the
-    questions get their own lesson, half those of similar questions.
+    Bank and injector are those of training. Half of the questions get their own lesson, half those of similar questions.
     """
     bank = RubricBank.in_memory(HashingEmbedder())
     for trace in traces:
@@ -106,21 +93,21 @@ def references_for(
         )
     injector = Injector(count_tokens=count_roughly)
     blocks: dict[str, str] = {}
-    for task, question in school.guided.items():
+    for task, question in world.guided.items():
         mode = Retrieval.WITHIN if rng.random() < 0.5 else Retrieval.CROSS
         blocks[source_of(task)] = injector.inject("", bank.retrieve(question.question, mode), mode).block
     return blocks
 
 
 FACTS = 3
-"""At most so many are asked back."""
+"""The most facts of one task."""
 _FACTUAL = frozenset({"page", "sheet", "note", "stale"})
 
 
-def drills_of(
+def reading_tasks(
     world: Almanac, *, split: Split, count: int, most_pages: int, rng: np.random.Generator
 ) -> Iterator[ChatSample]:
-    """So many drills on entities of one split; each shows one to `most_pages` pages of one entity."""
+    """`count` reading tasks on entities of one split: one to `most_pages` pages of an entity, then facts from them."""
     names = {entity.id: entity.name for entity in world.entities if entity.split == split}
     shelves: dict[str, list[FiledDocument]] = {}
     for filed in world.library.filed:
@@ -131,20 +118,20 @@ def drills_of(
         subject = subjects[int(rng.integers(len(subjects)))]
         shelf = shelves[subject]
         chosen = rng.permutation(len(shelf))[: 1 + int(rng.integers(most_pages))]
-        pages = [shelf[place] for place in chosen.tolist()]
-        facts = [(f"S_{place}", claim) for place, page in enumerate(pages, start=1) for claim in page.claims]
-        asked = [facts[place] for place in rng.permutation(len(facts))[:FACTS].tolist()]
-        yield _sample(f"drill-{subject}-{number}", pages, asked, name=names[subject])
+        pages = [shelf[index] for index in chosen.tolist()]
+        facts = [(f"S_{number_}", claim) for number_, page in enumerate(pages, start=1) for claim in page.claims]
+        chosen_facts = [facts[index] for index in rng.permutation(len(facts))[:FACTS].tolist()]
+        yield _sample(f"drill-{subject}-{number}", pages, chosen_facts, name=names[subject])
 
 
-def _sample(drill: str, pages: list[FiledDocument], asked: list[tuple[str, Claim]], *, name: str) -> ChatSample:
+def _sample(id_: str, pages: list[FiledDocument], facts: list[tuple[str, Claim]], *, name: str) -> ChatSample:
     shown = "\n".join(
-        f'<snippet id="S_{place}">{page.document.title}\n{page.document.text}</snippet>'
-        for place, page in enumerate(pages, start=1)
+        f'<snippet id="S_{number}">{page.document.title}\n{page.document.text}</snippet>'
+        for number, page in enumerate(pages, start=1)
     )
-    said = " ".join(f"{snippet}: {sentence(claim.attribute, name, claim.value)}" for snippet, claim in asked)
+    said = " ".join(f"{snippet}: {sentence(claim.attribute, name, claim.value)}" for snippet, claim in facts)
     return ChatSample(
-        id=drill,
+        id=id_,
         messages=(
             Message(role="system", content="Read."),
             Message(role="user", content=shown),
@@ -155,7 +142,7 @@ def _sample(drill: str, pages: list[FiledDocument], asked: list[tuple[str, Claim
 
 
 def reflection_sample(trace: Trace, lesson: Lesson, *, system: str) -> ChatSample:
-    """The reflection on a trace, laid out as the reflector lays it out."""
+    """The reflection on a trace as a training sample, in the format of the reflector."""
     reading = read_trajectory(normalize(trace.trajectory))
     text = f"<{RUBRICS}>\n{lesson.rubrics}\n</{RUBRICS}>\n<{TAKEAWAYS}>\n{lesson.takeaways}\n</{TAKEAWAYS}>"
     prompt = reflection_prompt(system)
@@ -180,39 +167,42 @@ def reflection_sample(trace: Trace, lesson: Lesson, *, system: str) -> ChatSampl
 
 
 IGNORED = -100
-SAY_EVERY = 100
+LOG_EVERY = 100
 
 
-def practise(
+def pretrain(
     base: Path, samples: Sequence[ChatSample], *, out: Path, batch_size: int, learning_rate: float, seed: int
 ) -> Path:
-    """One pass over the samples; returns the folder of the model that has practised."""
+    """Train one pass over short samples, in padded batches in one process; returns the model's folder.
+
+    Padded batches are several times as fast as rows one by one. It takes minutes and writes no checkpoint.
+    """
     torch.manual_seed(seed)
     tokenizer: Any = AutoTokenizer.from_pretrained(base)
     model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    place = OneProcess.here("bf16")
+    process = OneProcess.here("bf16")
     optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
-    model, optimizer = place.prepare(model, optimizer)
+    model, optimizer = process.prepare(model, optimizer)
     encoded = [encode_sample(sample, tokenizer) for sample in samples]
     plan = SftSchedule(len(encoded), batch_size, 1, seed, learning_rate, 0.05)
     for step in range(1, plan.num_steps + 1):
         for group in optimizer.param_groups:
             group["lr"] = plan.rate(step)
         ids, targets = pad([encoded[index] for index in plan.batch(step)])
-        loss = practice_loss(model, ids.to(place.device), targets.to(place.device), place=place)
-        place.backward(loss, is_last=True)
-        place.clip(model, 1.0)
+        loss = pretraining_loss(model, ids.to(process.device), targets.to(process.device), process=process)
+        process.backward(loss, is_last=True)
+        process.clip(model, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        if step % SAY_EVERY == 0 or step == plan.num_steps:
-            sys.stderr.write(f"practice {step}/{plan.num_steps}  loss {float(loss.detach()):.4f}\n")
+        if step % LOG_EVERY == 0 or step == plan.num_steps:
+            sys.stderr.write(f"pretraining {step}/{plan.num_steps}  loss {float(loss.detach()):.4f}\n")
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     return out
 
 
 def pad(batch: Sequence[TokenSample]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens, and what is learnt at each place; padding stands on the right, where a causal model never looks."""
+    """Tokens, and the target at each position; padding is on the right, where a causal model never looks."""
     length = max(len(sample.ids) for sample in batch)
     ids = torch.zeros(len(batch), length, dtype=torch.long)
     targets = torch.full((len(batch), length), IGNORED)
@@ -223,22 +213,22 @@ def pad(batch: Sequence[TokenSample]) -> tuple[torch.Tensor, torch.Tensor]:
     return ids, targets
 
 
-def practice_loss(model: Any, ids: torch.Tensor, targets: torch.Tensor, *, place: OneProcess) -> torch.Tensor:
-    """The mean over the learnt tokens; logits are made for these alone."""
+def pretraining_loss(model: Any, ids: torch.Tensor, targets: torch.Tensor, *, process: OneProcess) -> torch.Tensor:
+    """The mean over the target tokens; logits are computed for these alone."""
     learnt = targets[:, 1:] != IGNORED
-    with place.computing():
+    with process.computing():
         hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
         logits = model.lm_head(hidden[learnt])
-    found: torch.Tensor = cross_entropy(logits.float(), targets[:, 1:][learnt])
-    return found
+    loss: torch.Tensor = cross_entropy(logits.float(), targets[:, 1:][learnt])
+    return loss
 
 
 TURN_TOKENS = 400
 ACTION_ENDS = ("</call_tool>", "</answer>")
 
 
-class Grades(NamedTuple):
-    """Shares over the exam's episodes."""
+class EvaluationScores(NamedTuple):
+    """Means over the episodes of an evaluation on held-out almanac questions, by truth."""
 
     questions: int
     temperature: float
@@ -246,7 +236,7 @@ class Grades(NamedTuple):
     """Accepted by strict mode."""
     answered: float
     needs_met: float
-    """Of all needs that an answer owes."""
+    """Of all needs that an answer has to meet."""
     conventions_met: float
     plan: float
     research: float
@@ -266,7 +256,7 @@ class Grades(NamedTuple):
 
 
 class EvaluatedModel:
-    """A model that sits one exam paper: it keeps the whole conversation in its cache."""
+    """A model in one episode; its cache holds the whole conversation."""
 
     def __init__(self, model: Any, tokenizer: Any, *, temperature: float, rng: torch.Generator) -> None:
         self._model = model
@@ -278,11 +268,11 @@ class EvaluatedModel:
         self.tokens_written = 0
 
     def read(self, text: str, *, is_prompt: bool = False) -> None:
-        """Take in a prompt, whose special tokens count, or what a tool has shown, whose do not."""
+        """Add a prompt, with its special tokens, or an observation, without any."""
         self._unread += self._tokenizer(text, add_special_tokens=False, split_special_tokens=not is_prompt).input_ids
 
     def write(self, ends: frozenset[int]) -> str:
-        """The next turn, up to and with the end of its action."""
+        """The next turn, up to and including the end of its action."""
         written: list[int] = []
         while (
             len(written) < TURN_TOKENS and self._cache.get_seq_length() < self._model.config.max_position_embeddings - 2
@@ -304,61 +294,65 @@ class EvaluatedModel:
         return int(torch.multinomial((logits / self._temperature).softmax(-1), 1, generator=self._rng))
 
 
-async def hold_exam(
+async def evaluate_policy(
     folder: Path, *, system: str, split: Split, num_questions: int, temperature: float = 0.0, seed: int = 0
-) -> Grades:
-    """Let a model answer questions of the shipped world that it was not trained on."""
+) -> EvaluationScores:
+    """Let a model answer held-out questions of the shipped world."""
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     model.eval()
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     questions = [question for question in load_questions(shipped_questions_path()) if question.split == split]
     rng = torch.Generator().manual_seed(seed)
-    papers = []
-    for place in range(num_questions):
-        candidate = EvaluatedModel(model, tokenizer, temperature=temperature, rng=rng)
-        question = questions[place % len(questions)]
-        papers.append(
-            (question, await _sit(candidate, question, system=system, tokenizer=tokenizer), candidate.tokens_written)
+    episodes = []
+    for number in range(num_questions):
+        evaluated = EvaluatedModel(model, tokenizer, temperature=temperature, rng=rng)
+        question = questions[number % len(questions)]
+        episodes.append(
+            (
+                question,
+                await _run_episode(evaluated, question, system=system, tokenizer=tokenizer),
+                evaluated.tokens_written,
+            )
         )
-    return grade(papers, temperature)
+    return score_episodes(episodes, temperature)
 
 
-async def _sit(candidate: EvaluatedModel, question: Question, *, system: str, tokenizer: Any) -> Reading:
+async def _run_episode(evaluated: EvaluatedModel, question: Question, *, system: str, tokenizer: Any) -> Reading:
     ends = frozenset(tokenizer.convert_tokens_to_ids(end) for end in ACTION_ENDS)
     opening = AgentPrompt(system, "").opening(query_of(question))
     conversation = [{"role": "system", "content": opening.system}, {"role": "user", "content": opening.user}]
     prompt = tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
     episode = Episode(query_of(question), limits=EpisodeLimits())
-    candidate.read(prompt, is_prompt=True)
-    reply = await advance(episode, shipped_toolbox(), candidate.write(ends))
+    evaluated.read(prompt, is_prompt=True)
+    reply = await advance(episode, shipped_toolbox(), evaluated.write(ends))
     while not isinstance(reply, Finished):
-        candidate.read(reply.observation)
-        reply = await advance(episode, shipped_toolbox(), candidate.write(ends))
+        evaluated.read(reply.observation)
+        reply = await advance(episode, shipped_toolbox(), evaluated.write(ends))
     return episode.read()
 
 
-def grade(papers: Sequence[tuple[Question, Reading, int]], temperature: float) -> Grades:
-    """The grades over questions, readings and numbers of tokens."""
-    owed = [(_owed(question), reading.answer or "") for question, reading, _ in papers]
-    needs = [need.is_met_by(answer) for each, answer in owed for need in each]
-    duties = [duty.is_met_by(r.answer or "") for q, r, _ in papers for duty in q.truth.implicit_needs]
-    qualities = [true_quality(question, reading) for question, reading, _ in papers]
-    return Grades(
-        questions=len(papers),
+def score_episodes(episodes: Sequence[tuple[Question, Reading, int]], temperature: float) -> EvaluationScores:
+    """The scores of episodes: question, reading and number of tokens each."""
+    required = [(_required_needs(question), reading.answer or "") for question, reading, _ in episodes]
+    needs = [need.is_met_by(answer) for each, answer in required for need in each]
+    conventions = [duty.is_met_by(r.answer or "") for q, r, _ in episodes for duty in q.truth.implicit_needs]
+    qualities = [true_quality(question, reading) for question, reading, _ in episodes]
+    return EvaluationScores(
+        questions=len(episodes),
         temperature=temperature,
-        valid=_mean([not reading.rejects(ValidationMode.STRICT) for _, reading, _ in papers]),
-        answered=_mean([reading.is_complete for _, reading, _ in papers]),
+        valid=_mean([not reading.rejects(ValidationMode.STRICT) for _, reading, _ in episodes]),
+        answered=_mean([reading.is_complete for _, reading, _ in episodes]),
         needs_met=_mean(needs),
-        conventions_met=_mean(duties),
+        conventions_met=_mean(conventions),
         plan=_mean([quality.plan for quality in qualities]),
         research=_mean([quality.research for quality in qualities]),
         review=_mean([quality.review for quality in qualities]),
         answer=_mean([quality.answer for quality in qualities]),
-        policy_tokens=_mean([tokens for _, _, tokens in papers]),
+        policy_tokens=_mean([tokens for _, _, tokens in episodes]),
     )
 
 
-def _owed(question: Question) -> Sequence[Any]:
+def _required_needs(question: Question) -> Sequence[Any]:
     needs = question.truth.needs
     return needs[-1:] if question.answer_format is AnswerFormat.EXACT else needs
 
@@ -381,7 +375,7 @@ _SPACE = "Ġ"
 
 
 def scaffold_tokens() -> list[str]:
-    """The tags as they are written, opening tags with the attributes that they always have."""
+    """The tags as the policy writes them, opening tags with the attributes that they always have."""
     opening = [f"<{tag.name}>" for tag in GRAMMAR if tag.name not in _WITH_ATTRIBUTES]
     calls = [f'<{CALL_TOOL} name="{name}">' for name in (GOOGLE_SEARCH, SNIPPET_SEARCH)]
     ids = [f'<{CITE} id="S_', f'<{SNIPPET} id="S_']
@@ -389,10 +383,12 @@ def scaffold_tokens() -> list[str]:
 
 
 def train_tokenizer(texts: Iterable[str], *, vocabulary: int, max_tokens: int) -> PreTrainedTokenizerFast:
-    """A tokenizer of at most `vocabulary` tokens, its tags and specials included, and the numbers of the texts on top.
+    """A byte-level BPE tokenizer with ChatML specials and template.
 
-    A number of the texts is one token, so that a very small model copies it as it copies a name; any other number is
-    read digit by digit. Tags are no special tokens: they survive decoding, as Qwen3's <think> does.
+    It has at most `vocabulary` tokens, tags and specials included, and the numbers of the texts in addition.
+
+    A number of the texts is one token, so that a very small model copies it like a name; any other number is one token
+    per digit. Tags are not special tokens: decoding keeps them, as it keeps Qwen3's <think>.
     """
     whole = [*scaffold_tokens(), ADDRESS]
     texts = [_without(text, whole) for text in texts]
@@ -417,7 +413,7 @@ def train_tokenizer(texts: Iterable[str], *, vocabulary: int, max_tokens: int) -
 
 
 def _with_words(tokenizer: Any, words: Iterable[str]) -> Any:
-    """The tokenizer's model with the words as tokens of their own, which no merge leads to."""
+    """The tokenizer's model with the words as additional tokens, which no merge produces."""
     trained = json.loads(tokenizer.to_str())["model"]
     vocabulary: dict[str, int] = trained["vocab"]
     for word in sorted({word.replace(" ", _SPACE) for word in words}):

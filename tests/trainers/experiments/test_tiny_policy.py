@@ -1,4 +1,4 @@
-"""The tiny policy: its tokenizer, its school, and the whole way from nothing to an exam, in small."""
+"""The tiny policy: its tokenizer, its training questions, and the whole command on small settings."""
 
 import json
 import re
@@ -14,12 +14,12 @@ from rubricem_agent.reflection.candidates import Blocks, parse_blocks
 from rubricem_env.scaffold.grammar import GRAMMAR
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.tiny_model import tiny_qwen3
-from trainers.experiments.tiny_policy import TinyConfig, hold_lessons, main, make_policy, make_samples
-from trainers.experiments.tiny_pretraining import pad, practice_loss, train_tokenizer
+from trainers.experiments.tiny_policy import TinyConfig, main, make_policy, make_samples, write_lessons
+from trainers.experiments.tiny_pretraining import pad, pretraining_loss, train_tokenizer
 from trainers.settings import read_settings
 from trainers.sft_parts.launch import OneProcess
 
-CONFIG = Path(__file__).parents[2] / "configs" / "tiny_policy.yaml"
+CONFIG = Path(__file__).parents[3] / "configs" / "tiny_policy.yaml"
 SMALL = [
     "num_worlds=1",
     "drills_per_world=3",
@@ -39,11 +39,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_whole_way_ends_in_a_model_and_its_grades(made: Path) -> None:
-    grades = json.loads((made / "exam.json").read_text())
+    scores = json.loads((made / "exam.json").read_text())
 
     assert (made / "sft" / "model" / "model.safetensors").exists()
-    assert grades["questions"] == 2
-    assert 0.0 <= grades["needs_met"] <= 1.0
+    assert scores["questions"] == 2
+    assert 0.0 <= scores["needs_met"] <= 1.0
 
 
 def test_the_vocabulary_is_as_large_as_the_tokenizer_and_head_dim_is_set(made: Path) -> None:
@@ -69,7 +69,7 @@ def test_its_samples_are_of_no_validation_or_test_question_and_some_are_guided(m
 
 def test_who_is_guided_gets_what_the_bank_offers_and_follows_the_convention(tmp_path: Path) -> None:
     changes = ["num_worlds=1", "faults={miss_convention: 1.0}", "overlooking=0.0", f"out={tmp_path}"]
-    held = hold_lessons(read_settings(CONFIG, TinyConfig, changes=changes))
+    held = write_lessons(read_settings(CONFIG, TinyConfig, changes=changes))
     told = [trace for trace in held.guided if trace.task.query.answer_format != "exact"]
 
     assert told
@@ -96,13 +96,13 @@ def test_a_reflection_is_asked_for_as_the_reflector_asks_and_has_its_form(made: 
     assert reflection.spans == ((0, len(reflection.messages[2].content)),)
 
 
-def test_a_drill_asks_back_what_its_pages_say_after_the_snippet_that_says_it(made: Path) -> None:
-    drills = read_samples(made / "drills.jsonl")
+def test_a_reading_task_repeats_facts_of_its_pages_after_the_snippet_with_the_fact(made: Path) -> None:
+    tasks = read_samples(made / "drills.jsonl")
 
-    assert len(drills) == 3
-    for drill in drills:
-        pages = dict(re.findall(r'<snippet id="(S_\d)">(.*?)</snippet>', drill.messages[1].content, re.DOTALL))
-        facts = re.findall(r"(S_\d): The (\w+) of ([\w ]+) is (.+?)\.(?= S_|$)", drill.messages[2].content)
+    assert len(tasks) == 3
+    for task in tasks:
+        pages = dict(re.findall(r'<snippet id="(S_\d)">(.*?)</snippet>', task.messages[1].content, re.DOTALL))
+        facts = re.findall(r"(S_\d): The (\w+) of ([\w ]+) is (.+?)\.(?= S_|$)", task.messages[2].content)
         assert facts
         assert all(part in pages[snippet] for snippet, *parts in facts for part in parts)
 
@@ -141,12 +141,12 @@ def test_a_mistake_in_the_config_is_one_sentence(capsys: pytest.CaptureFixture[s
     assert "the key 'layer', which is none; did you mean 'layers'" in capsys.readouterr().err
 
 
-def test_padding_changes_nothing_in_what_practice_learns() -> None:
+def test_padding_changes_nothing_in_the_pretraining_loss() -> None:
     model = tiny_qwen3(vocab_size=64)
     samples = [TokenSample([1, 2, 3, 4, 5], [False, False, True, True, True]), TokenSample([6, 7], [False, True])]
-    place = OneProcess("fp32", torch.device("cpu"))
-    together = practice_loss(model, *pad(samples), place=place)
-    apart = [float(practice_loss(model, *pad([sample]), place=place).detach()) for sample in samples]
+    process = OneProcess("fp32", torch.device("cpu"))
+    together = pretraining_loss(model, *pad(samples), process=process)
+    apart = [float(pretraining_loss(model, *pad([sample]), process=process).detach()) for sample in samples]
 
     assert float(together.detach()) == pytest.approx((3 * apart[0] + apart[1]) / 4, rel=1e-5)
 
