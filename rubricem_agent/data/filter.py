@@ -1,18 +1,13 @@
-"""Brings an accepted trace into the student's language: <think> for the teacher's scratchpad, canonical tags and tools.
+"""Turns finished teacher traces into training samples: reject, normalise, frame as a conversation, drop long ones.
 
-Why a teacher's trace is not trained on: every reason named, the paper's four apart from ours (section B.2).
-
-How many traces were rejected, and for what: the paper's four reasons apart from ours.
-
-From finished traces to training samples: reject, normalise, frame as a conversation, drop what is too long.
-
-The files of a generation run: samples, what was rejected and why, the report, what was spent.
+Rejection reasons are the paper's four (section B.2) or ours; the report counts them apart. A normalised trace has
+<think> for the teacher's scratchpad, canonical tags and canonical tool calls. The folder of a run holds the samples,
+the rejected traces with their reasons, the report and the usage.
 """
 
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -102,43 +97,23 @@ def _canonical(token: Token) -> str:
     return f"<{'/' if token.closing else ''}{token.name}{token.attributes}>"
 
 
-class PaperReason(StrEnum):
-    """The four that the paper lists."""
-
-    MISSING_ANSWER = "missing_answer"
-    NO_TOOL_CALL = "no_tool_call"
-    MISSING_STRUCTURE = "missing_structure"
-    TOOL_ERRORS = "consecutive_tool_errors"
-
-
-class OwnReason(StrEnum):
-    """Ours that no violation of the scaffold stands for; any other of ours is named by its violation's code."""
-
-    TEACHER_FAILED = "teacher_failed"
-    """The model could not be reached, or refused."""
-    UNBALANCED_THOUGHT = "unbalanced_thought"
-    MISSING_RESEARCH_PLAN = "missing_research_plan"
-    """The paper asks for the plan's three parts and rejects for two of them."""
-    OVER_LENGTH = "over_length"
-    """Longer than training takes: cutting it would lose the answer (choice A14)."""
-
-
 PAPER_REASONS = MappingProxyType(
     {
-        Code.MISSING_ANSWER: PaperReason.MISSING_ANSWER,
-        Code.NO_ACTION: PaperReason.NO_TOOL_CALL,
-        Code.MISSING_TOOL_NAME: PaperReason.NO_TOOL_CALL,
-        Code.EMPTY_QUERY: PaperReason.NO_TOOL_CALL,
-        Code.UNCLOSED_TAG: PaperReason.MISSING_STRUCTURE,
-        Code.UNEXPECTED_CLOSE: PaperReason.MISSING_STRUCTURE,
-        Code.NESTED_TAG: PaperReason.MISSING_STRUCTURE,
-        Code.MISPLACED_TAG: PaperReason.MISSING_STRUCTURE,
-        Code.MISSING_PLAN: PaperReason.MISSING_STRUCTURE,
-        Code.MISSING_PLAN_SECTION: PaperReason.MISSING_STRUCTURE,
-        Code.MISSING_STATE_EVALUATION: PaperReason.MISSING_STRUCTURE,
-        Code.CONSECUTIVE_TOOL_ERRORS: PaperReason.TOOL_ERRORS,
+        Code.MISSING_ANSWER: "missing_answer",
+        Code.NO_ACTION: "no_tool_call",
+        Code.MISSING_TOOL_NAME: "no_tool_call",
+        Code.EMPTY_QUERY: "no_tool_call",
+        Code.UNCLOSED_TAG: "missing_structure",
+        Code.UNEXPECTED_CLOSE: "missing_structure",
+        Code.NESTED_TAG: "missing_structure",
+        Code.MISPLACED_TAG: "missing_structure",
+        Code.MISSING_PLAN: "missing_structure",
+        Code.MISSING_PLAN_SECTION: "missing_structure",
+        Code.MISSING_STATE_EVALUATION: "missing_structure",
+        Code.CONSECUTIVE_TOOL_ERRORS: "consecutive_tool_errors",
     }
 )
+"""The paper's four reasons, by the violation that each stands for. Any other violation is a reason of ours."""
 
 
 class Rejection(NamedTuple):
@@ -168,7 +143,7 @@ def find_rejections(trace: Trace, *, max_unknown_citations: int = 0, flat: bool 
     alone, owes no plan, no evaluation and no review.
     """
     if trace.failure:
-        return (_own(OwnReason.TEACHER_FAILED, f"the teacher wrote no further turn: {trace.failure}"),)
+        return (_own("teacher_failed", f"the teacher wrote no further turn: {trace.failure}"),)
     reading = read_trajectory(trace.trajectory)
     invents = len(reading.citations.unknown) > max_unknown_citations
     counted = (
@@ -181,24 +156,24 @@ def find_rejections(trace: Trace, *, max_unknown_citations: int = 0, flat: bool 
 
 def over_length(num_tokens: int, limit: int) -> Rejection:
     """The reason against a sample that is too long for training."""
-    return _own(OwnReason.OVER_LENGTH, f"the sample has {num_tokens:,} tokens; training takes up to {limit:,}.")
+    return _own("over_length", f"the sample has {num_tokens:,} tokens; training takes up to {limit:,}.")
 
 
 def _unbalanced(trace: Trace) -> Iterator[Rejection]:
     for segment in unbalanced_thoughts(trace.trajectory):
         opening = segment.text[:40].replace("\n", " ")
         message = f"the turn that begins with {opening!r} has a thought that is opened or closed alone."
-        yield _own(OwnReason.UNBALANCED_THOUGHT, message)
+        yield _own("unbalanced_thought", message)
 
 
 def _of_violation(found: Violation) -> Rejection:
     if found.code is Code.MISSING_PLAN_SECTION and "without <research_plan>" in found.message:
-        return _own(OwnReason.MISSING_RESEARCH_PLAN, found.message)
+        return _own("missing_research_plan", found.message)
     paper = PAPER_REASONS.get(found.code)
     return Rejection(paper or found.code.value, paper is not None, found.message)
 
 
-def _own(reason: OwnReason, message: str) -> Rejection:
+def _own(reason: str, message: str) -> Rejection:
     return Rejection(reason, False, message)
 
 
@@ -277,25 +252,19 @@ class TraceFilter(NamedTuple):
     """None counts four bytes a token: pass the student's tokenizer to be exact."""
 
 
-class Rejected(NamedTuple):
-    """A trace that is not trained on."""
-
-    trace: Trace
-    reasons: tuple[Rejection, ...]
-
-
 class Harvest(NamedTuple):
     """What came of all traces, in their order."""
 
     samples: list[ChatSample]
-    rejected: list[Rejected]
+    rejected: list[tuple[Trace, tuple[Rejection, ...]]]
+    """Traces that are not trained on, with the reasons."""
     report: RejectionReport
 
 
 def harvest(traces: Sequence[Trace], frame: SampleContext, *, keep: TraceFilter) -> Harvest:
     """Every trace is either a sample or rejected with its reasons."""
     samples: list[ChatSample] = []
-    rejected: list[Rejected] = []
+    rejected: list[tuple[Trace, tuple[Rejection, ...]]] = []
     for trace in traces:
         reasons = find_rejections(trace, max_unknown_citations=keep.max_unknown_citations, flat=keep.flat)
         if not reasons:
@@ -305,8 +274,8 @@ def harvest(traces: Sequence[Trace], frame: SampleContext, *, keep: TraceFilter)
                 samples.append(sample)
                 continue
             reasons = (over_length(num_tokens, keep.max_tokens),)
-        rejected.append(Rejected(trace, reasons))
-    judged = [each.reasons for each in rejected] + [()] * len(samples)
+        rejected.append((trace, reasons))
+    judged = [reasons for _, reasons in rejected] + [()] * len(samples)
     return Harvest(samples, rejected, count_rejections(judged))
 
 
@@ -332,7 +301,7 @@ def write_harvest(folder: Path, harvested: Harvest) -> None:
     """Write the samples, the rejected traces with their reasons, and the report; what was there is replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     write_samples(folder / SAMPLES_FILE, harvested.samples)
-    lines = "".join(json.dumps(_fields(rejected), ensure_ascii=False) + "\n" for rejected in harvested.rejected)
+    lines = "".join(json.dumps(_fields(*rejected), ensure_ascii=False) + "\n" for rejected in harvested.rejected)
     (folder / REJECTED_FILE).write_text(lines, encoding="utf-8")
     (folder / REPORT_FILE).write_text(harvested.report.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
@@ -378,9 +347,9 @@ def recall_usage(folder: Path, meter: Meter) -> None:
         ) from cause
 
 
-def _fields(rejected: Rejected) -> dict[str, object]:
+def _fields(trace: Trace, reasons: tuple[Rejection, ...]) -> dict[str, object]:
     return {
-        "id": rejected.trace.task.id,
-        "reasons": [reason._asdict() for reason in rejected.reasons],
-        "trajectory": rejected.trace.trajectory.model_dump(mode="json"),
+        "id": trace.task.id,
+        "reasons": [reason._asdict() for reason in reasons],
+        "trajectory": trace.trajectory.model_dump(mode="json"),
     }
