@@ -106,7 +106,7 @@ async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
     if parts.config.meta_policy and batch.encounter is Encounter.NEW:
         await reflect(parts, batch, judged)
     reflected = time.monotonic()
-    outcomes = [done.result for done in late.done]
+    outcomes = [result for _, result in late.done]
     lessons = reflection_samples(outcomes, version=parts.learner.updates)
     samples, credit = task_samples(
         judged.groups, judged.judgements, mode=parts.config.credit, version=parts.learner.updates
@@ -134,7 +134,7 @@ async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
         "utility": mean_utility(outcomes),
         "readable": readable_share(outcomes),
         "staleness": list(late.staleness),
-        "failed_reflections": [failure.reason for failure in late.failed],
+        "failed_reflections": [reason for _, reason in late.failed],
         "bank": len(parts.bank),
         "habits": measure_rollouts(judged.groups).model_dump(),
         "gradients": compared.model_dump() if compared else None,

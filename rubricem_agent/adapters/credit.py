@@ -16,9 +16,8 @@ def stage_advantages(rows: JudgedRows) -> npt.NDArray[np.float32]:
     scores, valid = np.zeros((len(groups), 4)), np.array(rows.valid)
     for number in np.unique(groups):
         places = np.flatnonzero(groups == number)
-        found = group_scores([rows.judgements[place] for place in places])
-        scores[places] = found.scores
-        valid[places] &= found.valid
+        scores[places], judged = group_scores([rows.judgements[place] for place in places])
+        valid[places] &= judged
     return spread_to_tokens(assign_credit(scores, groups=groups, valid=valid).advantages, rows.stage_ids)
 
 

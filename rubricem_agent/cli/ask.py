@@ -16,7 +16,6 @@ from rubricem_agent.config import POLICY_NAMES, SCRIPTED, PolicyConfig
 from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.rollout.report import (
-    SnippetSource,
     explain_ending,
     linked_answer,
     render_report,
@@ -322,7 +321,8 @@ def _document(finished: Sequence[FinishedAttempt], out: Path) -> dict[str, Any]:
         "problem": "" if last.reading.is_complete else _explain(last),
         "ending": trajectory.ending.value if trajectory.ending else None,
         "citations": [
-            {"id": key, **sources.get(key, SnippetSource("", ""))._asdict()} for key in last.reading.citations.known
+            {"id": key, **dict(zip(("title", "url"), sources.get(key, ("", "")), strict=True))}
+            for key in last.reading.citations.known
         ],
         "unknown_citations": list(last.reading.citations.unknown),
         "policy": last.rollout.policy,
@@ -339,7 +339,7 @@ def _list_sources(reading: Reading, terminal: Terminal) -> None:
     sources = shown_sources(reading.trajectory)
     terminal.say("\n")
     for number, key in enumerate(reading.citations.known, 1):
-        title, url = sources.get(key, SnippetSource("", ""))
+        title, url = sources.get(key, ("", ""))
         terminal.say(f"[{number}] {key}  {title or '(untitled)'}  {url}".rstrip())
     if reading.citations.unknown:
         terminal.say(f"Cited, but never shown by a tool: {', '.join(reading.citations.unknown)}")

@@ -150,17 +150,17 @@ def import_bank(
         except BankStoreError as cause:
             raise BankFormatError(f"{cause}. Give a folder that can be written with --bank.") from cause
     with terminal.working("writing through the gate"):
-        imported = import_items(opened, file)
-    refused = [{"line": line, "code": why.code.value, "why": why.sentence} for line, why in imported.refused]
+        written, refusals = import_items(opened, file)
+    refused = [{"line": line, "code": why.code, "why": why.sentence} for line, why in refusals]
     terminal.close(
-        {"written": [item.id for item in imported.written], "refused": refused},
-        f"imported {len(imported.written)} items, refused {len(imported.refused)}",
-        brief=_numbers(imported.written),
+        {"written": [item.id for item in written], "refused": refused},
+        f"imported {len(written)} items, refused {len(refusals)}",
+        brief=_numbers(written),
     )
     if not terminal.as_json:
-        for line, why in imported.refused:
+        for line, why in refusals:
             terminal.warn(f"  line {line}: {why.code}: {why.sentence}")
-    if imported.refused:
+    if refusals:
         raise typer.Exit(1)
 
 

@@ -13,7 +13,6 @@ The errors of learning:
 
 RubricEMError
 ├── UsageError
-│   ├── CreditError      scores, a matrix or stage ids from which no credit can be computed
 │   └── CheckpointError  a checkpoint that is damaged, mixed, or cannot be written
 └── NonFiniteLossError   a loss that is NaN or infinite: the step is refused, and the caller saves the batch
 """
@@ -28,10 +27,6 @@ from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import OrderError, RubricEMError, UsageError
 from rubricem_env.domain.judgement import Judgement, Unscored, UnscoredReason
 from rubricem_env.judge.scoring import fill_failed_stages, is_valid
-
-
-class CreditError(UsageError):
-    """Scores, a matrix or stage ids from which no credit can be computed."""
 
 
 class CheckpointError(UsageError):
@@ -86,7 +81,7 @@ def assign_credit(
     A rollout that is not `valid` (its judge failed) is left out of the statistics and gets advantage 0.
 
     Raises:
-        CreditError: scores, matrix, groups or mask break a rule; the message names which.
+        UsageError: scores, matrix, groups or mask break a rule; the message names which.
     """
     checked = check_scores(scores)
     weights = check_matrix(matrix, num_stages=checked.shape[1])
@@ -122,12 +117,12 @@ def spread_to_tokens(advantages: npt.ArrayLike, stage_ids: npt.NDArray[np.intege
     """
     table = np.asarray(advantages, dtype=np.float32)
     if table.ndim != 2 or stage_ids.ndim != 2 or len(table) != len(stage_ids):
-        raise CreditError(f"stage ids of shape {stage_ids.shape} do not fit advantages of shape {table.shape}.")
+        raise UsageError(f"stage ids of shape {stage_ids.shape} do not fit advantages of shape {table.shape}.")
     num_stages = table.shape[1]
     if stage_ids.size == 0:
         return np.zeros(stage_ids.shape, dtype=np.float32)
     if stage_ids.min() < -1 or stage_ids.max() >= num_stages:
-        raise CreditError(
+        raise UsageError(
             f"stage ids must lie between -1 and {num_stages - 1}; found {stage_ids.min()} to {stage_ids.max()}."
         )
     padded = np.concatenate([table, np.zeros((len(table), 1), dtype=np.float32)], axis=1)
@@ -143,20 +138,20 @@ def check_matrix(matrix: npt.ArrayLike, num_stages: int = len(STAGES)) -> Floats
     """The matrix as an array, or one sentence on what is wrong with it (choice D7)."""
     weights = _numbers(matrix, "the stage matrix")
     if weights.shape != (num_stages, num_stages):
-        raise CreditError(
+        raise UsageError(
             f"the stage matrix must be {num_stages} x {num_stages}, a row for each stage; {_shape(weights)}."
         )
     _refuse_outside(weights, "the stage matrix", row_name="row", column_name="column")
     below = np.argwhere(np.tril(weights, -1) != 0)
     if len(below):
         row, column = below[0]
-        raise CreditError(
+        raise UsageError(
             f"the stage matrix has {weights[row, column]:g} in row {row + 1}, column {column + 1}: below the diagonal "
             "it must be 0, because a stage earns nothing from the stages before it."
         )
     off = np.flatnonzero(np.diag(weights) != 1)
     if len(off):
-        raise CreditError(
+        raise UsageError(
             f"the stage matrix has {weights[off[0], off[0]]:g} in row {off[0] + 1}, column {off[0] + 1}: "
             "the diagonal must be 1, because a stage keeps its own score."
         )
@@ -167,7 +162,7 @@ def check_scores(scores: npt.ArrayLike) -> Floats:
     """The scores as an array (rollouts, stages), or one sentence on what is wrong with them."""
     values = _numbers(scores, "scores")
     if values.ndim != 2 or values.shape[1] == 0:
-        raise CreditError(f"scores must have a row for each rollout and a column for each stage; {_shape(values)}.")
+        raise UsageError(f"scores must have a row for each rollout and a column for each stage; {_shape(values)}.")
     _refuse_outside(values, "scores", row_name="rollout", column_name="stage")
     return values
 
@@ -176,7 +171,7 @@ def check_mask(valid: Sequence[bool] | Bools | None, *, length: int) -> Bools:
     """Which rollouts count; None is all of them."""
     mask = np.ones(length, dtype=bool) if valid is None else np.asarray(valid)
     if mask.shape != (length,) or mask.dtype != bool:
-        raise CreditError(f"valid needs one true or false for each of the {length} rollouts; {mask.shape} were given.")
+        raise UsageError(f"valid needs one true or false for each of the {length} rollouts; {mask.shape} were given.")
     return mask
 
 
@@ -184,7 +179,7 @@ def check_groups(groups: Sequence[int] | Integers | None, *, length: int) -> Int
     """The number of each rollout's group; None is one group."""
     labels = np.zeros(length, dtype=np.int64) if groups is None else np.asarray(groups)
     if labels.shape != (length,) or (length and labels.dtype.kind not in "iu"):
-        raise CreditError(f"groups needs one integer for each of the {length} rollouts; {labels.shape} were given.")
+        raise UsageError(f"groups needs one integer for each of the {length} rollouts; {labels.shape} were given.")
     return labels
 
 
@@ -210,9 +205,9 @@ def _numbers(values: npt.ArrayLike, what: str) -> Floats:
     try:
         array = np.asarray(values)
     except ValueError as cause:
-        raise CreditError(f"{what} must be rows of numbers, all of one length.") from cause
+        raise UsageError(f"{what} must be rows of numbers, all of one length.") from cause
     if array.dtype.kind not in "iuf":
-        raise CreditError(f"{what} must be rows of numbers; something else stands among them.")
+        raise UsageError(f"{what} must be rows of numbers; something else stands among them.")
     return array.astype(np.float64)
 
 
@@ -220,7 +215,7 @@ def _refuse_outside(values: Floats, what: str, *, row_name: str, column_name: st
     outside = np.argwhere(~((values >= 0) & (values <= 1)))
     if len(outside):
         row, column = outside[0]
-        raise CreditError(
+        raise UsageError(
             f"{what}, {row_name} {row + 1}, {column_name} {column + 1} is {values[row, column]:g}; "
             "it must be a number between 0 and 1."
         )
@@ -233,17 +228,8 @@ def _shape(values: Floats) -> str:
 _CONSTANT = (UnscoredReason.NO_RUBRIC, UnscoredReason.NOT_ASKED)
 
 
-class GroupScores(NamedTuple):
-    """The input of `assign_credit` for one group."""
-
-    scores: Floats
-    """(rollouts, stages)."""
-    valid: Bools
-    """(rollouts,): False where the judge failed and left nothing to fall back on."""
-
-
-def group_scores(judgements: Sequence[Judgement]) -> GroupScores:
-    """The scores of a group of rollouts of one question.
+def group_scores(judgements: Sequence[Judgement]) -> tuple[Floats, Bools]:
+    """The scores (rollouts, stages) of a group of rollouts of one question, and which rollouts are valid.
 
     A missing stage is 0 (choice B3). A stage without rubrics for any rollout is 0 for the whole group, so that it
     drops out of the advantages (B4). Where scoring a stage failed, the answer's score stands in for it; where the
@@ -259,7 +245,7 @@ def group_scores(judgements: Sequence[Judgement]) -> GroupScores:
     for stage in STAGES:
         if any(_absence(judgement, stage) in _CONSTANT for judgement in judgements):
             scores[:, stage.position] = 0.0
-    return GroupScores(scores, np.array([is_valid(judgement) for judgement in judgements], dtype=bool))
+    return scores, np.array([is_valid(judgement) for judgement in judgements], dtype=bool)
 
 
 def _absence(judgement: Judgement, stage: Stage) -> UnscoredReason | None:

@@ -11,8 +11,7 @@ in it is raised by `collect`. A checkpoint holds the tickets of unfinished work,
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from enum import StrEnum
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from rubricem_env.domain.errors import BoundaryError, OrderError
 
@@ -29,31 +28,19 @@ class Ticket(NamedTuple):
         return f"the reflection of step {self.step} on {self.key!r}"
 
 
-class Done(NamedTuple, Generic[Result]):
-    """Work that is ready to be trained on."""
-
-    ticket: Ticket
-    result: Result
-
-
-class Failed(NamedTuple):
-    """Work that failed because of the world."""
-
-    ticket: Ticket
-    reason: str
-
-
 class Collected(NamedTuple, Generic[Result]):
     """The work that a step may train on, and the failures since the last call; by step, then by key."""
 
     step: int
-    done: tuple[Done[Result], ...]
-    failed: tuple[Failed, ...]
+    done: tuple[tuple[Ticket, Result], ...]
+    """Work that is ready to be trained on."""
+    failed: tuple[tuple[Ticket, str], ...]
+    """Work that an external failure ended, with the reason."""
 
     @property
     def staleness(self) -> tuple[int, ...]:
         """Steps from launch to use of each that is done: 1 by design, more where the work was late."""
-        return tuple(self.step - done.ticket.step for done in self.done)
+        return tuple(self.step - ticket.step for ticket, _ in self.done)
 
 
 class WorkCounts(NamedTuple):
@@ -78,17 +65,12 @@ class WorkCounts(NamedTuple):
         return self.staleness / self.collected if self.collected else 0.0
 
 
-class WorkStatus(StrEnum):
-    """The state of the latest work on a question."""
+WorkStatus = Literal["ready", "failed", "refused", "late", "unknown"]
+"""The state of the latest work on a question.
 
-    READY = "ready"
-    FAILED = "failed"
-    REFUSED = "refused"
-    """It ended without a lesson: the bank accepted none of its candidates."""
-    LATE = "late"
-    """Not ended yet."""
-    UNKNOWN = "unknown"
-    """Never launched."""
+`refused`: it ended without a lesson, because the bank accepted none of its candidates. `late`: it has not ended.
+`unknown`: it was never launched.
+"""
 
 
 class Deferred(Generic[Result]):
@@ -113,7 +95,8 @@ class Deferred(Generic[Result]):
         self._has_lesson = has_lesson
         self._tasks: dict[Ticket, asyncio.Task[None]] = {}
         self._unlaunched: list[Ticket] = []
-        self._ended: dict[Ticket, Done[Result] | Failed] = {}
+        self._done: dict[Ticket, Result] = {}
+        self._failed: dict[Ticket, str] = {}
         self._endings: dict[str, WorkStatus] = {}
         self._latest: dict[str, int] = {}
         """The step of the latest work on each question, of which its ending speaks."""
@@ -126,7 +109,7 @@ class Deferred(Generic[Result]):
     @property
     def pending(self) -> tuple[Ticket, ...]:
         """Work without an ending: running, or waiting to be launched again."""
-        running = (ticket for ticket in self._tasks if ticket not in self._ended)
+        running = (ticket for ticket in self._tasks if not self._has_ended(ticket))
         return (*running, *self._unlaunched)
 
     def launch(self, ticket: Ticket) -> None:
@@ -135,7 +118,7 @@ class Deferred(Generic[Result]):
         Raises:
             OrderError: that ticket is running or uncollected.
         """
-        if ticket in self._tasks or ticket in self._ended or ticket in self._unlaunched:
+        if ticket in self._tasks or self._has_ended(ticket) or ticket in self._unlaunched:
             raise OrderError(f"{ticket} is running or uncollected already; launch each question once a step.")
         self._counts = self._counts._replace(launched=self._counts.launched + 1)
         self._start(ticket)
@@ -149,9 +132,9 @@ class Deferred(Generic[Result]):
     def collect(self, *, step: int) -> Collected[Result]:
         """Return, once, all finished work of earlier steps. Never waits."""
         self._sweep()
-        outcomes = [self._ended.pop(ticket) for ticket in sorted(self._ended) if ticket.step < step]
-        done = tuple(outcome for outcome in outcomes if isinstance(outcome, Done))
-        collected = Collected(step, done, tuple(outcome for outcome in outcomes if isinstance(outcome, Failed)))
+        done = [(ticket, self._done.pop(ticket)) for ticket in sorted(self._done) if ticket.step < step]
+        failed = [(ticket, self._failed.pop(ticket)) for ticket in sorted(self._failed) if ticket.step < step]
+        collected = Collected(step, tuple(done), tuple(failed))
         ages = collected.staleness
         self._counts = self._counts._replace(
             collected=self._counts.collected + len(done),
@@ -166,10 +149,10 @@ class Deferred(Generic[Result]):
         task = self._tasks.get(Ticket(self._latest.get(key, 0), key))
         if task is not None and not task.done():
             await self._race(task, timeout)
-        ending = self._endings.get(key, WorkStatus.UNKNOWN)
+        ending = self._endings.get(key, "unknown")
         self._counts = self._counts._replace(
             waits=self._counts.waits + 1,
-            misses=self._counts.misses + (ending is not WorkStatus.READY),
+            misses=self._counts.misses + (ending != "ready"),
             waited_seconds=self._counts.waited_seconds + self._clock() - started,
         )
         return ending
@@ -193,12 +176,11 @@ class Deferred(Generic[Result]):
 
     def state_dict(self) -> dict[str, Any]:
         """Endings that nobody collected, the tickets of the rest, and the counts; as JSON."""
-        ended = [(ticket, self._ended[ticket]) for ticket in sorted(self._ended)]
         return {
             "pending": [list(ticket) for ticket in sorted(self.pending)],
-            "done": [[*ticket, self._encode(end.result)] for ticket, end in ended if isinstance(end, Done)],
-            "failed": [[*ticket, end.reason] for ticket, end in ended if isinstance(end, Failed)],
-            "endings": {key: ending.value for key, ending in self._endings.items()},
+            "done": [[*ticket, self._encode(self._done[ticket])] for ticket in sorted(self._done)],
+            "failed": [[*ticket, self._failed[ticket]] for ticket in sorted(self._failed)],
+            "endings": dict(self._endings),
             "latest": dict(self._latest),
             "counts": self._counts._asdict(),
         }
@@ -209,38 +191,36 @@ class Deferred(Generic[Result]):
             raise OrderError("work is still running; await cancel() before load_state_dict().")
         self._tasks = {}
         self._unlaunched = [Ticket(*pair) for pair in state["pending"]]
-        self._ended = {
-            Ticket(step, key): Done(Ticket(step, key), self._decode(form)) for step, key, form in state["done"]
-        }
-        self._ended |= {Ticket(step, key): Failed(Ticket(step, key), reason) for step, key, reason in state["failed"]}
-        self._endings = {key: WorkStatus(ending) for key, ending in state["endings"].items()}
+        self._done = {Ticket(step, key): self._decode(form) for step, key, form in state["done"]}
+        self._failed = {Ticket(step, key): reason for step, key, reason in state["failed"]}
+        self._endings = dict(state["endings"])
         self._latest = dict(state.get("latest", {}))  # missing in older checkpoints
         self._counts = WorkCounts(**state["counts"])
 
     def _start(self, ticket: Ticket) -> None:
-        self._note(ticket, WorkStatus.LATE)
+        self._note(ticket, "late")
         self._tasks[ticket] = asyncio.get_running_loop().create_task(self._run(ticket), name=str(ticket))
 
     async def _run(self, ticket: Ticket) -> None:
         """The work and its ending. Cancelled work has none."""
         started = self._clock()
         try:
-            outcome: Done[Result] | Failed = Done(ticket, await self._work(ticket))
+            result = await self._work(ticket)
         except BoundaryError as failure:
-            outcome = Failed(ticket, str(failure))
-        is_done = isinstance(outcome, Done)
-        self._ended[ticket] = outcome
-        self._note(ticket, self._ending(outcome))
+            self._failed[ticket] = str(failure)
+            self._note(ticket, "failed")
+        else:
+            self._done[ticket] = result
+            self._note(ticket, "ready" if self._has_lesson(result) else "refused")
+        is_done = ticket in self._done
         self._counts = self._counts._replace(
             done=self._counts.done + is_done,
             failed=self._counts.failed + (not is_done),
             seconds=self._counts.seconds + self._clock() - started,
         )
 
-    def _ending(self, outcome: Done[Result] | Failed) -> WorkStatus:
-        if isinstance(outcome, Failed):
-            return WorkStatus.FAILED
-        return WorkStatus.READY if self._has_lesson(outcome.result) else WorkStatus.REFUSED
+    def _has_ended(self, ticket: Ticket) -> bool:
+        return ticket in self._done or ticket in self._failed
 
     def _note(self, ticket: Ticket, ending: WorkStatus) -> None:
         """Set the state of the latest work on a question; earlier work that ends after it does not count."""

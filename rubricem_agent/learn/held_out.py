@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,14 +19,6 @@ from rubricem_env.world.judge import TrueQuality, true_quality
 from rubricem_env.world.questions import Question
 
 
-class HeldOutScores(NamedTuple):
-    """Means over the held-out questions."""
-
-    quality: TrueQuality
-    valid: float
-    """Accepted by strict mode."""
-
-
 async def evaluate_held_out(
     policy: Policy,
     questions: Sequence[Question],
@@ -38,8 +29,8 @@ async def evaluate_held_out(
     max_turn_tokens: int,
     seed: int,
     temperature: float = 0.0,
-) -> HeldOutScores:
-    """Run one episode for each question, greedily by default, and score it by truth."""
+) -> tuple[TrueQuality, float]:
+    """Run one episode for each question, greedily by default; returns mean true quality and the share strict mode accepts."""
 
     async def opened(query: Query) -> tuple[Opening, str]:
         return prompt.opening(query), prompt.hash
@@ -50,10 +41,11 @@ async def evaluate_held_out(
     readings = [group[0].reading for group in groups]
     qualities = [true_quality(question, reading) for question, reading in zip(questions, readings, strict=True)]
     valid = float(np.mean([not reading.rejects(ValidationMode.STRICT) for reading in readings]))
-    return HeldOutScores(TrueQuality(*np.mean(qualities, axis=0).tolist()), valid)
+    return TrueQuality(*np.mean(qualities, axis=0).tolist()), valid
 
 
-def record_evaluation(log: Path, step: int, scores: HeldOutScores) -> None:
+def record_evaluation(log: Path, step: int, scores: tuple[TrueQuality, float]) -> None:
     """Write the scores of a step's policy into the run's log, and print them."""
-    append_line(log, {"step": step, "held_out": scores.quality._asdict(), "valid": scores.valid})
-    sys.stdout.write(f"step {step}: held-out answers {scores.quality.answer:.3f} by truth, {scores.valid:.0%} valid\n")
+    quality, valid = scores
+    append_line(log, {"step": step, "held_out": quality._asdict(), "valid": valid})
+    sys.stdout.write(f"step {step}: held-out answers {quality.answer:.3f} by truth, {valid:.0%} valid\n")

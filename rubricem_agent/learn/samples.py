@@ -183,9 +183,9 @@ def task_samples(
     scored = [group_scores(group.judgements) for group in judged]
     rollouts = [rollout for group in groups for rollout in group]
     credit = assign_credit(
-        np.concatenate([one.scores for one in scored]),
+        np.concatenate([scores for scores, _ in scored]),
         groups=np.repeat(np.arange(len(groups)), [len(group) for group in groups]),
-        valid=np.concatenate([one.valid for one in scored]) & np.array([rollout.is_valid for rollout in rollouts]),
+        valid=np.concatenate([valid for _, valid in scored]) & np.array([rollout.is_valid for rollout in rollouts]),
         mode=mode,
     )
     samples = [

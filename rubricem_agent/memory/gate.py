@@ -11,8 +11,7 @@ import html
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Sequence
-from enum import StrEnum
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -131,28 +130,21 @@ def _one_line(text: str) -> str:
 Limit = Annotated[int, Field(ge=1)]
 
 
-class RefusalCode(StrEnum):
-    """Why a reflection did not enter the bank."""
-
-    FORMAT = "format"
-    """Not the two blocks, once each, in order, with something in them."""
-    TOO_LONG = "too_long"
-    ADDRESS = "address"
-    MARKUP = "markup"
-    """A tag of the scaffold, a chat special, or any other tag."""
-    ORDER = "order"
-    """Speaks to a model as its master."""
-    TOOL_CALL = "tool_call"
-    SCORE_REQUEST = "score_request"
-    """Speaks to a judge."""
-    UNSEEN = "unseen"
-    """Characters that a reader does not see."""
-    COPIED = "copied"
-    REMOVED_BEFORE = "removed_before"
-    EVALUATION = "evaluation"
-    """Its question is kept for evaluation."""
-    SCORE = "score"
-    """Below the score that the bank asks for."""
+RefusalCode = Literal[
+    "format",  # not the two blocks, once each, in order, with something in them
+    "too_long",
+    "address",
+    "markup",  # a tag of the scaffold, a chat special, or any other tag
+    "order",  # addresses a model with instructions
+    "tool_call",
+    "score_request",  # addresses a judge
+    "unseen",  # characters that a reader does not see
+    "copied",
+    "removed_before",
+    "evaluation",  # the question is reserved for evaluation
+    "score",  # below the score that the bank requires
+]
+"""Why a reflection did not enter the bank."""
 
 
 class Refusal(NamedTuple):
@@ -174,12 +166,12 @@ class GateLimits(Frozen):
 
 _TextCheck = tuple[RefusalCode, str, Callable[[str], str | None]]
 _TEXT_CHECKS: Sequence[_TextCheck] = (
-    (RefusalCode.UNSEEN, "holds a character that nobody sees", find_unseen),
-    (RefusalCode.ADDRESS, "holds an address", find_address),
-    (RefusalCode.MARKUP, "holds markup", find_markup),
-    (RefusalCode.TOOL_CALL, "holds the syntax of a tool call", find_machine_call),
-    (RefusalCode.SCORE_REQUEST, "speaks to a judge", find_score_request),
-    (RefusalCode.ORDER, "gives an order to a model", find_order),
+    ("unseen", "holds a character that nobody sees", find_unseen),
+    ("address", "holds an address", find_address),
+    ("markup", "holds markup", find_markup),
+    ("tool_call", "holds the syntax of a tool call", find_machine_call),
+    ("score_request", "speaks to a judge", find_score_request),
+    ("order", "gives an order to a model", find_order),
 )
 
 
@@ -206,20 +198,16 @@ class WriteGate:
     def _refuse_frame(self, reflection: Reflection) -> Refusal | None:
         limits = self.limits
         if reflection.query_key in self._evaluation_keys:
-            return Refusal(RefusalCode.EVALUATION, "the question is kept for evaluation; the bank may not learn it.")
+            return Refusal("evaluation", "the question is kept for evaluation; the bank may not learn it.")
         for part, text, limit in (
             ("rubrics", reflection.rubrics, limits.rubrics_chars),
             ("takeaways", reflection.takeaways, limits.takeaways_chars),
             ("question", reflection.question, limits.question_chars),
         ):
             if len(text) > limit:
-                return Refusal(
-                    RefusalCode.TOO_LONG, f"the {part} have {len(text):,} characters; at most {limit:,} may enter."
-                )
+                return Refusal("too_long", f"the {part} have {len(text):,} characters; at most {limit:,} may enter.")
         if reflection.score is not None and reflection.score.utility < limits.min_score:
-            return Refusal(
-                RefusalCode.SCORE, f"utility {reflection.score.utility:.3f} is below min_score {limits.min_score}."
-            )
+            return Refusal("score", f"utility {reflection.score.utility:.3f} is below min_score {limits.min_score}.")
         return None
 
 
@@ -234,10 +222,10 @@ def _refuse_text(reflection: Reflection) -> Refusal | None:
 
 def _refuse_repetition(reflection: Reflection, pages: ShownText, removed: Collection[str]) -> Refusal | None:
     if text_digest(reflection) in removed:
-        return Refusal(RefusalCode.REMOVED_BEFORE, "a person removed this text from the bank; it does not come back.")
+        return Refusal("removed_before", "a person removed this text from the bank; it does not come back.")
     copied = pages.find_copy(f"{reflection.rubrics}\n{reflection.takeaways}")
     if copied is not None:
-        return Refusal(RefusalCode.COPIED, f"it repeats a page word for word: {_shown(copied)}.")
+        return Refusal("copied", f"it repeats a page word for word: {_shown(copied)}.")
     return None
 
 

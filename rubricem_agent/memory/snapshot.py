@@ -9,7 +9,7 @@ import io
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field, ValidationError
@@ -111,14 +111,6 @@ def _digest(text: bytes, vectors: Floats) -> bytes:
     return digest.digest()
 
 
-class Imported(NamedTuple):
-    """The result of importing a file."""
-
-    written: tuple[BankItem, ...]
-    refused: tuple[tuple[int, Refusal], ...]
-    """Line number and reason."""
-
-
 def export_items(items: Iterable[BankItem], path: Path) -> int:
     """Write the reflections of the active items, one a line, oldest first; returns how many."""
     rows = [item.reflection.model_dump_json() for item in items if item.is_retrievable]
@@ -131,8 +123,10 @@ def export_items(items: Iterable[BankItem], path: Path) -> int:
     return len(rows)
 
 
-def import_items(bank: RubricBank, path: Path) -> Imported:
+def import_items(bank: RubricBank, path: Path) -> tuple[tuple[BankItem, ...], tuple[tuple[int, Refusal], ...]]:
     """Write every reflection of a file to the bank, each through the gate. The file is read whole before any is written.
+
+    Returns the written items, and line number and reason of the refused ones.
 
     Raises:
         BankFormatError: the file cannot be read, or a line is no reflection; the message names the line.
@@ -145,7 +139,7 @@ def import_items(bank: RubricBank, path: Path) -> Imported:
             refused.append((number, outcome))
         else:
             written.append(outcome)
-    return Imported(tuple(written), tuple(refused))
+    return tuple(written), tuple(refused)
 
 
 def read_reflections(path: Path) -> list[tuple[int, Reflection]]:

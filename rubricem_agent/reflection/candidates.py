@@ -7,11 +7,11 @@ order, with nothing else but a leading thought.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rubricem_agent.memory.gate import Refusal, RefusalCode
+from rubricem_agent.memory.gate import Refusal
 from rubricem_agent.policy.base import Opening, Policy, Sampling, Silence, TokenSegment
 from rubricem_agent.prompting import AgentPromptFile, fill, prompt_from_text, read_prompt
 from rubricem_env.concurrency import derive_seed, run_together
@@ -71,11 +71,8 @@ _WHOLE = re.compile(
 )
 
 
-class Blocks(NamedTuple):
-    """The text of the two blocks, stripped."""
-
-    rubrics: str
-    takeaways: str
+Blocks = tuple[str, str]
+"""The text of the two blocks, rubrics and takeaways, stripped."""
 
 
 def parse_blocks(text: str) -> Blocks | Refusal:
@@ -85,17 +82,17 @@ def parse_blocks(text: str) -> Blocks | Refusal:
             count = text.count(tag)
             if count != 1:
                 fault = "is missing" if count == 0 else f"occurs {count} times"
-                return Refusal(RefusalCode.FORMAT, f"{tag} {fault}; each block is written once and closed.")
+                return Refusal("format", f"{tag} {fault}; each block is written once and closed.")
     whole = _WHOLE.fullmatch(text)
     if whole is None:
         return Refusal(
-            RefusalCode.FORMAT,
+            "format",
             f"the reply is more than <{RUBRICS}> and then <{TAKEAWAYS}>; nothing else but a leading <think> is allowed.",
         )
-    blocks = Blocks(whole["rubrics"].strip(), whole["takeaways"].strip())
+    blocks = (whole["rubrics"].strip(), whole["takeaways"].strip())
     if not all(blocks):
-        empty = RUBRICS if not blocks.rubrics else TAKEAWAYS
-        return Refusal(RefusalCode.FORMAT, f"the block <{empty}> is empty.")
+        empty = RUBRICS if not blocks[0] else TAKEAWAYS
+        return Refusal("format", f"the block <{empty}> is empty.")
     return blocks
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.memory.gate import Refusal, RefusalCode
+from rubricem_agent.memory.gate import Refusal
 from rubricem_agent.memory.store import BankItem
 from rubricem_agent.policy.base import Opening, TokenSegment
 from rubricem_agent.reflection.candidates import (
@@ -84,7 +84,7 @@ class ReflectionSample(Frozen):
     @property
     def is_readable(self) -> bool:
         """Whether its blocks could be read, even if the bank refused them."""
-        return not self.refusal.startswith(RefusalCode.FORMAT)
+        return not self.refusal.startswith("format")
 
 
 class ReflectionOutcome(Frozen):
@@ -173,7 +173,7 @@ def rank(assessed: Sequence[Assessed]) -> list[int]:
     utilities = {
         index: one.score.utility
         for index, one in enumerate(assessed)
-        if one.score is not None and isinstance(one.blocks, Blocks)
+        if one.score is not None and not isinstance(one.blocks, Refusal)
     }
     return sorted(utilities, key=lambda index: (-utilities[index], len(assessed[index].candidate.text), index))
 
@@ -265,7 +265,7 @@ class Reflector:
         refusals: dict[int, Refusal] = {}
         for index in rank(assessed):
             blocks, score = assessed[index].blocks, assessed[index].score
-            assert isinstance(blocks, Blocks), "only candidates of valid form are ranked"
+            assert not isinstance(blocks, Refusal), "only candidates of valid form are ranked"
             is_late = step < self._latest.get(key, step)
             outcome = await self._write(reading, blocks, score=score, provenance=provenance, is_late=is_late)
             if not isinstance(outcome, Refusal):
@@ -286,8 +286,8 @@ class Reflector:
         reflection = Reflection(
             query_key=reading.trajectory.query_key,
             question=reading.trajectory.question,
-            rubrics=blocks.rubrics,
-            takeaways=blocks.takeaways,
+            rubrics=blocks[0],
+            takeaways=blocks[1],
             score=score,
             provenance=provenance,
         )

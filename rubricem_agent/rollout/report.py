@@ -5,7 +5,6 @@ Also finds title and address of each snippet that the tools have shown (`shown_s
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
@@ -16,11 +15,8 @@ _SNIPPET = re.compile(r'<snippet id="([^"]{1,40})">(.*?)</snippet>', re.DOTALL)
 _URL_AT_END = re.compile(r"(?:^|\| )(https?://\S+)$")
 
 
-class SnippetSource(NamedTuple):
-    """Where a snippet comes from; both are empty where the tool did not say."""
-
-    title: str
-    url: str
+SnippetSource = tuple[str, str]
+"""Title and address of a snippet; both are empty where the tool did not say."""
 
 
 def shown_sources(trajectory: Trajectory) -> Mapping[str, SnippetSource]:
@@ -46,10 +42,10 @@ def _source(body: str) -> SnippetSource:
     """The first line is title and address, where the tool gave any."""
     head, line_break, _ = body.partition("\n")
     if not line_break:
-        return SnippetSource("", "")
+        return "", ""
     found = _URL_AT_END.search(head)
     title = head[: found.start()] if found else head
-    return SnippetSource(restore(title).strip(" |"), _web_address(found[1]) if found else "")
+    return restore(title).strip(" |"), _web_address(found[1]) if found else ""
 
 
 def _web_address(written: str) -> str:
@@ -118,15 +114,16 @@ def _mark(snippet_id: str, numbers: Mapping[str, int], *, sources: Mapping[str, 
     number = numbers.get(snippet_id)
     if number is None:
         return "[?]"
-    url = sources[snippet_id].url if snippet_id in sources else ""
+    url = sources[snippet_id][1] if snippet_id in sources else ""
     return f"[\\[{number}\\]]({url})" if url else f"[{number}]"
 
 
 def _listed(source: SnippetSource | None) -> str:
-    if source is None or not (source.title or source.url):
+    title, url = source or ("", "")
+    shown = _escaped(title) or url
+    if not shown:
         return "a snippet without title or address"
-    title = _escaped(source.title) or source.url
-    return f"[{title}]({source.url})" if source.url else title
+    return f"[{shown}]({url})" if url else shown
 
 
 def _searches(reading: Reading) -> str:

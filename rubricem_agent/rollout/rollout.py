@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from pydantic import Field, ValidationError
 
@@ -60,16 +60,8 @@ class Rollout(Frozen):
 JOURNAL_VERSION = 1
 
 
-class TruncatedJournalWarning(UserWarning):
-    """The last line of a journal was truncated by a kill, and was dropped."""
-
-
-class RolloutIndex(NamedTuple):
-    """Identifies a rollout of a run: the question's key, the question's occurrence, the attempt."""
-
-    query_key: str
-    occurrence: int
-    attempt: int
+RolloutIndex = tuple[str, int, int]
+"""Identifies a rollout of a run: the question's key, the occurrence of the question, the attempt."""
 
 
 class RolloutJournal:
@@ -95,7 +87,7 @@ class RolloutJournal:
         dropped = file.repair()
         if dropped:
             message = f"{path} ends in a truncated line of {dropped} bytes; it is dropped."
-            warnings.warn(TruncatedJournalWarning(message), stacklevel=2)
+            warnings.warn(message, stacklevel=2)
         lines = [line.decode("utf-8", "replace") for line in file.read()]
         _check_header(path, lines[0] if lines else "", fingerprint=fingerprint)
         return cls(path, dict(_read_line(path, line, number=number) for number, line in enumerate(lines[1:], 2)))
@@ -155,10 +147,10 @@ def _parse(path: Path, line: str, *, number: int) -> dict[str, object]:
 def _read_line(path: Path, line: str, *, number: int) -> tuple[RolloutIndex, Rollout]:
     record = _parse(path, line, number=number)
     index, fields = record.get("place"), record.get("rollout")
-    if not (isinstance(index, list) and len(index) == len(RolloutIndex._fields)):
+    if not (isinstance(index, list) and len(index) == 3):
         raise FileFormatError(f"{path}, line {number} does not say which rollout it is. Remove the line to resume.")
     try:
         # Not strict: JSON has lists for tuples and strings for enums.
-        return RolloutIndex(*index), Rollout.model_validate(fields, strict=False)
+        return (index[0], index[1], index[2]), Rollout.model_validate(fields, strict=False)
     except ValidationError as cause:
         raise FileFormatError(f"{path}, line {number} is not a rollout: {first_problem(cause)}") from cause

@@ -167,8 +167,9 @@ async def run_groups(
 
 def attempt_seed(seed: int, index: RolloutIndex) -> int:
     """The seed of one attempt: it depends on the attempt's index, not on the order of running."""
-    key = int.from_bytes(hashlib.sha256(index.query_key.encode()).digest()[:8])
-    state = np.random.SeedSequence([seed, key, index.occurrence, index.attempt]).generate_state(1)
+    query_key, occurrence, attempt = index
+    key = int.from_bytes(hashlib.sha256(query_key.encode()).digest()[:8])
+    state = np.random.SeedSequence([seed, key, occurrence, attempt]).generate_state(1)
     return int(state[0])
 
 
@@ -176,6 +177,6 @@ def _indexed(plan: RolloutPlan) -> list[tuple[RolloutIndex, Query]]:
     seen: Counter[str] = Counter()
     tasks = []
     for query in plan.queries:
-        tasks += [(RolloutIndex(query.key, seen[query.key], attempt), query) for attempt in range(plan.group_size)]
+        tasks += [((query.key, seen[query.key], attempt), query) for attempt in range(plan.group_size)]
         seen[query.key] += 1
     return tasks

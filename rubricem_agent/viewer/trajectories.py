@@ -250,14 +250,13 @@ class ElementMaker:
         sources = sources_in(segment.text)
         snippets = []
         for snippet_id, body in _SNIPPET.findall(segment.text):
-            source = sources[snippet_id]
-            has_head = bool(source.title or source.url)
+            title, url = sources[snippet_id]
             snippets.append(
                 SnippetView(
                     id=snippet_id,
-                    title=source.title,
-                    url=source.url,
-                    text=(body.partition("\n")[2] if has_head else body)[:MAX_SNIPPET],
+                    title=title,
+                    url=url,
+                    text=(body.partition("\n")[2] if title or url else body)[:MAX_SNIPPET],
                     cited=snippet_id in self._cited,
                 )
             )

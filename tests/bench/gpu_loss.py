@@ -131,7 +131,7 @@ def loss_of(made: TokenLogprobs, noise: Tensor) -> Tensor:
     old, length = made.logprobs.detach(), len(noise)
     stage_ids = torch.arange(length, device=noise.device) * 4 // length
     tokens = PolicyTokens(made.logprobs, old + noise, old - noise, old, noise * 10, stage_ids, made.entropy)
-    return policy_loss(tokens, settings=LossSettings(), denominator=length).loss
+    return policy_loss(tokens, settings=LossSettings(), denominator=length)[0]
 
 
 def errors(shape: Shape, head_of: Head) -> dict[str, float]:

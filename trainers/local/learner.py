@@ -74,16 +74,10 @@ class PolicyTokens(NamedTuple):
     entropy: Tensor
 
 
-class PolicyLoss(NamedTuple):
-    """A micro-batch's part of the global loss."""
-
-    loss: Tensor
-    sums: Tensor
-    """(5, stages): tokens, entropy, KL, clipped tokens and |loss_t|, summed by stage; micro-batches add up."""
-
-
-def policy_loss(tokens: PolicyTokens, *, settings: LossSettings, denominator: int) -> PolicyLoss:
+def policy_loss(tokens: PolicyTokens, *, settings: LossSettings, denominator: int) -> tuple[Tensor, Tensor]:
     """The micro-batch's share of the loss. Zero, and differentiable, without tokens.
+
+    Returns with it (5, stages): tokens, entropy, KL, clipped tokens and |loss_t|, summed by stage; micro-batches add up.
 
     Raises:
         NonFiniteLossError: something in it is NaN or infinite; apply no gradient and save the batch.
@@ -95,9 +89,7 @@ def policy_loss(tokens: PolicyTokens, *, settings: LossSettings, denominator: in
     loss = per_token.sum() / denominator
     if not bool(torch.isfinite(loss.detach())):
         raise NonFiniteLossError(f"the loss of {len(per_token)} policy tokens is {loss.item()}; the step is refused.")
-    return PolicyLoss(
-        loss, _sum_by_stage(tokens, per_token.detach(), divergence=divergence.detach(), is_clipped=is_clipped)
-    )
+    return loss, _sum_by_stage(tokens, per_token.detach(), divergence=divergence.detach(), is_clipped=is_clipped)
 
 
 def clipped_surrogate(tokens: PolicyTokens, settings: LossSettings) -> tuple[Tensor, Tensor]:
@@ -229,7 +221,7 @@ class Learner:
     def accumulate_gradient(self, batch: Batch) -> tuple[float, float, Tensor]:
         """Replace the gradient on the policy's parameters by the batch's, before clipping.
 
-        Returns sums over the batch: the loss, |log-probability here - as sampled|, and `PolicyLoss.sums`.
+        Returns sums over the batch: the loss, |log-probability here - as sampled|, and what `policy_loss` sums by stage.
         """
         denominator = self._loss.denominator(batch.num_policy_tokens, batch.num_samples)
         self.optimizer.zero_grad(set_to_none=True)
@@ -240,11 +232,11 @@ class Learner:
             with torch.no_grad():
                 reference = _logprobs(self._reference, pack, flat)
             tokens = _policy_tokens(flat, new, reference)
-            loss = policy_loss(tokens, settings=self._loss, denominator=denominator)
-            loss.loss.backward()  # type: ignore[no-untyped-call]
-            total += float(loss.loss.detach())
+            loss, by_stage = policy_loss(tokens, settings=self._loss, denominator=denominator)
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += float(loss.detach())
             gap += float((tokens.old_logprobs - tokens.rollout_logprobs).abs().sum())
-            sums = sums + loss.sums
+            sums = sums + by_stage
         return total, gap, sums
 
 

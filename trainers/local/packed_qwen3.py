@@ -114,13 +114,11 @@ class TokenLogprobs(NamedTuple):
     """Of the whole distribution at this token, in nats. To report, not to train on: it carries no gradient."""
 
 
-class HeadKernels(NamedTuple):
-    """The two passes over a tile of logits; compiled on a GPU, where each pass costs a trip through its memory."""
-
-    statistics: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
-    """`row_statistics`."""
-    gradient: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-    """`logit_gradient`."""
+HeadKernels = tuple[
+    Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]],
+    Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor],
+]
+"""`row_statistics` and `logit_gradient`; compiled on a GPU, where each pass costs a trip through its memory."""
 
 
 def row_statistics(logits: Tensor, targets: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -147,12 +145,12 @@ def logit_gradient(
     return (probabilities * -scale[:, None]).scatter_add(1, columns[:, None], chosen[:, None])
 
 
-EAGER = HeadKernels(row_statistics, logit_gradient)
+EAGER: HeadKernels = (row_statistics, logit_gradient)
 
 
 def compiled_kernels() -> HeadKernels:
     """The same passes fused by `torch.compile`; the first use of each shape compiles."""
-    return HeadKernels(torch.compile(row_statistics), torch.compile(logit_gradient))
+    return torch.compile(row_statistics), torch.compile(logit_gradient)
 
 
 def token_logprobs(
@@ -191,7 +189,7 @@ class _TiledHead(torch.autograd.Function):
         logprobs, log_normaliser, entropy = hidden.new_empty(3, len(hidden), dtype=_wide(hidden.dtype))
         for rows in _slices(len(hidden), max(1, tile_elements // len(head))):
             logits = _product(hidden[rows], head.T)
-            statistics = kernels.statistics(logits, targets[rows], temperature[rows])
+            statistics = kernels[0](logits, targets[rows], temperature[rows])
             logprobs[rows], log_normaliser[rows], entropy[rows] = statistics
         ctx.save_for_backward(hidden, head, targets, temperature, log_normaliser)
         ctx.tile_elements, ctx.kernels = tile_elements, kernels
@@ -206,7 +204,7 @@ class _TiledHead(torch.autograd.Function):
         for columns in _slices(len(head), max(1, ctx.tile_elements // max(1, len(hidden)))):
             weights = head[columns]
             logits = _product(hidden, weights.T)
-            tile = ctx.kernels.gradient(logits, targets - columns.start, temperature, log_normaliser, upstream)
+            tile = ctx.kernels[1](logits, targets - columns.start, temperature, log_normaliser, upstream)
             tile = tile.to(hidden.dtype)
             if grad_hidden is not None:
                 grad_hidden += _product(tile, weights)

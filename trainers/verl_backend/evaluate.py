@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from rubricem_agent.learn.held_out import HeldOutScores, evaluate_held_out, record_evaluation
+from rubricem_agent.learn.held_out import evaluate_held_out, record_evaluation
 from rubricem_agent.learn.metrics import METRICS_FILE
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
@@ -26,6 +26,7 @@ from rubricem_env.domain.errors import ConfigError, RubricEMError
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
+from rubricem_env.world.judge import TrueQuality
 
 ROWS, MAX_LENGTH = 64, 2_400
 """Conversations decoded together, and tokens of one: the local trainer's defaults."""
@@ -101,7 +102,7 @@ def merge_shards(actor: Path, target: Path) -> None:
 
 async def _evaluate(
     folder: Path, settings: Mapping[str, Any], *, held_out: str, max_questions: int | None
-) -> HeldOutScores:
+) -> tuple[TrueQuality, float]:
     model = load_model(folder)
     model.to(dtype=torch.float32)  # type: ignore[call-arg]
     policy = LocalPolicy.over(model, load_tokenizer(folder), rows=ROWS, max_length=MAX_LENGTH)

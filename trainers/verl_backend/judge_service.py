@@ -142,8 +142,8 @@ class JudgeService:
         late = self.reflections.collect(step=step)
         self._attempts = {ticket: self._attempts[ticket] for ticket in self.reflections.pending}
         return TrainableReflections(
-            outcomes=tuple(done.result for done in late.done),
-            failures=tuple(f"{failure.ticket}: {failure.reason}" for failure in late.failed),
+            outcomes=tuple(result for _, result in late.done),
+            failures=tuple(f"{ticket}: {reason}" for ticket, reason in late.failed),
             staleness=late.staleness,
             pending=len(self.reflections.pending),
             bank=len(self.bank),
@@ -248,15 +248,15 @@ class JudgeService:
         return scores
 
     def _scores(self, rollouts: Sequence[Rollout], group: Group, judged: GroupJudgement) -> list[RolloutScores]:
-        matrix = group_scores(judged.judgements)
+        matrix, valid = group_scores(judged.judgements)
         truth = self._truth.get(group.key)
         scores = []
         for index, (rollout, outcome) in enumerate(zip(rollouts, judged.rollouts, strict=True)):
             plan, research, review, answer = (outcome.judgement.score(stage) for stage in STAGES)
-            is_valid = bool(matrix.valid[index]) and rollout.is_valid
+            is_valid = bool(valid[index]) and rollout.is_valid
             scores.append(
                 RolloutScores(
-                    four_numbers(matrix.scores[index].tolist()),
+                    four_numbers(matrix[index].tolist()),
                     judged=(plan, research, review, answer),
                     is_valid=is_valid,
                     failure="" if is_valid else rollout.failure or outcome.failure or "the judge gave no score",

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 from rubricem_agent.learn.credit import (
     PAPER_MATRIX,
-    CreditError,
+    UsageError,
     assign_credit,
     check_matrix,
     check_scores,
@@ -148,12 +148,12 @@ def test_every_token_has_the_advantage_of_its_stage_and_foreign_tokens_none(data
 
 @pytest.mark.parametrize(("ids", "found"), [([[4]], "4 to 4"), ([[-2, 0]], "-2 to 0")])
 def test_an_unknown_stage_id_is_refused(ids, found):
-    with pytest.raises(CreditError, match=f"between -1 and 3; found {found}"):
+    with pytest.raises(UsageError, match=f"between -1 and 3; found {found}"):
         spread_to_tokens(np.zeros((1, 4)), np.array(ids))
 
 
 def test_stage_ids_for_another_number_of_rollouts_are_refused():
-    with pytest.raises(CreditError, match=r"shape \(2, 3\) do not fit advantages of shape \(1, 4\)"):
+    with pytest.raises(UsageError, match=r"shape \(2, 3\) do not fit advantages of shape \(1, 4\)"):
         spread_to_tokens(np.zeros((1, 4)), np.zeros((2, 3), dtype=np.int8))
 
 
@@ -174,7 +174,7 @@ EYE = np.eye(4)
     ],
 )
 def test_a_matrix_that_breaks_a_rule_is_refused_in_a_sentence(matrix, sentence):
-    with pytest.raises(CreditError) as refusal:
+    with pytest.raises(UsageError) as refusal:
         check_matrix(matrix)
     assert sentence in str(refusal.value)
 
@@ -191,15 +191,15 @@ def test_a_matrix_that_breaks_a_rule_is_refused_in_a_sentence(matrix, sentence):
     ],
 )
 def test_scores_that_are_none_are_refused_in_a_sentence(scores, sentence):
-    with pytest.raises(CreditError) as refusal:
+    with pytest.raises(UsageError) as refusal:
         check_scores(scores)
     assert sentence in str(refusal.value)
 
 
 def test_a_mask_or_groups_of_another_length_are_refused():
-    with pytest.raises(CreditError, match="true or false for each of the 1 rollouts"):
+    with pytest.raises(UsageError, match="true or false for each of the 1 rollouts"):
         assign_credit([[0] * 4], valid=[True, True])
-    with pytest.raises(CreditError, match="one integer for each of the 1 rollouts"):
+    with pytest.raises(UsageError, match="one integer for each of the 1 rollouts"):
         assign_credit([[0] * 4], groups=[0, 1])
 
 

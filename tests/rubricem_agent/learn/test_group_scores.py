@@ -20,62 +20,62 @@ def judged(*outcomes: float | StageScore | Unscored) -> Judgement:
 
 
 def test_scores_stand_in_the_order_of_the_stages():
-    assert group_scores([judged(0.1, 0.2, 0.3, 0.4)]).scores.tolist() == [[0.1, 0.2, 0.3, 0.4]]
+    assert group_scores([judged(0.1, 0.2, 0.3, 0.4)])[0].tolist() == [[0.1, 0.2, 0.3, 0.4]]
 
 
 def test_a_missing_review_counts_as_zero_and_stays_in_the_baseline():
-    group = group_scores([judged(1.0, 1.0, 1.0, 1.0), judged(1.0, 1.0, MISSING, 1.0)])
-    assert group.scores[:, 2].tolist() == [1.0, 0.0]
-    assert group.valid.all()
+    scores, valid = group_scores([judged(1.0, 1.0, 1.0, 1.0), judged(1.0, 1.0, MISSING, 1.0)])
+    assert scores[:, 2].tolist() == [1.0, 0.0]
+    assert valid.all()
     # G review: 1.8 and 0.8; mean 1.3, std 0.5
-    assert assign_credit(group.scores).advantages[:, 2] == pytest.approx([1, -1])
+    assert assign_credit(scores).advantages[:, 2] == pytest.approx([1, -1])
 
 
 def test_a_stage_without_rubrics_is_zero_for_the_whole_group_and_drops_out():
-    group = group_scores([judged(1.0, NO_RUBRIC, 1.0, 1.0), judged(1.0, 0.5, 1.0, 1.0)])
-    assert group.scores[:, 1].tolist() == [0.0, 0.0]
-    assert not assign_credit(group.scores, valid=group.valid).advantages.any()
+    scores, valid = group_scores([judged(1.0, NO_RUBRIC, 1.0, 1.0), judged(1.0, 0.5, 1.0, 1.0)])
+    assert scores[:, 1].tolist() == [0.0, 0.0]
+    assert not assign_credit(scores, valid=valid).advantages.any()
 
 
 def test_where_stage_scoring_failed_the_answer_stands_in_for_it():
-    group = group_scores([judged(FAILED, FAILED, FAILED, 0.75)])
-    assert group.scores.tolist() == [[0.75] * 4]
-    assert group.valid.tolist() == [True]
+    scores, valid = group_scores([judged(FAILED, FAILED, FAILED, 0.75)])
+    assert scores.tolist() == [[0.75] * 4]
+    assert valid.tolist() == [True]
 
 
 def test_a_missing_stage_stays_zero_beside_failed_ones():
-    assert group_scores([judged(FAILED, FAILED, MISSING, 0.5)]).scores.tolist() == [[0.5, 0.5, 0.0, 0.5]]
+    assert group_scores([judged(FAILED, FAILED, MISSING, 0.5)])[0].tolist() == [[0.5, 0.5, 0.0, 0.5]]
 
 
 @pytest.mark.parametrize("answer", [FAILED, NO_RUBRIC])
 def test_a_rollout_with_nothing_to_fall_back_on_is_masked(answer):
-    group = group_scores([judged(FAILED, 1.0, 1.0, answer), judged(1.0, 1.0, 1.0, 1.0)])
-    assert group.valid.tolist() == [False, True]
+    _scores, valid = group_scores([judged(FAILED, 1.0, 1.0, answer), judged(1.0, 1.0, 1.0, 1.0)])
+    assert valid.tolist() == [False, True]
 
 
 @pytest.mark.parametrize("outcomes", [(FAILED, FAILED, MISSING, MISSING), (0.9, FAILED, MISSING, MISSING)])
 def test_the_zero_of_an_answer_that_never_came_stands_in_for_nothing(outcomes):
-    group = group_scores([judged(*outcomes), judged(1.0, 1.0, 1.0, 1.0), judged(0.5, 0.5, 0.5, 0.5)])
-    assert group.valid.tolist() == [False, True, True]
-    assert assign_credit(group.scores, valid=group.valid).advantages[0].tolist() == [0.0, 0.0, 0.0, 0.0]
+    scores, valid = group_scores([judged(*outcomes), judged(1.0, 1.0, 1.0, 1.0), judged(0.5, 0.5, 0.5, 0.5)])
+    assert valid.tolist() == [False, True, True]
+    assert assign_credit(scores, valid=valid).advantages[0].tolist() == [0.0, 0.0, 0.0, 0.0]
 
 
 def test_a_rollout_that_was_cut_off_and_judged_counts():
-    group = group_scores([judged(0.9, 0.4, MISSING, MISSING)])
-    assert group.valid.tolist() == [True]
-    assert group.scores.tolist() == [[0.9, 0.4, 0.0, 0.0]]
+    scores, valid = group_scores([judged(0.9, 0.4, MISSING, MISSING)])
+    assert valid.tolist() == [True]
+    assert scores.tolist() == [[0.9, 0.4, 0.0, 0.0]]
 
 
 def test_no_rubric_earns_credit_where_one_rollout_was_judged_by_its_answer_and_another_lacks_the_stage():
     answered = fill_failed_stages(judged(NO_RUBRIC, FAILED, FAILED, 0.8))
-    group = group_scores([answered, judged(MISSING, 0.5, 0.5, 0.5)])
-    assert group.scores[:, 0].tolist() == [0.0, 0.0]
-    assert group.scores[0].tolist() == [0.0, 0.8, 0.8, 0.8]
+    scores, _valid = group_scores([answered, judged(MISSING, 0.5, 0.5, 0.5)])
+    assert scores[:, 0].tolist() == [0.0, 0.0]
+    assert scores[0].tolist() == [0.0, 0.8, 0.8, 0.8]
 
 
 def test_a_stage_that_nobody_asked_for_drops_out():
-    group = group_scores([judged(NOT_ASKED, NOT_ASKED, NOT_ASKED, 0.5)])
-    assert group.scores.tolist() == [[0.0, 0.0, 0.0, 0.5]]
+    scores, _valid = group_scores([judged(NOT_ASKED, NOT_ASKED, NOT_ASKED, 0.5)])
+    assert scores.tolist() == [[0.0, 0.0, 0.0, 0.5]]
 
 
 def test_a_group_that_was_never_judged_is_refused():
@@ -84,4 +84,4 @@ def test_a_group_that_was_never_judged_is_refused():
 
 
 def test_no_rollouts_are_no_scores():
-    assert group_scores([]).scores.shape == (0, 4)
+    assert group_scores([])[0].shape == (0, 4)

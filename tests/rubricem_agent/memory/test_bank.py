@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rubricem_agent.memory.bank import Retrieval, RetrievalSettings, RubricBank
-from rubricem_agent.memory.gate import Refusal, RefusalCode, WriteGate
+from rubricem_agent.memory.gate import Refusal, WriteGate
 from rubricem_agent.memory.store import BankFormatError, BankItem, ItemStatus, MemoryStore, UnknownItemError
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.testing.judges import PlaneEmbedder, make_reflection
@@ -115,7 +115,7 @@ def test_a_removed_text_is_refused_when_it_comes_back_in_other_spacing_and_case(
     bank.remove(1, "poison")
     refused = bank.write(make_reflection("at 9", takeaways="Trust  blog\nposts"))
     assert isinstance(refused, Refusal)
-    assert refused.code is RefusalCode.REMOVED_BEFORE
+    assert refused.code == "removed_before"
 
 
 def test_a_moderated_bank_offers_nothing_before_approval(embedder):
@@ -151,7 +151,7 @@ def test_an_evaluation_question_never_enters(embedder):
     bank = open_bank(embedder, gate=WriteGate(evaluation_keys={query_key("at 0")}))
     refused = bank.write(make_reflection("at 0"))
     assert isinstance(refused, Refusal)
-    assert refused.code is RefusalCode.EVALUATION
+    assert refused.code == "evaluation"
 
 
 def test_a_bank_of_another_embedder_is_refused(embedder):

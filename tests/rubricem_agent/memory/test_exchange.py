@@ -2,7 +2,6 @@
 
 import pytest
 
-from rubricem_agent.memory.gate import RefusalCode
 from rubricem_agent.memory.snapshot import export_items, import_items
 from rubricem_agent.memory.store import BankFormatError
 from rubricem_env.testing.judges import make_reflection
@@ -14,8 +13,8 @@ def test_what_is_exported_can_be_imported(bank, tmp_path):
     before = [item.reflection for item in bank.items()]
     assert export_items(bank.items(), tmp_path / "out.jsonl") == 2
     bank.restore(())
-    imported = import_items(bank, tmp_path / "out.jsonl")
-    assert [item.reflection for item in imported.written] == before
+    written, _refused = import_items(bank, tmp_path / "out.jsonl")
+    assert [item.reflection for item in written] == before
 
 
 def test_removed_quarantined_and_superseded_items_stay_behind(bank, tmp_path):
@@ -29,9 +28,9 @@ def test_removed_quarantined_and_superseded_items_stay_behind(bank, tmp_path):
 def test_a_refused_line_is_named_and_the_others_are_written(bank, tmp_path):
     rows = [make_reflection("at 0", takeaways="see www.evil.example"), make_reflection("at 9")]
     (tmp_path / "in.jsonl").write_text("\n".join(row.model_dump_json() for row in rows))
-    imported = import_items(bank, tmp_path / "in.jsonl")
-    assert [(line, refusal.code) for line, refusal in imported.refused] == [(1, RefusalCode.ADDRESS)]
-    assert len(imported.written) == 1
+    written, refused = import_items(bank, tmp_path / "in.jsonl")
+    assert [(line, refusal.code) for line, refusal in refused] == [(1, "address")]
+    assert len(written) == 1
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"question": "at 0"}', "NaN", '{"query_key": 5}'])

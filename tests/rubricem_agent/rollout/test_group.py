@@ -12,7 +12,7 @@ import pytest
 
 from rubricem_agent.policy.base import Emission, Opening, TurnEnd
 from rubricem_agent.policy.scripted import ScriptedPolicy
-from rubricem_agent.rollout.rollout import RolloutIndex, RolloutJournal, TruncatedJournalWarning
+from rubricem_agent.rollout.rollout import RolloutJournal
 from rubricem_agent.rollout.run import RolloutPlan, Setting, attempt_seed, run_groups
 from rubricem_env.domain.errors import FileFormatError, ModelError
 from rubricem_env.domain.trajectory import Query
@@ -110,7 +110,7 @@ async def test_a_reached_ceiling_ends_the_run_as_itself():
 
 
 def test_places_have_seeds_of_their_own():
-    places = [RolloutIndex(key, occurrence, attempt) for key in "ab" for occurrence in (0, 1) for attempt in (0, 1)]
+    places = [(key, occurrence, attempt) for key in "ab" for occurrence in (0, 1) for attempt in (0, 1)]
     assert len({attempt_seed(0, place) for place in places}) == 8
 
 
@@ -145,7 +145,7 @@ async def test_a_broken_last_line_is_dropped_with_a_warning_and_done_again(tmp_p
     path = tmp_path / "run.jsonl"
     whole = await run_groups(plan(), setting(), journal=RolloutJournal.open(path, fingerprint="f"))
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.warns(TruncatedJournalWarning, match="truncated line"):
+    with pytest.warns(UserWarning, match="truncated line"):
         journal = RolloutJournal.open(path, fingerprint="f")
     assert len(journal.finished) == 5
     assert await run_groups(plan(), setting(), journal=journal) == whole
@@ -160,7 +160,7 @@ async def test_wherever_the_last_line_breaks_the_lines_before_and_after_it_are_w
     content = path.read_bytes()
     begun = content.rfind(b"\n", 0, -1) + 1
     path.write_bytes(content[: begun + (left if left == 1 else int((len(content) - begun) * left))])
-    with pytest.warns(TruncatedJournalWarning):
+    with pytest.warns(UserWarning, match="truncated line"):
         journal = RolloutJournal.open(path, fingerprint="f")
     assert path.read_bytes() == content[:begun]
     await run_groups(plan(queries), setting(), journal=journal)
@@ -176,7 +176,7 @@ async def test_a_line_that_does_not_fit_on_the_disk_leaves_no_part_of_itself(tmp
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, hard))
     try:
         with pytest.raises(FileFormatError, match=r"File too large\. Make room"):
-            journal.append(RolloutIndex("k", 0, 0), rollout)
+            journal.append(("k", 0, 0), rollout)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (path.read_bytes(), journal.finished) == (before, {})

@@ -3,7 +3,6 @@
 import pytest
 
 from rubricem_agent.rollout.report import (
-    SnippetSource,
     explain_ending,
     linked_answer,
     render_report,
@@ -33,7 +32,7 @@ PAGE = Snippet(text="60 m", title="Tall Fox", url="https://almanac.example/d1")
 
 
 def test_ids_resolve_to_title_and_address():
-    assert sources_in(shown(PAGE)) == {"S_1": SnippetSource("Tall Fox", "https://almanac.example/d1")}
+    assert sources_in(shown(PAGE)) == {"S_1": ("Tall Fox", "https://almanac.example/d1")}
 
 
 def test_a_snippet_that_the_policy_writes_itself_is_no_source():
@@ -44,10 +43,10 @@ def test_a_snippet_that_the_policy_writes_itself_is_no_source():
 @pytest.mark.parametrize(
     ("snippet", "source"),
     [
-        (Snippet(text="x", title="Only a title"), SnippetSource("Only a title", "")),
-        (Snippet(text="x", url="https://a.example/(b)"), SnippetSource("", "https://a.example/%28b%29")),
-        (Snippet(text="x", title="t", url="javascript:alert(1)"), SnippetSource("t | javascript:alert(1)", "")),
-        (Snippet(text="x"), SnippetSource("", "")),
+        (Snippet(text="x", title="Only a title"), ("Only a title", "")),
+        (Snippet(text="x", url="https://a.example/(b)"), ("", "https://a.example/%28b%29")),
+        (Snippet(text="x", title="t", url="javascript:alert(1)"), ("t | javascript:alert(1)", "")),
+        (Snippet(text="x"), ("", "")),
     ],
 )
 def test_what_a_tool_did_not_say_stays_empty_and_only_web_addresses_are_links(snippet, source):
@@ -56,7 +55,7 @@ def test_what_a_tool_did_not_say_stays_empty_and_only_web_addresses_are_links(sn
 
 def test_citations_become_numbered_links_and_invented_ones_a_question_mark():
     answer = '<cite id="S_1, S_9">60 m</cite> wide.'
-    sources = {"S_1": SnippetSource("t", "https://a.example/1")}
+    sources = {"S_1": ("t", "https://a.example/1")}
     assert linked_answer(answer, {"S_1": 1}, sources=sources) == "60 m [\\[1\\]](https://a.example/1)[?] wide."
 
 

@@ -10,7 +10,8 @@ from transformers import AutoConfig, AutoTokenizer
 
 from rubricem_agent.data.chatml import TokenSample, read_samples
 from rubricem_agent.data.generate import Trace
-from rubricem_agent.reflection.candidates import Blocks, parse_blocks
+from rubricem_agent.memory.gate import Refusal
+from rubricem_agent.reflection.candidates import parse_blocks
 from rubricem_env.scaffold.grammar import GRAMMAR
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.tiny_model import tiny_qwen3
@@ -90,7 +91,7 @@ def test_a_reflection_is_asked_for_as_the_reflector_asks_and_has_its_form(made: 
     attempt = next(sample for sample in samples if sample.id == reflection.id.removesuffix("/reflection"))
     blocks = parse_blocks(reflection.messages[2].content)
 
-    assert isinstance(blocks, Blocks)
+    assert not isinstance(blocks, Refusal)
     assert reflection.messages[0].content == "Reflect."
     assert attempt.messages[2].content.rpartition("<answer>")[2] in reflection.messages[1].content
     assert reflection.spans == ((0, len(reflection.messages[2].content)),)

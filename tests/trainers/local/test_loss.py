@@ -55,10 +55,10 @@ def random_tokens(count: int, seed: int = 0) -> PolicyTokens:
 )
 def test_the_surrogate_is_clipped_on_the_side_that_the_advantage_says(ratio, advantage, surrogate, is_clipped):
     made = tokens([math.log(ratio)], [advantage])
-    result = policy_loss(made, settings=NO_KL, denominator=1)
-    result.loss.backward()
-    assert result.loss.item() == pytest.approx(-surrogate)
-    assert result.sums[3, 0] == is_clipped
+    loss, sums = policy_loss(made, settings=NO_KL, denominator=1)
+    loss.backward()
+    assert loss.item() == pytest.approx(-surrogate)
+    assert sums[3, 0] == is_clipped
     assert made.new_logprobs.grad is not None
     # where it is not clipped, d(-rho A)/d new = -rho A
     assert made.new_logprobs.grad.item() == pytest.approx(0.0 if is_clipped else -ratio * advantage)
@@ -66,7 +66,7 @@ def test_the_surrogate_is_clipped_on_the_side_that_the_advantage_says(ratio, adv
 
 def test_the_two_sides_of_the_clip_may_differ():
     wide = LossSettings(kl_coefficient=0.0, clip_low=0.2, clip_high=0.4)
-    assert policy_loss(tokens([math.log(1.5)], [1.0]), settings=wide, denominator=1).loss.item() == pytest.approx(-1.4)
+    assert policy_loss(tokens([math.log(1.5)], [1.0]), settings=wide, denominator=1)[0].item() == pytest.approx(-1.4)
 
 
 def test_kl3_of_a_reference_twice_as_likely_is_1_minus_log_2():
@@ -79,9 +79,7 @@ def test_kl_enters_the_loss_with_its_coefficient():
     made = tokens([0.0], [2.0], reference_logprobs=column([-1.0 + math.log(2)]))
     settings = LossSettings(kl_coefficient=0.1)
     # -2 + 0.1 (1 - log 2)
-    assert policy_loss(made, settings=settings, denominator=1).loss.item() == pytest.approx(
-        -2 + 0.1 * (1 - math.log(2))
-    )
+    assert policy_loss(made, settings=settings, denominator=1)[0].item() == pytest.approx(-2 + 0.1 * (1 - math.log(2)))
 
 
 def test_truncated_importance_sampling_weighs_by_old_over_rollout_up_to_its_cap():
@@ -89,7 +87,7 @@ def test_truncated_importance_sampling_weighs_by_old_over_rollout_up_to_its_cap(
     made = tokens([0.0, 0.0], [1.0, 1.0], rollout_logprobs=column([-1 - math.log(3), -1 + math.log(2)]))
     assert importance_weights(made, 2.0).tolist() == pytest.approx([2.0, 0.5])
     settings = LossSettings(kl_coefficient=0.0, importance_cap=2.0)
-    assert policy_loss(made, settings=settings, denominator=1).loss.item() == pytest.approx(-2.5)
+    assert policy_loss(made, settings=settings, denominator=1)[0].item() == pytest.approx(-2.5)
 
 
 def test_the_token_mean_divides_by_all_policy_tokens_and_the_equation_by_the_rollouts():
@@ -98,13 +96,13 @@ def test_the_token_mean_divides_by_all_policy_tokens_and_the_equation_by_the_rol
     mean, equation = NO_KL, LossSettings(kl_coefficient=0.0, aggregation="seq-mean-token-sum")
     assert mean.denominator(4, 2) == 4
     assert equation.denominator(4, 2) == 2
-    assert policy_loss(made, settings=mean, denominator=4).loss.item() == pytest.approx(0.5)
-    assert policy_loss(made, settings=equation, denominator=2).loss.item() == pytest.approx(1.0)
+    assert policy_loss(made, settings=mean, denominator=4)[0].item() == pytest.approx(0.5)
+    assert policy_loss(made, settings=equation, denominator=2)[0].item() == pytest.approx(1.0)
 
 
 def test_an_empty_batch_has_a_denominator_and_a_loss_of_zero_that_can_be_differentiated():
     made = tokens([], [])
-    loss = policy_loss(made, settings=LossSettings(), denominator=LossSettings().denominator(0, 0)).loss
+    loss = policy_loss(made, settings=LossSettings(), denominator=LossSettings().denominator(0, 0))[0]
     loss.backward()
     assert loss.item() == 0.0
 
@@ -113,15 +111,15 @@ def test_an_empty_batch_has_a_denominator_and_a_loss_of_zero_that_can_be_differe
 def test_micro_batches_add_up_to_the_whole_in_loss_gradient_and_report(cuts):
     settings = LossSettings(kl_coefficient=0.1, importance_cap=1.5)
     whole = random_tokens(40)
-    together = policy_loss(whole, settings=settings, denominator=40)
-    together.loss.backward()
+    whole_loss, whole_sums = policy_loss(whole, settings=settings, denominator=40)
+    whole_loss.backward()
     parted = random_tokens(40)
     pieces = zip(*(values.split(cuts) for values in parted), strict=True)
     parts = [policy_loss(PolicyTokens(*piece), settings=settings, denominator=40) for piece in pieces]
-    sum(part.loss for part in parts).backward()
-    assert sum(part.loss.item() for part in parts) == pytest.approx(together.loss.item(), rel=1e-12)
+    sum(loss for loss, _ in parts).backward()
+    assert sum(loss.item() for loss, _ in parts) == pytest.approx(whole_loss.item(), rel=1e-12)
     torch.testing.assert_close(parted.new_logprobs.grad, whole.new_logprobs.grad)
-    torch.testing.assert_close(sum(part.sums for part in parts), together.sums)
+    torch.testing.assert_close(sum(sums for _, sums in parts), whole_sums)
 
 
 def test_the_loss_is_the_papers_sum_over_rollouts_stages_and_tokens():
@@ -139,7 +137,7 @@ def test_the_loss_is_the_papers_sum_over_rollouts_stages_and_tokens():
         advantage = float(np.float32(earned[row, stage_ids[row, column_ + 1]]))
         rho = math.exp(change)
         expected -= min(rho * advantage, min(max(rho, 0.8), 1.2) * advantage) / 3
-    got = policy_loss(policy, settings=settings, denominator=settings.denominator(len(flat.targets), 3)).loss.item()
+    got = policy_loss(policy, settings=settings, denominator=settings.denominator(len(flat.targets), 3))[0].item()
     assert got == pytest.approx(expected)
 
 
@@ -160,7 +158,7 @@ def test_a_sum_that_overflows_is_refused():
 
 def test_log_ratios_beyond_all_reason_give_a_finite_loss_and_gradient():
     made = tokens([800.0, -800.0], [1.0, -1.0], reference_logprobs=column([900.0, -900.0]))
-    policy_loss(made, settings=LossSettings(), denominator=2).loss.backward()
+    policy_loss(made, settings=LossSettings(), denominator=2)[0].backward()
     assert torch.isfinite(made.new_logprobs.grad).all()
 
 
@@ -172,7 +170,7 @@ def test_each_stage_reports_its_entropy_kl_clip_and_share_of_the_loss():
         entropy=column([1.0, 2.0, 0.5]),
         reference_logprobs=made.new_logprobs.detach() + column([math.log(2), 0.0, 0.0]),
     )
-    report = report_by_stage(policy_loss(made, settings=NO_KL, denominator=3).sums)
+    report = report_by_stage(policy_loss(made, settings=NO_KL, denominator=3)[1])
     assert list(report) == [Stage.PLAN, Stage.ANSWER]
     plan, answer = report.values()
     assert (plan.tokens, plan.entropy, plan.clip_share) == (2, 1.5, 0.5)
@@ -182,5 +180,5 @@ def test_each_stage_reports_its_entropy_kl_clip_and_share_of_the_loss():
 
 
 def test_a_loss_of_nothing_but_zeros_has_no_shares():
-    report = report_by_stage(policy_loss(tokens([0.0], [0.0]), settings=NO_KL, denominator=1).sums)
+    report = report_by_stage(policy_loss(tokens([0.0], [0.0]), settings=NO_KL, denominator=1)[1])
     assert report[Stage.PLAN].loss_share == 0.0

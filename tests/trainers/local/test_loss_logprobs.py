@@ -139,7 +139,7 @@ def step_loss(policy: TinyPolicy, settings: LossSettings, tile: int = 40) -> Ten
     advantages = torch.linspace(-1.5, 1.5, count, dtype=torch.float64)
     stages = torch.arange(count) % 4
     tokens = PolicyTokens(made.logprobs, old, reference, rollout, advantages, stages, made.entropy)
-    return policy_loss(tokens, settings=settings, denominator=count).loss
+    return policy_loss(tokens, settings=settings, denominator=count)[0]
 
 
 @pytest.mark.parametrize("importance_cap", [None, 1.1])

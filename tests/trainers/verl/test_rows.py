@@ -56,8 +56,8 @@ def test_token_advantages_equal_the_local_trainers_on_the_same_groups(mode, toke
 
     scored = [group_scores(group) for group in judgements]
     rows = [
-        scored_row(one, matrix.scores[index], valid=bool(matrix.valid[index]), tokenizer=tokenizer)
-        for group, matrix in zip(groups, scored, strict=True)
+        scored_row(one, scores[index], valid=bool(valid[index]), tokenizer=tokenizer)
+        for group, (scores, valid) in zip(groups, scored, strict=True)
         for index, one in enumerate(group)
     ]
     ours = [row["extra_fields"][OURS] for row in rows]
