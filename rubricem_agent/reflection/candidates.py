@@ -188,7 +188,7 @@ class ReflectionSettings(Frozen):
     total_tokens: Annotated[int, Field(ge=1)] = 26_624
     """Prompt and reflection together."""
     new_tokens: Annotated[int, Field(ge=1)] = 2_048
-    mode: ReflectionMode = ReflectionMode.LISTWISE
+    mode: ReflectionMode = "listwise"
     """All candidates in one call to the judge, or one call each (choice C2)."""
     form_counts: bool = False
     """Whether a reflection with unreadable blocks earns 0. The paper rewards no format and scores it like others

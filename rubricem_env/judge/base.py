@@ -5,9 +5,8 @@ A third-party judge implements `Judge`, and `ReflectionJudge` where it scores re
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from types import MappingProxyType
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 from pydantic import Field
 
@@ -84,13 +83,11 @@ EMPTY = ReflectionScore(diagnosis=0.0, specificity=0.0, scope=0.0)
 """The score of an empty candidate; no judge is called (choice C3)."""
 
 
-class ReflectionMode(StrEnum):
-    """How candidates are shown to the judge (choice C2)."""
+ReflectionMode = Literal["listwise", "pointwise"]
+"""How candidates are shown to the judge (choice C2).
 
-    LISTWISE = "listwise"
-    """All in one call, shuffled: one trajectory to read instead of eight."""
-    POINTWISE = "pointwise"
-    """One call for each candidate."""
+listwise: all in one call, shuffled, so that one trajectory is read instead of eight. pointwise: one call for each.
+"""
 
 
 class ReflectionTask(NamedTuple):
@@ -102,7 +99,7 @@ class ReflectionTask(NamedTuple):
     rubrics: tuple[Rubric, ...]
     """The rubrics of the judgement's verdicts, as in `GroupJudgement.rubrics`."""
     candidates: tuple[str, ...]
-    mode: ReflectionMode = ReflectionMode.LISTWISE
+    mode: ReflectionMode = "listwise"
     seed: int = 0
 
 

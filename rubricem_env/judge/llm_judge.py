@@ -24,7 +24,6 @@ from rubricem_env.judge.base import (
     Findings,
     Proposal,
     ReflectionFindings,
-    ReflectionMode,
     ReflectionOpinion,
     ReflectionTask,
     ScoringRequest,
@@ -32,13 +31,13 @@ from rubricem_env.judge.base import (
 from rubricem_env.judge.prompting import (
     CONTRAST_BUDGET,
     SCORING_BUDGET,
-    JudgePrompt,
     WireProposal,
     WireReflectionScore,
     WireReflectionScores,
     WireScore,
     WireScores,
     delimit,
+    digest,
     read_entries,
     read_prompt,
     render_stages,
@@ -90,13 +89,14 @@ class LLMJudge:
         *,
         settings: AskSettings,
         timing: Timing,
-        prompts: Mapping[str, JudgePrompt],
+        prompts: Mapping[str, str],
     ) -> None:
         """`prompts` has the names propose, score, repair and reflect."""
         self._model = model
         self._settings = settings
         self._timing = timing
         self._prompts = prompts
+        self._hashes = {name: digest(text) for name, text in prompts.items()}
 
     @classmethod
     def over(cls, model: ChatModel, *, settings: AskSettings | None = None, timing: Timing | None = None) -> "LLMJudge":
@@ -111,11 +111,11 @@ class LLMJudge:
     @property
     def prompt_hashes(self) -> dict[str, str]:
         """To store beside results, so that a changed prompt shows."""
-        return {name: self._prompts[name].hash for name in (PROPOSE, SCORE, REFLECT)}
+        return {name: self._hashes[name] for name in (PROPOSE, SCORE, REFLECT)}
 
     async def propose(self, contrast: Contrast) -> Proposal:
         """Rubrics from one call for the whole group; each proposed rubric is admitted or refused by itself."""
-        provenance = Provenance(step=contrast.step, model=self.name, prompt_hash=self._prompts[PROPOSE].hash)
+        provenance = Provenance(step=contrast.step, model=self.name, prompt_hash=self._hashes[PROPOSE])
         refused: list[str] = []
 
         def parse(reply: ChatReply) -> list[Rubric]:
@@ -154,7 +154,7 @@ class LLMJudge:
     async def judge_reflections(self, task: ReflectionTask) -> ReflectionFindings:
         """One opinion for each candidate; what the judge does not score is unscored, never 0."""
         written = [index for index, text in enumerate(task.candidates) if text.strip()]
-        groups = [written] if task.mode is ReflectionMode.LISTWISE else [[index] for index in written]
+        groups = [written] if task.mode == "listwise" else [[index] for index in written]
         opinions: dict[int, ReflectionOpinion] = {}
         for found in await run_together(self._judge_candidates(task, group) for group in groups if group):
             opinions |= found
@@ -164,7 +164,7 @@ class LLMJudge:
     def _request(self, purpose: str, blocks: str, *, schema: type[BaseModel]) -> ChatRequest:
         return ChatRequest(
             prompt=blocks,
-            system=self._prompts[purpose].text,
+            system=self._prompts[purpose],
             schema=schema,
             purpose=purpose,
             temperature=self._settings.temperature,
@@ -204,7 +204,7 @@ class LLMJudge:
         }
         left = len(rubrics) - len(opinions)
         failure = f"{left} of {len(rubrics)} criteria came back without a usable mark" if left else ""
-        return Findings(opinions, failure=failure, prompt_hash=self._prompts[SCORE].hash)
+        return Findings(opinions, failure=failure, prompt_hash=self._hashes[SCORE])
 
     async def _repair(
         self, request: ChatRequest, rubrics: Numbered, *, found: Mapping[int, WireScore]
@@ -215,7 +215,7 @@ class LLMJudge:
             return read_entries(parse_json_object(reply), WireScore, asked=rubrics)[0]
 
         missing = ", ".join(str(index) for index in rubrics if index not in found)
-        again = self._prompts["repair"].text.format(missing=missing or "none, but other indices were given")
+        again = self._prompts["repair"].format(missing=missing or "none, but other indices were given")
         once = self._settings.fallback_retry.model_copy(update={"attempts": 1})
         repair = request._replace(prompt=f"{request.prompt}\n\n{again}")
         try:
@@ -243,7 +243,7 @@ class LLMJudge:
         except ModelError as failure:
             detail = detail if found else str(failure)
         missing = ReflectionOpinion(Unscored(reason=UnscoredReason.JUDGE_FAILED, detail=detail))
-        prompt_hash = self._prompts[REFLECT].hash
+        prompt_hash = self._hashes[REFLECT]
         return {
             index: _read_reflection(found[number], prompt_hash) if number in found else missing
             for number, index in numbered.items()

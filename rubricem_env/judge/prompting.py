@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import resources
 from itertools import zip_longest
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -23,19 +23,17 @@ from rubricem_env.scaffold.reading import Reading
 from rubricem_env.scaffold.untrusted import ShownText, neutralize
 
 
-class JudgePrompt(NamedTuple):
-    """A prompt file's text and the start of its SHA-256."""
-
-    text: str
-    hash: str
+def read_prompt(name: str) -> str:
+    """The text of the prompt `propose`, `score`, `repair` or `reflect`."""
+    return resources.files("rubricem_env.judge").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8")
 
 
-def read_prompt(name: str) -> JudgePrompt:
-    """One of `propose`, `score`, `repair`, `reflect`."""
-    text = resources.files("rubricem_env.judge").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8")
-    return JudgePrompt(text, hashlib.sha256(text.encode()).hexdigest()[:16])
+def digest(text: str) -> str:
+    """The start of the text's SHA-256, which identifies a prompt."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:DIGEST_LENGTH]
 
 
+DIGEST_LENGTH = 16
 REPEATED = "[reference block repeated]"
 _BLOCK = "reference_examples"
 _NAMES = "|".join(sorted(RESERVED, key=len, reverse=True))
@@ -78,7 +76,6 @@ def _after_openings(text: str) -> Iterator[Span]:
             yield Span(tag.end(), following.start() if following else len(text))
 
 
-NONCE_LENGTH = 16
 _WIDE_BREAK = re.compile("[\x85\u2028\u2029]")
 _DELIMITED_BLOCK = re.compile(
     r"^<<<BEGIN (?P<label>[A-Z]+) (?P<nonce>[0-9a-f]{16})>>>\n(?P<body>.*?)\n<<<END (?P=label) (?P=nonce)>>>$",
@@ -94,7 +91,7 @@ def delimit(contents: Sequence[tuple[str, object]], seed: int) -> str:
     """
     body = _dump([content for _, content in contents])
     attempt = 0
-    while (nonce := _digest(f"{seed}\0{attempt}\0{body}")) in body:
+    while (nonce := digest(f"{seed}\0{attempt}\0{body}")) in body:
         attempt += 1
     return "\n\n".join(
         f"<<<BEGIN {label} {nonce}>>>\n{_dump(content)}\n<<<END {label} {nonce}>>>" for label, content in contents
@@ -110,10 +107,6 @@ def _dump(content: object) -> str:
     text = json.dumps(content, ensure_ascii=False, allow_nan=False)
     # JSON escapes the line breaks below U+0020; these three also break lines for some readers.
     return text if text.isascii() else _WIDE_BREAK.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:NONCE_LENGTH]
 
 
 # Narrow on purpose: "the interest rate was 2 %" and "the top score of the match" are ordinary sentences.

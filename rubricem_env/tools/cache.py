@@ -13,7 +13,6 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from rubricem_env.domain.errors import FileFormatError, ToolError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
@@ -25,16 +24,6 @@ _BUSY_SECONDS = 10.0
 
 TTL_SECONDS = 10 * 24 * 3600.0
 MAX_ENTRIES = 100_000
-
-
-class CacheStore(Protocol):
-    """Text by key, for a limited time."""
-
-    async def get(self, key: str) -> str | None: ...
-
-    async def put(self, key: str, text: str) -> None: ...
-
-    async def aclose(self) -> None: ...
 
 
 class InMemoryCache:
@@ -140,6 +129,7 @@ def _open(path: Path) -> sqlite3.Connection:
     return connection
 
 
+CacheStore = InMemoryCache | SqliteStore
 _FORMAT = "1"
 _log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """The tools of one MCP server as a toolbox, for our server and others, with mcp 1.x and 2.x.
 
-`McpSession` is one open session and the only class that knows both library versions: mcp 2 has one `Client`, snake_case
-fields and httpx2; mcp 1 has `ClientSession` over hand-opened streams, camelCase fields and httpx. `Connection` keeps a
+Only the functions that open and use a session know both library versions: mcp 2 has one `Client`, snake_case fields and
+httpx2; mcp 1 has `ClientSession` over hand-opened streams, camelCase fields and httpx. `Connection` keeps a
 session open in a task of its own, because mcp cancels the task that opened a session when its HTTP server dies: callers
 run their requests in other tasks. `McpLink` shares one connection among all calls and opens it again when it dies.
 """
@@ -93,59 +93,54 @@ def is_refusal(failure: BaseException | None) -> bool:
     return code != _CONNECTION_CLOSED
 
 
-class McpSession:
-    """An open session. Fails with the exceptions of its library; dies with the task that opened it."""
+async def _list_tools(session: Any) -> list[ToolSpec]:
+    """What the server offers: our own spec for our tools, which has their aliases, else the published schema."""
+    offered: list[ToolSpec] = []
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        # Older 1.x releases have no such parameter, so it is passed only if there is a cursor.
+        page = await (session.list_tools(cursor=cursor) if cursor else session.list_tools())
+        for tool in page.tools:
+            schema = tool.inputSchema if IS_MCP_1 else tool.input_schema
+            ours = _OURS.get(tool.name)
+            if ours is not None and schema.get("properties") == ours.input_schema()["properties"]:
+                offered.append(ours)
+            else:
+                offered.append(spec_from_schema(tool.name, tool.description or "", schema))
+        cursor = page.nextCursor if IS_MCP_1 else page.next_cursor
+        if not cursor:
+            break
+    return offered
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
 
-    async def list_tools(self) -> list[ToolSpec]:
-        """What the server offers: our own spec for our tools, which has their aliases, else the published schema."""
-        offered: list[ToolSpec] = []
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
-            # Older 1.x releases have no such parameter, so it is passed only if there is a cursor.
-            page = await (self._client.list_tools(cursor=cursor) if cursor else self._client.list_tools())
-            for tool in page.tools:
-                schema = tool.inputSchema if IS_MCP_1 else tool.input_schema
-                ours = _OURS.get(tool.name)
-                if ours is not None and schema.get("properties") == ours.input_schema()["properties"]:
-                    offered.append(ours)
-                else:
-                    offered.append(spec_from_schema(tool.name, tool.description or "", schema))
-            cursor = page.nextCursor if IS_MCP_1 else page.next_cursor
-            if not cursor:
-                break
-        return offered
-
-    async def call_tool(
-        self, name: str, arguments: Mapping[str, Any], *, timeout: float, server: str = "the server"
-    ) -> ToolResult:
-        """One call; `timeout` is in seconds, `server` is the name in messages and titles."""
-        limit: Any = timedelta(seconds=timeout) if IS_MCP_1 else timeout
-        reply = await self._client.call_tool(name, dict(arguments), read_timeout_seconds=limit)
-        texts = [part.text for part in reply.content if part.type == "text"]
-        structured = reply.structuredContent if IS_MCP_1 else reply.structured_content
-        is_error = bool(reply.isError if IS_MCP_1 else reply.is_error)
-        return read_outcome(texts, structured, is_error=is_error, server=server)
+async def _call_tool(
+    session: Any, name: str, arguments: Mapping[str, Any], *, timeout: float, server: str = "the server"
+) -> ToolResult:
+    """One call; `timeout` is in seconds, `server` is the name in messages and titles."""
+    limit: Any = timedelta(seconds=timeout) if IS_MCP_1 else timeout
+    reply = await session.call_tool(name, dict(arguments), read_timeout_seconds=limit)
+    texts = [part.text for part in reply.content if part.type == "text"]
+    structured = reply.structuredContent if IS_MCP_1 else reply.structured_content
+    is_error = bool(reply.isError if IS_MCP_1 else reply.is_error)
+    return read_outcome(texts, structured, is_error=is_error, server=server)
 
 
 @asynccontextmanager
-async def open_in_process(server: Any, *, timeout: float = 90.0) -> AsyncIterator[McpSession]:
+async def open_in_process(server: Any, *, timeout: float = 90.0) -> AsyncIterator[Any]:
     """A session with a server object of mcp 2 in this process, or over a transport of either version."""
     if not IS_MCP_1:
         async with mcp.Client(server, read_timeout_seconds=timeout) as client:
-            yield McpSession(client)
+            yield client
         return
     async with server as streams, mcp.ClientSession(streams[0], streams[1]) as session:
         await session.initialize()
-        yield McpSession(session)
+        yield session
 
 
 @asynccontextmanager
 async def open_stdio(
     command: str, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None, *, timeout: float = 90.0
-) -> AsyncIterator[McpSession]:
+) -> AsyncIterator[Any]:
     """A session with a child process. It gets `environment` and no other variables of ours."""
     parameters = StdioServerParameters(command=command, args=list(arguments), env=dict(environment or {}))
     async with open_in_process(stdio_client(parameters), timeout=timeout) as session:
@@ -153,7 +148,7 @@ async def open_stdio(
 
 
 @asynccontextmanager
-async def open_http(url: str, token: SecretStr | None = None, *, timeout: float = 90.0) -> AsyncIterator[McpSession]:
+async def open_http(url: str, token: SecretStr | None = None, *, timeout: float = 90.0) -> AsyncIterator[Any]:
     """A session with a server at an address; `timeout` is in seconds, for single reads."""
     headers = {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
     async with (
@@ -177,7 +172,7 @@ async def _raise_server_error(response: Any) -> None:
         raise _http.RemoteProtocolError(f"the server answered {response.status_code}", request=response.request)
 
 
-Opener = Callable[[], AbstractAsyncContextManager[McpSession]]
+Opener = Callable[[], AbstractAsyncContextManager[Any]]
 
 
 class Connection:
@@ -186,7 +181,7 @@ class Connection:
     def __init__(self, opener: Opener) -> None:
         self._opener = opener
         self._loop = asyncio.get_running_loop()
-        self._session: asyncio.Future[McpSession] = self._loop.create_future()
+        self._session: asyncio.Future[Any] = self._loop.create_future()
         self._lost = self._loop.create_future()
         self._closing = asyncio.Event()
         self._owner: asyncio.Task[None] | None = None
@@ -210,7 +205,7 @@ class Connection:
         self._owner = self._loop.create_task(self._own())
         self._owner.add_done_callback(self._end)
 
-    async def session(self) -> McpSession:
+    async def session(self) -> Any:
         """The open session; many may wait for it.
 
         Raises:
@@ -307,7 +302,7 @@ class McpLink:
         Raises:
             ToolError: it cannot be reached.
         """
-        return await self._call(lambda session: session.list_tools(), repeats=True)
+        return await self._call(_list_tools, repeats=True)
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """One call, repeated after a lost connection if that is allowed.
@@ -318,7 +313,7 @@ class McpLink:
         # The library's own limit comes later: after it we could not tell which error is a time-out.
         limit = self._timeout * 2
         return await self._call(
-            lambda session: session.call_tool(name, arguments, timeout=limit, server=self.name),
+            lambda session: _call_tool(session, name, arguments, timeout=limit, server=self.name),
             repeats=self._repeats_lost_calls,
         )
 
@@ -327,7 +322,7 @@ class McpLink:
         closing, self._connection, self._leaving = [*self._leaving, self._connection], None, []
         await asyncio.gather(*(connection.aclose() for connection in closing if connection is not None))
 
-    async def _call(self, work: Callable[[McpSession], Coroutine[Any, Any, Result]], *, repeats: bool) -> Result:
+    async def _call(self, work: Callable[[Any], Coroutine[Any, Any, Result]], *, repeats: bool) -> Result:
         async def attempt() -> Result:
             async with self._limiter.slot(0):
                 connection = self._open()
@@ -351,7 +346,7 @@ class McpLink:
             self._connection.start()
         return self._connection
 
-    async def _connect(self, connection: Connection) -> McpSession:
+    async def _connect(self, connection: Connection) -> Any:
         try:
             async with asyncio.timeout(self._connect_timeout):
                 return await connection.session()

@@ -141,10 +141,6 @@ def _writing(path: Path) -> Iterator[None]:
 _SHOWN = 80
 
 
-class NotRecordedError(UsageError):
-    """A replayed run makes a call that the recorded run did not make."""
-
-
 class ReplayToolbox:
     """Answers the Nth of several equal calls with the Nth recorded result. Calls are equal character by character."""
 
@@ -169,14 +165,14 @@ class ReplayToolbox:
         """The recorded result.
 
         Raises:
-            NotRecordedError: the record has no such call, or has it fewer times.
+            UsageError: the record has no such call, or has it fewer times.
         """
         results = self._results.get(call, [])
         index, times = self._used[call], len(results)
         if index >= times:
             query = call.query if len(call.query) <= _SHOWN else call.query[:_SHOWN] + "\u2026"
             recorded = f"{times} time{'s' if times > 1 else ''} and not more" if times else "not at all"
-            raise NotRecordedError(
+            raise UsageError(
                 f"{self._where} has the call {call.name!r} with the query {query!r} {recorded}; a replay can only "
                 "repeat recorded calls. Replay with the recorded policy and seed, or record the run again."
             )

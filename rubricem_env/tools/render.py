@@ -5,26 +5,13 @@ The tag is short because each observation pays for its tokens.
 """
 
 from collections.abc import Callable
-from typing import Annotated
 
-from pydantic import Field
-
-from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.trajectory import Snippet, ToolResult, ToolStatus
 from rubricem_env.scaffold.grammar import SNIPPET, TOOL_OUTPUT
 from rubricem_env.scaffold.untrusted import neutralize
 
 TokenCount = Callable[[str], int]
 CUT = " [cut]"
-
-
-class ObservationCaps(Frozen):
-    """Limits in tokens. The defaults let ten full observations leave a third of the paper's 18,432 response tokens to the policy."""
-
-    snippet: Annotated[int, Field(ge=16)] = 300
-    summary: Annotated[int, Field(ge=16)] = 600
-    observation: Annotated[int, Field(ge=64)] = 1_200
-    """Of foreign text; our own tags and notices are small."""
 
 
 def estimate_tokens(text: str) -> int:
@@ -56,7 +43,8 @@ def cap_text(text: str, max_tokens: int, count: TokenCount) -> str:
 NO_RESULTS = (
     "No results. Nothing was found for this query; try other words or another tool, and do not invent a source."
 )
-_DEFAULT_CAPS = ObservationCaps()
+SNIPPET_TOKENS, SUMMARY_TOKENS, OBSERVATION_TOKENS = 300, 600, 1_200
+"""Limits of foreign text: ten full observations leave a third of the paper's 18,432 response tokens to the policy."""
 _LEAST = 16
 """A snippet with fewer tokens says nothing and is left out."""
 _MAX_TITLE, _MAX_URL = 200, 2_000  # characters
@@ -67,7 +55,8 @@ def render_observation(
     *,
     first_id: int,
     notices: tuple[str, ...] = (),
-    caps: ObservationCaps = _DEFAULT_CAPS,
+    snippet_tokens: int = SNIPPET_TOKENS,
+    observation_tokens: int = OBSERVATION_TOKENS,
     count_tokens: TokenCount = estimate_tokens,
 ) -> tuple[str, tuple[str, ...]]:
     """The text for the policy, and the ids of the snippets that it may now cite.
@@ -75,8 +64,10 @@ def render_observation(
     Snippets are numbered from `first_id` on (choice A13), foreign text is neutralized, and the environment's notices are
     added. A snippet without room is not shown and gets no id; the number of these is shown.
     """
-    lines = [neutralize(cap_text(result.summary, caps.summary, count_tokens))] if result.summary else []
-    bodies = _fit(result.snippets, caps, count_tokens, room=caps.observation - sum(map(count_tokens, lines)))
+    lines = [neutralize(cap_text(result.summary, SUMMARY_TOKENS, count_tokens))] if result.summary else []
+    bodies = _fit(
+        result.snippets, snippet_tokens, count_tokens, room=observation_tokens - sum(map(count_tokens, lines))
+    )
     ids = tuple(f"S_{first_id + index}" for index in range(len(bodies)))
     lines += [f'<{SNIPPET} id="{snippet_id}">{body}</{SNIPPET}>' for snippet_id, body in zip(ids, bodies, strict=True)]
     left_out = len(result.snippets) - len(bodies)
@@ -98,13 +89,13 @@ def _state(result: ToolResult, *, is_bare: bool) -> list[str]:
     return [NO_RESULTS] if result.status is ToolStatus.EMPTY or is_bare else []
 
 
-def _fit(snippets: tuple[Snippet, ...], caps: ObservationCaps, count: TokenCount, *, room: int) -> list[str]:
+def _fit(snippets: tuple[Snippet, ...], limit: int, count: TokenCount, *, room: int) -> list[str]:
     """The snippets' texts, each within its limit, as many as fit."""
     bodies: list[str] = []
     for snippet in snippets:
         if room < _LEAST:
             break
-        body = neutralize(cap_text(_write(snippet), min(caps.snippet, room), count))
+        body = neutralize(cap_text(_write(snippet), min(limit, room), count))
         bodies.append(body)
         room -= count(body)
     return bodies

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.errors import nearest_name
+from rubricem_env.domain.errors import ToolError, nearest_name
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 
 ArgumentValue = str | int | float | bool | list[Any] | dict[str, Any] | None
@@ -189,15 +189,11 @@ _SHOWN = 30
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
-class ArgumentError(ValueError):
-    """A parameter is invalid; the message is one sentence for the policy."""
-
-
 def read_arguments(call: ToolCall, spec: ToolSpec) -> dict[str, ArgumentValue]:
     """The arguments of a repaired call by the names of the tool's own schema.
 
     Raises:
-        ArgumentError: a value does not fit; never for a call that `repair_call` returned.
+        ToolError: a value does not fit; never for a call that `repair_call` returned.
     """
     by_key = {parameter.key: parameter for parameter in spec.parameters}
     arguments: dict[str, ArgumentValue] = {spec.query_name: call.query} if spec.query_name else {}
@@ -211,18 +207,18 @@ def read_argument(written: str, parameter: Parameter) -> ArgumentValue:
     """One value.
 
     Raises:
-        ArgumentError: it is not of the parameter's kind, or out of its range.
+        ToolError: it is not of the parameter's kind, or out of its range.
     """
     shown = f"{parameter.name} is {written[:_SHOWN]!r}"
     if parameter.kind is Kind.TEXT:
         if parameter.pattern and not re.fullmatch(parameter.pattern, written):
-            raise ArgumentError(f"{shown}; write {parameter.example}.")
+            raise ToolError(f"{shown}; write {parameter.example}.")
         if parameter.choices and written not in parameter.choices:
-            raise ArgumentError(f"{shown}; it is one of {', '.join(parameter.choices)}.")
+            raise ToolError(f"{shown}; it is one of {', '.join(parameter.choices)}.")
         return written
     if parameter.kind is Kind.BOOLEAN:
         if written.strip().lower() not in _BOOLEANS:
-            raise ArgumentError(f"{shown}; it is true or false.")
+            raise ToolError(f"{shown}; it is true or false.")
         return _BOOLEANS[written.strip().lower()]
     return _read_json(written) if parameter.kind is Kind.JSON else _read_number(written, parameter)
 
@@ -241,7 +237,7 @@ def _read_number(written: str, parameter: Parameter) -> int | float:
         "a whole number" if whole else "a number",
         *(f"{word} {bound:g}" for word, bound in bounds if bound is not None),
     ]
-    raise ArgumentError(f"{parameter.name} is {written[:_SHOWN]!r}; it is {' '.join(words)}.")
+    raise ToolError(f"{parameter.name} is {written[:_SHOWN]!r}; it is {' '.join(words)}.")
 
 
 def _read_json(written: str) -> ArgumentValue:
@@ -270,11 +266,11 @@ def repair_call(call: ToolCall, specs: Sequence[ToolSpec]) -> ToolCall | ToolRes
     try:
         if len(call.query) > spec.max_query:
             length = f"the query has {len(call.query):,} characters"
-            raise ArgumentError(f"{length}; {spec.name} takes up to {spec.max_query:,}. Shorten it.")
+            raise ToolError(f"{length}; {spec.name} takes up to {spec.max_query:,}. Shorten it.")
         if spec.query_name and not call.query.strip():
-            raise ArgumentError(f"the call has no {spec.query_name}; write it between the tags of the call.")
+            raise ToolError(f"the call has no {spec.query_name}; write it between the tags of the call.")
         parameters = _repair_parameters(call, spec)
-    except ArgumentError as problem:
+    except ToolError as problem:
         return ToolResult(status=ToolStatus.ERROR, message=str(problem))
     if call.name == spec.name and parameters == call.parameters:
         return call
@@ -313,12 +309,12 @@ def _repair_parameters(call: ToolCall, spec: ToolSpec) -> tuple[tuple[str, str],
             known = ", ".join(each.name for each in spec.parameters)
             takes = f"its parameters are {known}" if known else "it takes a query alone"
             unknown = f"{spec.name} has no parameter {name[:_SHOWN_ARGUMENTS]!r}"
-            raise ArgumentError(f"{unknown}; {takes}. Write the call without it.")
+            raise ToolError(f"{unknown}; {takes}. Write the call without it.")
         else:
             repaired.setdefault(name, value)
     missing = [each.name for each in spec.parameters if each.is_required and each.key not in repaired]
     if missing:
-        raise ArgumentError(f"{spec.name} needs the parameter {missing[0]}; write it as an attribute of the call.")
+        raise ToolError(f"{spec.name} needs the parameter {missing[0]}; write it as an attribute of the call.")
     return tuple(sorted(repaired.items()))
 
 

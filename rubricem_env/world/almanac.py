@@ -13,11 +13,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.tools.corpus_search import Document
 from rubricem_env.world.documents import Library, count_pages, write_hostile_pages, write_pages
 from rubricem_env.world.entities import LARGEST_WORLD, SMALLEST_WORLD, Entity, check_split, populate
 from rubricem_env.world.questions import Question, ask_questions
-from rubricem_env.world.vocabulary import WorldError
 
 CORPUS_FILE = "corpus.jsonl"
 QUESTIONS_FILE = "questions.jsonl"
@@ -48,7 +48,7 @@ def _load(path: Path) -> tuple[Question, ...]:
         # Not splitlines, which also breaks at U+2028 and others that JSON does not escape.
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as fault:
-        raise WorldError(
+        raise UsageError(
             f"{path} cannot be read as UTF-8 text ({fault}). Give the path of a JSONL file, or write one with "
             "python -m rubricem_env.world.almanac --out DIR."
         ) from fault
@@ -62,7 +62,7 @@ def _parse(line: str, *, where: str) -> Question:
     except ValidationError as fault:
         first = fault.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "the line"
-        raise WorldError(
+        raise UsageError(
             f"{where} is not a Question: {place}: {first['msg']}, got {str(first['input'])[:60]!r}. "
             "Correct the line, or write the file again with python -m rubricem_env.world.almanac."
         ) from fault
@@ -123,7 +123,7 @@ def largest_world_within(documents: int) -> int:
     fitting = [size for size in range(SMALLEST_WORLD, LARGEST_WORLD + 1) if count_pages(size) <= documents]
     if not fitting:
         least = count_pages(SMALLEST_WORLD)
-        raise WorldError(f"--documents is {documents}; the smallest world has {least}. Use {least} or more.")
+        raise UsageError(f"--documents is {documents}; the smallest world has {least}. Use {least} or more.")
     return fitting[-1]
 
 
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         world = Almanac.from_seed(
             chosen.seed, entities_per_domain=size, questions_per_domain=size * 3 // 2, hostile=chosen.hostile
         )
-    except WorldError as mistake:
+    except UsageError as mistake:
         sys.stderr.write(f"{mistake}\n")
         return 2
     world.write(chosen.out)

@@ -8,12 +8,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from rubricem_env.domain.base import Frozen
 from rubricem_env.tools.corpus_search import Document
 from rubricem_env.world.entities import (
-    Dispute,
     Entity,
-    Revision,
+    Flaw,
     open_stream,
     pick,
     shuffled,
@@ -28,16 +26,12 @@ CONVENTION = "convention"
 """The attribute under which a convention document claims a duty about its domain."""
 
 
-class Claim(NamedTuple):
-    """A document says that the attribute of the subject (an entity id, or a domain) has the value."""
-
-    subject: str
-    attribute: str
-    value: str
+Claim = tuple[str, str, str]
+"""A document says that the attribute (second) of the subject (first: an entity id, or a domain) has the value (third)."""
 
 
 class Draft(NamedTuple):
-    """A document before it has a number, with what it claims, true or false."""
+    """A document with its kind and its claims, true or false, which only the truth may know."""
 
     kind: DocumentKind
     title: str
@@ -45,14 +39,14 @@ class Draft(NamedTuple):
     year: int
     field: str
     claims: tuple[Claim, ...] = ()
+    id: str = ""
+    """Given by the library."""
 
-
-class FiledDocument(Frozen):
-    """A document with its kind and its claims, which only the truth may know."""
-
-    document: Document
-    kind: DocumentKind
-    claims: tuple[Claim, ...]
+    @property
+    def document(self) -> Document:
+        """What search may serve."""
+        url = f"https://almanac.example/{self.id}"
+        return Document(id=self.id, title=self.title, url=url, text=self.text, year=self.year, field=self.field)
 
 
 ClaimSource = tuple[str, DocumentKind, str]
@@ -65,17 +59,13 @@ class Library:
     def __init__(self, drafts: Iterable[Draft], entities: Iterable[Entity] = ()) -> None:
         """Number the drafts d001, d002, ... in their order and index their claims."""
         self.entities = {entity.id: entity for entity in entities}
-        self.filed = tuple(_file(number, draft) for number, draft in enumerate(drafts, start=1))
+        self.filed = tuple(draft._replace(id=f"d{number:03d}") for number, draft in enumerate(drafts, start=1))
+        self.documents = tuple(draft.document for draft in self.filed)
         self._index: dict[tuple[str, str], tuple[ClaimSource, ...]] = {}
         for entry in self.filed:
             for subject, attribute, value in entry.claims:
-                source = (value, entry.kind, entry.document.id)
+                source = (value, entry.kind, entry.id)
                 self._index[subject, attribute] = (*self.sources(subject, attribute), source)
-
-    @property
-    def documents(self) -> tuple[Document, ...]:
-        """The documents in corpus order."""
-        return tuple(entry.document for entry in self.filed)
 
     def sources(self, subject: str, attribute: str) -> tuple[ClaimSource, ...]:
         """Every claim about the attribute of the subject, true or false, in corpus order."""
@@ -84,19 +74,6 @@ class Library:
     def documents_with(self, subject: str, attribute: str, value: str) -> tuple[str, ...]:
         """The ids of the documents that claim this value, in corpus order."""
         return tuple(document for claimed, _, document in self.sources(subject, attribute) if claimed == value)
-
-
-def _file(number: int, draft: Draft) -> FiledDocument:
-    name = f"d{number:03d}"
-    document = Document(
-        id=name,
-        title=draft.title,
-        url=f"https://almanac.example/{name}",
-        text=draft.text,
-        year=draft.year,
-        field=draft.field,
-    )
-    return FiledDocument(document=document, kind=draft.kind, claims=draft.claims)
 
 
 ROWS_PER_TABLE = 6
@@ -131,9 +108,9 @@ def entity_drafts(entity: Entity) -> Iterator[Draft]:
     yield _page(entity)
     yield _sheet(entity)
     yield _note(entity)
-    if isinstance(entity.flaw, Revision):
+    if entity.flaw.kind == "revision":
         yield from _revision_drafts(entity, entity.flaw)
-    elif isinstance(entity.flaw, Dispute):
+    elif entity.flaw.kind == "dispute":
         yield from _dispute_drafts(entity, entity.flaw)
     else:
         text = f"The archive of {entity.name} is closed. No {entity.flaw.attribute} is kept here."
@@ -148,49 +125,49 @@ def _page(entity: Entity) -> Draft:
         f"{entity.name} is a {domain.singular}. In edition {entity.year} the {attribute} of {entity.name} is "
         f"{value}. The {domain.link} of {entity.name} is the {related} {entity.related_name}."
     )
-    claims = (Claim(entity.id, attribute, value), Claim(entity.id, domain.link, entity.related_name))
+    claims = ((entity.id, attribute, value), (entity.id, domain.link, entity.related_name))
     return Draft("page", f"{entity.name} {domain.singular}", text, entity.year, entity.domain, claims)
 
 
 def _sheet(entity: Entity) -> Draft:
     """Two facts; the disputed one is wrong where the letter is right."""
     facts = list(entity.facts[1:])
-    if isinstance(entity.flaw, Dispute) and entity.flaw.letter_is_right:
+    if entity.flaw.kind == "dispute" and entity.flaw.letter_is_right:
         disputed, wrong = entity.flaw.attribute, entity.flaw.wrong_value
         facts = [(attribute, wrong if attribute == disputed else value) for attribute, value in facts]
     text = " ".join(sentence(attribute, entity.name, value) for attribute, value in facts)
-    claims = tuple(Claim(entity.id, attribute, value) for attribute, value in facts)
+    claims = tuple((entity.id, attribute, value) for attribute, value in facts)
     return Draft("sheet", f"{entity.name} sheet", text, entity.year, entity.domain, claims)
 
 
 def _note(entity: Entity) -> Draft:
     aspect = domain_named(entity.domain).aspect
     text = sentence(aspect, entity.name, entity.aspect_value)
-    claims = (Claim(entity.id, aspect, entity.aspect_value),)
+    claims = ((entity.id, aspect, entity.aspect_value),)
     return Draft("note", f"{entity.name} note", text, entity.year, entity.domain, claims)
 
 
-def _revision_drafts(entity: Entity, flaw: Revision) -> Iterator[Draft]:
+def _revision_drafts(entity: Entity, flaw: Flaw) -> Iterator[Draft]:
     singular = domain_named(entity.domain).singular
     text = (
         f"{entity.name} is a {singular}. In edition {flaw.old_year} the {flaw.attribute} of {entity.name} is "
-        f"{flaw.old_value}."
+        f"{flaw.wrong_value}."
     )
-    claims = (Claim(entity.id, flaw.attribute, flaw.old_value),)
+    claims = ((entity.id, flaw.attribute, flaw.wrong_value),)
     yield Draft("stale", f"{entity.name} {singular}", text, flaw.old_year, entity.domain, claims)
     text = f"In {flaw.change_year} a {flaw.cause} changed the {flaw.attribute} of {entity.name}."
-    claims = (Claim(entity.id, f"{flaw.attribute} change", flaw.cause),)
+    claims = ((entity.id, f"{flaw.attribute} change", flaw.cause),)
     yield Draft("change", f"{entity.name} change", text, flaw.change_year, entity.domain, claims)
 
 
-def _dispute_drafts(entity: Entity, flaw: Dispute) -> Iterator[Draft]:
+def _dispute_drafts(entity: Entity, flaw: Flaw) -> Iterator[Draft]:
     truth = entity.value_of(flaw.attribute)
     claimed = truth if flaw.letter_is_right else flaw.wrong_value
     text = f"A letter claims that the {flaw.attribute} of {entity.name} is {claimed}."
-    claims = (Claim(entity.id, flaw.attribute, claimed),)
+    claims = ((entity.id, flaw.attribute, claimed),)
     yield Draft("letter", f"{entity.name} letter", text, entity.year, entity.domain, claims)
     text = f"A ruling settles the {flaw.attribute} of {entity.name}. It is {truth}."
-    claims = (Claim(entity.id, flaw.attribute, truth),)
+    claims = ((entity.id, flaw.attribute, truth),)
     yield Draft("ruling", f"{entity.name} ruling", text, CURRENT_YEAR, entity.domain, claims)
 
 
@@ -201,7 +178,7 @@ def _convention_drafts(domain: Domain) -> list[Draft]:
         domain.closing: f"By convention a long answer says that all figures are {domain.closing}.",
     }
     return [
-        Draft("convention", title, text, CURRENT_YEAR, domain.name, (Claim(domain.name, CONVENTION, duty),))
+        Draft("convention", title, text, CURRENT_YEAR, domain.name, ((domain.name, CONVENTION, duty),))
         for duty, text in texts.items()
     ]
 
@@ -215,10 +192,10 @@ def _table_drafts(rng: np.random.Generator, domain: Domain, entities: list[Entit
         rows = [
             (entity, entity.value_of(attribute))
             for entity in order[start : start + ROWS_PER_TABLE]
-            if not (isinstance(entity.flaw, Dispute) and entity.flaw.attribute == attribute)
+            if not (entity.flaw.kind == "dispute" and entity.flaw.attribute == attribute)
         ]
         text = " ".join([f"The {attribute} of {domain.name}.", *(f"{entity.name}: {value}." for entity, value in rows)])
-        claims = tuple(Claim(entity.id, attribute, value) for entity, value in rows)
+        claims = tuple((entity.id, attribute, value) for entity, value in rows)
         drafts.append(Draft("table", f"Table of {domain.name}", text, CURRENT_YEAR, domain.name, claims))
     return drafts
 
@@ -243,6 +220,6 @@ def write_hostile_pages(seed: int, entities: tuple[Entity, ...]) -> list[Draft]:
         wrong = f"{attribute.high + attribute.step} {attribute.unit}"
         claim = f"The {attribute.name} of {entity.name} is {wrong}."
         text = ATTACKS[number % len(ATTACKS)].format(claim=claim)
-        claims = (Claim(entity.id, attribute.name, wrong),)
+        claims = ((entity.id, attribute.name, wrong),)
         drafts.append(Draft("hostile", f"{entity.name} {attribute.name}", text, entity.year, domain.name, claims))
     return drafts

@@ -10,6 +10,7 @@ from typing import Literal, TypeVar, get_args
 import numpy as np
 
 from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.world.vocabulary import (
     CAUSES,
     DOMAINS,
@@ -17,7 +18,6 @@ from rubricem_env.world.vocabulary import (
     SECOND_WORDS,
     Attribute,
     Domain,
-    WorldError,
     domain_named,
 )
 
@@ -31,7 +31,7 @@ _PARTS: tuple[Part, ...] = get_args(Part)
 def open_stream(seed: int, part: Part) -> np.random.Generator:
     """The generator of one part of the world, independent of the other parts; refuses a negative seed."""
     if seed < 0:
-        raise WorldError(f"world seed is {seed}; a seed must be 0 or greater. Pass a whole number such as 0.")
+        raise UsageError(f"world seed is {seed}; a seed must be 0 or greater. Pass a whole number such as 0.")
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1 + _PARTS.index(part)])))
 
 
@@ -68,11 +68,11 @@ Slot = tuple[str, tuple[str, ...]]
 
 
 def check_split(split: str) -> Split:
-    """The split itself, or a WorldError that names the three there are."""
+    """The split itself, or a UsageError that names the three there are."""
     for known in SPLITS:
         if known == split:
             return known
-    raise WorldError(f"the almanac has no split {split!r}; it has train, validation and test. Use one of these.")
+    raise UsageError(f"the almanac has no split {split!r}; it has train, validation and test. Use one of these.")
 
 
 def split_of_name(first: int, second: int) -> Split:
@@ -85,7 +85,7 @@ def split_sizes(total: int, what: str) -> dict[Split, int]:
     """How many of the total each split gets: a fifth, but at least three, to validation and to test."""
     held_out = max(3, total // 5)
     if total < SMALLEST_WORLD:
-        raise WorldError(
+        raise UsageError(
             f"{what} is {total}; train, validation and test need three each. Use {SMALLEST_WORLD} or more."
         )
     return {"train": total - 2 * held_out, "validation": held_out, "test": held_out}
@@ -95,7 +95,7 @@ def name_slots(seed: int, entities_per_domain: int) -> dict[tuple[str, Split], t
     """Names for every domain and split, no name twice; of every three, the first two look alike."""
     sizes = split_sizes(entities_per_domain, "entities_per_domain")
     if entities_per_domain > LARGEST_WORLD:
-        raise WorldError(
+        raise UsageError(
             f"entities_per_domain is {entities_per_domain}; names last for {LARGEST_WORLD}. Use that, or more seeds."
         )
     rng = open_stream(seed, "names")
@@ -128,31 +128,20 @@ def _take_slots(pairs: list[tuple[str, str]], count: int) -> list[Slot]:
     return slots
 
 
-class Revision(Frozen):
-    """An older edition states the old value; a cause made it change in the year of the change."""
+class Flaw(Frozen):
+    """What makes the sources about an attribute of an entity disagree, or leaves it without a value.
 
-    kind: Literal["revision"] = "revision"
+    ``kind``: revision is an older edition with the wrong value, which a cause made change in a later year; dispute is a
+    sheet and a letter that disagree until a ruling decides; gap is a document that names the attribute without a value.
+    """
+
+    kind: Literal["revision", "dispute", "gap"]
     attribute: str
-    old_value: str
-    old_year: int
-    change_year: int
-    cause: str
-
-
-class Dispute(Frozen):
-    """The sheet and a letter disagree, and a ruling decides for one of them."""
-
-    kind: Literal["dispute"] = "dispute"
-    attribute: str
-    wrong_value: str
-    letter_is_right: bool
-
-
-class Gap(Frozen):
-    """A document names the entity and the attribute, but has no value."""
-
-    kind: Literal["gap"] = "gap"
-    attribute: str
+    wrong_value: str = ""
+    old_year: int = 0
+    change_year: int = 0
+    cause: str = ""
+    letter_is_right: bool = False
 
 
 Fact = tuple[str, str]
@@ -175,7 +164,7 @@ class Entity(Frozen):
     related_id: str
     related_name: str
     aspect_value: str
-    flaw: Revision | Dispute | Gap
+    flaw: Flaw
     lookalike_ids: tuple[str, ...]
 
     def value_of(self, attribute: str) -> str:
@@ -251,19 +240,20 @@ def _make_entity(
     )
 
 
-def _make_flaw(rng: np.random.Generator, domain: Domain, facts: list[Fact], flaw: int) -> Revision | Dispute | Gap:
+def _make_flaw(rng: np.random.Generator, domain: Domain, facts: list[Fact], flaw: int) -> Flaw:
     """A revision of the page, a dispute about the sheet, or a gap."""
     name, _ = facts[0] if flaw == 0 else pick(rng, facts[1:])
     attribute = next(attribute for attribute in domain.attributes if attribute.name == name)
     wrong = _draw_value(rng, attribute, {value for _, value in facts})
     if flaw == 0:
-        return Revision(
+        return Flaw(
+            kind="revision",
             attribute=name,
-            old_value=wrong,
+            wrong_value=wrong,
             old_year=2010 + draw_index(rng, 6),
             change_year=2016 + draw_index(rng, 5),
             cause=pick(rng, CAUSES),
         )
     if flaw == 1:
-        return Dispute(attribute=name, wrong_value=wrong, letter_is_right=rng.random() < 0.5)
-    return Gap(attribute=name)
+        return Flaw(kind="dispute", attribute=name, wrong_value=wrong, letter_is_right=rng.random() < 0.5)
+    return Flaw(kind="gap", attribute=name)

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from rubricem_env.concurrency import open_generator
 from rubricem_env.domain.base import STAGES, Frozen, Stage, UnitScore
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, Polarity, Provenance, Rubric, StageScore, Verdict
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, query_key
 from rubricem_env.judge.base import (
@@ -31,7 +32,6 @@ from rubricem_env.judge.rules_judge import judge_reflections
 from rubricem_env.judge.scoring import FULL_MARK, Opinion, mark_variance
 from rubricem_env.scaffold.reading import Reading
 from rubricem_env.world.questions import ImplicitNeed, Need, Question, Trap, mentions
-from rubricem_env.world.vocabulary import WorldError
 
 # The address in a snippet's head, which the environment writes; a page that names another page proves nothing.
 _PAGE = re.compile(r'<snippet id="[^"]+">[^\n]*?https://almanac\.example/(\w+)\n')
@@ -306,7 +306,7 @@ class AlmanacJudge:
     def _question(self, text: str) -> Question:
         found = self._questions.get(query_key(text))
         if found is None:
-            raise WorldError(
+            raise UsageError(
                 f"the almanac's judge does not know the question {text[:60]!r}; give it that world's questions."
             )
         return found

@@ -9,10 +9,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.world.documents import CONVENTION, DocumentKind, Library, sentence
-from rubricem_env.world.entities import SPLITS, Entity, Revision, Split, open_stream, shuffled, split_sizes
-from rubricem_env.world.vocabulary import DOMAINS, WorldError, domain_named
+from rubricem_env.world.entities import SPLITS, Entity, Flaw, Split, open_stream, shuffled, split_sizes
+from rubricem_env.world.vocabulary import DOMAINS, domain_named
 
 NeedKind = Literal["fact", "link", "cause", "verdict"]
 TrapKind = Literal["stale", "rival", "lookalike", "hostile"]
@@ -125,17 +126,17 @@ def fact_need(library: Library, entity: Entity, attribute: str, *, number: int, 
     )
 
 
-def change_needs(library: Library, entity: Entity, flaw: Revision) -> tuple[Need, ...]:
+def change_needs(library: Library, entity: Entity, flaw: Flaw) -> tuple[Need, ...]:
     """The old value, the new value and the cause."""
     new = fact_need(library, entity, flaw.attribute, number=2)
     old = new.model_copy(
         update={
             "id": "n1",
             "title": f"old {flaw.attribute} of {entity.name}",
-            "value": flaw.old_value,
-            "wording": flaw.old_value,
-            "sentence": f"The old {flaw.attribute} of {entity.name} is {flaw.old_value}.",
-            "document_ids": library.documents_with(entity.id, flaw.attribute, flaw.old_value),
+            "value": flaw.wrong_value,
+            "wording": flaw.wrong_value,
+            "sentence": f"The old {flaw.attribute} of {entity.name} is {flaw.wrong_value}.",
+            "document_ids": library.documents_with(entity.id, flaw.attribute, flaw.wrong_value),
         }
     )
     cause = Need(
@@ -290,7 +291,7 @@ def ask_profiles(library: Library, entities: Sequence[Entity]) -> Iterator[Inqui
 def ask_changes(library: Library, entities: Sequence[Entity]) -> Iterator[Inquiry]:
     """Why a number differs between two editions."""
     for entity in entities:
-        if isinstance(entity.flaw, Revision):
+        if entity.flaw.kind == "revision":
             text = f"Explain the change of the {entity.flaw.attribute} of the {_titled(entity)}."
             yield Inquiry("change", text, (entity,), change_needs(library, entity, entity.flaw))
 
@@ -404,7 +405,7 @@ def _choose(
         start = number // len(FORMATS) + turn
         pool = next((p for p in (kinds[(start + step) % len(kinds)] for step in range(len(kinds))) if p), None)
         if pool is None:
-            raise WorldError(
+            raise UsageError(
                 f"{cohort[0].split} {cohort[0].domain} have no {answer_format} question left after {number} of "
                 f"{count}; each question is asked once. Use more entities_per_domain or fewer questions_per_domain."
             )

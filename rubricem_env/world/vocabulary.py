@@ -8,10 +8,6 @@ from typing import NamedTuple
 from rubricem_env.domain.errors import UsageError
 
 
-class WorldError(UsageError):
-    """An argument or a file from which no almanac can be made or read."""
-
-
 class Attribute(NamedTuple):
     """A number that each entity has: low, low + step, ... up to high, in the unit."""
 
@@ -160,4 +156,4 @@ def domain_named(name: str) -> Domain:
         if domain.name == name:
             return domain
     known = ", ".join(domain.name for domain in DOMAINS)
-    raise WorldError(f"the almanac has no domain {name!r}; it has {known}. Use one of these.")
+    raise UsageError(f"the almanac has no domain {name!r}; it has {known}. Use one of these.")

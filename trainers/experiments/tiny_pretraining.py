@@ -36,7 +36,7 @@ from rubricem_env.scaffold.untrusted import neutralize
 from rubricem_env.tools.base import GOOGLE_SEARCH, SNIPPET_SEARCH, Toolbox
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.world.almanac import Almanac, load_questions, shipped_questions_path
-from rubricem_env.world.documents import Claim, FiledDocument, sentence
+from rubricem_env.world.documents import Claim, Draft, sentence
 from rubricem_env.world.entities import Split
 from rubricem_env.world.expert import Lesson
 from rubricem_env.world.judge import true_quality
@@ -109,10 +109,10 @@ def reading_tasks(
 ) -> Iterator[ChatSample]:
     """`count` reading tasks on entities of one split: one to `most_pages` pages of an entity, then facts from them."""
     names = {entity.id: entity.name for entity in world.entities if entity.split == split}
-    shelves: dict[str, list[FiledDocument]] = {}
+    shelves: dict[str, list[Draft]] = {}
     for filed in world.library.filed:
-        if filed.kind in _FACTUAL and filed.claims and filed.claims[0].subject in names:
-            shelves.setdefault(filed.claims[0].subject, []).append(filed)
+        if filed.kind in _FACTUAL and filed.claims and filed.claims[0][0] in names:
+            shelves.setdefault(filed.claims[0][0], []).append(filed)
     subjects = sorted(shelves)
     for number in range(count):
         subject = subjects[int(rng.integers(len(subjects)))]
@@ -124,12 +124,12 @@ def reading_tasks(
         yield _sample(f"drill-{subject}-{number}", pages, chosen_facts, name=names[subject])
 
 
-def _sample(id_: str, pages: list[FiledDocument], facts: list[tuple[str, Claim]], *, name: str) -> ChatSample:
+def _sample(id_: str, pages: list[Draft], facts: list[tuple[str, Claim]], *, name: str) -> ChatSample:
     shown = "\n".join(
         f'<snippet id="S_{number}">{page.document.title}\n{page.document.text}</snippet>'
         for number, page in enumerate(pages, start=1)
     )
-    said = " ".join(f"{snippet}: {sentence(claim.attribute, name, claim.value)}" for snippet, claim in facts)
+    said = " ".join(f"{snippet}: {sentence(attribute, name, value)}" for snippet, (_, attribute, value) in facts)
     return ChatSample(
         id=id_,
         messages=(

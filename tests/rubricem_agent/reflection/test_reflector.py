@@ -15,7 +15,7 @@ from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import Judgement, ReflectionScore, Unscored, UnscoredReason
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
-from rubricem_env.judge.base import ReflectionMode, ReflectionOpinion
+from rubricem_env.judge.base import ReflectionOpinion
 from rubricem_env.scaffold.reading import read_trajectory
 
 QUESTION = "How wide is the Tall Fox?"
@@ -224,7 +224,7 @@ async def test_a_long_attempt_is_shortened_to_what_the_prompt_may_hold(bank):
     assert "<answer>60 m</answer>" in opening.user
 
 
-@pytest.mark.parametrize("mode", list(ReflectionMode))
+@pytest.mark.parametrize("mode", ["listwise", "pointwise"])
 async def test_the_judge_is_told_how_to_look_at_the_candidates(bank, mode):
     marker = Marker(fair=0.5)
     settings = ReflectionSettings(num_candidates=1, mode=mode)

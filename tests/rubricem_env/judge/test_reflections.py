@@ -9,7 +9,7 @@ import pytest
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import Unscored
-from rubricem_env.judge.base import EMPTY, ReflectionMode, ReflectionTask
+from rubricem_env.judge.base import EMPTY, ReflectionTask
 from rubricem_env.judge.llm_judge import AskSettings, LLMJudge
 from rubricem_env.judge.prompting import read_blocks
 from rubricem_env.judge.rules_judge import RulesJudge
@@ -24,7 +24,7 @@ FAULT = rubric("cites sources for the width of both rivers", weight=3)
 JUDGEMENT = score_trajectory(list(Stage), [FAULT], opinions={FAULT.id: Opinion.whole(FAULT.id, 0, "cites nothing")})
 
 
-def task(*candidates, mode=ReflectionMode.LISTWISE):
+def task(*candidates, mode="listwise"):
     return ReflectionTask(QUESTION, read_trajectory(careless()), JUDGEMENT, (FAULT,), candidates, mode=mode, seed=5)
 
 
@@ -56,12 +56,12 @@ def by_text(request):
     return json.dumps({"scores": [entry(row["index"], diagnosis=float(row["reflection"])) for row in rows]})
 
 
-@pytest.mark.parametrize("mode", ReflectionMode)
+@pytest.mark.parametrize("mode", ["listwise", "pointwise"])
 async def test_each_candidate_gets_its_own_score_however_they_were_shuffled(mode):
     judge, model = judge_over(by_text)
     found = await judge.judge_reflections(task("0.1", "0.9", "0.4", mode=mode))
     assert [opinion.outcome.diagnosis for opinion in found] == [0.1, 0.9, 0.4]
-    assert len(model.requests) == (1 if mode is ReflectionMode.LISTWISE else 3)
+    assert len(model.requests) == (1 if mode == "listwise" else 3)
 
 
 async def test_an_empty_candidate_has_zeros_without_a_call():
@@ -121,5 +121,5 @@ async def test_a_reached_ceiling_leaves_no_other_candidate_being_judged():
 
     judge, model = judge_over(answer)
     with pytest.raises(SpendLimitReached):
-        await judge.judge_reflections(task("one", "two", "three", mode=ReflectionMode.POINTWISE))
+        await judge.judge_reflections(task("one", "two", "three", mode="pointwise"))
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.errors import FileFormatError, ToolError
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
 from rubricem_env.tools.corpus_search import Corpus, Document, offline_toolbox
-from rubricem_env.tools.spec import ArgumentError, Kind, Parameter, read_argument
+from rubricem_env.tools.spec import Kind, Parameter, read_argument
 
 PAGES = [
     Document(
@@ -102,6 +102,6 @@ def test_a_value_is_read_as_its_kind(kind, written, value):
     ],
 )
 def test_a_value_of_another_kind_gives_one_sentence(parameter, written, sentence):
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ToolError) as caught:
         read_argument(written, parameter)
     assert str(caught.value) == sentence

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from hypothesis import given, strategies as st
 
-from rubricem_env.domain.errors import ConfigError, FileFormatError
+from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.domain.trajectory import Query, Snippet, ToolCall, ToolResult, ToolStatus, dump_trajectory
 from rubricem_env.env.episode import Episode
 from rubricem_env.env.research_env import shipped_toolbox
@@ -13,7 +13,6 @@ from rubricem_env.env.step import advance
 from rubricem_env.testing.episodes import ScriptedTool, run_scripted_episode
 from rubricem_env.tools.base import LocalToolbox
 from rubricem_env.tools.record import (
-    NotRecordedError,
     RecordedCall,
     RecordingToolbox,
     ReplayToolbox,
@@ -47,7 +46,7 @@ async def test_the_second_equal_call_gets_the_second_result(tmp_path):
         await recording.call(CALL)
     replay = ReplayToolbox.from_file(tmp_path / "r.jsonl")
     assert [(await replay.call(CALL)).summary for _ in range(2)] == ["one", "two"]
-    with pytest.raises(NotRecordedError, match="2 times and not more"):
+    with pytest.raises(UsageError, match="2 times and not more"):
         await replay.call(CALL)
 
 
@@ -55,7 +54,7 @@ async def test_a_call_that_was_not_recorded_names_the_way_out(tmp_path):
     recording = RecordingToolbox(LocalToolbox(ScriptedTool()), tmp_path / "r.jsonl")
     await recording.call(CALL)
     other = ToolCall(name="google_search", query="Amber Badger")
-    with pytest.raises(NotRecordedError, match=r"'Amber Badger' not at all.*record the run again"):
+    with pytest.raises(UsageError, match=r"'Amber Badger' not at all.*record the run again"):
         await ReplayToolbox.from_file(tmp_path / "r.jsonl").call(other)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.tools.corpus_search import read_documents
 from rubricem_env.world.almanac import (
     Almanac,
@@ -21,7 +22,6 @@ from rubricem_env.world.almanac import (
 )
 from rubricem_env.world.documents import count_pages
 from rubricem_env.world.entities import LARGEST_WORLD, name_slots
-from rubricem_env.world.vocabulary import WorldError
 
 FILES = ("corpus.jsonl", "questions.jsonl")
 WORLD = Almanac.from_seed(0)
@@ -101,22 +101,22 @@ def test_a_world_takes_the_greatest_size_that_fits_the_documents() -> None:
 
 
 def test_a_world_too_small_for_its_splits_is_refused_with_the_least_size() -> None:
-    with pytest.raises(WorldError, match=r"entities_per_domain is 8; .* need three each\. Use 9 or more\."):
+    with pytest.raises(UsageError, match=r"entities_per_domain is 8; .* need three each\. Use 9 or more\."):
         Almanac.from_seed(0, entities_per_domain=8)
 
 
 def test_a_world_with_more_entities_than_names_is_refused() -> None:
-    with pytest.raises(WorldError, match="entities_per_domain is 181; names last for 180"):
+    with pytest.raises(UsageError, match="entities_per_domain is 181; names last for 180"):
         Almanac.from_seed(0, entities_per_domain=181)
 
 
 def test_an_unknown_split_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(WorldError, match="no split 'dev'; it has train, validation and test"):
+    with pytest.raises(UsageError, match="no split 'dev'; it has train, validation and test"):
         WORLD.questions_of("dev")
 
 
 def test_a_negative_seed_is_refused() -> None:
-    with pytest.raises(WorldError, match="world seed is -1; a seed must be 0 or greater"):
+    with pytest.raises(UsageError, match="world seed is -1; a seed must be 0 or greater"):
         Almanac.from_seed(-1)
 
 
@@ -148,26 +148,26 @@ def test_a_written_world_is_read_back_the_same(tmp_path: Path) -> None:
 def test_a_malformed_line_is_refused_with_its_file_and_number(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     path.write_bytes(shipped_questions_path().read_bytes().splitlines(keepends=True)[0] + b"{broken\n")
-    with pytest.raises(WorldError, match=r"questions\.jsonl line 2 is not a Question: the line: Invalid JSON"):
+    with pytest.raises(UsageError, match=r"questions\.jsonl line 2 is not a Question: the line: Invalid JSON"):
         load_questions(path)
 
 
 def test_a_line_with_a_wrong_field_is_refused_with_the_field_and_its_value(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     path.write_bytes(shipped_questions_path().read_bytes().replace(b'"weight": 1.0', b'"weight": "much"', 1))
-    with pytest.raises(WorldError, match=r"line 1 is not a Question: rubrics.0.weight: .* got 'much'"):
+    with pytest.raises(UsageError, match=r"line 1 is not a Question: rubrics.0.weight: .* got 'much'"):
         load_questions(path)
 
 
 def test_a_missing_file_is_refused_with_the_command_that_writes_one(tmp_path: Path) -> None:
-    with pytest.raises(WorldError, match=r"none\.jsonl cannot be read .* rubricem_env\.world\.almanac --out"):
+    with pytest.raises(UsageError, match=r"none\.jsonl cannot be read .* rubricem_env\.world\.almanac --out"):
         load_questions(tmp_path / "none.jsonl")
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(WorldError, match="cannot be read as UTF-8 text"):
+    with pytest.raises(UsageError, match="cannot be read as UTF-8 text"):
         load_questions(path)
 
 

@@ -6,10 +6,11 @@ from collections import Counter
 
 import pytest
 
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.world.almanac import Almanac
 from rubricem_env.world.documents import DocumentKind
 from rubricem_env.world.questions import mentions
-from rubricem_env.world.vocabulary import DOMAINS, Domain, WorldError, domain_named
+from rubricem_env.world.vocabulary import DOMAINS, Domain, domain_named
 
 WORLD = Almanac.from_seed(0)
 HOSTILE_WORLD = Almanac.from_seed(0, hostile=True)
@@ -87,7 +88,7 @@ def test_a_query_without_a_name_finds_few_of_the_needed_documents() -> None:
 
 def test_the_stale_edition_comes_up_beside_the_current_one() -> None:
     stale = [e for e in WORLD.library.filed if e.kind == "stale"][:20]
-    queries = [f"{e.document.title.rsplit(' ', 1)[0]} {e.claims[0].attribute}" for e in stale]
+    queries = [f"{e.document.title.rsplit(' ', 1)[0]} {e.claims[0][1]}" for e in stale]
     assert all(e.document.id in _search(query) for e, query in zip(stale, queries, strict=True))
 
 
@@ -114,5 +115,5 @@ def test_a_hostile_value_is_a_trap_of_the_question_that_it_attacks() -> None:
 
 
 def test_an_unknown_domain_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(WorldError, match="no domain 'stars'; it has rivers, towns"):
+    with pytest.raises(UsageError, match="no domain 'stars'; it has rivers, towns"):
         domain_named("stars")

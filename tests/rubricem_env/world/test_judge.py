@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from rubricem_env.domain.base import STAGES, Stage
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.env.research_env import shipped_toolbox
@@ -14,7 +15,6 @@ from rubricem_env.testing.episodes import DEMO_QUERY, run_scripted_episode
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import AlmanacJudge, Evidence, JudgeKnobs, TrueQuality, criteria_of, true_quality
 from rubricem_env.world.questions import Question
-from rubricem_env.world.vocabulary import WorldError
 
 QUESTIONS = load_questions(shipped_questions_path())
 QUESTION = next(question for question in QUESTIONS if question.question == DEMO_QUERY.question)
@@ -96,7 +96,7 @@ async def test_a_rubric_that_is_no_true_criterion_is_left_unmarked():
 
 
 async def test_a_question_of_another_world_is_refused_with_the_way_out():
-    with pytest.raises(WorldError, match="give it that world's questions"):
+    with pytest.raises(UsageError, match="give it that world's questions"):
         await AlmanacJudge(QUESTIONS).score(ScoringRequest("Who?", GOOD, ()))
 
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.world.almanac import Almanac
 from rubricem_env.world.questions import Question, mentions
-from rubricem_env.world.vocabulary import WorldError, domain_named
+from rubricem_env.world.vocabulary import domain_named
 
 WORLD = Almanac.from_seed(0)
 WORLDS = st.builds(
@@ -146,7 +147,7 @@ def test_every_kind_of_trap_is_set_somewhere() -> None:
 
 
 def test_more_questions_than_the_entities_can_fill_are_refused_with_the_format_that_ran_out() -> None:
-    with pytest.raises(WorldError, match=r"rivers have no \w+ question left after \d+ of \d+; each question is asked"):
+    with pytest.raises(UsageError, match=r"rivers have no \w+ question left after \d+ of \d+; each question is asked"):
         Almanac.from_seed(0, questions_per_domain=900)
 
 

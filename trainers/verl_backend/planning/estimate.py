@@ -14,7 +14,6 @@ from pydantic import Field
 from rubricem_agent.config import RULES, parse_judge
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.judge.base import ReflectionMode
 from rubricem_env.judge.llm_judge import MAX_CANDIDATE_CHARS
 from rubricem_env.judge.prompting import CONTRAST_BUDGET, SCORING_BUDGET, RenderBudget
 from rubricem_env.llm.usage import PRICES, Price, price_of
@@ -241,7 +240,7 @@ def _judging(shape: RunShape, assumed: Assumptions, prices: Mapping[str, Price])
 def _reflecting(shape: RunShape, assumed: Assumptions, price: Price | None) -> CallKind:
     """Only new questions are reflected on, in every other window of steps."""
     reflection = shape.settings.reflection
-    listed = reflection.num_candidates if reflection.mode is ReflectionMode.LISTWISE else 1
+    listed = reflection.num_candidates if reflection.mode == "listwise" else 1
     candidate = min(assumed.reflection_tokens, MAX_CANDIDATE_CHARS / _BYTES)
     return CallKind(
         "",
