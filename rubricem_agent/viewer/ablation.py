@@ -1,10 +1,6 @@
-"""The ablation as numbers: what each recipe came to over seeds, against answer-only GRPO, and how soon.
+"""The ablation over seeds: each recipe's results against answer-only GRPO, its table, and its chart as an SVG file.
 
-Curves as an SVG file: no script, no library.
-
-Everything that is text is escaped. Coordinates have one decimal: a chart of a thousand steps stays small.
-
-The ablation for people: its table and its figure.
+The charts need no script and no library. Text is escaped, and coordinates have one decimal, so that files stay small.
 """
 
 import math

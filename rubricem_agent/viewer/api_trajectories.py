@@ -1,11 +1,4 @@
-"""Trajectories: a page of them, and one of them.
-
-A group side by side: all attempts at one question in one step, and what tells them apart.
-
-The rubrics of a question over time.
-
-An evaluation: its rows beside the paper's, and each example.
-"""
+"""Types of the API for trajectories, groups, rubrics over time, and evaluations with their examples."""
 
 from typing import Literal
 

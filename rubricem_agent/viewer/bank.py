@@ -1,18 +1,12 @@
-"""The items of a bank in the order of a list, with their words ready to be searched; made anew when the bank changes.
+"""Views of a bank: pages, a search, and an item with the groups that saw it and how the same questions did without it.
 
-Which groups an item of the bank stood before, and how the same questions fared without it.
-
-A bank as the API tells it: pages, a search, and an item with what it did in a run.
-
-Which bank a run shows: one that was named, one that lies in the run's folder, or the one that its record tells of.
+A run shows the bank that was named, the one in its folder, or the one that its record holds.
 """
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,64 +28,44 @@ from rubricem_agent.viewer.records import NotAllowedError, NotThereError, RunRec
 from rubricem_agent.viewer.runs import RunFolder
 
 
-class Listed:
-    """All items of a bank at one moment, newest first."""
-
-    def __init__(self, items: Sequence[BankItem]) -> None:
-        self.items = items
-        counts = Counter(item.status for item in items)
-        self.counts: Mapping[str, int] = {one.value: counts[one] for one in ItemStatus}
-
-    @cached_property
-    def _folded(self) -> list[str]:
-        reflections = (item.reflection for item in self.items)
-        return [f"{one.question}\n{one.rubrics}\n{one.takeaways}".casefold() for one in reflections]
-
-    def select(self, text: str, status: ItemStatus | None) -> Sequence[BankItem]:
-        """The items that hold the text somewhere and have the status; all where neither is asked for."""
-        folded = text.casefold().strip()
-        if not folded:
-            return self.items if status is None else [item for item in self.items if item.status is status]
-        found = (item for item, words in zip(self.items, self._folded, strict=True) if folded in words)
-        return [item for item in found if status is None or item.status is status]
-
-
 class BankListing:
-    """The listing of one bank. Safe under threads."""
+    """All items of a bank, newest first; listed anew when the bank changes. Safe under threads."""
 
     def __init__(self, bank: RubricBank) -> None:
         self.bank = bank
         self._lock = threading.Lock()
         self._mark: tuple[str, int] | None = None
-        self._listed = Listed(())
+        self._items: Sequence[BankItem] = ()
+        self._folded: Sequence[str] | None = None
 
-    def read(self) -> Listed:
-        """The items as they are now."""
+    def select(self, text: str, status: ItemStatus | None) -> tuple[Sequence[BankItem], Sequence[BankItem]]:
+        """All items as they are now, and those that contain the text and have the status."""
+        wanted = text.casefold().strip()
         with self._lock:
             mark = self.bank.state_mark
             if mark != self._mark:
-                self._listed, self._mark = Listed(self.bank.items()[::-1]), mark
-            return self._listed
+                self._items, self._mark, self._folded = self.bank.items()[::-1], mark, None
+            if wanted and self._folded is None:
+                reflections = (item.reflection for item in self._items)
+                self._folded = [f"{one.question}\n{one.rubrics}\n{one.takeaways}".casefold() for one in reflections]
+            items, folded = self._items, self._folded
+        found = (
+            [item for item, words in zip(items, folded, strict=True) if wanted in words] if wanted and folded else items
+        )
+        return items, found if status is None else [item for item in found if item.status is status]
 
 
 Scores = npt.NDArray[np.float64]
 """Four numbers, a stage each; NaN where there is no score."""
 
 
-class Use(NamedTuple):
-    """A group that saw the item."""
+def find_uses(record: RunRecordReader, item: int) -> tuple[list[LessonUse], StageScores, int]:
+    """The groups that saw an item in the order of steps, the mean gain over the groups before, and how many have one.
 
-    group: int
-    similarity: float
-    scores: Scores
-    """Means over its rollouts."""
-    before: Scores | None
-    """Of the same question's latest group before that did not see it."""
-
-
-def find_uses(record: RunRecordReader, item: int) -> list[Use]:
-    """In the order of steps; the caller holds the record's lock."""
+    The group before is the latest of the same question that did not see the item. The caller holds the record's lock.
+    """
     uses = []
+    gains = []
     earlier: dict[int, int] = {}
     for number, group in enumerate(record.groups):
         found = next((lesson for lesson in group.lessons if lesson.item == item), None)
@@ -99,14 +73,24 @@ def find_uses(record: RunRecordReader, item: int) -> list[Use]:
             earlier[group.question] = number
             continue
         before = earlier.get(group.question)
-        own, other = _means(record, number), _means(record, before) if before is not None else None
-        uses.append(Use(number, found.similarity, own, other))
-    return uses
-
-
-def mean_difference(differences: Sequence[Scores]) -> list[float]:
-    """Stage by stage over the groups that have both; NaN where none has."""
-    return [float(mean) for mean in _column_means(np.array(differences).reshape(-1, 4))]
+        scores = _means(record, number)
+        other = _means(record, before) if before is not None else None
+        if other is not None:
+            gains.append(scores - other)
+        key, text = record.questions[group.question]
+        uses.append(
+            LessonUse(
+                group=group.id,
+                step=group.step,
+                question=text,
+                question_key=key,
+                own_question=False,
+                similarity=found.similarity,
+                scores=stage_scores(scores.tolist()),
+                before=stage_scores(other.tolist()) if other is not None else StageScores(),
+            )
+        )
+    return uses, stage_scores(_column_means(np.array(gains).reshape(-1, 4)).tolist()), len(gains)
 
 
 def _means(record: RunRecordReader, group: int) -> Scores:
@@ -127,42 +111,32 @@ MAX_QUESTION = 500
 MAX_USES = 100
 
 
-class ShownBank(NamedTuple):
-    """A bank that is looked at, and whether it may be changed from here."""
-
-    listing: BankListing
-    is_editable: bool
-    note: str = ""
-
-    @property
-    def bank(self) -> RubricBank:
-        return self.listing.bank
-
-
 class BankViews:
-    """Makes the views of one bank, with the uses that one run's record tells of."""
+    """Makes the views of one bank, with its uses according to the record of one run."""
 
-    def __init__(self, shown: ShownBank, record: RunRecordReader) -> None:
-        self._shown = shown
+    def __init__(self, listing: BankListing, record: RunRecordReader, *, is_editable: bool, note: str = "") -> None:
+        self._listing = listing
+        self._bank = listing.bank
         self._record = record
-        self._bank = shown.bank
+        self._is_editable = is_editable
+        self._note = note
 
     def page(self, *, number: int, size: int, text: str, status: ItemStatus | None) -> BankPage:
         """A page of the items, newest first; `text` is looked for in question, rubrics and takeaways."""
-        listed = self._shown.listing.read()
-        matched = listed.select(text, status)
+        items, matched = self._listing.select(text, status)
+        counts = Counter(item.status for item in items)
         start = (number - 1) * size
         uses = self._uses()
         return BankPage(
-            total=len(listed.items),
+            total=len(items),
             matched=len(matched),
             page=number,
             size=size,
             rows=tuple(_row(item, uses[item.id]) for item in matched[start : start + size]),
-            counts=dict(listed.counts),
+            counts={one.value: counts[one] for one in ItemStatus},
             embedder=self._bank.embedder_name,
-            editable=self._shown.is_editable,
-            note=self._shown.note,
+            editable=self._is_editable,
+            note=self._note,
         )
 
     def search(self, text: str, *, limit: int) -> BankSearch:
@@ -184,7 +158,7 @@ class BankViews:
         item = self._bank.item(number)
         counts = self._uses()
         with self._record.lock:
-            uses = find_uses(self._record, number)
+            uses, gain, num_compared = find_uses(self._record, number)
         reflection = item.reflection
         return BankItemView(
             row=_row(item, counts[number]),
@@ -194,9 +168,11 @@ class BankViews:
             model=reflection.provenance.model,
             prompt_hash=reflection.provenance.prompt_hash,
             history=tuple(_row(other, counts[other.id]) for other in self._bank.history(item.key)),
-            uses=tuple(self._use(item, use) for use in uses[-MAX_USES:][::-1]),
-            effect=_effect(uses),
-            editable=self._shown.is_editable,
+            uses=tuple(
+                use.model_copy(update={"own_question": use.question_key == item.key}) for use in uses[-MAX_USES:][::-1]
+            ),
+            effect=LessonEffect(groups=num_compared, difference=gain),
+            editable=self._is_editable,
         )
 
     def change(self, number: int, change: BankChange) -> BankItemView:
@@ -206,8 +182,8 @@ class BankViews:
             NotAllowedError: the bank cannot be changed from here.
             UnknownItemError: there is no such item, or it is not in a state that can change so.
         """
-        if not self._shown.is_editable:
-            raise NotAllowedError(self._shown.note or "this bank cannot be changed here.")
+        if not self._is_editable:
+            raise NotAllowedError(self._note or "this bank cannot be changed here.")
         if change.action == "approve":
             self._bank.approve(number)
         elif change.action == "quarantine":
@@ -219,20 +195,6 @@ class BankViews:
     def _uses(self) -> Counter[int]:
         with self._record.lock:
             return Counter(lesson.item for group in self._record.groups for lesson in group.lessons)
-
-    def _use(self, item: BankItem, use: Use) -> LessonUse:
-        group = self._record.groups[use.group]
-        question = self._record.questions[group.question]
-        return LessonUse(
-            group=group.id,
-            step=group.step,
-            question=question.text,
-            question_key=question.key,
-            own_question=question.key == item.key,
-            similarity=use.similarity,
-            scores=stage_scores(use.scores.tolist()),
-            before=stage_scores(use.before.tolist()) if use.before is not None else StageScores(),
-        )
 
 
 def _row(item: BankItem, uses: int, similarity: float | None = None) -> BankRow:
@@ -264,15 +226,6 @@ def _score(item: BankItem) -> LessonScore | None:
     )
 
 
-def _effect(uses: Sequence[Use]) -> LessonEffect:
-    compared = list(_compared(uses))
-    return LessonEffect(groups=len(compared), difference=stage_scores(mean_difference(compared)))
-
-
-def _compared(uses: Sequence[Use]) -> Iterator[np.ndarray]:
-    return (use.scores - use.before for use in uses if use.before is not None)
-
-
 OpenFolder = Callable[[Path], RubricBank]
 BANK_FOLDER = "bank"
 READ_ONLY = (
@@ -293,8 +246,8 @@ class BankDoor:
     def has_bank(self, run: RunFolder) -> bool:
         return self._folder(run) is not None or run.bank.is_there
 
-    def bank_of(self, run: RunFolder) -> ShownBank:
-        """The bank of a run.
+    def bank_of(self, run: RunFolder) -> BankViews:
+        """The views of a run's bank.
 
         Raises:
             NotThereError: it has none.
@@ -305,7 +258,7 @@ class BankDoor:
             if folder is not None:
                 if folder not in self._listings:
                     self._listings[folder] = BankListing(self._open_folder(folder))
-                return ShownBank(self._listings[folder], True)
+                return BankViews(self._listings[folder], run.record, is_editable=True)
             recorded = run.bank.open()
             if recorded is None:
                 raise NotThereError(
@@ -315,7 +268,7 @@ class BankDoor:
             listing = self._listings.get(run.folder)
             if listing is None or listing.bank is not recorded:
                 listing = self._listings[run.folder] = BankListing(recorded)
-            return ShownBank(listing, False, READ_ONLY.format(step=run.bank.step))
+            return BankViews(listing, run.record, is_editable=False, note=READ_ONLY.format(step=run.bank.step))
 
     def _folder(self, run: RunFolder) -> Path | None:
         if self._named is not None:

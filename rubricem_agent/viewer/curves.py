@@ -1,7 +1,4 @@
-"""A training run's curves as the API tells them: the figures of its report, as numbers.
-
-Two runs or more side by side: the settings in which they differ, and each figure with a curve of every run.
-"""
+"""The curves of training runs as figures of numbers, for one run or for several side by side."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,11 +1,8 @@
-"""An evaluation as the API tells it: its numbers with intervals, the paper's rows beside them, judges that disagree.
-
-The examples of an evaluation: a page of them, and one with its trajectory and what each judge replied.
-"""
+"""Views of an evaluation: its scores with intervals beside the paper's rows, its examples, and what judges replied."""
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from rubricem_agent.evals.manifest import EvaluationManifest, read_manifest
 from rubricem_agent.evals.records import CaseKey, VerdictRecord
@@ -29,7 +26,6 @@ from rubricem_agent.viewer.api_trajectories import (
     TrajectoryRow,
     TrajectoryView,
 )
-from rubricem_agent.viewer.logs import AnswerRow
 from rubricem_agent.viewer.records import NotThereError, number_or_none
 from rubricem_agent.viewer.runs import RunFolder, read_scores
 from rubricem_agent.viewer.trajectories import view_trajectory
@@ -153,13 +149,12 @@ def view_example(run: RunFolder, example_id: str, *, from_element: int = 0) -> E
         FileFormatError: its line cannot be read.
     """
     key = _key(example_id)
-    found = run.answers.find(key)
-    record = run.answers.answer(found)
+    record = run.answers.answer(key)
     row = next(row for row in make_rows(run) if row.id == example_id)
     return ExampleView(
         row=row,
         given=(record.given or "")[:MAX_GIVEN],
-        trajectory=_trajectory(record.trajectory, row, found, from_element=from_element) if record.trajectory else None,
+        trajectory=_trajectory(record.trajectory, row, from_element=from_element) if record.trajectory else None,
         replies=tuple(_reply(verdict) for verdict in run.answers.verdicts(key)[:MAX_REPLIES]),
     )
 
@@ -168,24 +163,16 @@ def make_rows(run: RunFolder) -> list[ExampleRow]:
     """All answers as rows, with the scores by each judge."""
     scores = read_scores(run)
     judges = [judge.per_example for judge in scores.judges] if scores else []
-    return [_row(answer, [one.get(answer.key.id) for one in judges]) for answer in run.answers.rows()]
-
-
-def _row(answer: AnswerRow, scores: Sequence[float | None]) -> ExampleRow:
-    given = [score for score in scores if score is not None]
-    return ExampleRow(
-        id=_opaque(answer.key),
-        example=answer.key.id,
-        epoch=answer.key.epoch,
-        question=answer.question,
-        answer=answer.answer,
-        scores=tuple(number_or_none(score) for score in scores),
-        disagreement=number_or_none(max(given) - min(given)) if len(given) > 1 else None,
-        failure=answer.failure,
-        ending=answer.ending,
-        seconds=answer.seconds,
-        dollars=answer.dollars,
-    )
+    rows = []
+    for answer in run.answers.rows():
+        found = [one.get(answer.example) for one in judges]
+        given = [score for score in found if score is not None]
+        update = {
+            "scores": tuple(number_or_none(score) for score in found),
+            "disagreement": number_or_none(max(given) - min(given)) if len(given) > 1 else None,
+        }
+        rows.append(answer.model_copy(update=update))
+    return rows
 
 
 def _order(row: ExampleRow, sort: ExampleSort) -> tuple[float, str, int]:
@@ -198,11 +185,6 @@ def _order(row: ExampleRow, sort: ExampleSort) -> tuple[float, str, int]:
     return (first if sort == "worst" else -first), row.example, row.epoch
 
 
-def _opaque(key: CaseKey) -> str:
-    """An example's name may hold anything; this can stand in a path."""
-    return f"{key.epoch}." + base64.urlsafe_b64encode(key.id.encode("utf-8", "replace")).decode("ascii").rstrip("=")
-
-
 def _key(example_id: str) -> CaseKey:
     epoch, _, name = example_id.partition(".")
     try:
@@ -212,7 +194,7 @@ def _key(example_id: str) -> CaseKey:
         raise NotThereError(f"this evaluation has no example {example_id[:40]!r}.") from cause
 
 
-def _trajectory(trajectory: Trajectory, row: ExampleRow, found: AnswerRow, *, from_element: int) -> TrajectoryView:
+def _trajectory(trajectory: Trajectory, row: ExampleRow, *, from_element: int) -> TrajectoryView:
     reading = read_trajectory(trajectory)
     listed = TrajectoryRow(
         id=row.id,
@@ -233,7 +215,7 @@ def _trajectory(trajectory: Trajectory, row: ExampleRow, found: AnswerRow, *, fr
         lessons=(),
     )
     view = view_trajectory(reading, listed, from_element=from_element)
-    cost = view.cost.model_copy(update={"seconds": found.seconds, "dollars": found.dollars})
+    cost = view.cost.model_copy(update={"seconds": row.seconds, "dollars": row.dollars})
     return view.model_copy(update={"failure": row.failure, "cost": cost})
 
 

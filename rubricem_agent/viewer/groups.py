@@ -1,13 +1,8 @@
-"""A group side by side: its attempts, and what tells them apart.
-
-The rubrics of a question over time: born, kept, returned, retired, with the marks that decided it.
-
-What is asked of a run's record, answered in the API's types: pages, trajectories, groups, tokens, rubrics.
-"""
+"""Views of a run's record: pages, trajectories, tokens, groups side by side, and the rubrics of a question over time."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -53,16 +48,8 @@ from rubricem_env.scaffold.reading import Reading, read_trajectory
 OPENING_CHARS, ANSWER_CHARS = 400, 2_000
 
 
-class Member(NamedTuple):
-    """One attempt of a group."""
-
-    row: TrajectoryRow
-    entry: RolloutEntry
-    reading: Reading
-
-    @classmethod
-    def of(cls, row: TrajectoryRow, entry: RolloutEntry) -> "Member":
-        return cls(row, entry, read_trajectory(entry.rollout.trajectory))
+Member = tuple[TrajectoryRow, RolloutEntry, Reading]
+"""One rollout of a group."""
 
 
 def view_group(group_id: str, group: GroupEntry, members: Sequence[Member], *, sort: str) -> GroupView:
@@ -88,9 +75,9 @@ def view_group(group_id: str, group: GroupEntry, members: Sequence[Member], *, s
 
 def _key(sort: str) -> Callable[[Member], tuple[float, int]]:
     if sort == "attempt":
-        return lambda member: (0.0, member.row.attempt)
+        return lambda member: (0.0, member[0].attempt)
     stage = None if sort == "mean" else Stage(sort)
-    return lambda member: (_best_first(member.row, stage), member.row.attempt)
+    return lambda member: (_best_first(member[0], stage), member[0].attempt)
 
 
 def _best_first(row: TrajectoryRow, stage: Stage | None) -> float:
@@ -104,27 +91,28 @@ def score_of(scores: StageScores, stage: Stage) -> float | None:
 
 
 def _rollout(member: Member) -> GroupRollout:
-    plan = member.reading.stage_text(Stage.PLAN)
+    row, entry, reading = member
+    plan = reading.stage_text(Stage.PLAN)
     return GroupRollout(
-        row=member.row,
-        advantages=stage_scores(member.entry.advantages or (None,) * 4),
-        trained=member.entry.trained,
+        row=row,
+        advantages=stage_scores(entry.advantages or (None,) * 4),
+        trained=entry.trained,
         opening=plan[:OPENING_CHARS],
-        answer=(member.reading.answer or "")[:ANSWER_CHARS],
+        answer=(reading.answer or "")[:ANSWER_CHARS],
     )
 
 
 def _separators(members: Sequence[Member], rubrics: Mapping[str, Rubric]) -> Iterator[Separator]:
     """What differs between the attempts; what is the same in all is left out."""
-    means = [member.row.mean for member in members]
+    means = [row.mean for row, _, _ in members]
     for stage in STAGES:
-        values = [score_of(member.row.scores, stage) for member in members]
+        values = [score_of(row.scores, stage) for row, _, _ in members]
         yield from _differing(values, means, kind="stage", key=stage.value, title=stage.value, stage=stage.value)
     for rubric in rubrics.values():
-        marks = [_fulfilled(member, rubric) for member in members]
+        marks = [_fulfilled(entry, rubric) for _, entry, _ in members]
         yield from _differing(marks, means, kind="rubric", key=rubric.id, title=rubric.title, stage=rubric.stage.value)
     for name, read in _HABITS.items():
-        counts = [read(member) for member in members]
+        counts = [float(read(row, reading)) for row, _, reading in members]
         scale = max(counts, default=0.0)
         yield from _differing(counts, means, kind="habit", key=name, title=name, stage="", scale=scale)
 
@@ -164,49 +152,54 @@ def _correlation(values: Sequence[float | None], means: Sequence[float | None]) 
     return number_or_none(float(np.corrcoef(first, second)[0, 1]))
 
 
-def _fulfilled(member: Member, rubric: Rubric) -> float | None:
-    found = next((one for one in member.entry.judged.opinions if one.rubric_id == rubric.id), None)
+def _fulfilled(entry: RolloutEntry, rubric: Rubric) -> float | None:
+    found = next((one for one in entry.judged.opinions if one.rubric_id == rubric.id), None)
     return fulfillment(rubric, found.mark) if found is not None else None
 
 
-def _repeated(member: Member) -> float:
-    calls = [turn.call.identity for turn in member.reading.turns if turn.call is not None]
-    return float(len(calls) - len(set(calls)))
+def _repeated(_: TrajectoryRow, reading: Reading) -> int:
+    calls = [turn.call.identity for turn in reading.turns if turn.call is not None]
+    return len(calls) - len(set(calls))
 
 
-_HABITS: Mapping[str, Callable[[Member], float]] = {
-    "searches": lambda member: float(member.row.calls),
+_HABITS: Mapping[str, Callable[[TrajectoryRow, Reading], int]] = {
+    "searches": lambda row, _: row.calls,
     "repeated searches": _repeated,
-    "words of the answer": lambda member: float(len((member.reading.answer or "").split())),
-    "citations": lambda member: float(len(member.reading.citations.known)),
-    "unknown citations": lambda member: float(len(member.reading.citations.unknown)),
-    "tokens": lambda member: float(member.row.tokens),
-    "violations": lambda member: float(member.row.violations),
+    "words of the answer": lambda _, reading: len((reading.answer or "").split()),
+    "citations": lambda _, reading: len(reading.citations.known),
+    "unknown citations": lambda _, reading: len(reading.citations.unknown),
+    "tokens": lambda row, _: row.tokens,
+    "violations": lambda row, _: row.violations,
 }
 
 
 Standing = Literal["persistent", "active", "retired"]
 
 
-class JudgedGroup(NamedTuple):
-    """A group with its rollouts, by attempt."""
-
-    id: str
-    entry: GroupEntry
-    rollouts: Sequence[RolloutEntry]
+JudgedGroup = tuple[str, GroupEntry, Sequence[RolloutEntry]]
+"""A group's id and entry with its rollouts, by attempt."""
 
 
 def view_history(groups: Sequence[JudgedGroup]) -> RubricHistory:
     """What became of every rubric of one question; the groups are in the order of steps, one at least."""
     rubrics: dict[str, Rubric] = {}
-    for group in groups:
-        rubrics |= rubrics_of(group.entry)
+    for _, entry, _ in groups:
+        rubrics |= rubrics_of(entry)
     lives = sorted((_life(rubric, groups) for rubric in rubrics.values()), key=_order)
-    last = groups[-1].entry
+    last = groups[-1][1]
     return RubricHistory(
         key=last.query_key,
         question=last.question[:MAX_QUESTION],
-        steps=tuple(_note(group) for group in groups),
+        steps=tuple(
+            StepNote(
+                step=entry.step,
+                group=group_id,
+                encounter=entry.encounter,
+                refused=entry.refused,
+                failure=entry.proposal_failure,
+            )
+            for group_id, entry, _ in groups
+        ),
         rubrics=tuple(lives),
     )
 
@@ -214,17 +207,6 @@ def view_history(groups: Sequence[JudgedGroup]) -> RubricHistory:
 def _order(life: RubricLife) -> tuple[int, int]:
     stages = [stage.value for stage in STAGES]
     return stages.index(life.rubric.stage), life.rubric.step
-
-
-def _note(group: JudgedGroup) -> StepNote:
-    entry = group.entry
-    return StepNote(
-        step=entry.step,
-        group=group.id,
-        encounter=entry.encounter,
-        refused=entry.refused,
-        failure=entry.proposal_failure,
-    )
 
 
 def _life(rubric: Rubric, groups: Sequence[JudgedGroup]) -> RubricLife:
@@ -246,17 +228,17 @@ def _life(rubric: Rubric, groups: Sequence[JudgedGroup]) -> RubricLife:
 
 def _event(rubric: Rubric, group: JudgedGroup, *, was_active: bool, is_first: bool) -> RubricEvent | None:
     """What became of a rubric in one group; None where it was out of use before and after."""
-    entry = group.entry
+    group_id, entry, rollouts = group
     active = {one.rubric.id: one for one in entry.active}
     retired = {one.last.rubric.id: one for one in entry.retired}
     is_used = rubric.id in active or (rubric.persistent and any(rubric.id == one.id for one in entry.rubrics))
     if not is_used and rubric.id not in retired:
         return None
     gone = retired.get(rubric.id)
-    marks = _marks(rubric.id, group.rollouts)
+    marks = _marks(rubric.id, rollouts)
     return RubricEvent(
         step=entry.step,
-        group=group.id,
+        group=group_id,
         fate="retired" if gone else _fate(was_active=was_active, is_first=is_first),
         reason=gone.reason if gone else "",
         variance=_variance(rubric.id, active, gone, marks),
@@ -373,16 +355,17 @@ class RunViews:
             entry = self._record.read_group(number)
             rows = self._record.table.of_group(number).tolist()
             rollouts = [(make_row(self._record, row), self._record.read_rollout(row)) for row in rows]
-        return view_group(group_id, entry, [Member.of(row, rollout) for row, rollout in rollouts], sort=sort)
+        members = [(row, one, read_trajectory(one.rollout.trajectory)) for row, one in rollouts]
+        return view_group(group_id, entry, members, sort=sort)
 
     def questions(self, *, text: str, page: int, size: int) -> QuestionPage:
         """A page of the questions that were met, in the order of their first meeting."""
-        folded = text.casefold().strip()
         with self._record.lock:
+            has_text = self._record.has_text(text)
             groups: dict[int, list[int]] = {}
             for number, row in enumerate(self._record.groups):
                 groups.setdefault(row.question, []).append(number)
-            matched = [one for one in groups if folded in self._record.questions[one].folded]
+            matched = [one for one in groups if has_text[one]]
             shown = matched[(page - 1) * size : page * size]
             return QuestionPage(
                 total=len(groups),
@@ -405,16 +388,16 @@ class RunViews:
     def _judged(self, number: int) -> JudgedGroup:
         rows = self._record.table.of_group(number).tolist()
         rollouts = [self._record.read_rollout(row) for row in rows]
-        return JudgedGroup(self._record.groups[number].id, self._record.read_group(number), rollouts)
+        return self._record.groups[number].id, self._record.read_group(number), rollouts
 
     def _question_row(self, question: int, groups: Sequence[int]) -> QuestionRow:
-        told = self._record.questions[question]
+        key, text = self._record.questions[question]
         last = self._record.groups[groups[-1]]
         means = self._record.table.means()[self._record.table.of_group(groups[-1])]
         known = means[~np.isnan(means)]
         return QuestionRow(
-            key=told.key,
-            question=told.text,
+            key=key,
+            question=text,
             steps=tuple(self._record.groups[number].step for number in groups[-MAX_STEPS:]),
             active=last.active,
             retired=sum(self._record.groups[number].retired for number in groups),
@@ -425,8 +408,10 @@ class RunViews:
         """Which groups pass, by number; None where nothing is asked of them."""
         if not (text.strip() or question or group or lesson):
             return None
-        folded = text.casefold().strip()
-        questions = [folded in one.folded and question in ("", one.key) for one in self._record.questions]
+        has_text = self._record.has_text(text)
+        questions = [
+            has and question in ("", key) for has, (key, _) in zip(has_text, self._record.questions, strict=True)
+        ]
         return np.array(
             [
                 questions[row.question]

@@ -1,8 +1,6 @@
-"""The bank of a run as its record tells it: an ordinary bank in memory that follows the lessons of a run.
+"""Follow the files of a run while they are written: its bank, an evaluation's answers and verdicts, its training log.
 
-An evaluation's answers and verdicts by where they stand in their logs, followed while the run goes on.
-
-A training run's folder, read: its settings and its log.
+The bank is an ordinary one in memory, to which the recorded lessons are added as they appear.
 """
 
 import base64
@@ -23,6 +21,7 @@ from rubricem_agent.learn.record import LESSONS, RECORD_FOLDER, LessonLine
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import AbsentEmbedder, Embedder, HashingEmbedder
 from rubricem_agent.memory.store import MemoryStore, StoredItem
+from rubricem_agent.viewer.api_trajectories import ExampleRow
 from rubricem_agent.viewer.records import IndexFollower, NotThereError, read_bytes
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import first_problem
@@ -50,11 +49,11 @@ class RecordedBank:
 
     def open(self) -> RubricBank | None:
         """The bank as of now; None as long as nothing was written to it."""
-        fresh = self._follower.read()
-        if fresh.is_restarted:
+        lines, is_restarted = self._follower.read()
+        if is_restarted:
             self._store = self._bank = None
-        rows = [row for row in map(_stored, fresh.lines) if row is not None]
-        self.step = max([0 if fresh.is_restarted else self.step, *(line.step for line in fresh.lines)])
+        rows = [row for row in map(_stored, lines) if row is not None]
+        self.step = max([0 if is_restarted else self.step, *(line.step for line in lines)])
         if rows and self._store is None:
             embedder = self._embedder(len(rows[0].vector))
             self._store = MemoryStore(embedder=embedder.name, dimension=embedder.dimension)
@@ -82,101 +81,74 @@ def _stored(line: LessonLine) -> StoredItem | None:
 ANSWER_CHARS, QUESTION_CHARS = 300, 500
 
 
-class AnswerRow(NamedTuple):
-    """An answer as a list shows it."""
-
-    at: int
-    size: int
-    key: CaseKey
-    question: str
-    answer: str
-    failure: str
-    ending: str
-    seconds: float
-    dollars: float
-
-
 LineSpan = tuple[int, int]
 """Offset and size of a line of a file."""
 
 
-class _LogTail:
-    """The whole lines that a log has gained since the last look."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._offset = 0
-
-    def fresh(self) -> tuple[list[tuple[LineSpan, bytes]], bool]:
-        """The lines with their places, and whether the log was cut and is read anew."""
-        try:
-            size = self.path.stat().st_size
-        except OSError:
-            size = 0
-        is_cut = size < self._offset
-        if is_cut:
-            self._offset = 0
-        content = read_bytes(self.path, self._offset, size - self._offset) if size > self._offset else b""
-        found = []
-        for line in content[: content.rfind(b"\n") + 1].splitlines(keepends=True):
-            found.append(((self._offset, len(line) - 1), line))
-            self._offset += len(line)
-        return found, is_cut
+def _read_new_lines(path: Path, offset: int) -> tuple[list[tuple[LineSpan, bytes]], bool]:
+    """The whole lines from `offset` on with their spans, and whether the log is shorter now and is read anew."""
+    try:
+        size = path.stat().st_size
+    except OSError:
+        size = 0
+    is_cut = size < offset
+    at = 0 if is_cut else offset
+    content = read_bytes(path, at, size - at) if size > at else b""
+    found = []
+    for line in content[: content.rfind(b"\n") + 1].splitlines(keepends=True):
+        found.append(((at, len(line) - 1), line))
+        at += len(line)
+    return found, is_cut
 
 
 class AnswerIndex:
     """The logs of one evaluation. The first final answer of a case stands, or else the last. Safe under threads."""
 
     def __init__(self, folder: Path) -> None:
-        self._answers = _LogTail(folder / ANSWERS_FILE)
-        self._verdicts = _LogTail(folder / VERDICTS_FILE)
+        self._answers = folder / ANSWERS_FILE
+        self._verdicts = folder / VERDICTS_FILE
+        self._offsets = {self._answers: 0, self._verdicts: 0}
         self._lock = threading.Lock()
-        self._rows: dict[CaseKey, AnswerRow] = {}
+        self._rows: dict[CaseKey, tuple[ExampleRow, LineSpan]] = {}
         self._spoken: dict[CaseKey, list[LineSpan]] = {}
         self.damaged = 0
 
-    def rows(self) -> list[AnswerRow]:
-        """All answers, in the order in which their cases first appeared."""
+    def rows(self) -> list[ExampleRow]:
+        """All answers without scores, in the order in which their cases first appeared."""
         with self._lock:
             self._refresh()
-            return list(self._rows.values())
+            return [row for row, _ in self._rows.values()]
 
-    def find(self, key: CaseKey) -> AnswerRow:
-        """One answer.
+    def answer(self, key: CaseKey) -> AnswerRecord:
+        """An answer whole.
 
         Raises:
             NotThereError: the case has none.
+            FileFormatError: its line has changed, or a newer release wrote it.
         """
         with self._lock:
             self._refresh()
             if key not in self._rows:
                 raise NotThereError(f"this evaluation has no answer to {key.id[:80]!r}, epoch {key.epoch}.")
-            return self._rows[key]
-
-    def answer(self, row: AnswerRow) -> AnswerRecord:
-        """An answer whole.
-
-        Raises:
-            FileFormatError: its line has changed, or a newer release wrote it.
-        """
+            span = self._rows[key][1]
         try:
-            return AnswerRecord.model_validate_json(read_bytes(self._answers.path, row.at, row.size))
+            return AnswerRecord.model_validate_json(read_bytes(self._answers, *span))
         except ValidationError as cause:
-            raise FileFormatError(f"{self._answers.path} has no whole answer: {first_problem(cause)}") from cause
+            raise FileFormatError(f"{self._answers} has no whole answer: {first_problem(cause)}") from cause
 
     def verdicts(self, key: CaseKey) -> list[VerdictRecord]:
         """What judges said of a case, in the order of the log."""
         with self._lock:
             spans = list(self._spoken.get(key, ()))
-        return [VerdictRecord.model_validate_json(read_bytes(self._verdicts.path, *span)) for span in spans]
+        return [VerdictRecord.model_validate_json(read_bytes(self._verdicts, *span)) for span in spans]
 
     def _refresh(self) -> None:
-        answers, is_cut = self._answers.fresh()
+        answers, is_cut = self._new_lines(self._answers)
         if is_cut:
             self._rows = {}
         for span, line in answers:
             self._enter(span, line)
-        verdicts, is_cut = self._verdicts.fresh()
+        verdicts, is_cut = self._new_lines(self._verdicts)
         if is_cut:
             self._spoken = {}
         for span, line in verdicts:
@@ -187,6 +159,12 @@ class AnswerIndex:
                 continue
             self._spoken.setdefault(CaseKey(record.id, record.epoch), []).append(span)
 
+    def _new_lines(self, path: Path) -> tuple[list[tuple[LineSpan, bytes]], bool]:
+        found, is_cut = _read_new_lines(path, self._offsets[path])
+        start = 0 if is_cut else self._offsets[path]
+        self._offsets[path] = start + sum(len(line) for _, line in found)
+        return found, is_cut
+
     def _enter(self, span: LineSpan, line: bytes) -> None:
         try:
             record = AnswerRecord.model_validate_json(line)
@@ -194,24 +172,32 @@ class AnswerIndex:
             self.damaged += 1
             return
         known = self._rows.get(record.key)
-        if known is None or known.failure:
-            self._rows[record.key] = _row(record, span)
+        if known is None or known[0].failure:
+            self._rows[record.key] = _row(record), span
 
 
-def _row(record: AnswerRecord, span: LineSpan) -> AnswerRow:
+def _row(record: AnswerRecord) -> ExampleRow:
     reading = read_trajectory(record.trajectory) if record.trajectory is not None else None
     answer = record.given if record.given is not None else (reading.answer if reading else None)
     ending = record.trajectory.ending if record.trajectory is not None else None
-    return AnswerRow(
-        *span,
-        record.key,
-        record.trajectory.question[:QUESTION_CHARS] if record.trajectory is not None else "",
-        (answer or "")[:ANSWER_CHARS],
-        record.failure,
-        ending.value if ending else "",
-        record.seconds,
-        record.dollars,
+    return ExampleRow(
+        id=_opaque(record.key),
+        example=record.key.id,
+        epoch=record.key.epoch,
+        question=record.trajectory.question[:QUESTION_CHARS] if record.trajectory is not None else "",
+        answer=(answer or "")[:ANSWER_CHARS],
+        scores=(),
+        disagreement=None,
+        failure=record.failure,
+        ending=ending.value if ending else "",
+        seconds=record.seconds,
+        dollars=record.dollars,
     )
+
+
+def _opaque(key: CaseKey) -> str:
+    """An example's name may hold anything; this can stand in a path."""
+    return f"{key.epoch}." + base64.urlsafe_b64encode(key.id.encode("utf-8", "replace")).decode("ascii").rstrip("=")
 
 
 class RecordedRun(NamedTuple):

@@ -1,12 +1,7 @@
-"""Why a question to the viewer has no answer. Each becomes a status and one sentence.
+"""Read the record of a run while it is written: groups and rollouts by index, each line loaded on demand.
 
-Follows the index of a record while it is written: whole lines once each, and a fresh start after a resume.
-
-The rollouts of a run in columns: some eighty bytes each, filtered and sorted without reading a trajectory.
-
-A run's record, read while it is written: groups and rollouts by index, each line fetched when it is asked for.
-
-A rollout as a row of a list, from the index alone.
+An index follower returns each whole line once, and all lines again after a resume. The rollouts are kept in columns
+of about eighty bytes a row, which are filtered and sorted without a trajectory being read.
 """
 
 import math
@@ -50,14 +45,6 @@ _MAX_HEADER = 65_536
 LineT = TypeVar("LineT", bound=Frozen)
 
 
-class Fresh(NamedTuple, Generic[LineT]):
-    """What has come since the last look."""
-
-    lines: list[LineT]
-    is_restarted: bool
-    """These are the first lines of another recording: what was read before holds no longer."""
-
-
 class IndexFollower(Generic[LineT]):
     """One file. A line that cannot be read is passed over and counted; the last line counts once it ends."""
 
@@ -69,8 +56,8 @@ class IndexFollower(Generic[LineT]):
         """Of the recording that was read last."""
         self.damaged = 0
 
-    def read(self) -> Fresh[LineT]:
-        """The lines that were added; all of them after a restart, none where there is no file.
+    def read(self) -> tuple[list[LineT], bool]:
+        """The lines that were added, and whether another recording has replaced the one that was read before.
 
         Raises:
             FileFormatError: a newer release wrote the file, or its first line is none of a record.
@@ -79,17 +66,17 @@ class IndexFollower(Generic[LineT]):
             with self._path.open("rb") as file:
                 first = file.readline(_MAX_HEADER)
                 if not first.endswith(b"\n"):
-                    return Fresh([], False)
+                    return [], False
                 is_restarted = self._settle(first)
                 file.seek(self._offset)
                 content = file.read()
         except FileNotFoundError:
-            return Fresh([], self._forget())
+            return [], self._forget()
         except OSError as cause:
             raise FileFormatError(f"cannot read {self._path}: {cause.strerror or cause}.") from cause
         end = content.rfind(b"\n") + 1
         self._offset += end
-        return Fresh(self._parse(content[:end]), is_restarted)
+        return self._parse(content[:end]), is_restarted
 
     def _settle(self, first: bytes) -> bool:
         """Check the first line; whether it begins another recording than before."""
@@ -294,15 +281,6 @@ class GroupRow(NamedTuple):
         return f"{self.step}-{self.place}"
 
 
-class RecordedQuestion(NamedTuple):
-    """A question that was met; its text is that of the index, which may be cut."""
-
-    key: str
-    text: str
-    folded: str
-    """For searching."""
-
-
 class RunRecordReader:
     """One run's record. Safe under threads; each call sees what was written until then."""
 
@@ -316,7 +294,9 @@ class RunRecordReader:
     def _forget(self) -> None:
         self.table = RolloutTable()
         self.groups: list[GroupRow] = []
-        self.questions: list[RecordedQuestion] = []
+        self.questions: list[tuple[str, str]] = []
+        """Key and text of each; the text is that of the index, which may be truncated."""
+        self._folded: list[str] = []
         self._question_numbers: dict[str, int] = {}
         self._group_numbers: dict[tuple[int, int], int] = {}
         self._waiting: list[RolloutHead] = []
@@ -339,13 +319,13 @@ class RunRecordReader:
         """
         with self._lock:
             # Rollouts first: the group of each was written before it.
-            rollouts = self._rollout_index.read()
-            groups = self._group_index.read()
-            if rollouts.is_restarted or groups.is_restarted:
+            rollouts, has_new_rollouts = self._rollout_index.read()
+            groups, has_new_groups = self._group_index.read()
+            if has_new_rollouts or has_new_groups:
                 self._forget()
-            for group in groups.lines:
+            for group in groups:
                 self._enter(group)
-            self._take([*self._waiting, *rollouts.lines])
+            self._take([*self._waiting, *rollouts])
 
     def find_group(self, group_id: str) -> int:
         """The number of a group.
@@ -395,6 +375,11 @@ class RunRecordReader:
         fields = self.table.rows[row]
         return self._read(ROLLOUTS, RolloutEntry, int(fields["at"]), int(fields["size"]))
 
+    def has_text(self, text: str) -> list[bool]:
+        """For each question, whether it contains the text, in capitals or not."""
+        folded = text.casefold().strip()
+        return [folded in one for one in self._folded]
+
     def groups_of(self, question: int) -> Sequence[int]:
         """The groups of a question, in the order of steps."""
         return [number for number, row in enumerate(self.groups) if row.question == question]
@@ -403,7 +388,8 @@ class RunRecordReader:
         number = self._question_numbers.get(head.query_key)
         if number is None:
             number = self._question_numbers[head.query_key] = len(self.questions)
-            self.questions.append(RecordedQuestion(head.query_key, head.question, head.question.casefold()))
+            self.questions.append((head.query_key, head.question))
+            self._folded.append(head.question.casefold())
         self._group_numbers[(head.step, head.place)] = len(self.groups)
         self.groups.append(
             GroupRow(
@@ -447,14 +433,14 @@ def make_row(record: RunRecordReader, number: int) -> TrajectoryRow:
     """The row of a rollout; the caller holds the record's lock."""
     fields: Any = record.table.rows[number]
     group = record.groups[int(fields["group"])]
-    question = record.questions[group.question]
+    key, text = record.questions[group.question]
     return TrajectoryRow(
         id=f"{group.id}-{int(fields['attempt'])}",
         step=group.step,
         group=group.id,
         attempt=int(fields["attempt"]),
-        question=question.text,
-        question_key=question.key,
+        question=text,
+        question_key=key,
         scores=stage_scores(fields["scores"].tolist()),
         mean=number_or_none(float(mean_of(fields["scores"][None])[0])),
         true=stage_scores(fields["true"].tolist()),

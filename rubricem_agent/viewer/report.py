@@ -1,13 +1,8 @@
-"""A sample of a training run, of a size that does not grow with the run: questions, groups, attempts, lessons.
+"""A report as one HTML file that opens from disk: script, style and the server's answers are inside it.
 
-Chosen are the questions with the longest way between their first and their last group: what changed is seen there. An
-attempt that would make the file too large is left out.
-
-The page as it was built: one script, one style. The sources are in `web`; `make viewer-bundle` builds them anew.
-
-The page as one file: script, style and the server's answers inside, opened from disk without any request.
-
-The report: a run, an evaluation or an ablation as one file, with the answers that the server would give.
+Of a training run it shows a sample whose size does not grow with the run. The sample takes the questions with the most
+steps between their first and their last group; an attempt that would make the file too large is left out. The script
+and the style are built from `web` by `make viewer-bundle`.
 """
 
 import base64
@@ -18,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import NamedTuple
 
 from pydantic import BaseModel
 
@@ -26,7 +20,7 @@ from rubricem_agent.memory.store import ItemStatus
 from rubricem_agent.viewer.ablation import Ablation, load_ablation
 from rubricem_agent.viewer.api_runs import Alarm, Curves, RunCard, RunDetail, RunList
 from rubricem_agent.viewer.api_trajectories import GroupView, QuestionRow, TrajectoryPage, TrajectoryRow
-from rubricem_agent.viewer.bank import BankListing, BankViews, ShownBank
+from rubricem_agent.viewer.bank import BankListing, BankViews
 from rubricem_agent.viewer.curves import make_figures
 from rubricem_agent.viewer.evaluations import view_evaluation, view_example, view_examples
 from rubricem_agent.viewer.groups import RunViews
@@ -83,7 +77,7 @@ def sample_bank(run: RunFolder) -> Answers:
     bank = run.bank.open()
     if bank is None:
         return {}
-    views = BankViews(ShownBank(BankListing(bank), False, f"As of step {run.bank.step}."), run.record)
+    views = BankViews(BankListing(bank), run.record, is_editable=False, note=f"As of step {run.bank.step}.")
     page = views.page(number=1, size=LESSONS, text="", status=ItemStatus.ACTIVE)
     base = f"/runs/{run.id}/bank"
     return {base: page, **{f"{base}/{row.id}": views.item(row.id) for row in page.rows}}
@@ -117,26 +111,19 @@ WEB = Path(__file__).parent / "web"
 _OWN = ("package.json", "package-lock.json", "vite.config.js", "index.html")
 
 
-class Bundle(NamedTuple):
-    """What a browser runs."""
-
-    script: str
-    style: str
-
-    @property
-    def policy(self) -> str:
-        """A content security policy under which these two run, and nothing else does."""
-        return (
-            f"default-src 'none'; script-src '{source_hash(self.script)}'; style-src '{source_hash(self.style)}'; "
-            "img-src data:; base-uri 'none'; form-action 'none'"
-        )
-
-
 @cache
-def load_bundle() -> Bundle:
-    """The bundle that this release ships."""
-    script = (STATIC / "viewer.js").read_text(encoding="utf-8")
-    return Bundle(script=script, style=(STATIC / "viewer.css").read_text(encoding="utf-8"))
+def load_bundle() -> tuple[str, str]:
+    """The script and the style that this release ships."""
+    script, style = ((STATIC / name).read_text(encoding="utf-8") for name in ("viewer.js", "viewer.css"))
+    return script, style
+
+
+def security_policy(script: str, style: str) -> str:
+    """A content security policy that allows this script and this style and nothing else."""
+    return (
+        f"default-src 'none'; script-src '{source_hash(script)}'; style-src '{source_hash(style)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
 
 
 def source_hash(text: str) -> str:
@@ -168,16 +155,16 @@ _INERT = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028
 def make_file(title: str, answers: Mapping[str, BaseModel], *, made: str) -> str:
     """A page that shows `answers`, which are those of the server by path; `made` says of what and when."""
     recorded = {"made": made, "answers": {path: answer.model_dump(mode="json") for path, answer in answers.items()}}
-    bundle = load_bundle()
+    script, style = load_bundle()
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{bundle.policy}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{security_policy(script, style)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="no-referrer">\n'
-        f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n<style>{bundle.style}</style>\n</head>\n<body>\n'
+        f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n<style>{style}</style>\n</head>\n<body>\n'
         "<noscript>This page shows its data with a script of its own; allow it to run.</noscript>\n"
         f'<div id="app"></div>\n<script type="application/json" id="recorded">{inert_json(recorded)}</script>\n'
-        f'<script type="module">{bundle.script}</script>\n</body>\n</html>\n'
+        f'<script type="module">{script}</script>\n</body>\n</html>\n'
     )
 
 

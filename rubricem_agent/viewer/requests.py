@@ -1,13 +1,9 @@
-"""What every request passes first: whose host it names, whether it knows the token, how much it sends.
+"""The guard in front of the server, its answers and errors as JSON, and the parameters that routes share.
 
-The server listens on this machine alone, and a browser on this machine runs other people's pages. So: a page
-elsewhere cannot reach it under a name of its own (DNS rebinding), no request carries a right by itself (the token is a
-header, never a cookie), and what is served may run no script but the page's own, load nothing from elsewhere, stand in
-no frame and tell no other site where it was opened.
-
-Answers as JSON with an ETag, and errors as a status with one sentence.
-
-What routes take from a request: the shelf, a run, and the parameters that several of them share.
+The server listens on this machine alone, and a browser on this machine runs other people's pages. Therefore a page
+elsewhere cannot reach it under another host name (DNS rebinding), no request is authorized by itself (the token is a
+header, never a cookie), and a served page may run only its own script, load nothing from elsewhere, be shown in no
+frame and send no referrer.
 """
 
 import hashlib

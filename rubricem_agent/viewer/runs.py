@@ -1,9 +1,4 @@
-"""A run's folder, open: what kind it is, and everything in it that is read again only when it has changed.
-
-A run in the list: its kind, how far it is, its scores, and whether it goes on.
-
-The runs under a folder, found again at each look: a run that has just begun appears, a removed one goes.
-"""
+"""The runs under a folder: what kind each is, its card in the list, and its files, read again when they change."""
 
 import hashlib
 import os

@@ -1,12 +1,6 @@
-"""The bank: browse, search, one item, and the three changes that a person may make.
+"""The viewer's server as one ASGI app: the routes of the API, the guard, and the page's files.
 
-Evaluations: the numbers, a page of examples, and one example.
-
-Runs: the list, one, its state while it goes on, its curves, and several side by side.
-
-Trajectories and the rubrics that judged them: pages, one with its elements and tokens, groups, questions.
-
-The whole server as one ASGI app: the guard, the API, and the page's files.
+Routes: runs and comparisons, trajectories and their rubrics, the bank with the changes a person may make, evaluations.
 """
 
 from collections.abc import Collection
@@ -89,7 +83,7 @@ def change_item(request: Request, desk: TheDesk, run: TheRun, item: ItemNumber, 
 
 def _views(desk: ServerContext, run: TheRun) -> BankViews:
     run.record.refresh()
-    return BankViews(desk.banks.bank_of(run), run.record)
+    return desk.banks.bank_of(run)
 
 
 evaluation_routes = APIRouter(prefix="/runs/{run}/evaluation")

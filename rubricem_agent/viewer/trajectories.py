@@ -1,19 +1,13 @@
-"""A trajectory cut into its pieces, in order: what each is, who wrote it, and where it lies in the policy's text.
+"""One trajectory as the API shows it: its elements, its tokens, and per stage its scores, verdicts and violations.
 
-Places in a text as JavaScript counts them: in UTF-16 units, of which a character beyond U+FFFF has two.
-
-The pieces of a trajectory as elements of the API: with sections, calls, snippets and citations, cut to a size.
-
-Where a judge's reason quotes the trajectory: the passages, found again in the policy's own words.
-
-What was said of each stage of a trajectory: score, verdicts with the passages that they quote, credit, truth.
-
-One trajectory of a run as the API tells it, and its tokens.
+A trajectory is split into segments, each with its author and its offset in the policy's text. Offsets for the page
+count UTF-16 units, as JavaScript does. A quotation in a judge's reason is located in the policy's own text.
 """
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import groupby, islice
 from typing import NamedTuple
 
 from rubricem_agent.learn.record import GroupEntry, RolloutEntry, ShownLesson
@@ -83,70 +77,54 @@ class ElementSegment(NamedTuple):
 
 def cut_trajectory(reading: Reading) -> tuple[ElementSegment, ...]:
     """All pieces in the order of the record."""
-    cutter = _Cutter(reading)
-    return tuple(piece for segment in reading.trajectory.segments for piece in cutter.cut(segment))
-
-
-class _Cutter:
-    """Walks the segments, with each turn where its first one stands."""
-
-    def __init__(self, reading: Reading) -> None:
-        self._turns = reading.turns
-        self._stage_at = stage_lookup(reading.spans)
-        self._next = 0
-        self._turn_start = 0
-        self._position = 0
-
-    def cut(self, segment: Segment) -> Iterator[ElementSegment]:
-        number = self._next
+    stage_at = stage_lookup(reading.spans)
+    pieces: list[ElementSegment] = []
+    turns, number, turn_start, position = reading.turns, 0, 0, 0
+    for segment in reading.trajectory.segments:
+        last_stage = stage_at(max(turn_start - 1, 0))
         if segment.origin is Origin.PROMPT:
-            yield ElementSegment("prompt", segment.text, 0)
+            pieces.append(ElementSegment("prompt", segment.text, 0))
         elif segment.origin is Origin.TOOL:
             is_notice = segment.observation is not None and segment.observation.status is None
+            kind: ElementKind = "notice" if is_notice else "result"
             text = _FRAME.sub("", segment.text)
-            yield ElementSegment("notice" if is_notice else "result", text, number, self._last_stage(), segment=segment)
+            pieces.append(ElementSegment(kind, text, number, last_stage, segment=segment))
         else:
-            self._position += len(segment.text)
-            while self._next < len(self._turns) and self._turn_start < self._position:
-                yield from self._turn(self._turns[self._next])
+            position += len(segment.text)
+            while number < len(turns) and turn_start < position:
+                pieces += _cut_turn(turns[number], turn_start, stage_at)
+                turn_start += len(turns[number].text)
+                number += 1
             if segment.cut:
-                yield ElementSegment("cut", segment.cut, self._next, self._last_stage())
+                pieces.append(ElementSegment("cut", segment.cut, number, stage_at(max(turn_start - 1, 0))))
+    return tuple(pieces)
 
-    def _turn(self, turn: Turn) -> Iterator[ElementSegment]:
-        begin = self._turn_start
-        self._next += 1
-        self._turn_start += len(turn.text)
-        at = 0
-        for block in turn.blocks:
-            yield from self._loose(turn, at, block.start, begin=begin)
-            yield self._block(turn, block, begin=begin)
-            at = block.end
-        yield from self._loose(turn, at, len(turn.text), begin=begin)
 
-    def _block(self, turn: Turn, block: Block, *, begin: int) -> ElementSegment:
+def _cut_turn(turn: Turn, begin: int, stage_at: Callable[[int], Stage]) -> Iterator[ElementSegment]:
+    """The blocks of a turn, and the text between them."""
+
+    def loose(start: int, end: int) -> Iterator[ElementSegment]:
+        start, end = _stripped(turn.text, start, end)
+        if start < end:
+            yield ElementSegment("text", turn.text[start:end], turn.number, stage_at(begin + start), begin + start)
+
+    at = 0
+    for block in turn.blocks:
+        yield from loose(at, block.start)
         start, end = _stripped(turn.text, block.inner_start, block.inner_end)
         kind = _KINDS.get(block.name, "text")
-        return ElementSegment(
+        yield ElementSegment(
             kind,
             turn.text[start:end],
             turn.number,
-            self._stage_at(begin + block.start),
+            stage_at(begin + block.start),
             begin + start,
             block.is_closed,
             tuple(_section(turn.text, part, start) for part in block.sections),
             turn.call if kind == "call" else None,
         )
-
-    def _loose(self, turn: Turn, start: int, end: int, *, begin: int) -> Iterator[ElementSegment]:
-        """Text between the blocks, where there is any."""
-        start, end = _stripped(turn.text, start, end)
-        if start < end:
-            yield ElementSegment(
-                "text", turn.text[start:end], turn.number, self._stage_at(begin + start), begin + start
-            )
-
-    def _last_stage(self) -> Stage:
-        return self._stage_at(max(self._turn_start - 1, 0))
+        at = block.end
+    yield from loose(at, len(turn.text))
 
 
 def _section(text: str, block: Block, origin: int) -> tuple[str, int, int]:
@@ -159,17 +137,6 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
     inner = text[start:end]
     start += len(inner) - len(inner.lstrip())
     return start, start + len(inner.strip())
-
-
-def stage_runs(pieces: Sequence[ElementSegment]) -> Iterator[tuple[Stage, int, int]]:
-    """Stretches of pieces of one stage: the stage, the first piece and the last."""
-    first = 0
-    for number, piece in enumerate(pieces):
-        if number + 1 < len(pieces) and pieces[number + 1].stage is piece.stage:
-            continue
-        if piece.stage is not None:
-            yield piece.stage, first, number
-        first = number + 1
 
 
 _BMP_END = "\uffff"
@@ -203,83 +170,81 @@ MAX_CITATIONS = 500
 _SNIPPET = re.compile(r'<snippet id="([^"]{1,40})">(.*?)</snippet>\n?', re.DOTALL)
 
 
-class ElementMaker:
-    """Makes the elements of one trajectory."""
-
-    def __init__(self, pieces: Sequence[ElementSegment], *, cited: Collection[str], shown: Collection[str]) -> None:
-        self._pieces = pieces
-        self._cited = frozenset(cited)
-        self._shown = frozenset(shown)
-        self._repeated = _repeated_calls(pieces)
-
-    def page(self, first: int) -> tuple[Element, ...]:
-        """At most `MAX_ELEMENTS` from one on."""
-        last = min(first + MAX_ELEMENTS, len(self._pieces))
-        return tuple(self._element(number) for number in range(first, last))
-
-    def _element(self, number: int) -> Element:
-        piece = self._pieces[number]
+def make_elements(
+    pieces: Sequence[ElementSegment], first: int, *, cited: Collection[str], shown: Collection[str]
+) -> tuple[Element, ...]:
+    """At most `MAX_ELEMENTS` of a trajectory's elements from one on."""
+    repeated = _repeated_calls(pieces)
+    elements = []
+    for number, piece in enumerate(pieces[first : first + MAX_ELEMENTS], first):
         units = Utf16(piece.text)
         text = _SNIPPET.sub("", piece.text).strip() if piece.kind == "result" else piece.text
-        return Element(
-            index=number,
-            kind=piece.kind,
-            stage=piece.stage.value if piece.stage else "",
-            turn=piece.turn,
-            text=text[:MAX_TEXT],
-            length=units.length,
-            closed=piece.is_closed,
-            sections=tuple(
-                SectionView(name=name, text=piece.text[start:end][:MAX_TEXT], start=units.at(start), end=units.at(end))
-                for name, start, end in piece.sections
-            ),
-            call=self._call(number),
-            result=self._result(piece.segment) if piece.segment is not None else None,
-            citations=self._citations(piece.text, units) if piece.kind == "answer" else (),
-        )
-
-    def _call(self, number: int) -> CallView | None:
-        call = self._pieces[number].call
-        if call is None:
-            return None
-        return CallView(
-            tool=call.name, query=call.query[:MAX_TEXT], parameters=call.parameters, repeated=number in self._repeated
-        )
-
-    def _result(self, segment: Segment) -> ResultView:
-        sources = sources_in(segment.text)
-        snippets = []
-        for snippet_id, body in _SNIPPET.findall(segment.text):
-            title, url = sources[snippet_id]
-            snippets.append(
-                SnippetView(
-                    id=snippet_id,
-                    title=title,
-                    url=url,
-                    text=(body.partition("\n")[2] if title or url else body)[:MAX_SNIPPET],
-                    cited=snippet_id in self._cited,
-                )
+        elements.append(
+            Element(
+                index=number,
+                kind=piece.kind,
+                stage=piece.stage.value if piece.stage else "",
+                turn=piece.turn,
+                text=text[:MAX_TEXT],
+                length=units.length,
+                closed=piece.is_closed,
+                sections=tuple(
+                    SectionView(
+                        name=name, text=piece.text[start:end][:MAX_TEXT], start=units.at(start), end=units.at(end)
+                    )
+                    for name, start, end in piece.sections
+                ),
+                call=_call(piece.call, number in repeated) if piece.call is not None else None,
+                result=_result(piece.segment, cited) if piece.segment is not None else None,
+                citations=_citations(piece.text, units, shown) if piece.kind == "answer" else (),
             )
-        status = segment.observation.status if segment.observation is not None else None
-        return ResultView(status=status.value if status else "", snippets=tuple(snippets))
-
-    def _citations(self, answer: str, units: Utf16) -> tuple[CitationView, ...]:
-        found = list(find_citations(answer))[:MAX_CITATIONS]
-        return tuple(
-            CitationView(
-                ids=citation.ids,
-                claim=citation.claim[:MAX_TEXT],
-                start=units.at(citation.start),
-                end=units.at(citation.end),
-                known=tuple(one for one in citation.ids if one in self._shown),
-            )
-            for citation in found
         )
+    return tuple(elements)
+
+
+def _call(call: ToolCall, is_repeated: bool) -> CallView:
+    return CallView(tool=call.name, query=call.query[:MAX_TEXT], parameters=call.parameters, repeated=is_repeated)
+
+
+def _result(segment: Segment, cited: Collection[str]) -> ResultView:
+    sources = sources_in(segment.text)
+    snippets = []
+    for snippet_id, body in _SNIPPET.findall(segment.text):
+        title, url = sources[snippet_id]
+        snippets.append(
+            SnippetView(
+                id=snippet_id,
+                title=title,
+                url=url,
+                text=(body.partition("\n")[2] if title or url else body)[:MAX_SNIPPET],
+                cited=snippet_id in cited,
+            )
+        )
+    status = segment.observation.status if segment.observation is not None else None
+    return ResultView(status=status.value if status else "", snippets=tuple(snippets))
+
+
+def _citations(answer: str, units: Utf16, shown: Collection[str]) -> tuple[CitationView, ...]:
+    return tuple(
+        CitationView(
+            ids=citation.ids,
+            claim=citation.claim[:MAX_TEXT],
+            start=units.at(citation.start),
+            end=units.at(citation.end),
+            known=tuple(one for one in citation.ids if one in shown),
+        )
+        for citation in islice(find_citations(answer), MAX_CITATIONS)
+    )
 
 
 def make_bands(pieces: Sequence[ElementSegment]) -> tuple[Band, ...]:
     """The stages as runs of elements."""
-    return tuple(Band(stage=stage.value, first=first, last=last) for stage, first, last in stage_runs(pieces))
+    bands = []
+    for stage, run in groupby(enumerate(pieces), key=lambda one: one[1].stage):
+        numbers = [number for number, _ in run]
+        if stage is not None:
+            bands.append(Band(stage=stage.value, first=numbers[0], last=numbers[-1]))
+    return tuple(bands)
 
 
 def element_text(pieces: Sequence[ElementSegment], number: int, *, offset: int) -> ElementText:
@@ -313,38 +278,27 @@ _QUOTED = re.compile(r'“([^”]{2,400})”|"([^"]{2,400})"|«([^»]{2,400})»'
 _MOST = 8
 
 
-class Passages(NamedTuple):
-    """The policy's pieces by where they begin in its text."""
+Passages = Sequence[tuple[int, ElementSegment]]
+"""The policy's pieces with their numbers, by where they begin in its text."""
 
-    starts: Sequence[int]
-    numbers: Sequence[int]
-    pieces: Sequence[ElementSegment]
 
-    @classmethod
-    def of(cls, pieces: Sequence[ElementSegment]) -> "Passages":
-        own = [(piece.start, number) for number, piece in enumerate(pieces) if piece.start >= 0]
-        return cls([start for start, _ in own], [number for _, number in own], pieces)
+def policy_pieces(pieces: Sequence[ElementSegment]) -> Passages:
+    return [(number, piece) for number, piece in enumerate(pieces) if piece.start >= 0]
 
-    def place(self, start: int, end: int) -> Place | None:
-        """A range of the policy's text as a place in an element; None where it begins between two of them."""
-        found = bisect_right(self.starts, start) - 1
-        if found < 0:
-            return None
-        number = self.numbers[found]
-        piece = self.pieces[number]
-        if start >= piece.end:
-            return None
-        units = Utf16(piece.text)
-        last = min(end, piece.end)
-        return Place(element=number, start=units.at(start - piece.start), end=units.at(last - piece.start))
 
-    def begin(self, start: int) -> Place | None:
-        """Where something begins: in an element, or at the start of the next one."""
-        found = self.place(start, start)
-        following = bisect_right(self.starts, start)
-        if found is None and following < len(self.starts):
-            return Place(element=self.numbers[following], start=0, end=0)
-        return found
+def _index_after(passages: Passages, start: int) -> int:
+    return bisect_right(passages, start, key=lambda one: one[1].start)
+
+
+def locate(passages: Passages, start: int, end: int) -> Place | None:
+    """A range of the policy's text as a place in an element; None where it begins between two of them."""
+    found = _index_after(passages, start) - 1
+    if found < 0 or start >= passages[found][1].end:
+        return None
+    number, piece = passages[found]
+    units = Utf16(piece.text)
+    last = min(end, piece.end)
+    return Place(element=number, start=units.at(start - piece.start), end=units.at(last - piece.start))
 
 
 def find_quotations(reason: str, policy_text: str, *, spans: Sequence[Span], passages: Passages) -> tuple[Place, ...]:
@@ -353,7 +307,7 @@ def find_quotations(reason: str, policy_text: str, *, spans: Sequence[Span], pas
     for groups in _QUOTED.findall(reason)[:_MOST]:
         quoted = next(filter(None, groups)).strip().rstrip("….")
         start = _find(quoted, policy_text, spans)
-        place = passages.place(start, start + len(quoted)) if start >= 0 and quoted else None
+        place = locate(passages, start, start + len(quoted)) if start >= 0 and quoted else None
         if place is not None and place not in places:
             places.append(place)
     return tuple(places)
@@ -387,57 +341,41 @@ def rubrics_of(group: GroupEntry) -> dict[str, Rubric]:
     return {rubric.id: rubric for rubric in known}
 
 
-class StageViews:
-    """Makes the views of one rollout."""
-
-    def __init__(self, entry: RolloutEntry, reading: Reading, *, rubrics: Mapping[str, Rubric], passages: Passages):
-        self._entry = entry
-        self._reading = reading
-        self._rubrics = rubrics
-        self._passages = passages
-
-    def make(self) -> tuple[StageView, ...]:
-        """All four, in their order."""
-        return tuple(self._stage(stage) for stage in STAGES)
-
-    def _stage(self, stage: Stage) -> StageView:
-        entry, place = self._entry, stage.position
-        outcome = entry.judged.judgement.outcome(stage)
-        return StageView(
-            stage=stage.value,
-            happened=self._reading.happened(stage),
-            score=number_or_none(outcome.score) if isinstance(outcome, StageScore) else None,
-            unscored=outcome.reason.value if isinstance(outcome, Unscored) else "",
-            detail=outcome.detail if isinstance(outcome, Unscored) else "",
-            true=entry.true[place] if entry.true else None,
-            returned=number_or_none(entry.returns[place]) if entry.returns else None,
-            advantage=number_or_none(entry.advantages[place]) if entry.advantages else None,
-            verdicts=self._verdicts(stage),
+def stage_views(
+    entry: RolloutEntry, reading: Reading, *, rubrics: Mapping[str, Rubric], passages: Passages
+) -> tuple[StageView, ...]:
+    """All four stages of a rollout, in their order."""
+    opinions = {opinion.rubric_id: opinion for opinion in entry.judged.opinions}
+    views = []
+    for stage in STAGES:
+        place, outcome = stage.position, entry.judged.judgement.outcome(stage)
+        judged = [one for one in rubrics.values() if one.stage is stage and one.id in opinions]
+        views.append(
+            StageView(
+                stage=stage.value,
+                happened=reading.happened(stage),
+                score=number_or_none(outcome.score) if isinstance(outcome, StageScore) else None,
+                unscored=outcome.reason.value if isinstance(outcome, Unscored) else "",
+                detail=outcome.detail if isinstance(outcome, Unscored) else "",
+                true=entry.true[place] if entry.true else None,
+                returned=number_or_none(entry.returns[place]) if entry.returns else None,
+                advantage=number_or_none(entry.advantages[place]) if entry.advantages else None,
+                verdicts=tuple(_verdict(one, opinions[one.id], reading, passages) for one in judged),
+            )
         )
+    return tuple(views)
 
-    def _verdicts(self, stage: Stage) -> tuple[VerdictView, ...]:
-        """One for each opinion on a rubric of this stage, in the order of the rubrics."""
-        opinions = {opinion.rubric_id: opinion for opinion in self._entry.judged.opinions}
-        return tuple(
-            self._verdict(rubric, opinions[rubric.id])
-            for rubric in self._rubrics.values()
-            if rubric.stage is stage and rubric.id in opinions
-        )
 
-    def _verdict(self, rubric: Rubric, opinion: Opinion) -> VerdictView:
-        return VerdictView(
-            rubric=rubric_view(rubric),
-            mark=opinion.mark,
-            marks=opinion.marks,
-            fulfilled=fulfillment(rubric, opinion.mark),
-            reason=opinion.justification,
-            places=find_quotations(
-                opinion.justification,
-                self._reading.policy_text,
-                spans=self._reading.spans.of(rubric.stage),
-                passages=self._passages,
-            ),
-        )
+def _verdict(rubric: Rubric, opinion: Opinion, reading: Reading, passages: Passages) -> VerdictView:
+    spans = reading.spans.of(rubric.stage)
+    return VerdictView(
+        rubric=rubric_view(rubric),
+        mark=opinion.mark,
+        marks=opinion.marks,
+        fulfilled=fulfillment(rubric, opinion.mark),
+        reason=opinion.justification,
+        places=find_quotations(opinion.justification, reading.policy_text, spans=spans, passages=passages),
+    )
 
 
 MAX_TOKENS = 5_000
@@ -450,7 +388,7 @@ def view_rollout(
 ) -> TrajectoryView:
     """A rollout of training with its group; `siblings` are the ids of the group's rollouts."""
     reading = read_trajectory(entry.rollout.trajectory)
-    passages = Passages.of(cut_trajectory(reading))
+    passages = policy_pieces(cut_trajectory(reading))
     view = view_trajectory(reading, row, from_element=from_element)
     return view.model_copy(
         update={
@@ -465,7 +403,7 @@ def view_rollout(
             "trained": entry.trained,
             "lessons": lesson_views(group.lessons),
             "bait": entry.judged.bait,
-            "stages": StageViews(entry, reading, rubrics=rubrics_of(group), passages=passages).make(),
+            "stages": stage_views(entry, reading, rubrics=rubrics_of(group), passages=passages),
             "cost": view.cost.model_copy(
                 update={
                     "input_tokens": entry.rollout.usage.input_tokens,
@@ -482,7 +420,7 @@ def view_trajectory(reading: Reading, row: TrajectoryRow, *, from_element: int =
     """What a trajectory says by itself, without a judge."""
     pieces = cut_trajectory(reading)
     shown = shown_snippets(reading.trajectory.segments)
-    maker = ElementMaker(pieces, cited=(*reading.citations.known, *reading.citations.unknown), shown=shown)
+    cited = {*reading.citations.known, *reading.citations.unknown}
     return TrajectoryView(
         row=row,
         policy="",
@@ -497,10 +435,10 @@ def view_trajectory(reading: Reading, row: TrajectoryRow, *, from_element: int =
         lessons=(),
         bait=(),
         bands=make_bands(pieces),
-        elements=maker.page(from_element),
+        elements=make_elements(pieces, from_element, cited=cited, shown=frozenset(shown)),
         elements_total=len(pieces),
         stages=(),
-        violations=_violations(reading, Passages.of(pieces)),
+        violations=_violations(reading, policy_pieces(pieces)),
         unknown_citations=reading.citations.unknown[:MAX_VIOLATIONS],
         cost=CostView(
             calls=sum(turn.call is not None for turn in reading.turns),
@@ -544,6 +482,14 @@ def view_tokens(entry: RolloutEntry, vocabulary: Sequence[str], *, offset: int, 
     )
 
 
+def _begin(passages: Passages, start: int) -> Place | None:
+    """Where something begins: in an element, or at the start of the next one."""
+    found, following = locate(passages, start, start), _index_after(passages, start)
+    if found is None and following < len(passages):
+        return Place(element=passages[following][0], start=0, end=0)
+    return found
+
+
 def _violations(reading: Reading, passages: Passages) -> tuple[ViolationView, ...]:
     starts = [0]
     for turn in reading.turns:
@@ -554,7 +500,7 @@ def _violations(reading: Reading, passages: Passages) -> tuple[ViolationView, ..
             turn=found.turn,
             message=found.message,
             strict=RULES[found.code].strict,
-            place=passages.begin(starts[found.turn - 1] + found.start) if 0 < found.turn <= len(starts) else None,
+            place=_begin(passages, starts[found.turn - 1] + found.start) if 0 < found.turn <= len(starts) else None,
         )
         for found in reading.violations[:MAX_VIOLATIONS]
     )

@@ -10,7 +10,7 @@ import pytest
 
 from rubricem_agent.viewer import report
 from rubricem_agent.viewer.logs import read_run
-from rubricem_agent.viewer.report import inert_json, load_bundle, render_report
+from rubricem_agent.viewer.report import inert_json, load_bundle, render_report, security_policy
 from rubricem_env.domain.errors import FileFormatError
 
 STAGES = ("plan", "research", "review", "answer")
@@ -79,14 +79,14 @@ def test_the_page_is_one_file_that_points_nowhere(tmp_path):
     page = page_of(write(tmp_path, exam(0, 0.4), step(1), step(2), exam(2, 0.6)))
 
     assert page.links == ["data:,"]
-    assert page.scripts[1].strip() == load_bundle().script.strip()
+    assert page.scripts[1].strip() == load_bundle()[0].strip()
 
 
 def test_its_policy_lets_in_the_bundle_and_nothing_else(tmp_path):
     text = render_report(write(tmp_path, step(1)))
 
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
-    assert policy == load_bundle().policy
+    assert policy == security_policy(*load_bundle())
     assert "unsafe" not in policy
     assert "connect-src" not in policy
     # The policy stands before everything that it speaks of.
