@@ -86,12 +86,12 @@ class EvalConfig(Frozen):
     judges: tuple[str, ...] = ()
     """`gemini:MODEL[@URL]` or `openai:MODEL@URL`; empty for the mode's own judge."""
     limit: Count | None = None
-    subset: SubsetName = SubsetName.MODE
+    subset: SubsetName = "mode"
     ids: Path | None = None
     epochs: Count = 1
-    stage: RunPhase = RunPhase.ALL
+    stage: RunPhase = "all"
     style: Style = "scaffold"
-    reuse: Reuse = Reuse.NONE
+    reuse: Reuse = "none"
     bank: Path | None = None
     attempts: Count = 1
     tools: Path | None = None
@@ -123,18 +123,18 @@ class EvalConfig(Frozen):
         number, total = self.shard
         if not 1 <= number <= total:
             raise ConfigError(f"--shard is {number}/{total}; the parts are numbered from 1 to their number.")
-        if self.reuse is Reuse.CROSS and self.bank is None:
+        if self.reuse == "cross" and self.bank is None:
             raise ConfigError("--reuse cross needs the bank to retrieve from. Give its folder with --bank.")
-        if self.reuse is Reuse.WITHIN and self.attempts < 2:
+        if self.reuse == "within" and self.attempts < 2:
             raise ConfigError("--reuse within shows the reflection on an earlier attempt. Use --attempts 2 or more.")
-        if self.reuse is not Reuse.NONE and self.policy.startswith(GIVEN):
+        if self.reuse != "none" and self.policy.startswith(GIVEN):
             raise ConfigError("answers from a file cannot be given a memory. Use --reuse none, or another policy.")
         if self.benchmark != "drb" and (self.criteria or self.references or self.fact):
             raise ConfigError(
                 f"--criteria, --references and --fact belong to the benchmark drb; {self.benchmark} has none of them. "
                 "Leave them out."
             )
-        if self.answers_from is not None and self.stage is RunPhase.ANSWERS:
+        if self.answers_from is not None and self.stage == "answers":
             raise ConfigError("--answers-from judges the answers of another run. Leave --stage answers out.")
         if self.policy == EXPERT and self.benchmark != "almanac":
             raise ConfigError("the policy expert knows the questions of the almanac alone. Use another --policy.")

@@ -23,7 +23,6 @@ from rubricem_agent.config import (
 )
 from rubricem_agent.evals.base import Rules
 from rubricem_agent.evals.manifest import judge_model, seen_keys
-from rubricem_agent.evals.runner import RunPhase
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.llm.usage import price_of
 
@@ -99,8 +98,8 @@ def model_names(config: EvalConfig, rules: Rules) -> tuple[str, tuple[str, ...]]
     if config.policy != EXPERT and not config.policy.startswith(GIVEN):
         spec = parse_policy(config.policy)
         policy = "" if spec.backend in (SCRIPTED, LOCAL) else spec.model
-    policy = "" if config.stage is RunPhase.VERDICTS else policy
-    judges = () if config.stage is RunPhase.ANSWERS else judges
+    policy = "" if config.stage == "verdicts" else policy
+    judges = () if config.stage == "answers" else judges
     priced, unpriced = split_by_price(policy, *judges)
     if config.budget is not None and unpriced and not priced:
         raise ConfigError(

@@ -19,7 +19,7 @@ from rubricem_agent.build.eval_inputs import (
     split_by_price,
 )
 from rubricem_agent.config import GIVEN, EvalConfig
-from rubricem_agent.evals.answers import GivenAnswers, Reuse
+from rubricem_agent.evals.answers import GivenAnswers
 from rubricem_agent.evals.base import DataPaths
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.manifest import (
@@ -30,7 +30,6 @@ from rubricem_agent.evals.manifest import (
     EvaluationManifest,
     Inputs,
     Subset,
-    SubsetName,
     choose,
     find_seen,
     has_lines,
@@ -40,7 +39,7 @@ from rubricem_agent.evals.manifest import (
     without_seen,
 )
 from rubricem_agent.evals.records import AnswerRecord, Journal, ModelCost, VerdictRecord
-from rubricem_agent.evals.runner import RunPhase, case_keys, rehearse
+from rubricem_agent.evals.runner import case_keys, rehearse
 from rubricem_agent.evals.scores import Logs, Scores, score_run
 from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
 from rubricem_agent.files import write_atomic
@@ -74,9 +73,9 @@ def reload_benchmark(folder: Path, manifest: EvaluationManifest, *, data: str = 
     loaded = load_benchmark(
         manifest.benchmark, paths, rules=manifest.rules, any_version=True, with_fact=inputs.with_fact
     )
-    if loaded.source.sha256 != inputs.sha256:
+    if loaded.sha256 != inputs.sha256:
         raise UsageError(
-            f"{loaded.source.path} has the sha256 {loaded.source.sha256[:12]}; {folder} was made on "
+            f"{loaded.path} has the sha256 {loaded.sha256[:12]}; {folder} was made on "
             f"{inputs.sha256[:12]}. Give the file of that run with --data."
         )
     if beside_sha256(paths.criteria, paths.references) != inputs.beside_sha256:
@@ -94,7 +93,7 @@ def reload_benchmark(folder: Path, manifest: EvaluationManifest, *, data: str = 
 
 def read_logs(folder: Path) -> Logs:
     """Both logs of a run, as far as they are written."""
-    return Logs(Journal.read(folder / ANSWERS_FILE, AnswerRecord), Journal.read(folder / VERDICTS_FILE, VerdictRecord))
+    return Journal.read(folder / ANSWERS_FILE, AnswerRecord), Journal.read(folder / VERDICTS_FILE, VerdictRecord)
 
 
 def write_scores(folder: Path, scores: Scores) -> None:
@@ -112,13 +111,14 @@ def read_parts(folder: Path, wanted: EvaluationManifest) -> tuple[Logs, ...]:
 
 def merge_parts(parts: Sequence[Logs], logs: Logs) -> None:
     """Append the final records of the parts to the run's own logs, each once."""
-    for part in parts:
-        for answer in part.answers.records:
-            if answer.is_final and not _is_final(logs.answers.find(answer.key)):
-                logs.answers.append(answer)
-        for verdict in part.verdicts.records:
-            if verdict.is_final and not _is_final(logs.verdicts.find(verdict.key)):
-                logs.verdicts.append(verdict)
+    answers, verdicts = logs
+    for part_answers, part_verdicts in parts:
+        for answer in part_answers.records:
+            if answer.is_final and not _is_final(answers.find(answer.key)):
+                answers.append(answer)
+        for verdict in part_verdicts.records:
+            if verdict.is_final and not _is_final(verdicts.find(verdict.key)):
+                verdicts.append(verdict)
 
 
 def _is_final(record: AnswerRecord | VerdictRecord | None) -> bool:
@@ -183,7 +183,7 @@ class PlannedEvaluation(NamedTuple):
 
     def estimate(self) -> list[ModelCost]:
         """Calls and money, for a dry run."""
-        is_paid = self.config.stage is not RunPhase.VERDICTS and self.config.asks_a_model
+        is_paid = self.config.stage != "verdicts" and self.config.asks_a_model
         policy = judge_model(self.config.policy) if is_paid else None
         ids, epochs = self.manifest.inputs.ids, self.config.epochs
         return rehearse(self.loaded, ids, epochs=epochs, policy=policy, judges=self.judge_models)
@@ -235,7 +235,7 @@ def plan_run(config: EvalConfig, now: Callable[[], datetime] = lambda: datetime.
         code=__version__,
     )
     given = None
-    if config.policy.startswith(GIVEN) and config.stage is not RunPhase.VERDICTS:
+    if config.policy.startswith(GIVEN) and config.stage != "verdicts":
         given = GivenAnswers.read(Path(config.policy.removeprefix(GIVEN)))
         given.refuse_unknown([example.id for example in loaded.examples], ids=loaded.benchmark.ids)
     return PlannedEvaluation(config, loaded, manifest, policy, judges, given)
@@ -257,7 +257,7 @@ def _judging_only(config: EvalConfig, source: EvaluationManifest) -> EvalConfig:
     options: list[tuple[str, object, object, object]] = [
         ("policy", default.policy, config.policy, agent.policy),
         ("style", default.style, config.style, agent.style),
-        ("reuse", default.reuse.value, config.reuse.value, agent.reuse),
+        ("reuse", default.reuse, config.reuse, agent.reuse),
         ("bank", "", str(config.bank or ""), agent.bank),
         ("attempts", default.attempts, config.attempts, agent.attempts),
         ("epochs", default.epochs, config.epochs, source.epochs),
@@ -269,7 +269,7 @@ def _judging_only(config: EvalConfig, source: EvaluationManifest) -> EvalConfig:
                 f"--{option} is {given}; the answers of {config.answers_from} were made with {theirs}, and are judged "
                 f"as they are. Leave --{option} out."
             )
-    return config.model_copy(update={"policy": agent.policy, "epochs": source.epochs, "stage": RunPhase.VERDICTS})
+    return config.model_copy(update={"policy": agent.policy, "epochs": source.epochs, "stage": "verdicts"})
 
 
 def _inputs(config: EvalConfig, loaded: Loaded, source: EvaluationManifest | None) -> Inputs:
@@ -280,9 +280,9 @@ def _inputs(config: EvalConfig, loaded: Loaded, source: EvaluationManifest | Non
         seen = find_seen(loaded.examples, read_seen(path))
         subset = without_seen(subset, seen, drops=config.drop_seen, where=str(path))
     return Inputs(
-        path=str(loaded.source.path),
-        sha256=loaded.source.sha256,
-        rows=loaded.source.rows,
+        path=str(loaded.path),
+        sha256=loaded.sha256,
+        rows=len(loaded.examples),
         criteria=str(config.criteria or ""),
         references=str(config.references or ""),
         beside_sha256=beside_sha256(config.criteria, config.references),
@@ -300,13 +300,12 @@ def _subset_of_answered(config: EvalConfig, source: EvaluationManifest, *, loade
     Raises:
         UsageError: the answers are to another data file, or an example was chosen that was not answered.
     """
-    data = loaded.source
-    if data.sha256 != source.inputs.sha256:
+    if loaded.sha256 != source.inputs.sha256:
         raise UsageError(
-            f"{data.path} has the sha256 {data.sha256[:12]}; the answers of {config.answers_from} are to the examples "
+            f"{loaded.path} has the sha256 {loaded.sha256[:12]}; the answers of {config.answers_from} are to the examples "
             f"of {source.inputs.sha256[:12]}, which was at {source.inputs.path}. Give that file with --data."
         )
-    if config.limit is None and config.ids is None and config.subset is SubsetName.MODE:
+    if config.limit is None and config.ids is None and config.subset == "mode":
         return Subset(source.inputs.ids, source.inputs.subset, source.inputs.left_out)
     missing = [example_id for example_id in chosen.ids if example_id not in set(source.inputs.ids)]
     if missing:
@@ -324,8 +323,8 @@ def _agent(config: EvalConfig) -> Agent:
         style=config.style,
         search=str(config.tools or "offline corpus"),
         search_sha256=search_sha256(config.tools),
-        reuse=config.reuse.value,
+        reuse=config.reuse,
         bank=str(config.bank or ""),
-        bank_sha256=bank_sha256(config.bank if config.reuse is Reuse.CROSS else None),
+        bank_sha256=bank_sha256(config.bank if config.reuse == "cross" else None),
         attempts=config.attempts,
     )

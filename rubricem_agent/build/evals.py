@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib import import_module
@@ -42,7 +42,6 @@ from rubricem_agent.evals.answers import (
     GivenAnswers,
     LimitedToolbox,
     References,
-    Reuse,
     cross_references,
     expert_policy,
     no_references,
@@ -52,8 +51,8 @@ from rubricem_agent.evals.answers import (
 from rubricem_agent.evals.base import EvaluationMode
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.manifest import ANSWERS_FILE, VERDICTS_FILE, read_manifest, settle_manifest
-from rubricem_agent.evals.records import AnswerRecord, Budget, Journal, VerdictRecord
-from rubricem_agent.evals.runner import CaseJudge, Listener, Runner, RunOutcome, RunPhase, case_keys
+from rubricem_agent.evals.records import AnswerRecord, Journal, VerdictRecord, check_budget
+from rubricem_agent.evals.runner import CaseJudge, Listener, Runner, RunOutcome, case_keys
 from rubricem_agent.evals.scores import Logs, Scores, score_run
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
@@ -87,7 +86,7 @@ def export_inspect_log(folder: Path, out: Path) -> None:
         from rubricem_agent.evals.inspect_export import write_inspect_log
     manifest = read_manifest(folder)
     loaded = reload_benchmark(folder, manifest)
-    write_inspect_log(out, loaded, scores=read_scores(folder), answers=read_logs(folder).answers)
+    write_inspect_log(out, loaded, scores=read_scores(folder), answers=read_logs(folder)[0])
 
 
 class FinishedRun(NamedTuple):
@@ -118,11 +117,11 @@ async def run_evaluation(
         copy_answers(config.answers_from, planned.manifest, target=answers_file)
     answers = Journal.open(answers_file, AnswerRecord)
     verdicts = Journal.open(folder / VERDICTS_FILE, VerdictRecord)
-    logs = Logs(answers, verdicts)
+    logs = answers, verdicts
     try:
         parts = read_parts(folder / SHARDS, planned.manifest)
         if planned.given is not None:
-            for log in (answers, *(part.answers for part in parts)):
+            for log in (answers, *(part_answers for part_answers, _ in parts)):
                 planned.given.refuse_changed(log.records)
         merge_parts(parts, logs)
         outcome = await _drive(planned, environ, logs=logs, listener=listener)
@@ -138,6 +137,7 @@ async def _drive(
     planned: PlannedEvaluation, environ: Mapping[str, str], *, logs: Logs, listener: Listener
 ) -> RunOutcome:
     config = planned.config
+    answers, verdicts = logs
     models, judge_meter = _build_judges(config, planned.loaded, environ=environ)
     async with AsyncExitStack() as stack:
         for model in models:
@@ -148,17 +148,17 @@ async def _drive(
         answerer, meter = _build_answerer(config, toolbox, given=planned.given, environ=environ)
         stack.push_async_callback(answerer.aclose)
         # Answers that were copied were paid for by another run.
-        paid = () if config.answers_from is not None else logs.answers.records
-        spent = sum(one.dollars for one in paid) + sum(one.dollars for one in logs.verdicts.records)
-        budget = Budget(config.budget, spent_before=spent, meters=(judge_meter, meter))
+        paid = () if config.answers_from is not None else answers.records
+        spent = sum(one.dollars for one in paid) + sum(one.dollars for one in verdicts.records)
+        check = partial(check_budget, config.budget, spent_before=spent, meters=(judge_meter, meter))
         timing = Timing.real(config.seed)
         runner = Runner(
             planned.loaded,
-            logs.answers,
+            answers,
             answerer=answerer,
-            judges=_build_case_judges(planned, models, logs=logs, timing=timing, budget=budget, toolbox=toolbox),
+            judges=_build_case_judges(planned, models, verdicts=verdicts, timing=timing, check=check, toolbox=toolbox),
             limits=config.limits,
-            check_budget=budget.check,
+            check_budget=check,
             clock=time.monotonic,
             listener=listener,
         )
@@ -171,7 +171,7 @@ def _build_judges(
     config: EvalConfig, loaded: Loaded, *, environ: Mapping[str, str]
 ) -> tuple[tuple[ChatModel, ...], Meter]:
     names = config.judges or default_judges(loaded.rules)
-    if not loaded.rules.judge or not names or config.stage is RunPhase.ANSWERS:
+    if not loaded.rules.judge or not names or config.stage == "answers":
         return (), Meter()
     ceilings = SpendLimits(dollars=config.budget)
     built = build_judge(JudgeConfig(judge=names[0], also=names[1:], ceilings=ceilings), environ)
@@ -182,9 +182,9 @@ def _build_case_judges(
     planned: PlannedEvaluation,
     models: Sequence[ChatModel],
     *,
-    logs: Logs,
+    verdicts: Journal[VerdictRecord],
     timing: Timing,
-    budget: Budget,
+    check: Callable[[], None],
     toolbox: Toolbox,
 ) -> tuple[CaseJudge, ...]:
     """One for each judge; without judges one that asks no model."""
@@ -201,11 +201,11 @@ def _build_case_judges(
             model,
             benchmark=planned.loaded.name,
             rules=planned.loaded.rules,
-            journal=logs.verdicts,
+            journal=verdicts,
             retry=planned.config.retry,
             timing=timing,
             slots=slots,
-            check_budget=budget.check,
+            check_budget=check,
             read_page=read,
         )
         for name, model in zip(planned.manifest.judges or ("none",), models or (None,), strict=True)
@@ -216,7 +216,7 @@ def _build_answerer(
     config: EvalConfig, toolbox: Toolbox, *, given: GivenAnswers | None, environ: Mapping[str, str]
 ) -> tuple[Answerer, Meter]:
     """The answerer and the meter of its cost; where only verdicts are made, nobody answers."""
-    if config.stage is RunPhase.VERDICTS:
+    if config.stage == "verdicts":
         given = GivenAnswers("nobody", {})
     if given is not None:
         return given, Meter()
@@ -242,9 +242,9 @@ def _build_answerer(
 
 def _build_references(config: EvalConfig, policy: Policy) -> References:
     injector = build_injector(BankConfig(), policy.count_tokens)
-    if config.reuse is Reuse.CROSS and config.bank is not None:
+    if config.reuse == "cross" and config.bank is not None:
         return partial(cross_references, bank=open_existing_bank(config.bank, embeds=True), injector=injector)
-    if config.reuse is Reuse.WITHIN:
+    if config.reuse == "within":
         # A bank of one example: lessons are retrieved by the question's key, so any embedder will do. The judge is
         # never called: reflections at inference are unjudged.
         return partial(

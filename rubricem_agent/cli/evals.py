@@ -48,12 +48,12 @@ class RunOptions:
         None
     )
     limit: Annotated[int | None, typer.Option(min=1, help="Use N examples, by the mode's published rule.")] = None
-    subset: Annotated[SubsetName, typer.Option(help="ablation: the same 100 in every run.")] = SubsetName.MODE
+    subset: Annotated[SubsetName, typer.Option(help="ablation: the same 100 in every run.")] = "mode"
     ids: Annotated[Path | None, typer.Option(help="A file with one example id a line.")] = None
     epochs: Annotated[int, typer.Option(min=1, help="Repeats of every example; the variance is split.")] = 1
-    stage: Annotated[RunPhase, typer.Option(help="Only answers, only verdicts, or all.")] = RunPhase.ALL
+    stage: Annotated[RunPhase, typer.Option(help="Only answers, only verdicts, or all.")] = "all"
     style: Annotated[Style, typer.Option(help="The scaffold, or plain think and act.")] = "scaffold"
-    reuse: Annotated[Reuse, typer.Option(help="Reflections put before the question.")] = Reuse.NONE
+    reuse: Annotated[Reuse, typer.Option(help="Reflections put before the question.")] = "none"
     bank: Annotated[Path | None, typer.Option(help="The bank that --reuse cross retrieves from.")] = None
     attempts: Annotated[int, typer.Option(min=1, help="Episodes in a row; the last answer counts.")] = 1
     tools: Annotated[Path | None, typer.Option(help="TOML of tool settings; offline by default.")] = None
@@ -167,13 +167,14 @@ def _progress(planned: PlannedEvaluation, terminal: Terminal) -> Iterator[Listen
     """Two bars, for answers and verdicts; results from before a resume are not counted."""
     total = len(planned.manifest.inputs.ids) * planned.config.epochs
     with terminal.progress() as bars:
-        tasks = {stage: bars.add_task(stage.value, total=total) for stage in (RunPhase.ANSWERS, RunPhase.VERDICTS)}
+        stages: tuple[RunPhase, ...] = ("answers", "verdicts")
+        tasks = {stage: bars.add_task(stage, total=total) for stage in stages}
         failed = dict.fromkeys(tasks, 0)
 
         def count(phase: RunPhase, failure: str) -> None:
             failed[phase] += bool(failure)
             failures = f", {failed[phase]} failed" if failed[phase] else ""
-            bars.update(tasks[phase], advance=1, description=f"{phase.value}{failures}")
+            bars.update(tasks[phase], advance=1, description=f"{phase}{failures}")
 
         yield count
 
@@ -321,17 +322,17 @@ def parity(
     with terminal.bar("replaying", len(files)) as advance:
         for file in files:
             try:
-                result = replay(file)
+                agreed, total, disagreements = replay(file)
             except FileFormatError as unreadable:
                 code = max(code, UNREADABLE)
                 document.append({"file": str(file), "unreadable": str(unreadable)})
                 lines.append(str(unreadable))
             else:
-                code = max(code, DISAGREED if result.disagreements else AGREED)
-                differing = [{"id": case_id, "differences": found} for case_id, found in result.disagreements]
-                document.append({"file": str(file), **result._asdict(), "disagreements": differing})
-                lines.append(f"{file}: {result.agreed}/{result.total}")
-                lines += [f"  {case_id}: {each}" for case_id, found in result.disagreements for each in found]
+                code = max(code, DISAGREED if disagreements else AGREED)
+                differing = [{"id": case_id, "differences": found} for case_id, found in disagreements]
+                document.append({"file": str(file), "agreed": agreed, "total": total, "disagreements": differing})
+                lines.append(f"{file}: {agreed}/{total}")
+                lines += [f"  {case_id}: {each}" for case_id, found in disagreements for each in found]
             advance(1)
     brief = [line for line in lines if line.startswith(" ") or "cannot be read" in line]
     terminal.close(document, "\n".join(lines), brief="\n".join(brief))

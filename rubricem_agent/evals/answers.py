@@ -8,9 +8,8 @@ taken unranked (choice C20).
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from pydantic import AliasChoices, Field
 
@@ -69,14 +68,12 @@ References = Callable[[str, Sequence[Rollout]], Awaitable[str]]
 """What a memory shows before a question, given the earlier attempts at it: a reference block, or nothing."""
 
 
-class Reuse(StrEnum):
-    """Which reflections are shown before a question."""
+Reuse = Literal["none", "cross", "within"]
+"""Which reflections are shown before a question.
 
-    NONE = "none"
-    CROSS = "cross"
-    """Reflections on similar questions, from a trained bank."""
-    WITHIN = "within"
-    """The agent's reflection on its earlier attempt at the same question: needs two attempts."""
+cross: those on similar questions, from a trained bank. within: the agent's reflection on its earlier attempt at the
+same question, which needs two attempts.
+"""
 
 
 async def no_references(question: str, attempts: Sequence[Rollout]) -> str:
@@ -224,7 +221,7 @@ async def read_page(toolbox: Toolbox, url: str) -> str:
     return result.summary or "\n".join(snippet.text for snippet in result.snippets)
 
 
-ANSWERS_FILE = Advice(
+ANSWERS_FILE: Advice = (
     "an answers file",
     "name the file of your answers with --policy file:ANSWERS.jsonl",
     'Write one line for each example: {"id": ..., "answer": ...}.',

@@ -61,23 +61,16 @@ class Gold(Frozen):
         return ()
 
 
-class SourceFile(NamedTuple):
-    """The file that examples were read from, for the run's manifest."""
-
-    path: Path
-    sha256: str
-    rows: int
-
-
 _SAME_FORMAT: Mapping[str, AnswerFormat] = MappingProxyType({})
 
 
 class Dataset(NamedTuple):
-    """Examples in file order, their gold by id, and the file of both."""
+    """Examples in file order, their gold by id, and the path and hash of the file of both."""
 
     examples: tuple[Example, ...]
     gold: Mapping[str, Gold]
-    source: SourceFile
+    path: Path
+    sha256: str
     formats: Mapping[str, AnswerFormat] = _SAME_FORMAT
     """Answer formats by example id, where the examples of a benchmark differ in it."""
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
-from rubricem_agent.evals.base import BenchmarkFileError, ChatTurn, Dataset, Example, Gold, SourceFile
+from rubricem_agent.evals.base import BenchmarkFileError, ChatTurn, Dataset, Example, Gold
 from rubricem_env.domain.base import Frozen, Text
 
 
@@ -23,18 +23,10 @@ class FileRow(Frozen):
 RowT = TypeVar("RowT", bound=BaseModel)
 
 
-class Advice(NamedTuple):
-    """How messages describe a kind of file."""
+Advice = tuple[str, str, str]
+"""How messages describe a kind of file; the way out where it is missing; and where it is malformed, as a sentence."""
 
-    kind: str
-    """Such as "a benchmark file"."""
-    give: str
-    """The way out where the file is missing."""
-    mend: str
-    """The way out where the file is malformed, as a sentence."""
-
-
-OFFICIAL_FILE = Advice(
+OFFICIAL_FILE: Advice = (
     "a benchmark file",
     "give the path of the benchmark's official file",
     "Download the official file, or correct this one.",
@@ -51,12 +43,13 @@ class RowPosition(NamedTuple):
 
 def read_bytes(path: Path, advice: Advice = OFFICIAL_FILE) -> bytes:
     """The file's content. Raises BenchmarkFileError where it is missing or empty."""
+    kind, give, mend = advice
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise BenchmarkFileError(f"{path} cannot be read ({error.strerror}); {advice.give}.") from error
+        raise BenchmarkFileError(f"{path} cannot be read ({error.strerror}); {give}.") from error
     if not content.strip():
-        raise BenchmarkFileError(f"{path} is empty; {advice.kind} holds at least one row. {advice.mend}")
+        raise BenchmarkFileError(f"{path} is empty; {kind} holds at least one row. {mend}")
     return content
 
 
@@ -137,13 +130,13 @@ def assemble(
                 "Remove one of the two rows."
             )
         by_id[record.id] = record
-    source = SourceFile(path, hashlib.sha256(read_bytes(path)).hexdigest(), len(examples))
+    actual = hashlib.sha256(read_bytes(path)).hexdigest()
     remedy = "Download the official file, or use --any-version to take this one, with its hash in the manifest."
-    if not any_version and num_rows not in (None, source.rows):
-        raise BenchmarkFileError(f"{path} has {source.rows} rows; the official file has {num_rows}. {remedy}")
-    if not any_version and sha256 not in (None, source.sha256):
-        raise BenchmarkFileError(f"{path} has the sha256 {source.sha256}; the official file has {sha256}. {remedy}")
-    return Dataset(tuple(examples), by_id, source)
+    if not any_version and num_rows not in (None, len(examples)):
+        raise BenchmarkFileError(f"{path} has {len(examples)} rows; the official file has {num_rows}. {remedy}")
+    if not any_version and sha256 not in (None, actual):
+        raise BenchmarkFileError(f"{path} has the sha256 {actual}; the official file has {sha256}. {remedy}")
+    return Dataset(tuple(examples), by_id, path, actual)
 
 
 def _decode(path: Path, advice: Advice) -> str:
@@ -151,7 +144,7 @@ def _decode(path: Path, advice: Advice) -> str:
         return read_bytes(path, advice).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BenchmarkFileError(
-            f"{path} is not UTF-8 text (byte {error.start}); {advice.kind} is. If it is compressed, unpack it first."
+            f"{path} is not UTF-8 text (byte {error.start}); {advice[0]} is. If it is compressed, unpack it first."
         ) from error
 
 
@@ -159,7 +152,7 @@ def _parse(text: str, where: str, *, advice: Advice) -> RowPosition:
     try:
         return RowPosition(where, json.loads(text), advice)
     except (ValueError, RecursionError) as error:
-        raise BenchmarkFileError(f"{where} is not JSON ({error}); {advice.kind} holds JSON. {advice.mend}") from error
+        raise BenchmarkFileError(f"{where} is not JSON ({error}); {advice[0]} holds JSON. {advice[2]}") from error
 
 
 def _field_message(
@@ -174,11 +167,10 @@ def _field_message(
     if first["type"] == "missing":
         found = ", ".join(row.content) if isinstance(row.content, dict) else _kind(row.content)
         return (
-            f"{row.where}: the field {field} is missing; a row needs {needed} and this one has {found}. "
-            f"{row.advice.mend}"
+            f"{row.where}: the field {field} is missing; a row needs {needed} and this one has {found}. {row.advice[2]}"
         )
     value = repr(first["input"])[:80]
-    return f"{row.where}: the field {field} is {value}: {first['msg']}; a row needs {needed}. {row.advice.mend}"
+    return f"{row.where}: the field {field} is {value}: {first['msg']}; a row needs {needed}. {row.advice[2]}"
 
 
 def _kind(value: JsonValue) -> str:

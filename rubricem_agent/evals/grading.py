@@ -4,12 +4,13 @@ import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
-from rubricem_agent.evals.base import Dataset, Example, Gold, Rules, SourceFile, Unit
+from rubricem_agent.evals.base import Dataset, Example, Gold, Rules, Unit
 from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
 from rubricem_env.domain.trajectory import AnswerFormat, Trajectory
@@ -171,7 +172,9 @@ class Loaded:
     rules: Rules
     examples: tuple[Example, ...]
     gold: Mapping[str, Gold]
-    source: SourceFile
+    path: Path
+    """The file that the examples were read from."""
+    sha256: str
     grader: Grader
     formats: Mapping[str, AnswerFormat] = field(default_factory=dict)
     """By example id, where the examples of a benchmark differ in it."""

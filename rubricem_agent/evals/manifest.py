@@ -6,10 +6,9 @@ checked without the data), explicit ids, or one fixed set for ablations; without
 
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field, JsonValue, ValidationError
 
@@ -256,7 +255,7 @@ def _check(num_rows: int, size: int) -> None:
 
 
 _NAMES = ("question", "query", "prompt", "problem")
-SEEN_FILE = Advice(
+SEEN_FILE: Advice = (
     "a file of training data",
     "give --seen the file of JSON lines that training read, or the folder of a bank",
     "Give the file that training read, one JSON object a line.",
@@ -291,13 +290,11 @@ def _keys_in(content: JsonValue) -> Iterator[str]:
             yield from _keys_in(value)
 
 
-class SubsetName(StrEnum):
-    """How the examples are chosen."""
+SubsetName = Literal["mode", "ablation"]
+"""How the examples are chosen.
 
-    MODE = "mode"
-    """By the published rule of the mode, where a limit is given; else all."""
-    ABLATION = "ablation"
-    """The same 100 in every run."""
+mode: by the published rule of the mode, where a limit is given; else all. ablation: the same 100 in every run.
+"""
 
 
 class Subset(NamedTuple):
@@ -310,7 +307,7 @@ class Subset(NamedTuple):
 
 def choose(
     loaded: Loaded,
-    name: SubsetName = SubsetName.MODE,
+    name: SubsetName = "mode",
     *,
     limit: int | None = None,
     ids_file: Path | None = None,
@@ -323,10 +320,10 @@ def choose(
     """
     known = [example.id for example in loaded.examples]
     if ids_file is not None:
-        if limit is not None or name is SubsetName.ABLATION:
+        if limit is not None or name == "ablation":
             raise UsageError("--ids names the examples; give it without --limit and --subset.")
         return _subset(known, rows_of_ids(ids_file, known), rule=f"the ids of {ids_file.name}")
-    if name is SubsetName.ABLATION:
+    if name == "ablation":
         subset = _subset(known, ablation_rows(len(known)), rule=f"ablation subset, seed {ABLATION_SEED}")
         if limit is None or limit >= len(subset.ids):
             return subset

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from inspect import signature
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
 
@@ -62,16 +62,8 @@ class RecordedCase(Frozen):
     variants: dict[str, JsonValue] = Field(default_factory=dict)
 
 
-class FileParity(NamedTuple):
-    """The result for one file: cases that agree, all cases, and the differences of the others by case, in file order."""
-
-    agreed: int
-    total: int
-    disagreements: tuple[tuple[str, tuple[str, ...]], ...]
-
-
-def replay(path: Path) -> FileParity:
-    """Replay every case of a file.
+def replay(path: Path) -> tuple[int, int, tuple[tuple[str, tuple[str, ...]], ...]]:
+    """Replay every case of a file: cases that agree, all cases, and the differences of the others by case, in order.
 
     Raises:
         FileFormatError: the file cannot be read, has no case, or a line (named by its number) is not a case.
@@ -79,7 +71,7 @@ def replay(path: Path) -> FileParity:
     cases = read_cases(path)
     compared = [(case.id, tuple(replay_case(case))) for case in cases]
     disagreements = tuple((case_id, differences) for case_id, differences in compared if differences)
-    return FileParity(len(cases) - len(disagreements), len(cases), disagreements)
+    return len(cases) - len(disagreements), len(cases), disagreements
 
 
 def read_cases(path: Path) -> list[RecordedCase]:

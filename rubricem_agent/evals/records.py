@@ -82,33 +82,20 @@ class VerdictRecord(Frozen):
         return not self.failure
 
 
-class Budget:
-    """The limit on what a run may cost, over all its parts and resumes.
+def check_budget(limit: float | None, *, spent_before: float, meters: Iterable[Meter]) -> None:
+    """Check that another call may begin under the limit on what a run may cost, over all its parts and resumes.
 
     Calls in progress when the limit is reached are still paid for; none begins after it.
+
+    Raises:
+        SpendLimitReached: the limit is reached; the message says how to resume.
     """
-
-    def __init__(self, limit: float | None, *, spent_before: float, meters: Iterable[Meter]) -> None:
-        self._limit = limit
-        self._spent_before = spent_before
-        self._meters = tuple(meters)
-
-    @property
-    def spent(self) -> float:
-        """Dollars, including those of earlier parts."""
-        return self._spent_before + sum(meter.total.dollars for meter in self._meters)
-
-    def check(self) -> None:
-        """Check that another call may begin.
-
-        Raises:
-            SpendLimitReached: the limit is reached; the message says how to resume.
-        """
-        if self._limit is not None and self.spent >= self._limit:
-            raise SpendLimitReached(
-                f"the run has cost ${self.spent:.2f}, and the budget is ${self._limit:.2f}. Everything so far is in "
-                "the logs: run the same command with a larger --budget to resume."
-            )
+    spent = spent_before + sum(meter.total.dollars for meter in meters)
+    if limit is not None and spent >= limit:
+        raise SpendLimitReached(
+            f"the run has cost ${spent:.2f}, and the budget is ${limit:.2f}. Everything so far is in "
+            "the logs: run the same command with a larger --budget to resume."
+        )
 
 
 RecordT = TypeVar("RecordT", AnswerRecord, VerdictRecord)

@@ -325,7 +325,7 @@ def _agreement(run: Scores) -> Markup:
     if rows:
         found += element("h3", "Agreement of judges") + table(("first", "second", "same", "kappa", "verdicts"), rows)
     if run.variance is not None:
-        split = (f"{run.variance.between:.4f}", f"{run.variance.within:.4f}")
+        split = (f"{run.variance['between']:.4f}", f"{run.variance['within']:.4f}")
         found += element("h3", f"Variance over {run.manifest.epochs} epochs")
         found += table(("between examples", "within an example"), [split])
     return Markup(found)
@@ -449,7 +449,7 @@ def _print_details(run: Scores, console: Console) -> None:
         kappa = f"{100 * pair.share:.1f} % the same, kappa {pair.kappa:.2f}, n {pair.n}"
         console.print(RichText(f"  {pair.first} and {pair.second}: {kappa}"))
     if run.variance is not None:
-        split = f"between examples {run.variance.between:.4f}, within {run.variance.within:.4f}"
+        split = f"between examples {run.variance['between']:.4f}, within {run.variance['within']:.4f}"
         console.print(RichText(f"  variance over {run.manifest.epochs} epochs: {split}"))
 
 

@@ -7,8 +7,7 @@ questions to the judge without asking them.
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from enum import StrEnum
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -247,12 +246,8 @@ def _priced(stage: str, model: str, *, usage: Usage) -> ModelCost:
 Size = Annotated[int, Field(ge=1)]
 
 
-class RunPhase(StrEnum):
-    """The part of a run that is done."""
-
-    ALL = "all"
-    ANSWERS = "answers"
-    VERDICTS = "verdicts"
+RunPhase = Literal["all", "answers", "verdicts"]
+"""The part of a run that is done."""
 
 
 class Limits(Frozen):
@@ -304,16 +299,16 @@ class Runner:
         self._clock = clock
         self._listener = listener
         self._failures: list[str] = []
-        self._counts = {RunPhase.ANSWERS: 0, RunPhase.VERDICTS: 0}
+        self._counts: dict[RunPhase, int] = {"answers": 0, "verdicts": 0}
         self._stopped = ""
 
-    async def run(self, keys: Sequence[CaseKey], stage: RunPhase = RunPhase.ALL) -> RunOutcome:
+    async def run(self, keys: Sequence[CaseKey], stage: RunPhase = "all") -> RunOutcome:
         """Do what is missing for these cases; a failure affects its case alone."""
         slots = asyncio.Semaphore(self._limits.policy)
         await asyncio.gather(*(self._case(key, stage, slots=slots) for key in keys))
         return RunOutcome(
-            self._counts[RunPhase.ANSWERS],
-            self._counts[RunPhase.VERDICTS],
+            self._counts["answers"],
+            self._counts["verdicts"],
             tuple(sorted(self._failures)),
             self._stopped,
         )
@@ -321,9 +316,9 @@ class Runner:
     async def _case(self, key: CaseKey, stage: RunPhase, *, slots: asyncio.Semaphore) -> None:
         try:
             record = self._answers.find(key)
-            if stage is not RunPhase.VERDICTS and (record is None or record.failure):
+            if stage != "verdicts" and (record is None or record.failure):
                 record = await self._answer(key, slots)
-            if stage is not RunPhase.ANSWERS and record is not None and record.is_final and not self._stopped:
+            if stage != "answers" and record is not None and record.is_final and not self._stopped:
                 await self._judge(record)
         except SpendLimitReached as ceiling:
             # Calls in progress are already paid for and end normally; nothing new begins.
@@ -350,7 +345,7 @@ class Runner:
             seconds=max(0.0, self._clock() - begun),
         )
         self._answers.append(record)
-        self._note(RunPhase.ANSWERS, key, failure=record.failure)
+        self._note("answers", key, failure=record.failure)
         return record
 
     async def _attempt(self, example: Example, epoch: int) -> AnswerOutcome:
@@ -375,7 +370,7 @@ class Runner:
                     await judge.grade(record.key, self._loaded.grader.grade(case))
             except BoundaryError as outage:
                 failure = str(outage)
-        self._note(RunPhase.VERDICTS, record.key, failure=failure)
+        self._note("verdicts", record.key, failure=failure)
 
     def _note(self, stage: RunPhase, key: CaseKey, *, failure: str) -> None:
         self._counts[stage] += not failure

@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 from pydantic import JsonValue
@@ -19,7 +18,6 @@ from rubricem_agent.evals.records import AnswerRecord, CaseKey, Journal, ModelCo
 from rubricem_agent.evals.runner import PAGES, case_keys, case_of, verdict_key
 from rubricem_agent.evals.statistics import (
     DRAWS,
-    EpochVariance,
     MeanInterval,
     bootstrap_mean,
     clustered_bootstrap_mean,
@@ -75,7 +73,8 @@ class Scores(Frozen):
     manifest: EvaluationManifest
     judges: tuple[JudgeScores, ...]
     agreements: tuple[JudgeAgreement, ...] = ()
-    variance: EpochVariance | None = None
+    variance: dict[str, float] | None = None
+    """Over the epochs: `between` the examples and `within` an example."""
     expected: int
     """Examples times epochs."""
     answered: int
@@ -121,12 +120,8 @@ def reference_rows() -> dict[str, JsonValue]:
 NO_JUDGE = "none"
 
 
-class Logs(NamedTuple):
-    """The logs of a run."""
-
-    answers: Journal[AnswerRecord]
-    verdicts: Journal[VerdictRecord]
-
+Logs = tuple[Journal[AnswerRecord], Journal[VerdictRecord]]
+"""The answers and the verdicts of a run."""
 
 _Grades = dict[CaseKey, Grade]
 _Ungraded = dict[CaseKey, str]
@@ -135,12 +130,12 @@ _Ungraded = dict[CaseKey, str]
 
 def score_run(loaded: Loaded, manifest: EvaluationManifest, *, logs: Logs) -> Scores:
     """All numbers of a run, finished or not."""
+    answers, verdicts = logs
     keys = case_keys(manifest.inputs.ids, manifest.epochs)
-    records = [record for key in sorted(keys) if (record := logs.answers.find(key)) is not None]
+    records = [record for key in sorted(keys) if (record := answers.find(key)) is not None]
     final = [record for record in records if record.is_final]
     by_judge = {
-        judge: _grade_all(loaded, final, verdicts=logs.verdicts, judge=judge)
-        for judge in manifest.judges or (NO_JUDGE,)
+        judge: _grade_all(loaded, final, verdicts=verdicts, judge=judge) for judge in manifest.judges or (NO_JUDGE,)
     }
     judges = tuple(
         _judge_scores(loaded, manifest, judge=judge, grades=grades, ungraded=ungraded)
@@ -158,8 +153,8 @@ def score_run(loaded: Loaded, manifest: EvaluationManifest, *, logs: Logs) -> Sc
         failures=count_reasons(record.failure for record in records if record.failure),
         found=count_reasons(case.found for case in cases),
         endings=count_reasons(case.ending for case in cases if case.ending),
-        costs=costs_of(logs.answers.records, logs.verdicts.records),
-        seconds=sum(one.seconds for one in logs.answers.records) + sum(one.seconds for one in logs.verdicts.records),
+        costs=costs_of(answers.records, verdicts.records),
+        seconds=sum(one.seconds for one in answers.records) + sum(one.seconds for one in verdicts.records),
     )
 
 

@@ -41,16 +41,6 @@ class PairedDifference(NamedTuple):
     p_value: float
 
 
-class EpochVariance(Frozen):
-    """Variance of the examples' means, and the mean variance of one example over its epochs (population variances).
-
-    Their sum is the variance of all values, where every example ran in equally many epochs.
-    """
-
-    between: float
-    within: float
-
-
 def bootstrap_mean(
     values: Sequence[float], *, rng: np.random.Generator, draws: int = DRAWS, level: float = LEVEL
 ) -> MeanInterval:
@@ -142,13 +132,17 @@ def cohens_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float
     return 1.0 if expected == 1 else (observed - expected) / (1 - expected)
 
 
-def epoch_variance(values_by_example: Mapping[str, Sequence[float]]) -> EpochVariance:
-    """Split the variance of repeated runs into what differs between examples and what differs between epochs."""
+def epoch_variance(values_by_example: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """The variance `between` the examples' means, and the mean variance `within` one example over its epochs.
+
+    Both are population variances. Their sum is the variance of all values, where every example ran in equally many
+    epochs.
+    """
     if not values_by_example or not all(values_by_example.values()):
         raise UsageError("an example has no value; give at least one epoch of every example.")
     rows = [_column(values_by_example[key]) for key in sorted(values_by_example)]
     means = np.asarray([row.mean() for row in rows])
-    return EpochVariance(between=float(means.var()), within=float(np.mean([row.var() for row in rows])))
+    return {"between": float(means.var()), "within": float(np.mean([row.var() for row in rows]))}
 
 
 def _column(values: Sequence[float]) -> Values:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rubricem_agent.evals.answers import AnswerOutcome
-from rubricem_agent.evals.base import EvaluationMode, Example, SourceFile
+from rubricem_agent.evals.base import EvaluationMode, Example
 from rubricem_agent.evals.benchmarks.healthbench import RubricItem, grade_item, score_example
 from rubricem_agent.evals.benchmarks.simpleqa import SimpleQAGold
 from rubricem_agent.evals.grading import Grade, Loaded
@@ -105,7 +105,7 @@ def simulated() -> Loaded:
     examples = tuple(Example(id=each, prompt_text=f"question {each}") for each in ids)
     gold = {each: SimpleQAGold(id=each, problem="question", answer="gold", metadata="{}") for each in ids}
     simpleqa = SUITE["simpleqa"]
-    return Loaded(simpleqa, rules, examples, gold, SourceFile(None, "", EXAMPLES), simpleqa.grader(rules))
+    return Loaded(simpleqa, rules, examples, gold, None, "", simpleqa.grader(rules))
 
 
 async def run_simulated(folder) -> int:

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from rubricem_agent.evals.base import DataPaths, Dataset, Example, Gold, SourceFile, official_rules
+from rubricem_agent.evals.base import DataPaths, Dataset, Example, Gold, official_rules
 from rubricem_agent.evals.benchmarks.researchrubrics import compliance
 from rubricem_agent.evals.files import read_bytes
 from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading
@@ -37,8 +37,8 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
         for question in questions
     }
     examples = tuple(Example(id=question.id, prompt_text=question.question) for question in questions)
-    source = SourceFile(path, hashlib.sha256(read_bytes(path)).hexdigest(), len(examples))
-    return Dataset(examples, gold, source, {question.id: question.answer_format for question in questions})
+    sha256 = hashlib.sha256(read_bytes(path)).hexdigest()
+    return Dataset(examples, gold, path, sha256, {question.id: question.answer_format for question in questions})
 
 
 def grade(case: Case, grader: Grader) -> Grading:

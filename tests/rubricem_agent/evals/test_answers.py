@@ -11,7 +11,6 @@ from rubricem_agent.config import EvalConfig
 from rubricem_agent.evals.answers import (
     EpisodeAnswerer,
     GivenAnswers,
-    Reuse,
     cross_references,
     seed_of,
     with_guidance,
@@ -104,8 +103,8 @@ def test_seeds_differ_by_example_epoch_and_attempt_and_by_nothing_else():
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"reuse": Reuse.CROSS}, "--bank"),
-        ({"reuse": Reuse.WITHIN}, "--attempts 2"),
+        ({"reuse": "cross"}, "--bank"),
+        ({"reuse": "within"}, "--attempts 2"),
         ({"shard": (3, 2)}, "--shard is 3/2"),
     ],
 )

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.evals.base import BenchmarkFileError, EvaluationMode, Example, SourceFile
+from rubricem_agent.evals.base import BenchmarkFileError, EvaluationMode, Example
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.manifest import (
     Subset,
-    SubsetName,
     ablation_rows,
     choose,
     drtulu_rows,
@@ -28,7 +27,7 @@ SIZE = 300
 def loaded(name: str, mode: EvaluationMode = EvaluationMode.OFFICIAL) -> Loaded:
     examples = tuple(Example(id=f"e{number}", prompt_text=f"question {number}") for number in range(SIZE))
     rules = rules_for(name, mode)
-    return Loaded(SUITE[name], rules, examples, {}, SourceFile(None, "", SIZE), SUITE[name].grader(rules))
+    return Loaded(SUITE[name], rules, examples, {}, None, "", SUITE[name].grader(rules))
 
 
 def ids(rows) -> tuple[str, ...]:
@@ -42,10 +41,10 @@ def test_a_limit_follows_the_published_rule_of_the_mode():
 
 
 def test_the_ablation_subset_is_the_same_hundred_and_can_be_truncated():
-    whole = choose(loaded("drb"), SubsetName.ABLATION)
+    whole = choose(loaded("drb"), "ablation")
 
     assert whole.ids == ids(ablation_rows(SIZE))
-    assert choose(loaded("drb"), SubsetName.ABLATION, limit=5).ids == whole.ids[:5]
+    assert choose(loaded("drb"), "ablation", limit=5).ids == whole.ids[:5]
 
 
 def test_an_id_file_names_the_examples_and_goes_with_no_other_rule(tmp_path):

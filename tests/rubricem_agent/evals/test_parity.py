@@ -75,32 +75,32 @@ def test_a_disagreement_is_written_with_id_expected_and_got_and_exits_with_1(tmp
 
 
 def test_an_unknown_unit_is_a_disagreement_with_a_sentence(tmp_path: Path) -> None:
-    parity = replay(write_lines(tmp_path / "new.jsonl", a_case(unit="haiku")))
+    agreed, _, disagreements = replay(write_lines(tmp_path / "new.jsonl", a_case(unit="haiku")))
 
-    assert parity.agreed == 0
-    assert "no scorer is known for unit 'haiku'" in parity.disagreements[0][1][0]
+    assert agreed == 0
+    assert "no scorer is known for unit 'haiku'" in disagreements[0][1][0]
 
 
 def test_an_unknown_variant_is_a_disagreement_and_a_known_one_is_compared(tmp_path: Path) -> None:
     variants = {"inspect_evals_original_strict": "C", "another_harness": "A"}
 
-    differences = replay(write_lines(tmp_path / "v.jsonl", a_case(variants=variants))).disagreements[0][1]
+    differences = replay(write_lines(tmp_path / "v.jsonl", a_case(variants=variants)))[2][0][1]
 
     assert differences[0] == "variants.inspect_evals_original_strict: expected 'C', got 'A'"
     assert "another_harness" in differences[1]
 
 
 def test_an_input_that_does_not_fit_its_unit_is_a_disagreement(tmp_path: Path) -> None:
-    parity = replay(write_lines(tmp_path / "odd.jsonl", a_case(input={"judge_text": 3})))
+    _, _, disagreements = replay(write_lines(tmp_path / "odd.jsonl", a_case(input={"judge_text": 3})))
 
-    assert "judge_text" in parity.disagreements[0][1][0]
+    assert "judge_text" in disagreements[0][1][0]
 
 
 def test_an_expected_error_disagrees_with_a_result_and_the_other_way_round(tmp_path: Path) -> None:
     raising = a_case(benchmark="researchqa", unit="level", input={"label": "bad"}, expected={"number": 1})
     path = write_lines(tmp_path / "e.jsonl", a_case(expected={"error": "KeyError"}), raising)
 
-    (_, first), (_, second) = replay(path).disagreements
+    (_, first), (_, second) = replay(path)[2]
 
     assert first == ("error: expected 'KeyError', got nothing",)
     assert second == ("number: expected 1, got nothing",)
@@ -139,13 +139,13 @@ def test_a_recorded_nan_agrees_with_a_computed_one(tmp_path: Path) -> None:
         expected={"compliance_score": float("nan")},
     )
 
-    assert replay(write_lines(tmp_path / "nan.jsonl", case)).agreed == 1
+    assert replay(write_lines(tmp_path / "nan.jsonl", case))[0] == 1
 
 
 def test_text_that_has_no_utf8_form_does_not_stop_a_replay(tmp_path: Path) -> None:
     case = a_case(input={"judge_text": "\ud800 A"})
 
-    assert replay(write_lines(tmp_path / "s.jsonl", case)).agreed == 1
+    assert replay(write_lines(tmp_path / "s.jsonl", case))[0] == 1
 
 
 @pytest.mark.parametrize(

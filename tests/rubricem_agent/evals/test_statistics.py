@@ -103,7 +103,7 @@ def test_variance_splits_into_between_examples_and_within_epochs() -> None:
     # Means 1/2 and 1: variance 1/16. Within: 1/4 and 0, mean 1/8. Together 3/16, the variance of 0 1 1 1.
     split = epoch_variance({"a": [0.0, 1.0], "b": [1.0, 1.0]})
 
-    assert (split.between, split.within) == pytest.approx((1 / 16, 1 / 8))
+    assert (split["between"], split["within"]) == pytest.approx((1 / 16, 1 / 8))
 
 
 @pytest.mark.parametrize(

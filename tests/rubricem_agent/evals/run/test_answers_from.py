@@ -7,7 +7,6 @@ import pytest
 from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.evals.base import EvaluationMode
-from rubricem_agent.evals.runner import RunPhase
 from rubricem_env.domain.errors import ConfigError, UsageError
 
 
@@ -63,7 +62,7 @@ def test_some_of_the_examples_can_be_chosen_and_others_are_refused(strict):
         ),
         ({"style": "react"}, "--style is react"),
         ({"epochs": 3}, "--epochs is 3; the answers of .* were made with 2"),
-        ({"stage": RunPhase.ANSWERS}, "Leave --stage answers out"),
+        ({"stage": "answers"}, "Leave --stage answers out"),
     ],
 )
 def test_what_is_said_of_the_answers_and_is_not_so_is_refused(strict, change, named):
@@ -95,7 +94,7 @@ def test_a_run_that_is_unfinished_is_judged_as_far_as_it_goes(make_config, tmp_p
 
 def test_a_policy_without_a_key_is_not_asked_for_one_where_only_verdicts_are_made(make_config, tmp_path):
     policy = "openai:gpt-4.1@https://api.openai.com/v1"
-    config = make_config("simpleqa", policy=policy, stage=RunPhase.VERDICTS)
+    config = make_config("simpleqa", policy=policy, stage="verdicts")
 
     finished = asyncio.run(run_evaluation(plan_run(config), {}))
 

@@ -10,7 +10,6 @@ from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.evals.records import ModelCost, cost_text
 from rubricem_agent.evals.report import print_summary, render_page, summarize
-from rubricem_agent.evals.runner import RunPhase
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.usage import Usage
 
@@ -40,7 +39,7 @@ def test_a_budget_that_holds_one_of_two_models_says_which(make_config, judge_url
 
 
 def test_models_that_are_not_asked_in_this_stage_need_no_price(make_config):
-    assert plan_run(make_config("simpleqa", budget=1.0, stage=RunPhase.ANSWERS)).notes() == ()
+    assert plan_run(make_config("simpleqa", budget=1.0, stage="answers")).notes() == ()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.build.memory import build_bank
 from rubricem_agent.config import BankConfig, EvalConfig
-from rubricem_agent.evals.answers import Reuse
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import query_key
@@ -112,7 +111,7 @@ def test_a_bank_that_has_learned_since_is_another_bank(tmp_path):
     pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
     bank = build_bank(BankConfig(folder=tmp_path / "bank", embedder="hashing"))
     bank.write(lesson("How wide is the river Calm Otter?"))
-    config = EvalConfig(benchmark="almanac", limit=1, reuse=Reuse.CROSS, bank=tmp_path / "bank", out=tmp_path / "run")
+    config = EvalConfig(benchmark="almanac", limit=1, reuse="cross", bank=tmp_path / "bank", out=tmp_path / "run")
     before = bank_sha256(tmp_path / "bank")
     run(config)
     assert bank_sha256(tmp_path / "bank") == before

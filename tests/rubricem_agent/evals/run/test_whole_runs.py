@@ -9,7 +9,6 @@ import pytest
 from rubricem_agent.build.eval_plan import plan_run, rescore_run
 from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.evals.base import EvaluationMode
-from rubricem_agent.evals.runner import RunPhase
 from rubricem_env.domain.errors import ConfigError
 
 HEALTHBENCH = (5 / 12 + 5 / 15 + 5 / 20 + 5 / 27) / 4
@@ -100,11 +99,11 @@ def test_epochs_repeat_every_example_and_split_the_variance(make_config):
 
 
 def test_answers_can_be_made_first_and_judged_later(make_config, judge_app):
-    answers_only = run(make_config("simpleqa", stage=RunPhase.ANSWERS)).scores
+    answers_only = run(make_config("simpleqa", stage="answers")).scores
     assert (answers_only.answered, len(judge_app.asked)) == (8, 0)
     assert answers_only.headline.ungraded == {"not judged yet": 8}
 
-    judged = run(make_config("simpleqa", stage=RunPhase.VERDICTS)).scores
+    judged = run(make_config("simpleqa", stage="verdicts")).scores
 
     assert judged.headline.score == 0.5
 
