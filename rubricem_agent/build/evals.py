@@ -38,10 +38,10 @@ from rubricem_agent.config import (
 )
 from rubricem_agent.evals.answers import (
     Answerer,
-    EpisodeAnswerer,
     GivenAnswers,
     LimitedToolbox,
     References,
+    answer_in_episodes,
     cross_references,
     expert_policy,
     no_references,
@@ -145,8 +145,7 @@ async def _drive(
         tools = load_tools_config(config.tools) if config.tools is not None else ToolsConfig()
         opened = await stack.enter_async_context(open_tools(tools, environ))
         toolbox = LimitedToolbox(opened.toolbox, asyncio.Semaphore(config.limits.search))
-        answerer, meter = _build_answerer(config, toolbox, given=planned.given, environ=environ)
-        stack.push_async_callback(answerer.aclose)
+        answerer, meter = _build_answerer(config, toolbox, given=planned.given, environ=environ, stack=stack)
         # Answers that were copied were paid for by another run.
         paid = () if config.answers_from is not None else answers.records
         spent = sum(one.dollars for one in paid) + sum(one.dollars for one in verdicts.records)
@@ -213,13 +212,18 @@ def _build_case_judges(
 
 
 def _build_answerer(
-    config: EvalConfig, toolbox: Toolbox, *, given: GivenAnswers | None, environ: Mapping[str, str]
+    config: EvalConfig,
+    toolbox: Toolbox,
+    *,
+    given: GivenAnswers | None,
+    environ: Mapping[str, str],
+    stack: AsyncExitStack,
 ) -> tuple[Answerer, Meter]:
-    """The answerer and the meter of its cost; where only verdicts are made, nobody answers."""
+    """The answerer and the meter of its cost; where only verdicts are made, nobody answers. `stack` closes the policy."""
     if config.stage == "verdicts":
         given = GivenAnswers("nobody", {})
     if given is not None:
-        return given, Meter()
+        return given.answer, Meter()
     settings = PolicyConfig(
         policy=SCRIPTED if config.policy == EXPERT else config.policy,
         ceilings=SpendLimits(dollars=config.budget),
@@ -230,9 +234,11 @@ def _build_answerer(
     if config.policy == EXPERT:
         path = Path(config.data) if config.data else shipped_questions_path()
         policy = expert_policy(load_questions(path), is_flat=is_flat)
-    answerer = EpisodeAnswerer(
-        Setting(policy, toolbox, sampling=settings.sampling),
-        agent_prompt(toolbox.names, style=PromptStyle.REACT if is_flat else PromptStyle.SCAFFOLD),
+    stack.push_async_callback(policy.aclose)
+    answerer = partial(
+        answer_in_episodes,
+        setting=Setting(policy, toolbox, sampling=settings.sampling),
+        prompt=agent_prompt(toolbox.names, style=PromptStyle.REACT if is_flat else PromptStyle.SCAFFOLD),
         references=_build_references(config, policy),
         attempts=config.attempts,
         seed=config.seed,

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from pydantic import AliasChoices, Field
 
@@ -44,24 +44,12 @@ class AnswerOutcome(NamedTuple):
     model: str = ""
 
 
-class Answerer(Protocol):
-    """An agent. It answers many examples at once on one event loop."""
+Answerer = Callable[..., Awaitable[AnswerOutcome]]
+"""An agent: answerer(example, *, answer_format, guidance="", epoch=0) attempts one example.
 
-    @property
-    def name(self) -> str: ...
-
-    async def answer(
-        self, example: Example, *, answer_format: AnswerFormat, guidance: str = "", epoch: int = 0
-    ) -> AnswerOutcome:
-        """Attempt one example; `guidance` describes the answer's form and follows the question.
-
-        Raises:
-            ModelError: the policy failed; any other exception also fails this example alone.
-            SpendLimitReached: the budget is used up.
-        """
-        ...
-
-    async def aclose(self) -> None: ...
+`guidance` describes the answer's form and follows the question. Many examples are answered at once on one event loop.
+It raises SpendLimitReached where the budget is used up; any other exception fails this example alone.
+"""
 
 
 References = Callable[[str, Sequence[Rollout]], Awaitable[str]]
@@ -109,48 +97,33 @@ async def within_references(
     return injector.inject(question, bank.retrieve(question, Retrieval.WITHIN), Retrieval.WITHIN).block
 
 
-class EpisodeAnswerer:
-    """Answers with a policy in episodes, by `run_episode`: the agent as it is evaluated.
+async def answer_in_episodes(
+    example: Example,
+    *,
+    answer_format: AnswerFormat,
+    setting: Setting,
+    prompt: AgentPrompt,
+    guidance: str = "",
+    epoch: int = 0,
+    references: References = no_references,
+    attempts: int = 1,
+    seed: int = 0,
+) -> AnswerOutcome:
+    """Answer with a policy in episodes, by `run_episode`: the agent as it is evaluated.
 
     Of several attempts the last one's answer counts, and the usage of all; a failure ends them.
     """
-
-    def __init__(
-        self,
-        setting: Setting,
-        prompt: AgentPrompt,
-        *,
-        references: References = no_references,
-        attempts: int = 1,
-        seed: int = 0,
-    ) -> None:
-        self._setting = setting
-        self._prompt = prompt
-        self._references = references
-        self._attempts = attempts
-        self._seed = seed
-
-    @property
-    def name(self) -> str:
-        return self._setting.policy.name
-
-    async def answer(
-        self, example: Example, *, answer_format: AnswerFormat, guidance: str = "", epoch: int = 0
-    ) -> AnswerOutcome:
-        query = Query(question=example.prompt_text, answer_format=answer_format)
-        done: list[Rollout] = []
-        for number in range(self._attempts):
-            block = await self._references(query.question, done)
-            opening = with_guidance(self._prompt.opening(query, references=block), guidance)
-            seed = seed_of(self._seed, CaseKey(example.id, epoch), attempt=number)
-            done.append(await run_episode(Attempt(query, opening, self._prompt.hash, seed), self._setting))
-            if done[-1].failure:
-                break
-        usage = sum((rollout.usage for rollout in done), Usage())
-        return AnswerOutcome(done[-1].trajectory, failure=done[-1].failure, usage=usage, model=self.name)
-
-    async def aclose(self) -> None:
-        await self._setting.policy.aclose()
+    query = Query(question=example.prompt_text, answer_format=answer_format)
+    done: list[Rollout] = []
+    for number in range(attempts):
+        block = await references(query.question, done)
+        opening = with_guidance(prompt.opening(query, references=block), guidance)
+        attempt_seed = seed_of(seed, CaseKey(example.id, epoch), attempt=number)
+        done.append(await run_episode(Attempt(query, opening, prompt.hash, attempt_seed), setting))
+        if done[-1].failure:
+            break
+    usage = sum((rollout.usage for rollout in done), Usage())
+    return AnswerOutcome(done[-1].trajectory, failure=done[-1].failure, usage=usage, model=setting.policy.name)
 
 
 def with_guidance(opening: Opening, guidance: str) -> Opening:
@@ -259,10 +232,6 @@ class GivenAnswers:
             answers[str(row.id)] = row.answer
         return cls(f"file:{path.name}", answers)
 
-    @property
-    def name(self) -> str:
-        return self._name
-
     def refuse_unknown(self, known: Sequence[str], *, ids: str) -> None:
         """Compare the ids with those of the benchmark, which `ids` describes.
 
@@ -299,9 +268,6 @@ class GivenAnswers:
         if given is None:
             return AnswerOutcome(failure=f"{self._name} has no answer for this example")
         return AnswerOutcome(given=given)
-
-    async def aclose(self) -> None:
-        return None
 
 
 def _shown(answer: str | None) -> str:

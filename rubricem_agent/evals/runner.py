@@ -352,7 +352,7 @@ class Runner:
         try:
             with boundary(ModelError, f"answer example {example.id}"):
                 async with asyncio.timeout(self._limits.example_seconds):
-                    return await self._answerer.answer(
+                    return await self._answerer(
                         example,
                         answer_format=self._loaded.format_of(example.id),
                         guidance=self._loaded.benchmark.guidance,

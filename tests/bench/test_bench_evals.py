@@ -77,15 +77,9 @@ CRITICAL_PATH = EXAMPLES * POLICY_SECONDS / POLICY_SLOTS + JUDGE_SECONDS
 """The policy is as busy as the judge, 10 s each; the last answer is judged after it."""
 
 
-class SlowAnswers:
-    name = "slow"
-
-    async def answer(self, example, **settings):
-        await asyncio.sleep(POLICY_SECONDS)
-        return AnswerOutcome(given=example.id)
-
-    async def aclose(self) -> None:
-        return None
+async def answer_slowly(example, **settings):
+    await asyncio.sleep(POLICY_SECONDS)
+    return AnswerOutcome(given=example.id)
 
 
 class SlowJudge:
@@ -125,7 +119,7 @@ async def run_simulated(folder) -> int:
     runner = Runner(
         loaded,
         answers,
-        answerer=SlowAnswers(),
+        answerer=answer_slowly,
         judges=(judge,),
         limits=Limits(policy=POLICY_SLOTS),
         clock=time.monotonic,

@@ -9,8 +9,8 @@ from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.config import EvalConfig
 from rubricem_agent.evals.answers import (
-    EpisodeAnswerer,
     GivenAnswers,
+    answer_in_episodes,
     cross_references,
     seed_of,
     with_guidance,
@@ -81,9 +81,9 @@ async def one_lesson_for_each_attempt(question, attempts):
 def test_the_last_of_several_attempts_counts_and_each_sees_what_the_earlier_ones_taught(attempts, shown):
     setting = Setting(ScriptedPolicy(lambda opening, seed: Answers()), shipped_toolbox())
     prompt = agent_prompt(("google_search",))
-    agent = EpisodeAnswerer(setting, prompt, references=one_lesson_for_each_attempt, attempts=attempts)
+    agent = partial(answer_in_episodes, setting=setting, prompt=prompt, references=one_lesson_for_each_attempt)
 
-    answered = asyncio.run(agent.answer(EXAMPLE, answer_format=AnswerFormat.EXACT, guidance="Be brief."))
+    answered = asyncio.run(agent(EXAMPLE, answer_format=AnswerFormat.EXACT, guidance="Be brief.", attempts=attempts))
 
     assert answered.trajectory.policy_text == f"<answer>\\boxed{{{shown}}}</answer>"
     assert answered.usage.calls == attempts
