@@ -4,7 +4,7 @@ A summary has the runs, the paper's two averages, paired comparisons of runs, an
 with what makes it differ. Text becomes HTML in `show` alone, which escapes it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib import resources
 from itertools import combinations
@@ -94,23 +94,13 @@ def _table(written: JsonValue) -> PublishedTable:
     assert isinstance(columns, list)
     assert isinstance(rows, dict)
     flags = _flags(written.get("subset_flags"))
-    return PublishedTable(
-        source=str(written["source"]),
-        columns=tuple(map(str, columns)),
-        rows=tuple(
-            PublishedScores(system=system, values=_numbers(values), flags=(*flags.get(system, ()), *_backend(system)))
-            for system, values in rows.items()
-        ),
-    )
-
-
-def _numbers(values: JsonValue) -> tuple[float | None, ...]:
-    listed = values if isinstance(values, list) else []
-    return tuple(float(value) if isinstance(value, int | float) else None for value in listed)
-
-
-def _backend(system: str) -> tuple[str, ...]:
-    return () if system.startswith(OWN_BACKEND) else (OTHER_BACKEND,)
+    systems = []
+    for system, listed in rows.items():
+        numbers = listed if isinstance(listed, list) else []
+        values = tuple(float(value) if isinstance(value, int | float) else None for value in numbers)
+        backend = () if system.startswith(OWN_BACKEND) else (OTHER_BACKEND,)
+        systems.append(PublishedScores(system=system, values=values, flags=(*flags.get(system, ()), *backend)))
+    return PublishedTable(source=str(written["source"]), columns=tuple(map(str, columns)), rows=tuple(systems))
 
 
 def _flags(written: JsonValue) -> Mapping[str, Sequence[str]]:
@@ -245,18 +235,9 @@ def _comparisons(runs: Sequence[Scores], rng: np.random.Generator) -> list[RunCo
         ours, theirs = first.headline.per_example, second.headline.per_example
         is_comparable = first.manifest.benchmark == second.manifest.benchmark
         if is_comparable and first.manifest.label == second.manifest.label and ours.keys() & theirs.keys():
-            gap = paired_bootstrap(ours, theirs, rng=rng)
-            found.append(
-                RunComparison(
-                    first=name_of(first),
-                    second=name_of(second),
-                    difference=gap.mean,
-                    low=gap.low,
-                    high=gap.high,
-                    p_value=gap.p_value,
-                    n=gap.n,
-                )
-            )
+            gap = paired_bootstrap(ours, theirs, rng=rng)._asdict()
+            difference = gap.pop("mean")
+            found.append(RunComparison(first=name_of(first), second=name_of(second), difference=difference, **gap))
     return found
 
 
@@ -275,7 +256,9 @@ def run_section(run: Scores) -> Markup:
     ]
     for judge in run.judges:
         parts.append(_judge(judge))
-    parts += [_agreement(run), _attempts(run), _costs(run), _manifest(run)]
+    attempts = (("answer found in", run.found), ("episode ended by", run.endings), ("attempt failed", run.failures))
+    counts = [table((heading, "count"), list(found.items())) for heading, found in attempts if found]
+    parts += [_agreement(run), element("div", *counts, css="columns"), _costs(run), _manifest(run)]
     return Markup("".join(parts))
 
 
@@ -329,20 +312,6 @@ def _agreement(run: Scores) -> Markup:
         found += element("h3", f"Variance over {run.manifest.epochs} epochs")
         found += table(("between examples", "within an example"), [split])
     return Markup(found)
-
-
-def _attempts(run: Scores) -> Markup:
-    return element(
-        "div",
-        _counts("answer found in", run.found),
-        _counts("episode ended by", run.endings),
-        _counts("attempt failed", run.failures),
-        css="columns",
-    )
-
-
-def _counts(heading: str, counts: Mapping[str, int]) -> Markup:
-    return table((heading, "count"), list(counts.items())) if counts else Markup("")
 
 
 def _costs(run: Scores) -> Markup:
@@ -410,23 +379,28 @@ def print_summary(summary: Summary, console: Console) -> None:
 
 def _overview(summary: Summary) -> Table:
     table = Table(title="Scores x100")
-    for heading in ("run", "mode", "judge", "metric", "score", "95 % interval", "worst case", "n", "left out", "cost"):
+    for heading in (*_OVERVIEW, "95 % interval", "worst case", "n", "left out", "cost"):
         table.add_column(heading, justify="right" if heading in ("score", "worst case", "n", "cost") else "left")
-    for run in summary.runs:
-        for judge in run.judges:
-            table.add_row(
-                RichText(name_of(run)),
-                run.manifest.label,
-                RichText(judge.judge),
-                judge.headline,
-                percent(judge.score),
-                interval_text(judge),
-                percent(judge.worst),
-                f"{judge.graded}/{run.expected}",
-                _left_out(run, sum(judge.excluded.values()), ungraded=sum(judge.ungraded.values())),
-                cost_text(run.costs),
-            )
+    for run, judge, (name, mode, asked, *shown) in _judged(summary):
+        left_out = _left_out(run, sum(judge.excluded.values()), ungraded=sum(judge.ungraded.values()))
+        graded = f"{judge.graded}/{run.expected}"
+        worst, cost = percent(judge.worst), cost_text(run.costs)
+        table.add_row(
+            RichText(name), mode, RichText(asked), *shown, interval_text(judge), worst, graded, left_out, cost
+        )
     return table
+
+
+_OVERVIEW = ("run", "mode", "judge", "metric", "score")
+
+
+def _judged(summary: Summary) -> list[tuple[Scores, JudgeScores, tuple[str, ...]]]:
+    """Every run with every judge, and their cells in the overview."""
+    return [
+        (run, judge, (name_of(run), run.manifest.label, judge.judge, judge.headline, percent(judge.score)))
+        for run in summary.runs
+        for judge in run.judges
+    ]
 
 
 def _left_out(run: Scores, excluded: int, *, ungraded: int) -> str:
@@ -455,20 +429,23 @@ def _print_details(run: Scores, console: Console) -> None:
 
 def _published(published: PublishedTable, summary: Summary) -> Table:
     table = Table(title=RichText(f"Published, percent ({published.source})"))
-    table.add_column("system")
-    for column in published.columns:
-        table.add_column(column, justify="right")
-    table.add_column("not the same as ours")
-    own = own_rows(summary, published.columns)
-    for row in (*published.rows, *own):
-        values = [_percent_text(value) for value in row.values]
-        flags = RichText("; ".join(row.flags))
-        table.add_row(RichText(row.system), *values, flags, style="bold" if row in own else None)
+    for heading in _published_headings(published):
+        table.add_column(heading, justify="right" if heading in published.columns else "left")
+    for (system, *values, flags), is_own in _published_rows(published, summary):
+        table.add_row(RichText(system), *values, RichText(flags), style="bold" if is_own else None)
     return table
 
 
-def _percent_text(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def _published_headings(published: PublishedTable) -> tuple[str, ...]:
+    return ("system", *published.columns, "not the same as ours")
+
+
+def _published_rows(published: PublishedTable, summary: Summary) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """The cells of every row, and whether it is ours: our runs follow the published systems."""
+    for is_own, rows in ((False, published.rows), (True, own_rows(summary, published.columns))):
+        for row in rows:
+            values = ("-" if value is None else f"{value:.1f}" for value in row.values)
+            yield (row.system, *values, "; ".join(row.flags)), is_own
 
 
 TITLE = "RubricEM evaluation"
@@ -495,27 +472,16 @@ def render_page(summary: Summary) -> str:
 
 
 def _overview_html(summary: Summary) -> Markup:
-    headings = ("run", "mode", "judge", "metric", "score", "95 % interval", "", "worst case", "graded", "cost")
     rows = []
-    for run in summary.runs:
-        for judge in run.judges:
-            spread = judge.wilson or judge.spread
-            rows.append(
-                (
-                    name_of(run),
-                    run.manifest.label,
-                    judge.judge,
-                    judge.headline,
-                    element("span", percent(judge.score), css="big"),
-                    interval_text(judge),
-                    interval_bar(judge.score, spread.low, high=spread.high) if spread else "",
-                    percent(judge.worst),
-                    f"{judge.graded} of {run.expected}",
-                    cost_text(run.costs),
-                )
-            )
+    for run, judge, (*shown, score) in _judged(summary):
+        spread = judge.wilson or judge.spread
+        bar = interval_bar(judge.score, spread.low, high=spread.high) if spread else ""
+        graded = f"{judge.graded} of {run.expected}"
+        cells = (interval_text(judge), bar, percent(judge.worst), graded, cost_text(run.costs))
+        rows.append((*shown, element("span", score, css="big"), *cells))
     star = any(run.manifest.is_substituted for run in summary.runs)
-    return Markup(table(headings, rows) + (element("p", SUBSTITUTE_NOTE, css="warn") if star else ""))
+    overview = table((*_OVERVIEW, "95 % interval", "", "worst case", "graded", "cost"), rows)
+    return Markup(overview + (element("p", SUBSTITUTE_NOTE, css="warn") if star else ""))
 
 
 def _averages_html(summary: Summary) -> Markup:
@@ -551,13 +517,9 @@ def _comparisons_html(summary: Summary) -> Markup:
 
 
 def _published_html(published: PublishedTable, summary: Summary) -> Markup:
-    cells = [
-        (row.system, *map(_percent_text, row.values), "; ".join(row.flags))
-        for row in (*published.rows, *own_rows(summary, published.columns))
-    ]
     rows = [
-        [element("span", cell, css="own") for cell in row] if number >= len(published.rows) else row
-        for number, row in enumerate(cells)
+        [element("span", cell, css="own") if is_own else cell for cell in cells]
+        for cells, is_own in _published_rows(published, summary)
     ]
     heading = element("h2", "Published rows, percent") + element("p", published.source, css="faint")
-    return Markup(heading + table(("system", *published.columns, "not the same as ours"), rows, css="notes"))
+    return Markup(heading + table(_published_headings(published), rows, css="notes"))
