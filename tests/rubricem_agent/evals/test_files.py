@@ -53,7 +53,7 @@ def test_a_sample_loads_with_its_hash_its_row_count_and_gold_for_every_example(
 ) -> None:
     benchmark = load(DataPaths(SAMPLES / name), any_version=True)
 
-    assert len(benchmark.examples) == len(benchmark.examples) == rows
+    assert len(benchmark.examples) == rows
     assert len(benchmark.sha256) == 64
     assert [example.id for example in benchmark.examples] == list(benchmark.gold)
 
