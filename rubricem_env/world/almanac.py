@@ -30,20 +30,6 @@ def to_jsonl(records: Iterable[BaseModel]) -> bytes:
 
 def load_questions(path: Path) -> tuple[Question, ...]:
     """The questions of a file, with their truth, in its order."""
-    return _load(path)
-
-
-def shipped_corpus_path() -> Path:
-    """The corpus of the default world, within the package."""
-    return Path(str(files("rubricem_env.world") / "shipped" / CORPUS_FILE))
-
-
-def shipped_questions_path() -> Path:
-    """The questions of the default world, within the package."""
-    return Path(str(files("rubricem_env.world") / "shipped" / QUESTIONS_FILE))
-
-
-def _load(path: Path) -> tuple[Question, ...]:
     try:
         # Not splitlines, which also breaks at U+2028 and others that JSON does not escape.
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -54,6 +40,16 @@ def _load(path: Path) -> tuple[Question, ...]:
         ) from fault
     numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
     return tuple(_parse(line, where=f"{path} line {number}") for number, line in numbered)
+
+
+def shipped_corpus_path() -> Path:
+    """The corpus of the default world, within the package."""
+    return Path(str(files("rubricem_env.world") / "shipped" / CORPUS_FILE))
+
+
+def shipped_questions_path() -> Path:
+    """The questions of the default world, within the package."""
+    return Path(str(files("rubricem_env.world") / "shipped" / QUESTIONS_FILE))
 
 
 def _parse(line: str, *, where: str) -> Question:

@@ -27,7 +27,7 @@ from rubricem_env.judge.base import (
     ScoringRequest,
     present_stages,
 )
-from rubricem_env.judge.rules import find_quote, key_terms
+from rubricem_env.judge.rules import find_quote, key_terms, plain_text
 from rubricem_env.judge.rules_judge import judge_reflections
 from rubricem_env.judge.scoring import FULL_MARK, Opinion, mark_variance
 from rubricem_env.scaffold.reading import Reading
@@ -35,7 +35,6 @@ from rubricem_env.world.questions import ImplicitNeed, Need, Question, Trap, men
 
 # The address in a snippet's head, which the environment writes; a page that names another page proves nothing.
 _PAGE = re.compile(r'<snippet id="[^"]+">[^\n]*?https://almanac\.example/(\w+)\n')
-_TAG = re.compile(r"<[^<>]*>")
 _SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|\n")
 
 
@@ -55,12 +54,12 @@ class Evidence(NamedTuple):
 
     @classmethod
     def of(cls, reading: Reading) -> "Evidence":
-        answer = _TAG.sub(" ", reading.answer or "")
+        answer = plain_text(reading.answer or "")
         calls = Counter(turn.call.identity for turn in reading.turns if turn.call is not None)
         shown = (segment.text for segment in reading.trajectory.segments if segment.origin is Origin.TOOL)
         return cls(
-            plan=_TAG.sub(" ", reading.stage_text(Stage.PLAN)),
-            review=_TAG.sub(" ", reading.stage_text(Stage.REVIEW)),
+            plan=plain_text(reading.stage_text(Stage.PLAN)),
+            review=plain_text(reading.stage_text(Stage.REVIEW)),
             answer=answer,
             sentences=tuple(_SENTENCE_END.split(answer)),
             shown_pages=frozenset(page for text in shown for page in _PAGE.findall(text)),

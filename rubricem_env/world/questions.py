@@ -357,13 +357,14 @@ class Question(Frozen):
 
 def rubrics_of(truth: Truth) -> tuple[PersistentRubric, ...]:
     """The answer rubrics of a truth: +1 for each need, +0.5 for each convention, -1 for each trap."""
+    needs: tuple[Need | ImplicitNeed, ...] = (*truth.needs, *truth.implicit_needs)
     rubrics = [
-        PersistentRubric(title=need.title, description=f"The answer says: {need.sentence}", weight=1.0)
-        for need in truth.needs
-    ]
-    rubrics += [
-        PersistentRubric(title=need.title, description=f"The answer says: {need.sentence}", weight=0.5)
-        for need in truth.implicit_needs
+        PersistentRubric(
+            title=need.title,
+            description=f"The answer says: {need.sentence}",
+            weight=1.0 if isinstance(need, Need) else 0.5,
+        )
+        for need in needs
     ]
     rubrics += [
         PersistentRubric(
