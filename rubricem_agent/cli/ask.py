@@ -14,6 +14,7 @@ from rubricem_agent.build.memory import LessonMemory, open_ask
 from rubricem_agent.cli.terminal import Terminal, command, open_out
 from rubricem_agent.config import POLICY_NAMES, SCRIPTED, PolicyConfig
 from rubricem_agent.memory.bank import Retrieval
+from rubricem_agent.policy.base import Silence
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.rollout.report import (
     explain_ending,
@@ -23,7 +24,7 @@ from rubricem_agent.rollout.report import (
     sources_in,
 )
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.run import Attempt, Audience, Setting, run_episode
+from rubricem_agent.rollout.run import Attempt, Setting, run_episode
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat, Query, dump_trajectory
@@ -55,7 +56,7 @@ _UNDECIDED = re.compile(r"<[^<>]{0,200}\Z")
 _WRAPPERS = re.compile(r"</?tool_output>|</?snippet[^>]*>")
 
 
-class AskScreen(Audience):
+class AskScreen(Silence):
     """Shows one episode as it happens: stages as headings, searches with their sources, the answer as it is written."""
 
     def __init__(self, write: Callable[[str], None], *, colour: bool) -> None:
@@ -270,7 +271,7 @@ async def _attempt(
     prompt = agent_prompt(setting.toolbox.names)
     attempt = Attempt(query, prompt.opening(query, references=references), prompt.hash, seed=seed)
     screen = AskScreen(lambda text: typer.echo(text, nl=False, color=True), colour=terminal.colour)
-    rollout = await run_episode(attempt, setting, audience=Audience() if terminal.is_silent else screen)
+    rollout = await run_episode(attempt, setting, audience=Silence() if terminal.is_silent else screen)
     return FinishedAttempt(rollout, rollout.reading, dollars=meter.total.dollars)
 
 

@@ -12,6 +12,7 @@ from rubricem_agent.build.training import run_credit_noise
 from rubricem_agent.build.viewer import serve_viewer
 from rubricem_agent.cli.terminal import Terminal, command, inert, open_out, plain_table, to_json, write_out
 from rubricem_agent.config import ToolsConfig
+from rubricem_agent.learn.credit import assign_credit
 from rubricem_agent.learn.credit_file import read_credit_file
 from rubricem_agent.viewer.report import render_report
 from rubricem_env.domain.base import STAGES
@@ -106,17 +107,17 @@ def credit(
     The file may also hold "valid" (true or false for each rollout), "matrix" (4 x 4, the paper's by default) and
     "mode" ("stages", or "terminal" to give every stage the answer's score).
     """
-    request = read_credit_file(file)
-    earned = request.answer()
+    scores, valid, matrix, mode = read_credit_file(file)
+    earned = assign_credit(scores, valid=valid, matrix=matrix, mode=mode)
     table = plain_table("rollout", *(f"{stage}\nreturn, advantage" for stage in STAGES))
-    for row, is_valid in enumerate(request.valid):
+    for row, is_valid in enumerate(valid):
         pairs = zip(earned.returns[row], earned.advantages[row], strict=True)
         cells = [f"{value:.3f}  {advantage:+.3f}" for value, advantage in pairs]
         table.add_row(str(row + 1), *(cells if is_valid else ["masked"] * len(STAGES)))
     terminal.show(table)
     terminal.close(
         {"returns": earned.returns.tolist(), "advantages": earned.advantages.tolist()},
-        {"rollouts": len(request.valid), "masked": list(request.valid).count(False), "mode": request.mode},
+        {"rollouts": len(valid), "masked": valid.count(False), "mode": mode},
         brief="\n".join(" ".join(f"{value:+.6f}" for value in row) for row in earned.advantages),
     )
     for group in earned.skipped:

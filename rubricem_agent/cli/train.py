@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any
@@ -28,11 +28,11 @@ from rubricem_agent.cli.terminal import Terminal, command, plain_table
 from rubricem_agent.learn.metrics import (
     METRICS_FILE,
     EvaluationLine,
-    LogFollower,
     LogLine,
     RunLog,
     StepLine,
     WarningLine,
+    follow_log,
 )
 from rubricem_agent.learn.monitor import compare_with, find_expected
 from rubricem_agent.viewer.logs import RecordedRun, read_run
@@ -166,11 +166,11 @@ def _describe(log: RunLog, *, seconds: float) -> dict[str, Any]:
 
 
 def _run_watched(started: TrainerCommand, trackers: Sequence[Tracker], console: Console) -> None:
-    follower = LogFollower(started.out, skip_present=True)
+    new_lines = follow_log(started.out)
     trainer = Trainer.start(started, trainer_environment())
     try:
         with TrainScreen(console, started.steps) as screen:
-            for line in _follow(trainer, follower):
+            for line in _follow(trainer, new_lines):
                 screen.show(line)
                 for tracker in trackers:
                     tracker.record(line.step, scalars(line))
@@ -185,9 +185,9 @@ def _run_watched(started: TrainerCommand, trackers: Sequence[Tracker], console: 
         trainer.finish()
 
 
-def _follow(trainer: Trainer, follower: LogFollower) -> Iterator[LogLine]:
+def _follow(trainer: Trainer, new_lines: Callable[[], list[LogLine]]) -> Iterator[LogLine]:
     """The lines of the log as they are written, until the trainer ends."""
     while trainer.is_running:
-        yield from follower.new_lines()
+        yield from new_lines()
         time.sleep(_POLL_SECONDS)
-    yield from follower.new_lines()
+    yield from new_lines()

@@ -13,7 +13,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
@@ -26,15 +26,8 @@ MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-(\d{6,})")
 
 
-class CheckpointItem(NamedTuple):
-    """One thing to keep."""
-
-    file: str
-    """Its file name in the checkpoint."""
-    write: Callable[[Path], None]
-    """Writes that file at the path it is given."""
-    step: int
-    """The step that the state belongs to, as its owner counts."""
+CheckpointItem = tuple[str, Callable[[Path], None], int]
+"""One thing to save: its file name in the checkpoint, a writer of that file, and the step that the state belongs to."""
 
 
 class PartEntry(Frozen):
@@ -47,23 +40,13 @@ class PartEntry(Frozen):
     step: int
 
 
-class CheckpointManifest(Frozen):
-    """The contents of a checkpoint; the folder holds nothing that is not named here."""
+class Checkpoint(Frozen):
+    """A checkpoint on disk, as its manifest describes it; the folder holds nothing that is not named here."""
 
     format: int
     step: int
     parts: dict[str, PartEntry]
-
-
-class Checkpoint(NamedTuple):
-    """A checkpoint on disk whose parts have been checked."""
-
-    folder: Path
-    manifest: CheckpointManifest
-
-    @property
-    def step(self) -> int:
-        return self.manifest.step
+    folder: Annotated[Path, Field(exclude=True)] = Path()
 
     def path(self, name: str) -> Path:
         """The file of a part.
@@ -71,10 +54,10 @@ class Checkpoint(NamedTuple):
         Raises:
             CheckpointError: this checkpoint has no such part.
         """
-        entry = self.manifest.parts.get(name)
+        entry = self.parts.get(name)
         if entry is None:
             raise CheckpointError(
-                f"{self.folder} has no {name}; it holds {', '.join(self.manifest.parts)}. "
+                f"{self.folder} has no {name}; it holds {', '.join(self.parts)}. "
                 "It was written by a run with other settings: resume with those."
             )
         return self.folder / entry.file
@@ -94,7 +77,7 @@ def json_part(state: object, *, file: str, step: int) -> CheckpointItem:
         text = json.dumps(state, allow_nan=False)
     except ValueError as cause:
         raise CheckpointError(f"the state for {file} of step {step} cannot be saved: {cause}.") from cause
-    return CheckpointItem(file, lambda path: write_text(path, text), step)
+    return file, lambda path: write_text(path, text), step
 
 
 def save_checkpoint(root: Path, *, step: int, parts: Mapping[str, CheckpointItem]) -> Checkpoint:
@@ -103,15 +86,15 @@ def save_checkpoint(root: Path, *, step: int, parts: Mapping[str, CheckpointItem
     Raises:
         CheckpointError: a part is of another step, or the disk refuses; what was there before is untouched.
     """
-    _refuse_mixed(step, {name: part.step for name, part in parts.items()})
+    _refuse_mixed(step, {name: other for name, (_, _, other) in parts.items()})
     folder = root / f"step-{step:06d}"
     partial = folder.with_suffix(".partial")
     try:
         _clear_up(root)
         partial.mkdir(parents=True)
         entries = {name: _write_part(partial, part) for name, part in parts.items()}
-        manifest = CheckpointManifest(format=FORMAT, step=step, parts=entries)
-        write_text(partial / MANIFEST, manifest.model_dump_json(indent=1))
+        checkpoint = Checkpoint(format=FORMAT, step=step, parts=entries, folder=folder)
+        write_text(partial / MANIFEST, checkpoint.model_dump_json(indent=1))
         flush(partial)
         _put_in_place(partial, folder)
     except OSError as cause:
@@ -120,7 +103,7 @@ def save_checkpoint(root: Path, *, step: int, parts: Mapping[str, CheckpointItem
             f"cannot write the checkpoint of step {step} to {root}: {cause.strerror or cause}. "
             "The earlier checkpoints are whole; make room and resume from the latest."
         ) from cause
-    return Checkpoint(folder, manifest)
+    return checkpoint
 
 
 def load_checkpoint(folder: Path, *, step: int | None = None) -> Checkpoint:
@@ -144,7 +127,7 @@ def load_checkpoint(folder: Path, *, step: int | None = None) -> Checkpoint:
                 f"{path} is not the {name} that step {manifest.step} wrote (its hash differs). "
                 "Put the file back, or resume from an earlier checkpoint."
             )
-    return Checkpoint(folder, manifest)
+    return manifest
 
 
 def checkpoint_steps(root: Path) -> list[int]:
@@ -186,10 +169,11 @@ def _refuse_mixed(step: int, steps: Mapping[str, int]) -> None:
 
 
 def _write_part(folder: Path, part: CheckpointItem) -> PartEntry:
-    path = folder / part.file
-    part.write(path)
+    file, write, step = part
+    path = folder / file
+    write(path)
     flush(path)
-    return PartEntry(file=part.file, num_bytes=path.stat().st_size, sha256=sha256(path), step=part.step)
+    return PartEntry(file=file, num_bytes=path.stat().st_size, sha256=sha256(path), step=step)
 
 
 def _put_in_place(partial: Path, folder: Path) -> None:
@@ -212,9 +196,10 @@ def _clear_up(root: Path) -> None:
         shutil.rmtree(path)
 
 
-def _read_manifest(folder: Path) -> CheckpointManifest:
+def _read_manifest(folder: Path) -> Checkpoint:
     try:
-        return CheckpointManifest.model_validate_json((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = Checkpoint.model_validate_json((folder / MANIFEST).read_text(encoding="utf-8"))
+        return manifest.model_copy(update={"folder": folder})
     except (OSError, ValidationError, UnicodeDecodeError) as cause:
         raise CheckpointError(
             f"{folder} is no finished checkpoint: its {MANIFEST} cannot be read. Resume from an earlier one."

@@ -8,9 +8,9 @@ All rollouts of a file are one group.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import get_args
 
-from rubricem_agent.learn.credit import PAPER_MATRIX, Credit, CreditMode, assign_credit
+from rubricem_agent.learn.credit import PAPER_MATRIX, CreditMode
 from rubricem_env.domain.base import NUM_STAGES, STAGES
 from rubricem_env.domain.errors import FileFormatError, suggest_name
 
@@ -18,16 +18,8 @@ KEYS = ("scores", "valid", "matrix", "mode")
 MODES: tuple[CreditMode, ...] = get_args(CreditMode)
 
 
-class CreditRequest(NamedTuple):
-    """What a credit file asks."""
-
-    scores: list[list[float]]
-    valid: list[bool]
-    matrix: list[list[float]]
-    mode: CreditMode
-
-    def answer(self) -> Credit:
-        return assign_credit(self.scores, valid=self.valid, matrix=self.matrix, mode=self.mode)
+CreditRequest = tuple[list[list[float]], list[bool], list[list[float]], CreditMode]
+"""Scores, valid, matrix and mode: the arguments of `assign_credit`."""
 
 
 def read_credit_file(path: Path) -> CreditRequest:
@@ -60,11 +52,11 @@ def parse_credit_request(text: str) -> CreditRequest:
         raise FileFormatError(f"mode is {_show(content['mode'])}; it is {' or '.join(map(repr, MODES))}.")
     valid = _mask(content.get("valid", [True] * len(scores)), len(scores))
     if "matrix" not in content:
-        return CreditRequest(scores, valid, [list(row) for row in PAPER_MATRIX], mode)
+        return scores, valid, [list(row) for row in PAPER_MATRIX], mode
     matrix = _rows(content["matrix"], "matrix", rule="the matrix is 4 x 4, a row and a column for each stage")
     if len(matrix) != NUM_STAGES:
         raise FileFormatError(f"matrix has {len(matrix)} rows; the matrix is 4 x 4, a row and a column for each stage.")
-    return CreditRequest(scores, valid, matrix, mode)
+    return scores, valid, matrix, mode
 
 
 def _load(text: str) -> Mapping[str, object]:

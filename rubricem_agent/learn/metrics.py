@@ -5,7 +5,7 @@ of a step, which the collapse detectors watch.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -201,24 +201,27 @@ def append_line(path: Path, fields: Mapping[str, Any]) -> None:
         ) from cause
 
 
-class LogFollower:
-    """Reads a log that is being written. A resumed run writes some steps again: those count as new."""
+def follow_log(folder: Path) -> Callable[[], list[LogLine]]:
+    """A reader of a log that is being written: each call returns the lines since the call before, in their order.
 
-    def __init__(self, folder: Path, *, skip_present: bool) -> None:
-        self._path = folder / METRICS_FILE
-        self._seen: set[str] = set(self._lines()) if skip_present else set()
+    Lines that are in the log now are left out. A resumed run writes some steps again: those count as new.
+    """
+    path = folder / METRICS_FILE
 
-    def new_lines(self) -> list[LogLine]:
-        """The lines written since the last call, in their order; none while there is no log."""
-        fresh = [line for line in self._lines() if line not in self._seen]
-        self._seen.update(fresh)
-        return [_read_line(line, str(self._path)) for line in fresh]
-
-    def _lines(self) -> list[str]:
+    def present() -> list[str]:
         try:
-            return _complete_lines(self._path.read_text(encoding="utf-8", errors="replace"))
+            return _complete_lines(path.read_text(encoding="utf-8", errors="replace"))
         except (FileNotFoundError, NotADirectoryError):
             return []
+
+    seen = set(present())
+
+    def new_lines() -> list[LogLine]:
+        fresh = [line for line in present() if line not in seen]
+        seen.update(fresh)
+        return [_read_line(line, str(path)) for line in fresh]
+
+    return new_lines
 
 
 def _complete_lines(text: str) -> list[str]:

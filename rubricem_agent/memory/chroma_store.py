@@ -22,6 +22,7 @@ import numpy as np
 from chromadb.config import Settings
 
 from rubricem_agent.memory.store import (
+    BANK_VERSION,
     BankFormatError,
     BankHeader,
     BankItem,
@@ -60,7 +61,7 @@ class ChromaStore:
             with _locked(folder):
                 header = read_header(folder)
                 if header is None:
-                    header = BankHeader(embedder=embedder, dimension=dimension)
+                    header = BankHeader(version=BANK_VERSION, embedder=embedder, dimension=dimension)
                     write_header(folder, header)
         if (header.embedder, header.dimension) != (embedder, dimension):
             raise BankFormatError(

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NamedTuple, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from rubricem_agent.files import write_atomic
 from rubricem_agent.memory.embed import Floats
@@ -160,18 +160,10 @@ HEADER_FILE = "bank.json"
 class BankHeader(Frozen):
     """What must be known before anything else in a bank is read."""
 
-    version: Annotated[int, Field(ge=1)] = BANK_VERSION
+    version: Annotated[int, Field(ge=1)]
     embedder: Text
     dimension: Annotated[int, Field(ge=1)]
     collection: Text = "items-1"
-
-
-class _Version(BaseModel):
-    """The one field that every version has."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    version: int
 
 
 def read_header(folder: Path) -> BankHeader | None:
@@ -188,8 +180,8 @@ def read_header(folder: Path) -> BankHeader | None:
     except (OSError, UnicodeDecodeError) as cause:
         raise BankFormatError(f"cannot read {file}: {cause}. Give the folder of a rubric bank.") from cause
     try:
-        version = _Version.model_validate_json(text).version
-        if version > BANK_VERSION:
+        version = TypeAdapter(dict[str, object]).validate_json(text).get("version")
+        if isinstance(version, int) and version > BANK_VERSION:
             raise BankFormatError(
                 f"the bank {folder} was written by a newer release (version {version}; this one reads up to "
                 f"{BANK_VERSION}). Upgrade rubricem to use it."

@@ -98,6 +98,9 @@ class Silence:
     def restarted(self) -> None:
         return None
 
+    def observed(self, text: str) -> None:
+        """Called by `run_episode` with a tool's answer, or a notice of the environment."""
+
 
 class Conversation(Protocol):
     """One episode's exchange with the policy. Calls come one after the other: emit, observe, emit, and so on."""

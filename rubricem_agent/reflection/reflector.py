@@ -122,16 +122,12 @@ def readable_share(outcomes: Sequence[ReflectionOutcome]) -> float | None:
     return round(sum(readable) / len(readable), 4) if readable else None
 
 
-class Assessed(NamedTuple):
-    """A candidate with the judge's opinion and its blocks, or why it lacks them."""
+Assessed = tuple[Candidate, ReflectionOpinion, Blocks | Refusal]
+"""A candidate with the judge's opinion, and its blocks or why it lacks them."""
 
-    candidate: Candidate
-    opinion: ReflectionOpinion
-    blocks: Blocks | Refusal
 
-    @property
-    def score(self) -> ReflectionScore | None:
-        return None if isinstance(self.opinion.outcome, Unscored) else self.opinion.outcome
+def _score(opinion: ReflectionOpinion) -> ReflectionScore | None:
+    return None if isinstance(opinion.outcome, Unscored) else opinion.outcome
 
 
 async def assess(
@@ -165,17 +161,17 @@ async def assess(
             opinions[index] = ReflectionOpinion(_NOTHING, "the candidate is empty")
         if form_counts and isinstance(blocks[index], Refusal):
             opinions[index] = ReflectionOpinion(_NOTHING, "the blocks cannot be read")
-    return tuple(Assessed(candidate, opinions[at], blocks[at]) for at, candidate in enumerate(candidates))
+    return tuple((candidate, opinions[at], blocks[at]) for at, candidate in enumerate(candidates))
 
 
 def rank(assessed: Sequence[Assessed]) -> list[int]:
     """The indices of the scored candidates of valid form: greatest utility first, then the shorter, then the earlier."""
     utilities = {
-        index: one.score.utility
-        for index, one in enumerate(assessed)
-        if one.score is not None and not isinstance(one.blocks, Refusal)
+        index: score.utility
+        for index, (_, opinion, blocks) in enumerate(assessed)
+        if (score := _score(opinion)) is not None and not isinstance(blocks, Refusal)
     }
-    return sorted(utilities, key=lambda index: (-utilities[index], len(assessed[index].candidate.text), index))
+    return sorted(utilities, key=lambda index: (-utilities[index], len(assessed[index][0].text), index))
 
 
 class Reflector:
@@ -264,10 +260,10 @@ class Reflector:
         key = reading.trajectory.query_key
         refusals: dict[int, Refusal] = {}
         for index in rank(assessed):
-            blocks, score = assessed[index].blocks, assessed[index].score
+            _, opinion, blocks = assessed[index]
             assert not isinstance(blocks, Refusal), "only candidates of valid form are ranked"
             is_late = step < self._latest.get(key, step)
-            outcome = await self._write(reading, blocks, score=score, provenance=provenance, is_late=is_late)
+            outcome = await self._write(reading, blocks, score=_score(opinion), provenance=provenance, is_late=is_late)
             if not isinstance(outcome, Refusal):
                 self._latest[key] = max(step, self._latest.get(key, step))
                 return index, outcome, refusals
@@ -297,11 +293,12 @@ class Reflector:
 
 
 def _sample(one: Assessed, refusal: Refusal | None) -> ReflectionSample:
-    refused = one.blocks if isinstance(one.blocks, Refusal) else refusal
+    candidate, opinion, blocks = one
+    refused = blocks if isinstance(blocks, Refusal) else refusal
     return ReflectionSample(
-        text=one.candidate.text,
-        pieces=one.candidate.pieces,
-        score=one.score,
-        justification=one.opinion.justification,
+        text=candidate.text,
+        pieces=candidate.pieces,
+        score=_score(opinion),
+        justification=opinion.justification,
         refusal=f"{refused.code}: {refused.sentence}" if refused else "",
     )

@@ -39,21 +39,16 @@ class Setting(NamedTuple):
     sampling: Sampling = Sampling()
 
 
-class Audience(Silence):
-    """Follows an episode: the policy's text as it is written, and what it reads in return. This one ignores both."""
-
-    def observed(self, text: str) -> None:
-        """Called with a tool's answer, or a notice of the environment."""
-
-
-async def run_episode(attempt: Attempt, setting: Setting, *, audience: Audience | None = None) -> Rollout:
+async def run_episode(attempt: Attempt, setting: Setting, *, audience: Silence | None = None) -> Rollout:
     """Run one episode to its end. A failure of the policy is recorded on the rollout; nothing is raised for it.
+
+    `audience` follows the episode: the text of the policy, and what it observes.
 
     A conversation that outgrows the policy's context ends like one that used up its tokens: by its limits. The
     rollout carries its `reading`, so nobody parses the trajectory again.
     """
     policy, toolbox, limits, sampling = setting
-    audience = audience or Audience()
+    audience = audience or Silence()
     episode = Episode(
         attempt.query,
         prompt=attempt.opening.user,

@@ -1,7 +1,6 @@
 """Checkpoints of a local run: weights, moments, curriculum, rubrics, bank and deferred work under one manifest."""
 
 from rubricem_agent.learn.checkpoint import (
-    CheckpointItem,
     checkpoint_steps,
     find_checkpoint,
     json_part,
@@ -26,7 +25,7 @@ def save_run(parts: Parts, step: int) -> None:
     if parts.audit is not None:
         states["audit"] = parts.audit.state_dict()
     items = {name: json_part(state, file=f"{name}.json", step=step) for name, state in states.items()}
-    items["bank"] = CheckpointItem("bank.npz", lambda path: save_snapshot(parts.bank, path, step=step), step)
+    items["bank"] = ("bank.npz", lambda path: save_snapshot(parts.bank, path, step=step), step)
     learner = parts.learner
     items |= learning_parts(step, model=learner.policy, optimizer=learner.optimizer, identity=_identity(parts))
     save_checkpoint(root, step=step, parts=items)
@@ -48,7 +47,7 @@ def resume_run(parts: Parts) -> int:
     parts.judge.load_state_dict(checkpoint.read_json("judge"))
     parts.deferred.load_state_dict(checkpoint.read_json("deferred"))
     learner.updates = checkpoint.read_json("learner")["updates"]
-    if parts.audit is not None and "audit" in checkpoint.manifest.parts:
+    if parts.audit is not None and "audit" in checkpoint.parts:
         parts.audit.load_state_dict(checkpoint.read_json("audit"))
     load_snapshot(parts.bank, checkpoint.path("bank"), step=checkpoint.step)
     return checkpoint.step

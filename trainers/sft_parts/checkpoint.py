@@ -32,8 +32,8 @@ def learning_parts(
     moments, counts = _optimizer_tensors(model, optimizer)
     progress = {"identity": identity, "torch_rng": torch.get_rng_state().tolist(), "counts": counts}
     return {
-        "weights": CheckpointItem("weights.safetensors", lambda path: _write_weights(model, path), step),
-        "moments": CheckpointItem("moments.safetensors", lambda path: _write_tensors(moments, path), step),
+        "weights": ("weights.safetensors", lambda path: _write_weights(model, path), step),
+        "moments": ("moments.safetensors", lambda path: _write_tensors(moments, path), step),
         "progress": json_part(progress, file="progress.json", step=step),
     }
 

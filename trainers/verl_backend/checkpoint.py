@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rubricem_agent.learn.checkpoint import (
-    CheckpointItem,
     checkpoint_steps,
     find_checkpoint,
     json_part,
@@ -105,7 +104,7 @@ def save_service(root: Path, state: ServiceState, *, bank: RubricBank, step: int
         "noted": dict(state.noted),
     }
     parts = {name: json_part(one, file=f"{name}.json", step=step) for name, one in states.items()}
-    parts["bank"] = CheckpointItem("bank.npz", lambda path: save_snapshot(bank, path, step=step), step)
+    parts["bank"] = ("bank.npz", lambda path: save_snapshot(bank, path, step=step), step)
     save_checkpoint(root, step=step, parts=parts)
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from rubricem_agent.cli.look import report
 from rubricem_agent.cli.main import app
 from rubricem_agent.cli.train import TrainScreen, describe_line, train
-from rubricem_agent.learn.metrics import EvaluationLine, LogFollower, StepLine, WarningLine, read_log
+from rubricem_agent.learn.metrics import EvaluationLine, StepLine, WarningLine, follow_log, read_log
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 
@@ -94,7 +94,7 @@ def wait_for(is_true, process, seconds=180.0):
 def test_a_folder_that_is_a_file_has_no_log_and_is_left_to_the_trainer_to_refuse(tmp_path):
     (tmp_path / "run").write_text("a file", encoding="utf-8")
 
-    assert LogFollower(tmp_path / "run", skip_present=True).new_lines() == []
+    assert follow_log(tmp_path / "run")() == []
 
 
 def test_an_option_that_is_none_is_answered_with_the_way_to_write_a_setting(config):

@@ -22,7 +22,7 @@ from rubricem_agent.learn.credit import CheckpointError
 
 
 def weights(content: bytes = b"weights", step: int = 1) -> CheckpointItem:
-    return CheckpointItem("weights.bin", lambda path: path.write_bytes(content) and None, step)
+    return ("weights.bin", lambda path: path.write_bytes(content) and None, step)
 
 
 def save(root: Path, step: int = 1, content: bytes = b"weights"):
@@ -131,7 +131,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_no_rubbish(tmp_path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with pytest.raises(CheckpointError, match=r"cannot write the checkpoint of step 2 to .*: No space left on device"):
-        save_checkpoint(tmp_path, step=2, parts={"weights": CheckpointItem("weights.bin", fail, 2)})
+        save_checkpoint(tmp_path, step=2, parts={"weights": ("weights.bin", fail, 2)})
     assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
     assert load_checkpoint(find_checkpoint(tmp_path)).step == 1
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rubricem_agent.learn.metrics import LogFollower, append_line, read_log
+from rubricem_agent.learn.metrics import append_line, follow_log, read_log
 from rubricem_env.domain.errors import FileFormatError, UsageError
 
 STAGES = ("plan", "research", "review", "answer")
@@ -75,23 +75,23 @@ def test_kl_and_entropy_of_an_update_are_means_over_its_tokens(tmp_path):
 
 
 def test_a_follower_gives_each_line_once_and_a_retaken_step_again(tmp_path):
-    follower = LogFollower(tmp_path, skip_present=True)
-    assert follower.new_lines() == []
+    new_lines = follow_log(tmp_path)
+    assert new_lines() == []
 
     write(tmp_path, step(1), step(2), rest='{"step": 3')
-    assert [line.step for line in follower.new_lines()] == [1, 2]
+    assert [line.step for line in new_lines()] == [1, 2]
     write(tmp_path, step(1), step(2, bank=1))
 
-    assert [(line.step, line.bank) for line in follower.new_lines()] == [(2, 1)]
+    assert [(line.step, line.bank) for line in new_lines()] == [(2, 1)]
 
 
 def test_a_follower_of_a_resumed_run_leaves_out_what_was_there(tmp_path):
     write(tmp_path, step(1))
-    follower = LogFollower(tmp_path, skip_present=True)
+    new_lines = follow_log(tmp_path)
 
     append_line(tmp_path / "metrics.jsonl", step(2))
 
-    assert [line.step for line in follower.new_lines()] == [2]
+    assert [line.step for line in new_lines()] == [2]
 
 
 def test_a_full_disk_is_one_sentence_with_the_way_out(tmp_path):

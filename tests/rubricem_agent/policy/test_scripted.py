@@ -1,8 +1,7 @@
 """Policies without a model."""
 
-from rubricem_agent.policy.base import Opening, Sampling, TurnEnd
+from rubricem_agent.policy.base import Opening, Sampling, Silence, TurnEnd
 from rubricem_agent.policy.scripted import QuotingResearcher, ScriptedPolicy
-from rubricem_agent.rollout.run import Audience
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.testing.policies import writes
 
@@ -19,7 +18,7 @@ async def test_turns_come_as_written_after_the_delay_and_are_heard_whole():
     async def sleep(seconds):
         slept.append(seconds)
 
-    class Ears(Audience):
+    class Ears(Silence):
         def wrote(self, text):
             heard.append(text)
 
@@ -31,9 +30,9 @@ async def test_turns_come_as_written_after_the_delay_and_are_heard_whole():
 
 async def test_the_writer_reads_the_question_and_then_each_observation():
     conversation = ScriptedPolicy(writes("a", "b")).open(OPENING, sampling=Sampling(), seed=0)
-    await conversation.emit(max_tokens=9, listener=Audience())
+    await conversation.emit(max_tokens=9, listener=Silence())
     conversation.observe("seen")
-    await conversation.emit(max_tokens=9, listener=Audience())
+    await conversation.emit(max_tokens=9, listener=Silence())
     assert conversation._writer.read == ["Why?", "seen"]
 
 

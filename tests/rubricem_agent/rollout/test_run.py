@@ -2,10 +2,10 @@
 
 import pytest
 
-from rubricem_agent.policy.base import ContextOverflow, Emission, Opening, Sampling, TurnEnd
+from rubricem_agent.policy.base import ContextOverflow, Emission, Opening, Sampling, Silence, TurnEnd
 from rubricem_agent.policy.local import LocalPolicy, policy_tokenizer
 from rubricem_agent.policy.scripted import ScriptedPolicy
-from rubricem_agent.rollout.run import Attempt, Audience, Setting, run_episode
+from rubricem_agent.rollout.run import Attempt, Setting, run_episode
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.trajectory import Ending, Origin, Query
 from rubricem_env.env.episode import EpisodeLimits
@@ -97,7 +97,7 @@ async def test_a_model_that_loops_on_one_query_runs_out_of_calls_after_having_be
 
 
 async def test_the_audience_hears_the_turns_and_what_comes_back():
-    class Ears(Audience):
+    class Ears(Silence):
         heard = ""
 
         def wrote(self, text):

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rubricem_agent.learn.checkpoint import CheckpointItem, save_checkpoint
+from rubricem_agent.learn.checkpoint import save_checkpoint
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.snapshot import save_snapshot
 from rubricem_env.domain.errors import ConfigError
@@ -37,7 +37,7 @@ def test_a_folder_without_a_run_is_refused_in_one_sentence(kept: str | None, tmp
 def test_another_runs_bank_can_be_borrowed_as_its_last_checkpoint_left_it(tmp_path: Path):
     left, own = (RubricBank.in_memory(PlaneEmbedder()) for _ in range(2))
     left.write(make_reflection("at 40"))
-    part = CheckpointItem("bank.npz", lambda path: save_snapshot(left, path, step=3), 3)
+    part = ("bank.npz", lambda path: save_snapshot(left, path, step=3), 3)
     save_checkpoint(tmp_path / "checkpoints", step=3, parts={"bank": part})
 
     load_bank(own, tmp_path)
