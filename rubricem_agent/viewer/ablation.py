@@ -148,18 +148,15 @@ class ChartLine(NamedTuple):
     colour: int | None = None
 
 
-class PlotArea(NamedTuple):
-    """The numbers at the edges of the drawing area."""
+PlotArea = tuple[float, float, float, float]
+"""The numbers at the edges of the drawing area: lowest and highest x, then y."""
 
-    x_low: float
-    x_high: float
-    y_low: float
-    y_high: float
 
-    def position(self, x: float, y: float) -> str:
-        across = _LEFT + (x - self.x_low) / (self.x_high - self.x_low) * (WIDTH - _LEFT - _RIGHT)
-        down = HEIGHT - _BOTTOM - (y - self.y_low) / (self.y_high - self.y_low) * (HEIGHT - _TOP - _BOTTOM)
-        return f"{across:.1f},{down:.1f}"
+def _position(area: PlotArea, x: float, y: float) -> str:
+    x_low, x_high, y_low, y_high = area
+    across = _LEFT + (x - x_low) / (x_high - x_low) * (WIDTH - _LEFT - _RIGHT)
+    down = HEIGHT - _BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - _TOP - _BOTTOM)
+    return f"{across:.1f},{down:.1f}"
 
 
 def draw_svg(title: str, curves: Sequence[ChartLine], *, x_name: str = "step", including: Sequence[float] = ()) -> str:
@@ -172,7 +169,7 @@ def draw_svg(title: str, curves: Sequence[ChartLine], *, x_name: str = "step", i
     drawn = [curve for curve in finite if curve.points]
     if not drawn:
         raise UsageError(f"there is no point to draw for the figure {title!r}; evaluate the runs at least once.")
-    inner = _draw(title, finite, PlotArea(*_x_range(drawn), *_y_range(drawn, including)), x_name)
+    inner = _draw(title, finite, (*_x_range(drawn), *_y_range(drawn, including)), x_name)
     keys = [_key_line(curve.name, place, _colour(curve, place)) for place, curve in enumerate(finite) if curve.points]
     height = HEIGHT + 30 + 18 * len(keys)
     head = f'<text class="title" x="8" y="18">{escape(title)}</text>'
@@ -235,12 +232,13 @@ def _widened(low: float, high: float) -> tuple[float, float]:
 
 def _draw_axes(frame: PlotArea, x_name: str) -> str:
     lines = []
-    for tick in nice_ticks(frame.y_low, frame.y_high):
-        x, y = frame.position(frame.x_low, tick).split(",")
+    x_low, x_high, y_low, y_high = frame
+    for tick in nice_ticks(y_low, y_high):
+        x, y = _position(frame, x_low, tick).split(",")
         lines.append(f'<line class="grid" x1="{x}" x2="{WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
         lines.append(f'<text class="tick" x="{_LEFT - 6}" y="{float(y) + 3:.1f}" text-anchor="end">{tick:.4g}</text>')
-    for tick in nice_ticks(frame.x_low, frame.x_high):
-        x = frame.position(tick, frame.y_low).split(",")[0]
+    for tick in nice_ticks(x_low, x_high):
+        x = _position(frame, tick, y_low).split(",")[0]
         lines.append(f'<text class="tick" x="{x}" y="{HEIGHT - 20}" text-anchor="middle">{tick:.4g}</text>')
     lines.append(f'<text class="tick" x="{WIDTH - _RIGHT}" y="{HEIGHT - 5}" text-anchor="end">{escape(x_name)}</text>')
     return "".join(lines)
@@ -249,10 +247,10 @@ def _draw_axes(frame: PlotArea, x_name: str) -> str:
 def _draw_curve(curve: ChartLine, frame: PlotArea, colour: int) -> str:
     band = ""
     if len(curve.band) > 1:
-        edge = [frame.position(x, high) for x, _, high in curve.band]
-        edge += [frame.position(x, low) for x, low, _ in reversed(curve.band)]
+        edge = [_position(frame, x, high) for x, _, high in curve.band]
+        edge += [_position(frame, x, low) for x, low, _ in reversed(curve.band)]
         band = f'<polygon class="band c{colour}" points="{" ".join(edge)}"/>'
-    places = [frame.position(*point) for point in curve.points]
+    places = [_position(frame, *point) for point in curve.points]
     dash = ' stroke-dasharray="5 4"' if curve.is_dashed else ""
     line = f'<polyline class="curve c{colour}"{dash} points="{" ".join(places)}"/>' if len(places) > 1 else ""
     dots = places if len(places) <= 40 else []

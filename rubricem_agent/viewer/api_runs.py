@@ -11,8 +11,8 @@ only a question on the bank (`text`) and a filter (`q`) need escaping.
     GET  /runs                                    RunList
     GET  /compare?run=A&run=B[&run=C]             Comparison
     GET  /runs/{run}                              RunDetail
-    GET  /runs/{run}/state                        RunState      poll this one; it is small
-    GET  /runs/{run}/curves                       Curves
+    GET  /runs/{run}/state                        RunCard       poll this one; it is small
+    GET  /runs/{run}/curves                       Comparison    (figures alone)
     GET  /runs/{run}/ablation                     Ablation      (rubricem_agent.viewer.ablation)
     GET  /runs/{run}/trajectories                 TrajectoryPage
          ?page=1&size=50&q=&sort=newest&step_from=&step_to=&question=&group=&lesson=&ending=&valid=&stage=answer
@@ -24,7 +24,7 @@ only a question on the bank (`text`) and a filter (`q`) need escaping.
     GET  /runs/{run}/questions?page=1&size=50&q=  QuestionPage
     GET  /runs/{run}/questions/{question}         RubricHistory
     GET  /runs/{run}/bank?page=1&size=50&q=&status=active   BankPage
-    GET  /runs/{run}/bank/search?text=&limit=10   BankSearch
+    GET  /runs/{run}/bank/search?text=&limit=10   BankPage
     GET  /runs/{run}/bank/{item}                  BankItemView
     POST /runs/{run}/bank/{item}                  BankChange -> BankItemView
     GET  /runs/{run}/evaluation                   EvaluationView
@@ -123,30 +123,14 @@ class RunList(Frozen):
     """Newest change first."""
 
 
-class Alarm(Frozen):
-    step: int
-    message: Text
-
-
 class RunDetail(Frozen):
     card: RunCard
     settings: dict[str, Any]
     """As written in its folder."""
-    alarms: tuple[Alarm, ...]
+    alarms: tuple[dict[str, int | Text], ...]
+    """Each has `step` and `message`."""
     notes: tuple[Text, ...]
     """What is missing and why, such as trajectories that were not recorded."""
-
-
-class RunState(Frozen):
-    """What may have changed since the last look."""
-
-    state: Standing
-    step: int
-    steps: int | None
-    recorded: int
-    lessons: int
-    alarms: int
-    changed: float
 
 
 class Curve(Frozen):
@@ -181,10 +165,6 @@ class Figure(Frozen):
     """Empty: not measured in this run."""
 
 
-class Curves(Frozen):
-    figures: tuple[Figure, ...]
-
-
 class ComparedSetting(Frozen):
     """A setting in which the runs differ."""
 
@@ -194,8 +174,10 @@ class ComparedSetting(Frozen):
 
 
 class Comparison(Frozen):
-    runs: tuple[RunCard, ...]
-    differs: tuple[ComparedSetting, ...]
+    """Figures of several runs side by side, or of one run."""
+
+    runs: tuple[RunCard, ...] = ()
+    differs: tuple[ComparedSetting, ...] = ()
     figures: tuple[Figure, ...]
     """One curve for each run; curves name their run."""
 
@@ -220,6 +202,8 @@ class BankRow(Frozen):
 
 
 class BankPage(Frozen):
+    """A page of a list. A search gives one page of active items, most similar first, as a policy would find them."""
+
     total: int
     matched: int
     page: int
@@ -231,22 +215,6 @@ class BankPage(Frozen):
     editable: bool
     note: Text
     """Why it cannot be edited, or as of which step it is shown; empty where there is nothing to say."""
-
-
-class BankSearch(Frozen):
-    rows: tuple[BankRow, ...]
-    """Most similar first; active items alone, as a policy would find them."""
-
-
-class LessonScore(Frozen):
-    """By the reflection judge."""
-
-    diagnosis: float
-    specificity: float
-    scope: float
-    within: float
-    cross: float
-    utility: float
 
 
 class LessonUse(Frozen):
@@ -276,7 +244,8 @@ class BankItemView(Frozen):
     row: BankRow
     rubrics: Text
     takeaways: Text
-    score: LessonScore | None
+    score: dict[str, float] | None
+    """By the reflection judge: diagnosis, specificity, scope, within, cross and utility."""
     model: Text
     prompt_hash: Text
     history: tuple[BankRow, ...]

@@ -18,9 +18,7 @@ from rubricem_agent.viewer.api_runs import (
     BankItemView,
     BankPage,
     BankRow,
-    BankSearch,
     LessonEffect,
-    LessonScore,
     LessonUse,
     StageScores,
 )
@@ -124,22 +122,28 @@ class BankViews:
     def page(self, *, number: int, size: int, text: str, status: ItemStatus | None) -> BankPage:
         """A page of the items, newest first; `text` is looked for in question, rubrics and takeaways."""
         items, matched = self._listing.select(text, status)
-        counts = Counter(item.status for item in items)
         start = (number - 1) * size
         uses = self._uses()
+        rows = tuple(_row(item, uses[item.id]) for item in matched[start : start + size])
+        return self._page(rows, items, matched=len(matched), number=number, size=size)
+
+    def _page(
+        self, rows: tuple[BankRow, ...], items: Sequence[BankItem], *, matched: int, number: int, size: int
+    ) -> BankPage:
+        counts = Counter(item.status for item in items)
         return BankPage(
             total=len(items),
-            matched=len(matched),
+            matched=matched,
             page=number,
             size=size,
-            rows=tuple(_row(item, uses[item.id]) for item in matched[start : start + size]),
+            rows=rows,
             counts={one.value: counts[one] for one in ItemStatus},
             embedder=self._bank.embedder_name,
             editable=self._is_editable,
             note=self._note,
         )
 
-    def search(self, text: str, *, limit: int) -> BankSearch:
+    def search(self, text: str, *, limit: int) -> BankPage:
         """The active items whose questions are most similar.
 
         Raises:
@@ -147,7 +151,9 @@ class BankViews:
         """
         uses = self._uses()
         found = self._bank.search(text, limit=limit)
-        return BankSearch(rows=tuple(_row(hit.item, uses[hit.item.id], hit.similarity) for hit in found))
+        rows = tuple(_row(hit.item, uses[hit.item.id], hit.similarity) for hit in found)
+        items, _ = self._listing.select("", None)
+        return self._page(rows, items, matched=len(rows), number=1, size=limit)
 
     def item(self, number: int) -> BankItemView:
         """An item whole.
@@ -212,18 +218,10 @@ def _row(item: BankItem, uses: int, similarity: float | None = None) -> BankRow:
     )
 
 
-def _score(item: BankItem) -> LessonScore | None:
+def _score(item: BankItem) -> dict[str, float] | None:
     score = item.reflection.score
-    if score is None:
-        return None
-    return LessonScore(
-        diagnosis=score.diagnosis,
-        specificity=score.specificity,
-        scope=score.scope,
-        within=round(score.within, 4),
-        cross=round(score.cross, 4),
-        utility=round(score.utility, 4),
-    )
+    names = ("diagnosis", "specificity", "scope", "within", "cross", "utility")
+    return {name: round(getattr(score, name), 4) for name in names} if score is not None else None
 
 
 OpenFolder = Callable[[Path], RubricBank]

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from rubricem_agent.learn.metrics import EvaluationLine, StepLine, UpdateMetrics
 from rubricem_agent.learn.monitor import find_expected
@@ -23,15 +23,6 @@ Read = Callable[[StepLine], float | None]
 def make_figures(run: RecordedRun) -> tuple[Figure, ...]:
     """All figures of a run; those without curves were not measured in it."""
     return (*_held_out(run), *_judged(run), *_policy(run), *_cost(run))
-
-
-class _Line(NamedTuple):
-    """A curve that is still to be read from the log."""
-
-    name: str
-    read: Read
-    stage: str = ""
-    is_dashed: bool = False
 
 
 def _held_out(run: RecordedRun) -> Iterator[Figure]:
@@ -65,11 +56,10 @@ def _held_out(run: RecordedRun) -> Iterator[Figure]:
 def _judged(run: RecordedRun) -> Iterator[Figure]:
     for stage in STAGES:
         name = stage.value
-        lines = (
-            _Line("truth", _true_of(name), name),
-            _Line("judge", _judged_of(name), name, True),
+        lines = {"truth": _true_of(name), "judge": _judged_of(name)}
+        yield _steps(
+            run, f"judged.{name}", JUDGE, name.capitalize(), lines, including=SHARE, stage=name, dashed="judge"
         )
-        yield _steps(run, f"judged.{name}", JUDGE, name.capitalize(), lines, including=SHARE)
 
 
 def _policy(run: RecordedRun) -> Iterator[Figure]:
@@ -80,29 +70,29 @@ def _policy(run: RecordedRun) -> Iterator[Figure]:
     ):
         yield _steps(run, f"policy.{key}", POLICY, title, _phases(read), unit=unit, including=(0.0,))
     for stage in STAGES:
-        lines = [_Line(stage.value, _kl_of(stage), stage.value)]
-        title = f"KL of the {stage.value} stage"
-        yield _steps(run, f"policy.kl.{stage.value}", POLICY, title, lines, unit="nats a token", including=(0.0,))
-    habits = (
-        _Line("valid", lambda line: line.habits.valid if line.habits else None),
-        _Line("repeated searches", lambda line: line.habits.repeated_calls if line.habits else None),
-    )
+        name = stage.value
+        lines, title = {name: _kl_of(stage)}, f"KL of the {name} stage"
+        yield _steps(run, f"policy.kl.{name}", POLICY, title, lines, unit="nats a token", including=(0.0,), stage=name)
+    habits: Mapping[str, Read] = {
+        "valid": lambda line: line.habits.valid if line.habits else None,
+        "repeated searches": lambda line: line.habits.repeated_calls if line.habits else None,
+    }
     yield _steps(run, "policy.habits", POLICY, "Valid scaffolds and repeated searches", habits, including=SHARE)
-    words = [_Line("words", lambda line: line.habits.answer_words if line.habits else None)]
+    words: Mapping[str, Read] = {"words": lambda line: line.habits.answer_words if line.habits else None}
     yield _steps(run, "policy.words", POLICY, "Words of an answer", words)
-    cosine = [_Line("task and reflection", lambda line: line.gradients.cosine if line.gradients else None)]
+    cosine: Mapping[str, Read] = {"task and reflection": lambda line: line.gradients.cosine if line.gradients else None}
     yield _steps(run, "policy.cosine", POLICY, "Cosine of the phases' gradients", cosine, including=(0.0,))
 
 
 def _cost(run: RecordedRun) -> Iterator[Figure]:
-    utility = [_Line("utility", lambda line: line.utility)]
+    utility: Mapping[str, Read] = {"utility": lambda line: line.utility}
     yield _steps(run, "cost.utility", COST, "Utility of reflections, by the judge", utility)
-    bank = [_Line("lessons", lambda line: float(line.bank))]
+    bank: Mapping[str, Read] = {"lessons": lambda line: float(line.bank)}
     yield _steps(run, "cost.bank", COST, "Lessons in the bank", bank, including=(0.0,))
     parts = dict.fromkeys(part for line in run.log.steps for part in line.seconds)
-    seconds = [_Line(part, _seconds_of(part)) for part in parts]
+    seconds = {part: _seconds_of(part) for part in parts}
     yield _steps(run, "cost.seconds", COST, "Seconds of a step", seconds, unit="seconds", including=(0.0,))
-    tokens = [_Line("sampled", lambda line: float(line.habits.policy_tokens) if line.habits else None)]
+    tokens: Mapping[str, Read] = {"sampled": lambda line: float(line.habits.policy_tokens) if line.habits else None}
     yield _steps(run, "cost.tokens", COST, "Tokens sampled in a step", tokens, unit="tokens", including=(0.0,))
 
 
@@ -114,11 +104,11 @@ def _judged_of(stage: str) -> Read:
     return lambda line: line.judged.get(stage)
 
 
-def _phases(read: Callable[[UpdateMetrics], float]) -> tuple[_Line, ...]:
-    return (
-        _Line("task", lambda line: read(line.task) if line.task else None),
-        _Line("reflection", lambda line: read(line.reflection) if line.reflection else None),
-    )
+def _phases(read: Callable[[UpdateMetrics], float]) -> Mapping[str, Read]:
+    return {
+        "task": lambda line: read(line.task) if line.task else None,
+        "reflection": lambda line: read(line.reflection) if line.reflection else None,
+    }
 
 
 def _kl_of(stage: Stage) -> Read:
@@ -141,21 +131,24 @@ def _steps(
     key: str,
     section: str,
     title: str,
-    lines: Sequence[_Line],
+    lines: Mapping[str, Read],
     *,
     unit: str = "",
     including: tuple[float, ...] = (),
+    stage: str = "",
+    dashed: str = "",
 ) -> Figure:
+    """A figure of the steps; `dashed` is the name of its dashed line."""
     curves = []
-    for line in lines:
-        known = [(step.step, value) for step in run.log.steps if (value := line.read(step)) is not None]
+    for name, read in lines.items():
+        known = [(step.step, value) for step in run.log.steps if (value := read(step)) is not None]
         curves.append(
             Curve(
-                name=line.name,
+                name=name,
                 x=tuple(float(step) for step, _ in known),
                 y=tuple(value for _, value in known),
-                dashed=line.is_dashed,
-                stage=line.stage,
+                dashed=name == dashed,
+                stage=stage,
             )
         )
     return _figure(key, section, title, curves, unit=unit, including=including)

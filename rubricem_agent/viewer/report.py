@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from rubricem_agent.memory.store import ItemStatus
 from rubricem_agent.viewer.ablation import Ablation, load_ablation
-from rubricem_agent.viewer.api_runs import Alarm, Curves, RunCard, RunDetail, RunList
+from rubricem_agent.viewer.api_runs import Comparison, RunCard, RunDetail, RunList
 from rubricem_agent.viewer.api_trajectories import GroupView, QuestionRow, TrajectoryPage, TrajectoryRow
 from rubricem_agent.viewer.bank import BankListing, BankViews
 from rubricem_agent.viewer.curves import make_figures
@@ -205,7 +205,7 @@ def _file(run: RunFolder, card: RunCard, answers: Answers) -> str:
     detail = RunDetail(
         card=card,
         settings=read.settings if read else {},
-        alarms=tuple(Alarm(step=line.step, message=line.alarm) for line in read.log.warnings) if read else (),
+        alarms=tuple({"step": line.step, "message": line.alarm} for line in read.log.warnings) if read else (),
         notes=(),
     )
     first: Answers = {"/runs": RunList(runs=(card,)), f"/runs/{run.id}": detail}
@@ -213,7 +213,7 @@ def _file(run: RunFolder, card: RunCard, answers: Answers) -> str:
 
 
 def _training(run: RunFolder) -> Answers:
-    curves: Answers = {f"/runs/{run.id}/curves": Curves(figures=make_figures(run.read()))}
+    curves: Answers = {f"/runs/{run.id}/curves": Comparison(figures=make_figures(run.read()))}
     return curves | sample_record(run) | sample_bank(run)
 
 

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from rubricem_agent.memory.store import ItemStatus
 from rubricem_agent.viewer.ablation import load_ablation
-from rubricem_agent.viewer.api_runs import About, Alarm, BankChange, Curves, RunCard, RunDetail, RunList, RunState
+from rubricem_agent.viewer.api_runs import About, BankChange, Comparison, RunCard, RunDetail, RunList
 from rubricem_agent.viewer.api_trajectories import ExampleSort
 from rubricem_agent.viewer.bank import BankViews
 from rubricem_agent.viewer.curves import compare_runs, make_figures
@@ -145,7 +145,7 @@ def show_run(request: Request, desk: TheDesk, run: TheRun) -> Response:
         RunDetail(
             card=card,
             settings=read.settings if read else {},
-            alarms=tuple(Alarm(step=line.step, message=line.alarm) for line in read.log.warnings) if read else (),
+            alarms=tuple({"step": line.step, "message": line.alarm} for line in read.log.warnings) if read else (),
             notes=tuple(_notes(run)),
         ),
     )
@@ -153,16 +153,14 @@ def show_run(request: Request, desk: TheDesk, run: TheRun) -> Response:
 
 @run_routes.get("/runs/{run}/state")
 def show_state(request: Request, desk: TheDesk, run: TheRun) -> Response:
-    card = _card(run, desk)
-    state = RunState.model_validate(card.model_dump(include=set(RunState.model_fields)))
-    return answer(request, state)
+    return answer(request, _card(run, desk))
 
 
 @run_routes.get("/runs/{run}/curves")
 def show_curves(request: Request, run: TheRun) -> Response:
     if run.kind != "training":
         raise NotThereError(f"{run.name} is no training run; it has no curves.")
-    return answer(request, Curves(figures=make_figures(run.read())))
+    return answer(request, Comparison(figures=make_figures(run.read())))
 
 
 @run_routes.get("/runs/{run}/ablation")

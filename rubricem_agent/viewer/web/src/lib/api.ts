@@ -44,26 +44,11 @@ export interface RunList {
   runs: Array<RunCard>;
 }
 
-export interface Alarm {
-  step: number;
-  message: string;
-}
-
 export interface RunDetail {
   card: RunCard;
   settings: Record<string, unknown>;
-  alarms: Array<Alarm>;
+  alarms: Array<Record<string, number | string>>;
   notes: Array<string>;
-}
-
-export interface RunState {
-  state: "running" | "finished" | "stopped" | "stale" | "unreadable";
-  step: number;
-  steps: number | null;
-  recorded: number;
-  lessons: number;
-  alarms: number;
-  changed: number;
 }
 
 export interface Curve {
@@ -85,10 +70,6 @@ export interface Figure {
   x_name: string;
   including: Array<number>;
   curves: Array<Curve>;
-}
-
-export interface Curves {
-  figures: Array<Figure>;
 }
 
 export interface ComparedSetting {
@@ -126,19 +107,6 @@ export interface BankPage {
   note: string;
 }
 
-export interface BankSearch {
-  rows: Array<BankRow>;
-}
-
-export interface LessonScore {
-  diagnosis: number;
-  specificity: number;
-  scope: number;
-  within: number;
-  cross: number;
-  utility: number;
-}
-
 export interface LessonUse {
   group: string;
   step: number;
@@ -159,7 +127,7 @@ export interface BankItemView {
   row: BankRow;
   rubrics: string;
   takeaways: string;
-  score: LessonScore | null;
+  score: Record<string, number> | null;
   model: string;
   prompt_hash: string;
   history: Array<BankRow>;
