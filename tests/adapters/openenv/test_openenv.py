@@ -124,7 +124,7 @@ async def test_a_policy_that_never_ends_is_ended_by_the_limits(server):
 
 
 def test_an_empty_token_is_refused():
-    with pytest.raises(ConfigError, match="would let nobody in"):
+    with pytest.raises(ConfigError, match="would refuse everybody"):
         research_app(make_setup(), token="")
 
 
