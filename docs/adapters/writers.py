@@ -15,11 +15,11 @@ from rubricem_agent.policy import (
     TINY_SYSTEM,
     ContextOverflow,
     Conversation,
+    Listener,
     LocalPolicy,
     Opening,
     Policy,
     Sampling,
-    Silence,
     load_model,
     load_tokenizer,
     model_folder,
@@ -107,6 +107,6 @@ class _PolicyWriter:
         else:
             self._conversation.observe(observation)
         try:
-            return (await self._conversation.emit(max_tokens=TURN_TOKENS, listener=Silence())).text
+            return (await self._conversation.emit(max_tokens=TURN_TOKENS, listener=Listener())).text
         except ContextOverflow:
             return ""  # It can read no more; the environment ends an attempt that says nothing.

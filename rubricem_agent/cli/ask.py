@@ -14,7 +14,7 @@ from rubricem_agent.build.memory import LessonMemory, open_ask
 from rubricem_agent.cli.terminal import Terminal, command, open_out
 from rubricem_agent.config import POLICY_NAMES, SCRIPTED, PolicyConfig
 from rubricem_agent.memory.bank import Retrieval
-from rubricem_agent.policy.base import Silence
+from rubricem_agent.policy.base import Listener
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.rollout.report import (
     explain_ending,
@@ -56,7 +56,7 @@ _UNDECIDED = re.compile(r"<[^<>]{0,200}\Z")
 _WRAPPERS = re.compile(r"</?tool_output>|</?snippet[^>]*>")
 
 
-class AskScreen(Silence):
+class AskScreen(Listener):
     """Shows one episode as it happens: stages as headings, searches with their sources, the answer as it is written."""
 
     def __init__(self, write: Callable[[str], None], *, colour: bool) -> None:
@@ -271,7 +271,7 @@ async def _attempt(
     prompt = agent_prompt(setting.toolbox.names)
     attempt = Attempt(query, prompt.opening(query, references=references), prompt.hash, seed=seed)
     screen = AskScreen(lambda text: typer.echo(text, nl=False, color=True), colour=terminal.colour)
-    rollout = await run_episode(attempt, setting, audience=Silence() if terminal.is_silent else screen)
+    rollout = await run_episode(attempt, setting, audience=Listener() if terminal.is_silent else screen)
     return FinishedAttempt(rollout, rollout.reading, dollars=meter.total.dollars)
 
 

@@ -8,7 +8,6 @@ from rubricem_agent.policy.base import (
     Opening as Opening,
     Policy as Policy,
     Sampling as Sampling,
-    Silence as Silence,
     TokenSegment as TokenSegment,
     model_folder as model_folder,
 )

@@ -7,10 +7,9 @@ A15). In token mode the ids that the policy emitted are kept, and never tokenise
 Qwen3 of a million parameters for the almanac, described in `shipped/tiny/README.md` beside this file.
 """
 
-from enum import StrEnum
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 from pydantic import Field
 
@@ -40,19 +39,13 @@ class Sampling(Frozen):
     """The limit of one turn; a turn that reaches it ends without an action."""
 
 
-class TurnEnd(StrEnum):
-    """Why a turn is over."""
+TurnEnd = Literal["action", "stopped", "length", "repeating", "foreign"]
+"""Why a turn is over.
 
-    ACTION = "action"
-    """It closed a tool call or an answer."""
-    STOPPED = "stopped"
-    """The policy ended its turn itself, without an action."""
-    LENGTH = "length"
-    """The limit of the turn or of the context."""
-    REPEATING = "repeating"
-    """It wrote the same few words over and over."""
-    FOREIGN = "foreign"
-    """It began to write a tool's answer itself."""
+`action`: it closed a tool call or an answer. `stopped`: the policy ended it without an action. `length`: the limit of the
+turn or of the context. `repeating`: it wrote the same few words over and over. `foreign`: it began to write a tool's
+answer itself.
+"""
 
 
 class Emission(NamedTuple):
@@ -77,26 +70,14 @@ class TokenSegment(NamedTuple):
     """The text of the last token after the end of the action, where the closing tag ends inside a token."""
 
 
-class Listener(Protocol):
-    """Receives a turn while it is written."""
+class Listener:
+    """Receives a turn while it is written. This one ignores everything; subclasses override what they need."""
 
     def wrote(self, text: str) -> None:
         """The next part of the text."""
-        ...
 
     def restarted(self) -> None:
         """The connection broke, and the turn starts again."""
-        ...
-
-
-class Silence:
-    """A listener that ignores everything."""
-
-    def wrote(self, text: str) -> None:
-        return None
-
-    def restarted(self) -> None:
-        return None
 
     def observed(self, text: str) -> None:
         """Called by `run_episode` with a tool's answer, or a notice of the environment."""
@@ -176,13 +157,13 @@ class TurnWatch:
         """Take the next part; why the turn is over, or None while it continues."""
         turn = self._stream.feed(piece)
         if turn is not None:
-            return TurnEnd.ACTION if turn.has_action else TurnEnd.FOREIGN
+            return "action" if turn.has_action else "foreign"
         self._tail = (self._tail + piece)[-LOOP_SPAN:]
         self._unchecked += len(piece)
         if self._unchecked < _CHECK_EVERY:
             return None
         self._unchecked = 0
-        return TurnEnd.REPEATING if is_looping(self._tail) else None
+        return "repeating" if is_looping(self._tail) else None
 
 
 def is_looping(tail: str) -> bool:

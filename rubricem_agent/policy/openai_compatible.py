@@ -217,8 +217,22 @@ class OpenAICompatiblePolicy:
 
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> TextConversation:
         settings = {"temperature": sampling.temperature, "seed": seed % (1 << 31)}
-        thread = _Thread(self._server, opening, settings=settings, layout=self._layout)
-        return TextConversation(thread.stream, opening, service=self._service)
+        messages = [{"role": "system", "content": opening.system}, {"role": "user", "content": opening.user}]
+        prompt = ""
+
+        async def stream(exchanges: Sequence[Exchange], begun: str, max_tokens: int) -> AsyncGenerator[Delta, None]:
+            """Continue the turn, in the layout that the server supports."""
+            nonlocal prompt
+            if await self._is_inline():
+                prompt = prompt or await self._render(messages)
+                path, body = "completions", _continuation(prompt, exchanges, begun)
+            else:
+                path, body = "chat/completions", _messages(messages, exchanges)
+            async with aclosing(self._server.stream(path, {**settings, **body}, max_tokens=max_tokens)) as deltas:
+                async for delta in deltas:
+                    yield delta
+
+        return TextConversation(stream, opening, service=self._service)
 
     def count_tokens(self, text: str) -> int:
         return estimate_tokens(text)
@@ -226,46 +240,32 @@ class OpenAICompatiblePolicy:
     async def aclose(self) -> None:
         await self._server.aclose()
 
-
-class _Thread:
-    """One conversation as the server sees it."""
-
-    def __init__(self, server: OpenAIServer, opening: Opening, *, settings: Mapping[str, Any], layout: Layout) -> None:
-        self._server = server
-        self._settings = settings
-        self._layout = layout
-        self._opening = [{"role": "system", "content": opening.system}, {"role": "user", "content": opening.user}]
-        self._prompt: str | None = None
-
-    async def stream(self, exchanges: Sequence[Exchange], begun: str, max_tokens: int) -> AsyncGenerator[Delta, None]:
-        """Continue the turn, in the layout that the server supports."""
+    async def _is_inline(self) -> bool:
         if self._layout == "auto":
             self._layout = "messages" if await self._server.find_on_vllm() is None else "inline"
-        if self._layout == "inline":
-            path, body = "completions", await self._continuation(exchanges, begun)
-        else:
-            path, body = "chat/completions", self._messages(exchanges)
-        async with aclosing(self._server.stream(path, {**self._settings, **body}, max_tokens=max_tokens)) as deltas:
-            async for delta in deltas:
-                yield delta
+        return self._layout == "inline"
 
-    async def _continuation(self, exchanges: Sequence[Exchange], begun: str) -> dict[str, Any]:
-        if self._prompt is None:
-            # The server knows the model's chat template.
-            tokens = await self._server.tokenize({"messages": self._opening, "add_generation_prompt": True})
-            self._prompt = await self._server.detokenize(tokens)
-        return {
-            "prompt": self._prompt + "".join(part for exchange in exchanges for part in exchange) + begun,
-            "add_special_tokens": False,
-            "skip_special_tokens": True,
-            "stop": list(STOP_STRINGS),
-            "include_stop_str_in_output": True,
-            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
-        }
+    async def _render(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """The opening in the model's chat template, which the server knows."""
+        return await self._server.detokenize(
+            await self._server.tokenize({"messages": messages, "add_generation_prompt": True})
+        )
 
-    def _messages(self, exchanges: Sequence[Exchange]) -> dict[str, Any]:
-        messages = list(self._opening)
-        for turn, observation in exchanges:
-            messages.append({"role": "assistant", "content": turn or "(nothing)"})
-            messages.append({"role": "user", "content": observation or "(nothing)"})
-        return {"messages": messages, "stream_options": {"include_usage": True}}
+
+def _continuation(prompt: str, exchanges: Sequence[Exchange], begun: str) -> dict[str, Any]:
+    return {
+        "prompt": prompt + "".join(part for exchange in exchanges for part in exchange) + begun,
+        "add_special_tokens": False,
+        "skip_special_tokens": True,
+        "stop": list(STOP_STRINGS),
+        "include_stop_str_in_output": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    }
+
+
+def _messages(opening: Sequence[Mapping[str, str]], exchanges: Sequence[Exchange]) -> dict[str, Any]:
+    messages = list(opening)
+    for turn, observation in exchanges:
+        messages.append({"role": "assistant", "content": turn or "(nothing)"})
+        messages.append({"role": "user", "content": observation or "(nothing)"})
+    return {"messages": messages, "stream_options": {"include_usage": True}}

@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from rubricem_agent.policy.base import Emission, Listener, Opening, Sampling, TokenSegment, TurnEnd, TurnWatch
+from rubricem_agent.policy.base import Emission, Listener, Opening, Sampling, TokenSegment, TurnWatch
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.untrusted import neutralize
 from rubricem_env.tools.base import GOOGLE_SEARCH, SNIPPET_SEARCH
@@ -79,7 +79,7 @@ class ScriptedConversation:
         self._unread = ""
         for word in _WORD.findall(text):
             listener.wrote(word)
-        end = TurnWatch().feed(text) or TurnEnd.STOPPED
+        end = TurnWatch().feed(text) or "stopped"
         return Emission(text, end, Usage(calls=1, output_tokens=estimate_tokens(text)))
 
     def observe(self, text: str) -> None:

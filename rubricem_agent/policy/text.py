@@ -105,7 +105,7 @@ class TextConversation:
                 finally:
                     self._has_shown = bool(turn.text)
                     record(turn.usage(self._size))
-                return Emission(turn.text, turn.end or TurnEnd.STOPPED, turn.usage(self._size))
+                return Emission(turn.text, turn.end or "stopped", turn.usage(self._size))
 
     async def _follow(self, turn: "_StreamedTurn", max_tokens: int) -> None:
         """Stream until the turn is over; a stop string inside a thought is followed by another request."""
@@ -113,7 +113,7 @@ class TextConversation:
         while needs_more and turn.end is None:
             left = max_tokens - estimate_tokens(turn.text)
             if left <= 0:
-                turn.end = TurnEnd.LENGTH
+                turn.end = "length"
                 return
             async with aclosing(self._stream(self._exchanges, turn.text, left)) as stream:
                 needs_more = await turn.follow(stream)
@@ -154,7 +154,7 @@ class _StreamedTurn:
             if self.end is None and delta.finish is Finish.BLOCKED:
                 raise ModelError(REFUSED)
             if self.end is None and delta.finish is Finish.LENGTH:
-                self.end = TurnEnd.LENGTH
+                self.end = "length"
             if self.end is not None:
                 return False
             if delta.at_stop_string and arrived:

@@ -135,7 +135,7 @@ class TokenTurn:
         self.logprobs.append(logprob)
         self.starts.append(len(self.text))
         if token_id in self._tokenizer.end_ids:
-            self.end = TurnEnd.STOPPED
+            self.end = "stopped"
             return self.end
         new = self._decoder.decode(self._tokenizer.token_bytes(token_id))
         if new:
@@ -210,7 +210,7 @@ class TokenConversation:
         usage = await self._engine.draw(self._ids, turn, max_tokens=min(max_tokens, room))
         turn.close()
         self._keep(turn)
-        return Emission(turn.text, turn.end or TurnEnd.LENGTH, usage)
+        return Emission(turn.text, turn.end or "length", usage)
 
     def observe(self, text: str) -> None:
         """Append foreign text, tokenised apart: its first token never merges with the policy's last one."""

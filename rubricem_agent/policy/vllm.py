@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rubricem_agent.policy.base import ContextOverflow, Opening, Sampling, TurnEnd
+from rubricem_agent.policy.base import ContextOverflow, Opening, Sampling
 from rubricem_agent.policy.openai_compatible import STOP_STRINGS, OpenAIServer
 from rubricem_agent.policy.text import PHASE, REFUSED, Delta, Service
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
@@ -128,23 +128,21 @@ class _ServedEngine:
 
     async def draw(self, ids: Sequence[int], turn: TokenTurn, *, max_tokens: int) -> Usage:
         """Draw a turn. After a broken connection the next request continues behind the drawn tokens."""
-        streams: list[_Stream] = []
+        usages: list[Usage] = []
         service = self._policy.service
         await call_with_retry(
-            lambda: self._continue(ids, turn, streams=streams, max_tokens=max_tokens),
+            lambda: self._continue(ids, turn, usages=usages, max_tokens=max_tokens),
             doing=f"get a turn from {service.name}",
             error=ModelError,
             policy=service.retry,
             timing=service.timing,
         )
-        return sum((stream.usage for stream in streams), Usage())
+        return sum(usages, Usage())
 
     def release(self) -> None:
         return None
 
-    async def _continue(
-        self, ids: Sequence[int], turn: TokenTurn, *, streams: "list[_Stream]", max_tokens: int
-    ) -> None:
+    async def _continue(self, ids: Sequence[int], turn: TokenTurn, *, usages: list[Usage], max_tokens: int) -> None:
         """Stream until the turn is over; a stop string inside a thought is followed by another request."""
         self.max_length = await self._policy.max_length(self._temperature)
         if len(ids) >= self.max_length:
@@ -155,74 +153,57 @@ class _ServedEngine:
             left = min(max_tokens - len(turn.ids), self.max_length - len(prompt))
             if left <= 0:
                 return
-            streams.append(_Stream(turn, len(prompt)))
-            await self._follow(streams[-1], prompt, max_tokens=left)
-            needs_more = streams[-1].needs_more
+            needs_more = await self._follow(turn, prompt, usages=usages, max_tokens=left)
 
-    async def _follow(self, stream: "_Stream", prompt: list[int], *, max_tokens: int) -> None:
+    async def _follow(self, turn: TokenTurn, prompt: list[int], *, usages: list[Usage], max_tokens: int) -> bool:
+        """Add one stream to the turn and its cost to `usages`; whether it ended at a stop string inside the turn.
+
+        The cost is as the server reports so far, else counted here; no tokens if nothing arrived.
+        """
         seed = int(self._rng.integers(1 << 31))
         body = {**_FIXED, "prompt": prompt, "temperature": self._temperature, "seed": seed}
         expected = Usage(calls=1, input_tokens=len(prompt), output_tokens=max_tokens)
         server, service = self._policy.server, self._policy.service
+        before, has_begun, is_at_stop_string = len(turn.ids), False, False
+        reported: Usage | None = None
+        usages.append(Usage(calls=1))
         async with service.limiter.slot(expected.tokens):
             with service.meter.reserve(PHASE, service.name, expected=expected) as record:
                 try:
                     async with aclosing(server.stream("completions", body, max_tokens=max_tokens)) as deltas:
                         async for delta in deltas:
-                            if stream.take(delta):
+                            has_begun = True
+                            _check(delta, num_sent=len(prompt), has_drawn=len(turn.ids) > before)
+                            reported = delta.usage or reported
+                            is_at_stop_string = is_at_stop_string or delta.at_stop_string
+                            if _take(turn, delta, is_at_stop_string=is_at_stop_string):
                                 break
                 finally:
-                    record(stream.usage)
+                    if has_begun:
+                        drawn = len(turn.ids) - before
+                        usages[-1] = reported or Usage(calls=1, input_tokens=len(prompt), output_tokens=drawn)
+                    record(usages[-1])
+        return is_at_stop_string and len(turn.ids) > before
 
 
-class _Stream:
-    """One stream of a turn: passes its tokens to the turn and records its own cost."""
+def _take(turn: TokenTurn, delta: Delta, *, is_at_stop_string: bool) -> bool:
+    """Pass the tokens of a delta to the turn; whether the rest of the stream is not needed."""
+    for token_id, logprob in zip(delta.ids, delta.logprobs, strict=True):
+        if turn.take(token_id, logprob) is not None:
+            return True
+    if delta.finish is Finish.BLOCKED:
+        raise ModelError(REFUSED)
+    if delta.finish is Finish.STOP and not is_at_stop_string:
+        turn.end = "stopped"
+    return False
 
-    def __init__(self, turn: TokenTurn, num_sent: int) -> None:
-        self._turn = turn
-        self._num_sent = num_sent
-        self._num_drawn = 0
-        self._reported: Usage | None = None
-        self._has_begun = False
-        self._is_at_stop_string = False
 
-    @property
-    def usage(self) -> Usage:
-        """As the server reports so far, else counted here; no tokens if nothing arrived."""
-        if not self._has_begun:
-            return Usage(calls=1)
-        return self._reported or Usage(calls=1, input_tokens=self._num_sent, output_tokens=self._num_drawn)
-
-    @property
-    def needs_more(self) -> bool:
-        """The stream ended at a stop string that did not end the turn."""
-        return self._is_at_stop_string and self._num_drawn > 0
-
-    def take(self, delta: Delta) -> bool:
-        """Pass the tokens of a delta to the turn; whether the rest of the stream is not needed.
-
-        Raises:
-            ModelError: the delta has text without ids, or the server read other ids than were sent.
-        """
-        self._has_begun = True
-        self._check(delta)
-        self._reported = delta.usage or self._reported
-        for token_id, logprob in zip(delta.ids, delta.logprobs, strict=True):
-            self._num_drawn += 1
-            if self._turn.take(token_id, logprob) is not None:
-                return True
-        self._is_at_stop_string = self._is_at_stop_string or delta.at_stop_string
-        if delta.finish is Finish.BLOCKED:
-            raise ModelError(REFUSED)
-        if delta.finish is Finish.STOP and not self._is_at_stop_string:
-            self._turn.end = TurnEnd.STOPPED
-        return False
-
-    def _check(self, delta: Delta) -> None:
-        if len(delta.ids) != len(delta.logprobs) or (delta.text and not (delta.ids or self._num_drawn)):
-            raise ModelError(NO_IDS)
-        if delta.usage is not None and delta.usage.input_tokens != self._num_sent:
-            raise ModelError(
-                f"the server read {delta.usage.input_tokens} tokens where {self._num_sent} were sent; it tokenises "
-                "again. Use openai:MODEL@URL, which works in text."
-            )
+def _check(delta: Delta, *, num_sent: int, has_drawn: bool) -> None:
+    """Refuse text without ids, and a server that read other ids than were sent."""
+    if len(delta.ids) != len(delta.logprobs) or (delta.text and not (delta.ids or has_drawn)):
+        raise ModelError(NO_IDS)
+    if delta.usage is not None and delta.usage.input_tokens != num_sent:
+        raise ModelError(
+            f"the server read {delta.usage.input_tokens} tokens where {num_sent} were sent; it tokenises "
+            "again. Use openai:MODEL@URL, which works in text."
+        )

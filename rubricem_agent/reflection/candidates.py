@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from rubricem_agent.memory.gate import Refusal
-from rubricem_agent.policy.base import Opening, Policy, Sampling, Silence, TokenSegment
+from rubricem_agent.policy.base import Listener, Opening, Policy, Sampling, TokenSegment
 from rubricem_agent.prompting import AgentPromptFile, fill, prompt_from_text, read_prompt
 from rubricem_env.concurrency import derive_seed, run_together
 from rubricem_env.domain.base import Frozen, Span, Stage, Text
@@ -56,7 +56,7 @@ class PolicyCandidates:
     async def _draw(self, opening: Opening, sampling: Sampling, seed: int) -> Candidate:
         conversation = self._policy.open(opening, sampling=sampling, seed=seed)
         try:
-            emission = await conversation.emit(max_tokens=sampling.max_turn_tokens, listener=Silence())
+            emission = await conversation.emit(max_tokens=sampling.max_turn_tokens, listener=Listener())
             return Candidate(text=emission.text, pieces=conversation.pieces)
         finally:
             conversation.close()

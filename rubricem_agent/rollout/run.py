@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rubricem_agent.policy.base import ContextOverflow, Opening, Policy, Sampling, Silence
+from rubricem_agent.policy.base import ContextOverflow, Listener, Opening, Policy, Sampling
 from rubricem_agent.rollout.rollout import Rollout, RolloutIndex, RolloutJournal
 from rubricem_agent.rollout.tokens import label_tokens
 from rubricem_env.concurrency import run_together
@@ -39,7 +39,7 @@ class Setting(NamedTuple):
     sampling: Sampling = Sampling()
 
 
-async def run_episode(attempt: Attempt, setting: Setting, *, audience: Silence | None = None) -> Rollout:
+async def run_episode(attempt: Attempt, setting: Setting, *, audience: Listener | None = None) -> Rollout:
     """Run one episode to its end. A failure of the policy is recorded on the rollout; nothing is raised for it.
 
     `audience` follows the episode: the text of the policy, and what it observes.
@@ -48,7 +48,7 @@ async def run_episode(attempt: Attempt, setting: Setting, *, audience: Silence |
     rollout carries its `reading`, so nobody parses the trajectory again.
     """
     policy, toolbox, limits, sampling = setting
-    audience = audience or Silence()
+    audience = audience or Listener()
     episode = Episode(
         attempt.query,
         prompt=attempt.opening.user,

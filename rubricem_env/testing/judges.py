@@ -69,32 +69,29 @@ class ScriptedJudge:
             await asyncio.sleep(self._delay(phase, asked))
 
 
-class FenceReader:
-    """The answer function of a scripted model that takes fenced content for data and nothing else for content.
+def read_fenced(
+    mark: Callable[[Mapping[str, Any], Mapping[str, Any]], int],
+    *,
+    draft: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+) -> Callable[[ChatRequest], str]:
+    """The answer function of a scripted model that takes delimited content for data and nothing else for content.
 
     `mark` is given a criterion and the blocks, `draft` the blocks of a contrast; both see parsed JSON.
     """
 
-    def __init__(
-        self,
-        mark: Callable[[Mapping[str, Any], Mapping[str, Any]], int],
-        *,
-        draft: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
-    ) -> None:
-        self._mark = mark
-        self._draft = draft
-
-    def __call__(self, request: ChatRequest) -> str:
+    def answer(request: ChatRequest) -> str:
         blocks = read_blocks(request.prompt)
         if request.purpose == PROPOSE:
-            return json.dumps(self._draft(blocks) if self._draft else empty_proposal())
+            return json.dumps(draft(blocks) if draft else empty_proposal())
         if request.purpose == REFLECT:
             return json.dumps({"scores": [_fair_score(c["index"]) for c in blocks["CANDIDATES"]]})
         scores = [
-            {"index": row["index"], "justification": "read behind the fence", "score": self._mark(row, blocks)}
+            {"index": row["index"], "justification": "read behind the fence", "score": mark(row, blocks)}
             for row in blocks["CRITERIA"]
         ]
         return json.dumps({"scores": scores})
+
+    return answer
 
 
 def empty_proposal() -> dict[str, Any]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
-from rubricem_env.testing.servers import Receive, Send, live, read_body
+from rubricem_env.testing.servers import ModelRequest, Receive, Send, live, read_body
 
 
 class ListWriter:
@@ -42,25 +42,16 @@ class Streamed(NamedTuple):
     """The stream never ends: the client has to close it."""
 
 
-class StreamRequest(NamedTuple):
-    """One request as the server read it."""
-
-    path: str
-    body: Mapping[str, Any]
-    key: str
-    """The API key of the request; empty if it has none."""
-
-
 class StreamingServer:
     """OpenAI's completions and chat completions, vLLM's tokenizer, and Gemini's streams, as one ASGI app.
 
     `answer` returns the reply to each streaming request; `models` is the list of GET models, by name and owner.
     """
 
-    def __init__(self, answer: Callable[[StreamRequest], Streamed], *, models: Mapping[str, str] | None = None) -> None:
+    def __init__(self, answer: Callable[[ModelRequest], Streamed], *, models: Mapping[str, str] | None = None) -> None:
         self._answer = answer
         self._models = {} if models is None else models
-        self.asked: list[StreamRequest] = []
+        self.asked: list[ModelRequest] = []
         self.loading = 0
         """The number of further GET models requests that get status 503."""
         self.was_left = False
@@ -73,7 +64,7 @@ class StreamingServer:
         body = await read_body(receive)
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         key = headers.get("authorization", "").removeprefix("Bearer ") or headers.get("x-goog-api-key", "")
-        request = StreamRequest(scope["path"], json.loads(body) if body else {}, key)
+        request = ModelRequest(path=scope["path"], body=json.loads(body) if body else {}, key=key)
         if request.path.endswith("/models") and self.loading:
             self.loading -= 1
             await _send_json(send, 503, content={"error": {"message": "loading", "code": 503}})
@@ -89,7 +80,7 @@ class StreamingServer:
             self.asked.append(request)
             await self._stream(request, receive, send=send)
 
-    async def _stream(self, request: StreamRequest, receive: Receive, *, send: Send) -> None:
+    async def _stream(self, request: ModelRequest, receive: Receive, *, send: Send) -> None:
         streamed = self._answer(request)
         if streamed.status != 200:
             await _send_json(

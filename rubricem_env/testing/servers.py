@@ -147,15 +147,16 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 
 class ModelRequest(NamedTuple):
-    """One request as the server read it."""
+    """One request as the server read it; `StreamingServer` reads the path, the key and the body only."""
 
-    model: str
-    system: str
-    prompt: str
-    schema: Mapping[str, Any] | None
-    key: str
+    model: str = ""
+    system: str = ""
+    prompt: str = ""
+    schema: Mapping[str, Any] | None = None
+    key: str = ""
     """The API key of the request; empty if it has none."""
-    body: Mapping[str, Any]
+    body: Mapping[str, Any] = {}
+    path: str = ""
 
 
 class ModelReply(NamedTuple):

@@ -23,7 +23,7 @@ from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, StageCaps
 from rubricem_env.llm.base import MeteredModel, ScriptedModel
 from rubricem_env.llm.limits import Limiter, Rates, Timing
 from rubricem_env.llm.usage import Meter
-from rubricem_env.testing.judges import FenceReader, attempt, rubric
+from rubricem_env.testing.judges import attempt, read_fenced, rubric
 
 QUESTIONS, ROLLOUTS = 32, 8
 SIGMA = 0.6
@@ -43,7 +43,7 @@ class SlowModel:
 
     def __init__(self) -> None:
         self.latencies: dict[tuple[str, str], list[float]] = {}
-        self._read = FenceReader(lambda row, blocks: len(json.dumps(blocks["ANSWER"])) % 3, draft=draft)
+        self._read = read_fenced(lambda row, blocks: len(json.dumps(blocks["ANSWER"])) % 3, draft=draft)
 
     async def answer(self, request):
         seed = int.from_bytes(hashlib.sha256(request.prompt.encode()).digest()[:8], "big")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from rubricem_agent.policy.base import Opening, Sampling, Silence
+from rubricem_agent.policy.base import Listener, Opening, Sampling
 from rubricem_agent.policy.local import LocalPolicy, policy_tokenizer
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.rollout.run import RolloutPlan, Setting, run_groups
@@ -96,7 +96,7 @@ def test_bench_local_policy(benchmark):
 
     async def talk(conversation):
         for _ in range(TURNS):
-            emission = await conversation.emit(max_tokens=NEW_TOKENS, listener=Silence())
+            emission = await conversation.emit(max_tokens=NEW_TOKENS, listener=Listener())
             assert emission.usage.output_tokens == NEW_TOKENS
             conversation.observe(OBSERVATION)
 

@@ -6,7 +6,7 @@ import pytest
 
 from rubricem_agent.build.models import build_policy
 from rubricem_agent.config import PolicyConfig
-from rubricem_agent.policy.base import Opening, Sampling, Silence
+from rubricem_agent.policy.base import Listener, Opening, Sampling
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.rollout.report import render_report
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
@@ -82,7 +82,7 @@ async def test_keys_of_large_providers_are_not_sent_to_other_addresses(name):
         except ConfigError:
             return
         with pytest.raises(ModelError):
-            await policy.open(Opening("", "Q"), sampling=Sampling(), seed=0).emit(max_tokens=9, listener=Silence())
+            await policy.open(Opening("", "Q"), sampling=Sampling(), seed=0).emit(max_tokens=9, listener=Listener())
         await policy.aclose()
     assert [request.key for request in server.asked] == [""]
 

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from rubricem_agent.policy.base import Opening, Sampling, TurnEnd
+from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ModelError, boundary
 from rubricem_env.llm.usage import Usage
@@ -98,4 +98,4 @@ class _Engine:
             if turn.take(token_id, logprob) is not None:
                 return
         if len(reply.token_ids) < max_tokens and not turn.text.rstrip().endswith(STOPS):
-            turn.end = TurnEnd.STOPPED
+            turn.end = "stopped"

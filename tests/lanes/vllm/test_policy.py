@@ -11,7 +11,7 @@ import torch
 
 from rubricem_agent.build.models import build_policy
 from rubricem_agent.config import PolicyConfig
-from rubricem_agent.policy.base import ContextOverflow, Opening, Sampling, Silence, TurnEnd
+from rubricem_agent.policy.base import ContextOverflow, Listener, Opening, Sampling
 from rubricem_agent.policy.local import load_model, load_tokenizer
 from rubricem_agent.policy.openai_compatible import OpenAIServer
 from rubricem_agent.policy.text import Service
@@ -45,9 +45,9 @@ async def in_tokens(served):
 
 async def two_turns(policy, temperature=1.0, seed=1):
     conversation = policy.open(OPENING, sampling=Sampling(temperature=temperature), seed=seed)
-    first = await conversation.emit(max_tokens=24, listener=Silence())
+    first = await conversation.emit(max_tokens=24, listener=Listener())
     conversation.observe(OBSERVATION)
-    return conversation, first, await conversation.emit(max_tokens=24, listener=Silence())
+    return conversation, first, await conversation.emit(max_tokens=24, listener=Listener())
 
 
 async def test_text_mode_continues_one_assistant_turn(served):
@@ -93,13 +93,13 @@ async def test_a_conversation_that_fills_the_context_ends_by_its_length(in_token
     conversation = in_tokens.open(OPENING, sampling=Sampling(), seed=1)
     conversation.observe("0123456789 " * MAX_LENGTH)
     with pytest.raises(ContextOverflow, match=f"the server reads {MAX_LENGTH}"):
-        await conversation.emit(max_tokens=8, listener=Silence())
+        await conversation.emit(max_tokens=8, listener=Listener())
 
 
 async def test_a_model_that_is_not_served_is_named_in_a_sentence(served):
     policy = policy_of(f"vllm:other@{served.url}#{served.folder}")
     with pytest.raises(ModelError, match="no model 'other'; it has: tiny"):
-        await policy.open(OPENING, sampling=Sampling(), seed=1).emit(max_tokens=8, listener=Silence())
+        await policy.open(OPENING, sampling=Sampling(), seed=1).emit(max_tokens=8, listener=Listener())
     await policy.aclose()
 
 
@@ -115,8 +115,8 @@ async def test_the_server_stops_at_the_closing_tag_and_the_turn_keeps_it(served)
         Forced.connect("tiny", served.url, timeout=60.0), load_tokenizer(served.folder), service=service()
     )
     conversation = policy.open(OPENING, sampling=Sampling(), seed=1)
-    emission = await conversation.emit(max_tokens=200, listener=Silence())
+    emission = await conversation.emit(max_tokens=200, listener=Listener())
     await policy.aclose()
-    assert (emission.text, emission.end) == (ACTION, TurnEnd.ACTION)
+    assert (emission.text, emission.end) == (ACTION, "action")
     assert policy.tokenizer.decode(conversation.pieces[1].ids) == ACTION
     assert len(conversation.pieces[1].logprobs) == len(conversation.pieces[1].ids) == emission.usage.output_tokens

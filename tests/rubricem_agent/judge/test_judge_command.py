@@ -14,7 +14,7 @@ from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.trajectory import dump_trajectory
 from rubricem_env.judge.prompting import read_blocks
 from rubricem_env.llm.base import ChatRequest
-from rubricem_env.testing.judges import FenceReader, attempt, careless
+from rubricem_env.testing.judges import attempt, careless, read_fenced
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import FakeGemini, FakeOpenAI, ModelReply
 
@@ -126,7 +126,7 @@ def test_a_name_is_taken_apart():
 
 def read_fence(asked):
     """The fake server's model: marks 2 where the answer names both rivers."""
-    reader = FenceReader(lambda _, blocks: 2 if "Tall Fox" in json.dumps(blocks["ANSWER"]) else 0)
+    reader = read_fenced(lambda _, blocks: 2 if "Tall Fox" in json.dumps(blocks["ANSWER"]) else 0)
     purpose = "propose" if "ATTEMPTS" in read_blocks(asked.prompt) else "score"
     return reader(ChatRequest(asked.prompt, purpose=purpose))
 

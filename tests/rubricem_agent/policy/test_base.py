@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.policy.base import LOOP_SPAN, TINY_SYSTEM, Sampling, TurnEnd, TurnWatch, is_looping, model_folder
+from rubricem_agent.policy.base import LOOP_SPAN, TINY_SYSTEM, Sampling, TurnWatch, is_looping, model_folder
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
@@ -18,7 +18,7 @@ from rubricem_env.world.almanac import load_questions, shipped_questions_path
 def test_a_closed_call_ends_the_turn():
     watch = TurnWatch()
     assert watch.feed('<think>t</think><call_tool name="google_search">q</call_to') is None
-    assert watch.feed("ol>") is TurnEnd.ACTION
+    assert watch.feed("ol>") == "action"
 
 
 def test_a_closing_tag_that_a_thought_speaks_of_does_not():
@@ -26,14 +26,14 @@ def test_a_closing_tag_that_a_thought_speaks_of_does_not():
 
 
 def test_tool_output_of_its_own_making_ends_the_turn():
-    assert TurnWatch().feed("<think>t</think><tool_output>") is TurnEnd.FOREIGN
+    assert TurnWatch().feed("<think>t</think><tool_output>") == "foreign"
 
 
 def test_the_same_words_over_and_over_end_the_turn():
     watch = TurnWatch()
     ends = [watch.feed("and so on ") for _ in range(LOOP_SPAN)]
     # 400 characters are fed between checks and 1,600 must be alike: the fourth check, at the 160th piece.
-    assert ends.index(TurnEnd.REPEATING) == 159
+    assert ends.index("repeating") == 159
 
 
 @pytest.mark.parametrize("text", ["", "abc", "".join(map(str, range(2_000)))])

@@ -6,7 +6,7 @@ import traceback
 import pytest
 from starlette.responses import Response
 
-from rubricem_agent.policy.base import Opening, Sampling, TurnEnd
+from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.gemini import GeminiPolicy
 from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy, OpenAIServer
 from rubricem_env.domain.errors import ModelError
@@ -23,7 +23,7 @@ async def test_a_stream_of_gemini_that_breaks_off_is_no_turn_that_the_policy_end
         policy = GeminiPolicy.connect("g", KEY, base_url=url, service=service())
         emission = await policy.open(opening, sampling=Sampling(), seed=0).emit(max_tokens=99, listener=Ears())
         await policy.aclose()
-    assert (emission.text, emission.end) == (ANSWER, TurnEnd.ACTION)
+    assert (emission.text, emission.end) == (ANSWER, "action")
 
 
 GARBAGE = [

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rubricem_agent.policy.base import Opening, Sampling, Silence
+from rubricem_agent.policy.base import Listener, Opening, Sampling
 from rubricem_agent.policy.local import (
     CacheRow,
     Job,
@@ -32,7 +32,7 @@ def ids_of(conversation):
 
 
 async def turn(conversation, max_tokens=24):
-    return await conversation.emit(max_tokens=max_tokens, listener=Silence())
+    return await conversation.emit(max_tokens=max_tokens, listener=Listener())
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ async def test_a_row_assigned_at_the_moment_of_a_cancellation_is_not_lost(model,
         assert (await policy.take_row()).number == row.number
 
 
-class Deaf(Silence):
+class Deaf(Listener):
     """Fails at the first word, as a screen does whose pipe is closed."""
 
     def wrote(self, text):

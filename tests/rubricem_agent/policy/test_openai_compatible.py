@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pydantic import SecretStr
 
-from rubricem_agent.policy.base import ContextOverflow, Sampling, TurnEnd
+from rubricem_agent.policy.base import ContextOverflow, Sampling
 from rubricem_agent.policy.gemini import GeminiPolicy
 from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy, OpenAIServer
 from rubricem_agent.policy.text import Service
@@ -115,14 +115,14 @@ async def test_a_stop_string_inside_a_thought_is_followed_by_another_request(har
         Streamed(thought, stop_reason="</answer>"), Streamed(" later.</think><answer>60 m</answer>"), models=VLLM
     )
     (emission,) = await started.turns(opening, 1)
-    assert (emission.text, emission.end) == (f"{thought} later.</think><answer>60 m</answer>", TurnEnd.ACTION)
+    assert (emission.text, emission.end) == (f"{thought} later.</think><answer>60 m</answer>", "action")
     assert started.server.asked[1].body["prompt"].endswith(f"[assistant]{thought}")
 
 
 async def test_the_stream_is_left_as_soon_as_the_action_is_complete(harness, opening):
     started = harness(Streamed(CALL + " and now I invent", hangs=True, piece=len(CALL)))
     (emission,) = await started.turns(opening, 1)
-    assert (emission.text, emission.end) == (CALL, TurnEnd.ACTION)
+    assert (emission.text, emission.end) == (CALL, "action")
 
 
 async def test_usage_is_the_servers_count_or_else_an_estimate(harness, opening):
@@ -142,7 +142,7 @@ async def test_a_broken_stream_begins_the_turn_anew_and_says_so(harness, opening
 
 async def test_an_overloaded_server_is_asked_again(harness, opening):
     started = harness(Streamed("busy", status=503), Streamed(ANSWER))
-    assert (await started.turns(opening, 1))[0].end is TurnEnd.ACTION
+    assert (await started.turns(opening, 1))[0].end == "action"
     assert started.ears.restarts == 0
 
 
@@ -169,7 +169,7 @@ async def test_a_wrong_model_name_is_answered_with_the_names_there_are(harness, 
 
 async def test_a_model_that_never_closes_a_tag_ends_at_its_limit(harness, opening):
     (emission,) = await harness(Streamed("<think>on and on", finish="length")).turns(opening, 1)
-    assert emission.end is TurnEnd.LENGTH
+    assert emission.end == "length"
 
 
 async def test_a_blocked_turn_is_a_typed_failure(harness, opening):

@@ -1,6 +1,6 @@
 """Policies without a model."""
 
-from rubricem_agent.policy.base import Opening, Sampling, Silence, TurnEnd
+from rubricem_agent.policy.base import Listener, Opening, Sampling
 from rubricem_agent.policy.scripted import QuotingResearcher, ScriptedPolicy
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.testing.policies import writes
@@ -18,21 +18,21 @@ async def test_turns_come_as_written_after_the_delay_and_are_heard_whole():
     async def sleep(seconds):
         slept.append(seconds)
 
-    class Ears(Silence):
+    class Ears(Listener):
         def wrote(self, text):
             heard.append(text)
 
     policy = ScriptedPolicy(writes("<answer>one\n two </answer>"), delay=0.05, sleep=sleep)
     emission = await policy.open(OPENING, sampling=Sampling(), seed=0).emit(max_tokens=9, listener=Ears())
     assert (emission.text, "".join(heard)) == ("<answer>one\n two </answer>",) * 2
-    assert (emission.end, slept) == (TurnEnd.ACTION, [0.05])
+    assert (emission.end, slept) == ("action", [0.05])
 
 
 async def test_the_writer_reads_the_question_and_then_each_observation():
     conversation = ScriptedPolicy(writes("a", "b")).open(OPENING, sampling=Sampling(), seed=0)
-    await conversation.emit(max_tokens=9, listener=Silence())
+    await conversation.emit(max_tokens=9, listener=Listener())
     conversation.observe("seen")
-    await conversation.emit(max_tokens=9, listener=Silence())
+    await conversation.emit(max_tokens=9, listener=Listener())
     assert conversation._writer.read == ["Why?", "seen"]
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from tokenizers import Tokenizer, models
 
-from rubricem_agent.policy.base import ContextOverflow, Opening, Silence, TurnEnd
+from rubricem_agent.policy.base import ContextOverflow, Listener, Opening
 from rubricem_agent.policy.local import policy_tokenizer
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ConfigError
@@ -35,7 +35,7 @@ def test_any_ids_decode_as_the_library_decodes_them(ids):
 
 @given(st.lists(st.integers(0, len(TOKENIZER) - 1)))
 def test_a_turn_as_it_arrives_is_the_turn_decoded_at_once(ids):
-    turn = TokenTurn(POLICY, Silence())
+    turn = TokenTurn(POLICY, Listener())
     for token_id in ids:
         turn.take(token_id, 0.0)
     turn.close()
@@ -43,7 +43,7 @@ def test_a_turn_as_it_arrives_is_the_turn_decoded_at_once(ids):
 
 
 def test_a_character_of_four_tokens_begins_where_its_first_one_does():
-    turn = TokenTurn(SimpleNamespace(end_ids=(), token_bytes=lambda token_id: bytes([token_id])), Silence())
+    turn = TokenTurn(SimpleNamespace(end_ids=(), token_bytes=lambda token_id: bytes([token_id])), Listener())
     for byte in b"a\xf0\x9f\xa6\x8a!":
         turn.take(byte, 0.0)
     assert turn.starts == [0, 1, 1, 1, 1, 2]
@@ -106,7 +106,7 @@ class Recital:
 
 
 async def emit(conversation, max_tokens=500):
-    return await conversation.emit(max_tokens=max_tokens, listener=Silence())
+    return await conversation.emit(max_tokens=max_tokens, listener=Listener())
 
 
 async def test_the_next_turn_continues_prompt_turn_and_observation_unchanged(tokenizer, opening):
@@ -124,7 +124,7 @@ async def test_drawing_stops_at_the_token_that_closes_the_action(tokenizer, open
     written = tokenizer.encode_foreign(CALL)
     conversation = TokenConversation.begin(Recital(tokenizer, [*written, *written]), opening)
     emission = await emit(conversation)
-    assert emission.end is TurnEnd.ACTION
+    assert emission.end == "action"
     assert conversation.pieces[1].ids == tuple(written)
     assert conversation.pieces[1].overhang == ""
 
@@ -135,7 +135,7 @@ async def test_a_token_that_straddles_the_end_is_kept_with_its_overhang(opening)
     assert tokenizer.token_bytes(merged[-1]).endswith(b">\n\n")
     conversation = TokenConversation.begin(Recital(tokenizer, merged), opening)
     emission = await emit(conversation)
-    assert (emission.text, emission.end) == ("<answer>60 m</answer>\n\n", TurnEnd.ACTION)
+    assert (emission.text, emission.end) == ("<answer>60 m</answer>\n\n", "action")
     assert (conversation.pieces[1].ids, conversation.pieces[1].overhang) == (tuple(merged), "\n\n")
 
 
@@ -144,7 +144,7 @@ async def test_tool_output_of_its_own_making_is_cut_in_tokens_too(tokenizer, ope
     written = [*kept, *tokenizer.encode_foreign("<tool_output>forged</tool_output>")]
     conversation = TokenConversation.begin(Recital(tokenizer, written), opening)
     emission = await emit(conversation)
-    assert emission.end is TurnEnd.FOREIGN
+    assert emission.end == "foreign"
     assert conversation.pieces[1].ids == tuple(kept)
 
 
@@ -153,13 +153,13 @@ async def test_the_token_that_ends_the_turn_is_kept_and_says_nothing(tokenizer, 
     written = [*tokenizer.encode_foreign("I give up."), end]
     conversation = TokenConversation.begin(Recital(tokenizer, written), opening)
     emission = await emit(conversation)
-    assert (emission.text, emission.end) == ("I give up.", TurnEnd.STOPPED)
+    assert (emission.text, emission.end) == ("I give up.", "stopped")
     assert conversation.pieces[1].ids == tuple(written)
 
 
 async def test_a_turn_that_reaches_its_limit_says_so(tokenizer, opening):
     conversation = TokenConversation.begin(Recital(tokenizer, tokenizer.encode_foreign(CALL)), opening)
-    assert (await emit(conversation, max_tokens=3)).end is TurnEnd.LENGTH
+    assert (await emit(conversation, max_tokens=3)).end == "length"
 
 
 async def test_a_full_context_is_an_overflow(tokenizer, opening):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rubricem_agent.policy.base import ContextOverflow, Sampling, Silence, TurnEnd
+from rubricem_agent.policy.base import ContextOverflow, Listener, Sampling
 from rubricem_agent.policy.openai_compatible import OpenAIServer
 from rubricem_agent.policy.text import Service
 from rubricem_agent.policy.vllm import ServedTokenPolicy
@@ -49,7 +49,7 @@ async def start(tokenizer):
 
 
 async def turn(conversation, max_tokens=200):
-    return await conversation.emit(max_tokens=max_tokens, listener=Silence())
+    return await conversation.emit(max_tokens=max_tokens, listener=Listener())
 
 
 def ids_of(conversation):
@@ -64,7 +64,7 @@ async def test_the_next_request_is_prompt_turn_and_observation_id_by_id(start, t
     conversation.observe(OBSERVATION)
     second = await turn(conversation)
     prompt = tokenizer.encode_opening(opening)
-    assert (first.text, first.end, second.end) == (CALL, TurnEnd.ACTION, TurnEnd.ACTION)
+    assert (first.text, first.end, second.end) == (CALL, "action", "action")
     assert server.asked[1]["prompt"] == [*prompt, *written, *tokenizer.encode_foreign(OBSERVATION)]
     assert first.usage.output_tokens == len(written)
 
@@ -100,7 +100,7 @@ async def test_a_stop_string_inside_a_thought_is_followed_by_another_request(sta
     rest = tokenizer.encode_foreign(" later.</think><answer>60 m</answer>")
     policy, server = start(recite(thought, rest))
     conversation = policy.open(opening, sampling=Sampling(), seed=1)
-    assert (await turn(conversation)).end is TurnEnd.ACTION
+    assert (await turn(conversation)).end == "action"
     assert list(conversation.pieces[1].ids) == [*thought, *rest]
     assert server.asked[1]["prompt"] == [*tokenizer.encode_opening(opening), *thought]
     assert server.asked[0]["seed"] != server.asked[1]["seed"]
@@ -119,7 +119,7 @@ async def test_the_token_that_ends_a_turn_is_kept(start, tokenizer, opening):
     (end,) = tokenizer.end_ids
     policy, _ = start(recite([*tokenizer.encode_foreign("I give up."), end]))
     conversation = policy.open(opening, sampling=Sampling(), seed=1)
-    assert (await turn(conversation)).end is TurnEnd.STOPPED
+    assert (await turn(conversation)).end == "stopped"
     assert conversation.pieces[1].ids[-1] == end
 
 
@@ -127,7 +127,7 @@ async def test_limits_are_the_turns_and_the_servers(start, tokenizer, opening):
     size = len(tokenizer.encode_opening(opening))
     policy, server = start(recite(tokenizer.encode_foreign(CALL)), max_length=size + 3)
     conversation = policy.open(opening, sampling=Sampling(), seed=1)
-    assert (await turn(conversation)).end is TurnEnd.LENGTH
+    assert (await turn(conversation)).end == "length"
     assert server.asked[0]["max_tokens"] == 3
     with pytest.raises(ContextOverflow, match=f"has {size + 3} tokens"):
         await turn(conversation)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rubricem_agent.policy.base import Emission, Opening, Sampling, TokenSegment, TurnEnd
+from rubricem_agent.policy.base import Emission, Opening, Sampling, TokenSegment
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.reflection.candidates import Candidate, PolicyCandidates
 from rubricem_env.domain.errors import ModelError
@@ -30,7 +30,7 @@ class Tokens:
     async def emit(self, *, max_tokens, listener):
         if self.seed == 13:
             raise ModelError("the server is down")
-        return Emission(f"{self.seed} of {max_tokens}", TurnEnd.STOPPED)
+        return Emission(f"{self.seed} of {max_tokens}", "stopped")
 
     def close(self):
         self.is_closed = True

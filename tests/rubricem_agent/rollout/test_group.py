@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from rubricem_agent.policy.base import Emission, Opening, TurnEnd
+from rubricem_agent.policy.base import Emission, Opening
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.rollout.rollout import RolloutJournal
 from rubricem_agent.rollout.run import RolloutPlan, Setting, attempt_seed, run_groups
@@ -67,7 +67,7 @@ class _CrowdedTurn:
         self._policy._running -= 1
         if self._policy._failure is not None:
             raise self._policy._failure
-        return Emission(f"<answer>{self._seed}</answer>", TurnEnd.ACTION)
+        return Emission(f"<answer>{self._seed}</answer>", "action")
 
     def observe(self, text):
         return None

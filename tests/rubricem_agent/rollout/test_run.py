@@ -2,7 +2,7 @@
 
 import pytest
 
-from rubricem_agent.policy.base import ContextOverflow, Emission, Opening, Sampling, Silence, TurnEnd
+from rubricem_agent.policy.base import ContextOverflow, Emission, Listener, Opening, Sampling
 from rubricem_agent.policy.local import LocalPolicy, policy_tokenizer
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
@@ -35,7 +35,7 @@ class Broken:
         self.closed = False
 
     def open(self, opening, *, sampling, seed):
-        self._turns = iter([Emission(CALL, TurnEnd.ACTION, Usage(calls=1, output_tokens=3))])
+        self._turns = iter([Emission(CALL, "action", Usage(calls=1, output_tokens=3))])
         return self
 
     async def emit(self, *, max_tokens, listener):
@@ -97,7 +97,7 @@ async def test_a_model_that_loops_on_one_query_runs_out_of_calls_after_having_be
 
 
 async def test_the_audience_hears_the_turns_and_what_comes_back():
-    class Ears(Silence):
+    class Ears(Listener):
         heard = ""
 
         def wrote(self, text):

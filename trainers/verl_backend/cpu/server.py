@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from rubricem_agent.policy.base import Silence, TurnEnd
+from rubricem_agent.policy.base import Listener, TurnEnd
 from rubricem_agent.policy.local import Batcher, CacheRow, Job, common_prefix, load_model, load_tokenizer
 from rubricem_agent.policy.qwen3 import Qwen3Decoder
 from rubricem_agent.policy.tokens import TokenTurn
@@ -35,7 +35,7 @@ class _Request(TokenTurn):
 
     def take(self, token_id: int, logprob: float) -> TurnEnd | None:
         end = super().take(token_id, logprob)
-        return TurnEnd.LENGTH if end is None and self.is_aborted else end
+        return "length" if end is None and self.is_aborted else end
 
 
 class ReplicaServer:
@@ -69,7 +69,7 @@ class ReplicaServer:
             if self._rejects and not self._gate.is_set():
                 return SampledReply([], [], "aborted", {"global_steps": self._version})
             await self._gate.wait()
-            request = _Request(self._tokenizer, Silence())
+            request = _Request(self._tokenizer, Listener())
             self._running.add(request)
             self._idle.clear()
             try:
