@@ -20,7 +20,7 @@ from rubricem_agent.config import (
     load_tools_config,
     parse_teacher,
 )
-from rubricem_agent.data.batch_teacher import BatchRequestQueue, BatchTeacher, Nobody
+from rubricem_agent.data.batch_teacher import BatchRequestQueue, BatchTeacher
 from rubricem_agent.data.chatml import ChatTokenizer, encode_sample
 from rubricem_agent.data.filter import (
     Harvest,
@@ -52,6 +52,7 @@ from rubricem_env.llm.limits import Limiter, RetryPolicy, Timing
 from rubricem_env.llm.usage import Meter, SpendLimits
 from rubricem_env.tools.base import GOOGLE_SEARCH, SNIPPET_SEARCH
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
+from rubricem_env.world.questions import Question
 
 TEACHER_KEY = "RUBRICEM_TEACHER_KEY"
 _BATCH_TEACHERS = (GEMINI_BATCH, DIRECTORY, SCRIPTED)
@@ -62,7 +63,7 @@ OnTrace = Callable[[Trace], None]
 def read_questions(config: TeacherConfig) -> QuestionFile:
     """The questions of a run, up to its limit."""
     tasks, almanac = read_question_file(config.questions or shipped_questions_path())
-    return QuestionFile(tasks[: config.limit], almanac)
+    return tasks[: config.limit], almanac
 
 
 def teach(
@@ -98,6 +99,7 @@ Shard = tuple[TeacherConfig, QuestionFile]
 def split_shards(config: TeacherConfig, questions: QuestionFile) -> list[Shard]:
     """Every Nth question goes to the same shard, with its share of the limits."""
     count, limits = config.shards, config.ceilings
+    tasks, almanac = questions
     if count == 1:
         return [(config, questions)]
     share = SpendLimits(
@@ -108,7 +110,7 @@ def split_shards(config: TeacherConfig, questions: QuestionFile) -> list[Shard]:
     return [
         (
             config.model_copy(update={"ceilings": share, "out": config.out / f"shard-{number:02d}-of-{count:02d}"}),
-            QuestionFile(questions.tasks[number::count], questions.almanac),
+            (tasks[number::count], almanac),
         )
         for number in range(count)
     ]
@@ -119,6 +121,7 @@ async def write_shard(
 ) -> list[Trace]:
     """The traces of a shard, written through its own journal."""
     spec = parse_teacher(config.teacher)
+    tasks, almanac = questions
     meter = Meter(config.ceilings)
     recall_usage(config.out, meter)
 
@@ -128,7 +131,7 @@ async def write_shard(
             on_trace(trace)
 
     tools = load_tools_config(config.tools) if config.tools else ToolsConfig()
-    teacher = _build_teacher(spec, config, questions=questions, environ=environ, meter=meter)
+    teacher = _build_teacher(spec, config, almanac=almanac, environ=environ, meter=meter)
     try:
         async with open_tools(tools, environ) as opened:
             generation = Generation(
@@ -137,10 +140,10 @@ async def write_shard(
                 journal=TeachJournal(config.out / "journal.jsonl"),
                 max_rounds=config.max_rounds,
                 max_tokens=config.max_tokens,
-                together=len(questions.tasks) if spec.backend in _BATCH_TEACHERS else 1,
+                together=len(tasks) if spec.backend in _BATCH_TEACHERS else 1,
                 concurrency=config.concurrency,
             )
-            return await generation.run(questions.tasks, on_trace=record)
+            return await generation.run(tasks, on_trace=record)
     finally:
         await teacher.aclose()
 
@@ -165,22 +168,28 @@ def load_chat_tokenizer(name: str) -> ChatTokenizer:
 
 
 def _build_teacher(
-    spec: ModelSpec, config: TeacherConfig, *, questions: QuestionFile, environ: Mapping[str, str], meter: Meter
+    spec: ModelSpec, config: TeacherConfig, *, almanac: Mapping[str, Question], environ: Mapping[str, str], meter: Meter
 ) -> Teacher:
     if spec.backend == SCRIPTED:
-        return ScriptedTeacher(questions.almanac, faults=config.faults, seed=config.seed, flat=config.flat)
+        return ScriptedTeacher(almanac, faults=config.faults, seed=config.seed, flat=config.flat)
     prompts = TeacherPrompts.ours(max_rounds=config.max_rounds)
     timing = Timing.real(config.seed)
     if spec.backend == DIRECTORY:
         root = Path(spec.model)
         folder = root if config.shards == 1 else root / config.out.name
-        return BatchTeacher(BatchRequestQueue(folder), Nobody(), prompts=prompts)
+        return BatchTeacher(BatchRequestQueue(folder), prompts=prompts)
     if spec.backend == GEMINI_BATCH:
         key = google_key_for(spec.url, environ, own=TEACHER_KEY, who=f"the teacher gemini-batch:{spec.model}")
         with requires_extra("judge", "Gemini batch jobs"):
             from rubricem_agent.data.gemini_batch import GeminiBatch
         carrier = GeminiBatch.connect(spec.model, key, timing=timing, base_url=spec.url or None)
-        return BatchTeacher(BatchRequestQueue(config.out / "batches"), carrier, prompts=prompts)
+        return BatchTeacher(
+            BatchRequestQueue(config.out / "batches"),
+            prompts=prompts,
+            name=carrier.name,
+            carry=carrier.carry,
+            close=carrier.aclose,
+        )
     model, redactor = connect_chat_model(spec, environ, own_key=TEACHER_KEY, role="teacher", timeout=config.timeout)
     metered = MeteredModel(model, limiter=Limiter(config.rates, timing), meter=meter, redactor=redactor)
     return ChatTeacher(metered, prompts, timing=timing, retry=RetryPolicy())
@@ -253,11 +262,11 @@ def _evaluated_wordings(evals: Iterable[str]) -> frozenset[str]:
 
 def _questions_of(path: Path) -> Iterator[str]:
     """The questions of a file. Each row must have one: a question that is not read could be trained on."""
-    for row in _read_rows(path):
-        question = question_in(row.content) if isinstance(row.content, dict) else ""
+    for number, content, _ in _read_rows(path):
+        question = question_in(content) if isinstance(content, dict) else ""
         if not question:
             raise FileFormatError(
-                f"{path}, row {row.number} names no question, so it cannot be kept out of training. Give JSON lines "
+                f"{path}, row {number} names no question, so it cannot be kept out of training. Give JSON lines "
                 f"with 'question', or NAME=FILE with NAME one of {', '.join(SUITE)}."
             )
         yield question
@@ -274,6 +283,6 @@ def _read_rows(path: Path) -> Iterator[SourceRow]:
     try:
         batches = parquet.ParquetFile(path).iter_batches(batch_size=256)
         rows = (row for batch in batches for row in batch.to_pylist())
-        yield from (SourceRow(number, row) for number, row in enumerate(rows, start=1))
+        yield from ((number, row, "") for number, row in enumerate(rows, start=1))
     except (arrow.ArrowException, OSError) as cause:
         raise FileFormatError(f"cannot read the table {path}: {cause}. Give a parquet file or JSON lines.") from cause

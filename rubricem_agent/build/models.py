@@ -29,7 +29,7 @@ from rubricem_env.judge.base import Judge, ReflectionJudge
 from rubricem_env.judge.ensemble import EnsembleJudge
 from rubricem_env.judge.llm_judge import LLMJudge
 from rubricem_env.judge.rules_judge import RulesJudge
-from rubricem_env.llm.base import ChatModel, MeteredModel, Redactor, read_secret
+from rubricem_env.llm.base import ChatModel, MeteredModel, Redactor, read_secret, redactor_of
 from rubricem_env.llm.limits import Limiter, Timing
 from rubricem_env.llm.usage import Meter
 
@@ -91,12 +91,12 @@ def connect_chat_model(
         with requires_extra("judge", f"the Gemini {role}"):
             from rubricem_env.llm.gemini import GeminiModel
         gemini = GeminiModel.connect(spec.model, secret, base_url=spec.url or None, timeout=timeout)
-        return gemini, Redactor([secret])
+        return gemini, redactor_of([secret])
     with requires_extra("judge", f"an OpenAI-compatible {role}"):
         from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
     key, variable = key_for(spec.url, environ, own=own_key, who=role)
     model = OpenAICompatibleModel.connect(spec.model, spec.url, key=key, key_variable=variable, timeout=timeout)
-    return model, Redactor([key] if key else [])
+    return model, redactor_of([key] if key else [])
 
 
 class BuiltPolicy(NamedTuple):

@@ -22,7 +22,7 @@ from rubricem_agent.config import (
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, ToolError
 from rubricem_env.env.research_env import shipped_toolbox
-from rubricem_env.llm.base import Redactor, read_secret
+from rubricem_env.llm.base import Redactor, read_secret, redactor_of
 from rubricem_env.llm.limits import Rates, RetryPolicy, Timing
 from rubricem_env.llm.usage import Meter, SpendLimits
 from rubricem_env.tools.base import LocalToolbox, RedactingToolbox, Tool, Toolbox
@@ -61,7 +61,7 @@ async def open_tools(config: ToolsConfig, environ: Mapping[str, str]) -> AsyncIt
     variables = {*_SECRETS, *(server.token_variable or "" for server in config.mounted)}
     variables |= {name for server in config.mounted for name in server.environment}
     secrets = (environ.get(name, "").strip() for name in sorted(variables))
-    redactor = Redactor(SecretStr(secret) for secret in secrets if secret)
+    redactor = redactor_of(SecretStr(secret) for secret in secrets if secret)
     if config.replay is not None:
         replay = RedactingToolbox(ReplayToolbox.from_file(config.replay), redactor)
         yield OpenTools(replay, (), budget, redactor)

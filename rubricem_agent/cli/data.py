@@ -94,13 +94,13 @@ def export(
 ) -> None:
     """Write samples as token rows with labels, and the paper's settings for that trainer."""
     with terminal.working("writing rows"):
-        exported = export_rows(
+        rows, dropped = export_rows(
             read_samples(samples), load_chat_tokenizer(tokenizer), folder=out, trainer=to, max_tokens=max_tokens
         )
     terminal.close(
-        {"folder": str(exported.folder), "rows": exported.rows, "dropped": exported.dropped},
-        f"{exported.rows} rows in {exported.folder}, {exported.dropped} dropped as too long.",
-        brief=str(exported.folder),
+        {"folder": str(out), "rows": rows, "dropped": dropped},
+        f"{rows} rows in {out}, {dropped} dropped as too long.",
+        brief=str(out),
     )
 
 
@@ -155,11 +155,12 @@ def _config(**fields: object) -> TeacherConfig:
 def _estimate(config: TeacherConfig) -> tuple[int, dict[str, TraceCost | None]]:
     """The number of questions, and what they cost; the cost is None where nothing is paid."""
     spec = parse_teacher(config.teacher)
-    tasks = read_questions(config).tasks
+    tasks, _ = read_questions(config)
     if spec.backend == SCRIPTED:
         return len(tasks), {"expected": None, "at most": None}
-    costs = estimate(tasks, TeacherPrompts.ours(max_rounds=config.max_rounds), model=spec.model)
-    return costs.questions, {"expected": costs.expected, "at most": costs.at_most}
+    prompts = TeacherPrompts.ours(max_rounds=config.max_rounds)
+    expected, at_most = estimate(tasks, prompts, model=spec.model)
+    return len(tasks), {"expected": expected, "at most": at_most}
 
 
 def _describe_costs(questions: int, costs: dict[str, TraceCost | None]) -> str:
@@ -200,5 +201,5 @@ def _sentences(prepared: PreparedSet, out: Path) -> list[str]:
     for reason, numbers in prepared.left_out.items():
         rows = ", ".join(str(number) for number in numbers[:_SHOWN_ROWS])
         more = ", ..." if len(numbers) > _SHOWN_ROWS else ""
-        lines.append(f"skipped {len(numbers)} ({rows}{more}): the row {reason.value}")
+        lines.append(f"skipped {len(numbers)} ({rows}{more}): the row {reason}")
     return [*lines, *(f"  {problem}" for problem in prepared.problems)]

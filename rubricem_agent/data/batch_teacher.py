@@ -10,9 +10,9 @@ it. Every request must be answered; a reply to what was not asked is refused.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -68,7 +68,7 @@ class BatchRequestQueue:
 
 
 def read_requests(path: Path) -> list[dict[str, Any]]:
-    """The requests of a file that a mailbox has written."""
+    """The requests of a file of a request queue."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
 
@@ -113,66 +113,50 @@ def _write_whole(path: Path, text: str) -> None:
     partial.rename(path)
 
 
-class Carrier(Protocol):
-    """Whoever answers the request files of a mailbox."""
-
-    @property
-    def name(self) -> str: ...
-
-    async def carry(self, mailbox: BatchRequestQueue) -> None:
-        """Answer what is unanswered, or return and leave it so."""
-        ...
-
-    async def aclose(self) -> None: ...
-
-
-class Nobody:
-    """No carrier: people, or a batch system of their own, answer the files."""
-
-    name = "directory"
-
-    async def carry(self, mailbox: BatchRequestQueue) -> None:
-        return
-
-    async def aclose(self) -> None:
-        return
-
-
 class BatchTeacher:
     """Posts each turn once, however often the run is started, and reads what has come in."""
 
-    def __init__(self, mailbox: BatchRequestQueue, carrier: Carrier, *, prompts: TeacherPrompts) -> None:
-        self._mailbox = mailbox
-        self._carrier = carrier
+    def __init__(
+        self,
+        queue: BatchRequestQueue,
+        *,
+        prompts: TeacherPrompts,
+        name: str = "directory",
+        carry: Callable[[BatchRequestQueue], Awaitable[None]] | None = None,
+        close: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`carry` answers the unanswered request files; without it, people or another batch system answer them."""
+        self.name = name
+        self._queue = queue
         self._prompts = prompts
-
-    @property
-    def name(self) -> str:
-        return self._carrier.name
+        self._carry = carry
+        self._close = close
 
     async def write(self, pending: Sequence[PendingTurn]) -> Sequence[TurnReply]:
-        asked = self._mailbox.asked()
+        asked = self._queue.asked()
         self._refuse_other_questions(pending, asked)
         new = {turn.id: self._prompts.request(turn) for turn in pending if turn.id not in asked}
         if new:
-            self._mailbox.post(new)
-        await self._carrier.carry(self._mailbox)
-        replies = self._mailbox.replies()
+            self._queue.post(new)
+        if self._carry is not None:
+            await self._carry(self._queue)
+        replies = self._queue.replies()
         if any(turn.id not in replies for turn in pending):
-            waiting = ", ".join(path.name for path in self._mailbox.unanswered())
+            waiting = ", ".join(path.name for path in self._queue.unanswered())
             raise RepliesPending(
-                f"{waiting} in {self._mailbox.folder} waits for its replies. Start the same command again when they are there."
+                f"{waiting} in {self._queue.folder} waits for its replies. Start the same command again when they are there."
             )
         return [replies[turn.id] for turn in pending]
 
     async def aclose(self) -> None:
-        await self._carrier.aclose()
+        if self._close is not None:
+            await self._close()
 
     def _refuse_other_questions(self, pending: Sequence[PendingTurn], asked: Mapping[str, str]) -> None:
         """A first prompt holds the question and nothing that happens later: under its id it is the same each time."""
         for turn in pending:
             if turn.round == 1 and asked.get(turn.id, wanted := self._prompts.request(turn).prompt) != wanted:
                 raise ConfigError(
-                    f"{self._mailbox.folder} has asked for {turn.id!r} with another prompt, and would be answered with "
+                    f"{self._queue.folder} has asked for {turn.id!r} with another prompt, and would be answered with "
                     "what was said to that one. Give these questions ids of their own, or use another folder."
                 )

@@ -148,13 +148,6 @@ def _parse(line: str, where: str) -> ChatSample:
 _PROBE = "\u2063probe\u2063"
 
 
-class Encoding(Protocol):
-    """What a tokenizer returns."""
-
-    @property
-    def input_ids(self) -> list[int]: ...
-
-
 class ChatTokenizer(Protocol):
     """What is needed of a transformers tokenizer."""
 
@@ -165,7 +158,7 @@ class ChatTokenizer(Protocol):
         self, conversation: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
     ) -> str: ...
 
-    def __call__(self, text: str, *, add_special_tokens: bool, split_special_tokens: bool) -> Encoding: ...
+    def __call__(self, text: str, *, add_special_tokens: bool, split_special_tokens: bool) -> Any: ...
 
 
 class TokenSample(NamedTuple):
@@ -220,19 +213,12 @@ RECIPES = {"trl": "trl_sft.py.txt", "llama_factory": "llama_factory.yaml"}
 """What is laid beside the rows of each trainer."""
 
 
-class Exported(NamedTuple):
-    """What an export has written."""
-
-    folder: Path
-    rows: int
-    dropped: int
-    """Longer than the limit: cut they would lose the answer (choice A14)."""
-
-
 def export_rows(
     samples: Sequence[ChatSample], tokenizer: ChatTokenizer, *, folder: Path, trainer: str, max_tokens: int
-) -> Exported:
-    """Write rows.jsonl and the trainer's recipe into the folder.
+) -> tuple[int, int]:
+    """Write rows.jsonl and the trainer's recipe into the folder; returns how many rows were written and dropped.
+
+    A sample longer than `max_tokens` is dropped: truncated it would lose the answer (choice A14).
 
     Raises:
         ConfigError: there is no such trainer, or the folder cannot be written.
@@ -251,7 +237,7 @@ def export_rows(
         (folder / name.removesuffix(".txt")).write_text(recipe, encoding="utf-8")
     except OSError as cause:
         raise ConfigError(f"cannot write to {folder}: {cause.strerror}. Choose another folder with --out.") from cause
-    return Exported(folder, written, len(samples) - written)
+    return written, len(samples) - written
 
 
 def _rows(samples: Sequence[ChatSample], tokenizer: ChatTokenizer, *, max_tokens: int) -> Iterator[dict[str, Any]]:

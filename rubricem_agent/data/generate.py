@@ -23,7 +23,6 @@ from rubricem_env.concurrency import run_together
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import ConfigError, FileFormatError, RubricEMError, ToolError, boundary
 from rubricem_env.domain.trajectory import (
-    AnswerFormat,
     Query,
     ToolCall,
     ToolResult,
@@ -134,20 +133,8 @@ FORMATS = {"exact_answer": "exact", "short_form": "short", "long_form": "long"}
 """The labels of the paper's data set."""
 
 
-class PlainQuestion(Frozen):
-    """A line of a file that is not the almanac's."""
-
-    id: Text = ""
-    """The line's number where it is empty."""
-    question: Text
-    answer_format: AnswerFormat = AnswerFormat.LONG
-
-
-class QuestionFile(NamedTuple):
-    """What is to be asked, and the truth of it where the file holds almanac questions."""
-
-    tasks: list[TeacherTask]
-    almanac: dict[str, Question]
+QuestionFile = tuple[list[TeacherTask], dict[str, Question]]
+"""The questions of a file, and the almanac's questions by id where the file has them."""
 
 
 def read_question_file(path: Path, *, split: str = "train") -> QuestionFile:
@@ -165,39 +152,42 @@ def read_question_file(path: Path, *, split: str = "train") -> QuestionFile:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        read = _read_line(line, f"{path}, line {number}")
-        if isinstance(read, Question) and read.split != split:
+        read_id, query, question = _read_line(line, f"{path}, line {number}")
+        if question is not None and question.split != split:
             continue
-        name = read.id or str(number)
+        name = read_id or str(number)
         if name in tasks:
             raise FileFormatError(f"{path}, line {number}: the id {name!r} occurs twice; ids are unique.")
-        if isinstance(read, Question):
-            almanac[name] = read
-        tasks[name] = TeacherTask(name, _query(read))
+        if question is not None:
+            almanac[name] = question
+        tasks[name] = TeacherTask(name, query)
     if not tasks:
         raise FileFormatError(f"{path} holds no {split} question; write one JSON object with 'question' on each line.")
-    return QuestionFile(list(tasks.values()), almanac)
+    return list(tasks.values()), almanac
 
 
-def _read_line(line: str, where: str) -> Question | PlainQuestion:
+def _read_line(line: str, where: str) -> tuple[str, Query, Question | None]:
+    """The id, which may be empty, the query, and the almanac's question where the line is one."""
     try:
         fields: Any = json.loads(line)
         if isinstance(fields, dict) and "truth" in fields:
-            return Question.model_validate_json(line)
+            question = Question.model_validate_json(line)
+            return question.id, query_of(question), question
+        read_id = fields.pop("id", "") if isinstance(fields, dict) else ""
         if isinstance(fields, dict) and fields.get("answer_format") in FORMATS:
             fields["answer_format"] = FORMATS[fields["answer_format"]]
+        if not isinstance(read_id, str):
+            raise FileFormatError(
+                f"{where} is not a question: at id: input should be a valid string (got {read_id!r:.60})."
+            )
         # Not strict: JSON has strings for enums.
-        return PlainQuestion.model_validate(fields, strict=False)
+        return read_id, Query.model_validate(fields, strict=False), None
     except ValidationError as cause:
         raise FileFormatError(f"{where} is not a question: {first_problem(cause)}") from cause
+    except FileFormatError:
+        raise
     except (ValueError, RecursionError) as cause:
         raise FileFormatError(f"{where} is not JSON: {cause}. Was the file cut off?") from cause
-
-
-def _query(read: Question | PlainQuestion) -> Query:
-    if isinstance(read, Question):
-        return query_of(read)
-    return Query(question=read.question, answer_format=read.answer_format)
 
 
 MAX_ROUNDS = 10

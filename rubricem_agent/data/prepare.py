@@ -10,9 +10,8 @@ The questions that RL trains on: one `Query` a line, as `rubricem data prepare` 
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -27,15 +26,9 @@ from rubricem_env.judge.rubrics import read_rubrics
 from rubricem_env.tools.render import estimate_tokens
 from rubricem_env.world.questions import Question
 
-
-class SourceRow(NamedTuple):
-    """One row as it was found."""
-
-    number: int
-    """The line of the file, or the place in the array or table, from 1."""
-    content: object
-    problem: str = ""
-    """Why it could not be read; empty for a row that could."""
+SourceRow = tuple[int, object, str]
+"""A row's number from 1 (the line of the file, or the index in the array or table), its content, and why it could not be
+read; the last is empty for a row that could."""
 
 
 def stream_rows(path: Path) -> Iterator[SourceRow]:
@@ -63,9 +56,9 @@ def stream_rows(path: Path) -> Iterator[SourceRow]:
 
 def _read_line(line: bytes, number: int) -> SourceRow:
     try:
-        return SourceRow(number, json.loads(line))
+        return number, json.loads(line), ""
     except (ValueError, RecursionError) as cause:
-        return SourceRow(number, None, f"not JSON: {cause}")
+        return number, None, f"not JSON: {cause}"
 
 
 def _array_rows(content: bytes, path: Path) -> Iterator[SourceRow]:
@@ -73,7 +66,7 @@ def _array_rows(content: bytes, path: Path) -> Iterator[SourceRow]:
         rows = json.loads(content)
     except (ValueError, RecursionError) as cause:
         raise FileFormatError(f"{path} begins as a JSON array and is none: {cause}. Was the file cut off?") from cause
-    yield from (SourceRow(number, row) for number, row in enumerate(rows, start=1))
+    yield from ((number, row, "") for number, row in enumerate(rows, start=1))
 
 
 QUESTION_NAMES = ("question", "query", "prompt", "problem")
@@ -210,14 +203,10 @@ MAX_QUESTION_TOKENS = 1_600
 _SHOWN = 3
 
 
-class LeftOut(StrEnum):
-    """Why a row is not in the training set."""
-
-    BROKEN = "cannot be read"
-    EVALUATED = "is evaluated on"
-    REPEATED = "stands there already"
-    BARE = "has no rubrics"
-    LONG = "has too long a question"
+LeftOut = Literal[
+    "cannot be read", "is evaluated on", "stands there already", "has no rubrics", "has too long a question"
+]
+"""Why a row is not in the training set."""
 
 
 class PreparedSet(Frozen):
@@ -251,10 +240,10 @@ class Preparation:
         """The questions that are fit to train on, in the order of the rows."""
         for row in rows:
             self._rows += 1
-            query = self._read(row)
-            reason = LeftOut.BROKEN if query is None else self._reason_against(query)
+            query = self._read(*row)
+            reason = "cannot be read" if query is None else self._reason_against(query)
             if query is None or reason is not None:
-                self._left_out.setdefault(reason or LeftOut.BROKEN, []).append(row.number)
+                self._left_out.setdefault(reason or "cannot be read", []).append(row[0])
                 continue
             self._seen.add(query.key)
             self._rubrics += len(query.rubrics)
@@ -271,24 +260,24 @@ class Preparation:
             problems=tuple(self._problems),
         )
 
-    def _read(self, row: SourceRow) -> Query | None:
-        if not row.problem:
+    def _read(self, number: int, content: object, problem: str) -> Query | None:
+        if not problem:
             try:
-                return query_in(row.content)
+                return query_in(content)
             except FileFormatError as fault:
-                row = row._replace(problem=str(fault).removesuffix("."))
+                problem = str(fault).removesuffix(".")
         if len(self._problems) < _SHOWN:
-            self._problems.append(f"row {row.number}: {row.problem}")
+            self._problems.append(f"row {number}: {problem}")
         return None
 
     def _reason_against(self, query: Query) -> LeftOut | None:
         if wording(query.question) in self._evaluated:
-            return LeftOut.EVALUATED
+            return "is evaluated on"
         if query.key in self._seen:
-            return LeftOut.REPEATED
+            return "stands there already"
         if not query.rubrics:
-            return LeftOut.BARE
-        return LeftOut.LONG if estimate_tokens(query.question) > self._max_question_tokens else None
+            return "has no rubrics"
+        return "has too long a question" if estimate_tokens(query.question) > self._max_question_tokens else None
 
 
 def wording(question: str) -> str:
@@ -320,7 +309,7 @@ def write_training_set(
 
 
 def _refuse_unfit(found: PreparedSet, *, skips_broken: bool) -> None:
-    broken = len(found.left_out.get(LeftOut.BROKEN, ()))
+    broken = len(found.left_out.get("cannot be read", ()))
     if broken and not skips_broken:
         raise FileFormatError(
             f"{broken} of {found.rows} rows cannot be read: {'; '.join(found.problems)}. Nothing is written. "
@@ -328,11 +317,11 @@ def _refuse_unfit(found: PreparedSet, *, skips_broken: bool) -> None:
         )
     if not found.rows:
         raise FileFormatError("the data set has no rows; give a file with one JSON object a line.")
-    if len(found.left_out.get(LeftOut.BARE, ())) == found.rows - broken > 0:
+    if len(found.left_out.get("has no rubrics", ())) == found.rows - broken > 0:
         raise FileFormatError(
             f"no row of the data set has rubrics in {' or '.join(RUBRIC_NAMES)}; RL needs questions with persistent "
             'rubrics, such as {"question": ..., "rubrics": [{"title", "description", "weight"}]}.'
         )
     if not found.questions:
-        counts = ", ".join(f"{len(numbers)} {reason.value}" for reason, numbers in found.left_out.items())
+        counts = ", ".join(f"{len(numbers)} {reason}" for reason, numbers in found.left_out.items())
         raise FileFormatError(f"no row of the data set is fit to train on: {counts}. Nothing is written.")

@@ -14,10 +14,9 @@ from typing import NamedTuple
 from rubricem_agent.data.generate import MAX_ROUNDS, PendingTurn, TeacherTask, TurnReply
 from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
 from rubricem_env.concurrency import run_together
-from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.domain.trajectory import Origin, Query
-from rubricem_env.llm.base import ChatModel, ChatReply, ChatRequest, Finish
+from rubricem_env.llm.base import ChatModel, ChatReply, ChatRequest
 from rubricem_env.llm.limits import RetryPolicy, Timing, call_with_retry
 from rubricem_env.llm.usage import PRICES, Price, price_of
 from rubricem_env.tools.render import estimate_tokens
@@ -141,19 +140,9 @@ class ChatTeacher:
             )
         except ModelError as failure:
             return TurnReply(id=turn.id, error=str(failure))
-        if reply.finish is Finish.BLOCKED:
+        if reply.finish == "blocked":
             return TurnReply(id=turn.id, error="the server refused to write this turn")
         return TurnReply(id=turn.id, text=reply.text)
-
-
-class TraceAssumptions(Frozen):
-    """What is assumed of a trace; measure a few and correct them."""
-
-    rounds: int = 5
-    """The answer's round included."""
-    turn_tokens: int = 900
-    """Written in a round, hidden thoughts included: they are billed."""
-    observation_tokens: int = 1_200
 
 
 class TraceCost(NamedTuple):
@@ -163,15 +152,7 @@ class TraceCost(NamedTuple):
     input_tokens: int
     output_tokens: int
     dollars: float | None
-    """None where the model is in no price table."""
-
-
-class TeachEstimate(NamedTuple):
-    """What to expect, and what it can come to if every trace takes all its rounds and fills each reply."""
-
-    questions: int
-    expected: TraceCost
-    at_most: TraceCost
+    """None if the model is in no price table."""
 
 
 def estimate(
@@ -179,40 +160,27 @@ def estimate(
     prompts: TeacherPrompts,
     *,
     model: str,
-    assumptions: TraceAssumptions | None = None,
+    rounds: int = 5,
+    turn_tokens: int = 900,
+    observation_tokens: int = 1_200,
     prices: Mapping[str, Price] = PRICES,
-) -> TeachEstimate:
-    """The cost of a trace for each task. List prices: a batch tariff or cached input makes it less, retries more."""
-    assumed = assumptions or TraceAssumptions()
-    rounds = min(assumed.rounds, prompts.max_rounds)
-    return TeachEstimate(
-        len(tasks),
-        _cost(tasks, prompts, rounds=rounds, turn=assumed.turn_tokens, seen=assumed, price=price_of(model, prices)),
-        _cost(
-            tasks,
-            prompts,
-            rounds=prompts.max_rounds,
-            turn=prompts.max_output_tokens,
-            seen=assumed,
-            price=price_of(model, prices),
-        ),
-    )
+) -> tuple[TraceCost, TraceCost]:
+    """The expected cost of a trace for each task, and the most: every trace takes all rounds and fills each reply.
 
-
-def _cost(
-    tasks: Sequence[TeacherTask],
-    prompts: TeacherPrompts,
-    *,
-    rounds: int,
-    turn: int,
-    seen: TraceAssumptions,
-    price: Price | None,
-) -> TraceCost:
-    """Each round reads the prompt, the question, and everything before it."""
+    `rounds` includes the answer's; `turn_tokens` are written in a round and include hidden thoughts, which are billed.
+    Measure a few traces and correct these numbers. A batch tariff or cached input costs less than list prices, retries
+    cost more.
+    """
+    price = price_of(model, prices)
     questions = sum(estimate_tokens(asked(task.query)) for task in tasks)
-    read = estimate_tokens(prompts.first.text) + (rounds - 1) * estimate_tokens(prompts.later.text)
-    history = (turn + seen.observation_tokens) * rounds * (rounds - 1) // 2
-    input_tokens = rounds * questions + len(tasks) * (read + history)
-    output_tokens = len(tasks) * rounds * turn
-    dollars = None if price is None else price.cost(input_tokens, 0, output_tokens)
-    return TraceCost(len(tasks) * rounds, input_tokens, output_tokens, dollars)
+
+    def cost(rounds: int, turn: int) -> TraceCost:
+        """Each round reads the prompt, the question, and everything before it."""
+        read = estimate_tokens(prompts.first.text) + (rounds - 1) * estimate_tokens(prompts.later.text)
+        history = (turn + observation_tokens) * rounds * (rounds - 1) // 2
+        input_tokens = rounds * questions + len(tasks) * (read + history)
+        output_tokens = len(tasks) * rounds * turn
+        dollars = None if price is None else price.cost(input_tokens, 0, output_tokens)
+        return TraceCost(len(tasks) * rounds, input_tokens, output_tokens, dollars)
+
+    return cost(min(rounds, prompts.max_rounds), turn_tokens), cost(prompts.max_rounds, prompts.max_output_tokens)

@@ -13,7 +13,7 @@ from rubricem_agent.policy.base import ContextOverflow, Opening, Sampling
 from rubricem_agent.policy.openai_compatible import says_overflow
 from rubricem_agent.policy.text import Delta, Exchange, Service, TextConversation
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import Finish, Redactor, RetryableModelError, status_error
+from rubricem_env.llm.base import Finish, Redactor, RetryableModelError, redactor_of, status_error
 from rubricem_env.llm.gemini import open_client, read_retry_after, read_usage
 from rubricem_env.tools.render import estimate_tokens
 
@@ -45,7 +45,7 @@ class GeminiPolicy:
     ) -> "GeminiPolicy":
         """A model by name; `timeout` is in seconds."""
         client, transport = open_client(key, base_url=base_url, timeout=timeout)
-        return cls(model, client, transport=transport, redactor=Redactor([key]), service=service)
+        return cls(model, client, transport=transport, redactor=redactor_of([key]), service=service)
 
     @property
     def name(self) -> str:
@@ -102,7 +102,7 @@ class GeminiPolicy:
             raise RetryableModelError("the stream ended before its end mark")
 
     def _refusal(self, failure: errors.APIError) -> ModelError:
-        said = self._redactor.redact(failure.message or "")
+        said = self._redactor(failure.message or "")
         if failure.code == 400 and (_OVERFLOW in said or says_overflow(said)):
             return ContextOverflow(f"the conversation no longer fits the model's context: {said[:300]}")
         return status_error(failure.code, said, retry_after=read_retry_after(failure))
@@ -122,10 +122,10 @@ def _read_delta(chunk: types.GenerateContentResponse) -> Delta:
 def _read_finish(chunk: types.GenerateContentResponse, candidate: types.Candidate | None) -> Finish | None:
     if candidate is None:
         # A chunk with usage alone has no candidate either. A blocked prompt has a reason.
-        return Finish.BLOCKED if chunk.prompt_feedback and chunk.prompt_feedback.block_reason else None
+        return "blocked" if chunk.prompt_feedback and chunk.prompt_feedback.block_reason else None
     if candidate.finish_reason is None:
         return None
     reason = candidate.finish_reason.value
     if reason == "MAX_TOKENS":
-        return Finish.LENGTH
-    return Finish.STOP if reason in _STOPS else Finish.BLOCKED
+        return "length"
+    return "stop" if reason in _STOPS else "blocked"

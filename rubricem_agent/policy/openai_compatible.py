@@ -12,7 +12,7 @@ from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
 from rubricem_agent.policy.base import ContextOverflow, Opening, Sampling
 from rubricem_agent.policy.text import Delta, Exchange, Service, TextConversation
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import Redactor, RetryableModelError, status_error
+from rubricem_env.llm.base import Redactor, RetryableModelError, redactor_of, status_error
 from rubricem_env.llm.limits import parse_retry_after
 from rubricem_env.llm.openai_compatible import WireReply, open_client
 from rubricem_env.tools.render import estimate_tokens
@@ -104,7 +104,7 @@ class OpenAIServer:
         `key_variable` names the environment variable of the key, for the message of a refusal.
         """
         client = open_client(base_url, key=key, timeout=timeout)
-        return cls(model, client, redactor=Redactor([key] if key else []), key_variable=key_variable)
+        return cls(model, client, redactor=redactor_of([key] if key else []), key_variable=key_variable)
 
     async def stream(self, path: str, body: Mapping[str, Any], *, max_tokens: int) -> AsyncGenerator[Delta, None]:
         """The deltas of one stream; retried with fewer tokens while they do not fit after the prompt.
@@ -126,7 +126,7 @@ class OpenAIServer:
         except httpx2.RequestError as failure:
             raise self._no_answer(failure) from failure
         except RetryableModelError as failure:
-            raise RetryableModelError(self._redactor.redact(str(failure)), retry_after=failure.retry_after) from None
+            raise RetryableModelError(self._redactor(str(failure)), retry_after=failure.retry_after) from None
         if not isinstance(refusal, ContextOverflow) or max_tokens <= MIN_TOKENS:
             raise refusal
         async with aclosing(self.stream(path, body, max_tokens=max(MIN_TOKENS, max_tokens // 2))) as deltas:
@@ -192,11 +192,11 @@ class OpenAIServer:
             return []
 
     def _no_answer(self, failure: httpx2.RequestError) -> RetryableModelError:
-        said = self._redactor.redact(f"{type(failure).__name__}: {failure}")
+        said = self._redactor(f"{type(failure).__name__}: {failure}")
         return RetryableModelError(f"no answer from {self._client.base_url}: {said}. Is the server running?")
 
     def _refusal(self, response: httpx2.Response, content: bytes) -> ModelError:
-        said = self._redactor.redact(content.decode("utf-8", "replace"))
+        said = self._redactor(content.decode("utf-8", "replace"))
         if response.status_code in (400, 413, 422) and says_overflow(said):
             return ContextOverflow(f"the conversation no longer fits the model's context: {said[:300]}")
         wait = parse_retry_after(response.headers.get("retry-after"))

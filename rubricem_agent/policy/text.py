@@ -151,9 +151,9 @@ class _StreamedTurn:
                 self.text += delta.text
                 self._listener.wrote(delta.text)
                 self.end = self._watch.feed(delta.text)
-            if self.end is None and delta.finish is Finish.BLOCKED:
+            if self.end is None and delta.finish == "blocked":
                 raise ModelError(REFUSED)
-            if self.end is None and delta.finish is Finish.LENGTH:
+            if self.end is None and delta.finish == "length":
                 self.end = "length"
             if self.end is not None:
                 return False

@@ -16,7 +16,6 @@ from rubricem_agent.policy.openai_compatible import STOP_STRINGS, OpenAIServer
 from rubricem_agent.policy.text import PHASE, REFUSED, Delta, Service
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import Finish
 from rubricem_env.llm.limits import call_with_retry
 from rubricem_env.llm.usage import Usage
 
@@ -191,9 +190,9 @@ def _take(turn: TokenTurn, delta: Delta, *, is_at_stop_string: bool) -> bool:
     for token_id, logprob in zip(delta.ids, delta.logprobs, strict=True):
         if turn.take(token_id, logprob) is not None:
             return True
-    if delta.finish is Finish.BLOCKED:
+    if delta.finish == "blocked":
         raise ModelError(REFUSED)
-    if delta.finish is Finish.STOP and not is_at_stop_string:
+    if delta.finish == "stop" and not is_at_stop_string:
         turn.end = "stopped"
     return False
 

@@ -7,8 +7,7 @@ tests, dry runs and rehearsed attacks. Secrets are SecretStr values, read from a
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from enum import StrEnum
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, quote_plus
 
 from pydantic import BaseModel, SecretStr
@@ -31,15 +30,8 @@ class RetryableModelError(ModelError):
         self.retry_after = retry_after
 
 
-class Finish(StrEnum):
-    """Why a reply ends."""
-
-    STOP = "stop"
-    LENGTH = "length"
-    """The token limit ended it."""
-    BLOCKED = "blocked"
-    """The server refused to write it."""
-    OTHER = "other"
+Finish = Literal["stop", "length", "blocked", "other"]
+"""Why a reply ends; `length` is the token limit, `blocked` a refusal of the server."""
 
 
 class ChatRequest(NamedTuple):
@@ -63,7 +55,7 @@ class ChatReply(Frozen):
     model: Text
     """As the server names it."""
     usage: Usage = Usage(calls=1)
-    finish: Finish = Finish.STOP
+    finish: Finish = "stop"
 
 
 class ChatModel(Protocol):
@@ -110,24 +102,27 @@ def read_secret(environ: Mapping[str, str], *names: str, purpose: str) -> Secret
     raise ConfigError(f"{purpose} needs a key; set {' or '.join(names)} in the environment.")
 
 
-class Redactor:
-    """Takes known secrets out of any text: plain, percent-encoded, or escaped as in JSON."""
+Redactor = Callable[[str], str]
+"""Replaces known secrets in a text; `str` replaces none."""
 
-    def __init__(self, secrets: Iterable[SecretStr] = ()) -> None:
-        values = [secret.get_secret_value() for secret in secrets]
-        forms = {
-            form
-            for value in values
-            if len(value) >= MIN_SECRET_LENGTH
-            for form in (value, quote(value, safe=""), quote_plus(value), json.dumps(value)[1:-1])
-        }
-        self._forms = tuple(sorted(forms, key=len, reverse=True))
 
-    def redact(self, text: str) -> str:
-        """The text with each known secret replaced by `[redacted]`."""
-        for form in self._forms:
+def redactor_of(secrets: Iterable[SecretStr]) -> Redactor:
+    """Replaces each of the secrets by `[redacted]`: plain, percent-encoded, or escaped as in JSON."""
+    values = [secret.get_secret_value() for secret in secrets]
+    forms = {
+        form
+        for value in values
+        if len(value) >= MIN_SECRET_LENGTH
+        for form in (value, quote(value, safe=""), quote_plus(value), json.dumps(value)[1:-1])
+    }
+    longest_first = sorted(forms, key=len, reverse=True)
+
+    def redact(text: str) -> str:
+        for form in longest_first:
             text = text.replace(form, REDACTED)
         return text
+
+    return redact
 
 
 Parsed = TypeVar("Parsed")
@@ -187,7 +182,7 @@ def parse_json_object(reply: ChatReply) -> dict[str, object]:
     Raises:
         UnusableReplyError: blocked, truncated, too long, not JSON, or not an object.
     """
-    if reply.finish is Finish.BLOCKED:
+    if reply.finish == "blocked":
         raise UnusableReplyError("the server blocked the reply")
     if len(reply.text) > MAX_REPLY_CHARS:
         raise UnusableReplyError(f"the reply has {len(reply.text)} characters; at most {MAX_REPLY_CHARS} are read")
@@ -197,7 +192,7 @@ def parse_json_object(reply: ChatReply) -> dict[str, object]:
     try:
         found = json.loads(text, parse_constant=str)
     except (ValueError, RecursionError) as failure:
-        cut = " (it was truncated at the token limit)" if reply.finish is Finish.LENGTH else ""
+        cut = " (it was truncated at the token limit)" if reply.finish == "length" else ""
         raise UnusableReplyError(f"the reply is not valid JSON{cut}: {failure}") from failure
     if not isinstance(found, dict):
         raise UnusableReplyError(f"the reply is a JSON {type(found).__name__}; an object is needed")
@@ -211,10 +206,10 @@ CHARS_PER_TOKEN = 3
 class MeteredModel:
     """A model with a rate limiter, a usage meter and redaction. It does not retry: the caller has the retry policy."""
 
-    def __init__(self, model: ChatModel, *, limiter: Limiter, meter: Meter, redactor: Redactor | None = None) -> None:
+    def __init__(self, model: ChatModel, *, limiter: Limiter, meter: Meter, redactor: Redactor = str) -> None:
         self._model = model
         self._limiter = limiter
-        self._redactor = redactor or Redactor()
+        self._redactor = redactor
         self.meter = meter
 
     @property
@@ -234,10 +229,10 @@ class MeteredModel:
                 try:
                     reply = await self._model.complete(request)
                 except RetryableModelError as failure:
-                    message = self._redactor.redact(str(failure))
+                    message = self._redactor(str(failure))
                     raise RetryableModelError(message, retry_after=failure.retry_after) from None
                 except ModelError as failure:
-                    raise ModelError(self._redactor.redact(str(failure))) from None
+                    raise ModelError(self._redactor(str(failure))) from None
                 record(reply.usage)
                 return reply
 

@@ -106,11 +106,12 @@ def read_usage(metadata: types.GenerateContentResponseUsageMetadata | None) -> U
 def _finish(candidate: types.Candidate | None) -> Finish:
     # No candidate at all is how the API says that it blocked the prompt.
     if candidate is None:
-        return Finish.BLOCKED
+        return "blocked"
     reason = str(getattr(candidate.finish_reason, "value", "") or "")
     if reason in _BLOCKS:
-        return Finish.BLOCKED
-    return {"STOP": Finish.STOP, "MAX_TOKENS": Finish.LENGTH}.get(reason, Finish.OTHER)
+        return "blocked"
+    finishes: dict[str, Finish] = {"STOP": "stop", "MAX_TOKENS": "length"}
+    return finishes.get(reason, "other")
 
 
 def read_retry_after(failure: errors.APIError) -> float | None:

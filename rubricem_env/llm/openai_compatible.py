@@ -10,7 +10,7 @@ from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, RetryableModel
 from rubricem_env.llm.limits import parse_retry_after
 from rubricem_env.llm.usage import Count, Usage
 
-_FINISH: Mapping[str, Finish] = {"stop": Finish.STOP, "length": Finish.LENGTH, "content_filter": Finish.BLOCKED}
+_FINISH: Mapping[str, Finish] = {"stop": "stop", "length": "length", "content_filter": "blocked"}
 _NO_COMPLETION = "the server answered 200, and its body is not a chat completion"
 
 
@@ -51,7 +51,7 @@ class WireReply(BaseModel):
     @property
     def finish(self) -> Finish | None:
         """Why the text ends; None while it does not say."""
-        return _FINISH.get(self.finish_reason, Finish.OTHER) if self.finish_reason else None
+        return _FINISH.get(self.finish_reason, "other") if self.finish_reason else None
 
     @property
     def usage(self) -> Usage | None:
@@ -129,7 +129,7 @@ class OpenAICompatibleModel:
             text=reply.text or "",
             model=reply.model or self._model,
             usage=reply.usage or Usage(calls=1),
-            finish=reply.finish or Finish.OTHER,
+            finish=reply.finish or "other",
         )
 
     async def aclose(self) -> None:

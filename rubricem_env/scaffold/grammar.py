@@ -6,24 +6,11 @@ records violations and continues; strict mode (data generation) rejects a trajec
 
 from enum import Enum, StrEnum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-
-class Role(Enum):
-    """What a tag does to the text around it."""
-
-    THOUGHT = "thought"
-    """Opaque: nothing inside it is structure."""
-    BLOCK = "block"
-    """A part of a turn: plan, state evaluation, review."""
-    SECTION = "section"
-    """A part of one kind of block."""
-    ACTION = "action"
-    """What the turn does; the turn ends where it closes."""
-    INLINE = "inline"
-    """Markup inside the answer."""
-    FOREIGN = "foreign"
-    """Written by the environment, never by the policy."""
+Role = Literal["thought", "block", "section", "action", "inline", "foreign"]
+"""What a tag does: an opaque thought, a part of a turn, a part of a block, what ends the turn, markup inside the answer,
+or text that only the environment writes."""
 
 
 class Tag(NamedTuple):
@@ -47,20 +34,20 @@ TOOL_OUTPUT = "tool_output"
 SNIPPET = "snippet"
 
 GRAMMAR: tuple[Tag, ...] = (
-    Tag(THINK, Role.THOUGHT, aliases=("scratchpad",)),
-    Tag(PLAN, Role.BLOCK),
-    Tag("deep_analysis", Role.SECTION, PLAN, aliases=("analysis",)),
-    Tag("rubric", Role.SECTION, PLAN, aliases=("rubrics",)),
-    Tag("research_plan", Role.SECTION, PLAN),
-    Tag(STATE_EVALUATION, Role.BLOCK),
-    Tag(REVIEW, Role.BLOCK),
-    Tag("rubric_review", Role.SECTION, REVIEW, aliases=("rubrics_review",)),
-    Tag("writing_plan", Role.SECTION, REVIEW),
-    Tag(CALL_TOOL, Role.ACTION),
-    Tag(ANSWER, Role.ACTION),
-    Tag(CITE, Role.INLINE, ANSWER),
-    Tag(TOOL_OUTPUT, Role.FOREIGN),
-    Tag(SNIPPET, Role.FOREIGN),
+    Tag(THINK, "thought", aliases=("scratchpad",)),
+    Tag(PLAN, "block"),
+    Tag("deep_analysis", "section", PLAN, aliases=("analysis",)),
+    Tag("rubric", "section", PLAN, aliases=("rubrics",)),
+    Tag("research_plan", "section", PLAN),
+    Tag(STATE_EVALUATION, "block"),
+    Tag(REVIEW, "block"),
+    Tag("rubric_review", "section", REVIEW, aliases=("rubrics_review",)),
+    Tag("writing_plan", "section", REVIEW),
+    Tag(CALL_TOOL, "action"),
+    Tag(ANSWER, "action"),
+    Tag(CITE, "inline", ANSWER),
+    Tag(TOOL_OUTPUT, "foreign"),
+    Tag(SNIPPET, "foreign"),
 )
 
 TAGS = MappingProxyType({tag.name: tag for tag in GRAMMAR})
@@ -69,7 +56,7 @@ CANONICAL = MappingProxyType({name: tag.name for tag in GRAMMAR for name in (tag
 
 SECTIONS = MappingProxyType(
     {
-        block: tuple(tag.name for tag in GRAMMAR if tag.parent == block and tag.role is Role.SECTION)
+        block: tuple(tag.name for tag in GRAMMAR if tag.parent == block and tag.role == "section")
         for block in (PLAN, REVIEW)
     }
 )

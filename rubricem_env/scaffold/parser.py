@@ -31,7 +31,6 @@ from rubricem_env.scaffold.grammar import (
     THINK,
     TOOL_OUTPUT,
     Code,
-    Role,
     Violation,
     violation,
 )
@@ -262,7 +261,7 @@ class TurnReader:
         for token in rest:
             if token.name in _FOREIGN and not token.closing:
                 self._note(_FOREIGN[token.name], token)
-            if token.role is Role.ACTION and not token.closing:
+            if token.role == "action" and not token.closing:
                 opened.setdefault(token.name, token)
             if token.name in opened and (token.closing or token.empty):
                 self._note(Code.TWO_ACTIONS, opened.pop(token.name))
@@ -277,7 +276,7 @@ class TurnReader:
 
     @property
     def _is_inside_block(self) -> bool:
-        return any(token.role is Role.BLOCK for token in self._open.values())
+        return any(token.role == "block" for token in self._open.values())
 
     def _stays_in_thought(self, token: Token) -> bool:
         """Whether the thought hides the tag; it hides neither its own end nor that of the block around it."""
@@ -302,7 +301,7 @@ class TurnReader:
     # -- opening tags
 
     def _read_opening(self, token: Token) -> None:
-        if token.role is Role.THOUGHT:
+        if token.role == "thought":
             if self._is_inside_block:
                 self._note(Code.NESTED_TAG, token)
             self._thought, self._thought_has_tags = token, False
@@ -310,7 +309,7 @@ class TurnReader:
                 self._close_thought(token.end, token.end)
         elif token.name == SNIPPET:
             self._mention(token, Code.SELF_WRITTEN_SNIPPET)
-        elif token.role is Role.SECTION and TAGS[token.name].parent not in self._open:
+        elif token.role == "section" and TAGS[token.name].parent not in self._open:
             self._mention(token, Code.MISPLACED_TAG)
         elif token.name in self._open and token.name != CALL_TOOL:
             self._mention(token, Code.NESTED_TAG)
@@ -325,7 +324,7 @@ class TurnReader:
         """Open an element inside the open ones. A tool call that was open becomes a mention."""
         if token.name in self._open:
             self._forget(token.name, Code.UNCLOSED_TAG)
-        if token.role in (Role.ACTION, Role.FOREIGN):
+        if token.role in ("action", "foreign"):
             sizes = (len(self._seen), len(self._blocks), len(self._sections), len(self._violations))
             self._marks[token.name] = (dict(self._open), *sizes)
         else:
@@ -355,7 +354,7 @@ class TurnReader:
                 self._mentions[token.name] -= 1
             else:
                 self._note(Code.UNEXPECTED_CLOSE, token)
-        elif token.role is Role.ACTION:
+        elif token.role == "action":
             self._complete(token)
         elif token.name == TOOL_OUTPUT:
             self._close_tool_output()
@@ -367,7 +366,7 @@ class TurnReader:
         tokens = list(self._open.values())
         index = list(self._open).index(closing.name)
         below, opening, above = tokens[:index], tokens[index], tokens[index + 1 :]
-        is_section = closing.role is Role.SECTION
+        is_section = closing.role == "section"
         sections: tuple[Block, ...] = ()
         if is_section:
             self._drop(above, opening.start)
@@ -377,7 +376,7 @@ class TurnReader:
             sections = self._take_sections(opening, closing.start)
             self._drop([token for token in above if token not in own], opening.start)
         first = len(below)
-        while first and below[first - 1].role in ((Role.SECTION,) if is_section else (Role.BLOCK, Role.SECTION)):
+        while first and below[first - 1].role in (("section",) if is_section else ("block", "section")):
             first -= 1
         self._end_unclosed(below[first:], opening.start)
         done = self._sections if is_section else self._blocks
@@ -399,16 +398,16 @@ class TurnReader:
         section_end = block_end = at
         for token in reversed(tokens):
             self._note(Code.UNCLOSED_TAG, token)
-            if token.role is Role.SECTION:
+            if token.role == "section":
                 section_end = _first_start(self._sections, token.start, section_end)
                 self._sections.append(_element_of(token, section_end, section_end, is_closed=False))
             else:
                 block_end = _first_start(self._blocks, token.start, block_end)
-            if token.role is Role.BLOCK:
+            if token.role == "block":
                 inside = self._take_sections(token, block_end)
                 self._blocks.append(_element_of(token, block_end, block_end, sections=inside, is_closed=False))
             section_end = token.start
-            if token.role is not Role.SECTION:
+            if token.role != "section":
                 block_end = token.start
 
     def _end_all(self, at: int) -> None:
@@ -466,7 +465,7 @@ class TurnReader:
         if pending is None:
             self._end_all(size)
             return
-        if pending.role is Role.ACTION:
+        if pending.role == "action":
             self._note_inside(self._rewind(pending))
         self._end_all(pending.start)
         self._note(Code.UNCLOSED_TAG, pending)

@@ -98,7 +98,7 @@ class RedactingToolbox:
 
 def redact_call(call: ToolCall, redactor: Redactor) -> ToolCall:
     """The call without known secrets."""
-    redact = redactor.redact
+    redact = redactor
     parameters = tuple((redact(name), redact(value)) for name, value in call.parameters)
     cleaned = {"name": redact(call.name), "query": redact(call.query), "parameters": parameters}
     return call.model_copy(update={**cleaned, "written_name": redact(call.written_name)})
@@ -106,7 +106,7 @@ def redact_call(call: ToolCall, redactor: Redactor) -> ToolCall:
 
 def redact_result(result: ToolResult, redactor: Redactor) -> ToolResult:
     """The result without known secrets."""
-    redact = redactor.redact
+    redact = redactor
     snippets = tuple(
         Snippet(text=redact(each.text), title=redact(each.title), url=redact(each.url)) for each in result.snippets
     )

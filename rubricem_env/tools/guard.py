@@ -176,12 +176,12 @@ class GuardedTool:
         *,
         timing: Timing,
         budget: Meter | None = None,
-        redactor: Redactor | None = None,
+        redactor: Redactor = str,
     ) -> None:
         self._backend = backend
         self._settings = settings or GuardSettings()
         self._budget = budget or Meter()
-        self._redactor = redactor or Redactor()
+        self._redactor = redactor
         self._timing = timing
         self._limiter = Limiter(self._settings.rates, timing)
         self._breaker = CircuitBreaker(

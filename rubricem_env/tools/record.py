@@ -79,14 +79,14 @@ class RecordingToolbox:
     The inner toolbox gets the call without secrets too, so that a replay of the run finds it.
     """
 
-    def __init__(self, toolbox: Toolbox, path: Path, redactor: Redactor | None = None) -> None:
+    def __init__(self, toolbox: Toolbox, path: Path, redactor: Redactor = str) -> None:
         self._toolbox = toolbox
         self._path = path
-        self._redactor = redactor or Redactor()
+        self._redactor = redactor
         self._is_begun = False
 
     @classmethod
-    def onto(cls, toolbox: Toolbox, path: Path, redactor: Redactor | None = None) -> Self:
+    def onto(cls, toolbox: Toolbox, path: Path, redactor: Redactor = str) -> Self:
         """A recording toolbox whose file is writable. An older record is kept until the first call is recorded.
 
         Raises:

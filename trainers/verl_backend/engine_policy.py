@@ -11,9 +11,9 @@ from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ModelError, boundary
 from rubricem_env.llm.usage import Usage
-from rubricem_env.scaffold.grammar import GRAMMAR, Role
+from rubricem_env.scaffold.grammar import GRAMMAR
 
-STOPS = tuple(f"</{tag.name}>" for tag in GRAMMAR if tag.role is Role.ACTION)
+STOPS = tuple(f"</{tag.name}>" for tag in GRAMMAR if tag.role == "action")
 """What engines are told to stop at."""
 
 

@@ -174,7 +174,7 @@ async def test_googles_key_is_not_sent_to_the_address_of_a_settings_file():
         async with open_tools(config, {"GEMINI_API_KEY": "canary-key-4711"}):
             pass
     async with open_tools(config, {"RUBRICEM_SEARCH_KEY": "canary-key-4711"}) as tools:
-        assert tools.redactor.redact("canary-key-4711") == "[redacted]"
+        assert tools.redactor("canary-key-4711") == "[redacted]"
 
 
 async def test_another_number_of_results_is_another_question_to_a_plain_engine(tmp_path):

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from rubricem_agent.build.data import prepare
 from rubricem_agent.build.eval_inputs import choose_file
 from rubricem_agent.cli.main import app
-from rubricem_agent.data.prepare import LeftOut, read_training_set
+from rubricem_agent.data.prepare import read_training_set
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
 from rubricem_env.domain.judgement import Polarity
@@ -65,7 +65,7 @@ def test_questions_that_are_evaluated_on_stay_out_whatever_their_case_and_punctu
 
     found = prepare(str(source), tmp_path / "out.jsonl", evals=[str(evals)])
 
-    assert found.left_out == {LeftOut.EVALUATED: (1,)}
+    assert found.left_out == {"is evaluated on": (1,)}
     assert [query.question for query in read_training_set(tmp_path / "out.jsonl")] == ["Why is the sea salty?"]
 
 
@@ -73,7 +73,7 @@ def test_the_almanacs_own_held_out_questions_never_get_in(tmp_path: Path) -> Non
     found = prepare(str(shipped_questions_path()), tmp_path / "out.jsonl")
 
     assert found.questions == 72
-    assert len(found.left_out[LeftOut.EVALUATED]) == 48
+    assert len(found.left_out["is evaluated on"]) == 48
 
 
 def test_a_benchmark_in_its_own_form_is_kept_out_by_its_name(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_benchmark_in_its_own_form_is_kept_out_by_its_name(tmp_path: Path) -> 
 
     found = prepare(str(source), tmp_path / "out.jsonl", evals=[f"simpleqa={benchmark}"])
 
-    assert found.left_out == {LeftOut.EVALUATED: (1,)}
+    assert found.left_out == {"is evaluated on": (1,)}
 
 
 def test_a_file_of_evaluations_that_names_no_question_is_refused_with_its_row(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_question_twice_without_rubrics_or_too_long_is_left_out_with_the_numbe
     rows = [asked("Why?"), {"question": "How?"}, asked(" Why? "), asked("When? " * 2_000)]
     found = prepare(str(written(tmp_path / "in.jsonl", *rows)), tmp_path / "out.jsonl")
 
-    assert found.left_out == {LeftOut.BARE: (2,), LeftOut.REPEATED: (3,), LeftOut.LONG: (4,)}
+    assert found.left_out == {"has no rubrics": (2,), "stands there already": (3,), "has too long a question": (4,)}
     assert (found.rows, found.questions, found.rubrics) == (4, 1, 1)
 
 
@@ -127,7 +127,7 @@ def test_a_broken_row_is_named_and_nothing_is_written(row: object, said: str, tm
 
     assert said in str(told.value)
     assert not out.exists()
-    assert prepare(source, out, skips_broken=True).left_out == {LeftOut.BROKEN: (2,)}
+    assert prepare(source, out, skips_broken=True).left_out == {"cannot be read": (2,)}
 
 
 def test_a_data_set_without_rubrics_is_refused_in_one_sentence(tmp_path: Path) -> None:

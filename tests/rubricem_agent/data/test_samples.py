@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from rubricem_agent.data.chatml import ChatSample, encode_sample, export_rows, read_samples, sample_of, write_samples
 from rubricem_agent.data.filter import SampleContext, TraceFilter, harvest
 from rubricem_agent.data.generate import TeacherTask, Trace, read_question_file
-from rubricem_agent.data.teacher import TeacherPrompts, TraceAssumptions, asked, estimate
+from rubricem_agent.data.teacher import TeacherPrompts, asked, estimate
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.tools.render import estimate_tokens
@@ -120,11 +120,11 @@ def test_over_long_samples_are_dropped_and_counted_never_cut(make_trace: Make) -
 def test_an_export_holds_the_same_ids_and_masks_as_our_trainer(
     sample: ChatSample, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, trainer: str, recipe: str
 ) -> None:
-    exported = export_rows([sample], tokenizer, folder=tmp_path, trainer=trainer, max_tokens=1000)
+    counts = export_rows([sample], tokenizer, folder=tmp_path, trainer=trainer, max_tokens=1000)
     row = json.loads((tmp_path / "rows.jsonl").read_text())
     ids, has_loss = encode_sample(sample, tokenizer)
 
-    assert (exported.rows, exported.dropped) == (1, 0)
+    assert counts == (1, 0)
     assert row["input_ids"] == ids
     assert [label != -100 for label in row["labels"]] == has_loss
     assert "16384" in (tmp_path / recipe).read_text().replace("_", "")
@@ -133,7 +133,7 @@ def test_an_export_holds_the_same_ids_and_masks_as_our_trainer(
 def test_an_export_drops_what_is_too_long_and_refuses_an_unknown_trainer(
     sample: ChatSample, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
-    assert export_rows([sample], tokenizer, folder=tmp_path, trainer="trl", max_tokens=5).dropped == 1
+    assert export_rows([sample], tokenizer, folder=tmp_path, trainer="trl", max_tokens=5) == (0, 1)
     with pytest.raises(ConfigError, match="there is no export for 'axolotl'; there is one for trl and llama_factory"):
         export_rows([sample], tokenizer, folder=tmp_path, trainer="axolotl", max_tokens=5)
 
@@ -175,20 +175,21 @@ def test_a_bad_question_file_is_refused_in_one_sentence(tmp_path: Path, text: st
 
 def test_the_estimate_adds_up_what_each_round_reads_and_writes() -> None:
     prompts = TeacherPrompts.ours()
-    assumed = TraceAssumptions(rounds=2, turn_tokens=100, observation_tokens=50)
     task = TeacherTask("a", Query(question="Why?"))
-    found = estimate([task, task], prompts, model="gemini-3-pro", assumptions=assumed)
+    expected, at_most = estimate(
+        [task, task], prompts, model="gemini-3-pro", rounds=2, turn_tokens=100, observation_tokens=50
+    )
     prompts_read = 2 * (estimate_tokens(prompts.first.text) + estimate_tokens(prompts.later.text))
 
-    assert (found.expected.calls, found.expected.output_tokens) == (4, 400)
+    assert (expected.calls, expected.output_tokens) == (4, 400)
     # Each of four requests holds the question; the second round of either trace also holds 150 tokens of history.
     questions_read = 4 * estimate_tokens(asked(task.query))
-    assert found.expected.input_tokens == prompts_read + questions_read + 2 * 150
+    assert expected.input_tokens == prompts_read + questions_read + 2 * 150
     # $2 and $12 for a million tokens.
-    assert found.expected.dollars == pytest.approx((2 * found.expected.input_tokens + 12 * 400) / 1e6)
-    assert found.at_most.calls == 20
+    assert expected.dollars == pytest.approx((2 * expected.input_tokens + 12 * 400) / 1e6)
+    assert at_most.calls == 20
 
 
 def test_a_model_without_a_price_has_an_unknown_cost_not_none_at_all() -> None:
-    found = estimate([TeacherTask("a", Query(question="Why?"))], TeacherPrompts.ours(), model="my-model")
-    assert found.expected.dollars is None
+    expected, _ = estimate([TeacherTask("a", Query(question="Why?"))], TeacherPrompts.ours(), model="my-model")
+    assert expected.dollars is None

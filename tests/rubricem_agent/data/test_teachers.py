@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from rubricem_agent.data.batch_teacher import BatchRequestQueue, BatchTeacher, Nobody, read_requests
+from rubricem_agent.data.batch_teacher import BatchRequestQueue, BatchTeacher, read_requests
 from rubricem_agent.data.gemini_batch import GeminiBatch
 from rubricem_agent.data.generate import (
     Generation,
@@ -22,7 +22,7 @@ from rubricem_agent.data.generate import (
 from rubricem_agent.data.teacher import ChatTeacher, TeacherPrompts
 from rubricem_env.domain.errors import ConfigError, FileFormatError, ModelError
 from rubricem_env.env.research_env import shipped_toolbox
-from rubricem_env.llm.base import ChatReply, Finish, RetryableModelError, ScriptedModel
+from rubricem_env.llm.base import ChatReply, RetryableModelError, ScriptedModel
 from rubricem_env.llm.limits import RetryPolicy, Timing
 from rubricem_env.testing.loopback import serve_loopback
 
@@ -80,7 +80,7 @@ async def test_a_live_teacher_retries_what_may_pass_and_reports_what_does_not(pe
 
 
 async def test_a_turn_that_the_server_refuses_to_write_is_a_failure(pending: list[PendingTurn]) -> None:
-    model = ScriptedModel([ChatReply(text="", model="m", finish=Finish.BLOCKED)])
+    model = ScriptedModel([ChatReply(text="", model="m", finish="blocked")])
     teacher = ChatTeacher(model, PROMPTS, timing=TIMING, retry=RetryPolicy())
     (reply,) = await teacher.write(pending[:1])
 
@@ -91,7 +91,7 @@ async def test_a_folder_is_the_teacher_requests_go_out_once_and_replies_come_in(
     pending: list[PendingTurn], tmp_path: Path
 ) -> None:
     mailbox = BatchRequestQueue(tmp_path / "box")
-    teacher = BatchTeacher(mailbox, Nobody(), prompts=PROMPTS)
+    teacher = BatchTeacher(mailbox, prompts=PROMPTS)
     for _ in range(2):
         with pytest.raises(RepliesPending, match=r"requests-0001\.jsonl in .* waits for its replies"):
             await teacher.write(pending)
@@ -127,14 +127,14 @@ async def test_a_run_through_a_folder_goes_on_round_by_round_to_the_end(make_tra
     turns = [wanted.trajectory.segments[1].text, wanted.trajectory.segments[3].text]
     for text in turns:
         generation = Generation(
-            BatchTeacher(mailbox, Nobody(), prompts=PROMPTS), shipped_toolbox(), journal=TeachJournal(tmp_path / "j")
+            BatchTeacher(mailbox, prompts=PROMPTS), shipped_toolbox(), journal=TeachJournal(tmp_path / "j")
         )
         with pytest.raises(RepliesPending):
             await generation.run([wanted.task])
         (path,) = mailbox.unanswered()
         mailbox.deliver(path, [TurnReply(id=read_requests(path)[0]["id"], text=text)])
     generation = Generation(
-        BatchTeacher(mailbox, Nobody(), prompts=PROMPTS), shipped_toolbox(), journal=TeachJournal(tmp_path / "j")
+        BatchTeacher(mailbox, prompts=PROMPTS), shipped_toolbox(), journal=TeachJournal(tmp_path / "j")
     )
     (trace,) = await generation.run([wanted.task])
 
@@ -181,7 +181,9 @@ async def test_gemini_batch_jobs_answer_the_folder_and_are_submitted_once(
     server = BatchServer()
     with serve_loopback(server) as url:
         carrier = GeminiBatch.connect("gemini-3-pro", SecretStr("test-key"), timing=TIMING, base_url=url)
-        teacher = BatchTeacher(BatchRequestQueue(tmp_path), carrier, prompts=PROMPTS)
+        teacher = BatchTeacher(
+            BatchRequestQueue(tmp_path), prompts=PROMPTS, name=carrier.name, carry=carrier.carry, close=carrier.aclose
+        )
         replies = await teacher.write(pending)
         again = await teacher.write(pending)
         await teacher.aclose()
@@ -195,7 +197,7 @@ async def test_gemini_batch_jobs_answer_the_folder_and_are_submitted_once(
 async def test_a_folder_that_was_asked_another_question_under_the_id_is_refused(
     pending: list[PendingTurn], tmp_path: Path
 ) -> None:
-    teacher = BatchTeacher(BatchRequestQueue(tmp_path), Nobody(), prompts=PROMPTS)
+    teacher = BatchTeacher(BatchRequestQueue(tmp_path), prompts=PROMPTS)
     with pytest.raises(RepliesPending):
         await teacher.write(pending[:1])
     other = pending[0].task.query.model_copy(update={"question": "How do heat pumps work?"})

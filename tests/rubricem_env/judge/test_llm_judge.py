@@ -12,7 +12,7 @@ from rubricem_env.judge.base import Contrast, ScoringRequest
 from rubricem_env.judge.llm_judge import AskSettings, LLMJudge
 from rubricem_env.judge.prompting import read_blocks
 from rubricem_env.judge.rubrics import RubricSet
-from rubricem_env.llm.base import ChatReply, Finish, RetryableModelError, ScriptedModel
+from rubricem_env.llm.base import ChatReply, RetryableModelError, ScriptedModel
 from rubricem_env.llm.limits import RetryPolicy, Timing
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.judges import QUESTION, attempt, careless, empty_proposal, rubric
@@ -105,7 +105,7 @@ async def test_rubbish_is_asked_again_with_what_was_wrong(rubbish):
 
 
 async def test_a_truncated_reply_is_reported_to_the_model():
-    cut = ChatReply(text=scores((1, 2), (2, 2))[:-20], model="m", finish=Finish.LENGTH)
+    cut = ChatReply(text=scores((1, 2), (2, 2))[:-20], model="m", finish="length")
     _, _, model = await marks([cut, scores((1, 0), (2, 0))])
     assert "truncated at the token limit" in model.requests[1].prompt
 

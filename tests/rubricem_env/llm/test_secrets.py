@@ -4,7 +4,7 @@ import pytest
 from pydantic import SecretStr
 
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.llm.base import Redactor, read_secret
+from rubricem_env.llm.base import read_secret, redactor_of
 
 
 def test_the_first_name_that_is_set_is_read_and_stripped() -> None:
@@ -19,9 +19,9 @@ def test_a_missing_key_names_the_variables() -> None:
 
 @pytest.mark.parametrize("form", ["ca/na+ry 1", "ca%2Fna%2Bry%201", "ca%2Fna%2Bry+1"])
 def test_every_form_of_a_known_secret_is_redacted(form: str) -> None:
-    redactor = Redactor([SecretStr("ca/na+ry 1")])
-    assert redactor.redact(f"GET /?key={form}&q=2") == "GET /?key=[redacted]&q=2"
+    redactor = redactor_of([SecretStr("ca/na+ry 1")])
+    assert redactor(f"GET /?key={form}&q=2") == "GET /?key=[redacted]&q=2"
 
 
 def test_an_empty_secret_redacts_nothing() -> None:
-    assert Redactor([SecretStr("")]).redact("plain") == "plain"
+    assert redactor_of([SecretStr("")])("plain") == "plain"

@@ -8,7 +8,7 @@ from pydantic import BaseModel, SecretStr
 
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.judge.prompting import WireProposal, WireReflectionScores, WireScores
-from rubricem_env.llm.base import ChatRequest, Finish, MeteredModel, Redactor, RetryableModelError
+from rubricem_env.llm.base import ChatRequest, MeteredModel, RetryableModelError, redactor_of
 from rubricem_env.llm.gemini import GeminiModel
 from rubricem_env.llm.limits import Limiter, Rates, Timing
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
@@ -44,7 +44,7 @@ async def test_a_schema_goes_out_and_text_and_usage_come_back(kind, schema: type
     (asked,) = server.asked
     assert (asked.prompt, asked.system, asked.key) == ("the prompt", "the system", KEY.get_secret_value())
     assert set(schema.model_fields) <= set(asked.schema["properties"])
-    assert (json.loads(reply.text), reply.finish) == ({"scores": []}, Finish.STOP)
+    assert (json.loads(reply.text), reply.finish) == ({"scores": []}, "stop")
     # 10 + 10 characters in: five tokens
     assert (reply.usage.calls, reply.usage.input_tokens) == (1, 5)
     assert reply.usage.output_tokens >= 3
@@ -57,7 +57,7 @@ async def test_geminis_thoughts_are_counted_as_output():
 
 
 @pytest.mark.parametrize("kind", SERVERS)
-@pytest.mark.parametrize(("finish", "expected"), [("length", Finish.LENGTH), ("blocked", Finish.BLOCKED)])
+@pytest.mark.parametrize(("finish", "expected"), [("length", "length"), ("blocked", "blocked")])
 async def test_a_reply_that_is_cut_or_blocked_says_so(kind, finish, expected):
     reply, _ = await ask(kind, lambda _: ModelReply('{"sco', finish=finish))
     assert reply.finish is expected
@@ -104,13 +104,13 @@ async def test_a_server_that_is_not_there_may_come_back(kind):
 
 async def test_an_answer_without_choices_is_empty_and_not_a_crash():
     reply, _ = await ask("openai", lambda _: ModelReply(raw=b'{"choices": []}'))
-    assert (reply.text, reply.finish) == ("", Finish.OTHER)
+    assert (reply.text, reply.finish) == ("", "other")
 
 
 def metered(model, **ceilings):
     timing = Timing.real(0)
     meter = Meter(SpendLimits(**ceilings))
-    return MeteredModel(model, limiter=Limiter(Rates(), timing), meter=meter, redactor=Redactor([KEY]))
+    return MeteredModel(model, limiter=Limiter(Rates(), timing), meter=meter, redactor=redactor_of([KEY]))
 
 
 @pytest.mark.parametrize("kind", SERVERS)

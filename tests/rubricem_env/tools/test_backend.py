@@ -6,7 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
-from rubricem_env.llm.base import Redactor
+from rubricem_env.llm.base import redactor_of
 from rubricem_env.llm.limits import Rates, RetryPolicy
 from rubricem_env.llm.usage import Meter, SpendLimits, Usage
 from rubricem_env.testing.episodes import FOUND, ManualTime, ScriptedBackend
@@ -118,7 +118,7 @@ async def test_a_failed_call_costs_a_call_and_no_fee():
 async def test_a_known_secret_is_removed_from_what_the_engine_gets_and_answers():
     echo = ToolResult(status=ToolStatus.OK, summary="you sent canary-key")
     backend = ScriptedBackend(echo)
-    tool = GuardedTool(backend, timing=ManualTime().timing(), redactor=Redactor([SecretStr("canary-key")]))
+    tool = GuardedTool(backend, timing=ManualTime().timing(), redactor=redactor_of([SecretStr("canary-key")]))
     result = await tool.call(ToolCall(name="google_search", query="canary-key Tall Fox"))
     assert (backend.calls[0].query, result.summary) == ("[redacted] Tall Fox", "you sent [redacted]")
 
