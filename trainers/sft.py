@@ -33,7 +33,7 @@ from rubricem_env.domain.errors import ConfigError, RubricEMError
 from trainers.settings import make_out, read_settings
 from trainers.sft_parts.batches import TokenizedRow, make_row, make_rows
 from trainers.sft_parts.checkpoint import disk_refusals
-from trainers.sft_parts.launch import OneProcess, TrainingDevice
+from trainers.sft_parts.launch import OneProcess
 from trainers.sft_parts.settings import Precision, SftConfig, SftSchedule
 
 
@@ -50,7 +50,7 @@ class StepResult(NamedTuple):
     tokens_per_second: float
 
 
-def fit(config: SftConfig, place: TrainingDevice, *, report: Callable[[StepResult, int], None]) -> Path:
+def fit(config: SftConfig, place: OneProcess, *, report: Callable[[StepResult, int], None]) -> Path:
     """Train to the end of the plan, or to `stop_after`; returns the folder of the trained model."""
     torch.manual_seed(config.seed)
     model, tokenizer = load_student(config.model)
@@ -132,7 +132,7 @@ def train_step(
     optimizer: torch.optim.Optimizer,
     *,
     rows: Sequence[TokenizedRow],
-    place: TrainingDevice,
+    place: OneProcess,
     plan: SftSchedule,
     step: int,
     clip: float,
@@ -166,14 +166,14 @@ def train_step(
     return StepResult(step, plan.epoch_of(step), loss_sum, norm, rate, learnt, speed)
 
 
-def share_of(rows: Sequence[TokenizedRow], place: TrainingDevice) -> list[TokenizedRow]:
+def share_of(rows: Sequence[TokenizedRow], place: OneProcess) -> list[TokenizedRow]:
     """This process's rows. All get the same number: sharded models wait for each other at every pass."""
     empty = make_row([TokenSample(rows[0].ids[0, :2].tolist(), [False, False])])
     padded = [*rows, *[empty] * (-len(rows) % place.num_processes)]
     return padded[place.rank :: place.num_processes]
 
 
-def row_loss(model: nn.Module, row: TokenizedRow, *, place: TrainingDevice) -> torch.Tensor:
+def row_loss(model: nn.Module, row: TokenizedRow, *, place: OneProcess) -> torch.Tensor:
     """The summed loss of a row, over the learnt tokens only: no other logits are made."""
     if not row.num_targets:
         row = row._replace(predicting=torch.zeros(1, dtype=torch.long, device=row.ids.device))
@@ -222,7 +222,7 @@ def read_arguments(arguments: Sequence[str] | None) -> SftConfig:
     return read_settings(chosen.config, SftConfig, changes=chosen.changes)
 
 
-def run(config: SftConfig, place: TrainingDevice) -> None:
+def run(config: SftConfig, place: OneProcess) -> None:
     """Train with progress, and say where the model is."""
     make_out(config.out)
     progress = ProgressWriter(config.out / METRICS_FILE, time.monotonic)
@@ -235,7 +235,7 @@ def _say_nothing(step: StepResult, last: int) -> None:
     """Only one process reports."""
 
 
-def run_command(arguments: Sequence[str] | None, here: Callable[[Precision], TrainingDevice]) -> int:
+def run_command(arguments: Sequence[str] | None, here: Callable[[Precision], OneProcess]) -> int:
     """The command line, wherever it computes: 2 and one sentence on stderr for a mistake, 130 for an interrupt."""
     try:
         config = read_arguments(arguments)

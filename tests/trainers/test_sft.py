@@ -21,7 +21,7 @@ from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from trainers.experiments.tiny_pretraining import train_tokenizer
 from trainers.sft import ProgressWriter, StepResult, encode_all, fit, main, row_loss, run_command, share_of, train_step
 from trainers.sft_parts.batches import make_rows
-from trainers.sft_parts.launch import OneProcess, TrainingDevice
+from trainers.sft_parts.launch import OneProcess
 from trainers.sft_parts.settings import Precision, SftConfig, SftSchedule
 
 CPU = OneProcess("fp32", torch.device("cpu"))
@@ -237,7 +237,7 @@ def test_an_interrupt_is_no_traceback(config: SftConfig, tmp_path: Path, capsys:
     file = tmp_path / "sft.yaml"
     file.write_text(json.dumps(config.model_dump(mode="json")))
 
-    def interrupted(precision: Precision) -> TrainingDevice:
+    def interrupted(precision: Precision) -> OneProcess:
         raise KeyboardInterrupt
 
     assert run_command(["--config", str(file)], interrupted) == 130

@@ -51,13 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         scenario = read_scenario(chosen.run, questions=chosen.questions, attempts=chosen.attempts, window=chosen.window)
-        lines = read_log(chosen.run).steps
-        if chosen.of is None:
-            measured, predicted = predict_later_steps(lines, scenario)
-        else:
-            measured, predicted = predict_other_run(
-                lines, scenario, read_log(chosen.of).steps, read_scenario(chosen.of)
-            )
+        others, other = (read_log(chosen.of).steps, read_scenario(chosen.of)) if chosen.of else (None, None)
+        measured, predicted = predict_run(read_log(chosen.run).steps, scenario, others=others, other=other)
     except RubricEMError as error:
         sys.stderr.write(f"compare_simulation: {error}\n")
         return 2
@@ -96,27 +91,25 @@ def read_scenario(
     )
 
 
-def predict_later_steps(lines: Sequence[StepLine], scenario: Scenario) -> tuple[StepSeconds, StepSeconds]:
+def predict_run(
+    lines: Sequence[StepLine],
+    scenario: Scenario,
+    *,
+    others: Sequence[StepLine] | None = None,
+    other: Scenario | None = None,
+) -> tuple[StepSeconds, StepSeconds]:
     """The average step after the first cycle of the curriculum: measured, and predicted from the first cycle.
 
+    With another run, its steps are predicted from this run's; the first cycle of each is left out.
+
     Raises:
-        ConfigError: there are fewer than two cycles, or a line lacks a number.
+        ConfigError: a run has fewer than two cycles, or a line lacks a number.
     """
     later = _after_first_cycle(lines, scenario)
-    warm_up = 1 if scenario.window > 1 else 0
-    times = learn_times(lines[warm_up : 2 * scenario.window], scenario)
-    return _mean(later), predict(times, scenario)
-
-
-def predict_other_run(
-    lines: Sequence[StepLine], scenario: Scenario, others: Sequence[StepLine], other: Scenario
-) -> tuple[StepSeconds, StepSeconds]:
-    """The average step of another run: measured, and predicted from this one; the first cycle of each is left out.
-
-    Raises:
-        ConfigError: one of them has fewer than two cycles, or a line lacks a number.
-    """
-    times = learn_times(_after_first_cycle(lines, scenario), scenario)
+    if others is None or other is None:
+        warm_up = 1 if scenario.window > 1 else 0
+        return _mean(later), predict(learn_times(lines[warm_up : 2 * scenario.window], scenario), scenario)
+    times = learn_times(later, scenario)
     return _mean(_after_first_cycle(others, other)), predict(scaled(times, scenario, other), other)
 
 

@@ -222,21 +222,16 @@ def play_groups(
     return groups
 
 
-async def play(question: Question, slips: Slips, toolbox: Toolbox) -> Reading:
-    """One whole episode of the teacher with these faults."""
-    teacher = AlmanacTeacher(question, slips)
-    query = query_of(question)
-    episode = Episode(query)
-    observations: list[str] = []
-    reply = await advance(episode, toolbox, teacher.turn(observations))
-    while not isinstance(reply, Finished):
-        observations.append(reply.observation)
-        reply = await advance(episode, toolbox, teacher.turn(observations))
-    return episode.read()
-
-
 async def _play_all(question: Question, slips: Sequence[Slips], toolbox: Toolbox) -> list[Reading]:
-    return list(await asyncio.gather(*(play(question, drawn, toolbox) for drawn in slips)))
+    """One whole episode of the teacher for each draw of faults."""
+
+    async def play(drawn: Slips) -> Reading:
+        teacher, episode, observations = AlmanacTeacher(question, drawn), Episode(query_of(question)), list[str]()
+        while not isinstance(reply := await advance(episode, toolbox, teacher.turn(observations)), Finished):
+            observations.append(reply.observation)
+        return episode.read()
+
+    return list(await asyncio.gather(*(play(drawn) for drawn in slips)))
 
 
 def _marked(question: Question, slips: Sequence[Slips], readings: Sequence[Reading]) -> MarkedGroup:
@@ -254,15 +249,9 @@ def _marked(question: Question, slips: Sequence[Slips], readings: Sequence[Readi
 def run(terminal: Terminal, *, rollouts: int, questions: int, chance: float, seed: int) -> None:
     """Measure both estimators at each noise level of each setting, and print the tables and the turnovers."""
     train = [question for question in load_questions(shipped_questions_path()) if question.split == "train"][:questions]
-    with terminal.progress() as bars:
-        task = bars.add_task("playing the questions", total=len(train))
+    with terminal.bar("playing the questions", len(train)) as advance_bar:
         groups = play_groups(
-            train,
-            shipped_toolbox(),
-            rollouts=rollouts,
-            chance=chance,
-            seed=seed,
-            progress=lambda done: bars.update(task, completed=done),
+            train, shipped_toolbox(), rollouts=rollouts, chance=chance, seed=seed, progress=lambda _: advance_bar(1)
         )
     settings = [NoiseSetting(kind, NOISES, only, chance, seed) for kind in NoiseKind for only in (False, True)]
     found = [(setting, compare_estimators(groups, DECIDING_STAGES, setting)) for setting in settings]

@@ -50,31 +50,23 @@ class ReuseScores(NamedTuple):
 async def compare(parts: Parts, *, repeats: int) -> list[ReuseScores]:
     """Without the bank, across questions, and within the question."""
     own = RubricBank.in_memory(HashingEmbedder())
-    plain = await attempt(parts, None, Retrieval.CROSS, repeats=repeats, draw="first")
+    first, _ = await attempt(parts, None, Retrieval.CROSS, repeats=repeats, draw="first")
     cross = await attempt(parts, parts.bank, Retrieval.CROSS, repeats=repeats, draw="second")
     again = await attempt(parts, None, Retrieval.CROSS, repeats=repeats, draw="second")
-    await reflect_on(parts, plain.readings, own)
+    await reflect_on(parts, first, own)
     within = await attempt(parts, own, Retrieval.WITHIN, repeats=repeats, draw="second")
-    return [found.graded(name) for name, found in (("none", again), ("cross", cross), ("within", within))]
+    modes = []
+    for name, (groups, reused) in (("none", again), ("cross", cross), ("within", within)):
+        pairs = zip(parts.held_out, groups, strict=True)
+        rows = [np.mean([true_quality(question, one) for one in group], axis=0) for question, group in pairs]
+        modes.append(ReuseScores(name, np.array(rows), reused))
+    return modes
 
 
-class Attempts(NamedTuple):
-    """Readings, question by question, with how many questions began with a lesson."""
-
-    parts: Parts
-    readings: list[list[Reading]]
-    reused: float
-
-    def graded(self, name: str) -> ReuseScores:
-        rows = [
-            np.mean([true_quality(question, reading) for reading in group], axis=0)
-            for question, group in zip(self.parts.held_out, self.readings, strict=True)
-        ]
-        return ReuseScores(name, np.array(rows), self.reused)
-
-
-async def attempt(parts: Parts, bank: RubricBank | None, mode: Retrieval, *, repeats: int, draw: str) -> Attempts:
-    """`repeats` episodes per question, with lessons of the bank."""
+async def attempt(
+    parts: Parts, bank: RubricBank | None, mode: Retrieval, *, repeats: int, draw: str
+) -> tuple[list[list[Reading]], float]:
+    """The readings of `repeats` episodes per question with lessons of the bank, and the share of questions with one."""
     config, served = parts.config, set[str]()
 
     async def opened(query: Query) -> tuple[Opening, str]:
@@ -90,7 +82,7 @@ async def attempt(parts: Parts, bank: RubricBank | None, mode: Retrieval, *, rep
     plan = RolloutPlan(queries, opened, group_size=repeats, concurrency=config.rows, seed=seed)
     groups = await run_groups(plan, Setting(parts.policy, parts.toolbox, config.limits, sampling))
     readings = [[read_trajectory(rollout.trajectory) for rollout in group] for group in groups]
-    return Attempts(parts, readings, len(served) / len(queries))
+    return readings, len(served) / len(queries)
 
 
 async def reflect_on(parts: Parts, groups: Sequence[Sequence[Reading]], bank: RubricBank) -> None:

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from rubricem_env.domain.errors import ConfigError, RubricEMError
 from trainers.experiments.step_simulation import Doing, Scenario, StepMeans, average, simulate
-from trainers.verl_backend.planning.estimate import PhaseTimes, estimate_times
+from trainers.verl_backend.planning.estimate import estimate_times
 from trainers.verl_backend.planning.plan import NODES
 from trainers.verl_backend.planning.run_shape import (
     Assumptions,
@@ -105,12 +105,8 @@ def simulate_variants(
             )._replace(**changes)
             scenario = scenario._replace(has_lessons=scenario.has_lessons and shape.settings.meta_policy)
             times = estimate_times(sized, model, assumed, layout=scenario.layout)
-            yield sized.gpus, name, run_scenario(with_changes(times, measured, noun="time"), scenario)
-
-
-def run_scenario(times: PhaseTimes, scenario: Scenario) -> StepMeans:
-    """An average step, without the first cycle of the curriculum."""
-    return average(simulate(times, scenario)[2 * scenario.window :])
+            records = simulate(with_changes(times, measured, noun="time"), scenario)
+            yield sized.gpus, name, average(records[cycle:])
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ Deliberately absent: failures and retries, the validation loop, checkpoints.
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -24,14 +24,16 @@ Process = Generator["float | Signal", None, None]
 
 
 class Signal:
-    """An event that happens once."""
+    """An event that happens once, at the given call of `fire`."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: int = 1) -> None:
         self.has_fired = False
+        self._left = calls
         self._waiting: list[Callable[[], None]] = []
 
     def fire(self) -> None:
-        if not self.has_fired:
+        self._left -= 1
+        if self._left == 0:
             self.has_fired = True
             for waiting in self._waiting:
                 waiting()
@@ -84,11 +86,6 @@ class Clock:
             callback()
 
 
-def all_of(signals: Iterable[Signal]) -> Process:
-    """A process that ends when all signals have fired."""
-    yield from signals
-
-
 class Seats:
     """A number of slots, given out in the order of the requests."""
 
@@ -136,9 +133,8 @@ class StepRecord:
         """Of the step, those in which the engine sampled."""
         self.judge_began: float | None = None
         self.judge_ended = 0.0
-        self.unsampled = scenario.questions * scenario.group_size
-        self.unproposed = self.unjudged = self.unreflected = scenario.questions
-        self.sampled, self.proposed, self.judged, self.reflected = Signal(), Signal(), Signal(), Signal()
+        self.sampled = Signal(scenario.questions * scenario.group_size)
+        self.proposed, self.judged, self.reflected = (Signal(scenario.questions) for _ in range(3))
 
     @property
     def total(self) -> float:
@@ -217,15 +213,10 @@ class Engine:
         self._seats.take().then(lambda: self._begin(tokens, done))
         return done
 
-    def pause(self) -> None:
-        """Requests keep their tokens and get no more."""
+    def pause(self, *, ends: bool = False) -> None:
+        """Requests keep their tokens and get no more, until the pause ends."""
         self._count()
-        self._is_paused = True
-        self._plan()
-
-    def resume(self) -> None:
-        self._count()
-        self._is_paused = False
+        self._is_paused = not ends
         self._plan()
 
     def _begin(self, tokens: float, done: Signal) -> None:
@@ -339,7 +330,7 @@ class StepSimulation:
         self._doing = Doing.SWAP
         self._engine.pause()
         yield self._times.swap_seconds
-        self._engine.resume()
+        self._engine.pause(ends=True)
 
     def _launch(self, step: int) -> None:
         """Start the questions of a step, unless they have started."""
@@ -354,25 +345,21 @@ class StepSimulation:
             attempt_draws(self._times.spread, (self._scenario.seed, record.step, question, attempt))
             for attempt in range(self._scenario.group_size)
         ]
-        yield from all_of([self._clock.start(self._rollout(record, draw)) for draw in draws])
+        yield from [self._clock.start(self._rollout(record, draw)) for draw in draws]
         if self._scenario.in_lockstep:
             yield record.sampled
         if record.judge_began is None:
             record.judge_began = self._clock.now
         yield from self._call_judge(draws[0](self._times.propose_seconds))
-        record.unproposed -= 1
-        if record.unproposed == 0:
-            record.proposed.fire()
+        record.proposed.fire()
         if self._scenario.in_lockstep:
             yield record.proposed
         calls = [self._call_judge(draw(self._times.score_seconds)) for draw in draws]
-        yield from all_of([self._clock.start(call) for call in calls])
+        yield from [self._clock.start(call) for call in calls]
         record.judge_ended = self._clock.now
-        record.unjudged -= 1
         if self._reflects(record.step):
             self._clock.start(self._reflect(record, draws[0]))
-        if record.unjudged == 0:
-            record.judged.fire()
+        record.judged.fire()
 
     def _rollout(self, record: StepRecord, draw: Draw) -> Process:
         turns = int(min(self._times.most_searches, round(draw(self._times.searches)))) + 1
@@ -381,18 +368,14 @@ class StepSimulation:
             yield self._engine.serve(tokens / turns)
             if turn < turns - 1:
                 yield draw(self._times.tool_seconds)
-        record.unsampled -= 1
-        if record.unsampled == 0:
-            record.sampled.fire()
+        record.sampled.fire()
 
     def _reflect(self, record: StepRecord, draw: Draw) -> Process:
         lengths = [draw(self._times.reflection_tokens) for _ in range(self._times.candidates)]
-        yield from all_of([self._engine.serve(tokens) for tokens in lengths])
+        yield from [self._engine.serve(tokens) for tokens in lengths]
         yield from self._call_judge(draw(self._times.reflect_seconds))
         self._lessons += 1
-        record.unreflected -= 1
-        if record.unreflected == 0:
-            record.reflected.fire()
+        record.reflected.fire()
 
     def _call_judge(self, seconds: float) -> Process:
         """One call to the judge, when a slot is free."""

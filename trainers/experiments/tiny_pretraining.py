@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers  # type: ignore[import-untyped]
 from torch.nn.functional import cross_entropy
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from rubricem_agent.data.chatml import ChatSample, Message, TokenSample, encode_sample
 from rubricem_agent.data.filter import normalize
@@ -23,13 +23,15 @@ from rubricem_agent.data.generate import Trace
 from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import Injector, count_roughly
+from rubricem_agent.policy.base import Opening, Sampling
+from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt, fill
 from rubricem_agent.reflection.candidates import RUBRICS, TAKEAWAYS, reflection_prompt, render_transcript
+from rubricem_agent.rollout.run import RolloutPlan, Setting, run_groups
+from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import AnswerFormat, Query
-from rubricem_env.env.episode import Episode, EpisodeLimits, Finished
 from rubricem_env.env.research_env import query_of, shipped_toolbox
-from rubricem_env.env.step import advance
 from rubricem_env.scaffold.grammar import CALL_TOOL, CITE, GRAMMAR, SNIPPET, ValidationMode
 from rubricem_env.scaffold.reading import Reading, read_trajectory
 from rubricem_env.scaffold.untrusted import neutralize
@@ -130,35 +132,31 @@ def _sample(id_: str, pages: list[Draft], facts: list[tuple[str, Claim]], *, nam
         for number, page in enumerate(pages, start=1)
     )
     said = " ".join(f"{snippet}: {sentence(attribute, name, value)}" for snippet, (_, attribute, value) in facts)
-    return ChatSample(
-        id=id_,
-        messages=(
-            Message(role="system", content="Read."),
-            Message(role="user", content=shown),
-            Message(role="assistant", content=said),
-        ),
-        spans=((0, len(said)),),
+    return _chat_sample(id_, "Read.", shown, said)
+
+
+def _chat_sample(id_: str, system: str, user: str, assistant: str, **fields: Any) -> ChatSample:
+    """A sample of one exchange, all of whose reply is learnt."""
+    messages = (
+        Message(role="system", content=system),
+        Message(role="user", content=user),
+        Message(role="assistant", content=assistant),
     )
+    return ChatSample(id=id_, messages=messages, spans=((0, len(assistant)),), **fields)
 
 
 def reflection_sample(trace: Trace, lesson: Lesson, *, system: str) -> ChatSample:
     """The reflection on a trace as a training sample, in the format of the reflector."""
-    reading = read_trajectory(normalize(trace.trajectory))
-    text = f"<{RUBRICS}>\n{lesson.rubrics}\n</{RUBRICS}>\n<{TAKEAWAYS}>\n{lesson.takeaways}\n</{TAKEAWAYS}>"
     prompt = reflection_prompt(system)
-    parts = {
+    values = {
         "question": neutralize(trace.task.query.question.strip()),
-        "trajectory": render_transcript(reading, lambda shown: True),
+        "trajectory": render_transcript(read_trajectory(normalize(trace.trajectory)), lambda shown: True),
     }
-    user = fill(prompt.section("user"), parts)
-    return ChatSample(
-        id=f"{trace.task.id}/reflection",
-        messages=(
-            Message(role="system", content=prompt.section("system")),
-            Message(role="user", content=user),
-            Message(role="assistant", content=text),
-        ),
-        spans=((0, len(text)),),
+    return _chat_sample(
+        f"{trace.task.id}/reflection",
+        prompt.section("system"),
+        fill(prompt.section("user"), values),
+        f"<{RUBRICS}>\n{lesson.rubrics}\n</{RUBRICS}>\n<{TAKEAWAYS}>\n{lesson.takeaways}\n</{TAKEAWAYS}>",
         query_key=trace.trajectory.query_key,
         answer_format=trace.trajectory.answer_format,
         teacher="scripted",
@@ -224,7 +222,8 @@ def pretraining_loss(model: Any, ids: torch.Tensor, targets: torch.Tensor, *, pr
 
 
 TURN_TOKENS = 400
-ACTION_ENDS = ("</call_tool>", "</answer>")
+ROWS = 8
+"""Episodes of the evaluation at once."""
 
 
 class EvaluationScores(NamedTuple):
@@ -255,80 +254,33 @@ class EvaluationScores(NamedTuple):
         )
 
 
-class EvaluatedModel:
-    """A model in one episode; its cache holds the whole conversation."""
-
-    def __init__(self, model: Any, tokenizer: Any, *, temperature: float, rng: torch.Generator) -> None:
-        self._model = model
-        self._tokenizer = tokenizer
-        self._temperature = temperature
-        self._rng = rng
-        self._cache = DynamicCache()
-        self._unread: list[int] = []
-        self.tokens_written = 0
-
-    def read(self, text: str, *, is_prompt: bool = False) -> None:
-        """Add a prompt, with its special tokens, or an observation, without any."""
-        self._unread += self._tokenizer(text, add_special_tokens=False, split_special_tokens=not is_prompt).input_ids
-
-    def write(self, ends: frozenset[int]) -> str:
-        """The next turn, up to and including the end of its action."""
-        written: list[int] = []
-        while (
-            len(written) < TURN_TOKENS and self._cache.get_seq_length() < self._model.config.max_position_embeddings - 2
-        ):
-            written.append(self._next())
-            self._unread = [written[-1]]
-            if written[-1] in ends or written[-1] == self._tokenizer.eos_token_id:
-                break
-        self.tokens_written += len(written)
-        return str(self._tokenizer.decode(written, skip_special_tokens=True))
-
-    def _next(self) -> int:
-        with torch.inference_mode():
-            logits = self._model(
-                input_ids=torch.tensor([self._unread]), past_key_values=self._cache, use_cache=True, logits_to_keep=1
-            ).logits[0, -1]
-        if self._temperature == 0:
-            return int(logits.argmax())
-        return int(torch.multinomial((logits / self._temperature).softmax(-1), 1, generator=self._rng))
-
-
 async def evaluate_policy(
     folder: Path, *, system: str, split: Split, num_questions: int, temperature: float = 0.0, seed: int = 0
 ) -> EvaluationScores:
-    """Let a model answer held-out questions of the shipped world."""
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    model.eval()
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    """Let a model answer held-out questions of the shipped world.
+
+    Raises:
+        ModelError: the model failed in an episode.
+    """
+    policy = LocalPolicy.over(load_model(folder), load_tokenizer(folder), rows=ROWS)
     questions = [question for question in load_questions(shipped_questions_path()) if question.split == split]
-    rng = torch.Generator().manual_seed(seed)
-    episodes = []
-    for number in range(num_questions):
-        evaluated = EvaluatedModel(model, tokenizer, temperature=temperature, rng=rng)
-        question = questions[number % len(questions)]
-        episodes.append(
-            (
-                question,
-                await _run_episode(evaluated, question, system=system, tokenizer=tokenizer),
-                evaluated.tokens_written,
-            )
-        )
+    chosen = [questions[number % len(questions)] for number in range(num_questions)]
+    prompt = AgentPrompt(system, "")
+
+    async def opened(query: Query) -> tuple[Opening, str]:
+        return prompt.opening(query), prompt.hash
+
+    plan = RolloutPlan([query_of(one) for one in chosen], opened, group_size=1, concurrency=ROWS, seed=seed)
+    sampling = Sampling(temperature=temperature, max_turn_tokens=TURN_TOKENS)
+    try:
+        groups = await run_groups(plan, Setting(policy, shipped_toolbox(), sampling=sampling))
+    finally:
+        await policy.aclose()
+    for (rollout,) in groups:
+        if rollout.failure:
+            raise ModelError(rollout.failure)
+    episodes = [(q, rollout.reading, rollout.usage.output_tokens) for q, (rollout,) in zip(chosen, groups, strict=True)]
     return score_episodes(episodes, temperature)
-
-
-async def _run_episode(evaluated: EvaluatedModel, question: Question, *, system: str, tokenizer: Any) -> Reading:
-    ends = frozenset(tokenizer.convert_tokens_to_ids(end) for end in ACTION_ENDS)
-    opening = AgentPrompt(system, "").opening(query_of(question))
-    conversation = [{"role": "system", "content": opening.system}, {"role": "user", "content": opening.user}]
-    prompt = tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
-    episode = Episode(query_of(question), limits=EpisodeLimits())
-    evaluated.read(prompt, is_prompt=True)
-    reply = await advance(episode, shipped_toolbox(), evaluated.write(ends))
-    while not isinstance(reply, Finished):
-        evaluated.read(reply.observation)
-        reply = await advance(episode, shipped_toolbox(), evaluated.write(ends))
-    return episode.read()
 
 
 def score_episodes(episodes: Sequence[tuple[Question, Reading, int]], temperature: float) -> EvaluationScores:

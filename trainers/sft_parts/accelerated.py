@@ -10,12 +10,13 @@ from accelerate.utils import DistributedType  # type: ignore[import-not-found, u
 from torch import Tensor, nn
 
 from rubricem_agent.learn.credit import CheckpointError
+from trainers.sft_parts.launch import OneProcess
 from trainers.sft_parts.settings import Precision
 
 IDENTITY = "identity.txt"
 
 
-class Accelerated:
+class Accelerated(OneProcess):
     """This process as one of those that `accelerate launch` has started.
 
     Every backward pass synchronises: rows differ in length, and gradients are summed as they come.
@@ -23,9 +24,9 @@ class Accelerated:
 
     def __init__(self, accelerator: Any) -> None:
         self._accelerator = accelerator
-        self.device: torch.device = accelerator.device
-        self.rank: int = accelerator.process_index
-        self.num_processes: int = accelerator.num_processes
+        self.device = accelerator.device
+        self.rank = accelerator.process_index
+        self.num_processes = accelerator.num_processes
 
     @classmethod
     def here(cls, precision: Precision) -> "Accelerated":
@@ -35,8 +36,8 @@ class Accelerated:
         prepared: tuple[nn.Module, torch.optim.Optimizer] = self._accelerator.prepare(model, optimizer)
         return prepared
 
-    def computing(self) -> AbstractContextManager[None]:
-        context: AbstractContextManager[None] = self._accelerator.autocast()
+    def computing(self) -> AbstractContextManager[Any]:
+        context: AbstractContextManager[Any] = self._accelerator.autocast()
         return context
 
     def backward(self, loss: Tensor, *, is_last: bool) -> None:

@@ -13,16 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import nn
 
-from rubricem_agent.learn.checkpoint import Checkpoint, CheckpointItem, json_part, save_checkpoint
+from rubricem_agent.learn.checkpoint import Checkpoint, CheckpointItem, json_part
 from rubricem_agent.learn.credit import CheckpointError
-
-
-def save_training(
-    root: Path, step: int, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str
-) -> Checkpoint:
-    """Write the checkpoint of a step; `identity` says which run it belongs to."""
-    parts = learning_parts(step, model=model, optimizer=optimizer, identity=identity)
-    return save_checkpoint(root, step=step, parts=parts)
 
 
 def learning_parts(

@@ -11,7 +11,6 @@ from trainers.experiments.step_simulation import (
     Seats,
     Signal,
     StepRecord,
-    all_of,
     average,
     simulate,
 )
@@ -40,7 +39,7 @@ def test_a_process_that_waits_for_several_goes_on_with_the_last() -> None:
     def waits(seconds: float) -> Process:
         yield seconds
 
-    done = clock.start(all_of([clock.start(waits(seconds)) for seconds in (5, 2, 9)]))
+    done = clock.start(signal for signal in [clock.start(waits(seconds)) for seconds in (5, 2, 9)])
     clock.run(until=done)
 
     assert clock.now == 9
@@ -52,7 +51,7 @@ def test_a_thousand_signals_that_have_fired_are_passed_without_depth() -> None:
     for signal in fired:
         signal.fire()
 
-    assert clock.start(all_of(fired)).has_fired
+    assert clock.start(signal for signal in fired).has_fired
 
 
 def test_watchers_are_seen_of_every_stretch_of_time_once() -> None:
@@ -135,7 +134,7 @@ def test_a_paused_engine_keeps_what_was_sampled_and_adds_nothing() -> None:
         yield 1.0
         engine.pause()
         yield 5.0
-        engine.resume()
+        engine.pause(ends=True)
 
     clock.start(pauses())
 

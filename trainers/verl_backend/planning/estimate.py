@@ -208,46 +208,32 @@ def _judging(shape: RunShape, assumed: Assumptions, prices: Mapping[str, Price])
     again = 1 + assumed.retries
     scoring = _shown_tokens(assumed, SCORING_BUDGET) + _SCORE_PROMPT + assumed.rubrics * _RUBRIC_TOKENS
     contrast = shape.group_size * _shown_tokens(assumed, CONTRAST_BUDGET) + _PROPOSE_PROMPT
-    kinds = []
-    for judge in judges:
-        price, free = price_of(judge.model, prices), judge.backend == RULES
-        named = f" ({judge.model or judge.backend})"
-        kinds.append(
-            CallKind(
-                f"judge: rubrics{named}",
-                shape.questions * again,
-                contrast,
-                _PROPOSAL_TOKENS + assumed.thought_tokens,
-                price,
-                is_free=free,
-            )
-        )
-        kinds.append(
-            CallKind(
-                f"judge: scores{named}",
-                shape.attempts * again,
-                scoring,
-                assumed.rubrics * _SCORE_TOKENS + assumed.thought_tokens,
-                price,
-                is_free=free,
-            )
-        )
-        if settings.meta_policy:
-            kinds.append(_reflecting(shape, assumed, price)._replace(what=f"judge: reflections{named}", is_free=free))
-    return tuple(kinds)
-
-
-def _reflecting(shape: RunShape, assumed: Assumptions, price: Price | None) -> CallKind:
-    """Only new questions are reflected on, in every other window of steps."""
-    reflection = shape.settings.reflection
+    reflection = settings.reflection
     listed = reflection.num_candidates if reflection.mode == "listwise" else 1
     candidate = min(assumed.reflection_tokens, MAX_CANDIDATE_CHARS / _BYTES)
-    return CallKind(
-        "",
-        shape.questions / 2 * (reflection.num_candidates / listed) * (1 + assumed.retries),
-        _shown_tokens(assumed, SCORING_BUDGET) + _REFLECT_PROMPT + listed * candidate,
-        listed * 3 * _SCORE_TOKENS + assumed.thought_tokens,
-        price,
+    # By name: calls, input tokens and output tokens. Only new questions are reflected on, in every other window of steps.
+    numbers = {
+        "rubrics": (shape.questions * again, contrast, _PROPOSAL_TOKENS),
+        "scores": (shape.attempts * again, scoring, assumed.rubrics * _SCORE_TOKENS),
+        "reflections": (
+            shape.questions / 2 * (reflection.num_candidates / listed) * again,
+            _shown_tokens(assumed, SCORING_BUDGET) + _REFLECT_PROMPT + listed * candidate,
+            listed * 3 * _SCORE_TOKENS,
+        ),
+    }
+    if not settings.meta_policy:
+        del numbers["reflections"]
+    return tuple(
+        CallKind(
+            f"judge: {name} ({judge.model or judge.backend})",
+            calls,
+            read,
+            written + assumed.thought_tokens,
+            price_of(judge.model, prices),
+            is_free=judge.backend == RULES,
+        )
+        for judge in judges
+        for name, (calls, read, written) in numbers.items()
     )
 
 

@@ -264,77 +264,48 @@ OpenShare = Annotated[float, Field(gt=0, lt=1)]
 
 _ACTOR = "actor_rollout_ref.actor"
 _ROLLOUT = "actor_rollout_ref.rollout"
-_RUN_KEYS: dict[str, tuple[str, Any]] = {
-    "model": ("actor_rollout_ref.model.path", ""),
-    "device": ("trainer.device", "cuda"),
-    "mode": ("trainer.v1.trainer_mode", "sync"),
-    "ahead": ("trainer.v1.colocate_async.num_warmup_batches", 1),
-    "nodes": ("trainer.nnodes", 1),
-    "gpus_per_node": ("trainer.n_gpus_per_node", 8),
-    "questions": ("data.train_batch_size", 1_024),
-    "group_size": (f"{_ROLLOUT}.n", 1),
-    "prompt_tokens": ("data.max_prompt_length", 512),
-    "response_tokens": ("data.max_response_length", 512),
-    "steps": ("trainer.total_training_steps", None),
-    "folder": ("trainer.default_local_dir", "checkpoints"),
-    "kept_checkpoints": ("trainer.max_actor_ckpt_to_keep", None),
-    "save_every": ("trainer.save_freq", -1),
-    "sequence_parallel": (f"{_ACTOR}.ulysses_sequence_parallel_size", 1),
-    "tokens_per_gpu": (f"{_ACTOR}.ppo_max_token_len_per_gpu", 16_384),
-    "offloads_weights": (f"{_ACTOR}.fsdp_config.param_offload", False),
-    "offloads_moments": (f"{_ACTOR}.fsdp_config.optimizer_offload", False),
-    "computes_on_host": (f"{_ACTOR}.fsdp_config.offload_policy", False),
-    "packs": ("actor_rollout_ref.model.use_remove_padding", True),
-    "recomputes": ("actor_rollout_ref.model.enable_gradient_checkpointing", True),
-    "engine": (f"{_ROLLOUT}.name", ""),
-    "transport": (f"{_ROLLOUT}.checkpoint_engine.backend", "naive"),
-    "engine_share": (f"{_ROLLOUT}.gpu_memory_utilization", 0.5),
-    "tensor_parallel": (f"{_ROLLOUT}.tensor_model_parallel_size", 2),
-    "engine_seats": (f"{_ROLLOUT}.max_num_seqs", 256),
-}
-"""The key of each number in veRL's config, and veRL's own default."""
 
 
 class RunShape(Frozen):
-    """The sizes of a run and its distribution over GPUs."""
+    """The sizes of a run and its distribution over GPUs: each with its key in veRL's config, and veRL's own default."""
 
-    model: str
-    device: str
-    mode: str
-    ahead: Annotated[float, Field(ge=0)]
+    model: Annotated[str, "actor_rollout_ref.model.path"] = ""
+    device: Annotated[str, "trainer.device"] = "cuda"
+    mode: Annotated[str, "trainer.v1.trainer_mode"] = "sync"
+    ahead: Annotated[float, Field(ge=0), "trainer.v1.colocate_async.num_warmup_batches"] = 1
     """Steps whose questions are sampled before their turn, in the asynchronous mode."""
-    nodes: Count
-    gpus_per_node: Count
-    questions: Count
+    nodes: Annotated[Count, "trainer.nnodes"] = 1
+    gpus_per_node: Annotated[Count, "trainer.n_gpus_per_node"] = 8
+    questions: Annotated[Count, "data.train_batch_size"] = 1_024
     """Of a step."""
-    group_size: Count
-    prompt_tokens: Count
-    response_tokens: Count
-    steps: Count
-    folder: Path
-    kept_checkpoints: Count | None
+    group_size: Annotated[Count, f"{_ROLLOUT}.n"] = 1
+    prompt_tokens: Annotated[Count, "data.max_prompt_length"] = 512
+    response_tokens: Annotated[Count, "data.max_response_length"] = 512
+    steps: Annotated[Count, "trainer.total_training_steps"]
+    folder: Annotated[Path, "trainer.default_local_dir"] = Path("checkpoints")
+    kept_checkpoints: Annotated[Count | None, "trainer.max_actor_ckpt_to_keep"] = None
     """None keeps all."""
-    save_every: int
+    save_every: Annotated[int, "trainer.save_freq"] = -1
     """Steps; below 1 saves none."""
-    sequence_parallel: Count
+    sequence_parallel: Annotated[Count, f"{_ACTOR}.ulysses_sequence_parallel_size"] = 1
     """GPUs that share one sequence while training."""
-    tokens_per_gpu: Count
+    tokens_per_gpu: Annotated[Count, f"{_ACTOR}.ppo_max_token_len_per_gpu"] = 16_384
     """Of one pass while training."""
-    offloads_weights: bool
-    offloads_moments: bool
-    computes_on_host: bool
+    offloads_weights: Annotated[bool, f"{_ACTOR}.fsdp_config.param_offload"] = False
+    offloads_moments: Annotated[bool, f"{_ACTOR}.fsdp_config.optimizer_offload"] = False
+    computes_on_host: Annotated[bool, f"{_ACTOR}.fsdp_config.offload_policy"] = False
     """FSDP2's own offloading: weights, gradients and moments are in the host's memory, where the optimiser runs."""
-    packs: bool
+    packs: Annotated[bool, "actor_rollout_ref.model.use_remove_padding"] = True
     """Sequences of a pass share one row without padding, which needs flash attention."""
-    recomputes: bool
+    recomputes: Annotated[bool, "actor_rollout_ref.model.enable_gradient_checkpointing"] = True
     """Gradient checkpointing."""
-    engine: str
-    transport: str
+    engine: Annotated[str, f"{_ROLLOUT}.name"] = ""
+    transport: Annotated[str, f"{_ROLLOUT}.checkpoint_engine.backend"] = "naive"
     """Of weights to engines with GPUs of their own."""
-    engine_share: OpenShare
+    engine_share: Annotated[OpenShare, f"{_ROLLOUT}.gpu_memory_utilization"] = 0.5
     """Of a GPU's memory, for the sampling engine while it samples."""
-    tensor_parallel: Count
-    engine_seats: Count
+    tensor_parallel: Annotated[Count, f"{_ROLLOUT}.tensor_model_parallel_size"] = 2
+    engine_seats: Annotated[Count, f"{_ROLLOUT}.max_num_seqs"] = 256
     """The most sequences that one engine serves at once."""
     settings: VerlSettings
 
@@ -358,6 +329,14 @@ class RunShape(Frozen):
     def total_tokens(self) -> int:
         """Of the longest sequence."""
         return self.prompt_tokens + self.response_tokens
+
+
+_RUN_KEYS: dict[str, tuple[str, Any]] = {
+    name: (field.metadata[-1], None if field.is_required() else field.default)
+    for name, field in RunShape.model_fields.items()
+    if name != "settings"
+}
+"""The key of each number in veRL's config, and the default."""
 
 
 def read_run_shape(config: Config) -> RunShape:
