@@ -1,12 +1,10 @@
-"""A teacher that answers in batches: all turns of a round go out together, and the run waits or stops until they are back.
-
-A folder through which any batch system can be the teacher: requests go out as files, replies come in as files.
+"""A teacher that answers in batches: all turns of a round go out as a file of requests, replies come back as a file.
 
     requests-0001.jsonl   {"id": "q7.1", "system": "...", "prompt": "...", "temperature": 1.0, "max_output_tokens": 8192}
     replies-0001.jsonl    {"id": "q7.1", "text": "..."}  or  {"id": "q7.1", "error": "why there is none"}
 
-A reply file has the number of its request file and is read once it is there: write it under another name and rename
-it. Every request must be answered; a reply to what was not asked is refused.
+Any batch system can write the replies. A reply file has the number of its request file and is read as soon as it
+exists: write it under another name and rename it. Every request needs a reply; an unknown id is refused.
 """
 
 import json
@@ -24,7 +22,7 @@ from rubricem_env.llm.base import ChatRequest
 
 
 class BatchRequestQueue:
-    """The folder. It holds all state of an exchange, so that any run can go on with it."""
+    """The folder. It contains the whole state of an exchange, so that any run can resume it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,19 +1,11 @@
-"""One training sample: a conversation of three messages, and which characters of the answer carry loss.
+"""A training sample as a conversation, as tokens with a loss mask, and as rows for other trainers.
 
 {"id": ..., "messages": [{"role": "system", ...}, {"role": "user", ...}, {"role": "assistant", ...}],
  "spans": [[0, 512], [1840, 2210]], ...}
 
-The assistant's message is the whole trace, tool output included; the spans cover what the policy wrote.
-
-A sample as token ids with a loss mask. The chat template and the tokenizer decide the ids; the spans decide the loss.
-
-The assistant's message never goes through the template: Qwen3's keeps of an answer with several thoughts only what
-follows the last one. The template renders the prompt, and how an answer ends is read off it.
-
-Samples in the forms that other trainers take: token rows with labels, exact to the token, for TRL and LLaMA-Factory.
-
-Both know masks by message role, and here policy and tools share one message; so they get token ids, which neither
-passes through a chat template again.
+The assistant's message is the whole trace with tool output; the spans cover what the policy wrote and carry the loss.
+This message never goes through the chat template, because Qwen3's template keeps only the text after the last thought.
+TRL and LLaMA-Factory mask by message role, so they get token rows with labels.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Carries a mailbox through Gemini batch jobs: a job for each request file, found again after a restart."""
+"""Answers a request queue with Gemini batch jobs: one job for each request file, found again after a restart."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -47,16 +47,16 @@ class GeminiBatch:
     def name(self) -> str:
         return self._model
 
-    async def carry(self, mailbox: BatchRequestQueue) -> None:
+    async def carry(self, queue: BatchRequestQueue) -> None:
         """Wait until every request file is answered.
 
         Raises:
             ModelError: the service cannot be reached, or a job failed as a whole.
         """
         with boundary(ModelError, "run a Gemini batch job"):
-            jobs = [(path, await self._job_name(path)) for path in mailbox.unanswered()]
+            jobs = [(path, await self._job_name(path)) for path in queue.unanswered()]
             for path, name in jobs:
-                mailbox.deliver(path, await self._wait(path, name))
+                queue.deliver(path, await self._wait(path, name))
 
     async def aclose(self) -> None:
         await self._client.aio.aclose()

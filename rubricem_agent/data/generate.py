@@ -1,13 +1,7 @@
-"""What a teacher is asked for and answers with: the next turn of an episode.
+"""Multi-round generation of traces (paper, section B.2): rounds of teacher turns and tool calls until every trace ends.
 
-The journal of a generation run: every turn and every tool result, a line each, so that nothing is paid for twice.
-
-A line is on its way to the disk before the next step is taken: a killed run goes on from its journal. The line that
-a kill has cut short is dropped; any other broken line is refused.
-
-The questions of a generation run, from a JSONL file: the almanac's own, or a question and a format a line.
-
-Multi-round generation (paper, section B.2): rounds of the teacher's turns and of tool calls, until every trace ends.
+The journal has a line for every turn and every tool result. Each line is written before the next step, so that a
+killed run resumes and pays for nothing twice. A truncated last line is dropped; any other broken line is refused.
 """
 
 import asyncio
@@ -322,7 +316,7 @@ class Generation:
         if entry.teacher and entry.teacher != self._teacher.name:
             raise ConfigError(
                 f"{self._journal.path} holds turns of {task.id!r} by the teacher {entry.teacher}, and now the teacher is "
-                f"{self._teacher.name}; go on with the first one, or write into another folder with --out."
+                f"{self._teacher.name}; use the first one, or write into another folder with --out."
             )
 
     async def _call_tools(self, attempts: Sequence[_Attempt]) -> None:

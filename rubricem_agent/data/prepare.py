@@ -1,10 +1,7 @@
-"""Makes a training set of a data set: questions with persistent rubrics, none that is evaluated on, none twice.
+"""Training questions with persistent rubrics, prepared from the rows of a data set: one `Query` a line.
 
-The rows of somebody's data set, one after the other, each with the number by which a message can name it.
-
-From a row of a data set to a `Query`: the predecessor's RL rows, the almanac's, and any with question and rubrics.
-
-The questions that RL trains on: one `Query` a line, as `rubricem data prepare` writes them.
+Rows may be DR Tulu's RL rows, the almanac's questions, or any rows with a question and rubrics. Repeated, overlong and
+evaluation questions are skipped with a count.
 """
 
 import json
@@ -125,7 +122,7 @@ def _almanac_question(row: Mapping[str, object]) -> Question:
 
 
 def _ground_truth(found: object) -> Mapping[str, object]:
-    """What the predecessor keeps in a text, or in a list of one text; nothing where there is none of it."""
+    """The content of one of DR Tulu's fields: a text, or a list of one text; None if it is empty."""
     text = found[0] if isinstance(found, list) and found else found
     if text is None or isinstance(text, Mapping):
         return text or {}
@@ -141,7 +138,7 @@ def _ground_truth(found: object) -> Mapping[str, object]:
 
 
 def _answer_format(row: Mapping[str, object]) -> AnswerFormat:
-    """The predecessor calls it question_type. What is not named is a long report."""
+    """DR Tulu calls it question_type; the default is a long report."""
     name = row.get("answer_format", row.get("question_type", AnswerFormat.LONG.value))
     known = FORMATS.get(name, name) if isinstance(name, str) else name
     if known not in list(AnswerFormat):

@@ -1,10 +1,7 @@
-"""What a chat model is shown for a turn: the first-round prompt, or the later-rounds prompt with all work so far.
+"""Teachers that write traces (the almanac's script, or a live chat model), their prompts, and the cost estimate.
 
-The almanac's scripted expert as a teacher: no model, no key, the same traces every time.
-
-A teacher behind a live chat API. Turns are asked for at once; a turn that fails for good is a reply with an error.
-
-What a generation run will cost, before anything is sent: calls, tokens and money, expected and at most.
+The first round has its own prompt; later rounds see all previous turns. A turn that fails for good is a reply with an
+error.
 """
 
 import hashlib

@@ -29,7 +29,7 @@ from rubricem_env.scaffold.reading import read_trajectory
 
 
 class RecordedBank:
-    """Opened by the first look at it. A run that goes on is followed; one that is resumed is read anew."""
+    """Opened at the first access. New lines of a running run are followed; a resumed run is read again."""
 
     def __init__(self, run: Path) -> None:
         self._path = run / RECORD_FOLDER / f"{LESSONS}.jsonl"
