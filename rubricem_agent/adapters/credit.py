@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_agent.learn.credit import assign_credit, group_scores, spread_to_tokens
+from rubricem_agent.learn.credit import assign_credit, spread_to_tokens
 from rubricem_env.adapters.session import JudgedRows, Played, completion_of, pad_stage_ids
 from rubricem_env.domain.judgement import Judgement
+from rubricem_env.judge.scoring import group_scores
 
 
 def stage_advantages(rows: JudgedRows) -> npt.NDArray[np.float32]:

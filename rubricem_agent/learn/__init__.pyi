@@ -4,7 +4,6 @@ from rubricem_agent.learn.credit import (
     Credit as Credit,
     assign_credit as assign_credit,
     check_matrix as check_matrix,
-    group_scores as group_scores,
     spread_to_tokens as spread_to_tokens,
     stage_returns as stage_returns,
     terminal_returns as terminal_returns,
@@ -13,3 +12,4 @@ from rubricem_agent.learn.curriculum import Curriculum as Curriculum, Encounter 
 from rubricem_agent.learn.deferred import Deferred as Deferred
 from rubricem_agent.learn.metrics import RunLog as RunLog, read_log as read_log
 from rubricem_agent.learn.samples import Sample as Sample, pad_batch as pad_batch
+from rubricem_env.judge.scoring import group_scores as group_scores

@@ -23,10 +23,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_env.domain.base import STAGES, Stage
-from rubricem_env.domain.errors import OrderError, RubricEMError, UsageError
-from rubricem_env.domain.judgement import Judgement, Unscored, UnscoredReason
-from rubricem_env.judge.scoring import fill_failed_stages, is_valid
+from rubricem_env.domain.errors import RubricEMError, UsageError
 
 
 class CheckpointError(UsageError):
@@ -134,7 +131,7 @@ def spread_to_tokens(advantages: npt.ArrayLike, stage_ids: npt.NDArray[np.intege
     return np.repeat(values, lengths).reshape(stage_ids.shape)
 
 
-def check_matrix(matrix: npt.ArrayLike, num_stages: int = len(STAGES)) -> Floats:
+def check_matrix(matrix: npt.ArrayLike, num_stages: int = len(PAPER_MATRIX)) -> Floats:
     """The matrix as an array, or one sentence on what is wrong with it (choice D7)."""
     weights = _numbers(matrix, "the stage matrix")
     if weights.shape != (num_stages, num_stages):
@@ -223,40 +220,3 @@ def _refuse_outside(values: Floats, what: str, *, row_name: str, column_name: st
 
 def _shape(values: Floats) -> str:
     return f"its shape is {' x '.join(map(str, values.shape)) or 'that of one number'}"
-
-
-_CONSTANT = (UnscoredReason.NO_RUBRIC, UnscoredReason.NOT_ASKED)
-
-
-def group_scores(judgements: Sequence[Judgement]) -> tuple[Floats, Bools]:
-    """The scores (rollouts, stages) of a group of rollouts of one question, and which rollouts are valid.
-
-    A missing stage is 0 (choice B3). A stage without rubrics for any rollout is 0 for the whole group, so that it
-    drops out of the advantages (B4). Where scoring a stage failed, the answer's score stands in for it; where the
-    judge gave the answer none either, as where there is no answer, the rollout is masked (B7).
-
-    Raises:
-        OrderError: the judge was not asked for an answer.
-    """
-    _refuse_unasked(judgements)
-    filled = [fill_failed_stages(judgement) for judgement in judgements]
-    scores = np.array([[one.score(stage) or 0.0 for stage in STAGES] for one in filled], dtype=np.float64)
-    scores = scores.reshape(len(judgements), len(STAGES))
-    for stage in STAGES:
-        if any(_absence(judgement, stage) in _CONSTANT for judgement in judgements):
-            scores[:, stage.position] = 0.0
-    return scores, np.array([is_valid(judgement) for judgement in judgements], dtype=bool)
-
-
-def _absence(judgement: Judgement, stage: Stage) -> UnscoredReason | None:
-    outcome = judgement.outcome(stage)
-    return outcome.reason if isinstance(outcome, Unscored) else None
-
-
-def _refuse_unasked(judgements: Sequence[Judgement]) -> None:
-    for number, judgement in enumerate(judgements, start=1):
-        if _absence(judgement, Stage.ANSWER) is UnscoredReason.NOT_ASKED:
-            raise OrderError(
-                f"rollout {number} of {len(judgements)} has no answer score because none was requested; "
-                "judge the whole group before crediting it."
-            )

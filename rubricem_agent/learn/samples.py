@@ -7,12 +7,12 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_agent.learn.credit import Credit, CreditMode, assign_credit, group_scores, spread_to_tokens
+from rubricem_agent.learn.credit import Credit, CreditMode, assign_credit, spread_to_tokens
 from rubricem_agent.reflection.reflector import ReflectionOutcome, ReflectionSample
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import NO_STAGE
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.judge.scoring import GroupJudgement
+from rubricem_env.judge.scoring import GroupJudgement, group_scores
 
 Number = TypeVar("Number", bound=np.generic)
 

@@ -7,9 +7,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from rubricem_env.domain.base import STAGES, Frozen, Stage, Text
+from rubricem_env.domain.errors import OrderError
 from rubricem_env.domain.judgement import (
     Judgement,
     Mark,
@@ -126,6 +129,43 @@ def is_valid(judgement: Judgement) -> bool:
 def _has_failed(judgement: Judgement, stage: Stage) -> bool:
     outcome = judgement.outcome(stage)
     return isinstance(outcome, Unscored) and outcome.reason is UnscoredReason.JUDGE_FAILED
+
+
+_CONSTANT = (UnscoredReason.NO_RUBRIC, UnscoredReason.NOT_ASKED)
+
+
+def group_scores(judgements: Sequence[Judgement]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """The scores (rollouts, stages) of a group of rollouts of one question, and which rollouts are valid.
+
+    A missing stage is 0 (choice B3). A stage without rubrics for any rollout is 0 for the whole group, so that it
+    drops out of the advantages (B4). Where scoring a stage failed, the answer's score stands in for it; where the
+    judge gave the answer none either, as where there is no answer, the rollout is masked (B7).
+
+    Raises:
+        OrderError: the judge was not asked for an answer.
+    """
+    _refuse_unasked(judgements)
+    filled = [fill_failed_stages(judgement) for judgement in judgements]
+    scores = np.array([[one.score(stage) or 0.0 for stage in STAGES] for one in filled], dtype=np.float64)
+    scores = scores.reshape(len(judgements), len(STAGES))
+    for stage in STAGES:
+        if any(_absence(judgement, stage) in _CONSTANT for judgement in judgements):
+            scores[:, stage.position] = 0.0
+    return scores, np.array([is_valid(judgement) for judgement in judgements], dtype=bool)
+
+
+def _absence(judgement: Judgement, stage: Stage) -> UnscoredReason | None:
+    outcome = judgement.outcome(stage)
+    return outcome.reason if isinstance(outcome, Unscored) else None
+
+
+def _refuse_unasked(judgements: Sequence[Judgement]) -> None:
+    for number, judgement in enumerate(judgements, start=1):
+        if _absence(judgement, Stage.ANSWER) is UnscoredReason.NOT_ASKED:
+            raise OrderError(
+                f"rollout {number} of {len(judgements)} has no answer score because none was requested; "
+                "judge the whole group before crediting it."
+            )
 
 
 def mark_variance(marks: Sequence[float]) -> float:

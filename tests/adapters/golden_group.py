@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from docs.adapters.tutor import ATTEMPTS, Tutor, tutored_query, tutored_questions
-from rubricem_agent.learn.credit import assign_credit, group_scores
+from rubricem_agent.learn.credit import assign_credit
 from rubricem_env.adapters.session import offline_scorer
 from rubricem_env.domain.base import STAGES
+from rubricem_env.judge.scoring import group_scores
 
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))
 SIZE = len(ATTEMPTS)

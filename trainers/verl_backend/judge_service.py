@@ -11,7 +11,6 @@ from typing import Any
 
 from rubricem_agent.build.memory import build_bank, build_injector
 from rubricem_agent.build.models import build_judge
-from rubricem_agent.learn.credit import group_scores
 from rubricem_agent.learn.curriculum import Encounter
 from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.learn.record import four_numbers, group_entry, rollout_entry
@@ -25,7 +24,7 @@ from rubricem_env.domain.errors import OrderError, RubricEMError
 from rubricem_env.judge.base import Group, Judge, ReflectionJudge
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
-from rubricem_env.judge.scoring import GroupJudgement
+from rubricem_env.judge.scoring import GroupJudgement, group_scores
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import AlmanacJudge, true_quality
 from trainers.settings import with_run_seed

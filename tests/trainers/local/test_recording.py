@@ -5,8 +5,9 @@ import asyncio
 import numpy as np
 import pytest
 
-from rubricem_agent.learn.credit import assign_credit, group_scores
+from rubricem_agent.learn.credit import assign_credit
 from rubricem_agent.viewer.records import RunRecordReader
+from rubricem_env.judge.scoring import group_scores
 from trainers.local.setup import make_parts
 from trainers.local_ssgrpo import train
 

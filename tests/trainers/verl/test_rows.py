@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rubricem_agent.learn.credit import PAPER_MATRIX, group_scores
+from rubricem_agent.learn.credit import PAPER_MATRIX
 from rubricem_agent.learn.samples import Sample, task_samples
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens
@@ -11,7 +11,7 @@ from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import JudgeError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
 from rubricem_env.domain.trajectory import Trajectory
-from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
+from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement, group_scores
 from trainers.verl_backend.rows import (
     OURS,
     RolloutScores,

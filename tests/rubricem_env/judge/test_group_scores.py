@@ -2,11 +2,11 @@
 
 import pytest
 
-from rubricem_agent.learn.credit import assign_credit, group_scores
+from rubricem_agent.learn.credit import assign_credit
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import OrderError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
-from rubricem_env.judge.scoring import fill_failed_stages
+from rubricem_env.judge.scoring import fill_failed_stages, group_scores
 
 MISSING = StageScore(score=0.0, missing=True)
 NO_RUBRIC = Unscored(reason=UnscoredReason.NO_RUBRIC)
