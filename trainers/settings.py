@@ -58,7 +58,7 @@ def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: 
     for key, value in section.items():
         field = kind.model_fields.get(key)
         if field is None:
-            raise ConfigError(f"{where} has the key {key!r}, which is none; {_hint(str(key), kind)}")
+            raise ConfigError(f"{where} has the unknown key {key!r}; {_hint(str(key), kind)}")
         inner = _model_in(field.annotation)
         if inner is not None and isinstance(value, Mapping):
             refuse_unknown(value, inner, where=f"{where}{separator}{key}")

@@ -218,7 +218,7 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     file.write_text("model: x\nlearning_rat: 1\n")
 
     assert main(["--config", str(file)]) == 2
-    assert "has the key 'learning_rat', which is none; did you mean 'learning_rate'?" in capsys.readouterr().err
+    assert "has the unknown key 'learning_rat'; did you mean 'learning_rate'?" in capsys.readouterr().err
 
 
 def test_a_model_that_is_not_there_is_one_sentence(

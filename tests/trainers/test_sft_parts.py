@@ -59,7 +59,9 @@ def test_the_rate_warms_up_over_a_tenth_and_falls_along_a_cosine_to_zero() -> No
 def test_a_setting_within_a_section_is_told_how_to_be_written(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("policy: tiny\nout: o\n")
-    with pytest.raises(ConfigError, match=r"which is none; write the whole section, as in watch='\{window: VALUE\}'"):
+    with pytest.raises(
+        ConfigError, match=r"the unknown key 'watch\.window'; write the whole section, as in watch='\{window: VALUE\}'"
+    ):
         read_settings(file, LocalConfig, changes=["watch.window=3"])
 
 
@@ -81,8 +83,8 @@ def test_yaml_may_write_the_rate_as_the_paper_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "changes", "message"),
     [
-        (NEEDED + "batch_sise: 3", [], "the key 'batch_sise', which is none; did you mean 'batch_size'"),
-        (NEEDED + "zzz: 3", [], "the key 'zzz', which is none; the keys are model, samples"),
+        (NEEDED + "batch_sise: 3", [], "the unknown key 'batch_sise'; did you mean 'batch_size'"),
+        (NEEDED + "zzz: 3", [], "the unknown key 'zzz'; the keys are model, samples"),
         (NEEDED + "epochs: 0", [], "is refused at epochs: input should be greater than or equal to 1"),
         ("model: m\n", [], "is refused at samples: field required"),
         ("- a\n", [], "holds a YAML list; a config is a mapping"),

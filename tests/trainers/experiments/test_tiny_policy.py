@@ -139,7 +139,7 @@ def test_any_text_comes_back_as_it_was() -> None:
 
 def test_a_mistake_in_the_config_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", str(CONFIG), "layer=1"]) == 2
-    assert "the key 'layer', which is none; did you mean 'layers'" in capsys.readouterr().err
+    assert "the unknown key 'layer'; did you mean 'layers'" in capsys.readouterr().err
 
 
 def test_padding_changes_nothing_in_the_pretraining_loss() -> None:
