@@ -22,7 +22,7 @@ def test_a_seed_of_their_own_stays_and_so_does_everything_else():
     own = LOCAL.model_copy(update={"reflection": LOCAL.reflection.model_copy(update={"seed": 0})})
     filled = with_run_seed(own, 7)
     assert filled.reflection == own.reflection
-    assert filled.model_copy(update={"judge": own.judge}) == own
+    assert filled.model_copy(update={"judge": own.judge, "audit": own.audit}) == own
 
 
 @pytest.mark.parametrize("settings", [LOCAL, VERL], ids=["local", "verl"])

@@ -122,7 +122,7 @@ def test_reflections_are_as_old_as_the_weights_that_drew_them(config):
         parts.learner.updates = 9
         late = parts.deferred.collect(step=2)
         await parts.policy.aclose()
-        return [done.result.policy_version for done in late.done]
+        return [result.policy_version for _, result in late.done]
 
     assert asyncio.run(play()) == [5]
 
