@@ -34,103 +34,45 @@ class Domain(NamedTuple):
     """By convention, these words end a long answer; they are the same for the whole domain."""
 
 
-RIVERS = Domain(
-    "rivers",
-    "river",
-    (Attribute("length", "km", 20, 400, 10), Attribute("depth", "m", 2, 40, 1), Attribute("width", "m", 45, 300, 5)),
-    "mouth",
-    "towns",
-    "season",
-    ("spring", "summer", "autumn", "winter"),
-    "at low water",
-)
-TOWNS = Domain(
-    "towns",
-    "town",
-    (Attribute("size", "homes", 100, 900, 10), Attribute("area", "ha", 10, 95, 1), Attribute("rise", "m", 50, 900, 10)),
-    "employer",
-    "firms",
-    "census",
-    ("full", "sample", "register", "postal"),
-    "by night",
-)
-FIRMS = Domain(
-    "firms",
-    "firm",
-    (
-        Attribute("revenue", "million", 5, 95, 1),
-        Attribute("staff", "people", 20, 900, 10),
-        Attribute("debt", "million", 100, 400, 5),
-    ),
-    "flagship",
-    "ships",
-    "currency",
-    ("crown", "florin", "ducat", "mark"),
-    "before tax",
-)
-LAWS = Domain(
-    "laws",
-    "law",
-    (
-        Attribute("fine", "coins", 10, 500, 10),
-        Attribute("term", "days", 5, 90, 1),
-        Attribute("scope", "articles", 3, 60, 1),
-    ),
-    "subject",
-    "drugs",
-    "court",
-    ("coastal", "inland", "island", "border"),
-    "without appeal",
-)
-DRUGS = Domain(
-    "drugs",
-    "drug",
-    (
-        Attribute("dose", "mg", 5, 400, 5),
-        Attribute("onset", "minutes", 5, 90, 1),
-        Attribute("duration", "hours", 2, 48, 1),
-    ),
-    "source",
-    "plants",
-    "route",
-    ("oral", "nasal", "skin", "vein"),
-    "for adults",
-)
-SHIPS = Domain(
-    "ships",
-    "ship",
-    (Attribute("beam", "m", 4, 40, 1), Attribute("speed", "knots", 6, 45, 1), Attribute("crew", "people", 10, 300, 5)),
-    "port",
-    "towns",
-    "load",
-    ("empty", "half", "laden", "ballast"),
-    "in calm sea",
-)
-PLANTS = Domain(
-    "plants",
-    "plant",
-    (Attribute("height", "cm", 10, 300, 5), Attribute("leaf", "mm", 4, 80, 1), Attribute("bloom", "days", 5, 60, 1)),
-    "record",
-    "journals",
-    "soil",
-    ("clay", "sand", "peat", "chalk"),
-    "under glass",
-)
-JOURNALS = Domain(
-    "journals",
-    "journal",
-    (
-        Attribute("print", "pages", 20, 400, 10),
-        Attribute("price", "coins", 5, 90, 1),
-        Attribute("reach", "readers", 100, 900, 10),
-    ),
-    "owner",
-    "firms",
-    "review",
-    ("open", "blind", "editor", "panel"),
-    "on paper",
-)
-DOMAINS = (RIVERS, TOWNS, FIRMS, LAWS, DRUGS, SHIPS, PLANTS, JOURNALS)
+_TABLE = """
+rivers river | length km 20 400 10 | depth m 2 40 1 | width m 45 300 5
+mouth towns | season spring summer autumn winter | at low water
+
+towns town | size homes 100 900 10 | area ha 10 95 1 | rise m 50 900 10
+employer firms | census full sample register postal | by night
+
+firms firm | revenue million 5 95 1 | staff people 20 900 10 | debt million 100 400 5
+flagship ships | currency crown florin ducat mark | before tax
+
+laws law | fine coins 10 500 10 | term days 5 90 1 | scope articles 3 60 1
+subject drugs | court coastal inland island border | without appeal
+
+drugs drug | dose mg 5 400 5 | onset minutes 5 90 1 | duration hours 2 48 1
+source plants | route oral nasal skin vein | for adults
+
+ships ship | beam m 4 40 1 | speed knots 6 45 1 | crew people 10 300 5
+port towns | load empty half laden ballast | in calm sea
+
+plants plant | height cm 10 300 5 | leaf mm 4 80 1 | bloom days 5 60 1
+record journals | soil clay sand peat chalk | under glass
+
+journals journal | print pages 20 400 10 | price coins 5 90 1 | reach readers 100 900 10
+owner firms | review open blind editor panel | on paper
+"""
+"""A domain: name and singular, three attributes; link and its target, aspect and its values, closing words."""
+
+
+def _read_domain(rows: str) -> Domain:
+    (name, singular), *numbers, (link, target), (aspect, *values), closing = (
+        cell.split() for cell in rows.replace("\n", "|").split("|")
+    )
+    first, second, third = (
+        Attribute(number, unit, int(low), int(high), int(step)) for number, unit, low, high, step in numbers
+    )
+    return Domain(name, singular, (first, second, third), link, target, aspect, tuple(values), " ".join(closing))
+
+
+DOMAINS = tuple(map(_read_domain, _TABLE.strip().split("\n\n")))
 
 CAUSES = ("flood", "fire", "strike", "storm", "sale", "theft", "frost", "reform")
 """What made a value change between two editions."""
