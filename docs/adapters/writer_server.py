@@ -4,7 +4,7 @@ import asyncio
 from collections import defaultdict, deque
 
 from docs.adapters.writers import Writer, Writers
-from rubricem_env.testing import FakeOpenAI, ModelRequest
+from rubricem_env.testing import ModelRequest, ModelServer
 
 
 class _Answers:
@@ -28,6 +28,6 @@ class _Answers:
         return text
 
 
-def writer_server(writers: Writers) -> FakeOpenAI:
+def writer_server(writers: Writers) -> ModelServer:
     """The app, for `serve_loopback`."""
-    return FakeOpenAI(_Answers(writers))
+    return ModelServer(_Answers(writers))

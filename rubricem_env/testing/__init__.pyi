@@ -4,6 +4,7 @@ from rubricem_env.testing.episodes import (
     ScriptedResearcher as ScriptedResearcher,
     ScriptedTool as ScriptedTool,
     run_scripted_episode as run_scripted_episode,
+    writes as writes,
 )
 from rubricem_env.testing.judges import (
     QUESTION as QUESTION,
@@ -12,12 +13,10 @@ from rubricem_env.testing.judges import (
     careless as careless,
 )
 from rubricem_env.testing.loopback import free_port as free_port, serve_loopback as serve_loopback
-from rubricem_env.testing.policies import Streamed as Streamed, StreamingServer as StreamingServer, writes as writes
 from rubricem_env.testing.servers import (
-    FakeGemini as FakeGemini,
-    FakeOpenAI as FakeOpenAI,
     ModelReply as ModelReply,
     ModelRequest as ModelRequest,
+    ModelServer as ModelServer,
     SearchServer as SearchServer,
 )
 from rubricem_env.testing.tiny_model import tiny_qwen3 as tiny_qwen3, tiny_tokenizer as tiny_tokenizer

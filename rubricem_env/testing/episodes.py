@@ -1,4 +1,4 @@
-"""Scripted episodes, tools and time: real episodes without a model, for tests and demos."""
+"""Scripted episodes, writers, tools and time: real episodes without a model, for tests and demos."""
 
 import asyncio
 import re
@@ -110,6 +110,24 @@ class ScriptedResearcher:
         """The claim with its supporting snippet; without one it has no citation."""
         source = next((snippet_id for snippet_id, text in self._shown if search.evidence in text), None)
         return f'<cite id="{source}">{search.claim}</cite>' if source else search.claim
+
+
+class ListWriter:
+    """Writes given turns, then repeats the last one, and records what it reads."""
+
+    def __init__(self, turns: Sequence[str]) -> None:
+        self._turns = tuple(turns)
+        self.read: list[str] = []
+
+    def emission(self, observation: str) -> str:
+        """The next of the turns."""
+        self.read.append(observation)
+        return self._turns[min(len(self.read), len(self._turns)) - 1]
+
+
+def writes(*turns: str) -> Callable[[object, int], ListWriter]:
+    """For `ScriptedPolicy`: each episode writes the same turns."""
+    return lambda opening, seed: ListWriter(turns)
 
 
 async def run_scripted_episode(

@@ -1,11 +1,11 @@
-"""Fake servers for loopback tests, as ASGI apps: search engines, the Gemini REST API, and OpenAI's chat completions.
+"""Fake servers for loopback tests, as ASGI apps: search engines, web sites, and models.
 
-Serve one with `serve_loopback(FakeGemini(answer))`; the real clients work with it unchanged.
+Serve one with `serve_loopback(ModelServer(answer))`; the real clients work with it unchanged.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 from starlette.applications import Starlette
@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_NO_HEADERS: Mapping[str, str] = {}
 
 
 async def read_body(receive: Receive) -> bytes:
@@ -34,6 +35,27 @@ async def live(receive: Receive, send: Send) -> None:
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":
             return
+
+
+async def send_whole(
+    send: Send, content: Mapping[str, Any] | bytes, *, status: int = 200, headers: Mapping[str, str] = _NO_HEADERS
+) -> None:
+    """One JSON body, or these bytes in its place."""
+    pairs = {"content-type": "application/json", **headers}.items()
+    encoded = [(name.encode(), value.encode()) for name, value in pairs]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_stream(send: Send, events: Iterable[str], *, stays_open: bool = False) -> None:
+    """Server-sent events."""
+    headers = [(b"content-type", b"text/event-stream")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    for event in events:
+        await send({"type": "http.response.body", "body": f"data: {event}\n\n".encode(), "more_body": True})
+    if not stays_open:
+        await send({"type": "http.response.body", "body": b""})
 
 
 _BLOCK = b" " * 1_000_000
@@ -143,11 +165,8 @@ def pages_app(pages: dict[str, Callable[[], Response]]) -> Starlette:
     return Starlette(routes=[route(path, respond) for path, respond in pages.items()])
 
 
-_NO_HEADERS: Mapping[str, str] = {}
-
-
 class ModelRequest(NamedTuple):
-    """One request as the server read it; `StreamingServer` reads the path, the key and the body only."""
+    """One request as the server read it."""
 
     model: str = ""
     system: str = ""
@@ -160,115 +179,182 @@ class ModelRequest(NamedTuple):
 
 
 class ModelReply(NamedTuple):
-    """The server's reply: a model's text, or any other status and body."""
+    """The server's reply: a model's text, whole or as a stream as the request asks, or any other status and body."""
 
     text: str = ""
     finish: str = "stop"
-    """`stop`, `length` or `blocked`."""
+    """`stop`, `length` or `content_filter`."""
     status: int = 200
-    headers: Mapping[str, str] = _NO_HEADERS
+    headers: Mapping[str, str] = {}
     raw: bytes | None = None
     """Sent unchanged instead of a well-formed body."""
     delay: float = 0.0
     """Seconds before the answer."""
+    stop_reason: str | None = None
+    """Of a stream, as all below: the stop string that ended it."""
+    usage: tuple[int, int] | None = (10, 5)
+    """Tokens read and written, as reported with the last chunk; None reports nothing."""
+    piece: int = 7
+    """Characters of one chunk."""
+    breaks_off: bool = False
+    """The stream ends without its end mark."""
+    hangs: bool = False
+    """The stream never ends: the client has to close it."""
 
 
 Answer = Callable[[ModelRequest], ModelReply | str | Awaitable[ModelReply | str]]
 """Returns the reply to a request, directly or as an awaitable."""
 
 
-class _FakeServer:
-    """Reads a request, records it, and sends the reply; subclasses know the format."""
+class ModelServer:
+    """OpenAI's completions and chat completions, vLLM's tokenizer, and Gemini's REST API, as one ASGI app.
 
-    def __init__(self, answer: Answer) -> None:
+    `models` is the list of GET models, by name and owner.
+    """
+
+    def __init__(self, answer: Answer, *, models: Mapping[str, str] | None = None) -> None:
         self._answer = answer
+        self._models = {} if models is None else models
         self.asked: list[ModelRequest] = []
+        """The requests for text."""
+        self.loading = 0
+        """The number of further GET models requests that get status 503."""
+        self.was_left = False
+        """A client closed the connection before the stream was over."""
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await live(receive, send)
             return
-        asked = self._read(scope, json.loads(await read_body(receive)))
-        self.asked.append(asked)
-        said = self._answer(asked)
+        content = await read_body(receive)
+        path, body = scope["path"], json.loads(content) if content else {}
+        if path.endswith("/models") and self.loading:
+            self.loading -= 1
+            await send_whole(send, {"error": {"message": "loading", "code": 503}}, status=503)
+        elif path.endswith("/models"):
+            listed = [{"id": name, "owned_by": owner} for name, owner in self._models.items()]
+            await send_whole(send, {"object": "list", "data": listed})
+        elif path == "/tokenize":
+            rendered = "".join(f"[{m['role']}]{m['content']}" for m in body["messages"]) + "[assistant]"
+            await send_whole(send, {"tokens": list(rendered.encode())})
+        elif path == "/detokenize":
+            await send_whole(send, {"prompt": bytes(body["tokens"]).decode()})
+        else:
+            await self._reply(scope, body, receive=receive, send=send)
+
+    async def _reply(
+        self, scope: MutableMapping[str, Any], body: dict[str, Any], *, receive: Receive, send: Send
+    ) -> None:
+        is_gemini = "enerateContent" in scope["path"]
+        request = _read_gemini(scope, body) if is_gemini else _read_openai(scope, body)
+        self.asked.append(request)
+        said = self._answer(request)
         if isinstance(said, Awaitable):
             said = await said
-        answered = ModelReply(said) if isinstance(said, str) else said
-        if answered.delay:
-            await asyncio.sleep(answered.delay)
-        await _send(send, answered, self._write(asked, answered) if answered.raw is None else answered.raw)
+        reply = ModelReply(said) if isinstance(said, str) else said
+        await asyncio.sleep(reply.delay)
+        if reply.raw is not None:
+            await send_whole(send, reply.raw, status=reply.status, headers=reply.headers)
+        elif reply.status != 200:
+            error = {"code": reply.status, "message": reply.text or "no", "status": "FAKE"}
+            await send_whole(send, {"error": error}, status=reply.status, headers=reply.headers)
+        elif request.body.get("stream") or "streamGenerate" in request.path:
+            await self._stream(reply, receive, send=send, event=_gemini_event if is_gemini else _openai_event)
+        else:
+            whole = _gemini_reply(request, reply) if is_gemini else _openai_reply(request, reply, len(self.asked))
+            await send_whole(send, whole, headers=reply.headers)
 
-    def _read(self, scope: MutableMapping[str, Any], body: dict[str, Any]) -> ModelRequest:
-        raise NotImplementedError
-
-    def _write(self, asked: ModelRequest, answered: ModelReply) -> bytes:
-        raise NotImplementedError
-
-
-class FakeGemini(_FakeServer):
-    """`POST /v1*/models/{model}:generateContent`."""
-
-    def _read(self, scope: MutableMapping[str, Any], body: dict[str, Any]) -> ModelRequest:
-        config = body.get("generationConfig", {})
-        return ModelRequest(
-            model=scope["path"].rpartition("/")[2].partition(":")[0],
-            system=_join_parts(body.get("systemInstruction", {})),
-            prompt="".join(_join_parts(content) for content in body["contents"]),
-            schema=config.get("responseSchema") or config.get("responseJsonSchema"),
-            key=_header(scope, b"x-goog-api-key"),
-            body=body,
-        )
-
-    def _write(self, asked: ModelRequest, answered: ModelReply) -> bytes:
-        if answered.status != 200:
-            error = {"code": answered.status, "message": answered.text or "no", "status": "FAKE"}
-            return json.dumps({"error": error}).encode()
-        reply: dict[str, Any] = {
-            "modelVersion": asked.model,
-            "usageMetadata": {
-                "promptTokenCount": len(asked.system + asked.prompt) // 4,
-                "candidatesTokenCount": len(answered.text) // 4,
-                "thoughtsTokenCount": 7,
-            },
-        }
-        if answered.finish == "blocked":
-            return json.dumps({**reply, "promptFeedback": {"blockReason": "SAFETY"}}).encode()
-        reason = {"stop": "STOP", "length": "MAX_TOKENS"}[answered.finish]
-        content = {"role": "model", "parts": [{"text": answered.text}]}
-        return json.dumps({**reply, "candidates": [{"content": content, "finishReason": reason, "index": 0}]}).encode()
+    async def _stream(
+        self, reply: ModelReply, receive: Receive, *, send: Send, event: Callable[..., Mapping[str, Any]]
+    ) -> None:
+        pieces = [reply.text[at : at + reply.piece] for at in range(0, len(reply.text), reply.piece)]
+        events = [json.dumps(event(reply, piece)) for piece in pieces]
+        if not (reply.hangs or reply.breaks_off):
+            events.append(json.dumps(event(reply, "", is_last=True)))
+            events += ["[DONE]"] if event is _openai_event else []
+        await send_stream(send, events, stays_open=reply.hangs)
+        if reply.hangs:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            self.was_left = True
 
 
-class FakeOpenAI(_FakeServer):
-    """`POST .../chat/completions`; the reply has every field of the API, for strict clients."""
+def _read_openai(scope: MutableMapping[str, Any], body: dict[str, Any]) -> ModelRequest:
+    texts = {
+        role: "".join(m["content"] for m in body.get("messages", ()) if m["role"] == role)
+        for role in ("system", "user")
+    }
+    return ModelRequest(
+        model=body.get("model", ""),
+        system=texts["system"],
+        prompt=texts["user"],
+        schema=body.get("response_format", {}).get("json_schema", {}).get("schema"),
+        key=_header(scope, b"authorization").removeprefix("Bearer "),
+        body=body,
+        path=scope["path"],
+    )
 
-    def _read(self, scope: MutableMapping[str, Any], body: dict[str, Any]) -> ModelRequest:
-        texts = {
-            role: "".join(m["content"] for m in body["messages"] if m["role"] == role) for role in ("system", "user")
-        }
-        return ModelRequest(
-            model=body["model"],
-            system=texts["system"],
-            prompt=texts["user"],
-            schema=body.get("response_format", {}).get("json_schema", {}).get("schema"),
-            key=_header(scope, b"authorization").removeprefix("Bearer "),
-            body=body,
-        )
 
-    def _write(self, asked: ModelRequest, answered: ModelReply) -> bytes:
-        if answered.status != 200:
-            return json.dumps({"error": {"message": answered.text or "no"}}).encode()
-        finish = {"stop": "stop", "length": "length", "blocked": "content_filter"}[answered.finish]
-        message = {"role": "assistant", "content": answered.text}
-        read, wrote = len(asked.system + asked.prompt) // 4, len(answered.text) // 4
-        reply = {
-            "id": f"chatcmpl-{len(self.asked)}",
-            "object": "chat.completion",
-            "created": 0,
-            "model": asked.model,
-            "choices": [{"index": 0, "message": message, "finish_reason": finish}],
-            "usage": {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote},
-        }
-        return json.dumps(reply).encode()
+def _read_gemini(scope: MutableMapping[str, Any], body: dict[str, Any]) -> ModelRequest:
+    config = body.get("generationConfig", {})
+    return ModelRequest(
+        model=scope["path"].rpartition("/")[2].partition(":")[0],
+        system=_join_parts(body.get("systemInstruction", {})),
+        prompt="".join(_join_parts(content) for content in body["contents"]),
+        schema=config.get("responseSchema") or config.get("responseJsonSchema"),
+        key=_header(scope, b"x-goog-api-key"),
+        body=body,
+        path=scope["path"],
+    )
+
+
+def _openai_reply(request: ModelRequest, reply: ModelReply, number: int) -> dict[str, Any]:
+    """Every field of the API, for strict clients."""
+    message = {"role": "assistant", "content": reply.text}
+    read, wrote = len(request.system + request.prompt) // 4, len(reply.text) // 4
+    return {
+        "id": f"chatcmpl-{number}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": request.model,
+        "choices": [{"index": 0, "message": message, "finish_reason": reply.finish}],
+        "usage": {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote},
+    }
+
+
+def _gemini_reply(request: ModelRequest, reply: ModelReply) -> dict[str, Any]:
+    counted = {
+        "promptTokenCount": len(request.system + request.prompt) // 4,
+        "candidatesTokenCount": len(reply.text) // 4,
+        "thoughtsTokenCount": 7,
+    }
+    whole: dict[str, Any] = {"modelVersion": request.model, "usageMetadata": counted}
+    if reply.finish == "content_filter":
+        return {**whole, "promptFeedback": {"blockReason": "SAFETY"}}
+    content = {"role": "model", "parts": [{"text": reply.text}]}
+    return {**whole, "candidates": [{"content": content, "finishReason": _REASONS[reply.finish], "index": 0}]}
+
+
+_REASONS = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
+
+
+def _openai_event(reply: ModelReply, piece: str, *, is_last: bool = False) -> Mapping[str, Any]:
+    """One chunk, for the chat and the completions endpoint alike."""
+    choice: dict[str, Any] = {"delta": {"content": piece}, "text": piece}
+    if not is_last:
+        return {"choices": [choice]}
+    choice |= {"finish_reason": reply.finish, "stop_reason": reply.stop_reason}
+    usage = {"prompt_tokens": reply.usage[0], "completion_tokens": reply.usage[1]} if reply.usage else None
+    return {"choices": [choice], **({"usage": usage} if usage else {})}
+
+
+def _gemini_event(reply: ModelReply, piece: str, *, is_last: bool = False) -> Mapping[str, Any]:
+    candidate: dict[str, Any] = {"content": {"role": "model", "parts": [{"text": piece}]}, "index": 0}
+    if not is_last:
+        return {"candidates": [candidate]}
+    candidate["finishReason"] = _REASONS[reply.finish]
+    usage = {"promptTokenCount": reply.usage[0], "candidatesTokenCount": reply.usage[1]} if reply.usage else None
+    return {"candidates": [candidate], **({"usageMetadata": usage} if usage else {})}
 
 
 def _join_parts(content: Mapping[str, Any]) -> str:
@@ -277,9 +363,3 @@ def _join_parts(content: Mapping[str, Any]) -> str:
 
 def _header(scope: MutableMapping[str, Any], name: bytes) -> str:
     return next((value.decode() for key, value in scope["headers"] if key == name), "")
-
-
-async def _send(send: Send, answered: ModelReply, body: bytes) -> None:
-    headers = [(b"content-type", b"application/json"), *((k.encode(), v.encode()) for k, v in answered.headers.items())]
-    await send({"type": "http.response.start", "status": answered.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

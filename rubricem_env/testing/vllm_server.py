@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rubricem_env.testing.servers import Receive, Send, live, read_body
+from rubricem_env.testing.servers import Receive, Send, live, read_body, send_stream, send_whole
 
 Body = Mapping[str, Any]
 
@@ -57,22 +57,21 @@ class VllmServer:
         body = json.loads(content) if content else {}
         if scope["path"].endswith("/models"):
             model = {"id": "m", "owned_by": self._owner, "max_model_len": self._max_length}
-            await _send(send, "application/json", [json.dumps({"data": [model]})])
+            await send_whole(send, {"data": [model]})
         elif scope["path"] == "/tokenize":
             ids = self._tokenizer.encode(body["prompt"], add_special_tokens=False)
-            await _send(send, "application/json", [json.dumps({"tokens": ids})])
+            await send_whole(send, {"tokens": ids})
         else:
             self.asked.append(body)
             await self._complete(body, send)
 
     async def _complete(self, body: Body, send: Send) -> None:
-        events = [json.dumps(event) for event in self._events(body)]
         if not body.get("stream"):
-            await _send(send, "application/json", events[:1])
+            await send_whole(send, next(self._events(body)))
             return
+        events = [json.dumps(event) for event in self._events(body)]
         broken = self._breaks.pop(0) if self._breaks else None
-        sent = events[:broken] if broken is not None else [*events, "[DONE]"]
-        await _send(send, "text/event-stream", [f"data: {event}\n\n" for event in sent])
+        await send_stream(send, events[:broken] if broken is not None else [*events, "[DONE]"])
 
     def _events(self, body: Body) -> Iterator[Mapping[str, Any]]:
         """One event for each token, as an idle vLLM streams."""
@@ -127,10 +126,3 @@ def recite(*turns: Sequence[int]) -> Draw:
         yield from ((token_id, -0.5, -0.5) for token_id in (left.pop(0) if len(left) > 1 else left[0]))
 
     return draw
-
-
-async def _send(send: Send, kind: str, parts: Sequence[str]) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind.encode())]})
-    for part in parts:
-        await send({"type": "http.response.body", "body": part.encode(), "more_body": True})
-    await send({"type": "http.response.body", "body": b""})

@@ -19,7 +19,7 @@ from rubricem_env.env.episode import Continue, Episode
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.env.step import advance
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.servers import FakeOpenAI
+from rubricem_env.testing.servers import ModelServer
 from tests.bench.adapter_attempts import ATTEMPTS_MADE, QUERY
 
 PLUGINS = Path(__file__).with_name("plugins")
@@ -43,7 +43,7 @@ def writer():
 
 @pytest.fixture
 def url(writer):
-    with serve_loopback(FakeOpenAI(writer)) as address:
+    with serve_loopback(ModelServer(writer)) as address:
         yield f"{address}/v1"
 
 

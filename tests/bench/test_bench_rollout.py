@@ -16,7 +16,7 @@ from rubricem_agent.policy.local import LocalPolicy, policy_tokenizer
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.rollout.run import RolloutPlan, Setting, run_groups
 from rubricem_env.domain.trajectory import Query, Snippet, ToolResult, ToolStatus
-from rubricem_env.testing.policies import writes
+from rubricem_env.testing.episodes import writes
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 
 TURN_SECONDS, TOOL_SECONDS = 0.05, (0.05, 0.4)

@@ -14,8 +14,9 @@ from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.domain.trajectory import Ending, Query, Snippet, ToolResult, ToolStatus
 from rubricem_env.llm.limits import RetryPolicy
 from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.testing.episodes import writes
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.policies import Streamed, StreamingServer, writes
+from rubricem_env.testing.servers import ModelReply, ModelServer
 
 QUERY = Query(question="How wide is the Tall Fox?")
 CALL = '<think>t</think><call_tool name="google_search">width</call_tool>'
@@ -74,7 +75,7 @@ def test_a_policy_that_forges_tool_output_gets_no_citation_for_it():
 
 @pytest.mark.parametrize("name", ["openai:m@{url}/v1", "gemini:m@{url}"])
 async def test_keys_of_large_providers_are_not_sent_to_other_addresses(name):
-    server = StreamingServer(lambda request: Streamed("no", status=403))
+    server = ModelServer(lambda request: ModelReply("no", status=403))
     environ = {"OPENAI_API_KEY": CANARY, "GEMINI_API_KEY": CANARY, "GOOGLE_API_KEY": CANARY}
     with serve_loopback(server) as url:
         try:
@@ -88,7 +89,7 @@ async def test_keys_of_large_providers_are_not_sent_to_other_addresses(name):
 
 
 async def test_the_key_is_in_no_error_even_if_the_server_repeats_it():
-    server = StreamingServer(lambda request: Streamed(f"bad {request.key}", status=400))
+    server = ModelServer(lambda request: ModelReply(f"bad {request.key}", status=400))
     config = PolicyConfig(policy="openai:m@{url}/v1", retry=RetryPolicy(attempts=1))
     with serve_loopback(server) as url:
         config = config.model_copy(update={"policy": f"openai:m@{url}/v1"})

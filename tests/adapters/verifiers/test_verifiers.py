@@ -10,7 +10,7 @@ from docs.adapters.writers import Tutors
 from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.servers import FakeOpenAI, ModelReply
+from rubricem_env.testing.servers import ModelReply, ModelServer
 from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, assert_golden_judgements
 
@@ -57,7 +57,7 @@ def test_every_turn_has_its_reward_or_none(traces):
 
 
 def test_a_policy_that_never_ends_is_ended_by_the_limits(tmp_path):
-    server = FakeOpenAI(lambda asked: "and on")
+    server = ModelServer(lambda asked: "and on")
     with serve_loopback(server) as url:
         (trace,) = evaluate(url, tmp_path, group_size=1)
     assert trace["info"]["rubricem_trajectory"]["ending"] == Ending.STALLED
@@ -66,7 +66,7 @@ def test_a_policy_that_never_ends_is_ended_by_the_limits(tmp_path):
 
 
 def test_a_model_that_fails_is_an_error_on_the_trace_and_no_reward(tmp_path):
-    with serve_loopback(FakeOpenAI(lambda asked: ModelReply(status=400, text="no"))) as url:
+    with serve_loopback(ModelServer(lambda asked: ModelReply(status=400, text="no"))) as url:
         (trace,) = evaluate(url, tmp_path, group_size=1)
     assert not trace["ok"]
     assert trace["rewards"] == {}

@@ -10,7 +10,7 @@ from rubricem_agent.cli.ask import NO_MODEL, AskScreen, ask
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import load_trajectory
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.policies import Streamed, StreamingServer
+from rubricem_env.testing.servers import ModelReply, ModelServer
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 from rubricem_env.testing.vllm_server import VllmServer, recite
 
@@ -46,9 +46,9 @@ def served(*texts):
 
     def answer(request):
         text = left.pop(0) if len(left) > 1 else left[0]
-        return text if isinstance(text, Streamed) else Streamed(text)
+        return text if isinstance(text, ModelReply) else ModelReply(text)
 
-    return StreamingServer(answer)
+    return ModelServer(answer)
 
 
 def test_offline_it_says_so_shows_the_stages_and_saves_both_files(run, tmp_path):
@@ -103,9 +103,9 @@ def test_a_lesson_that_cannot_be_kept_is_said_and_the_attempts_go_on(run, tmp_pa
         (["<think>on and on"], "ended two turns in a row without closing"),
         ([PLAN + CALL], "used all its searches and did not answer"),
         ([PLAN + CALL], "It asked the same thing 12 times."),
-        ([Streamed("maximum context length is 9", status=400)], "ran out of room"),
-        ([Streamed("no such key", status=401)], "answered 401"),
-        ([Streamed("no such key", status=403)], "Set RUBRICEM_POLICY_KEY in the environment to a key that"),
+        ([ModelReply("maximum context length is 9", status=400)], "ran out of room"),
+        ([ModelReply("no such key", status=401)], "answered 401"),
+        ([ModelReply("no such key", status=403)], "Set RUBRICEM_POLICY_KEY in the environment to a key that"),
     ],
 )
 def test_a_model_that_does_not_answer_is_explained_in_a_sentence(run, turns, said):

@@ -12,7 +12,7 @@ from rubricem_agent.config import BankConfig
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.testing.judges import make_reflection
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.policies import Streamed, StreamingServer
+from rubricem_env.testing.servers import ModelReply, ModelServer
 
 QUESTION = "How wide is the river Tall Fox?"
 OTHER = "How wide is the river Amber Badger?"
@@ -42,7 +42,7 @@ def asked(tmp_path, monkeypatch):
     app.command()(ask)
 
     def run(*arguments):
-        server = StreamingServer(lambda request: Streamed(ANSWER))
+        server = ModelServer(lambda request: ModelReply(ANSWER))
         with serve_loopback(server) as url:
             policy = ["--policy", f"openai:m@{url}/v1", "--out", str(tmp_path / "out")]
             result = CliRunner().invoke(app, [QUESTION, *policy, *arguments])

@@ -14,7 +14,7 @@ from rubricem_agent.build.eval_inputs import parse_hub_file
 from rubricem_agent.cli.evals import INCOMPLETE, INTERRUPTED, eval_app
 from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.servers import FakeOpenAI
+from rubricem_env.testing.servers import ModelServer
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "benchmarks" / "healthbench.synthetic.jsonl"
 RUNNER = CliRunner()
@@ -98,7 +98,7 @@ def test_ctrl_c_says_that_the_same_command_goes_on_and_it_does(tmp_path):
 
     answers = tmp_path / "answers.jsonl"
     answers.write_text("".join(f'{{"id": "synthetic-{number:04d}", "answer": "yes"}}\n' for number in range(8)))
-    with serve_loopback(FakeOpenAI(answer)) as url:
+    with serve_loopback(ModelServer(answer)) as url:
         words = ["eval", "healthbench", "--data", SAMPLE, "--any-version", "--policy", f"file:{answers}"]
         words += ["--judge", f"openai:judge@{url}/v1", "--judge-concurrency", "1", "--out", tmp_path / "run"]
         command = [sys.executable, "-c", INTERRUPTED_RUN, *map(str, words)]

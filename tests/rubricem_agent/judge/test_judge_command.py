@@ -16,7 +16,7 @@ from rubricem_env.judge.prompting import read_blocks
 from rubricem_env.llm.base import ChatRequest
 from rubricem_env.testing.judges import attempt, careless, read_fenced
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.servers import FakeGemini, FakeOpenAI, ModelReply
+from rubricem_env.testing.servers import ModelReply, ModelServer
 
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command()(judge)
@@ -131,13 +131,13 @@ def read_fence(asked):
     return reader(ChatRequest(asked.prompt, purpose=purpose))
 
 
-@pytest.mark.parametrize(("kind", "server"), [("gemini", FakeGemini), ("openai", FakeOpenAI)])
-def test_a_real_client_judges_over_the_wire(files, tmp_path, monkeypatch, kind, server):
+@pytest.mark.parametrize("kind", ["gemini", "openai"])
+def test_a_real_client_judges_over_the_wire(files, tmp_path, monkeypatch, kind):
     monkeypatch.setenv("GEMINI_API_KEY", "canary-key-123")
     monkeypatch.setenv("RUBRICEM_JUDGE_KEY", "canary-key-123")
     given = tmp_path / "rubrics.json"
     given.write_text('[{"title": "Both", "description": "Names both rivers", "weight": 1}]')
-    fake = server(read_fence)
+    fake = ModelServer(read_fence)
     with serve_loopback(fake) as url:
         result = run(*files, "--rubrics", given, "--judge", f"{kind}:some-model@{url}", "--json")
     found = json.loads(result.stdout)
@@ -150,7 +150,7 @@ def test_a_real_client_judges_over_the_wire(files, tmp_path, monkeypatch, kind, 
 def test_a_judge_that_refuses_is_unscored_and_the_exit_code_says_so(files, tmp_path):
     given = tmp_path / "rubrics.json"
     given.write_text('[{"title": "Both", "description": "Names both rivers", "weight": 1}]')
-    with serve_loopback(FakeOpenAI(lambda _: ModelReply("no such model", status=404))) as url:
+    with serve_loopback(ModelServer(lambda _: ModelReply("no such model", status=404))) as url:
         result = run(*files, "--rubrics", given, "--judge", f"openai:m@{url}", "--json")
     found = json.loads(result.stdout)
     assert result.exit_code == 1
@@ -162,7 +162,7 @@ def test_openais_key_goes_to_openai_alone():
     config = JudgeConfig(judge="openai:m@https://api.openai.com/v1")
     with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
         build_judge(config, {})
-    fake = FakeOpenAI(read_fence)
+    fake = ModelServer(read_fence)
     with serve_loopback(fake) as url:
         built = build_judge(JudgeConfig(judge=f"openai:m@{url}"), {"OPENAI_API_KEY": "sk-canary-key"})
         ask_once(built)
@@ -236,7 +236,7 @@ def test_the_table_tells_money_bait_and_what_was_not_let_in(files, tmp_path, mon
             return json.dumps({"stage_1": empty, "stage_2": empty, "stage_3": empty, "stage_4": lists})
         return read_fence(asked)
 
-    with serve_loopback(FakeGemini(answer)) as url:
+    with serve_loopback(ModelServer(answer)) as url:
         shown = " ".join(run(files[0], bad, "--judge", f"gemini:gemini-3-flash@{url}").stdout.split())
     assert "refused rubric: answer rubric 't' holds a web address" in shown
     assert "taken as 3" in shown

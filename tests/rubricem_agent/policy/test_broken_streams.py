@@ -12,13 +12,13 @@ from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy, Open
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.base import RetryableModelError
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.policies import Streamed, StreamingServer
+from rubricem_env.testing.servers import ModelReply, ModelServer
 from tests.rubricem_agent.policy.test_openai_compatible import ANSWER, KEY, Ears, replies, service
 
 
 @pytest.mark.parametrize("text", ["", "<think>half a thou"])
 async def test_a_stream_of_gemini_that_breaks_off_is_no_turn_that_the_policy_ended(opening, text):
-    server = StreamingServer(replies(Streamed(text, breaks_off=True), Streamed(ANSWER)))
+    server = ModelServer(replies(ModelReply(text, breaks_off=True), ModelReply(ANSWER)))
     with serve_loopback(server) as url:
         policy = GeminiPolicy.connect("g", KEY, base_url=url, service=service())
         emission = await policy.open(opening, sampling=Sampling(), seed=0).emit(max_tokens=99, listener=Ears())

@@ -12,7 +12,7 @@ from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.limits import Limiter, Rates, RetryPolicy, Timing
 from rubricem_env.llm.usage import Meter, SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.policies import Streamed, StreamingServer
+from rubricem_env.testing.servers import ModelReply, ModelServer
 
 KEY = SecretStr("sk-canary-0123456789")
 CALL = '<think>t</think><call_tool name="google_search">width</call_tool>'
@@ -75,7 +75,7 @@ async def harness():
     contexts = []
 
     def start(*streamed, models=None, layout="auto", **settings):
-        server = StreamingServer(replies(*streamed), models=models)
+        server = ModelServer(replies(*streamed), models=models)
         context = serve_loopback(server)
         contexts.append(context)
         opened.append(Harness(server, context.__enter__(), service(**settings), layout))
@@ -92,7 +92,7 @@ VLLM = {"m": "vllm"}
 
 
 async def test_vllm_gets_the_episode_as_one_assistant_turn_in_its_own_template(harness, opening):
-    started = harness(Streamed(CALL, stop_reason="</call_tool>"), Streamed(ANSWER), models=VLLM)
+    started = harness(ModelReply(CALL, stop_reason="</call_tool>"), ModelReply(ANSWER), models=VLLM)
     await started.turns(opening, 2)
     first, second = started.server.asked
     rendered = f"[system]{opening.system}[user]{opening.user}[assistant]"
@@ -102,7 +102,7 @@ async def test_vllm_gets_the_episode_as_one_assistant_turn_in_its_own_template(h
 
 
 async def test_other_servers_get_turns_as_messages(harness, opening):
-    started = harness(Streamed(CALL), Streamed(ANSWER))
+    started = harness(ModelReply(CALL), ModelReply(ANSWER))
     await started.turns(opening, 2)
     assert started.server.asked[1].path == "/v1/chat/completions"
     roles = [(m["role"], m["content"]) for m in started.server.asked[1].body["messages"][2:]]
@@ -112,7 +112,7 @@ async def test_other_servers_get_turns_as_messages(harness, opening):
 async def test_a_stop_string_inside_a_thought_is_followed_by_another_request(harness, opening):
     thought = "<think>I end with </answer>"
     started = harness(
-        Streamed(thought, stop_reason="</answer>"), Streamed(" later.</think><answer>60 m</answer>"), models=VLLM
+        ModelReply(thought, stop_reason="</answer>"), ModelReply(" later.</think><answer>60 m</answer>"), models=VLLM
     )
     (emission,) = await started.turns(opening, 1)
     assert (emission.text, emission.end) == (f"{thought} later.</think><answer>60 m</answer>", "action")
@@ -120,13 +120,13 @@ async def test_a_stop_string_inside_a_thought_is_followed_by_another_request(har
 
 
 async def test_the_stream_is_left_as_soon_as_the_action_is_complete(harness, opening):
-    started = harness(Streamed(CALL + " and now I invent", hangs=True, piece=len(CALL)))
+    started = harness(ModelReply(CALL + " and now I invent", hangs=True, piece=len(CALL)))
     (emission,) = await started.turns(opening, 1)
     assert (emission.text, emission.end) == (CALL, "action")
 
 
 async def test_usage_is_the_servers_count_or_else_an_estimate(harness, opening):
-    started = harness(Streamed("<think>no action", usage=(100, 7)), Streamed(CALL, usage=None))
+    started = harness(ModelReply("<think>no action", usage=(100, 7)), ModelReply(CALL, usage=None))
     counted, estimated = await started.turns(opening, 2)
     assert (counted.usage.input_tokens, counted.usage.output_tokens) == (100, 7)
     # 65 characters of ASCII at four bytes a token, rounded up.
@@ -135,19 +135,19 @@ async def test_usage_is_the_servers_count_or_else_an_estimate(harness, opening):
 
 
 async def test_a_broken_stream_begins_the_turn_anew_and_says_so(harness, opening):
-    started = harness(Streamed("<think>lost", breaks_off=True), Streamed(ANSWER))
+    started = harness(ModelReply("<think>lost", breaks_off=True), ModelReply(ANSWER))
     (emission,) = await started.turns(opening, 1)
     assert (emission.text, started.ears.heard, started.ears.restarts) == (ANSWER, ANSWER, 1)
 
 
 async def test_an_overloaded_server_is_asked_again(harness, opening):
-    started = harness(Streamed("busy", status=503), Streamed(ANSWER))
+    started = harness(ModelReply("busy", status=503), ModelReply(ANSWER))
     assert (await started.turns(opening, 1))[0].end == "action"
     assert started.ears.restarts == 0
 
 
 async def test_a_refusal_is_not_repeated_and_never_shows_the_key(harness, opening):
-    started = harness(Streamed(f"bad key {KEY.get_secret_value()}", status=401))
+    started = harness(ModelReply(f"bad key {KEY.get_secret_value()}", status=401))
     with pytest.raises(ModelError, match=r"answered 401: .*\[redacted\]") as refused:
         await started.turns(opening, 1)
     assert len(started.server.asked) == 1
@@ -155,36 +155,36 @@ async def test_a_refusal_is_not_repeated_and_never_shows_the_key(harness, openin
 
 
 async def test_a_context_overflow_is_tried_with_less_room_and_then_typed(harness, opening):
-    started = harness(Streamed("This model's maximum context length is 4096 tokens.", status=400))
+    started = harness(ModelReply("This model's maximum context length is 4096 tokens.", status=400))
     with pytest.raises(ContextOverflow, match="no longer fits"):
         await started.turns(opening, 1, max_tokens=200)
     assert [request.body["max_tokens"] for request in started.server.asked] == [200, 100, 64]
 
 
 async def test_a_wrong_model_name_is_answered_with_the_names_there_are(harness, opening):
-    started = harness(Streamed(ANSWER), models={"qwen3-8b": "vllm", "other": "vllm"})
+    started = harness(ModelReply(ANSWER), models={"qwen3-8b": "vllm", "other": "vllm"})
     with pytest.raises(ModelError, match="has no model 'm'; it has: qwen3-8b, other"):
         await started.turns(opening, 1)
 
 
 async def test_a_model_that_never_closes_a_tag_ends_at_its_limit(harness, opening):
-    (emission,) = await harness(Streamed("<think>on and on", finish="length")).turns(opening, 1)
+    (emission,) = await harness(ModelReply("<think>on and on", finish="length")).turns(opening, 1)
     assert emission.end == "length"
 
 
 async def test_a_blocked_turn_is_a_typed_failure(harness, opening):
     with pytest.raises(ModelError, match="refused to write"):
-        await harness(Streamed("", finish="content_filter")).turns(opening, 1)
+        await harness(ModelReply("", finish="content_filter")).turns(opening, 1)
 
 
 async def test_what_is_no_stream_of_completions_is_a_typed_failure(harness, opening):
-    started = harness(Streamed("<think>", usage=("many", "few")), attempts=1)
+    started = harness(ModelReply("<think>", usage=("many", "few")), attempts=1)
     with pytest.raises(ModelError, match="not a completion"):
         await started.turns(opening, 1)
 
 
 async def test_a_ceiling_stops_before_the_call(harness, opening):
-    started = harness(Streamed(ANSWER), ceilings=SpendLimits(tokens=100))
+    started = harness(ModelReply(ANSWER), ceilings=SpendLimits(tokens=100))
     with pytest.raises(SpendLimitReached):
         await started.turns(opening, 1)
     assert started.server.asked == []
@@ -199,7 +199,7 @@ async def test_a_server_that_is_not_there_is_named(opening):
 
 @pytest.fixture
 async def gemini():
-    server = StreamingServer(replies(Streamed(CALL), Streamed(ANSWER)))
+    server = ModelServer(replies(ModelReply(CALL), ModelReply(ANSWER)))
     with serve_loopback(server) as url:
         policy = GeminiPolicy.connect("g", KEY, base_url=url, service=service())
         yield policy, server
@@ -221,13 +221,13 @@ async def test_gemini_gets_turns_and_observations_as_contents(gemini, opening):
 @pytest.mark.parametrize(
     ("streamed", "error", "said"),
     [
-        (Streamed("exceeds the maximum number of tokens allowed", status=400), ContextOverflow, "no longer fits"),
-        (Streamed("no such model", status=404), ModelError, "404: no such model"),
-        (Streamed("", finish="content_filter"), ModelError, "refused to write"),
+        (ModelReply("exceeds the maximum number of tokens allowed", status=400), ContextOverflow, "no longer fits"),
+        (ModelReply("no such model", status=404), ModelError, "404: no such model"),
+        (ModelReply("", finish="content_filter"), ModelError, "refused to write"),
     ],
 )
 async def test_gemini_refusals_are_typed(opening, streamed, error, said):
-    with serve_loopback(StreamingServer(replies(streamed))) as url:
+    with serve_loopback(ModelServer(replies(streamed))) as url:
         policy = GeminiPolicy.connect("g", KEY, base_url=url, service=service())
         with pytest.raises(error, match=said):
             await policy.open(opening, sampling=Sampling(), seed=0).emit(max_tokens=9, listener=Ears())
@@ -235,14 +235,14 @@ async def test_gemini_refusals_are_typed(opening, streamed, error, said):
 
 
 async def test_a_call_that_never_began_costs_no_tokens(harness, opening):
-    started = harness(Streamed("busy", status=503), Streamed(ANSWER))
+    started = harness(ModelReply("busy", status=503), ModelReply(ANSWER))
     (emission,) = await started.turns(opening, 1)
     spent = started.service.meter.total.usage
     assert (spent.calls, spent.tokens) == (2, emission.usage.tokens)
 
 
 async def test_a_server_that_is_still_loading_is_asked_again_what_it_offers(harness, opening):
-    started = harness(Streamed(ANSWER), models=VLLM)
+    started = harness(ModelReply(ANSWER), models=VLLM)
     started.server.loading = 1
     await started.turns(opening, 1)
     assert started.server.asked[0].path == "/v1/completions"

@@ -3,7 +3,7 @@
 from rubricem_agent.policy.base import Listener, Opening, Sampling
 from rubricem_agent.policy.scripted import QuotingResearcher, ScriptedPolicy
 from rubricem_env.scaffold.parser import parse_turn
-from rubricem_env.testing.policies import writes
+from rubricem_env.testing.episodes import writes
 
 OPENING = Opening("rules", "Why?")
 FOUND = (

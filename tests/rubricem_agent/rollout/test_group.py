@@ -18,7 +18,7 @@ from rubricem_env.domain.errors import FileFormatError, ModelError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.llm.usage import SpendLimitReached
-from rubricem_env.testing.policies import writes
+from rubricem_env.testing.episodes import writes
 
 QUERIES = tuple(Query(question=f"Question {number}?") for number in range(3))
 

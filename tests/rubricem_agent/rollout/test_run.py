@@ -11,8 +11,7 @@ from rubricem_env.domain.trajectory import Ending, Origin, Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.llm.usage import SpendLimitReached, Usage
-from rubricem_env.testing.episodes import DEMO_QUERY, ScriptedResearcher
-from rubricem_env.testing.policies import writes
+from rubricem_env.testing.episodes import DEMO_QUERY, ScriptedResearcher, writes
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 
 QUERY = Query(question="How wide is the Tall Fox?")

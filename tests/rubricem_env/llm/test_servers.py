@@ -14,10 +14,10 @@ from rubricem_env.llm.limits import Limiter, Rates, Timing
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.llm.usage import Meter, SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import free_port, serve_loopback
-from rubricem_env.testing.servers import FakeGemini, FakeOpenAI, ModelReply
+from rubricem_env.testing.servers import ModelReply, ModelServer
 
 KEY = SecretStr("canary-key-0123456789")
-SERVERS = {"gemini": FakeGemini, "openai": FakeOpenAI}
+KINDS = ("gemini", "openai")
 
 
 def connect(kind, url):
@@ -27,7 +27,7 @@ def connect(kind, url):
 
 
 async def ask(kind, answer, request=ChatRequest("hello", system="be brief")):  # noqa: B008
-    server = SERVERS[kind](answer)
+    server = ModelServer(answer)
     with serve_loopback(server) as url:
         model = connect(kind, url)
         try:
@@ -36,7 +36,7 @@ async def ask(kind, answer, request=ChatRequest("hello", system="be brief")):  #
             await model.aclose()
 
 
-@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("schema", [WireScores, WireProposal, WireReflectionScores])
 async def test_a_schema_goes_out_and_text_and_usage_come_back(kind, schema: type[BaseModel]):
     request = ChatRequest("the prompt", system="the system", schema=schema, seed=3)
@@ -56,14 +56,14 @@ async def test_geminis_thoughts_are_counted_as_output():
     assert reply.usage.output_tokens == 9
 
 
-@pytest.mark.parametrize("kind", SERVERS)
-@pytest.mark.parametrize(("finish", "expected"), [("length", "length"), ("blocked", "blocked")])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("finish", "expected"), [("length", "length"), ("content_filter", "blocked")])
 async def test_a_reply_that_is_cut_or_blocked_says_so(kind, finish, expected):
     reply, _ = await ask(kind, lambda _: ModelReply('{"sco', finish=finish))
     assert reply.finish is expected
 
 
-@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_what_may_pass_is_told_with_the_time_that_the_server_names(kind, status):
     with pytest.raises(RetryableModelError) as failure:
@@ -80,7 +80,7 @@ async def test_gemini_names_the_time_in_its_body_as_well():
     assert failure.value.retry_after == 12.5
 
 
-@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("status", [400, 401, 404])
 async def test_what_will_not_pass_is_told_too(kind, status):
     with pytest.raises(ModelError, match=str(status)) as failure:
@@ -88,13 +88,13 @@ async def test_what_will_not_pass_is_told_too(kind, status):
     assert not isinstance(failure.value, RetryableModelError)
 
 
-@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_page_in_place_of_json_may_pass(kind):
     with pytest.raises(RetryableModelError):
         await ask(kind, lambda _: ModelReply(raw=b"<html>gateway</html>"))
 
 
-@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_server_that_is_not_there_may_come_back(kind):
     model = connect(kind, f"http://127.0.0.1:{free_port()}")
     with pytest.raises(RetryableModelError):
@@ -113,9 +113,9 @@ def metered(model, **ceilings):
     return MeteredModel(model, limiter=Limiter(Rates(), timing), meter=meter, redactor=redactor_of([KEY]))
 
 
-@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_server_that_echoes_the_key_does_not_get_it_into_a_message(kind):
-    with serve_loopback(SERVERS[kind](lambda asked: ModelReply(f"bad key {asked.key}", status=401))) as url:
+    with serve_loopback(ModelServer(lambda asked: ModelReply(f"bad key {asked.key}", status=401))) as url:
         model = metered(connect(kind, url))
         with pytest.raises(ModelError) as failure:
             await model.complete(ChatRequest("hello"))
@@ -125,7 +125,7 @@ async def test_a_server_that_echoes_the_key_does_not_get_it_into_a_message(kind)
 
 
 async def test_a_ceiling_holds_against_calls_that_start_together():
-    server = FakeOpenAI(lambda _: "fine")
+    server = ModelServer(lambda _: "fine")
     with serve_loopback(server) as url:
         model = metered(connect("openai", url), calls=3)
         results = await asyncio.gather(*(model.complete(ChatRequest("x")) for _ in range(8)), return_exceptions=True)
@@ -135,7 +135,7 @@ async def test_a_ceiling_holds_against_calls_that_start_together():
 
 @pytest.mark.parametrize(("status", "is_told"), [(401, True), (403, True), (404, False)])
 async def test_a_refused_key_is_answered_with_its_variable(status, is_told):
-    with serve_loopback(FakeOpenAI(lambda _: ModelReply("Not yours.", status=status))) as url:
+    with serve_loopback(ModelServer(lambda _: ModelReply("Not yours.", status=status))) as url:
         model = OpenAICompatibleModel.connect("m", f"{url}/v1", key=KEY, key_variable="RUBRICEM_JUDGE_KEY")
         with pytest.raises(ModelError) as failure:
             await model.complete(ChatRequest("hello"))
@@ -143,7 +143,7 @@ async def test_a_refused_key_is_answered_with_its_variable(status, is_told):
     assert ("Set RUBRICEM_JUDGE_KEY in the environment" in str(failure.value)) is is_told
 
 
-@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("kind", KINDS)
 async def test_broken_compression_may_pass(kind):
     with pytest.raises(RetryableModelError, match="no answer: DecodingError"):
         await ask(kind, lambda _: ModelReply("x", headers={"content-encoding": "gzip"}))

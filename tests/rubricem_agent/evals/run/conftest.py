@@ -11,7 +11,7 @@ from rubricem_agent.config import EvalConfig
 from rubricem_agent.evals.base import EvaluationMode
 from rubricem_env.llm.limits import RetryPolicy
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.servers import FakeOpenAI, ModelRequest
+from rubricem_env.testing.servers import ModelRequest, ModelServer
 
 SAMPLES = Path(__file__).parents[3] / "samples" / "benchmarks"
 ARTICLE = "An invented article on an invented matter, long enough to count as one. " * 4
@@ -78,20 +78,20 @@ def race_reply(prompt: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def served_judge() -> Iterator[tuple[FakeOpenAI, str]]:
-    app = FakeOpenAI(judge)
+def served_judge() -> Iterator[tuple[ModelServer, str]]:
+    app = ModelServer(judge)
     with serve_loopback(app) as url:
         yield app, f"{url}/v1"
 
 
 @pytest.fixture
-def judge_app(served_judge: tuple[FakeOpenAI, str]) -> FakeOpenAI:
+def judge_app(served_judge: tuple[ModelServer, str]) -> ModelServer:
     served_judge[0].asked.clear()
     return served_judge[0]
 
 
 @pytest.fixture
-def judge_url(served_judge: tuple[FakeOpenAI, str]) -> str:
+def judge_url(served_judge: tuple[ModelServer, str]) -> str:
     return served_judge[1]
 
 

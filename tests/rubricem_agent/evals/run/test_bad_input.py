@@ -11,7 +11,7 @@ from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.evals.base import BenchmarkFileError, EvaluationMode
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.servers import FakeOpenAI, ModelReply
+from rubricem_env.testing.servers import ModelReply, ModelServer
 
 
 def run(config):
@@ -106,7 +106,7 @@ def test_an_answer_of_two_megabytes_is_judged_as_none_and_said_to_be_too_long(ma
     ],
 )
 def test_a_judge_that_replies_i_cannot_gives_no_number_but_the_modes_own(make_config, name, mode, excluded, score):
-    with serve_loopback(FakeOpenAI(lambda asked: "I cannot.")) as url:
+    with serve_loopback(ModelServer(lambda asked: "I cannot.")) as url:
         scores = run(make_config(name, mode, judges=(f"openai:refuser@{url}/v1",))).scores
 
     assert scores.is_complete
@@ -116,7 +116,7 @@ def test_a_judge_that_replies_i_cannot_gives_no_number_but_the_modes_own(make_co
 
 
 def test_an_outage_leaves_examples_ungraded_and_a_resumed_run_grades_them(make_config, judge_url):
-    with serve_loopback(FakeOpenAI(lambda asked: ModelReply("down", status=503))) as url:
+    with serve_loopback(ModelServer(lambda asked: ModelReply("down", status=503))) as url:
         broken = run(make_config("simpleqa", judges=(f"openai:judge@{url}/v1",)))
 
     assert not broken.scores.is_complete
@@ -134,7 +134,7 @@ def test_one_refused_question_spoils_its_own_example_alone(make_config):
     def answer(asked):
         return ModelReply("no", status=400) if "question 3," in asked.prompt else "A"
 
-    with serve_loopback(FakeOpenAI(answer)) as url:
+    with serve_loopback(ModelServer(answer)) as url:
         scores = run(make_config("simpleqa", judges=(f"openai:judge@{url}/v1",))).scores
 
     assert (scores.headline.graded, sum(scores.headline.ungraded.values()), scores.headline.score) == (7, 1, 1.0)

@@ -9,7 +9,7 @@ import sys
 from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.servers import FakeOpenAI
+from rubricem_env.testing.servers import ModelServer
 
 RUN = """
 import asyncio, sys
@@ -31,7 +31,7 @@ def test_a_run_killed_at_its_twentieth_question_loses_only_what_was_under_way(ma
             os.kill(victim[0].pid, signal.SIGKILL)
         return verdict
 
-    with serve_loopback(FakeOpenAI(answer)) as url:
+    with serve_loopback(ModelServer(answer)) as url:
         config = make_config("healthbench", judges=(f"openai:judge@{url}/v1",))
         config = config.model_copy(update={"limits": config.limits.model_copy(update={"judge": 4})})
         victim.append(subprocess.Popen([sys.executable, "-c", RUN, config.model_dump_json()]))
