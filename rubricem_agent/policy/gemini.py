@@ -13,7 +13,7 @@ from rubricem_agent.policy.base import ContextOverflow, Opening, Sampling
 from rubricem_agent.policy.openai_compatible import says_overflow
 from rubricem_agent.policy.text import Delta, Exchange, Service, TextConversation
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import Finish, Redactor, RetryableModelError, redactor_of, status_error
+from rubricem_env.llm.base import Finish, Redactor, redactor_of, status_error
 from rubricem_env.llm.gemini import open_client, read_retry_after, read_usage
 from rubricem_env.tools.render import estimate_tokens
 
@@ -93,13 +93,15 @@ class GeminiPolicy:
             # Not chained: the failure holds the whole reply.
             raise self._refusal(failure) from None
         except httpx2.RequestError as failure:
-            raise RetryableModelError(f"no answer: {type(failure).__name__}: {failure}") from failure
+            raise ModelError(f"no answer: {type(failure).__name__}: {failure}", is_retryable=True) from failure
         except (errors.UnknownApiResponseError, json.JSONDecodeError, ValidationError):
             # Not chained: the failure quotes the reply, which may hold the key.
-            raise RetryableModelError("the server streamed a reply that is not one of the Gemini API") from None
+            raise ModelError(
+                "the server streamed a reply that is not one of the Gemini API", is_retryable=True
+            ) from None
         if not has_ended:
             # The connection ended the turn, not the policy.
-            raise RetryableModelError("the stream ended before its end mark")
+            raise ModelError("the stream ended before its end mark", is_retryable=True)
 
     def _refusal(self, failure: errors.APIError) -> ModelError:
         said = self._redactor(failure.message or "")

@@ -12,7 +12,7 @@ from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
 from rubricem_agent.policy.base import ContextOverflow, Opening, Sampling
 from rubricem_agent.policy.text import Delta, Exchange, Service, TextConversation
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import Redactor, RetryableModelError, redactor_of, status_error
+from rubricem_env.llm.base import Redactor, redact_failure, redactor_of, status_error
 from rubricem_env.llm.limits import parse_retry_after
 from rubricem_env.llm.openai_compatible import WireReply, open_client
 from rubricem_env.tools.render import estimate_tokens
@@ -55,7 +55,7 @@ async def read_events(lines: AsyncIterator[str]) -> AsyncGenerator[Delta, None]:
     """The deltas of a server-sent stream of completions or chat chunks, up to its end mark.
 
     Raises:
-        RetryableModelError: an event is malformed or reports an error, or the stream ends before its end mark.
+        ModelError: an event is malformed or reports an error, or the stream ends before its end mark.
     """
     async for line in lines:
         if not line.startswith("data:"):
@@ -64,17 +64,17 @@ async def read_events(lines: AsyncIterator[str]) -> AsyncGenerator[Delta, None]:
         if content == "[DONE]":
             return
         yield _read_delta(content)
-    raise RetryableModelError("the stream ended before its end mark")
+    raise ModelError("the stream ended before its end mark", is_retryable=True)
 
 
 def _read_delta(content: str) -> Delta:
     try:
         event = WireReply.model_validate_json(content)
     except ValidationError as failure:
-        raise RetryableModelError("the server streamed an event that is not a completion") from failure
+        raise ModelError("the server streamed an event that is not a completion", is_retryable=True) from failure
     if event.error is not None:
         message = event.error.get("message", "no message") if isinstance(event.error, dict) else event.error
-        raise RetryableModelError(f"the server aborted the stream: {str(message)[:500]}")
+        raise ModelError(f"the server aborted the stream: {str(message)[:500]}", is_retryable=True)
     return Delta(
         event.text or "",
         event.usage,
@@ -111,8 +111,7 @@ class OpenAIServer:
 
         Raises:
             ContextOverflow: not even `MIN_TOKENS` fit.
-            RetryableModelError: the same request may succeed later.
-            ModelError: it will not.
+            ModelError: the server failed, or refuses the request.
         """
         sent = {**body, "model": self.model, "stream": True, "max_tokens": max_tokens}
         try:
@@ -125,8 +124,8 @@ class OpenAIServer:
                 refusal = self._refusal(response, await response.aread())
         except httpx2.RequestError as failure:
             raise self._no_answer(failure) from failure
-        except RetryableModelError as failure:
-            raise RetryableModelError(self._redactor(str(failure)), retry_after=failure.retry_after) from None
+        except ModelError as failure:
+            raise redact_failure(failure, self._redactor) from None
         if not isinstance(refusal, ContextOverflow) or max_tokens <= MIN_TOKENS:
             raise refusal
         async with aclosing(self.stream(path, body, max_tokens=max(MIN_TOKENS, max_tokens // 2))) as deltas:
@@ -176,7 +175,7 @@ class OpenAIServer:
         try:
             return read(json.loads(response.content))
         except (ValueError, TypeError, KeyError) as failure:
-            raise RetryableModelError(f"the server's reply to {path} cannot be read") from failure
+            raise ModelError(f"the server's reply to {path} cannot be read", is_retryable=True) from failure
 
     async def _list_models(self) -> list[ServedModel]:
         """The models that the server lists; empty where it lists none."""
@@ -191,9 +190,9 @@ class OpenAIServer:
         except (ValueError, TypeError, KeyError):
             return []
 
-    def _no_answer(self, failure: httpx2.RequestError) -> RetryableModelError:
+    def _no_answer(self, failure: httpx2.RequestError) -> ModelError:
         said = self._redactor(f"{type(failure).__name__}: {failure}")
-        return RetryableModelError(f"no answer from {self._client.base_url}: {said}. Is the server running?")
+        return ModelError(f"no answer from {self._client.base_url}: {said}. Is the server running?", is_retryable=True)
 
     def _refusal(self, response: httpx2.Response, content: bytes) -> ModelError:
         said = self._redactor(content.decode("utf-8", "replace"))

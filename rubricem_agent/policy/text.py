@@ -35,7 +35,7 @@ class Delta(NamedTuple):
 StreamTurn = Callable[[Sequence[Exchange], str, int], AsyncGenerator[Delta, None]]
 """Given the exchanges, the text begun of the next turn and a token limit, streams the rest of the turn.
 
-Raises ContextOverflow if it does not fit, RetryableModelError if the same request may succeed later, else ModelError.
+Raises ContextOverflow if it does not fit, else ModelError.
 """
 
 

@@ -49,10 +49,11 @@ class MissingExtraError(UsageError):
 class BoundaryError(RubricEMError):
     """Something outside this process failed. Raised by `boundary`, which names what was being done."""
 
-    is_retryable = False
-    """Whether the same request may succeed later."""
-    retry_after: float | None = None
-    """Seconds to wait before the next try, where the server named them."""
+    def __init__(self, message: str = "", *, is_retryable: bool = False, retry_after: float | None = None) -> None:
+        """`is_retryable`: the same request may succeed, after `retry_after` seconds where the server named them."""
+        super().__init__(message)
+        self.is_retryable = is_retryable
+        self.retry_after = retry_after
 
 
 class ToolError(BoundaryError):

@@ -49,7 +49,6 @@ from rubricem_env.llm.base import (
     ChatModel,
     ChatReply,
     ChatRequest,
-    UnusableReplyError,
     ask_for,
     parse_json_object,
 )
@@ -192,7 +191,7 @@ class LLMJudge:
         def parse(reply: ChatReply) -> tuple[dict[int, WireScore], bool]:
             found, is_exact = read_entries(parse_json_object(reply), WireScore, asked=rubrics)
             if not found:
-                raise UnusableReplyError("it holds no usable entry for any index of CRITERIA")
+                raise ModelError("it holds no usable entry for any index of CRITERIA", is_retryable=True)
             return found, is_exact
 
         found, is_exact = await ask_for(self._model, request, parse=parse, retry=retry, timing=self._timing)
@@ -236,7 +235,7 @@ class LLMJudge:
             found.update(read_entries(parse_json_object(reply), WireReflectionScore, asked=numbered)[0])
             missing = [number for number in numbered if number not in found]
             if missing:
-                raise UnusableReplyError(f"no usable entry for the indices {', '.join(map(str, missing))}")
+                raise ModelError(f"no usable entry for the indices {', '.join(map(str, missing))}", is_retryable=True)
 
         try:
             await ask_for(self._model, request, parse=parse, retry=self._settings.retry, timing=self._timing)
@@ -280,11 +279,11 @@ def _read_proposal(reply: Mapping[str, object], provenance: Provenance, *, refus
     """The rubrics of a reply. A malformed rubric is refused by itself.
 
     Raises:
-        UnusableReplyError: no stage is there at all.
+        ModelError: no stage is there at all.
     """
     keys = {stage: f"stage_{stage.position + 1}" for stage in STAGES}
     if not any(isinstance(reply.get(key), dict) for key in keys.values()):
-        raise UnusableReplyError(f"none of {', '.join(keys.values())} is there")
+        raise ModelError(f"none of {', '.join(keys.values())} is there", is_retryable=True)
     for stage, key in keys.items():
         lists = reply.get(key)
         drafts = list(

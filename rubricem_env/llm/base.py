@@ -20,16 +20,6 @@ from rubricem_env.llm.usage import Meter, Usage
 _UNAUTHORIZED = (401, 403)
 
 
-class RetryableModelError(ModelError):
-    """A model failure after which the same request may succeed."""
-
-    is_retryable = True
-
-    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-
-
 Finish = Literal["stop", "length", "blocked", "other"]
 """Why a reply ends; `length` is the token limit, `blocked` a refusal of the server."""
 
@@ -68,8 +58,7 @@ class ChatModel(Protocol):
         """Answer one request, without retries.
 
         Raises:
-            RetryableModelError: the same request may succeed later.
-            ModelError: it will not.
+            ModelError: the call failed; `is_retryable` says whether the same request may succeed later.
         """
         ...
 
@@ -81,7 +70,7 @@ def status_error(status: int, message: str, *, retry_after: float | None = None,
     said = f"the server answered {status}: {message.strip()[:500] or 'no message'}"
     if status in _UNAUTHORIZED and key_variable:
         said = f"{said.rstrip('.')}. Set {key_variable} in the environment to a key that this server takes."
-    return RetryableModelError(said, retry_after=retry_after) if status in RETRYABLE_STATUS else ModelError(said)
+    return ModelError(said, is_retryable=status in RETRYABLE_STATUS, retry_after=retry_after)
 
 
 REDACTED = "[redacted]"
@@ -125,13 +114,15 @@ def redactor_of(secrets: Iterable[SecretStr]) -> Redactor:
     return redact
 
 
+def redact_failure(failure: ModelError, redactor: Redactor) -> ModelError:
+    """The failure without known secrets in its message."""
+    redacted = redactor(str(failure))
+    return ModelError(redacted, is_retryable=failure.is_retryable, retry_after=failure.retry_after)
+
+
 Parsed = TypeVar("Parsed")
 MAX_REPLY_CHARS = 200_000
 _CODE = "```"
-
-
-class UnusableReplyError(RetryableModelError):
-    """The model answered, but the reply does not have the requested shape. Asking again may help."""
 
 
 async def ask_for(
@@ -144,7 +135,7 @@ async def ask_for(
 ) -> Parsed:
     """Ask until `parse` accepts the reply, within the attempts and the time allowed.
 
-    `parse` raises UnusableReplyError with one sentence; the next try shows that sentence to the model.
+    `parse` raises a ModelError of one sentence; the next try shows that sentence to the model.
 
     Raises:
         ModelError: every try failed; the last failure.
@@ -161,7 +152,7 @@ async def ask_for(
         reply = await model.complete(request._replace(prompt=request.prompt + again))
         try:
             return parse(reply)
-        except UnusableReplyError as failure:
+        except ModelError as failure:
             complaint = str(failure)
             raise
 
@@ -180,12 +171,14 @@ def parse_json_object(reply: ChatReply) -> dict[str, object]:
     NaN and Infinity become strings, so that only the field with such a value is invalid.
 
     Raises:
-        UnusableReplyError: blocked, truncated, too long, not JSON, or not an object.
+        ModelError: blocked, truncated, too long, not JSON, or not an object.
     """
     if reply.finish == "blocked":
-        raise UnusableReplyError("the server blocked the reply")
+        raise ModelError("the server blocked the reply", is_retryable=True)
     if len(reply.text) > MAX_REPLY_CHARS:
-        raise UnusableReplyError(f"the reply has {len(reply.text)} characters; at most {MAX_REPLY_CHARS} are read")
+        raise ModelError(
+            f"the reply has {len(reply.text)} characters; at most {MAX_REPLY_CHARS} are read", is_retryable=True
+        )
     text = reply.text.strip()
     if text.startswith(_CODE) and text.endswith(_CODE) and "\n" in text:
         text = text[text.index("\n") : -len(_CODE)]
@@ -193,9 +186,9 @@ def parse_json_object(reply: ChatReply) -> dict[str, object]:
         found = json.loads(text, parse_constant=str)
     except (ValueError, RecursionError) as failure:
         cut = " (it was truncated at the token limit)" if reply.finish == "length" else ""
-        raise UnusableReplyError(f"the reply is not valid JSON{cut}: {failure}") from failure
+        raise ModelError(f"the reply is not valid JSON{cut}: {failure}", is_retryable=True) from failure
     if not isinstance(found, dict):
-        raise UnusableReplyError(f"the reply is a JSON {type(found).__name__}; an object is needed")
+        raise ModelError(f"the reply is a JSON {type(found).__name__}; an object is needed", is_retryable=True)
     return found
 
 
@@ -228,11 +221,8 @@ class MeteredModel:
             with self.meter.reserve(request.purpose, self.name, expected=expected) as record:
                 try:
                     reply = await self._model.complete(request)
-                except RetryableModelError as failure:
-                    message = self._redactor(str(failure))
-                    raise RetryableModelError(message, retry_after=failure.retry_after) from None
                 except ModelError as failure:
-                    raise ModelError(self._redactor(str(failure))) from None
+                    raise redact_failure(failure, self._redactor) from None
                 record(reply.usage)
                 return reply
 

@@ -8,7 +8,8 @@ from google import genai
 from google.genai import errors, types
 from pydantic import SecretStr, ValidationError
 
-from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, RetryableModelError, status_error
+from rubricem_env.domain.errors import ModelError
+from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, status_error
 from rubricem_env.llm.limits import parse_retry_after
 from rubricem_env.llm.usage import Usage
 
@@ -48,8 +49,7 @@ class GeminiModel:
         """One call of generateContent.
 
         Raises:
-            RetryableModelError: a rate limit, an outage, a broken connection.
-            ModelError: the server refuses the request.
+            ModelError: a rate limit, an outage, a broken connection, or a refusal.
         """
         try:
             response = await self._client.aio.models.generate_content(
@@ -58,10 +58,12 @@ class GeminiModel:
         except errors.APIError as failure:
             raise status_error(failure.code, failure.message or "", retry_after=read_retry_after(failure)) from failure
         except httpx2.RequestError as failure:
-            raise RetryableModelError(f"no answer: {type(failure).__name__}: {failure}") from failure
+            raise ModelError(f"no answer: {type(failure).__name__}: {failure}", is_retryable=True) from failure
         except (errors.UnknownApiResponseError, json.JSONDecodeError, ValidationError) as failure:
             # The library passes whatever it cannot read on in several ways; a gateway's page is the usual cause.
-            raise RetryableModelError("the server answered 200 with what is no reply of the Gemini API") from failure
+            raise ModelError(
+                "the server answered 200 with what is no reply of the Gemini API", is_retryable=True
+            ) from failure
         return self._reply(response)
 
     async def aclose(self) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import httpx2
 from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
-from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, RetryableModelError, status_error
+from rubricem_env.domain.errors import ModelError
+from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, status_error
 from rubricem_env.llm.limits import parse_retry_after
 from rubricem_env.llm.usage import Count, Usage
 
@@ -109,22 +110,21 @@ class OpenAICompatibleModel:
         """One chat completion.
 
         Raises:
-            RetryableModelError: a rate limit, an outage, a broken connection, a reply that is no completion.
-            ModelError: the server refuses the request.
+            ModelError: a rate limit, an outage, a broken connection, a reply that is no completion, or a refusal.
         """
         try:
             response = await self._client.post("chat/completions", json=self._body(request))
         except httpx2.RequestError as failure:
-            raise RetryableModelError(f"no answer: {type(failure).__name__}: {failure}") from failure
+            raise ModelError(f"no answer: {type(failure).__name__}: {failure}", is_retryable=True) from failure
         if response.status_code != httpx2.codes.OK:
             wait = parse_retry_after(response.headers.get("retry-after"))
             raise status_error(response.status_code, response.text, retry_after=wait, key_variable=self._key_variable)
         try:
             reply = WireReply.model_validate_json(response.content)
         except ValidationError as failure:
-            raise RetryableModelError(_NO_COMPLETION) from failure
+            raise ModelError(_NO_COMPLETION, is_retryable=True) from failure
         if reply.choices is None:
-            raise RetryableModelError(_NO_COMPLETION)
+            raise ModelError(_NO_COMPLETION, is_retryable=True)
         return ChatReply(
             text=reply.text or "",
             model=reply.model or self._model,

@@ -24,7 +24,7 @@ _MAX_MESSAGE = 300
 
 
 class ToolFailure(ToolError):
-    """What went wrong with a backend, whether a retry may help, and how long to wait before it."""
+    """A failure of a backend whose reason is known."""
 
     def __init__(
         self,
@@ -34,10 +34,8 @@ class ToolFailure(ToolError):
         is_retryable: bool = False,
         retry_after: float | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, is_retryable=is_retryable, retry_after=retry_after)
         self.status = status
-        self.is_retryable = is_retryable
-        self.retry_after = retry_after
 
 
 def http_failure(backend: str, status: int, *, said: str = "", retry_after: float | None = None) -> ToolFailure:
@@ -60,7 +58,7 @@ def malformed_reply(backend: str) -> ToolFailure:
 def result_of_failure(failure: BoundaryError) -> ToolResult:
     """The typed result of a failed call, in one sentence."""
     if isinstance(failure.__cause__, TimeoutError) and not isinstance(failure, ToolFailure):
-        return ToolResult(status=ToolStatus.TIMEOUT, message="the tool did not answer in time; try again or go on.")
+        return ToolResult(status=ToolStatus.TIMEOUT, message="the tool did not answer in time; try again or continue.")
     line = " ".join(str(failure).split())
     return ToolResult(
         status=failure.status if isinstance(failure, ToolFailure) else ToolStatus.ERROR,
@@ -236,7 +234,7 @@ class GuardedTool:
                         answer = await self._backend.answer(call)
                 except TimeoutError as late:
                     message = (
-                        f"{self.spec.name} did not answer within {self._settings.timeout:g} s; try again or go on."
+                        f"{self.spec.name} did not answer within {self._settings.timeout:g} s; try again or continue."
                     )
                     raise ToolFailure(message, status=ToolStatus.TIMEOUT, is_retryable=True) from late
         except ToolError as failure:

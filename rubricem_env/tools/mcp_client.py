@@ -366,7 +366,7 @@ class McpLink:
                 with boundary(ToolError, f"call the MCP server {self.name}"):
                     return await connection.run(work)
         except TimeoutError as late:
-            message = f"{self.name} did not answer within {self._timeout:g} s; try again or go on."
+            message = f"{self.name} did not answer within {self._timeout:g} s; try again or continue."
             raise ToolFailure(message, status=ToolStatus.TIMEOUT) from late
         except ToolFailure:
             raise

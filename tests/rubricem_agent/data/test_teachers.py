@@ -22,7 +22,7 @@ from rubricem_agent.data.generate import (
 from rubricem_agent.data.teacher import ChatTeacher, TeacherPrompts
 from rubricem_env.domain.errors import ConfigError, FileFormatError, ModelError
 from rubricem_env.env.research_env import shipped_toolbox
-from rubricem_env.llm.base import ChatReply, RetryableModelError, ScriptedModel
+from rubricem_env.llm.base import ChatReply, ScriptedModel
 from rubricem_env.llm.limits import RetryPolicy, Timing
 from rubricem_env.testing.loopback import serve_loopback
 
@@ -70,7 +70,7 @@ def test_a_prompt_asks_for_what_its_rounds_are_rejected_without(prompt: Any) -> 
 
 
 async def test_a_live_teacher_retries_what_may_pass_and_reports_what_does_not(pending: list[PendingTurn]) -> None:
-    first = iter([RetryableModelError("busy"), "a plan"])
+    first = iter([ModelError("busy", is_retryable=True), "a plan"])
     model = ScriptedModel(lambda asked: ModelError("no such model") if "so far" in asked.prompt else next(first))
     teacher = ChatTeacher(model, PROMPTS, timing=TIMING, retry=RetryPolicy())
     replies = {reply.id: reply for reply in await teacher.write(pending)}

@@ -12,7 +12,7 @@ from rubricem_env.judge.base import Contrast, ScoringRequest
 from rubricem_env.judge.llm_judge import AskSettings, LLMJudge
 from rubricem_env.judge.prompting import read_blocks
 from rubricem_env.judge.rubrics import RubricSet
-from rubricem_env.llm.base import ChatReply, RetryableModelError, ScriptedModel
+from rubricem_env.llm.base import ChatReply, ScriptedModel
 from rubricem_env.llm.limits import RetryPolicy, Timing
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.judges import QUESTION, attempt, careless, empty_proposal, rubric
@@ -111,7 +111,7 @@ async def test_a_truncated_reply_is_reported_to_the_model():
 
 
 async def test_after_five_retries_the_answer_alone_is_asked_for():
-    down = [RetryableModelError("503")] * 6
+    down = [ModelError("503", is_retryable=True)] * 6
     found, findings, model = await marks([*down, scores((1, 2), (2, 0))], MIXED)
     assert findings.is_answer_only
     assert len(found) == 2
@@ -121,7 +121,7 @@ async def test_after_five_retries_the_answer_alone_is_asked_for():
 
 async def test_a_judge_that_is_down_for_ten_minutes_gives_no_mark_and_says_why():
     time = FakeTime()
-    judge, model = judge_over(lambda _: RetryableModelError("connection refused", retry_after=90.0), time)
+    judge, model = judge_over(lambda _: ModelError("connection refused", is_retryable=True, retry_after=90.0), time)
     found = await judge.score(ScoringRequest(QUESTION, READING, MIXED))
     assert found.opinions == {}
     assert "connection refused" in found.failure

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from rubricem_env.domain.errors import ModelError, ToolError
-from rubricem_env.llm.base import RetryableModelError
 from rubricem_env.llm.limits import RetryPolicy, Timing, call_with_retry, parse_retry_after
 
 
@@ -25,7 +24,7 @@ class FakeTime:
         return Timing(lambda: self.now, self.sleep, np.random.default_rng(0))
 
 
-REFUSED = RetryableModelError("refused")
+REFUSED = ModelError("refused", is_retryable=True)
 
 
 def failing(times: int, calls: list[int], failure: Exception = REFUSED) -> Callable[[], Awaitable[str]]:
@@ -67,7 +66,7 @@ async def test_a_server_that_names_seconds_is_not_asked_earlier() -> None:
     time = FakeTime()
     calls: list[int] = []
     await call_with_retry(
-        failing(1, calls, RetryableModelError("busy", retry_after=7.0)),
+        failing(1, calls, ModelError("busy", is_retryable=True, retry_after=7.0)),
         doing="ask",
         error=ModelError,
         policy=RetryPolicy(),
@@ -82,7 +81,7 @@ async def test_a_wait_that_outlasts_the_deadline_is_not_begun() -> None:
     calls: list[int] = []
     with pytest.raises(ModelError):
         await call_with_retry(
-            failing(99, calls, RetryableModelError("busy", retry_after=601.0)),
+            failing(99, calls, ModelError("busy", is_retryable=True, retry_after=601.0)),
             doing="ask",
             error=ModelError,
             policy=RetryPolicy(deadline=600.0),

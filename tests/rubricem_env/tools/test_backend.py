@@ -58,7 +58,7 @@ async def test_an_engine_that_hangs_is_a_timeout():
     retry = RetryPolicy(attempts=2, initial_delay=0.01)
     result = await guard(backend, ManualTime(), timeout=0.02, retry=retry).call(CALL)
     assert result.status is ToolStatus.TIMEOUT
-    assert result.message == "google_search did not answer within 0.02 s; try again or go on."
+    assert result.message == "google_search did not answer within 0.02 s; try again or continue."
 
 
 async def test_a_bug_of_the_backend_is_an_error_result():
