@@ -25,8 +25,8 @@ from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.llm.base import Redactor, read_secret, redactor_of
 from rubricem_env.llm.limits import Rates, RetryPolicy, Timing
 from rubricem_env.llm.usage import Meter, SpendLimits
-from rubricem_env.tools.base import LocalToolbox, RedactingToolbox, Tool, Toolbox
-from rubricem_env.tools.cache import CachedTool, CacheStore, InMemoryCache, SqliteStore
+from rubricem_env.tools.base import LocalToolbox, Tool, Toolbox
+from rubricem_env.tools.cache import CachedTool, SqliteStore
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.tools.guard import Backend, GuardedTool, GuardSettings, ToolFailure
 from rubricem_env.tools.record import RecordingToolbox, ReplayToolbox
@@ -63,8 +63,7 @@ async def open_tools(config: ToolsConfig, environ: Mapping[str, str]) -> AsyncIt
     secrets = (environ.get(name, "").strip() for name in sorted(variables))
     redactor = redactor_of(SecretStr(secret) for secret in secrets if secret)
     if config.replay is not None:
-        replay = RedactingToolbox(ReplayToolbox.from_file(config.replay), redactor)
-        yield OpenTools(replay, (), budget, redactor)
+        yield OpenTools(ReplayToolbox.from_file(config.replay, redactor), (), budget, redactor)
         return
     async with AsyncExitStack() as stack:
         if config.remote is not None:
@@ -74,10 +73,9 @@ async def open_tools(config: ToolsConfig, environ: Mapping[str, str]) -> AsyncIt
         else:
             own = offline_toolbox(Corpus.from_jsonl(config.corpus)) if config.corpus else shipped_toolbox()
         mounted = [await _mount_server(server, environ, stack) for server in config.mounted]
-        joined = LocalToolbox(*(tool for toolbox in (own, *mounted) for tool in toolbox.tools.values()))
-        toolbox: Toolbox = RedactingToolbox(joined, redactor)
-        if config.record is not None:
-            toolbox = RecordingToolbox.onto(joined, config.record, redactor)
+        tools = (tool for toolbox in (own, *mounted) for tool in toolbox.tools.values())
+        joined = LocalToolbox(*tools, redactor=redactor)
+        toolbox = RecordingToolbox.onto(joined, config.record, redactor) if config.record else joined
         yield OpenTools(toolbox, joined.specs, budget, redactor)
 
 
@@ -152,14 +150,11 @@ def _google_backend(config: GoogleSearchConfig, environ: Mapping[str, str]) -> B
     return GeminiGoogleSearch.connect(key, model=config.model, base_url=config.url, fee=fee)
 
 
-async def _open_cache(config: ToolsConfig, stack: AsyncExitStack) -> CacheStore | None:
+async def _open_cache(config: ToolsConfig, stack: AsyncExitStack) -> SqliteStore | None:
     cache = config.cache
     if not cache.enabled:
         return None
-    ttl = cache.ttl_hours * 3600
-    store: CacheStore = InMemoryCache(time.time, ttl=ttl, max_entries=cache.entries)
-    if cache.path is not None:
-        store = SqliteStore(cache.path, time.time, ttl=ttl, max_entries=cache.entries)
+    store = SqliteStore(cache.path, time.time, ttl=cache.ttl_hours * 3600, max_entries=cache.entries)
     # Fail now, not at the first search, where the file cannot be used.
     await store.get("")
     stack.push_async_callback(store.aclose)

@@ -1,4 +1,4 @@
-"""Tools and toolboxes: what the environment calls, tools of this process, and redaction around any toolbox."""
+"""Tools and toolboxes: what the environment calls, tools of this process, and the redaction of calls and results."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -21,7 +21,6 @@ __all__ = [
     "SNIPPET_SEARCH",
     "FunctionTool",
     "LocalToolbox",
-    "RedactingToolbox",
     "Tool",
     "Toolbox",
     "unknown_tool",
@@ -59,10 +58,11 @@ class Toolbox(Protocol):
 class LocalToolbox:
     """Tools by name. Misspelt names and parameters are repaired, and the repaired call is recorded in the result."""
 
-    def __init__(self, *tools: Tool) -> None:
-        """Raises ConfigError if two tools have the same name."""
+    def __init__(self, *tools: Tool, redactor: Redactor = str) -> None:
+        """`redactor` removes known secrets from calls and results; raises ConfigError if two tools have the same name."""
         self.tools = {tool.spec.name: tool for tool in tools}
         self.specs = tuple(tool.spec for tool in tools)
+        self._redactor = redactor
         names = [spec.name for spec in self.specs]
         twins = sorted({name for name in names if names.count(name) > 1})
         if twins:
@@ -74,42 +74,33 @@ class LocalToolbox:
 
     async def call(self, call: ToolCall) -> ToolResult:
         """Call the tool. A call that cannot be repaired gets an error result that says how to write it."""
+        call = redact_call(call, self._redactor)
         repaired = repair_call(call, self.specs)
         if isinstance(repaired, ToolResult):
-            return repaired
+            return redact_result(repaired, self._redactor)
         result = await self.tools[repaired.name].call(repaired)
-        return result if repaired is call or repaired == call else result.model_copy(update={"executed": repaired})
-
-
-class RedactingToolbox:
-    """Removes known secrets from calls and results."""
-
-    def __init__(self, toolbox: Toolbox, redactor: Redactor) -> None:
-        self._toolbox = toolbox
-        self._redactor = redactor
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self._toolbox.names
-
-    async def call(self, call: ToolCall) -> ToolResult:
-        return redact_result(await self._toolbox.call(redact_call(call, self._redactor)), self._redactor)
+        if repaired != call:
+            result = result.model_copy(update={"executed": repaired})
+        return redact_result(result, self._redactor)
 
 
 def redact_call(call: ToolCall, redactor: Redactor) -> ToolCall:
     """The call without known secrets."""
-    redact = redactor
-    parameters = tuple((redact(name), redact(value)) for name, value in call.parameters)
-    cleaned = {"name": redact(call.name), "query": redact(call.query), "parameters": parameters}
-    return call.model_copy(update={**cleaned, "written_name": redact(call.written_name)})
+    if redactor is str:
+        return call
+    parameters = tuple((redactor(name), redactor(value)) for name, value in call.parameters)
+    cleaned = {"name": redactor(call.name), "query": redactor(call.query), "parameters": parameters}
+    return call.model_copy(update={**cleaned, "written_name": redactor(call.written_name)})
 
 
 def redact_result(result: ToolResult, redactor: Redactor) -> ToolResult:
     """The result without known secrets."""
-    redact = redactor
+    if redactor is str:
+        return result
     snippets = tuple(
-        Snippet(text=redact(each.text), title=redact(each.title), url=redact(each.url)) for each in result.snippets
+        Snippet(text=redactor(each.text), title=redactor(each.title), url=redactor(each.url))
+        for each in result.snippets
     )
     executed = redact_call(result.executed, redactor) if result.executed else None
-    cleaned = {"summary": redact(result.summary), "message": redact(result.message)}
+    cleaned = {"summary": redactor(result.summary), "message": redactor(result.message)}
     return result.model_copy(update={**cleaned, "snippets": snippets, "executed": executed})

@@ -52,57 +52,41 @@ MAX_BYTES = 5_000_000
 _MAX_ERROR_BYTES = 2_000
 
 
-class JsonEndpoint:
-    """A JSON service at one address. Redirects are not followed: the key must not reach another server."""
+def open_json_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
+    """A client of JSON services. Redirects are not followed: the key must not reach another server."""
+    limits = httpx2.Limits(max_connections=None)
+    sent = {"accept-encoding": ACCEPT_ENCODING, "accept": "application/json", **headers}
+    return httpx2.AsyncClient(headers=sent, timeout=30.0, limits=limits, follow_redirects=False)
 
-    def __init__(self, name: str, client: httpx2.AsyncClient) -> None:
-        self._name = name
-        self._client = client
 
-    @classmethod
-    def connect(cls, name: str, *, headers: Mapping[str, str], timeout: float = 30.0) -> "JsonEndpoint":
-        """`timeout` is in seconds, for single reads; the caller limits the whole try."""
-        limits = httpx2.Limits(max_connections=None)
-        sent = {"accept-encoding": ACCEPT_ENCODING, "accept": "application/json", **headers}
-        return cls(name, httpx2.AsyncClient(headers=sent, timeout=timeout, limits=limits, follow_redirects=False))
+async def ask_json(client: httpx2.AsyncClient, request: httpx2.Request, *, name: str) -> Any:
+    """The JSON value of the reply; `name` is the service in messages.
 
-    async def get(self, url: str, parameters: Mapping[str, str]) -> Any:
-        """The JSON value of the reply.
-
-        Raises:
-            ToolFailure: no connection, no success, too large, or no JSON.
-        """
-        return await self._ask(self._client.build_request("GET", url, params=parameters))
-
-    async def post(self, url: str, body: Mapping[str, Any]) -> Any:
-        """As `get`, with a JSON body."""
-        return await self._ask(self._client.build_request("POST", url, json=body))
-
-    async def aclose(self) -> None:
-        await self._client.aclose()
-
-    async def _ask(self, request: httpx2.Request) -> Any:
+    Raises:
+        ToolFailure: no connection, no success, too large, or no JSON.
+    """
+    try:
+        response = await client.send(request, stream=True)
         try:
-            response = await self._client.send(request, stream=True)
-            try:
-                return await self._read(response)
-            finally:
-                await response.aclose()
-        except httpx2.TransportError as failure:
-            reason = f"{type(failure).__name__} {failure}".strip()
-            raise ToolFailure(f"{self._name} cannot be reached: {reason}.", is_retryable=True) from failure
+            return await _read_json(response, name)
+        finally:
+            await response.aclose()
+    except httpx2.TransportError as failure:
+        reason = f"{type(failure).__name__} {failure}".strip()
+        raise ToolFailure(f"{name} cannot be reached: {reason}.", is_retryable=True) from failure
 
-    async def _read(self, response: httpx2.Response) -> Any:
-        is_success = response.status_code == httpx2.codes.OK
-        content, is_truncated = await read_capped(response, MAX_BYTES if is_success else _MAX_ERROR_BYTES)
-        if not is_success:
-            wait = parse_retry_after(response.headers.get("retry-after"))
-            text = content.decode("utf-8", "replace").strip()
-            said = "" if text.startswith("<") else " ".join(text.split())[:200]
-            raise http_failure(self._name, response.status_code, said=said, retry_after=wait)
-        if is_truncated:
-            raise ToolFailure(f"{self._name} answered with more than {MAX_BYTES:,} bytes; the reply is not read.")
-        try:
-            return json.loads(content)
-        except (ValueError, RecursionError) as problem:
-            raise malformed_reply(self._name) from problem
+
+async def _read_json(response: httpx2.Response, name: str) -> Any:
+    is_success = response.status_code == httpx2.codes.OK
+    content, is_truncated = await read_capped(response, MAX_BYTES if is_success else _MAX_ERROR_BYTES)
+    if not is_success:
+        wait = parse_retry_after(response.headers.get("retry-after"))
+        text = content.decode("utf-8", "replace").strip()
+        said = "" if text.startswith("<") else " ".join(text.split())[:200]
+        raise http_failure(name, response.status_code, said=said, retry_after=wait)
+    if is_truncated:
+        raise ToolFailure(f"{name} answered with more than {MAX_BYTES:,} bytes; the reply is not read.")
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as problem:
+        raise malformed_reply(name) from problem

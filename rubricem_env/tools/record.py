@@ -9,25 +9,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Self, TypeVar
+from typing import Self
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, first_problem
 from rubricem_env.llm.base import Redactor
 from rubricem_env.tools.base import Toolbox, redact_call, redact_result
 
-RECORD_VERSION = 1
-
-
-class RecordHead(Frozen):
-    """The first line: the format, and the names of the tools."""
-
-    format: Annotated[Text, Field(pattern="^rubricem-tool-calls$")] = "rubricem-tool-calls"
-    version: Annotated[int, Field(ge=RECORD_VERSION, le=RECORD_VERSION)] = RECORD_VERSION
-    tools: tuple[Text, ...]
+_SHOWN = 80
+_FORMAT = {"format": "rubricem-tool-calls", "version": 1}
 
 
 class RecordedCall(Frozen):
@@ -37,16 +30,8 @@ class RecordedCall(Frozen):
     result: ToolResult
 
 
-Line = TypeVar("Line", RecordHead, RecordedCall)
-
-
-def write_line(entry: RecordHead | RecordedCall) -> str:
-    """One line; equal entries give equal bytes."""
-    return json.dumps(entry.model_dump(mode="json"), ensure_ascii=False, separators=(",", ":")) + "\n"
-
-
-def read_record(path: Path) -> tuple[RecordHead, tuple[RecordedCall, ...]]:
-    """The whole record. A last line that was truncated by a crash is ignored.
+def read_record(path: Path) -> tuple[tuple[str, ...], tuple[RecordedCall, ...]]:
+    """The names of the tools, and the calls. A last line that was truncated by a crash is ignored.
 
     Raises:
         FileFormatError: the file is missing or malformed.
@@ -59,18 +44,32 @@ def read_record(path: Path) -> tuple[RecordHead, tuple[RecordedCall, ...]]:
     complete = text.split("\n")[:-1]
     if not complete:
         raise FileFormatError(f"the tool record {path} is empty; its first line names its format.")
-    head = _read_line(RecordHead, complete[0], f"{path}, line 1 is not the head of a tool record")
-    return head, tuple(
-        _read_line(RecordedCall, line, f"{path}, line {number} is not a recorded call")
-        for number, line in enumerate(complete[1:], 2)
-    )
+    names = _read_head(complete[0])
+    if names is None:
+        raise FileFormatError(f"{path}, line 1 is not the head of a tool record of version 1: {complete[0][:_SHOWN]}")
+    calls = []
+    for number, line in enumerate(complete[1:], 2):
+        try:
+            calls.append(RecordedCall.model_validate_json(line))
+        except ValidationError as cause:
+            raise FileFormatError(f"{path}, line {number} is not a recorded call: {first_problem(cause)}") from cause
+    return names, tuple(calls)
 
 
-def _read_line(kind: type[Line], line: str, mistake: str) -> Line:
+def _read_head(line: str) -> tuple[str, ...] | None:
     try:
-        return kind.model_validate_json(line)
-    except ValidationError as cause:
-        raise FileFormatError(f"{mistake}: {first_problem(cause)}") from cause
+        head = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    names = head.pop("tools", None) if isinstance(head, dict) else None
+    if head != _FORMAT or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return None
+    return tuple(names)
+
+
+def _line(entry: dict[str, object]) -> str:
+    """Equal entries give equal bytes."""
+    return json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 class RecordingToolbox:
@@ -117,13 +116,13 @@ class RecordingToolbox:
             if not self._is_begun:
                 self._begin()
             with self._path.open("a", encoding="utf-8") as record:
-                record.write(write_line(RecordedCall(call=call, result=result)))
+                record.write(_line(RecordedCall(call=call, result=result).model_dump(mode="json")))
         return result
 
     def _begin(self) -> None:
         """Start a new record; an older one of the same name is replaced."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(write_line(RecordHead(tools=self.names)), encoding="utf-8")
+        self._path.write_text(_line({**_FORMAT, "tools": self.names}), encoding="utf-8")
         self._is_begun = True
 
 
@@ -138,28 +137,33 @@ def _writing(path: Path) -> Iterator[None]:
         ) from cause
 
 
-_SHOWN = 80
-
-
 class ReplayToolbox:
     """Answers the Nth of several equal calls with the Nth recorded result. Calls are equal character by character."""
 
-    def __init__(self, head: RecordHead, calls: Iterable[RecordedCall], *, where: str = "the record") -> None:
-        self.names = head.tools
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        calls: Iterable[RecordedCall],
+        *,
+        where: str = "the record",
+        redactor: Redactor = str,
+    ) -> None:
+        self.names = names
         self._where = where
+        self._redactor = redactor
         self._results: dict[ToolCall, list[ToolResult]] = {}
         self._used: Counter[ToolCall] = Counter()
         for entry in calls:
             self._results.setdefault(entry.call, []).append(entry.result)
 
     @classmethod
-    def from_file(cls, path: Path) -> "ReplayToolbox":
-        """Read the record at once.
+    def from_file(cls, path: Path, redactor: Redactor = str) -> "ReplayToolbox":
+        """Read the record at once. Calls are compared without known secrets, as they were recorded.
 
         Raises:
             FileFormatError: it is missing or malformed.
         """
-        return cls(*read_record(path), where=str(path))
+        return cls(*read_record(path), where=str(path), redactor=redactor)
 
     async def call(self, call: ToolCall) -> ToolResult:
         """The recorded result.
@@ -167,6 +171,7 @@ class ReplayToolbox:
         Raises:
             UsageError: the record has no such call, or has it fewer times.
         """
+        call = redact_call(call, self._redactor)
         results = self._results.get(call, [])
         index, times = self._used[call], len(results)
         if index >= times:
@@ -177,4 +182,4 @@ class ReplayToolbox:
                 "repeat recorded calls. Replay with the recorded policy and seed, or record the run again."
             )
         self._used[call] += 1
-        return results[index]
+        return redact_result(results[index], self._redactor)

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import httpx2
 from pydantic import SecretStr, ValidationError
 
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus
 from rubricem_env.llm.usage import Usage
 from rubricem_env.tools.guard import malformed_reply
-from rubricem_env.tools.http import JsonEndpoint
+from rubricem_env.tools.http import ask_json, open_json_client
 from rubricem_env.tools.spec import DEFAULT_LIMIT, SNIPPET_SEARCH_SPEC
 
 DEFAULT_URL = "https://api.semanticscholar.org"
@@ -24,14 +25,14 @@ class SemanticScholarSearch:
     fee = 0.0
     expected = Usage(calls=1)
 
-    def __init__(self, endpoint: JsonEndpoint, url: str = DEFAULT_URL) -> None:
-        self._endpoint = endpoint
+    def __init__(self, client: httpx2.AsyncClient, url: str = DEFAULT_URL) -> None:
+        self._client = client
         self._url = url.rstrip("/") + _PATH
 
     @classmethod
     def connect(cls, *, key: SecretStr | None = None, url: str = DEFAULT_URL) -> "SemanticScholarSearch":
         headers = {"x-api-key": key.get_secret_value()} if key else {}
-        return cls(JsonEndpoint.connect(_BACKEND, headers=headers), url)
+        return cls(open_json_client(headers), url)
 
     async def answer(self, call: ToolCall) -> tuple[ToolResult, Usage]:
         """One request.
@@ -45,7 +46,8 @@ class SemanticScholarSearch:
             query["year"] = "".join(parameters["year"].split())
         if "fieldsofstudy" in parameters:
             query["fieldsOfStudy"] = ",".join(part.strip() for part in parameters["fieldsofstudy"].split(","))
-        reply = await self._endpoint.get(self._url, query)
+        request = self._client.build_request("GET", self._url, params=query)
+        reply = await ask_json(self._client, request, name=_BACKEND)
         try:
             snippets = _read_reply(reply)
         except (AttributeError, KeyError, TypeError, ValidationError) as problem:
@@ -54,7 +56,7 @@ class SemanticScholarSearch:
         return ToolResult(status=status, snippets=snippets), self.expected
 
     async def aclose(self) -> None:
-        await self._endpoint.aclose()
+        await self._client.aclose()
 
 
 def _read_reply(reply: Any) -> tuple[Snippet, ...]:

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import httpx2
 from pydantic import SecretStr, ValidationError
 
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus
 from rubricem_env.llm.usage import Usage
 from rubricem_env.tools.guard import malformed_reply
-from rubricem_env.tools.http import JsonEndpoint
+from rubricem_env.tools.http import ask_json, open_json_client
 from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC
 
 DEFAULT_URL = "https://google.serper.dev/search"
@@ -21,8 +22,10 @@ class PlainWebSearch:
     model = ""
     expected = Usage(calls=1)
 
-    def __init__(self, endpoint: JsonEndpoint, *, url: str = DEFAULT_URL, limit: int = 5, fee: float = 0.001) -> None:
-        self._endpoint = endpoint
+    def __init__(
+        self, client: httpx2.AsyncClient, *, url: str = DEFAULT_URL, limit: int = 5, fee: float = 0.001
+    ) -> None:
+        self._client = client
         self._url = url
         self._limit = limit
         self.fee = fee
@@ -38,8 +41,8 @@ class PlainWebSearch:
         fee: float = 0.001,
     ) -> "PlainWebSearch":
         """`fee` is in dollars a call; `limit` is the number of requested results."""
-        endpoint = JsonEndpoint.connect(_BACKEND, headers={key_header: key.get_secret_value()})
-        return cls(endpoint, url=url, limit=limit, fee=fee)
+        client = open_json_client({key_header: key.get_secret_value()})
+        return cls(client, url=url, limit=limit, fee=fee)
 
     async def answer(self, call: ToolCall) -> tuple[ToolResult, Usage]:
         """One request.
@@ -47,14 +50,16 @@ class PlainWebSearch:
         Raises:
             ToolFailure: it failed.
         """
-        reply = await self._endpoint.post(self._url, {"q": call.query, "num": self._limit})
+        body = {"q": call.query, "num": self._limit}
+        request = self._client.build_request("POST", self._url, json=body)
+        reply = await ask_json(self._client, request, name=_BACKEND)
         try:
             return _read_reply(reply, self._limit), self.expected
         except (AttributeError, KeyError, TypeError, ValidationError) as problem:
             raise malformed_reply(_BACKEND) from problem
 
     async def aclose(self) -> None:
-        await self._endpoint.aclose()
+        await self._client.aclose()
 
 
 def _read_reply(reply: Any, limit: int) -> ToolResult:

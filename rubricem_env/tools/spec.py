@@ -7,8 +7,7 @@ A spec has a name, typed parameters and aliases. The specs of the paper's two to
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
-from typing import Any
+from typing import Any, Literal, get_args
 
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import ToolError, nearest_name
@@ -19,15 +18,8 @@ MAX_QUERY_CHARACTERS = 2_000
 """No search engine reads more; a longer query is an error, not a cost."""
 
 
-class Kind(StrEnum):
-    """How a written parameter is read."""
-
-    TEXT = "string"
-    INTEGER = "integer"
-    NUMBER = "number"
-    BOOLEAN = "boolean"
-    JSON = "json"
-    """Anything else: read as JSON, for third-party tools."""
+Kind = Literal["string", "integer", "number", "boolean", "json"]
+"""How a written parameter is read. `json` is anything else, for third-party tools."""
 
 
 class Parameter(Frozen):
@@ -35,7 +27,7 @@ class Parameter(Frozen):
 
     name: Text
     """As the tool's own schema writes it, such as fieldsOfStudy."""
-    kind: Kind = Kind.TEXT
+    kind: Kind = "string"
     description: Text = ""
     minimum: float | None = None
     maximum: float | None = None
@@ -81,9 +73,9 @@ class ToolSpec(Frozen):
 
 
 def _schema_of(parameter: Parameter) -> dict[str, Any]:
-    schema: dict[str, Any] = {} if parameter.kind is Kind.JSON else {"type": parameter.kind.value}
+    schema: dict[str, Any] = {} if parameter.kind == "json" else {"type": parameter.kind}
     low, high = (
-        int(bound) if parameter.kind is Kind.INTEGER and bound is not None else bound
+        int(bound) if parameter.kind == "integer" and bound is not None else bound
         for bound in (parameter.minimum, parameter.maximum)
     )
     facts = {
@@ -105,7 +97,7 @@ def spec_from_schema(name: str, description: str, schema: Mapping[str, Any]) -> 
     fields: dict[str, Any] = properties if isinstance(properties, dict) else {}
     listed = schema.get("required")
     required = [field for field in listed if field in fields] if isinstance(listed, list) else []
-    texts = [field for field in (*required, *fields) if _kind_of(fields[field]) is Kind.TEXT]
+    texts = [field for field in (*required, *fields) if _kind_of(fields[field]) == "string"]
     query_name = texts[0] if texts else ""
     parameters = tuple(
         Parameter(name=field, kind=_kind_of(fields[field]), is_required=field in required)
@@ -125,7 +117,8 @@ def spec_from_schema(name: str, description: str, schema: Mapping[str, Any]) -> 
 
 def _kind_of(field: object) -> Kind:
     written = field.get("type") if isinstance(field, dict) else None
-    return Kind(written) if written in ("string", "integer", "number", "boolean") else Kind.JSON
+    kinds: tuple[Kind, ...] = get_args(Kind)
+    return next((kind for kind in kinds if kind == written), "json")
 
 
 GOOGLE_SEARCH = "google_search"
@@ -154,7 +147,7 @@ SNIPPET_SEARCH_SPEC = ToolSpec(
     parameters=(
         Parameter(
             name="limit",
-            kind=Kind.INTEGER,
+            kind="integer",
             description="How many snippets.",
             minimum=1,
             maximum=MAX_LIMIT,
@@ -210,21 +203,21 @@ def read_argument(written: str, parameter: Parameter) -> ArgumentValue:
         ToolError: it is not of the parameter's kind, or out of its range.
     """
     shown = f"{parameter.name} is {written[:_SHOWN]!r}"
-    if parameter.kind is Kind.TEXT:
+    if parameter.kind == "string":
         if parameter.pattern and not re.fullmatch(parameter.pattern, written):
             raise ToolError(f"{shown}; write {parameter.example}.")
         if parameter.choices and written not in parameter.choices:
             raise ToolError(f"{shown}; it is one of {', '.join(parameter.choices)}.")
         return written
-    if parameter.kind is Kind.BOOLEAN:
+    if parameter.kind == "boolean":
         if written.strip().lower() not in _BOOLEANS:
             raise ToolError(f"{shown}; it is true or false.")
         return _BOOLEANS[written.strip().lower()]
-    return _read_json(written) if parameter.kind is Kind.JSON else _read_number(written, parameter)
+    return _read_json(written) if parameter.kind == "json" else _read_number(written, parameter)
 
 
 def _read_number(written: str, parameter: Parameter) -> int | float:
-    whole = parameter.kind is Kind.INTEGER
+    whole = parameter.kind == "integer"
     form = r"[+-]?[0-9]{1,18}" if whole else r"[+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?"
     text = written.strip()
     if re.fullmatch(form, text, re.ASCII):

@@ -7,7 +7,7 @@ import pytest
 from rubricem_env.domain.errors import FileFormatError, ToolError
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
 from rubricem_env.tools.corpus_search import Corpus, Document, offline_toolbox
-from rubricem_env.tools.spec import Kind, Parameter, read_argument
+from rubricem_env.tools.spec import Parameter, read_argument
 
 PAGES = [
     Document(
@@ -81,12 +81,12 @@ def test_a_line_separator_of_unicode_stays_within_its_document(tmp_path, separat
 @pytest.mark.parametrize(
     ("kind", "written", "value"),
     [
-        (Kind.BOOLEAN, "Yes", True),
-        (Kind.NUMBER, "2.5", 2.5),
-        (Kind.INTEGER, " 7 ", 7),
-        (Kind.JSON, "[1, 2]", [1, 2]),
-        (Kind.JSON, "plain words", "plain words"),
-        (Kind.TEXT, "as it is", "as it is"),
+        ("boolean", "Yes", True),
+        ("number", "2.5", 2.5),
+        ("integer", " 7 ", 7),
+        ("json", "[1, 2]", [1, 2]),
+        ("json", "plain words", "plain words"),
+        ("string", "as it is", "as it is"),
     ],
 )
 def test_a_value_is_read_as_its_kind(kind, written, value):
@@ -96,8 +96,8 @@ def test_a_value_is_read_as_its_kind(kind, written, value):
 @pytest.mark.parametrize(
     ("parameter", "written", "sentence"),
     [
-        (Parameter(name="p", kind=Kind.BOOLEAN), "perhaps", "p is 'perhaps'; it is true or false."),
-        (Parameter(name="p", kind=Kind.NUMBER), "nan", "p is 'nan'; it is a number."),
+        (Parameter(name="p", kind="boolean"), "perhaps", "p is 'perhaps'; it is true or false."),
+        (Parameter(name="p", kind="number"), "nan", "p is 'nan'; it is a number."),
         (Parameter(name="p", choices=("a", "b")), "c", "p is 'c'; it is one of a, b."),
     ],
 )

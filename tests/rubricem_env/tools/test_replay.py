@@ -12,13 +12,7 @@ from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.env.step import advance
 from rubricem_env.testing.episodes import ScriptedTool, run_scripted_episode
 from rubricem_env.tools.base import LocalToolbox
-from rubricem_env.tools.record import (
-    RecordedCall,
-    RecordingToolbox,
-    ReplayToolbox,
-    read_record,
-    write_line,
-)
+from rubricem_env.tools.record import RecordedCall, RecordingToolbox, ReplayToolbox, read_record
 
 CALL = ToolCall(name="google_search", query="Tall Fox")
 
@@ -125,9 +119,16 @@ def test_a_missing_record_is_named(tmp_path):
 
 
 @given(st.text(), st.text(), st.sampled_from(ToolStatus))
-def test_any_call_and_result_survive_the_file(query, text, status):
+async def test_any_call_and_result_survive_the_file(tmp_path_factory, query, text, status):
+    path = tmp_path_factory.getbasetemp() / "any.jsonl"
+    call = ToolCall(name="google_search", query=query, parameters=((text, query),))
     result = ToolResult(status=status, summary=text, snippets=(Snippet(text=text),), executed=CALL)
-    entry = RecordedCall(call=ToolCall(name="n", query=query, parameters=((text, query),)), result=result)
-    line = write_line(entry)
-    assert line.count("\n") == 1
-    assert RecordedCall.model_validate_json(line) == entry
+
+    class Given:
+        names = ("google_search",)
+
+        async def call(self, call):
+            return result
+
+    await RecordingToolbox(Given(), path).call(call)
+    assert read_record(path)[1] == (RecordedCall(call=call, result=result),)
