@@ -58,7 +58,6 @@ from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.policy.base import Policy
 from rubricem_agent.prompting import PromptStyle, agent_prompt
-from rubricem_agent.reflection.candidates import PolicyCandidates
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import Setting
 from rubricem_env.domain.errors import ConfigError, UsageError
@@ -256,7 +255,7 @@ def _build_references(config: EvalConfig, policy: Policy) -> References:
         return partial(
             within_references,
             open_bank=lambda: RubricBank.in_memory(HashingEmbedder()),
-            open_reflector=lambda bank: Reflector(PolicyCandidates(policy), RulesJudge(), bank),
+            open_reflector=lambda bank: Reflector(policy, RulesJudge(), bank),
             injector=injector,
         )
     return no_references

@@ -20,12 +20,11 @@ from rubricem_agent.config import (
     load_tools_config,
 )
 from rubricem_agent.memory.bank import Retrieval, RubricBank
-from rubricem_agent.memory.embed import AbsentEmbedder, Embedder, HashingEmbedder
+from rubricem_agent.memory.embed import Embedder, HashingEmbedder
 from rubricem_agent.memory.gate import Refusal, WriteGate
 from rubricem_agent.memory.inject import CountTokens, Injection, Injector
-from rubricem_agent.memory.store import BankFormatError, ItemStatus, ItemStore, MemoryStore, read_header
+from rubricem_agent.memory.store import ItemStatus, ItemStore, MemoryStore, read_header
 from rubricem_agent.policy.base import Policy
-from rubricem_agent.reflection.candidates import PolicyCandidates
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import Setting
 from rubricem_env.domain.errors import BoundaryError, ConfigError
@@ -33,6 +32,7 @@ from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.llm.usage import Meter
 from rubricem_env.scaffold.reading import Reading
+from rubricem_env.domain.errors import FileFormatError
 
 QWEN3_SOURCE = "Qwen/Qwen3-Embedding-0.6B"
 
@@ -43,32 +43,39 @@ def build_bank(config: BankConfig, *, evaluation_keys: Collection[str] = frozens
     Raises:
         ConfigError: there is no such embedder, or its weights are not on this machine.
         MissingExtraError: a package is not installed.
-        BankFormatError: the folder holds a bank of another embedder, or of a newer release.
+        FileFormatError: the folder holds a bank of another embedder, or of a newer release.
         BankStoreError: the store cannot be opened.
     """
     embedder = build_embedder(config.embedder, config.embedder_path)
-    return _open(config, embedder, WriteGate(config.gate, evaluation_keys=evaluation_keys))
+    store: ItemStore = MemoryStore(embedder=embedder.name, dimension=embedder.dimension)
+    if config.folder is not None:
+        store = _open_folder(config.folder, embedder.name, embedder.dimension)
+    return RubricBank.open(
+        store,
+        embedder,
+        gate=WriteGate(config.gate, evaluation_keys=evaluation_keys),
+        settings=config.retrieval,
+        admit_as="quarantined" if config.is_moderated else "active",
+    )
 
 
 def open_existing_bank(folder: Path, *, embeds: bool, embedder_path: Path | None = None) -> RubricBank:
     """Open the bank of a folder with its own embedder, or without an embedder where nothing will be embedded.
 
     Raises:
-        BankFormatError: there is no bank, or none that this release can read.
+        FileFormatError: there is no bank, or none that this release can read.
         ConfigError: the weights of its embedder are not on this machine.
         MissingExtraError: a package is not installed.
         BankStoreError: the store cannot be opened.
     """
     header = read_header(folder)
     if header is None:
-        raise BankFormatError(
+        raise FileFormatError(
             f"there is no rubric bank in {folder}. Give the folder of one with --bank, or make one with "
             "`rubricem bank import FILE --bank FOLDER`."
         )
-    embedder: Embedder = AbsentEmbedder(header.embedder, header.dimension)
-    if embeds:
-        embedder = build_embedder(header.embedder, embedder_path)
-    return _open(BankConfig(folder=folder), embedder, WriteGate())
+    store = _open_folder(folder, header.embedder, header.dimension)
+    return RubricBank.open(store, build_embedder(header.embedder, embedder_path) if embeds else None)
 
 
 def build_injector(config: BankConfig, count_tokens: CountTokens) -> Injector:
@@ -94,16 +101,10 @@ def build_embedder(name: str, path: Path | None = None) -> Embedder:
     return SentenceEmbedder.load(source, name=name)
 
 
-def _open(config: BankConfig, embedder: Embedder, gate: WriteGate) -> RubricBank:
-    store: ItemStore
-    if config.folder is None:
-        store = MemoryStore(embedder=embedder.name, dimension=embedder.dimension)
-    else:
-        with requires_extra("bank", "a rubric bank on disk"):
-            from rubricem_agent.memory.chroma_store import ChromaStore
-        store = ChromaStore.open(config.folder, embedder=embedder.name, dimension=embedder.dimension)
-    admit_as = ItemStatus.QUARANTINED if config.is_moderated else ItemStatus.ACTIVE
-    return RubricBank.open(store, embedder, gate=gate, settings=config.retrieval, admit_as=admit_as)
+def _open_folder(folder: Path, embedder: str, dimension: int) -> ItemStore:
+    with requires_extra("bank", "a rubric bank on disk"):
+        from rubricem_agent.memory.chroma_store import ChromaStore
+    return ChromaStore.open(folder, embedder=embedder, dimension=dimension)
 
 
 class LessonMemory:
@@ -122,7 +123,7 @@ class LessonMemory:
             bank = open_existing_bank(folder, embeds=True)
         else:
             bank = build_bank(config)
-        reflector = Reflector(PolicyCandidates(policy), RulesJudge(), bank)
+        reflector = Reflector(policy, RulesJudge(), bank)
         return cls(bank, build_injector(config, policy.count_tokens), reflector=reflector)
 
     async def retrieve(self, question: str, mode: Retrieval) -> Injection:

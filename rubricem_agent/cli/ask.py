@@ -253,7 +253,7 @@ async def _run_attempts(
                 terminal.say(f"\n══ Attempt {number} of {attempts}")
             references = ""
             if lessons is not None and (number > 1 or reuse != "none"):
-                mode = Retrieval.WITHIN if number > 1 else Retrieval(reuse)
+                mode: Retrieval = "within" if number > 1 or reuse == "within" else "cross"
                 references = await _retrieve(lessons, query, mode, terminal)
             last = await _attempt(query, setting, meter, references=references, seed=number - 1, terminal=terminal)
             if number < attempts and last.rollout.is_valid and lessons is not None:
@@ -284,7 +284,7 @@ async def _retrieve(lessons: LessonMemory, query: Query, mode: Retrieval, termin
     elif not stored:
         terminal.say("No lesson from the bank: it is empty.")
     else:
-        wanted = "this question" if mode is Retrieval.WITHIN else "a similar question"
+        wanted = "this question" if mode == "within" else "a similar question"
         terminal.say(f"No lesson from the bank: none of its {stored} is of {wanted}.")
     return injection.block
 

@@ -10,9 +10,10 @@ import typer
 from rubricem_agent.build.memory import build_bank, open_existing_bank
 from rubricem_agent.cli.terminal import Terminal, command, inert, plain_table
 from rubricem_agent.config import MINILM, BankConfig
-from rubricem_agent.memory.bank import Retrieval, RubricBank
+from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.snapshot import export_items, import_items
-from rubricem_agent.memory.store import BankFormatError, BankItem, BankStoreError, ItemStatus, read_header
+from rubricem_agent.memory.store import STATUSES, BankItem, BankStoreError, ItemStatus, read_header
+from rubricem_env.domain.errors import FileFormatError
 
 _QUESTION_WIDTH = 100
 """Characters of a question in a row."""
@@ -41,8 +42,8 @@ def list_items(
     show_all: Annotated[bool, typer.Option("--all", help="Replaced and removed items as well.")] = False,
 ) -> None:
     """List the items that are active or wait for approval, oldest first."""
-    current = (ItemStatus.ACTIVE, ItemStatus.QUARANTINED)
-    wanted = (status,) if status else tuple(ItemStatus) if show_all else current
+    current = ("active", "quarantined")
+    wanted = (status,) if status else STATUSES if show_all else current
     items = [item for item in _open(bank, terminal).items() if item.status in wanted]
     _show_items(terminal, ((item, None) for item in items))
     terminal.close(
@@ -81,7 +82,7 @@ def search(
         raise typer.BadParameter("the question is empty; give at least one word")
     opened = _open(bank, terminal, embeds=True, embedder_path=embedder_path)
     with terminal.working("searching"):
-        hits = opened.retrieve(question, Retrieval.CROSS) if cross else opened.search(question, limit=top)
+        hits = opened.retrieve(question, "cross") if cross else opened.search(question, limit=top)
     _show_items(terminal, hits)
     terminal.close(
         {"found": [{"similarity": round(hit.similarity, 6), "item": hit.item.model_dump(mode="json")} for hit in hits]},
@@ -141,14 +142,14 @@ def import_bank(
     Exits with 1 where a line was refused.
     """
     if not file.is_file():
-        raise BankFormatError(f"there is no file {file}. Give a file of `rubricem bank export`.")
+        raise FileFormatError(f"there is no file {file}. Give a file of `rubricem bank export`.")
     if read_header(bank):
         opened = _open(bank, terminal, embeds=True, embedder_path=embedder_path)
     else:
         try:
             opened = build_bank(BankConfig(folder=bank, embedder=embedder, embedder_path=embedder_path))
         except BankStoreError as cause:
-            raise BankFormatError(f"{cause}. Give a folder that can be written with --bank.") from cause
+            raise FileFormatError(f"{cause}. Give a folder that can be written with --bank.") from cause
     with terminal.working("writing through the gate"):
         written, refusals = import_items(opened, file)
     refused = [{"line": line, "code": why.code, "why": why.sentence} for line, why in refusals]
@@ -176,12 +177,12 @@ def stats(terminal: Terminal, bank: BankOption = DEFAULT_BANK) -> None:
     counted: dict[str, Any] = {
         "embedder": opened.embedder_name,
         "questions": len({item.key for item in items}),
-        **{status.value: by_status[status] for status in ItemStatus},
+        **{status: by_status[status] for status in STATUSES},
         "mean_utility": round(sum(scores) / len(scores), 4) if scores else None,
         "last_step": max((item.reflection.provenance.step for item in items), default=None),
     }
     shown = {name.replace("_", " "): "-" if value is None else value for name, value in counted.items()}
-    terminal.close(counted, shown, brief=str(counted[ItemStatus.ACTIVE.value]))
+    terminal.close(counted, shown, brief=str(counted["active"]))
 
 
 def _open(folder: Path, terminal: Terminal, *, embeds: bool = False, embedder_path: Path | None = None) -> RubricBank:
@@ -189,15 +190,15 @@ def _open(folder: Path, terminal: Terminal, *, embeds: bool = False, embedder_pa
         with terminal.working("opening the bank"):
             return open_existing_bank(folder, embeds=embeds, embedder_path=embedder_path)
     except BankStoreError as cause:
-        raise BankFormatError(f"{cause}. Is {folder} a rubric bank, and may you write there?") from cause
+        raise FileFormatError(f"{cause}. Is {folder} a rubric bank, and may you write there?") from cause
 
 
 def _change(folder: Path, change: Callable[[RubricBank], BankItem], terminal: Terminal) -> None:
     item = change(_open(folder, terminal))
     terminal.close(
-        {"id": item.id, "status": item.status.value, "reason": item.reason},
+        {"id": item.id, "status": item.status, "reason": item.reason},
         f"item {item.id} is {item.status}{f' ({item.reason})' if item.reason else ''}",
-        brief=item.status.value,
+        brief=item.status,
     )
 
 
@@ -210,7 +211,7 @@ def _show_items(terminal: Terminal, items: Iterable[tuple[BankItem, float | None
     rows = [
         (
             str(item.id),
-            item.status.value,
+            item.status,
             str(item.reflection.provenance.step),
             "-" if item.reflection.score is None else f"{item.reflection.score.utility:.3f}",
             "-" if similarity is None else f"{similarity:.3f}",

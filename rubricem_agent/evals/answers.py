@@ -16,7 +16,7 @@ from pydantic import AliasChoices, Field
 from rubricem_agent.evals.base import BenchmarkFileError, Example
 from rubricem_agent.evals.files import Advice, FileRow, json_lines, read_row
 from rubricem_agent.evals.records import AnswerRecord, CaseKey
-from rubricem_agent.memory.bank import Retrieval, RubricBank
+from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.inject import Injector
 from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.scripted import ScriptedPolicy
@@ -71,8 +71,8 @@ async def no_references(question: str, attempts: Sequence[Rollout]) -> str:
 
 async def cross_references(question: str, attempts: Sequence[Rollout], *, bank: RubricBank, injector: Injector) -> str:
     """Lessons retrieved from a trained bank, which is never written to."""
-    retrieved = await asyncio.to_thread(bank.retrieve, question, Retrieval.CROSS)
-    return injector.inject(question, retrieved, Retrieval.CROSS).block
+    retrieved = await asyncio.to_thread(bank.retrieve, question, "cross")
+    return injector.inject(question, retrieved, "cross").block
 
 
 async def within_references(
@@ -94,7 +94,7 @@ async def within_references(
         return ""
     bank = open_bank()
     await open_reflector(bank).reflect_unjudged(attempts[-1].reading)
-    return injector.inject(question, bank.retrieve(question, Retrieval.WITHIN), Retrieval.WITHIN).block
+    return injector.inject(question, bank.retrieve(question, "within"), "within").block
 
 
 async def answer_in_episodes(

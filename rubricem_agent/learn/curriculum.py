@@ -40,7 +40,7 @@ class QueryBatch(NamedTuple):
 
     @property
     def retrieval(self) -> Retrieval:
-        return Retrieval.CROSS if self.encounter is Encounter.NEW else Retrieval.WITHIN
+        return "cross" if self.encounter is Encounter.NEW else "within"
 
 
 class Curriculum:

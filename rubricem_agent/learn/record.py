@@ -195,7 +195,7 @@ class RunRecorder:
             self._append(ROLLOUTS, rollouts, rollout_head)
 
     def record_lessons(self, changed: Sequence[StoredItem], *, step: int) -> None:
-        """Append what has changed in the bank: `bank.changed_since(recorder.bank_revision)`."""
+        """Append what has changed in the bank: `bank.contents(since=recorder.bank_revision)`."""
         lines = [
             LessonLine(step=step, item=item, vector=base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii"))
             for item, vector in changed

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rubricem_agent.learn.credit import Credit, CreditMode, assign_credit, spread_to_tokens
-from rubricem_agent.reflection.reflector import ReflectionOutcome, ReflectionSample
+from rubricem_agent.reflection.candidates import ReflectionSample
+from rubricem_agent.reflection.reflector import ReflectionOutcome
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import NO_STAGE
 from rubricem_env.domain.errors import UsageError

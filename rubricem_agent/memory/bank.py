@@ -2,8 +2,8 @@
 
     bank = RubricBank.open(store, embedder)
     bank.write(reflection)                         -> BankItem, or the Refusal of the gate
-    bank.retrieve(question, Retrieval.CROSS)       -> up to two lessons of other questions
-    bank.retrieve(question, Retrieval.WITHIN)      -> the question's own lesson, if there is one
+    bank.retrieve(question, "cross")       -> up to two lessons of other questions
+    bank.retrieve(question, "within")      -> the question's own lesson, if there is one
 
 Safe under threads, and under several processes on one store: each change is made under the store's lock, after
 reading the changes of others, and each retrieval first asks the store for changes. The index in memory is searched
@@ -12,8 +12,7 @@ exactly by inner product. All reflections on one question share one vector, so o
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import StrEnum
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -21,7 +20,7 @@ from pydantic import Field
 from rubricem_agent.memory.embed import Embedder, Floats
 from rubricem_agent.memory.gate import Refusal, WriteGate
 from rubricem_agent.memory.store import (
-    BankFormatError,
+    STATUSES,
     BankItem,
     ItemStatus,
     ItemStore,
@@ -31,18 +30,13 @@ from rubricem_agent.memory.store import (
     text_digest,
 )
 from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.errors import FileFormatError, OrderError
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.scaffold.untrusted import ShownText
 
-
-class Retrieval(StrEnum):
-    """Which lessons are retrieved."""
-
-    CROSS = "cross"
-    """Lessons of other, similar questions."""
-    WITHIN = "within"
-    """The question's own lesson."""
+Retrieval = Literal["cross", "within"]
+"""Which lessons are retrieved: those of other, similar questions, or the question's own."""
 
 
 class RetrievalSettings(Frozen):
@@ -161,7 +155,7 @@ class ItemIndex:
             if item.key not in self._rows:
                 self._rows[item.key] = self._table.append(vector)
                 self._keys.append(item.key)
-            if item.status is ItemStatus.REMOVED:
+            if item.status == "removed":
                 self.removed.add(text_digest(item.reflection))
             touched.add(item.key)
         for key in touched:
@@ -209,17 +203,20 @@ class ItemIndex:
         self._table.set_open(self._rows[key], bool(active))
 
 
+_CURRENT: Sequence[ItemStatus] = ("quarantined", "active")
+
+
 class RubricBank:
     """One bank, open. It reads all items into memory when it is opened."""
 
     def __init__(
         self,
         store: ItemStore,
-        embedder: Embedder,
+        embedder: Embedder | None,
         *,
         gate: WriteGate,
         settings: RetrievalSettings,
-        admit_as: ItemStatus = ItemStatus.ACTIVE,
+        admit_as: ItemStatus = "active",
     ) -> None:
         self._store = store
         self._embedder = embedder
@@ -235,21 +232,24 @@ class RubricBank:
     def open(
         cls,
         store: ItemStore,
-        embedder: Embedder,
+        embedder: Embedder | None,
         *,
         gate: WriteGate | None = None,
         settings: RetrievalSettings | None = None,
-        admit_as: ItemStatus = ItemStatus.ACTIVE,
+        admit_as: ItemStatus = "active",
     ) -> "RubricBank":
-        """A bank over a store; with `admit_as=QUARANTINED` new items wait for a person.
+        """A bank over a store; with `admit_as="quarantined"` new items wait for a person.
+
+        Without an embedder, in whose place no model need be loaded, all works except writing and searching for text.
 
         Raises:
-            BankFormatError: the store's vectors come from another embedder.
+            FileFormatError: the store's vectors come from another embedder.
         """
-        if (store.embedder, store.dimension) != (embedder.name, embedder.dimension):
-            raise BankFormatError(
-                f"the bank holds vectors of {store.embedder} ({store.dimension} numbers); it cannot be searched with "
-                f"{embedder.name} ({embedder.dimension}). Open it with its own embedder."
+        if embedder is not None and (store.embedder, store.dimension) != (embedder.name, embedder.dimension):
+            raise FileFormatError(
+                f"the bank holds vectors of {store.embedder} ({store.dimension} numbers); {embedder.name} "
+                f"({embedder.dimension}) cannot search them. Open it with its own embedder, or export its items and "
+                "import them into a new one."
             )
         bank = cls(
             store, embedder, gate=gate or WriteGate(), settings=settings or RetrievalSettings(), admit_as=admit_as
@@ -264,7 +264,7 @@ class RubricBank:
 
     @property
     def embedder_name(self) -> str:
-        return self._embedder.name
+        return self._store.embedder
 
     def __len__(self) -> int:
         """How many items may be retrieved."""
@@ -301,13 +301,13 @@ class RubricBank:
             refusal = self._gate.refuse(reflection, pages=pages, removed=self._index.removed)
             if refusal is not None:
                 return refusal
-            status = ItemStatus.SUPERSEDED if is_late else self._admit_as
+            status = "superseded" if is_late else self._admit_as
             item = BankItem(
                 id=self._index.next_id,
                 revision=self._index.revision + 1,
                 reflection=reflection,
                 status=status,
-                reason="waits for approval" if status is ItemStatus.QUARANTINED else "",
+                reason="waits for approval" if status == "quarantined" else "",
             )
             self._put(item, vector)
             return item
@@ -318,7 +318,7 @@ class RubricBank:
         CROSS leaves out the question itself and its near duplicates.
         """
         key = query_key(question)
-        if mode is Retrieval.WITHIN:
+        if mode == "within":
             with self._lock:
                 self.refresh()
                 own = self._index.active(key)
@@ -369,7 +369,7 @@ class RubricBank:
         Raises:
             UnknownItemError: no such item, or it was superseded or removed.
         """
-        return self._change(number, ItemStatus.ACTIVE, from_statuses=(ItemStatus.QUARANTINED, ItemStatus.ACTIVE))
+        return self._change(number, "active", _CURRENT)
 
     def quarantine(self, number: int, reason: str) -> BankItem:
         """Withhold an active item.
@@ -377,8 +377,7 @@ class RubricBank:
         Raises:
             UnknownItemError: no such item, or it is not active.
         """
-        statuses = (ItemStatus.ACTIVE, ItemStatus.QUARANTINED)
-        return self._change(number, ItemStatus.QUARANTINED, from_statuses=statuses, reason=reason)
+        return self._change(number, "quarantined", _CURRENT, reason=reason)
 
     def remove(self, number: int, reason: str) -> BankItem:
         """Turn an item into a tombstone: never retrieved or exported, and its text is refused from now on.
@@ -386,17 +385,13 @@ class RubricBank:
         Raises:
             UnknownItemError: no such item.
         """
-        return self._change(number, ItemStatus.REMOVED, from_statuses=tuple(ItemStatus), reason=reason)
+        return self._change(number, "removed", STATUSES, reason=reason)
 
-    def contents(self) -> tuple[StoredItem, ...]:
-        """Every item with its vector, oldest first: what a snapshot saves."""
-        return self.changed_since(0)
-
-    def changed_since(self, revision: int) -> tuple[StoredItem, ...]:
-        """The items that writes after `revision` have touched, with their vectors, oldest first."""
+    def contents(self, *, since: int = 0) -> tuple[StoredItem, ...]:
+        """The items that writes after revision `since` have touched, with their vectors, oldest first."""
         with self._lock:
             self.refresh()
-            stored = (row for row in self._index.stored() if row.item.revision > revision)
+            stored = (row for row in self._index.stored() if row.item.revision > since)
             return tuple(StoredItem(item, vector.copy()) for item, vector in stored)
 
     def restore(self, contents: Sequence[StoredItem]) -> None:
@@ -425,19 +420,26 @@ class RubricBank:
 
     def _keep_removed(self, row: StoredItem) -> StoredItem:
         item, vector = row
-        if item.status is ItemStatus.REMOVED or text_digest(item.reflection) not in self._index.removed:
+        if item.status == "removed" or text_digest(item.reflection) not in self._index.removed:
             return row
-        removed = {"status": ItemStatus.REMOVED, "reason": "removed after this snapshot was taken"}
+        removed = {"status": "removed", "reason": "removed after this snapshot was taken"}
         return StoredItem(item.model_copy(update=removed), vector)
 
     def _vector(self, key: str, question: str) -> Floats:
         """The vector of a question. Embedding is slow, so it runs outside the lock, and not at all for a known question."""
         with self._lock:
             known = self._index.vector(key)
-        return known.copy() if known is not None else self._embedder.embed([question.strip()])[0]
+        if known is not None:
+            return known.copy()
+        if self._embedder is None:
+            raise OrderError(
+                f"this bank was opened without its embedder {self.embedder_name}; open it with one to embed a text."
+            )
+        vector: Floats = self._embedder.embed([question.strip()])[0]
+        return vector
 
     def _change(
-        self, number: int, status: ItemStatus, *, from_statuses: Sequence[ItemStatus], reason: str = ""
+        self, number: int, status: ItemStatus, from_statuses: Sequence[ItemStatus], *, reason: str = ""
     ) -> BankItem:
         with self._lock, self._store.exclusive():
             self._refresh_to_write()
@@ -458,7 +460,7 @@ class RubricBank:
         rows = [StoredItem(item, vector)]
         earlier = self._index.active(item.key)
         if item.is_retrievable and earlier is not None and earlier.id != item.id:
-            stepped_back = earlier.model_copy(update={"status": ItemStatus.SUPERSEDED, "revision": item.revision})
+            stepped_back = earlier.model_copy(update={"status": "superseded", "revision": item.revision})
             rows.append(StoredItem(stepped_back, vector))
         self._store.put(rows)
         # No other process can have written since the refresh under this lock, so nothing need be read back.

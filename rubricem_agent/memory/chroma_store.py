@@ -23,7 +23,6 @@ from chromadb.config import Settings
 
 from rubricem_agent.memory.store import (
     BANK_VERSION,
-    BankFormatError,
     BankHeader,
     BankItem,
     BankStoreError,
@@ -31,7 +30,7 @@ from rubricem_agent.memory.store import (
     read_header,
     write_header,
 )
-from rubricem_env.domain.errors import boundary
+from rubricem_env.domain.errors import FileFormatError, boundary
 
 # Small, so that the part of Chroma's log that each write looks through stays short: a write then costs the same
 # among 100 items and among 20,000.
@@ -50,10 +49,10 @@ class ChromaStore:
 
     @classmethod
     def open(cls, folder: Path, *, embedder: str, dimension: int) -> "ChromaStore":
-        """Open a bank, made first where there is none.
+        """Open the bank of a folder; where there is none, it is made for vectors of that embedder.
 
         Raises:
-            BankFormatError: written by a newer release, holds vectors of another embedder, or is no bank.
+            FileFormatError: written by a newer release, or no bank.
             BankStoreError: Chroma cannot open it.
         """
         with boundary(BankStoreError, f"make the bank {folder}"):
@@ -63,12 +62,6 @@ class ChromaStore:
                 if header is None:
                     header = BankHeader(version=BANK_VERSION, embedder=embedder, dimension=dimension)
                     write_header(folder, header)
-        if (header.embedder, header.dimension) != (embedder, dimension):
-            raise BankFormatError(
-                f"the bank {folder} holds vectors of {header.embedder} ({header.dimension} numbers); {embedder} "
-                f"({dimension}) cannot search them. Use --embedder of the bank, or export its items and import them "
-                "into a new one."
-            )
         with boundary(BankStoreError, f"open the bank {folder}"):
             client: Any = chromadb.PersistentClient(
                 str(folder / "chroma"), settings=Settings(anonymized_telemetry=False, is_persistent=True)
@@ -100,7 +93,7 @@ class ChromaStore:
         """The name of the current collection, read again: another process may have replaced it."""
         header = read_header(self._folder)
         if header is None:
-            raise BankFormatError(f"the bank {self._folder} has lost its header; the folder was removed.")
+            raise FileFormatError(f"the bank {self._folder} has lost its header; the folder was removed.")
         if header.collection != self._header.collection:
             self._attach(header)
         return header.collection
@@ -164,7 +157,7 @@ def _upsert(collection: Any, rows: Sequence[StoredItem]) -> None:
             {
                 "revision": row.item.revision,
                 "query_key": row.item.key,
-                "status": row.item.status.value,
+                "status": row.item.status,
                 "vector": b64encode(row.vector.astype("<f4").tobytes()).decode(),
             }
             for row in rows

@@ -10,8 +10,6 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rubricem_env.domain.errors import OrderError
-
 Floats: TypeAlias = NDArray[np.float32]
 _WORD = re.compile(r"\w+")
 
@@ -33,49 +31,22 @@ class Embedder(Protocol):
 
 
 class HashingEmbedder:
-    """Words, word pairs and letter triples hashed to signed places: no model, the same on every machine.
+    """Words, word pairs and letter triples hashed to signed slots: no model, the same on every machine.
 
     It knows no synonyms. For tests, rehearsals, and where no model is installed.
     """
 
     def __init__(self, dimension: int = 512) -> None:
-        self._dimension = dimension
-
-    @property
-    def name(self) -> str:
-        return f"hashing-{self._dimension}"
-
-    @property
-    def dimension(self) -> int:
-        return self._dimension
+        self.name = f"hashing-{dimension}"
+        self.dimension = dimension
 
     def embed(self, texts: Sequence[str]) -> Floats:
-        rows = np.zeros((len(texts), self._dimension))
+        rows = np.zeros((len(texts), self.dimension))
         for row, text in zip(rows, texts, strict=True):
             for feature, count in Counter(_features(text)).items():
                 number = int.from_bytes(hashlib.blake2b(feature.encode("utf-8", "replace"), digest_size=8).digest())
-                row[(number >> 1) % self._dimension] += (1 if number & 1 else -1) * np.sqrt(count)
+                row[(number >> 1) % self.dimension] += (1 if number & 1 else -1) * np.sqrt(count)
         return unit_rows(rows)
-
-
-class AbsentEmbedder:
-    """Stands in for an embedder where a bank is only looked after, so that no model need be loaded."""
-
-    def __init__(self, name: str, dimension: int) -> None:
-        self._name = name
-        self._dimension = dimension
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def dimension(self) -> int:
-        return self._dimension
-
-    def embed(self, texts: Sequence[str]) -> Floats:
-        """Refuses: there is nothing to embed with."""
-        raise OrderError(f"this bank was opened without its embedder {self._name}; open it with one to embed a text.")
 
 
 def unit_rows(rows: NDArray[np.floating]) -> Floats:

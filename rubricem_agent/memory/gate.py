@@ -2,15 +2,15 @@
 
 An accepted reflection appears in the prompts of later attempts. So it must be short guidance and nothing else: no
 address, no markup, no tool call, no order to a model, no request to a judge, no sentence copied from a page, nothing
-that a person has removed. Lookalike letters and invisible characters are folded away before anything is matched. The
-`find_` functions return the offending words or None, and prefer to refuse: a wrong refusal costs the bank one item, a
-poisoned item costs every attempt that reads it.
+that a person has removed. Lookalike letters and invisible characters are folded away before anything is matched. In
+doubt the gate refuses: a wrong refusal costs the bank one item, a poisoned item costs every attempt that reads it.
 """
 
 import html
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
@@ -22,9 +22,8 @@ from rubricem_env.scaffold.untrusted import ShownText, neutralize
 
 _FLAGS = re.IGNORECASE
 _UNSEEN = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2060-\u2064\ufeff]|[\u202a-\u202e\u2066-\u2069]"
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
 )
-_TAG_CHARACTERS = re.compile("[\U000e0000-\U000e007f]")
 _LOOKALIKES = str.maketrans("аеорсухікѕјԁոνοαερικ", "aeopcyxiksjdnvoaepik")
 
 _DOMAINS = "com|org|net|edu|gov|info|io|co|ai|dev|app|xyz|ru|cn|uk|de|fr|eu|biz|site|online|top|link|me|tv|onion"
@@ -86,50 +85,28 @@ def fold(text: str) -> str:
 _CAPITALS = str.maketrans("АВЕНІЈКМОРСТХΑΒΕΗΙΚΜΝΟΡΤΥΧ", "ABEHIJKMOPCTXABEHIKMNOPTYX")
 
 
-def find_unseen(text: str) -> str | None:
-    found = _UNSEEN.search(text) or _TAG_CHARACTERS.search(text)
+def _find_unseen(text: str) -> str | None:
+    found = _UNSEEN.search(text)
     return found and found[0]
 
 
-def find_address(text: str) -> str | None:
-    return _find(_ADDRESS, text)
-
-
-def find_markup(text: str) -> str | None:
+def _find_markup(text: str) -> str | None:
     """A tag of ours in any disguise that the scaffold knows, a chat special, or anything else that looks like a tag."""
     for form in (text, fold(text)):
         defused = neutralize(form)
         if defused != form:
-            at = next(place for place, (one, two) in enumerate(zip(form, defused, strict=False)) if one != two)
+            at = next(index for index, (one, two) in enumerate(zip(form, defused, strict=False)) if one != two)
             return form[max(0, at - 1) : at + 30]
     return _find(_MARKUP, text)
 
 
-def find_machine_call(text: str) -> str | None:
-    return _find(_MACHINE_CALL, text)
-
-
-def find_score_request(text: str) -> str | None:
-    return _find(_SCORE_REQUEST, text)
-
-
-def find_order(text: str) -> str | None:
-    return _find(_ORDER, text)
-
-
 def _find(pattern: re.Pattern[str], text: str) -> str | None:
-    found = pattern.search(_one_line(fold(text)))
+    """Line breaks count as spaces: an order over two lines is one."""
+    found = pattern.search(" ".join(fold(text).split()))
     return found and found[0]
 
 
-def _one_line(text: str) -> str:
-    """Line breaks count as spaces: an order over two lines is one."""
-    return " ".join(text.split())
-
-
 Limit = Annotated[int, Field(ge=1)]
-
-
 RefusalCode = Literal[
     "format",  # not the two blocks, once each, in order, with something in them
     "too_long",
@@ -164,14 +141,13 @@ class GateLimits(Frozen):
     """Utility below this is refused (choice C4); an unjudged reflection has none and passes."""
 
 
-_TextCheck = tuple[RefusalCode, str, Callable[[str], str | None]]
-_TEXT_CHECKS: Sequence[_TextCheck] = (
-    ("unseen", "holds a character that nobody sees", find_unseen),
-    ("address", "holds an address", find_address),
-    ("markup", "holds markup", find_markup),
-    ("tool_call", "holds the syntax of a tool call", find_machine_call),
-    ("score_request", "speaks to a judge", find_score_request),
-    ("order", "gives an order to a model", find_order),
+_TEXT_CHECKS: Sequence[tuple[RefusalCode, str, Callable[[str], str | None]]] = (
+    ("unseen", "holds a character that nobody sees", _find_unseen),
+    ("address", "holds an address", partial(_find, _ADDRESS)),
+    ("markup", "holds markup", _find_markup),
+    ("tool_call", "holds the syntax of a tool call", partial(_find, _MACHINE_CALL)),
+    ("score_request", "speaks to a judge", partial(_find, _SCORE_REQUEST)),
+    ("order", "gives an order to a model", partial(_find, _ORDER)),
 )
 
 
@@ -198,7 +174,7 @@ class WriteGate:
     def _refuse_frame(self, reflection: Reflection) -> Refusal | None:
         limits = self.limits
         if reflection.query_key in self._evaluation_keys:
-            return Refusal("evaluation", "the question is kept for evaluation; the bank may not learn it.")
+            return Refusal("evaluation", "the question is reserved for evaluation; the bank may not learn it.")
         for part, text, limit in (
             ("rubrics", reflection.rubrics, limits.rubrics_chars),
             ("takeaways", reflection.takeaways, limits.takeaways_chars),

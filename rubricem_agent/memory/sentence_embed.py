@@ -17,8 +17,8 @@ class SentenceEmbedder:
 
     def __init__(self, model: SentenceTransformer, *, name: str, dimension: int) -> None:
         self._model = model
-        self._name = name
-        self._dimension = dimension
+        self.name = name
+        self.dimension = dimension
         self._lock = threading.Lock()
 
     @classmethod
@@ -41,17 +41,9 @@ class SentenceEmbedder:
             raise ConfigError(f"the model at {source!r} does not say the size of its vectors; it is no text embedder.")
         return cls(model, name=name, dimension=dimension)
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def dimension(self) -> int:
-        return self._dimension
-
     def embed(self, texts: Sequence[str]) -> Floats:
         if not texts:
-            return np.zeros((0, self._dimension), dtype=np.float32)
+            return np.zeros((0, self.dimension), dtype=np.float32)
         # The tokenizer keeps state while it works; two threads in it at once fail.
         with self._lock:
             rows = self._model.encode(list(texts), show_progress_bar=False, convert_to_numpy=True)

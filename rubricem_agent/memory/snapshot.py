@@ -18,9 +18,9 @@ from rubricem_agent.files import write_atomic
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import Floats
 from rubricem_agent.memory.gate import Refusal
-from rubricem_agent.memory.store import BankFormatError, BankItem, StoredItem
+from rubricem_agent.memory.store import BankItem, StoredItem
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import first_problem, query_key
 
@@ -36,11 +36,6 @@ class _Contents(Frozen):
     keys: tuple[Text, ...]
     """The question that each vector belongs to."""
     items: tuple[BankItem, ...]
-
-
-def snapshot_path(folder: Path, step: int) -> Path:
-    """The path of a step's snapshot outside a checkpoint."""
-    return folder / f"bank-{step:08d}.npz"
 
 
 def save_snapshot(bank: RubricBank, path: Path, *, step: int) -> None:
@@ -63,7 +58,7 @@ def load_snapshot(bank: RubricBank, path: Path, *, step: int) -> None:
     """Restore the bank of a step; items that a person has removed since then stay removed.
 
     Raises:
-        BankFormatError: there is no such file, or it is damaged, of a newer release, or of another embedder.
+        FileFormatError: there is no such file, or it is damaged, of a newer release, or of another embedder.
         UsageError: the file is of another step.
     """
     described, vectors = _read(path)
@@ -73,7 +68,7 @@ def load_snapshot(bank: RubricBank, path: Path, *, step: int) -> None:
             f"{described.step}, or restore {path.name} from its own run."
         )
     if described.embedder != bank.embedder_name:
-        raise BankFormatError(
+        raise FileFormatError(
             f"{path} holds vectors of {described.embedder}; this bank embeds with {bank.embedder_name}. Set "
             f"bank.embedder to {described.embedder} to resume."
         )
@@ -86,19 +81,15 @@ def _read(path: Path) -> tuple[_Contents, Floats]:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             text, vectors, digest = file["contents"].tobytes(), file["vectors"], file["sha256"].tobytes()
     except FileNotFoundError as cause:
-        raise BankFormatError(f"there is no bank snapshot {path}; a checkpoint needs the bank of its step.") from cause
+        raise FileFormatError(f"there is no bank snapshot {path}; a checkpoint needs the bank of its step.") from cause
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as cause:
-        raise BankFormatError(f"{path} is not a bank snapshot: {cause}.") from cause
+        raise FileFormatError(f"{path} is not a bank snapshot: {cause}.") from cause
     if _digest(text, vectors) != digest:
-        raise BankFormatError(f"{path} is damaged: its contents do not match its hash. Resume from another step.")
-    return _parse(text, path), vectors
-
-
-def _parse(text: bytes, path: Path) -> _Contents:
+        raise FileFormatError(f"{path} is damaged: its contents do not match its hash. Resume from another step.")
     try:
-        return _Contents.model_validate_json(text)
+        return _Contents.model_validate_json(text), vectors
     except ValidationError as cause:
-        raise BankFormatError(
+        raise FileFormatError(
             f"{path} is not a bank snapshot that this release reads (up to version {SNAPSHOT_VERSION}): "
             f"{first_problem(cause)}"
         ) from cause
@@ -117,7 +108,7 @@ def export_items(items: Iterable[BankItem], path: Path) -> int:
     try:
         write_atomic(path, "".join(f"{row}\n" for row in rows))
     except OSError as cause:
-        raise BankFormatError(
+        raise FileFormatError(
             f"cannot write {path}: {cause}. Give a file in a folder that you may write to."
         ) from cause
     return len(rows)
@@ -129,11 +120,11 @@ def import_items(bank: RubricBank, path: Path) -> tuple[tuple[BankItem, ...], tu
     Returns the written items, and line number and reason of the refused ones.
 
     Raises:
-        BankFormatError: the file cannot be read, or a line is no reflection; the message names the line.
+        FileFormatError: the file cannot be read, or a line is no reflection; the message names the line.
     """
     written: list[BankItem] = []
     refused: list[tuple[int, Refusal]] = []
-    for number, reflection in read_reflections(path):
+    for number, reflection in _read_reflections(path):
         outcome = bank.write(reflection)
         if isinstance(outcome, Refusal):
             refused.append((number, outcome))
@@ -142,12 +133,12 @@ def import_items(bank: RubricBank, path: Path) -> tuple[tuple[BankItem, ...], tu
     return tuple(written), tuple(refused)
 
 
-def read_reflections(path: Path) -> list[tuple[int, Reflection]]:
-    """The reflections of a JSONL file with their line numbers; blank lines are skipped."""
+def _read_reflections(path: Path) -> list[tuple[int, Reflection]]:
+    """With their line numbers; blank lines are skipped."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as cause:
-        raise BankFormatError(f"cannot read {path}: {cause}. Give a file of `rubricem bank export`.") from cause
+        raise FileFormatError(f"cannot read {path}: {cause}. Give a file of `rubricem bank export`.") from cause
     return [(number, _parse_exchange(line, path, number)) for number, line in enumerate(lines, start=1) if line.strip()]
 
 
@@ -156,9 +147,9 @@ def _parse_exchange(line: str, path: Path, number: int) -> Reflection:
     try:
         reflection = Reflection.model_validate_json(line)
     except ValidationError as cause:
-        raise BankFormatError(f"{where} is not a reflection: {first_problem(cause)}") from cause
+        raise FileFormatError(f"{where} is not a reflection: {first_problem(cause)}") from cause
     if reflection.query_key != query_key(reflection.question):
-        raise BankFormatError(
+        raise FileFormatError(
             f"{where}: query_key is not the hash of the question; the two must belong together. Export the bank anew."
         )
     return reflection

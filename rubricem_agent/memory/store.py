@@ -8,9 +8,8 @@ import threading
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -21,17 +20,14 @@ from rubricem_env.domain.errors import BoundaryError, FileFormatError, UsageErro
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import first_problem
 
-
-class ItemStatus(StrEnum):
-    """Whether an item may be shown to a policy. Only an active one may."""
-
-    ACTIVE = "active"
-    QUARANTINED = "quarantined"
-    """Withheld until a person approves or removes it."""
-    SUPERSEDED = "superseded"
-    """Replaced by a later reflection on the same question; stored as history."""
-    REMOVED = "removed"
-    """A tombstone: its text is refused if it is written again."""
+ItemStatus = Literal[
+    "active",
+    "quarantined",  # withheld until a person approves or removes it
+    "superseded",  # replaced by a later reflection on the same question; stored as history
+    "removed",  # a tombstone: its text is refused if it is written again
+]
+"""Only an active item may be shown to a policy."""
+STATUSES: tuple[ItemStatus, ...] = get_args(ItemStatus)
 
 
 class BankItem(Frozen):
@@ -42,7 +38,7 @@ class BankItem(Frozen):
     revision: Annotated[int, Field(ge=1)]
     """The bank's write that last touched this item."""
     reflection: Reflection
-    status: ItemStatus = ItemStatus.ACTIVE
+    status: ItemStatus = "active"
     reason: Text = ""
     """Why it is quarantined or removed."""
 
@@ -52,17 +48,13 @@ class BankItem(Frozen):
 
     @property
     def is_retrievable(self) -> bool:
-        return self.status is ItemStatus.ACTIVE
+        return self.status == "active"
 
 
 def text_digest(reflection: Reflection) -> str:
     """Equal for reflections that say the same: case, spacing and Unicode form do not count."""
     said = unicodedata.normalize("NFKC", f"{reflection.rubrics}\0{reflection.takeaways}").casefold()
     return hashlib.sha256(" ".join(said.split()).encode("utf-8", "replace")).hexdigest()
-
-
-class BankFormatError(FileFormatError):
-    """A bank, a snapshot or an export is missing, malformed, or of a version or embedder that cannot be used."""
 
 
 class UnknownItemError(UsageError):
@@ -170,7 +162,7 @@ def read_header(folder: Path) -> BankHeader | None:
     """The header of the bank in a folder; None where there is no bank.
 
     Raises:
-        BankFormatError: it cannot be read, or a newer release wrote it.
+        FileFormatError: it cannot be read, or a newer release wrote it.
     """
     file = folder / HEADER_FILE
     try:
@@ -178,17 +170,17 @@ def read_header(folder: Path) -> BankHeader | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as cause:
-        raise BankFormatError(f"cannot read {file}: {cause}. Give the folder of a rubric bank.") from cause
+        raise FileFormatError(f"cannot read {file}: {cause}. Give the folder of a rubric bank.") from cause
     try:
         version = TypeAdapter(dict[str, object]).validate_json(text).get("version")
         if isinstance(version, int) and version > BANK_VERSION:
-            raise BankFormatError(
+            raise FileFormatError(
                 f"the bank {folder} was written by a newer release (version {version}; this one reads up to "
                 f"{BANK_VERSION}). Upgrade rubricem to use it."
             )
         return BankHeader.model_validate_json(text)
     except ValidationError as cause:
-        raise BankFormatError(f"{file} is not the header of a rubric bank: {first_problem(cause)}") from cause
+        raise FileFormatError(f"{file} is not the header of a rubric bank: {first_problem(cause)}") from cause
 
 
 def write_header(folder: Path, header: BankHeader) -> None:

@@ -1,6 +1,5 @@
 from rubricem_agent.reflection.candidates import (
-    Candidate as Candidate,
-    PolicyCandidates as PolicyCandidates,
+    ReflectionSample as ReflectionSample,
     ReflectionSettings as ReflectionSettings,
 )
-from rubricem_agent.reflection.reflector import ReflectionSample as ReflectionSample, Reflector as Reflector
+from rubricem_agent.reflection.reflector import Reflector as Reflector

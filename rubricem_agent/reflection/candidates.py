@@ -17,6 +17,7 @@ from rubricem_agent.prompting import AgentPromptFile, fill, prompt_from_text, re
 from rubricem_env.concurrency import derive_seed, run_together
 from rubricem_env.domain.base import Frozen, Span, Stage, Text
 from rubricem_env.domain.errors import BoundaryError
+from rubricem_env.domain.judgement import ReflectionScore
 from rubricem_env.domain.trajectory import Origin
 from rubricem_env.judge.base import ReflectionMode
 from rubricem_env.judge.prompting import shorten_middle
@@ -24,42 +25,22 @@ from rubricem_env.scaffold.reading import Reading
 from rubricem_env.scaffold.untrusted import neutralize
 
 
-class Candidate(Frozen):
-    """One drawn reflection."""
+class ReflectionSample(Frozen):
+    """One candidate, for training and for the record."""
 
     text: Text
     pieces: tuple[TokenSegment, ...] = ()
     """The prompt's tokens and its own, with log-probabilities under the sampling temperature; empty in text mode."""
-
-
-class PolicyCandidates:
-    """Draws candidates from a policy, each in its own conversation; a policy that batches can batch them."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
+    score: ReflectionScore | None = None
+    """None where the judge gave none; such a sample is not trained on. The reward is the score's `utility`."""
+    justification: Text = ""
+    refusal: Text = ""
+    """Why the bank refused it, as code and sentence; empty where it was accepted or not offered."""
 
     @property
-    def name(self) -> str:
-        return self._policy.name
-
-    def count_tokens(self, text: str) -> int:
-        return self._policy.count_tokens(text)
-
-    async def sample(self, opening: Opening, *, sampling: Sampling, seeds: Sequence[int]) -> tuple[Candidate, ...]:
-        """One candidate for each seed, in that order, drawn concurrently.
-
-        Raises:
-            ModelError: the policy could not be reached, or failed.
-        """
-        return tuple(await run_together([self._draw(opening, sampling, seed) for seed in seeds]))
-
-    async def _draw(self, opening: Opening, sampling: Sampling, seed: int) -> Candidate:
-        conversation = self._policy.open(opening, sampling=sampling, seed=seed)
-        try:
-            emission = await conversation.emit(max_tokens=sampling.max_turn_tokens, listener=Listener())
-            return Candidate(text=emission.text, pieces=conversation.pieces)
-        finally:
-            conversation.close()
+    def is_readable(self) -> bool:
+        """Whether its blocks could be read, even if the bank refused them."""
+        return not self.refusal.startswith("format")
 
 
 RUBRICS = "reflection_rubrics"
@@ -229,7 +210,7 @@ def reflection_prompt(system: str = "") -> AgentPromptFile:
     return prompt_from_text("own", f"<!-- section: system -->\n{system}\n<!-- section: user -->\n{layout}\n")
 
 
-def build_opening(source: PolicyCandidates, reading: Reading, *, settings: ReflectionSettings) -> tuple[Opening, str]:
+def build_opening(policy: Policy, reading: Reading, *, settings: ReflectionSettings) -> tuple[Opening, str]:
     """System and user message about an attempt, and the prompt's hash. Question and answer are never shortened.
 
     Raises:
@@ -237,24 +218,33 @@ def build_opening(source: PolicyCandidates, reading: Reading, *, settings: Refle
     """
     prompt = reflection_prompt(settings.system)
     system, layout = prompt.section("system"), prompt.section("user")
-    limit = settings.total_tokens - settings.new_tokens - _FRAME_TOKENS - source.count_tokens(system)
+    limit = settings.total_tokens - settings.new_tokens - _FRAME_TOKENS - policy.count_tokens(system)
     question = neutralize(reading.trajectory.question.strip())
 
     def user(transcript: str) -> str:
         return fill(layout, {"question": question, "trajectory": transcript})
 
-    transcript = render_transcript(reading, lambda shown: source.count_tokens(user(shown)) <= limit)
+    transcript = render_transcript(reading, lambda shown: policy.count_tokens(user(shown)) <= limit)
     return Opening(system, user(transcript)), prompt.hash
 
 
 async def draw_candidates(
-    source: PolicyCandidates, opening: Opening, *, key: str, settings: ReflectionSettings, step: int, count: int
-) -> tuple[Candidate, ...]:
-    """Draw `count` reflections; the draws depend on (seed, step, question key) alone.
+    policy: Policy, opening: Opening, *, key: str, settings: ReflectionSettings, step: int, count: int
+) -> list[ReflectionSample]:
+    """Draw `count` unjudged candidates at once; the draws depend on (seed, step, question key) alone.
 
     Raises:
         ModelError: the policy failed.
     """
-    seeds = [derive_seed(settings.seed, step, key, "candidate", index) % _SEEDS for index in range(count)]
     sampling = Sampling(temperature=settings.temperature, max_turn_tokens=settings.new_tokens)
-    return await source.sample(opening, sampling=sampling, seeds=seeds)
+
+    async def draw(index: int) -> ReflectionSample:
+        seed = derive_seed(settings.seed, step, key, "candidate", index) % _SEEDS
+        conversation = policy.open(opening, sampling=sampling, seed=seed)
+        try:
+            emission = await conversation.emit(max_tokens=sampling.max_turn_tokens, listener=Listener())
+            return ReflectionSample(text=emission.text, pieces=conversation.pieces)
+        finally:
+            conversation.close()
+
+    return await run_together([draw(index) for index in range(count)])

@@ -13,12 +13,11 @@ import numpy as np
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.gate import Refusal
 from rubricem_agent.memory.store import BankItem
-from rubricem_agent.policy.base import Opening, TokenSegment
+from rubricem_agent.policy.base import Opening, Policy
 from rubricem_agent.reflection.candidates import (
     Blocks,
-    Candidate,
-    PolicyCandidates,
     ReflectionError,
+    ReflectionSample,
     ReflectionSettings,
     build_opening,
     draw_candidates,
@@ -69,24 +68,6 @@ def draw_attempt(attempts: Sequence[JudgedAttempt], generator: np.random.Generat
     return int(generator.choice(intact))
 
 
-class ReflectionSample(Frozen):
-    """One candidate, for training and for the record."""
-
-    text: Text
-    pieces: tuple[TokenSegment, ...] = ()
-    """Its tokens, the prompt's first; empty where the policy works in text."""
-    score: ReflectionScore | None = None
-    """None where the judge gave none; such a sample is not trained on. The reward is the score's `utility`."""
-    justification: Text = ""
-    refusal: Text = ""
-    """Why the bank refused it, as code and sentence; empty where it was accepted or not offered."""
-
-    @property
-    def is_readable(self) -> bool:
-        """Whether its blocks could be read, even if the bank refused them."""
-        return not self.refusal.startswith("format")
-
-
 class ReflectionOutcome(Frozen):
     """The reflections on one question in one step. A checkpoint stores it as JSON."""
 
@@ -122,7 +103,7 @@ def readable_share(outcomes: Sequence[ReflectionOutcome]) -> float | None:
     return round(sum(readable) / len(readable), 4) if readable else None
 
 
-Assessed = tuple[Candidate, ReflectionOpinion, Blocks | Refusal]
+Assessed = tuple[ReflectionSample, ReflectionOpinion, Blocks | Refusal]
 """A candidate with the judge's opinion, and its blocks or why it lacks them."""
 
 
@@ -133,7 +114,7 @@ def _score(opinion: ReflectionOpinion) -> ReflectionScore | None:
 async def assess(
     judge: ReflectionJudge,
     attempt: JudgedAttempt,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[ReflectionSample],
     *,
     mode: ReflectionMode,
     seed: int,
@@ -179,7 +160,7 @@ class Reflector:
 
     def __init__(
         self,
-        source: PolicyCandidates,
+        policy: Policy,
         judge: ReflectionJudge,
         bank: RubricBank,
         *,
@@ -187,7 +168,7 @@ class Reflector:
         version: Callable[[], int] | None = None,
     ) -> None:
         """`version` returns the number of updates of the weights that have just drawn."""
-        self._source = source
+        self._policy = policy
         self._judge = judge
         self._bank = bank
         self._version = version
@@ -210,9 +191,9 @@ class Reflector:
         key = group[0].reading.trajectory.query_key if group else ""
         index = draw_attempt(group, open_generator(seed, step, key, "attempt"))
         attempt = group[index]
-        opening, prompt_hash = build_opening(self._source, attempt.reading, settings=self.settings)
+        opening, prompt_hash = build_opening(self._policy, attempt.reading, settings=self.settings)
         candidates = await draw_candidates(
-            self._source, opening, key=key, settings=self.settings, step=step, count=self.settings.num_candidates
+            self._policy, opening, key=key, settings=self.settings, step=step, count=self.settings.num_candidates
         )
         version = self._version() if self._version is not None else None
         assessed = await assess(
@@ -223,7 +204,7 @@ class Reflector:
             seed=derive_seed(seed, step, key, "reflection judge"),
             form_counts=self.settings.form_counts,
         )
-        provenance = Provenance(step=step, model=self._source.name, prompt_hash=prompt_hash)
+        provenance = Provenance(step=step, model=self._policy.name, prompt_hash=prompt_hash)
         chosen, item, refusals = await self._offer(attempt.reading, assessed, provenance=provenance, step=step)
         return ReflectionOutcome(
             query_key=key,
@@ -240,13 +221,13 @@ class Reflector:
 
     async def reflect_unjudged(self, reading: Reading) -> BankItem | Refusal:
         """One reflection without a judge, as at inference: unranked, unscored, through the same gate (choice C20)."""
-        opening, prompt_hash = build_opening(self._source, reading, settings=self.settings)
+        opening, prompt_hash = build_opening(self._policy, reading, settings=self.settings)
         key = reading.trajectory.query_key
-        candidates = await draw_candidates(self._source, opening, key=key, settings=self.settings, step=0, count=1)
+        candidates = await draw_candidates(self._policy, opening, key=key, settings=self.settings, step=0, count=1)
         blocks = parse_blocks(candidates[0].text)
         if isinstance(blocks, Refusal):
             return blocks
-        provenance = Provenance(model=self._source.name, prompt_hash=prompt_hash)
+        provenance = Provenance(model=self._policy.name, prompt_hash=prompt_hash)
         return await self._write(reading, blocks, score=None, provenance=provenance)
 
     async def _offer(
@@ -295,10 +276,10 @@ class Reflector:
 def _sample(one: Assessed, refusal: Refusal | None) -> ReflectionSample:
     candidate, opinion, blocks = one
     refused = blocks if isinstance(blocks, Refusal) else refusal
-    return ReflectionSample(
-        text=candidate.text,
-        pieces=candidate.pieces,
-        score=_score(opinion),
-        justification=opinion.justification,
-        refusal=f"{refused.code}: {refused.sentence}" if refused else "",
+    return candidate.model_copy(
+        update={
+            "score": _score(opinion),
+            "justification": opinion.justification,
+            "refusal": f"{refused.code}: {refused.sentence}" if refused else "",
+        }
     )

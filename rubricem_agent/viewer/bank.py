@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.memory.store import HEADER_FILE, BankItem, ItemStatus
+from rubricem_agent.memory.store import HEADER_FILE, STATUSES, BankItem, ItemStatus
 from rubricem_agent.viewer.api_runs import (
     BankChange,
     BankItemView,
@@ -137,7 +137,7 @@ class BankViews:
             page=number,
             size=size,
             rows=rows,
-            counts={one.value: counts[one] for one in ItemStatus},
+            counts={one: counts[one] for one in STATUSES},
             embedder=self._bank.embedder_name,
             editable=self._is_editable,
             note=self._note,
@@ -207,7 +207,7 @@ def _row(item: BankItem, uses: int, similarity: float | None = None) -> BankRow:
     score = item.reflection.score
     return BankRow(
         id=item.id,
-        status=item.status.value,
+        status=item.status,
         reason=item.reason,
         question=item.reflection.question[:MAX_QUESTION],
         question_key=item.key,

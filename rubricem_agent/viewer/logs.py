@@ -19,7 +19,7 @@ from rubricem_agent.learn.metrics import SETTINGS_FILE, RunLog, read_log
 from rubricem_agent.learn.monitor import RECIPES
 from rubricem_agent.learn.record import LESSONS, RECORD_FOLDER, LessonLine
 from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.memory.embed import AbsentEmbedder, Embedder, HashingEmbedder
+from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.store import MemoryStore, StoredItem
 from rubricem_agent.viewer.api_trajectories import ExampleRow
 from rubricem_agent.viewer.records import IndexFollower, NotThereError, read_bytes
@@ -55,18 +55,14 @@ class RecordedBank:
         rows = [row for row in map(_stored, lines) if row is not None]
         self.step = max([0 if is_restarted else self.step, *(line.step for line in lines)])
         if rows and self._store is None:
-            embedder = self._embedder(len(rows[0].vector))
-            self._store = MemoryStore(embedder=embedder.name, dimension=embedder.dimension)
-            self._bank = RubricBank.open(self._store, embedder)
+            name = self._follower.header.embedder if self._follower.header else ""
+            hashing = HashingEmbedder(len(rows[0].vector))
+            self._store = MemoryStore(embedder=name, dimension=hashing.dimension)
+            # The run's own embedder where it needs no weights; without one all but a search works.
+            self._bank = RubricBank.open(self._store, hashing if hashing.name == name else None)
         if rows and self._store is not None:
             self._store.put([row for row in rows if len(row.vector) == self._store.dimension])
         return self._bank
-
-    def _embedder(self, dimension: int) -> Embedder:
-        """The run's own where it needs no weights; else one that refuses, so that all but a search works."""
-        name = self._follower.header.embedder if self._follower.header else ""
-        hashing = HashingEmbedder(dimension)
-        return hashing if hashing.name == name else AbsentEmbedder(name, dimension)
 
 
 def _stored(line: LessonLine) -> StoredItem | None:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from rubricem_agent.memory.store import ItemStatus
 from rubricem_agent.viewer.ablation import Ablation, load_ablation
 from rubricem_agent.viewer.api_runs import Comparison, RunCard, RunDetail, RunList
 from rubricem_agent.viewer.api_trajectories import GroupView, QuestionRow, TrajectoryPage, TrajectoryRow
@@ -78,7 +77,7 @@ def sample_bank(run: RunFolder) -> Answers:
     if bank is None:
         return {}
     views = BankViews(BankListing(bank), run.record, is_editable=False, note=f"As of step {run.bank.step}.")
-    page = views.page(number=1, size=LESSONS, text="", status=ItemStatus.ACTIVE)
+    page = views.page(number=1, size=LESSONS, text="", status="active")
     base = f"/runs/{run.id}/bank"
     return {base: page, **{f"{base}/{row.id}": views.item(row.id) for row in page.rows}}
 

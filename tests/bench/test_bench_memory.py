@@ -9,7 +9,7 @@ lock, its look at the store, its exclusions and its order of ties. Each round as
 import numpy as np
 import pytest
 
-from rubricem_agent.memory.bank import Retrieval, RubricBank, VectorTable
+from rubricem_agent.memory.bank import RubricBank, VectorTable
 from rubricem_agent.memory.embed import unit_rows
 from rubricem_agent.memory.store import BankItem, MemoryStore, StoredItem
 from rubricem_env.domain.trajectory import query_key
@@ -64,7 +64,7 @@ def flat(vectors):
 
 
 def ask_bank(bank):
-    return [bank.retrieve(f"question {number}", Retrieval.CROSS) for number in range(NUM_QUESTIONS)]
+    return [bank.retrieve(f"question {number}", "cross") for number in range(NUM_QUESTIONS)]
 
 
 def ask_flat(flat, asked):

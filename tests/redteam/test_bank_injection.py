@@ -2,7 +2,7 @@
 
 import pytest
 
-from rubricem_agent.memory.bank import Retrieval, Retrieved
+from rubricem_agent.memory.bank import Retrieved
 from rubricem_agent.memory.inject import Injector, quote
 from rubricem_agent.memory.store import BankItem
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
@@ -21,7 +21,7 @@ HOSTILE = (
 
 def block_with(text):
     item = BankItem(id=1, revision=1, reflection=make_reflection("Q?", rubrics=text, takeaways=text))
-    return Injector(count_tokens=len, budget=10_000).inject("What now?", [Retrieved(item, 0.5)], Retrieval.CROSS)
+    return Injector(count_tokens=len, budget=10_000).inject("What now?", [Retrieved(item, 0.5)], "cross")
 
 
 @pytest.mark.parametrize("text", HOSTILE)

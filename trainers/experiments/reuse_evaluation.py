@@ -23,7 +23,7 @@ from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.snapshot import load_snapshot
 from rubricem_agent.policy.base import Opening, Sampling
-from rubricem_agent.reflection.candidates import PolicyCandidates, ReflectionError
+from rubricem_agent.reflection.candidates import ReflectionError
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import RolloutPlan, Setting, run_groups
 from rubricem_env.concurrency import derive_seed
@@ -50,11 +50,11 @@ class ReuseScores(NamedTuple):
 async def compare(parts: Parts, *, repeats: int) -> list[ReuseScores]:
     """Without the bank, across questions, and within the question."""
     own = RubricBank.in_memory(HashingEmbedder())
-    first, _ = await attempt(parts, None, Retrieval.CROSS, repeats=repeats, draw="first")
-    cross = await attempt(parts, parts.bank, Retrieval.CROSS, repeats=repeats, draw="second")
-    again = await attempt(parts, None, Retrieval.CROSS, repeats=repeats, draw="second")
+    first, _ = await attempt(parts, None, "cross", repeats=repeats, draw="first")
+    cross = await attempt(parts, parts.bank, "cross", repeats=repeats, draw="second")
+    again = await attempt(parts, None, "cross", repeats=repeats, draw="second")
     await reflect_on(parts, first, own)
-    within = await attempt(parts, own, Retrieval.WITHIN, repeats=repeats, draw="second")
+    within = await attempt(parts, own, "within", repeats=repeats, draw="second")
     modes = []
     for name, (groups, reused) in (("none", again), ("cross", cross), ("within", within)):
         pairs = zip(parts.held_out, groups, strict=True)
@@ -88,7 +88,7 @@ async def attempt(
 async def reflect_on(parts: Parts, groups: Sequence[Sequence[Reading]], bank: RubricBank) -> None:
     """One unjudged reflection on the first attempt at each question, through the bank's gate."""
     judge = AlmanacJudge(parts.held_out)  # never called: there is no judge at inference
-    reflector = Reflector(PolicyCandidates(parts.policy), judge, bank, settings=parts.config.reflection)
+    reflector = Reflector(parts.policy, judge, bank, settings=parts.config.reflection)
 
     async def one(reading: Reading) -> None:
         try:

@@ -96,7 +96,7 @@ def references_for(
     injector = Injector(count_tokens=count_roughly)
     blocks: dict[str, str] = {}
     for task, question in world.guided.items():
-        mode = Retrieval.WITHIN if rng.random() < 0.5 else Retrieval.CROSS
+        mode: Retrieval = "within" if rng.random() < 0.5 else "cross"
         blocks[source_of(task)] = injector.inject("", bank.retrieve(question.question, mode), mode).block
     return blocks
 

@@ -62,7 +62,7 @@ def record_step(
             row += 1
         entries.append((group, attempts))
     parts.recorder.record_step(entries)
-    parts.recorder.record_lessons(parts.bank.changed_since(parts.recorder.bank_revision), step=batch.step)
+    parts.recorder.record_lessons(parts.bank.contents(since=parts.recorder.bank_revision), step=batch.step)
 
 
 async def evaluate_step(parts: Parts, step: int) -> None:

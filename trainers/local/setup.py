@@ -14,7 +14,6 @@ from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import Injector
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
-from rubricem_agent.reflection.candidates import PolicyCandidates
 from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector
 from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.judge.audit import HeldOutAudit
@@ -81,9 +80,7 @@ def make_parts(config: LocalConfig) -> Parts:
         max_grad_norm=config.max_grad_norm,
         micro_batch_tokens=config.micro_batch_tokens,
     )
-    reflector = Reflector(
-        PolicyCandidates(policy), almanac_judge, bank, settings=config.reflection, version=lambda: learner.updates
-    )
+    reflector = Reflector(policy, almanac_judge, bank, settings=config.reflection, version=lambda: learner.updates)
     pending: Pending = {}
     return Parts(
         config=config,

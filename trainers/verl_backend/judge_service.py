@@ -16,7 +16,6 @@ from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.learn.record import four_numbers, group_entry, rollout_entry
 from rubricem_agent.memory.bank import Retrieval, Retrieved
 from rubricem_agent.policy.local import load_tokenizer
-from rubricem_agent.reflection.candidates import PolicyCandidates
 from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector, judged_attempts
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_env.domain.base import STAGES
@@ -88,7 +87,7 @@ class JudgeService:
         """Sample reflections from the engines behind veRL's `client`; those pending in a checkpoint start again."""
         policy = EnginePolicy(client, self.tokenizer, max_length=self.settings.reflection.total_tokens)
         self._reflector = Reflector(
-            PolicyCandidates(policy),
+            policy,
             self._reflection_judge,
             self.bank,
             settings=self.settings.reflection,
@@ -111,8 +110,8 @@ class JudgeService:
         return await asyncio.shield(self._references[key])
 
     async def _retrieve(self, scheduled: ScheduledQuery) -> str:
-        mode = Retrieval.CROSS if scheduled.encounter is Encounter.NEW else Retrieval.WITHIN
-        if mode is Retrieval.WITHIN:
+        mode: Retrieval = "cross" if scheduled.encounter is Encounter.NEW else "within"
+        if mode == "within":
             await self.reflections.wait(scheduled.query.key, timeout=self.settings.time_limits.lesson)
         lessons = await asyncio.to_thread(self.bank.retrieve, scheduled.query.question, mode)
         injection = self._injector.inject("", lessons, mode)

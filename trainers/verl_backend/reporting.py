@@ -230,7 +230,7 @@ class GroupRecord:
                 (group.model_copy(update=position), tuple(one.model_copy(update=position) for one in with_credit))
             )
         self._recorder.record_step(entries)
-        self._recorder.record_lessons(self._bank.changed_since(self._recorder.bank_revision), step=step)
+        self._recorder.record_lessons(self._bank.contents(since=self._recorder.bank_revision), step=step)
 
     def state_dict(self) -> dict[str, Any]:
         """The waiting groups, as JSON."""

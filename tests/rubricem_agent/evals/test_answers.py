@@ -24,7 +24,6 @@ from rubricem_agent.memory.inject import Injector, count_roughly
 from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.prompting import agent_prompt
-from rubricem_agent.reflection.candidates import PolicyCandidates
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
 from rubricem_env.domain.errors import ConfigError, UsageError
@@ -176,7 +175,7 @@ def test_cross_shows_nothing_where_the_bank_is_empty():
 
 
 def within(*attempts) -> str:
-    open_reflector = partial(Reflector, PolicyCandidates(POLICY), RulesJudge())
+    open_reflector = partial(Reflector, POLICY, RulesJudge())
     return asyncio.run(
         within_references(QUESTION, attempts, open_bank=empty_bank, open_reflector=open_reflector, injector=INJECTOR)
     )

@@ -124,8 +124,8 @@ def test_lessons_are_written_when_they_change_and_once(recorder, tmp_path):
     bank = RubricBank.in_memory(HashingEmbedder())
     for step, takeaways in ((1, "Search first."), (2, "Search twice.")):
         bank.write(Reflection(query_key="k", question=QUESTION, rubrics="Both figures.", takeaways=takeaways))
-        recorder.record_lessons(bank.changed_since(recorder.bank_revision), step=step)
-    recorder.record_lessons(bank.changed_since(recorder.bank_revision), step=3)
+        recorder.record_lessons(bank.contents(since=recorder.bank_revision), step=step)
+    recorder.record_lessons(bank.contents(since=recorder.bank_revision), step=3)
 
     lines = [json.loads(line) for line in (tmp_path / "lessons.jsonl").read_text().splitlines()[1:]]
     # The second lesson takes the place of the first, which is written again as superseded.

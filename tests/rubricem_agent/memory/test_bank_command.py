@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
 
 from rubricem_agent.cli.bank import bank_app
-from rubricem_agent.memory.store import BankFormatError, UnknownItemError
-from rubricem_env.domain.errors import UsageError
+from rubricem_agent.memory.store import UnknownItemError
+from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.testing.judges import make_reflection
 
 QUESTIONS = ("How wide is the Tall Fox river?", "How wide is the Amber Badger river?", "Who wrote the almanac?")
@@ -31,12 +31,8 @@ def run(tmp_path):
     return run
 
 
-def test_list_shows_each_item_on_its_line(run):
+def test_list_shows_each_item_on_its_line_or_whole_as_json(run):
     assert "Tall Fox" in run("list")
-    assert run("list").splitlines()[-1] == "3 items"
-
-
-def test_list_as_json_holds_whole_items(run):
     items = json.loads(run("list", "--json"))["items"]
     assert [item["reflection"]["question"] for item in items] == list(QUESTIONS)
 
@@ -46,6 +42,9 @@ def test_show_tells_where_an_item_came_from(run):
     # utility = 0.4 * 0.5 + 0.3 * 1.0 + 0.3 * 0.0 = 0.5
     assert "utility 0.500" in shown
     assert "by tiny with prompt abc" in shown
+    assert json.loads(run("show", "2", "--json"))["history"] == [2]
+    with pytest.raises(UnknownItemError, match="the bank has no item 9"):
+        run("show", "9")
 
 
 def test_search_finds_similar_questions_and_cross_leaves_out_the_question_itself(run):
@@ -55,14 +54,15 @@ def test_search_finds_similar_questions_and_cross_leaves_out_the_question_itself
     assert [hit["item"]["id"] for hit in offered] == [2, 3]
 
 
-def test_an_item_is_held_back_and_let_in_again(run):
+def test_an_item_is_quarantined_and_approved(run):
     assert run("quarantine", "2", "--reason", "odd") == "item 2 is quarantined (odd)\n"
     assert json.loads(run("stats", "--json"))["quarantined"] == 1
     assert run("approve", "2") == "item 2 is active\n"
 
 
 def test_a_removed_item_is_gone_from_list_and_search_and_stays_in_the_history(run):
-    run("remove", "1", "--reason", "poison")
+    removed = json.loads(run("remove", "1", "--reason", "poison", "--json"))
+    assert removed == {"id": 1, "status": "removed", "reason": "poison"}
     assert "Tall Fox" not in run("list")
     assert "Tall Fox" not in run("search", QUESTIONS[0])
     assert "Tall Fox" in run("list", "--all")
@@ -83,38 +83,23 @@ def test_stats_count_by_status(run):
 @pytest.mark.parametrize("command", ["list", "stats"])
 def test_a_folder_without_a_bank_says_how_to_make_one(command, tmp_path):
     result = CliRunner().invoke(bank_app, [command, "--bank", str(tmp_path)])
-    assert isinstance(result.exception, BankFormatError)
+    assert isinstance(result.exception, FileFormatError)
     assert "there is no rubric bank in" in str(result.exception)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_number_that_is_not_there_is_named(run):
-    with pytest.raises(UnknownItemError, match="the bank has no item 9"):
-        run("show", "9")
-
-
 def test_an_empty_question_is_refused(run):
-    result = run("search", " ", code=2)
-    assert result == ""
+    assert run("search", " ", code=2) == ""
 
 
-def test_a_chroma_folder_full_of_rubbish_is_one_sentence(run, tmp_path):
-    database = tmp_path / "bank" / "chroma" / "chroma.sqlite3"
+def test_a_damaged_database_is_one_sentence(run, tmp_path):
     other = tmp_path / "other"
     (other / "chroma").mkdir(parents=True)
     (other / "bank.json").write_text((tmp_path / "bank" / "bank.json").read_text())
-    (other / "chroma" / database.name).write_bytes(b"rubbish" * 1_000)
+    (other / "chroma" / "chroma.sqlite3").write_bytes(b"rubbish" * 1_000)
     result = CliRunner().invoke(bank_app, ["list", "--bank", str(other)])
-    assert isinstance(result.exception, BankFormatError)
+    assert isinstance(result.exception, FileFormatError)
     assert "could not open the bank" in str(result.exception)
-
-
-def test_show_as_json_lists_the_items_of_the_same_question(run):
-    assert json.loads(run("show", "2", "--json"))["history"] == [2]
-
-
-def test_a_change_as_json_says_what_the_item_is_now(run):
-    assert json.loads(run("remove", "1", "--json")) == {"id": 1, "status": "removed", "reason": ""}
 
 
 def test_tables_tell_of_search_import_export_and_stats(run, tmp_path):
@@ -124,7 +109,7 @@ def test_tables_tell_of_search_import_export_and_stats(run, tmp_path):
     assert "mean utility  0.5" in run("stats")
 
 
-def test_a_bank_with_nothing_in_use_finds_nothing(run):
+def test_a_bank_without_active_items_finds_nothing(run):
     for number in ("1", "2", "3"):
         run("remove", number)
     assert run("search", QUESTIONS[0]) == "nothing found\n"
@@ -143,7 +128,7 @@ def test_a_bank_that_cannot_be_made_is_one_sentence(run, tmp_path):
     result = CliRunner().invoke(
         bank_app, ["import", str(tmp_path / "in.jsonl"), "--bank", str(folder), "--embedder", "hashing"]
     )
-    assert isinstance(result.exception, BankFormatError)
+    assert isinstance(result.exception, FileFormatError)
 
 
 def test_text_of_an_item_cannot_move_the_cursor_or_set_colours(tmp_path):

@@ -7,10 +7,9 @@ import pytest
 
 from rubricem_agent.build.memory import build_bank, build_embedder, build_injector, open_existing_bank
 from rubricem_agent.config import BankConfig
-from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.memory.gate import Refusal
-from rubricem_agent.memory.store import BankFormatError, BankItem, ItemStatus
-from rubricem_env.domain.errors import MissingExtraError
+from rubricem_agent.memory.store import BankItem
+from rubricem_env.domain.errors import FileFormatError, MissingExtraError
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.testing.judges import make_reflection
 
@@ -24,19 +23,21 @@ def test_a_bank_without_a_folder_needs_no_package(monkeypatch):
 def test_a_moderated_bank_holds_new_items_back():
     item = build_bank(BankConfig(embedder="hashing", is_moderated=True)).write(make_reflection("How wide?"))
     assert isinstance(item, BankItem)
-    assert item.status is ItemStatus.QUARANTINED
+    assert item.status == "quarantined"
 
 
 def test_evaluation_questions_are_kept_out():
     bank = build_bank(BankConfig(embedder="hashing"), evaluation_keys=[query_key("How wide?")])
-    assert isinstance(bank.write(make_reflection("How wide?")), Refusal)
+    refused = bank.write(make_reflection("How wide?"))
+    assert isinstance(refused, Refusal)
+    assert refused.code == "evaluation"
 
 
 def test_the_injector_keeps_to_the_configured_budget():
     bank = build_bank(BankConfig(embedder="hashing"))
     bank.write(make_reflection("How wide?"))
-    found = bank.retrieve("How wide?", Retrieval.WITHIN)
-    shown = build_injector(BankConfig(reference_tokens=10), len).inject("How wide?", found, Retrieval.WITHIN)
+    found = bank.retrieve("How wide?", "within")
+    shown = build_injector(BankConfig(reference_tokens=10), len).inject("How wide?", found, "within")
     assert shown.prompt == "How wide?"
 
 
@@ -64,7 +65,7 @@ def test_an_existing_bank_is_opened_with_its_own_embedder(tmp_path):
 
 def test_a_folder_that_is_a_file_is_refused_in_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(BankFormatError, match=r"cannot read .*bank\.json"):
+    with pytest.raises(FileFormatError, match=r"cannot read .*bank\.json"):
         open_existing_bank(tmp_path / "file", embeds=False)
 
 

@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
 
-from rubricem_agent.memory.bank import Retrieval, RubricBank
+from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.chroma_store import ChromaStore
-from rubricem_agent.memory.store import BankFormatError
+from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.testing.judges import PlaneEmbedder, make_reflection
 
 # Writes questions at 0, 1, 2 ... and says the number of each one that the bank has acknowledged.
@@ -46,11 +46,13 @@ def steps(bank: RubricBank) -> list[int]:
 
 
 def test_a_bank_opened_again_has_what_was_written(tmp_path):
-    open_bank(tmp_path).write(make_reflection("at 0"))
+    bank = open_bank(tmp_path)
+    bank.write(make_reflection("at 0"))
+    assert not bank._store._client.get_settings().anonymized_telemetry
     assert [item.reflection for item in open_bank(tmp_path).items()] == [make_reflection("at 0")]
 
 
-def test_after_kill_9_during_writes_every_acknowledged_row_is_there_and_found(tmp_path):
+def test_after_kill_9_during_writes_every_acknowledged_row_is_found_and_more_can_be_written(tmp_path):
     writer = start_writer(tmp_path, first=0, count=100_000)
     assert writer.stdout is not None
     acknowledged = [int(writer.stdout.readline()) for _ in range(25)]
@@ -63,21 +65,10 @@ def test_after_kill_9_during_writes_every_acknowledged_row_is_there_and_found(tm
     # One more may have been written without the process living to say so.
     assert written[: len(acknowledged)] == acknowledged
     assert len(written) - len(acknowledged) in (0, 1)
-    found = {bank.retrieve(f"at {number / 10}", Retrieval.WITHIN)[0].item.id for number in acknowledged}
+    found = {bank.retrieve(f"at {number / 10}", "within")[0].item.id for number in acknowledged}
     assert len(found) == len(acknowledged)
     assert len(bank.search("at 0", limit=1_000)) == len(written)
-
-
-def test_a_bank_can_be_written_to_after_a_kill(tmp_path):
-    writer = start_writer(tmp_path, first=0, count=100_000)
-    assert writer.stdout is not None
-    writer.stdout.readline()
-    os.kill(writer.pid, signal.SIGKILL)
-    writer.wait()
-    writer.stdout.close()
-    bank = open_bank(tmp_path)
-    item = bank.write(make_reflection("at 300"))
-    assert item == bank.items()[-1]
+    assert bank.write(make_reflection("at 300")) == bank.items()[-1]
 
 
 def test_two_processes_write_to_one_bank_without_losing_a_row_or_giving_a_number_twice(tmp_path):
@@ -96,7 +87,7 @@ def test_threads_share_one_bank(tmp_path):
     def write(first: int) -> None:
         for number in range(first, first + 10):
             bank.write(make_reflection(f"at {number}"))
-            bank.retrieve("at 0", Retrieval.CROSS)
+            bank.retrieve("at 0", "cross")
 
     threads = [threading.Thread(target=write, args=(first,)) for first in (0, 100, 200)]
     for thread in threads:
@@ -108,20 +99,14 @@ def test_threads_share_one_bank(tmp_path):
 
 def test_a_bank_written_by_a_newer_release_is_refused(tmp_path):
     (tmp_path / "bank.json").write_text('{"version": 2, "index": "unheard of"}')
-    with pytest.raises(BankFormatError, match=r"written by a newer release \(version 2; this one reads up to 1\)"):
-        open_bank(tmp_path)
-
-
-def test_a_bank_of_another_embedder_is_refused_with_the_way_out(tmp_path):
-    ChromaStore.open(tmp_path, embedder="minilm", dimension=384)
-    with pytest.raises(BankFormatError, match=r"holds vectors of minilm .* export its items and import them"):
+    with pytest.raises(FileFormatError, match=r"written by a newer release \(version 2; this one reads up to 1\)"):
         open_bank(tmp_path)
 
 
 @pytest.mark.parametrize("header", ["", "[]", "{}", '{"version": 1}', '{"version": "1"}', "\x00"])
 def test_a_broken_header_is_refused_in_one_sentence(tmp_path, header):
     (tmp_path / "bank.json").write_text(header)
-    with pytest.raises(BankFormatError, match="not the header of a rubric bank"):
+    with pytest.raises(FileFormatError, match="not the header of a rubric bank"):
         open_bank(tmp_path)
 
 
@@ -134,7 +119,7 @@ def test_a_bank_sees_what_another_one_on_the_same_folder_restores(tmp_path):
     one.restore(saved)
     assert [item.id for item in other.items()] == [1]
     other.write(make_reflection("at 80"))
-    assert [hit.item.id for hit in one.retrieve("at 0", Retrieval.CROSS)] == [2]
+    assert [hit.item.id for hit in one.retrieve("at 0", "cross")] == [2]
 
 
 def test_a_restore_cut_off_half_way_changes_nothing(tmp_path):
@@ -197,10 +182,5 @@ def test_a_write_torn_between_its_two_rows_leaves_one_active_item(tmp_path):
     bank.write(make_reflection("at 0", takeaways="new"))
     # As if the process had died after the new row and before the old one stepped back.
     ChromaStore.open(tmp_path, embedder="plane", dimension=2).put([old])
-    found = open_bank(tmp_path).retrieve("at 0", Retrieval.WITHIN)
+    found = open_bank(tmp_path).retrieve("at 0", "within")
     assert [hit.item.reflection.takeaways for hit in found] == ["new"]
-
-
-def test_no_process_is_asked_to_send_anything(tmp_path):
-    store = ChromaStore.open(tmp_path, embedder="plane", dimension=2)
-    assert not store._client.get_settings().anonymized_telemetry

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rubricem_agent.build.memory import build_embedder
-from rubricem_agent.memory.embed import AbsentEmbedder, HashingEmbedder, unit_rows
-from rubricem_env.domain.errors import ConfigError, OrderError
+from rubricem_agent.memory.embed import HashingEmbedder, unit_rows
+from rubricem_env.domain.errors import ConfigError
 
 QUESTIONS = (
     "Which treatments of migraine are best supported by trials?",
@@ -35,11 +35,6 @@ def test_the_hashing_embedder_finds_shared_words():
 def test_rows_without_a_direction_become_the_first_axis():
     rows = unit_rows(np.array([[0.0, 0.0], [np.nan, 1.0], [0.0, 5.0]]))
     np.testing.assert_array_equal(rows, [[1, 0], [1, 0], [0, 1]])
-
-
-def test_a_bank_opened_to_be_looked_after_cannot_embed():
-    with pytest.raises(OrderError, match="opened without its embedder minilm"):
-        AbsentEmbedder("minilm", 384).embed(["a"])
 
 
 def test_an_unknown_embedder_is_refused_with_the_known_ones():

@@ -3,7 +3,7 @@
 import pytest
 
 from rubricem_agent.memory.snapshot import export_items, import_items
-from rubricem_agent.memory.store import BankFormatError
+from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.testing.judges import make_reflection
 
 
@@ -33,29 +33,21 @@ def test_a_refused_line_is_named_and_the_others_are_written(bank, tmp_path):
     assert len(written) == 1
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '{"question": "at 0"}', "NaN", '{"query_key": 5}'])
-def test_a_broken_line_is_named_and_nothing_is_written(bank, tmp_path, line):
-    good = make_reflection("at 0").model_dump_json()
-    (tmp_path / "in.jsonl").write_text(f"{good}\n\n{line}\n")
-    with pytest.raises(BankFormatError, match=r"in\.jsonl, line 3 is not a reflection"):
+GOOD = make_reflection("at 0").model_dump_json()
+FORGED = make_reflection("at 0").model_copy(update={"query_key": "00"}).model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        *((line, " is not a reflection") for line in ("{", "[]", '{"question": "at 0"}', "NaN", GOOD[:40])),
+        (FORGED, ": query_key is not the hash of the question"),
+    ],
+)
+def test_a_broken_line_is_named_and_nothing_is_written(bank, tmp_path, line, said):
+    (tmp_path / "in.jsonl").write_text(f"{GOOD}\n\n{line}")
+    with pytest.raises(FileFormatError, match=rf"in\.jsonl, line 3{said}"):
         import_items(bank, tmp_path / "in.jsonl")
-    assert bank.items() == ()
-
-
-def test_a_truncated_last_line_is_named(bank, tmp_path):
-    good = make_reflection("at 0").model_dump_json()
-    (tmp_path / "in.jsonl").write_text(f"{good}\n{good[:40]}")
-    with pytest.raises(BankFormatError, match="line 2 is not a reflection"):
-        import_items(bank, tmp_path / "in.jsonl")
-
-
-def test_a_key_that_is_not_the_question_s_is_refused(bank, tmp_path):
-    forged = make_reflection("at 0").model_copy(update={"query_key": "00"})
-    (tmp_path / "in.jsonl").write_text(forged.model_dump_json())
-    with pytest.raises(BankFormatError, match="query_key is not the hash of the question"):
-        import_items(bank, tmp_path / "in.jsonl")
-
-
-def test_a_file_that_is_not_there_is_named(bank, tmp_path):
-    with pytest.raises(BankFormatError, match=r"cannot read .*none\.jsonl"):
+    with pytest.raises(FileFormatError, match=r"cannot read .*none\.jsonl"):
         import_items(bank, tmp_path / "none.jsonl")
+    assert bank.items() == ()

@@ -5,12 +5,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from rubricem_agent.memory.bank import Retrieval, RubricBank
+from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.gate import Refusal
-from rubricem_agent.memory.store import BankItem, ItemStatus
-from rubricem_agent.policy.base import TokenSegment
-from rubricem_agent.reflection.candidates import Candidate, ReflectionError, ReflectionSettings, check_trainable
+from rubricem_agent.memory.store import BankItem
+from rubricem_agent.policy.base import Emission, TokenSegment
+from rubricem_agent.reflection.candidates import ReflectionError, ReflectionSettings, check_trainable
 from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector, draw_attempt
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import Judgement, ReflectionScore, Unscored, UnscoredReason
@@ -37,23 +37,41 @@ def attempt(answer="60 m", ending=Ending.ANSWERED):
 
 
 class Writer:
-    """Writes what it is told to, and remembers what it was asked."""
+    """A policy that writes the texts in their order, over and over, and remembers its requests; without texts it fails."""
 
     name = "writer"
 
     def __init__(self, *texts):
         self.texts = texts
         self.asked = []
+        self.closed = 0
 
     def count_tokens(self, text):
         return len(text) // 4
 
-    async def sample(self, opening, *, sampling, seeds):
-        self.asked.append((opening, sampling, tuple(seeds)))
-        if not self.texts:
+    def open(self, opening, *, sampling, seed):
+        self.asked.append((opening, sampling, seed))
+        return Draft(self, self.texts[(len(self.asked) - 1) % len(self.texts)] if self.texts else None)
+
+    @property
+    def seeds(self):
+        return [seed for _, _, seed in self.asked]
+
+
+class Draft:
+    pieces = (TokenSegment(ids=(1, 2)), TokenSegment(ids=(3,), logprobs=(-0.5,), starts=(0,)))
+
+    def __init__(self, writer, text):
+        self.writer = writer
+        self.text = text
+
+    async def emit(self, *, max_tokens, listener):
+        if self.text is None:
             raise ModelError("the policy is down")
-        pieces = (TokenSegment(ids=(1, 2)), TokenSegment(ids=(3,), logprobs=(-0.5,), starts=(0,)))
-        return tuple(Candidate(text=text, pieces=pieces) for text in self.texts[: len(seeds)])
+        return Emission(self.text, "stopped")
+
+    def close(self):
+        self.writer.closed += 1
 
 
 class Marker:
@@ -85,12 +103,14 @@ async def test_the_best_candidate_goes_to_the_bank_with_its_origin_and_all_are_r
     outcome = await Reflector(writer, Marker(poor=0.1, good=0.9, fair=0.5), bank, settings=SETTINGS).reflect(
         [attempt()], step=7
     )
-    (hit,) = bank.retrieve(QUESTION, Retrieval.WITHIN)
+    (hit,) = bank.retrieve(QUESTION, "within")
     assert hit.item.reflection.rubrics == "good"
     provenance = hit.item.reflection.provenance
     assert (provenance.step, provenance.model, provenance.prompt_hash) == (7, "writer", outcome.prompt_hash)
     assert outcome.chosen == 1
     assert [sample.score.utility for sample in outcome.scored if sample.score] == pytest.approx([0.1, 0.9, 0.5])
+    assert [sample.pieces for sample in outcome.samples] == [Draft.pieces] * 3
+    assert writer.closed == 3
 
 
 async def test_a_tie_goes_to_the_shorter_and_then_to_the_earlier(bank):
@@ -139,9 +159,10 @@ async def test_an_empty_candidate_scores_0_without_the_judge_seeing_it(bank):
 
 async def test_the_judge_is_not_called_where_every_candidate_is_empty(bank):
     marker = Marker()
-    outcome = await Reflector(Writer("", "", ""), marker, bank, settings=SETTINGS).reflect([attempt()], step=1)
+    outcome = await Reflector(Writer(""), marker, bank, settings=SETTINGS).reflect([attempt()], step=1)
     assert marker.tasks == []
     assert outcome.item is None
+    assert not outcome.has_lesson
 
 
 async def test_an_unscored_candidate_is_neither_kept_nor_trained_on(bank):
@@ -152,27 +173,22 @@ async def test_an_unscored_candidate_is_neither_kept_nor_trained_on(bank):
 
 
 async def test_eight_candidates_are_drawn_at_temperature_0_7_of_at_most_2_048_tokens(bank):
-    writer = Writer(*[written()] * 8)
+    writer = Writer(written())
     await Reflector(writer, Marker(), bank).reflect([attempt()], step=1)
-    ((_, sampling, seeds),) = writer.asked
-    assert (sampling.temperature, sampling.max_turn_tokens, len(set(seeds))) == (0.7, 2_048, 8)
+    _, sampling, _ = writer.asked[0]
+    assert (sampling.temperature, sampling.max_turn_tokens, len(set(writer.seeds))) == (0.7, 2_048, 8)
 
 
 async def test_a_late_reflection_on_an_earlier_attempt_does_not_take_the_place_of_a_newer_one(bank):
-    reflector = Reflector(Writer(*[written()] * 3), Marker(States=0.5), bank, settings=SETTINGS)
+    reflector = Reflector(Writer(written()), Marker(States=0.5), bank, settings=SETTINGS)
     newer = await reflector.reflect([attempt()], step=7)
     late = await reflector.reflect([attempt()], step=1)
-    assert bank.retrieve(QUESTION, Retrieval.WITHIN)[0].item == newer.item
+    assert bank.retrieve(QUESTION, "within")[0].item == newer.item
     assert [newer.has_lesson, late.has_lesson] == [True, False]
     assert late.item is not None
-    assert late.item.status is ItemStatus.SUPERSEDED
+    assert late.item.status == "superseded"
     newest = await reflector.reflect([attempt()], step=8)
-    assert bank.retrieve(QUESTION, Retrieval.WITHIN)[0].item == newest.item
-
-
-async def test_an_outcome_without_an_item_leaves_no_lesson(bank):
-    outcome = await Reflector(Writer("", "", ""), Marker(), bank, settings=SETTINGS).reflect([attempt()], step=1)
-    assert not outcome.has_lesson
+    assert bank.retrieve(QUESTION, "within")[0].item == newest.item
 
 
 async def test_an_outcome_says_which_weights_drew_it(bank):
@@ -183,7 +199,7 @@ async def test_an_outcome_says_which_weights_drew_it(bank):
             seen[0] = 5
             return await super().judge_reflections(task)
 
-    writer = Writer(*[written()] * 3)
+    writer = Writer(written())
     reflector = Reflector(writer, Trained(States=0.5), bank, settings=SETTINGS, version=lambda: seen[0])
     assert (await reflector.reflect([attempt()], step=1)).policy_version == 4
     unknown = await Reflector(writer, Marker(), bank, settings=SETTINGS).reflect([attempt()], step=1)
@@ -191,26 +207,25 @@ async def test_an_outcome_says_which_weights_drew_it(bank):
 
 
 async def test_a_seed_that_nobody_gave_draws_as_0_does_and_another_seed_otherwise(bank):
-    writer = Writer(*[written()] * 3)
+    writer = Writer(written())
     for seed in (None, 0, 7):
         settings = SETTINGS.model_copy(update={"seed": seed})
         await Reflector(writer, Marker(), bank, settings=settings).reflect([attempt()], step=1)
-    unset, zero, seven = (seeds for _, _, seeds in writer.asked)
-    assert unset == zero != seven
+    assert writer.seeds[:3] == writer.seeds[3:6] != writer.seeds[6:]
 
 
 async def test_the_same_step_and_question_draw_the_same_again_and_another_step_does_not(bank):
-    writer = Writer(*[written()] * 3)
+    writer = Writer(written())
     group = [attempt(answer=str(number)) for number in range(8)]
     reflector = Reflector(writer, Marker(), bank, settings=SETTINGS)
     outcomes = [await reflector.reflect(group, step=step) for step in (3, 3, 4)]
     assert outcomes[0].attempt == outcomes[1].attempt
-    assert writer.asked[0] == writer.asked[1]
-    assert writer.asked[0][2] != writer.asked[2][2]
+    assert writer.asked[:3] == writer.asked[3:6]
+    assert writer.seeds[:3] != writer.seeds[6:]
 
 
 async def test_a_long_attempt_is_shortened_to_what_the_prompt_may_hold(bank):
-    writer = Writer(*[written()] * 3)
+    writer = Writer(written())
     long = Segment(origin=Origin.TOOL, text="x" * 400_000)
     trajectory = attempt().reading.trajectory
     reading = read_trajectory(trajectory.model_copy(update={"segments": (long, *trajectory.segments)}))
@@ -233,8 +248,10 @@ async def test_the_judge_is_told_how_to_look_at_the_candidates(bank, mode):
 
 
 async def test_a_policy_that_fails_is_a_typed_failure_of_this_question_alone(bank):
+    writer = Writer()
     with pytest.raises(ModelError, match="the policy is down"):
-        await Reflector(Writer(), Marker(), bank, settings=SETTINGS).reflect([attempt()], step=1)
+        await Reflector(writer, Marker(), bank, settings=SETTINGS).reflect([attempt()], step=1)
+    assert writer.closed == len(writer.asked)
 
 
 async def test_a_group_broken_by_the_world_has_nothing_to_reflect_on(bank):
@@ -262,7 +279,7 @@ async def test_without_a_judge_one_reflection_is_kept_unscored(bank):
     item = await Reflector(Writer(written()), Marker(), bank).reflect_unjudged(attempt().reading)
     assert isinstance(item, BankItem)
     assert item.reflection.score is None
-    assert bank.retrieve(QUESTION, Retrieval.WITHIN)[0].item == item
+    assert bank.retrieve(QUESTION, "within")[0].item == item
 
 
 async def test_without_a_judge_form_and_gate_still_decide(bank):

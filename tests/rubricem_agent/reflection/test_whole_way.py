@@ -6,11 +6,9 @@ import pytest
 
 from rubricem_agent.build.memory import build_bank, build_injector
 from rubricem_agent.config import BankConfig
-from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.memory.inject import count_roughly
 from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
 from rubricem_agent.policy.scripted import ScriptedPolicy
-from rubricem_agent.reflection.candidates import PolicyCandidates
 from rubricem_agent.reflection.reflector import Reflector, judged_attempts
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.judge.base import Group
@@ -47,19 +45,19 @@ async def group():
 
 async def test_the_lesson_of_one_attempt_stands_before_the_question_of_the_next(group):
     bank = build_bank(CONFIG)
-    source = PolicyCandidates(ScriptedPolicy(lambda opening, seed: Author(seed)))
+    source = ScriptedPolicy(lambda opening, seed: Author(seed))
     outcome = await Reflector(source, RulesJudge(), bank).reflect(group, step=1)
     assert len(outcome.scored) == 8
     assert outcome.item is not None
     assert outcome.item.reflection.takeaways.startswith("Search for the reporting convention")
-    found = bank.retrieve(DEMO_QUERY.question, Retrieval.WITHIN)
-    shown = build_injector(CONFIG, count_roughly).inject(DEMO_QUERY.question, found, Retrieval.WITHIN)
+    found = bank.retrieve(DEMO_QUERY.question, "within")
+    shown = build_injector(CONFIG, count_roughly).inject(DEMO_QUERY.question, found, "within")
     assert "Search for the reporting convention" in shown.prompt
     assert shown.prompt.endswith(DEMO_QUERY.question)
 
 
 async def test_work_launched_again_after_a_kill_leaves_the_same_bank(group, tmp_path):
-    source = PolicyCandidates(ScriptedPolicy(lambda opening, seed: Author(seed)))
+    source = ScriptedPolicy(lambda opening, seed: Author(seed))
     unbroken, resumed = build_bank(CONFIG), build_bank(CONFIG)
     for bank in (unbroken, resumed):
         await Reflector(source, RulesJudge(), bank).reflect(group, step=1)
@@ -74,7 +72,7 @@ async def test_work_launched_again_after_a_kill_leaves_the_same_bank(group, tmp_
 
 async def test_questions_reflected_on_at_once_do_not_disturb_each_other(group):
     bank = build_bank(CONFIG)
-    source = PolicyCandidates(ScriptedPolicy(lambda opening, seed: Author(seed)))
+    source = ScriptedPolicy(lambda opening, seed: Author(seed))
     reflector = Reflector(source, RulesJudge(), bank)
     outcomes = await asyncio.gather(*(reflector.reflect(group, step=step) for step in range(1, 9)))
     assert all(outcome.item is not None for outcome in outcomes)

@@ -5,7 +5,8 @@ import pytest
 
 from rubricem_agent.learn.samples import pad_batch, reflection_samples, task_samples
 from rubricem_agent.policy.base import Opening, TokenSegment
-from rubricem_agent.reflection.reflector import ReflectionOutcome, ReflectionSample
+from rubricem_agent.reflection.candidates import ReflectionSample
+from rubricem_agent.reflection.reflector import ReflectionOutcome
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens
 from rubricem_env.domain.base import STAGES

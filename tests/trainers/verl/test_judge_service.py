@@ -7,7 +7,6 @@ import pytest
 from rubricem_agent.learn.credit import CheckpointError
 from rubricem_agent.learn.curriculum import Encounter
 from rubricem_agent.learn.deferred import Ticket
-from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.env.episode import Episode, Finished
@@ -176,7 +175,7 @@ async def test_a_reflection_that_was_pending_at_the_checkpoint_is_written_after_
     await other.open(FakeClient(tokenizer, [REFLECTION]))
     await other.drain()
     assert len((await other.collect(step=2)).outcomes) == 1
-    assert other.bank.retrieve(QUERY.question, Retrieval.WITHIN)
+    assert other.bank.retrieve(QUERY.question, "within")
     await service.reflections.cancel()
 
 
