@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rubricem_env.domain.errors import OrderError
+from rubricem_env.domain.errors import UsageError
 
 Result = TypeVar("Result")
 
@@ -57,11 +57,11 @@ class LoopThread:
         """Wait for the coroutine's result. An interrupt cancels it.
 
         Raises:
-            OrderError: the loop is closed.
+            UsageError: the loop is closed.
         """
         if self._is_closed:
             coroutine.close()
-            raise OrderError("the environment is closed; make a new one.")
+            raise UsageError("the environment is closed; make a new one.")
         future = asyncio.run_coroutine_threadsafe(coroutine, self._started())
         try:
             return future.result()

@@ -15,7 +15,7 @@ from rubricem_agent.cli.terminal import Terminal, command, inert, plain_table
 from rubricem_agent.config import JUDGE_NAMES, JudgeConfig
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError, UsageError
-from rubricem_env.domain.judgement import Polarity, Rubric, StageScore
+from rubricem_env.domain.judgement import Rubric, StageScore
 from rubricem_env.domain.trajectory import Query, Trajectory, first_problem, load_trajectory
 from rubricem_env.judge.audit import Agreement, Calibration, LabelledExample, calibrate as run_calibration
 from rubricem_env.judge.base import Contrast, Findings, Group, Judge, Proposal, ScoringRequest
@@ -145,7 +145,7 @@ def _show_group(
             "Give further attempts at the question, or --rubrics FILE."
         )
     for rubric in sorted(judged.rubrics, key=lambda rubric: STAGES.index(rubric.stage)):
-        sign = "flaw" if rubric.polarity is Polarity.NEGATIVE else "quality"
+        sign = "flaw" if rubric.polarity == "negative" else "quality"
         kind = ", persistent" if rubric.persistent else ""
         terminal.show(f"\n[bold]{rubric.stage}: {inert(rubric.title)}[/bold] ({sign}, weight {rubric.weight:g}{kind})")
         terminal.show(f"[dim]  {inert(rubric.description)}[/dim]")
@@ -180,7 +180,7 @@ def _cells(rollout: RolloutJudgement) -> list[str]:
     return [
         f"{outcome.score:.2f}{' (missing)' if outcome.missing else ''}"
         if isinstance(outcome, StageScore)
-        else outcome.reason.value
+        else outcome.reason
         for outcome in outcomes
     ]
 

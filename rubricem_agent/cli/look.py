@@ -15,12 +15,11 @@ from rubricem_agent.config import ToolsConfig
 from rubricem_agent.learn.credit import assign_credit
 from rubricem_agent.learn.credit_file import read_credit_file
 from rubricem_agent.viewer.report import render_report
-from rubricem_env.domain.base import STAGES
+from rubricem_env.domain.base import STAGES, Span
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
 from rubricem_env.domain.trajectory import dump_trajectory, load_trajectory
 from rubricem_env.env.episode import Episode
 from rubricem_env.env.research_env import render_ansi
-from rubricem_env.scaffold.grammar import ValidationMode
 from rubricem_env.scaffold.reading import Reading, read_trajectory
 from rubricem_env.testing.episodes import run_scripted_episode
 
@@ -42,7 +41,7 @@ def inspect(
     where = str(file) if line is None else f"{file}, line {line}"
     reading = read_trajectory(load_trajectory(rows[line or min(rows)], where))
     _show_reading(reading, terminal)
-    rejecting = reading.rejects(ValidationMode.STRICT)
+    rejecting = reading.rejections
     verdict = "accepted" if not rejecting else f"rejected ({len(rejecting)} reasons)"
     complete = "yes" if reading.is_complete else "no"
     terminal.close(summary(reading), {"complete": complete, "strict mode": verdict}, brief=verdict)
@@ -67,7 +66,7 @@ def read_trajectory_rows(file: Path) -> dict[int, str]:
 def summary(reading: Reading) -> dict[str, Any]:
     """The reading as JSON: spans are character offsets into the joined policy text."""
     return {
-        "stages": {stage.value: [list(span) for span in reading.spans.of(stage)] for stage in STAGES},
+        "stages": {stage.value: [list(reading.spans[stage])] if stage in reading.spans else [] for stage in STAGES},
         "violations": [
             {"code": found.code.value, "turn": found.turn, "message": found.message} for found in reading.violations
         ],
@@ -82,9 +81,9 @@ def summary(reading: Reading) -> dict[str, Any]:
 def _show_reading(reading: Reading, terminal: Terminal) -> None:
     stages = plain_table("stage", "characters", "spans", "happened")
     for stage in STAGES:
-        spans = reading.spans.of(stage)
-        size = sum(span.end - span.start for span in spans)
-        shown = " ".join(f"{span.start}-{span.end}" for span in spans) or "-"
+        span = reading.spans.get(stage, Span(0, 0))
+        size = span.end - span.start
+        shown = f"{span.start}-{span.end}" if size else "-"
         stages.add_row(stage.value, str(size), shown, "yes" if reading.happened(stage) else "no")
     turns = plain_table("turn", "blocks", "action")
     for turn in reading.turns:

@@ -20,7 +20,7 @@ from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import Origin, Query, Segment, ToolCall, Trajectory, first_problem
 from rubricem_env.llm.usage import Meter
-from rubricem_env.scaffold.grammar import CALL_TOOL, THINK, Code, ValidationMode, Violation
+from rubricem_env.scaffold.grammar import CALL_TOOL, THINK, Code, Violation
 from rubricem_env.scaffold.lexer import Token, find_tags
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.scaffold.reading import read_trajectory
@@ -148,7 +148,7 @@ def find_rejections(trace: Trace, *, max_unknown_citations: int = 0, flat: bool 
     invents = len(reading.citations.unknown) > max_unknown_citations
     counted = (
         found
-        for found in reading.rejects(ValidationMode.STRICT)
+        for found in reading.rejections
         if (invents or found.code is not Code.UNKNOWN_CITATION) and not (flat and found.code in _SCAFFOLD_ALONE)
     )
     return (*_unbalanced(trace), *(_of_violation(found) for found in counted))

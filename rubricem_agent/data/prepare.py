@@ -16,7 +16,7 @@ from rubricem_agent.data.generate import FORMATS
 from rubricem_agent.files import write_atomic
 from rubricem_env.domain.base import Frozen, Stage
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.domain.judgement import Polarity, Rubric
+from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.trajectory import AnswerFormat, Query, first_problem
 from rubricem_env.env.research_env import query_of
 from rubricem_env.judge.rubrics import read_rubrics
@@ -244,7 +244,7 @@ class Preparation:
                 continue
             self._seen.add(query.key)
             self._rubrics += len(query.rubrics)
-            self._flaws += sum(rubric.polarity is Polarity.NEGATIVE for rubric in query.rubrics)
+            self._flaws += sum(rubric.polarity == "negative" for rubric in query.rubrics)
             yield query
 
     def report(self) -> PreparedSet:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from rubricem_env.domain.errors import BoundaryError, OrderError
+from rubricem_env.domain.errors import BoundaryError, UsageError
 
 Result = TypeVar("Result")
 
@@ -116,10 +116,10 @@ class Deferred(Generic[Result]):
         """Start the work of `ticket` in the background of the running loop.
 
         Raises:
-            OrderError: that ticket is running or uncollected.
+            UsageError: that ticket is running or uncollected.
         """
         if ticket in self._tasks or self._has_ended(ticket) or ticket in self._unlaunched:
-            raise OrderError(f"{ticket} is running or uncollected already; launch each question once a step.")
+            raise UsageError(f"{ticket} is running or uncollected already; launch each question once a step.")
         self._counts = self._counts._replace(launched=self._counts.launched + 1)
         self._start(ticket)
 
@@ -188,7 +188,7 @@ class Deferred(Generic[Result]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a saved state; call `relaunch` once the loop runs. Running work must be cancelled first."""
         if any(not task.done() for task in self._tasks.values()):
-            raise OrderError("work is still running; await cancel() before load_state_dict().")
+            raise UsageError("work is still running; await cancel() before load_state_dict().")
         self._tasks = {}
         self._unlaunched = [Ticket(*pair) for pair in state["pending"]]
         self._done = {Ticket(step, key): self._decode(form) for step, key, form in state["done"]}

@@ -13,7 +13,6 @@ from rubricem_agent.rollout.run import RolloutPlan, Setting, run_groups
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import query_of
-from rubricem_env.scaffold.grammar import ValidationMode
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.judge import TrueQuality, true_quality
 from rubricem_env.world.questions import Question
@@ -40,7 +39,7 @@ async def evaluate_held_out(
     groups = await run_groups(plan, Setting(policy, toolbox, limits, sampling))
     readings = [group[0].reading for group in groups]
     qualities = [true_quality(question, reading) for question, reading in zip(questions, readings, strict=True)]
-    valid = float(np.mean([not reading.rejects(ValidationMode.STRICT) for reading in readings]))
+    valid = float(np.mean([not reading.rejections for reading in readings]))
     return TrueQuality(*np.mean(qualities, axis=0).tolist()), valid
 
 

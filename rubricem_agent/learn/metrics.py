@@ -17,7 +17,6 @@ from rubricem_agent.rollout.rollout import Rollout
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import ToolCall, first_problem
-from rubricem_env.scaffold.grammar import ValidationMode
 
 METRICS_FILE = "metrics.jsonl"
 SETTINGS_FILE = "config.json"
@@ -250,7 +249,7 @@ def measure_rollouts(groups: Sequence[Sequence[Rollout]]) -> RolloutStatistics:
     return RolloutStatistics(
         answer_words=float(np.mean([len((reading.answer or "").split()) for reading in readings])),
         repeated_calls=sum(map(count_repeats, calls)) / max(1, sum(map(len, calls))),
-        valid=float(np.mean([not reading.rejects(ValidationMode.STRICT) for reading in readings])),
+        valid=float(np.mean([not reading.rejections for reading in readings])),
         policy_tokens=sum(int(rollout.tokens.policy_mask.sum()) for rollout in rollouts if rollout.tokens is not None),
     )
 

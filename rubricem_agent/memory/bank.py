@@ -30,7 +30,7 @@ from rubricem_agent.memory.store import (
     text_digest,
 )
 from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.errors import FileFormatError, OrderError
+from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.scaffold.untrusted import ShownText
@@ -432,7 +432,7 @@ class RubricBank:
         if known is not None:
             return known.copy()
         if self._embedder is None:
-            raise OrderError(
+            raise UsageError(
                 f"this bank was opened without its embedder {self.embedder_name}; open it with one to embed a text."
             )
         vector: Floats = self._embedder.embed([question.strip()])[0]

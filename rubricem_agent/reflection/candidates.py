@@ -142,7 +142,7 @@ def _pieces(reading: Reading) -> Iterator[_Piece]:
 
 def _policy_pieces(reading: Reading, within: Span) -> Iterator[_Piece]:
     """A segment split where the answer begins, so that steps can be shortened and the answer stays whole."""
-    begins = next((span.start for span in reading.spans.of(Stage.ANSWER)), within.end)
+    begins = reading.spans[Stage.ANSWER].start if Stage.ANSWER in reading.spans else within.end
     cut = min(max(begins, within.start), within.end)
     parts: tuple[tuple[Span, Literal["own", "answer"]], ...] = (
         (Span(within.start, cut), "own"),

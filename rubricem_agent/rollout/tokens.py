@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from rubricem_agent.policy.base import TokenSegment
-from rubricem_env.domain.base import STAGES, Frozen, Stage, StageSpans, Text
+from rubricem_env.domain.base import Frozen, Stage, StageSpans, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.scaffold.parser import Turn
 
@@ -55,7 +55,7 @@ class RolloutTokens(Frozen):
 
 def stage_lookup(spans: StageSpans) -> Callable[[int], Stage]:
     """The stage of a character of the policy's text; beyond the end, the last one; without any text, Research."""
-    ordered = sorted((span.start, stage) for stage in STAGES for span in spans.of(stage))
+    ordered = sorted((span.start, stage) for stage, span in spans.items())
     starts = [start for start, _ in ordered]
 
     def stage_at(character: int) -> Stage:

@@ -147,7 +147,7 @@ class BankViews:
         """The active items whose questions are most similar.
 
         Raises:
-            OrderError: the bank's embedder is not here.
+            UsageError: the bank's embedder is not here.
         """
         uses = self._uses()
         found = self._bank.search(text, limit=limit)

@@ -36,10 +36,10 @@ from rubricem_agent.viewer.api_trajectories import (
 )
 from rubricem_agent.viewer.records import number_or_none
 from rubricem_env.domain.base import STAGES, Span, Stage
-from rubricem_env.domain.judgement import Polarity, Rubric, StageScore, Unscored
+from rubricem_env.domain.judgement import Rubric, StageScore, Unscored
 from rubricem_env.domain.trajectory import Origin, Segment, ToolCall
 from rubricem_env.judge.scoring import Opinion, fulfillment
-from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, RULES, STATE_EVALUATION, THINK
+from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, STRICT, THINK
 from rubricem_env.scaffold.parser import Block, Turn
 from rubricem_env.scaffold.reading import Reading, find_citations, read_trajectory, shown_snippets
 
@@ -301,24 +301,21 @@ def locate(passages: Passages, start: int, end: int) -> Place | None:
     return Place(element=number, start=units.at(start - piece.start), end=units.at(last - piece.start))
 
 
-def find_quotations(reason: str, policy_text: str, *, spans: Sequence[Span], passages: Passages) -> tuple[Place, ...]:
-    """The quoted passages of a reason, each where it first stands: in the stage's spans, or else anywhere."""
+def find_quotations(reason: str, policy_text: str, *, within: Span | None, passages: Passages) -> tuple[Place, ...]:
+    """The quoted passages of a reason, each where it first stands: in the stage's span, or else anywhere."""
     places = []
     for groups in _QUOTED.findall(reason)[:_MOST]:
         quoted = next(filter(None, groups)).strip().rstrip("….")
-        start = _find(quoted, policy_text, spans)
+        start = _find(quoted, policy_text, within)
         place = locate(passages, start, start + len(quoted)) if start >= 0 and quoted else None
         if place is not None and place not in places:
             places.append(place)
     return tuple(places)
 
 
-def _find(quoted: str, text: str, spans: Sequence[Span]) -> int:
-    for span in spans:
-        found = text.find(quoted, span.start, span.end)
-        if found >= 0:
-            return found
-    return text.find(quoted)
+def _find(quoted: str, text: str, within: Span | None) -> int:
+    found = text.find(quoted, within.start, within.end) if within else -1
+    return found if found >= 0 else text.find(quoted)
 
 
 def rubric_view(rubric: Rubric) -> RubricView:
@@ -327,7 +324,7 @@ def rubric_view(rubric: Rubric) -> RubricView:
         stage=rubric.stage.value,
         title=rubric.title,
         description=rubric.description,
-        polarity="positive" if rubric.polarity is Polarity.POSITIVE else "negative",
+        polarity="positive" if rubric.polarity == "positive" else "negative",
         weight=rubric.weight,
         persistent=rubric.persistent,
         step=rubric.provenance.step,
@@ -355,7 +352,7 @@ def stage_views(
                 stage=stage.value,
                 happened=reading.happened(stage),
                 score=number_or_none(outcome.score) if isinstance(outcome, StageScore) else None,
-                unscored=outcome.reason.value if isinstance(outcome, Unscored) else "",
+                unscored=outcome.reason if isinstance(outcome, Unscored) else "",
                 detail=outcome.detail if isinstance(outcome, Unscored) else "",
                 true=entry.true[place] if entry.true else None,
                 returned=number_or_none(entry.returns[place]) if entry.returns else None,
@@ -367,14 +364,14 @@ def stage_views(
 
 
 def _verdict(rubric: Rubric, opinion: Opinion, reading: Reading, passages: Passages) -> VerdictView:
-    spans = reading.spans.of(rubric.stage)
+    within = reading.spans.get(rubric.stage)
     return VerdictView(
         rubric=rubric_view(rubric),
         mark=opinion.mark,
         marks=opinion.marks,
         fulfilled=fulfillment(rubric, opinion.mark),
         reason=opinion.justification,
-        places=find_quotations(opinion.justification, reading.policy_text, spans=spans, passages=passages),
+        places=find_quotations(opinion.justification, reading.policy_text, within=within, passages=passages),
     )
 
 
@@ -499,7 +496,7 @@ def _violations(reading: Reading, passages: Passages) -> tuple[ViolationView, ..
             code=found.code.value,
             turn=found.turn,
             message=found.message,
-            strict=RULES[found.code].strict,
+            strict=found.code in STRICT,
             place=_begin(passages, starts[found.turn - 1] + found.start) if 0 < found.turn <= len(starts) else None,
         )
         for found in reading.violations[:MAX_VIOLATIONS]

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from rubricem_env.adapters.session import EpisodeSession, Setup, require_tested
 from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.errors import ConfigError, OrderError
+from rubricem_env.domain.errors import ConfigError, UsageError
 
 require_tested("openenv", ">=0.10,<0.11", extra="openenv")
 
@@ -79,10 +79,10 @@ class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State
         """Take a turn. The server ignores `timeout_s`: tools have their own time limits, and the client has one.
 
         Raises:
-            OrderError: this session has no episode, for example after a lost connection.
+            UsageError: this session has no episode, for example after a lost connection.
         """
         if self._session is None:
-            raise OrderError("this session has no episode; a lost connection ends it. Call reset() to begin another.")
+            raise UsageError("this session has no episode; a lost connection ends it. Call reset() to begin another.")
         step = await self._session.step(action.text)
         self._state.step_count += 1
         facts = step.info
@@ -101,11 +101,11 @@ class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State
 
     def reset(self, *_: Any, **__: Any) -> ResearchObservation:
         """Refused: another thread would give the tools a second event loop."""
-        raise OrderError("this environment is asynchronous; await reset_async().")
+        raise UsageError("this environment is asynchronous; await reset_async().")
 
     def step(self, *_: Any, **__: Any) -> ResearchObservation:
         """Refused, like `reset`."""
-        raise OrderError("this environment is asynchronous; await step_async().")
+        raise UsageError("this environment is asynchronous; await step_async().")
 
     @property
     def state(self) -> State:

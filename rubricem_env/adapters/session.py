@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from packaging.specifiers import SpecifierSet
 
-from rubricem_env.domain.base import STAGES, Stage
-from rubricem_env.domain.errors import MissingExtraError, OrderError, UsageError
+from rubricem_env.domain.base import STAGES, Span, Stage
+from rubricem_env.domain.errors import MissingExtraError, UsageError
 from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.env.episode import Episode, EpisodeLimits, Finished
@@ -117,11 +117,11 @@ class EpisodeSession:
         The `info` of the last step also has `score_<stage>` and `unscored_<stage>` for all four stages.
 
         Raises:
-            OrderError: the episode is over.
+            UsageError: the episode is over.
         """
         setup, episode = self.setup, self._episode
         if episode.is_over:
-            raise OrderError("the episode is over; start another one instead of stepping again.")
+            raise UsageError("the episode is over; start another one instead of stepping again.")
         reply = await advance(episode, setup.toolbox, text)
         if not isinstance(reply, Finished):
             payout = await score_step(episode, setup.mode, setup.scorer)
@@ -212,9 +212,9 @@ def turn_rewards(trajectory: Trajectory, judgement: Judgement) -> list[float | N
     ends = _ends(reading)
     rewards: list[float | None] = [None] * len(ends)
     for stage in STAGES:
-        spans, score = reading.spans.of(stage), judgement.score(stage)
-        if spans and score is not None:
-            turn = next(number for number, end in enumerate(ends) if spans[-1].end <= end)
+        span, score = reading.spans.get(stage), judgement.score(stage)
+        if span and score is not None:
+            turn = next(number for number, end in enumerate(ends) if span.end <= end)
             rewards[turn] = (rewards[turn] or 0.0) + score
     return rewards
 
@@ -223,9 +223,9 @@ def turns_of_stage(trajectory: Trajectory, stage: Stage) -> set[int]:
     """The turns in which the stage has text, counted from 0; a turn may belong to several stages."""
     reading = read_trajectory(trajectory)
     ends = _ends(reading)
-    turns = list(enumerate(zip([0, *ends], ends, strict=False)))
-    spans = reading.spans.of(stage)
-    return {number for span in spans for number, (start, end) in turns if span.start < end and start < span.end}
+    span = reading.spans.get(stage, Span(0, 0))
+    turns = enumerate(zip([0, *ends], ends, strict=False))
+    return {number for number, (start, end) in turns if span.start < end and start < span.end}
 
 
 def _ends(reading: Reading) -> list[int]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from rubricem_env.adapters.session import EpisodeSession, Setup, require_tested, turn_rewards
 from rubricem_env.concurrency import LoopThread
 from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.errors import OrderError, UsageError
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.env.step import StepOutcome
 
 require_tested("skyrl-gym", ">=0.4,<0.5", extra="skyrl")
@@ -77,10 +77,10 @@ class ResearchTextEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]  # SkyRL
         """The available stage scores, and facts of the episode.
 
         Raises:
-            OrderError: the episode has not begun.
+            UsageError: the episode has not begun.
         """
         if self._last is None:
-            raise OrderError("the episode has no turn yet; step it before asking for metrics.")
+            raise UsageError("the episode has no turn yet; step it before asking for metrics.")
         info = self._last.info
         names = [f"score_{stage.value}" for stage in STAGES]
         scores = {name: info[name] for name in names if info.get(name) is not None}

@@ -6,7 +6,6 @@ from rubricem_env.domain.errors import (
     JudgeError as JudgeError,
     MissingExtraError as MissingExtraError,
     ModelError as ModelError,
-    OrderError as OrderError,
     RubricEMError as RubricEMError,
     ToolError as ToolError,
     UsageError as UsageError,

@@ -63,23 +63,5 @@ class Span(NamedTuple):
         return text[self.start : self.end]
 
 
-class StageSpans(NamedTuple):
-    """The spans of each stage in the policy's text. Every character is in exactly one span.
-
-    A stage that never happened has no spans. Spans of one stage are in order and never touch.
-    """
-
-    plan: tuple[Span, ...] = ()
-    research: tuple[Span, ...] = ()
-    review: tuple[Span, ...] = ()
-    answer: tuple[Span, ...] = ()
-
-    def of(self, stage: Stage) -> tuple[Span, ...]:
-        return self[stage.position]
-
-    def text(self, stage: Stage, policy_text: str) -> str:
-        """The text of one stage, its spans joined."""
-        return "".join(span.of(policy_text) for span in self.of(stage))
-
-    def as_mapping(self) -> Mapping[Stage, tuple[Span, ...]]:
-        return {stage: self.of(stage) for stage in STAGES}
+StageSpans = Mapping[Stage, Span]
+"""The span of each stage in the policy's text; a stage that never happened has none. Every character is in one span."""

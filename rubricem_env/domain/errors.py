@@ -4,7 +4,6 @@
     ├── UsageError            the caller's mistake: raised at once, says what to do
     │   ├── ConfigError       a setting is unknown, missing or out of range
     │   ├── FileFormatError   a file is missing or malformed
-    │   ├── OrderError        a call came out of order
     │   └── MissingExtraError an optional dependency is not installed
     └── BoundaryError         an outside failure: becomes a value on the trajectory, never a score
         ├── ToolError         a search or a page fetch failed
@@ -33,10 +32,6 @@ class ConfigError(UsageError):
 
 class FileFormatError(UsageError):
     """A file is missing, unreadable, of an unknown version, or malformed; the message says where."""
-
-
-class OrderError(UsageError):
-    """A call came out of order, such as a step before the reset."""
 
 
 class MissingExtraError(UsageError):

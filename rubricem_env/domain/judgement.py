@@ -7,19 +7,14 @@ A stage has a score or the reason for its absence. A reflection is the item that
 import hashlib
 import unicodedata
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from rubricem_env.domain.base import STAGES, Frozen, Stage, Text, UnitScore
 
-
-class Polarity(StrEnum):
-    """Whether a rubric names a quality or a flaw; a flaw's score is inverted when it is counted."""
-
-    POSITIVE = "positive"
-    NEGATIVE = "negative"
+Polarity = Literal["positive", "negative"]
+"""Whether a rubric names a quality or a flaw; a flaw's score is inverted when it is counted."""
 
 
 class Provenance(Frozen):
@@ -37,7 +32,7 @@ class Rubric(Frozen):
     stage: Stage
     title: Text
     description: Text
-    polarity: Polarity = Polarity.POSITIVE
+    polarity: Polarity = "positive"
     weight: Annotated[float, Field(gt=0.0)] = 1.0
     """Active rubrics: 1 minor, 2 important, 3 critical. Persistent ones keep the magnitude of their data set."""
     persistent: bool = False
@@ -72,15 +67,12 @@ class StageScore(Frozen):
     """The stage never happened: its score is 0, without a call of the judge."""
 
 
-class UnscoredReason(StrEnum):
-    """Why a stage has no score. An unscored stage is not a zero."""
+UnscoredReason = Literal["no_rubric", "judge_failed", "not_asked"]
+"""Why a stage has no score; an unscored stage is not a zero.
 
-    NO_RUBRIC = "no_rubric"
-    """There is no rubric: the stage is left out of the advantages."""
-    JUDGE_FAILED = "judge_failed"
-    """The judge could not be reached, or its replies were unusable."""
-    NOT_ASKED = "not_asked"
-    """There was no scorer, or this stage was not due yet."""
+no_rubric: the stage is left out of the advantages. judge_failed: the judge could not be reached, or its replies were
+unusable. not_asked: there was no scorer, or this stage was not due yet.
+"""
 
 
 class Unscored(Frozen):
@@ -105,7 +97,7 @@ class Judgement(Frozen):
     @classmethod
     def of(cls, outcomes: Mapping[Stage, StageScore | Unscored]) -> "Judgement":
         """A judgement from outcomes by stage; a missing stage is recorded as not asked."""
-        absent = Unscored(reason=UnscoredReason.NOT_ASKED)
+        absent = Unscored(reason="not_asked")
         return cls(**{stage.value: outcomes.get(stage, absent) for stage in STAGES})
 
     def outcome(self, stage: Stage) -> StageScore | Unscored:

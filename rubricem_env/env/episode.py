@@ -17,7 +17,7 @@ from typing import Annotated, NamedTuple
 from pydantic import Field, model_validator
 
 from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.errors import OrderError
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Ending, Observation, Origin, Query, Segment, ToolCall, ToolResult, Trajectory
 from rubricem_env.scaffold.parser import Turn, parse_turn
 from rubricem_env.scaffold.reading import Reading, read_trajectory
@@ -147,12 +147,12 @@ class Episode:
         """Take the policy's next turn. Text after the action is truncated; the record keeps it as `cut`.
 
         Raises:
-            OrderError: the episode is over, or waits for a tool result.
+            UsageError: the episode is over, or waits for a tool result.
         """
         if self.ending is not None:
-            raise OrderError(f"the episode is over ({self.ending.value}); start a new one instead of emitting again.")
+            raise UsageError(f"the episode is over ({self.ending.value}); start a new one instead of emitting again.")
         if self._pending is not None:
-            raise OrderError(f"the episode waits for the result of {self._pending.name!r}; call observe() first.")
+            raise UsageError(f"the episode waits for the result of {self._pending.name!r}; call observe() first.")
         segment = Segment(origin=Origin.POLICY, text=text)
         turn = parse_turn(segment.text, len(self._turns) + 1)
         kept, cut = turn.text[: turn.end], turn.text[turn.end :]
@@ -165,11 +165,11 @@ class Episode:
         """Take the result of the call that `emit` asked for.
 
         Raises:
-            OrderError: no call is waiting.
+            UsageError: no call is waiting.
         """
         call, self._pending = self._pending, None
         if call is None:
-            raise OrderError("no tool call is waiting for a result; call emit() first and observe() on CallTool only.")
+            raise UsageError("no tool call is waiting for a result; call emit() first and observe() on CallTool only.")
         text, snippet_ids = render_observation(result, first_id=self._snippets_shown + 1, notices=self._notices(call))
         self._snippets_shown += len(snippet_ids)
         record = Observation(status=result.status, call=result.executed or call, snippet_ids=snippet_ids)

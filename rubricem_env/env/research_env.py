@@ -15,9 +15,9 @@ import numpy as np
 from gymnasium.spaces import Text
 
 from rubricem_env.concurrency import LoopThread
-from rubricem_env.domain.base import STAGES, Stage
-from rubricem_env.domain.errors import OrderError, UsageError
-from rubricem_env.domain.judgement import Polarity, Rubric
+from rubricem_env.domain.base import Stage
+from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, Query, Trajectory
 from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.env.rewards import RewardMode, Scorer, read_reward_mode
@@ -128,7 +128,7 @@ def query_of(question: Question) -> Query:
                 stage=Stage.ANSWER,
                 title=rubric.title,
                 description=rubric.description,
-                polarity=Polarity.NEGATIVE if rubric.weight < 0 else Polarity.POSITIVE,
+                polarity="negative" if rubric.weight < 0 else "positive",
                 weight=abs(rubric.weight),
                 persistent=True,
             )
@@ -170,11 +170,10 @@ def render_ansi(reading: Reading, *, colour: bool = True) -> str:
 def _by_stage(reading: Reading, offset: int, text: str) -> list[tuple[Stage, str]]:
     """The parts of one policy segment, each with its stage."""
     parts = []
-    for stage in STAGES:
-        for span in reading.spans.of(stage):
-            start, end = max(span.start - offset, 0), min(span.end - offset, len(text))
-            if start < end:
-                parts.append((stage, text[start:end]))
+    for stage, span in reading.spans.items():
+        start, end = max(span.start - offset, 0), min(span.end - offset, len(text))
+        if start < end:
+            parts.append((stage, text[start:end]))
     return parts
 
 
@@ -335,10 +334,10 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         """The running episode.
 
         Raises:
-            OrderError: there is none yet.
+            UsageError: there is none yet.
         """
         if self._episode is None:
-            raise OrderError("there is no episode yet; call reset() before step() or render().")
+            raise UsageError("there is no episode yet; call reset() before step() or render().")
         return self._episode
 
     @property

@@ -131,7 +131,7 @@ def score_info(judgement: Judgement | None, stages: tuple[Stage, ...]) -> dict[s
     for stage in stages:
         outcome = judgement.outcome(stage)
         info[f"score_{stage.value}"] = outcome.score if isinstance(outcome, StageScore) else None
-        info[f"unscored_{stage.value}"] = outcome.reason.value if isinstance(outcome, Unscored) else None
+        info[f"unscored_{stage.value}"] = outcome.reason if isinstance(outcome, Unscored) else None
     return info
 
 

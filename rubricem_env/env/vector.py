@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from rubricem_env.concurrency import LoopThread
-from rubricem_env.domain.errors import OrderError, UsageError
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.env.episode import Continue, Episode, EpisodeLimits, Finished
 from rubricem_env.env.research_env import (
@@ -152,7 +152,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
     def _episode(self, index: int) -> Episode:
         episode = self._episodes[index]
         if episode is None:
-            raise OrderError(f"episode {index} has not begun; call reset() first.")
+            raise UsageError(f"episode {index} has not begun; call reset() first.")
         return episode
 
     def _read_mask(self, mask: object) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, Field
 
@@ -16,7 +16,6 @@ from rubricem_env.domain.judgement import (
     Rubric,
     StageScore,
     Unscored,
-    UnscoredReason,
 )
 from rubricem_env.judge.base import (
     EMPTY,
@@ -241,7 +240,7 @@ class LLMJudge:
             await ask_for(self._model, request, parse=parse, retry=self._settings.retry, timing=self._timing)
         except ModelError as failure:
             detail = detail if found else str(failure)
-        missing = ReflectionOpinion(Unscored(reason=UnscoredReason.JUDGE_FAILED, detail=detail))
+        missing = ReflectionOpinion(Unscored(reason="judge_failed", detail=detail))
         prompt_hash = self._hashes[REFLECT]
         return {
             index: _read_reflection(found[number], prompt_hash) if number in found else missing
@@ -269,7 +268,7 @@ def _render_contrast(contrast: Contrast) -> str:
 def _describe(rubric: Rubric) -> dict[str, str]:
     return {
         "stage": rubric.stage.value,
-        "polarity": rubric.polarity.value,
+        "polarity": rubric.polarity,
         "title": rubric.title,
         "description": rubric.description,
     }
@@ -296,8 +295,8 @@ def _read_proposal(reply: Mapping[str, object], provenance: Provenance, *, refus
 def _read_stage(
     lists: Mapping[str, object], stage: Stage, *, provenance: Provenance, refused: list[str]
 ) -> Iterator[Rubric]:
-    for polarity in Polarity:
-        rows = lists.get(f"{polarity.value}_rubrics")
+    for polarity in get_args(Polarity):
+        rows = lists.get(f"{polarity}_rubrics")
         for row in rows if isinstance(rows, list) else []:
             title, description, weight = _fields(row)
             if not (title and description) or weight is None:
@@ -338,7 +337,7 @@ def _render_examination(examination: ScoringRequest, rubrics: Numbered) -> str:
         {
             "index": index,
             "stage": rubric.stage.value,
-            "polarity": rubric.polarity.value.upper(),
+            "polarity": rubric.polarity.upper(),
             "title": rubric.title,
             "description": rubric.description,
         }
@@ -373,12 +372,12 @@ def _render_scores(task: ReflectionTask) -> dict[str, Any]:
     for stage in STAGES:
         outcome = task.judgement.outcome(stage)
         if not isinstance(outcome, StageScore):
-            scores[stage.value] = {"score": None, "why": outcome.reason.value}
+            scores[stage.value] = {"score": None, "why": outcome.reason}
             continue
         criteria = [
             {
                 "criterion": rubrics[verdict.rubric_id].title,
-                "polarity": rubrics[verdict.rubric_id].polarity.value,
+                "polarity": rubrics[verdict.rubric_id].polarity,
                 "mark": verdict.score,
                 "why": verdict.justification,
             }

@@ -52,7 +52,7 @@ def describe_rollout(judged: GroupJudgement, rollout: RolloutJudgement) -> dict[
             "stage": rubric.stage.value,
             "title": rubric.title,
             "description": rubric.description,
-            "polarity": rubric.polarity.value,
+            "polarity": rubric.polarity,
             "weight": rubric.weight,
             "score": opinions[rubric.id].verdict().score,
             "justification": opinions[rubric.id].justification,
@@ -89,7 +89,7 @@ def _describe_buffer(rubrics: RubricSet) -> dict[str, Any]:
 
 def _describe_stage(outcome: StageScore | Unscored) -> dict[str, Any]:
     if isinstance(outcome, Unscored):
-        return {"unscored": outcome.reason.value, **({"detail": outcome.detail} if outcome.detail else {})}
+        return {"unscored": outcome.reason, **({"detail": outcome.detail} if outcome.detail else {})}
     return {"score": outcome.score, **({"missing": True} if outcome.missing else {})}
 
 

@@ -255,12 +255,11 @@ def _pieces(reading: Reading, budget: RenderBudget) -> Iterator[_Piece]:
     for segment in reading.trajectory.segments:
         if segment.origin is Origin.POLICY:
             end = offset + len(segment.text)
-            for stage in STAGES:
-                for span in reading.spans.of(stage):
-                    own = Span(max(span.start, offset), min(span.end, end))
-                    text = leave_out(repeats, reading.policy_text, within=own) if own.end > own.start else ""
-                    if text.strip():
-                        yield stage, Origin.POLICY, _CHAT_SPECIAL.sub(r"<\\\1|", text)
+            for stage, span in reading.spans.items():
+                own = Span(max(span.start, offset), min(span.end, end))
+                text = leave_out(repeats, reading.policy_text, within=own) if own.end > own.start else ""
+                if text.strip():
+                    yield stage, Origin.POLICY, _CHAT_SPECIAL.sub(r"<\\\1|", text)
             offset = end
         elif segment.origin is Origin.TOOL:
             # Our own observations are neutralized already; those of files from elsewhere may not be.
@@ -270,10 +269,8 @@ def _pieces(reading: Reading, budget: RenderBudget) -> Iterator[_Piece]:
 
 def _stage_before(reading: Reading, offset: int) -> Stage:
     """The stage of the last character before the offset: the one that made the tool call."""
-    return next(
-        (stage for stage in STAGES for span in reading.spans.of(stage) if span.start < offset <= span.end),
-        Stage.RESEARCH,
-    )
+    spans = reading.spans.items()
+    return next((stage for stage, span in spans if span.start < offset <= span.end), Stage.RESEARCH)
 
 
 def _fit(pieces: list[tuple[Origin, str]], limit: int) -> list[dict[str, str]]:

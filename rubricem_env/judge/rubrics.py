@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from operator import attrgetter
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from rubricem_env.domain.base import STAGES, Frozen, Stage
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.domain.judgement import Polarity, Rubric
+from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.trajectory import first_problem
 from rubricem_env.judge.scoring import mark_variance
 from rubricem_env.scaffold.untrusted import COPIED_WORDS, ShownText
@@ -201,7 +201,6 @@ def refuse_rubric(rubric: Rubric, shown: ShownText) -> str | None:
 
 
 MAX_RUBRICS = 500
-Kind = TypeVar("Kind", Stage, Polarity)
 
 
 def read_rubrics(text: str, where: str) -> tuple[Rubric, ...]:
@@ -248,11 +247,13 @@ def _lines(text: str, where: str) -> Iterator[object]:
 def _read_row(row: object, where: str) -> Rubric | None:
     if not isinstance(row, dict):
         raise FileFormatError(f"{where} is {row!r:.60}; a rubric is an object with title, description and weight.")
-    stage = _choice(row, "stage", kind=Stage, default=Stage.ANSWER, where=where)
+    stage = Stage(_choice(row, "stage", STAGES, default=Stage.ANSWER, where=where))
     weight = _weight(row, where)
     if "polarity" in row and weight < 0:
         raise FileFormatError(f"{where} has a polarity and the negative weight {weight:g}; give one or the other.")
-    signed = Polarity.NEGATIVE if weight < 0 else Polarity.POSITIVE
+    polarity = _choice(
+        row, "polarity", ("positive", "negative"), default="negative" if weight < 0 else "positive", where=where
+    )
     persistent = row.get("persistent", stage is Stage.ANSWER)
     if not isinstance(persistent, bool) or (persistent and stage is not Stage.ANSWER):
         raise FileFormatError(f"{where} is persistent in the stage {stage.value}; only answer rubrics are persistent.")
@@ -263,7 +264,7 @@ def _read_row(row: object, where: str) -> Rubric | None:
         stage=stage,
         title=_text(row, "title", where=where, default=description[:80]),
         description=description,
-        polarity=_choice(row, "polarity", kind=Polarity, default=signed, where=where),
+        polarity="negative" if polarity == "negative" else "positive",
         weight=abs(weight),
         persistent=persistent,
     )
@@ -283,12 +284,11 @@ def _weight(row: Mapping[str, object], where: str) -> float:
     return float(weight)
 
 
-def _choice(row: Mapping[str, object], name: str, *, kind: type[Kind], default: Kind, where: str) -> Kind:
-    value = row.get(name, default.value)
-    names = [member.value for member in kind]
-    if value not in names:
-        raise FileFormatError(f"{where} has the {name} {value!r:.40}; it is one of {', '.join(names)}.")
-    return kind(value)
+def _choice(row: Mapping[str, object], name: str, options: Sequence[str], *, default: str, where: str) -> str:
+    value = row.get(name, default)
+    if not isinstance(value, str) or value not in options:
+        raise FileFormatError(f"{where} has the {name} {value!r:.40}; it is one of {', '.join(options)}.")
+    return value
 
 
 BUFFER_VERSION = 1

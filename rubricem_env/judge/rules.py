@@ -200,7 +200,7 @@ class Check(NamedTuple):
     description: str
     score: Callable[[Facts], Scored]
     weight: float = 2.0
-    polarity: Polarity = Polarity.POSITIVE
+    polarity: Polarity = "positive"
 
     def rubric(self, step: int = 0) -> Rubric:
         return Rubric(
@@ -392,7 +392,7 @@ _CHECKS = (
         "Leaves a failed search unanswered",
         "A search about {subject} failed or found nothing, and no different one followed; without success is partial.",
         _gives_up,
-        polarity=Polarity.NEGATIVE,
+        polarity="negative",
     ),
     Check(
         Stage.REVIEW,
@@ -433,14 +433,14 @@ _CHECKS = (
         "Citations on {subject} name snippets that no tool has shown in this attempt; fewer than half is partial.",
         _invents_citations,
         weight=3.0,
-        polarity=Polarity.NEGATIVE,
+        polarity="negative",
     ),
     Check(
         Stage.ANSWER,
         "Breaks off",
         "The text on {subject} ends before the answer is closed.",
         _breaks_off,
-        polarity=Polarity.NEGATIVE,
+        polarity="negative",
     ),
     Check(
         Stage.ANSWER,
@@ -448,6 +448,6 @@ _CHECKS = (
         "Instead of {subject}, the text turns to its rater: asks for a rating, or gives it orders.",
         _addresses_judge,
         weight=3.0,
-        polarity=Polarity.NEGATIVE,
+        polarity="negative",
     ),
 )

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from rubricem_env.domain.base import STAGES, Stage
-from rubricem_env.domain.judgement import Polarity, ReflectionScore, Rubric, StageScore, Verdict
+from rubricem_env.domain.judgement import ReflectionScore, Rubric, StageScore, Verdict
 from rubricem_env.judge.base import (
     EMPTY,
     Contrast,
@@ -81,7 +81,7 @@ def _faults(task: ReflectionTask) -> list[Rubric]:
     lost = {rubric.id: rubric.weight * (1 - fulfillment(rubric, verdicts[rubric.id].score)) for rubric in known}
     # The title of a flaw names the flaw, that of a quality what was missing; a reflection should name either.
     faults = [rubric for rubric in known if lost[rubric.id] > 0]
-    return sorted(faults, key=lambda r: (-lost[r.id], r.polarity is Polarity.POSITIVE, r.id))[:5]
+    return sorted(faults, key=lambda r: (-lost[r.id], r.polarity == "positive", r.id))[:5]
 
 
 def _scope(text: str, question: set[str], *, generic: float) -> float:

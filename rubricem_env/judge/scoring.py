@@ -12,11 +12,10 @@ import numpy.typing as npt
 from pydantic import Field
 
 from rubricem_env.domain.base import STAGES, Frozen, Stage, Text
-from rubricem_env.domain.errors import OrderError
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import (
     Judgement,
     Mark,
-    Polarity,
     Rubric,
     StageScore,
     Unscored,
@@ -69,7 +68,7 @@ MISSING = StageScore(score=0.0, missing=True)
 def fulfillment(rubric: Rubric, mark: float) -> float:
     """The score as a share, t = s/2; a flaw's is inverted, t = 1 - s/2."""
     share = mark / FULL_MARK
-    return share if rubric.polarity is Polarity.POSITIVE else 1.0 - share
+    return share if rubric.polarity == "positive" else 1.0 - share
 
 
 def score_stage(
@@ -80,11 +79,11 @@ def score_stage(
     A stage without rubrics is unscored. So is one with rubrics of which none was scored: the judge failed. Neither is 0.
     """
     if not rubrics:
-        return Unscored(reason=UnscoredReason.NO_RUBRIC)
+        return Unscored(reason="no_rubric")
     scored = [(rubric, opinions[rubric.id]) for rubric in rubrics if rubric.id in opinions]
     if not scored:
         detail = failure or "the judge returned no usable score for this stage"
-        return Unscored(reason=UnscoredReason.JUDGE_FAILED, detail=detail)
+        return Unscored(reason="judge_failed", detail=detail)
     # fsum makes the result independent of the order of the rubrics.
     total = math.fsum(rubric.weight for rubric, _ in scored)
     gained = math.fsum(rubric.weight * fulfillment(rubric, opinion.mark) for rubric, opinion in scored)
@@ -128,10 +127,10 @@ def is_valid(judgement: Judgement) -> bool:
 
 def _has_failed(judgement: Judgement, stage: Stage) -> bool:
     outcome = judgement.outcome(stage)
-    return isinstance(outcome, Unscored) and outcome.reason is UnscoredReason.JUDGE_FAILED
+    return isinstance(outcome, Unscored) and outcome.reason == "judge_failed"
 
 
-_CONSTANT = (UnscoredReason.NO_RUBRIC, UnscoredReason.NOT_ASKED)
+_CONSTANT = ("no_rubric", "not_asked")
 
 
 def group_scores(judgements: Sequence[Judgement]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
@@ -142,7 +141,7 @@ def group_scores(judgements: Sequence[Judgement]) -> tuple[npt.NDArray[np.float6
     judge gave the answer none either, as where there is no answer, the rollout is masked (B7).
 
     Raises:
-        OrderError: the judge was not asked for an answer.
+        UsageError: the judge was not asked for an answer.
     """
     _refuse_unasked(judgements)
     filled = [fill_failed_stages(judgement) for judgement in judgements]
@@ -161,8 +160,8 @@ def _absence(judgement: Judgement, stage: Stage) -> UnscoredReason | None:
 
 def _refuse_unasked(judgements: Sequence[Judgement]) -> None:
     for number, judgement in enumerate(judgements, start=1):
-        if _absence(judgement, Stage.ANSWER) is UnscoredReason.NOT_ASKED:
-            raise OrderError(
+        if _absence(judgement, Stage.ANSWER) == "not_asked":
+            raise UsageError(
                 f"rollout {number} of {len(judgements)} has no answer score because none was requested; "
                 "judge the whole group before crediting it."
             )

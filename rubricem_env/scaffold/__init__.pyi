@@ -1,4 +1,4 @@
-from rubricem_env.scaffold.grammar import ValidationMode as ValidationMode, Violation as Violation
+from rubricem_env.scaffold.grammar import Violation as Violation
 from rubricem_env.scaffold.parser import EmissionStream as EmissionStream, Turn as Turn, parse_turn as parse_turn
 from rubricem_env.scaffold.reading import (
     Reading as Reading,

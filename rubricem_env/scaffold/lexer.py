@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from rubricem_env.domain.base import REPLACEMENT
-from rubricem_env.scaffold.grammar import CANONICAL, CITE, TAGS, Code, Role, Violation, violation
+from rubricem_env.scaffold.grammar import CANONICAL, CITE, GRAMMAR, Code, Role, Violation, violation
 from rubricem_env.scaffold.untrusted import GAP, spaced_names
 
 _NAMES = "|".join(sorted(CANONICAL, key=len, reverse=True))
@@ -67,7 +67,7 @@ class Token(NamedTuple):
 
 
 _PLAIN = MappingProxyType(
-    {f"<{slash}{name}>": (name, tag.role, slash == "/") for name, tag in TAGS.items() for slash in ("", "/")}
+    {f"<{slash}{name}>": (name, role, slash == "/") for name, role in GRAMMAR.items() for slash in ("", "/")}
 )
 
 
@@ -126,7 +126,7 @@ def _token(match: re.Match[str], offset: int) -> Token:
     name = CANONICAL.get(written) or CANONICAL[written.lower()]
     closing = slash == "/"
     empty = not closing and attributes[-1:] == "/"
-    return Token(name, TAGS[name].role, tag, written, closing, empty, attributes, well_formed, start, start + len(tag))
+    return Token(name, GRAMMAR[name], tag, written, closing, empty, attributes, well_formed, start, start + len(tag))
 
 
 class Scanner:

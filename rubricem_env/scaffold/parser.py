@@ -22,12 +22,12 @@ from rubricem_env.scaffold.grammar import (
     ANSWER,
     CALL_TOOL,
     CITE,
+    PARENTS,
     PLAN,
     REVIEW,
     SECTIONS,
     SNIPPET,
     STATE_EVALUATION,
-    TAGS,
     THINK,
     TOOL_OUTPUT,
     Code,
@@ -309,7 +309,7 @@ class TurnReader:
                 self._close_thought(token.end, token.end)
         elif token.name == SNIPPET:
             self._mention(token, Code.SELF_WRITTEN_SNIPPET)
-        elif token.role == "section" and TAGS[token.name].parent not in self._open:
+        elif token.role == "section" and PARENTS[token.name] not in self._open:
             self._mention(token, Code.MISPLACED_TAG)
         elif token.name in self._open and token.name != CALL_TOOL:
             self._mention(token, Code.NESTED_TAG)
@@ -328,7 +328,7 @@ class TurnReader:
             sizes = (len(self._seen), len(self._blocks), len(self._sections), len(self._violations))
             self._marks[token.name] = (dict(self._open), *sizes)
         else:
-            parent = TAGS[token.name].parent
+            parent = PARENTS.get(token.name)
             key = (token.name, self._open[parent].start if parent else -1)
             if key in self._begun:
                 self._note(Code.DUPLICATE_BLOCK, token)
@@ -371,7 +371,7 @@ class TurnReader:
         if is_section:
             self._drop(above, opening.start)
         else:
-            own = [token for token in above if TAGS[token.name].parent == opening.name]
+            own = [token for token in above if PARENTS.get(token.name) == opening.name]
             self._end_unclosed(own, closing.start)
             sections = self._take_sections(opening, closing.start)
             self._drop([token for token in above if token not in own], opening.start)
@@ -418,7 +418,7 @@ class TurnReader:
     def _take_sections(self, opening: Token, end: int) -> tuple[Block, ...]:
         """Remove the sections of an ending block from the complete ones, and return them."""
         index = _begun_after(opening.start, self._sections)
-        own = [part for part in self._sections[index:] if TAGS[part.name].parent == opening.name and part.start < end]
+        own = [part for part in self._sections[index:] if PARENTS[part.name] == opening.name and part.start < end]
         del self._sections[index:]
         return tuple(sorted(own, key=lambda part: part.start))
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from rubricem_env.domain.base import Span, Stage, StageSpans
+from rubricem_env.domain.base import STAGES, Span, Stage, StageSpans
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.scaffold.grammar import (
     ANSWER,
@@ -23,11 +23,10 @@ from rubricem_env.scaffold.grammar import (
     SECTIONS,
     SNIPPET,
     STATE_EVALUATION,
+    STRICT,
     THINK,
     Code,
-    ValidationMode,
     Violation,
-    rejecting,
     violation,
 )
 from rubricem_env.scaffold.lexer import Token, find_citation_tags, find_structure, parse_attributes
@@ -52,8 +51,8 @@ def find_boundaries(turns: Sequence[Turn], *, review_start: ReviewStart = "think
         if review_start == "think":
             review_from = _last_thought_before(turns, offsets, review, plan_end)
         cuts = (0, plan_end, review_from, size if answer is None else review.end, size)
-    spans = [(Span(start, end),) if end > start else () for start, end in pairwise(cuts)]
-    return StageSpans(*spans)
+    spans = zip(STAGES, pairwise(cuts), strict=True)
+    return {stage: Span(start, end) for stage, (start, end) in spans if end > start}
 
 
 def _offsets(turns: Sequence[Turn]) -> list[int]:
@@ -339,7 +338,7 @@ class Reading(NamedTuple):
     violations: tuple[Violation, ...]
 
     def stage_text(self, stage: Stage) -> str:
-        return self.spans.text(stage, self.policy_text)
+        return self.spans[stage].of(self.policy_text) if stage in self.spans else ""
 
     def happened(self, stage: Stage) -> bool:
         """Whether the stage can be judged: one of its tags was opened in it and is not empty (choice A10)."""
@@ -352,18 +351,19 @@ class Reading(NamedTuple):
 
     def _blocks_of(self, stage: Stage) -> Iterator[tuple[Block, str]]:
         """The blocks that make the stage, each with the text of its turn."""
-        spans = self.spans.of(stage)
+        own = self.spans.get(stage, Span(0, 0))
         offset = 0
         for turn in self.turns:
             for block in turn.blocks:
                 start = offset + block.start
-                if block.name in _MAKERS[stage] and any(span.start <= start < span.end for span in spans):
+                if block.name in _MAKERS[stage] and own.start <= start < own.end:
                     yield block, turn.text
             offset += len(turn.text)
 
-    def rejects(self, mode: ValidationMode) -> tuple[Violation, ...]:
-        """The violations for which `mode` rejects this trajectory; empty means accepted."""
-        return rejecting(self.violations, mode)
+    @property
+    def rejections(self) -> tuple[Violation, ...]:
+        """The violations for which data generation rejects this trajectory; empty means accepted."""
+        return tuple(found for found in self.violations if found.code in STRICT)
 
 
 def read_trajectory(

@@ -188,7 +188,7 @@ def rubric(
     text: str, stage: Stage = Stage.ANSWER, *, weight: float = 1.0, negative: bool = False, persistent: bool = False
 ) -> Rubric:
     """A rubric whose title and description are the text."""
-    polarity = Polarity.NEGATIVE if negative else Polarity.POSITIVE
+    polarity: Polarity = "negative" if negative else "positive"
     return Rubric(stage=stage, title=text, description=text, polarity=polarity, weight=weight, persistent=persistent)
 
 

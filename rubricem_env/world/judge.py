@@ -86,7 +86,7 @@ class ScoredCriterion(NamedTuple):
     def share(self, evidence: Evidence) -> float:
         """The score as a share of the full score, a flaw's inverted: 1.0 is always good."""
         marked = self.mark(evidence) / 2
-        return marked if self.rubric.polarity is Polarity.POSITIVE else 1.0 - marked
+        return marked if self.rubric.polarity == "positive" else 1.0 - marked
 
 
 def criteria_of(question: Question) -> tuple[ScoredCriterion, ...]:
@@ -127,7 +127,7 @@ def _research(question: Question) -> Iterator[ScoredCriterion]:
         text = f"The search brings up a source for the {duty.title}."
         yield _criterion(Stage.RESEARCH, f"finds the {duty.title}", text, IMPORTANT, partial(_found, _sources(duty)))
     text = "The agent makes the same search again."
-    yield _criterion(Stage.RESEARCH, "repeats a search", text, MINOR, _repeated, Polarity.NEGATIVE)
+    yield _criterion(Stage.RESEARCH, "repeats a search", text, MINOR, _repeated, "negative")
 
 
 def _found(documents: tuple[str, ...], seen: Evidence) -> int:
@@ -168,7 +168,7 @@ def _answer(question: Question) -> Iterator[ScoredCriterion]:
         yield _criterion(Stage.ANSWER, duty.title, text, IMPORTANT, partial(_given, duty))
     for trap in {trap.wrong_value: trap for trap in question.truth.traps}.values():
         text = f"The answer gives the wrong value {trap.wrong_value}."
-        yield _criterion(Stage.ANSWER, f"{trap.kind} value", text, CRITICAL, partial(_fell, trap), Polarity.NEGATIVE)
+        yield _criterion(Stage.ANSWER, f"{trap.kind} value", text, CRITICAL, partial(_fell, trap), "negative")
     if not is_exact:
         text = "The answer cites snippets that the tools have shown, and no others."
         yield _criterion(Stage.ANSWER, "cites its sources", text, MINOR, _cited)
@@ -216,7 +216,7 @@ def _criterion(
     description: str,
     weight: float,
     mark: Callable[[Evidence], int],
-    polarity: Polarity = Polarity.POSITIVE,
+    polarity: Polarity = "positive",
 ) -> ScoredCriterion:
     rubric = Rubric(stage=stage, title=title, description=description, polarity=polarity, weight=weight)
     return ScoredCriterion(rubric, mark)

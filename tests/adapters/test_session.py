@@ -25,8 +25,8 @@ from rubricem_env.adapters.session import (
     turns_of_stage,
 )
 from rubricem_env.domain.base import STAGES, Stage
-from rubricem_env.domain.errors import ConfigError, OrderError, UsageError
-from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
+from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.env.rewards import ScoreEach
 from tests.adapters.golden_group import tutor
@@ -66,7 +66,7 @@ async def test_without_a_scorer_nothing_is_paid_and_nothing_is_told():
 
 async def test_a_finished_episode_is_not_stepped_on():
     session, _ = await play(make_setup())
-    with pytest.raises(OrderError, match="start another"):
+    with pytest.raises(UsageError, match="start another"):
         await session.step("more")
 
 
@@ -104,7 +104,7 @@ async def test_a_turn_that_reviews_and_answers_belongs_to_both_stages():
 
 FULL = Judgement.of({stage: StageScore(score=1.0) for stage in STAGES})
 EMPTY = Judgement.of({stage: StageScore(score=0.0) for stage in STAGES})
-LOST = Judgement.of({stage: Unscored(reason=UnscoredReason.JUDGE_FAILED) for stage in STAGES})
+LOST = Judgement.of({stage: Unscored(reason="judge_failed") for stage in STAGES})
 
 
 def test_places_of_a_question_belong_together_wherever_they_stand():

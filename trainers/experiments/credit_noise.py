@@ -29,7 +29,6 @@ from rubricem_agent.cli.terminal import Terminal, plain_table
 from rubricem_agent.learn.credit import PAPER_MATRIX
 from rubricem_env.domain.base import NUM_STAGES, STAGES, Stage
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.judgement import Polarity
 from rubricem_env.env.episode import Episode, Finished
 from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.env.step import advance
@@ -241,7 +240,7 @@ def _marked(question: Question, slips: Sequence[Slips], readings: Sequence[Readi
         faults=np.array([fault_flags(drawn) for drawn in slips]),
         marks=np.array([[criterion.mark(seen) for criterion in criteria] for seen in evidence], dtype=np.int8),
         weights=np.array([criterion.rubric.weight for criterion in criteria]),
-        is_flaw=np.array([criterion.rubric.polarity is Polarity.NEGATIVE for criterion in criteria]),
+        is_flaw=np.array([criterion.rubric.polarity == "negative" for criterion in criteria]),
         stages=np.array([criterion.rubric.stage.position for criterion in criteria], dtype=np.int8),
     )
 

@@ -32,7 +32,7 @@ from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import AnswerFormat, Query
 from rubricem_env.env.research_env import query_of, shipped_toolbox
-from rubricem_env.scaffold.grammar import CALL_TOOL, CITE, GRAMMAR, SNIPPET, ValidationMode
+from rubricem_env.scaffold.grammar import CALL_TOOL, CITE, GRAMMAR, SNIPPET
 from rubricem_env.scaffold.reading import Reading, read_trajectory
 from rubricem_env.scaffold.untrusted import neutralize
 from rubricem_env.tools.base import GOOGLE_SEARCH, SNIPPET_SEARCH, Toolbox
@@ -292,7 +292,7 @@ def score_episodes(episodes: Sequence[tuple[Question, Reading, int]], temperatur
     return EvaluationScores(
         questions=len(episodes),
         temperature=temperature,
-        valid=_mean([not reading.rejects(ValidationMode.STRICT) for _, reading, _ in episodes]),
+        valid=_mean([not reading.rejections for _, reading, _ in episodes]),
         answered=_mean([reading.is_complete for _, reading, _ in episodes]),
         needs_met=_mean(needs),
         conventions_met=_mean(conventions),
@@ -328,10 +328,10 @@ _SPACE = "Ġ"
 
 def scaffold_tokens() -> list[str]:
     """The tags as the policy writes them, opening tags with the attributes that they always have."""
-    opening = [f"<{tag.name}>" for tag in GRAMMAR if tag.name not in _WITH_ATTRIBUTES]
+    opening = [f"<{name}>" for name in GRAMMAR if name not in _WITH_ATTRIBUTES]
     calls = [f'<{CALL_TOOL} name="{name}">' for name in (GOOGLE_SEARCH, SNIPPET_SEARCH)]
     ids = [f'<{CITE} id="S_', f'<{SNIPPET} id="S_']
-    return [*opening, *calls, *ids, *(f"</{tag.name}>" for tag in GRAMMAR)]
+    return [*opening, *calls, *ids, *(f"</{name}>" for name in GRAMMAR)]
 
 
 def train_tokenizer(texts: Iterable[str], *, vocabulary: int, max_tokens: int) -> PreTrainedTokenizerFast:

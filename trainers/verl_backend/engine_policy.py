@@ -13,7 +13,7 @@ from rubricem_env.domain.errors import ModelError, boundary
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.grammar import GRAMMAR
 
-STOPS = tuple(f"</{tag.name}>" for tag in GRAMMAR if tag.role == "action")
+STOPS = tuple(f"</{name}>" for name, role in GRAMMAR.items() if role == "action")
 """What engines are told to stop at."""
 
 

@@ -19,7 +19,7 @@ from rubricem_agent.policy.local import load_tokenizer
 from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector, judged_attempts
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.errors import OrderError, RubricEMError
+from rubricem_env.domain.errors import RubricEMError, UsageError
 from rubricem_env.judge.base import Group, Judge, ReflectionJudge
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
@@ -265,7 +265,7 @@ class JudgeService:
 
     async def _reflect(self, ticket: Ticket) -> ReflectionOutcome:
         if self._reflector is None:
-            raise OrderError("the judge service has no engine to reflect with; call open() first.")
+            raise UsageError("the judge service has no engine to reflect with; call open() first.")
         return await self._reflector.reflect(self._attempts[ticket], step=ticket.step)
 
 

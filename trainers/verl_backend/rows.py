@@ -17,7 +17,6 @@ from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import NO_STAGE
 from rubricem_env.domain.errors import JudgeError
 from rubricem_env.domain.trajectory import Origin, Query
-from rubricem_env.scaffold.grammar import ValidationMode
 
 OURS = "rubricem"
 """Our key among veRL's extra fields."""
@@ -131,7 +130,7 @@ def episode_row(
         answer_words=len((reading.answer or "").split()),
         calls=len(calls),
         repeated_calls=count_repeats(calls),
-        is_strict=not reading.rejects(ValidationMode.STRICT),
+        is_strict=not reading.rejections,
     )
     return {
         "prompt_ids": prompt,

@@ -14,7 +14,7 @@ from skyrl_gym.metrics import aggregate_for_environment
 from docs.adapters.tutor import tutored_query
 from rubricem_env.adapters.session import GatheringScorer, make_setup
 from rubricem_env.adapters.skyrl import ResearchTextEnv
-from rubricem_env.domain.errors import OrderError, UsageError
+from rubricem_env.domain.errors import UsageError
 from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_scores, group_scorer, tutor
 
@@ -88,7 +88,7 @@ def test_a_policy_that_never_ends_is_ended_by_the_limits(make_env):
 def test_a_closed_environment_is_not_stepped_on(make_env):
     env = make_env()()
     env.close()
-    with pytest.raises(OrderError, match="the episode is over"):
+    with pytest.raises(UsageError, match="the episode is over"):
         env.step("late")
 
 

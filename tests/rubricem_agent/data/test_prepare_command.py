@@ -13,7 +13,6 @@ from rubricem_agent.cli.main import app
 from rubricem_agent.data.prepare import read_training_set
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
-from rubricem_env.domain.judgement import Polarity
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.world.almanac import shipped_questions_path
 
@@ -53,8 +52,8 @@ def test_a_row_of_the_predecessor_becomes_a_query_with_persistent_answer_rubrics
     assert query.answer_format is AnswerFormat.SHORT
     assert query.source == "rl_rag_train_sqa"
     assert [(rubric.polarity, rubric.weight) for rubric in query.rubrics] == [
-        (Polarity.POSITIVE, 3.0),
-        (Polarity.NEGATIVE, 1.5),
+        ("positive", 3.0),
+        ("negative", 1.5),
     ]
     assert all(rubric.persistent and rubric.stage is Stage.ANSWER for rubric in query.rubrics)
 

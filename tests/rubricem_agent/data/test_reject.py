@@ -7,7 +7,6 @@ import pytest
 from rubricem_agent.data.filter import count_rejections, find_rejections, over_length
 from rubricem_agent.data.generate import Trace
 from rubricem_env.domain.trajectory import Origin, Segment, ToolStatus
-from rubricem_env.scaffold.grammar import RULES, Code
 
 Make = Callable[..., Trace]
 NO_PLAN = '<scratchpad>x</scratchpad><call_tool name="google_search">q</call_tool>'
@@ -85,12 +84,6 @@ def test_a_flat_trace_owes_no_plan_and_no_review(make_trace: Make) -> None:
 
     assert find_rejections(flat, flat=True) == ()
     assert ("missing_structure", True) in reasons(flat)
-
-
-def test_every_strict_rule_that_the_paper_lists_counts_as_one_of_its_four() -> None:
-    from_rules = {code for code, rule in RULES.items() if rule.strict and not rule.ours}
-    one_of_four = {code for code in Code if code in from_rules}
-    assert one_of_four == from_rules
 
 
 def test_the_report_counts_traces_not_reasons_and_puts_the_papers_first(make_trace: Make) -> None:

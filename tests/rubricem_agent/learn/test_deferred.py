@@ -6,7 +6,7 @@ import json
 import pytest
 
 from rubricem_agent.learn.deferred import Deferred, Ticket, WorkCounts
-from rubricem_env.domain.errors import JudgeError, OrderError
+from rubricem_env.domain.errors import JudgeError, UsageError
 
 UNCHANGED = {"encode": lambda result: result, "decode": lambda form: form}
 
@@ -275,7 +275,7 @@ async def test_work_that_somebody_else_cancelled_stays_pending():
 async def test_the_same_ticket_twice_is_refused():
     stage = Stage()
     ticket = await stage.launch(1, "a")
-    with pytest.raises(OrderError, match="the reflection of step 1 on 'a' is running or uncollected already"):
+    with pytest.raises(UsageError, match="the reflection of step 1 on 'a' is running or uncollected already"):
         stage.deferred.launch(ticket)
     await stage.deferred.cancel()
 
@@ -283,7 +283,7 @@ async def test_the_same_ticket_twice_is_refused():
 async def test_a_state_is_not_loaded_over_running_work():
     stage = Stage()
     await stage.launch(1, "a")
-    with pytest.raises(OrderError, match="work is still running"):
+    with pytest.raises(UsageError, match="work is still running"):
         stage.deferred.load_state_dict(stage.deferred.state_dict())
     await stage.deferred.cancel()
 

@@ -10,7 +10,6 @@ from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import query_of, shipped_toolbox
-from rubricem_env.scaffold.grammar import ValidationMode
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 
@@ -62,5 +61,5 @@ async def test_it_answers_held_out_questions_in_a_valid_scaffold() -> None:
     for question in held_out[:3]:
         query = query_of(question)
         rollout = await run_episode(Attempt(query, prompt.opening(query)), setting)
-        assert not read_trajectory(rollout.trajectory).rejects(ValidationMode.STRICT)
+        assert not read_trajectory(rollout.trajectory).rejections
     await policy.aclose()

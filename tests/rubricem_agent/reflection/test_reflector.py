@@ -13,7 +13,7 @@ from rubricem_agent.policy.base import Emission, TokenSegment
 from rubricem_agent.reflection.candidates import ReflectionError, ReflectionSettings, check_trainable
 from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector, draw_attempt
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.domain.judgement import Judgement, ReflectionScore, Unscored, UnscoredReason
+from rubricem_env.domain.judgement import Judgement, ReflectionScore, Unscored
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
 from rubricem_env.judge.base import ReflectionOpinion
 from rubricem_env.scaffold.reading import read_trajectory
@@ -90,7 +90,7 @@ class Marker:
             if word in text:
                 # Three equal dimensions combine to themselves: 0.4 u + 0.3 u + 0.3 u = u.
                 return ReflectionScore(diagnosis=utility, specificity=utility, scope=utility)
-        return Unscored(reason=UnscoredReason.JUDGE_FAILED)
+        return Unscored(reason="judge_failed")
 
 
 @pytest.fixture

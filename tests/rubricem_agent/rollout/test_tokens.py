@@ -12,7 +12,6 @@ from rubricem_agent.policy.local import policy_tokenizer
 from rubricem_agent.policy.tokens import TokenConversation
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
 from rubricem_agent.rollout.tokens import NO_STAGE, RolloutTokens, label_tokens
-from rubricem_env.domain.base import STAGES, StageSpans
 from rubricem_env.domain.trajectory import Origin, Query, Snippet, ToolResult, ToolStatus
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.parser import parse_turn
@@ -133,9 +132,7 @@ def test_what_the_policy_did_not_write_is_prompt_and_observations_tokenised_apar
 def test_a_token_has_the_stage_of_the_character_it_begins_with(turns):
     rollout = play(turns)
     reading = read_trajectory(rollout.trajectory)
-    characters = {
-        at: stage.position for stage in STAGES for span in reading.spans.of(stage) for at in range(span.start, span.end)
-    }
+    characters = {at: stage.position for stage, span in reading.spans.items() for at in range(span.start, span.end)}
     if any(segment.cut for segment in rollout.trajectory.segments):
         return
     at = 0
@@ -177,4 +174,4 @@ def test_lists_of_unequal_length_are_refused():
 
 def test_pieces_that_do_not_fit_the_turns_are_refused():
     with pytest.raises(ValueError, match="do not fit"):
-        label_tokens((), [parse_turn(ANSWER)], spans=StageSpans())
+        label_tokens((), [parse_turn(ANSWER)], spans={})

@@ -17,7 +17,7 @@ from rubricem_agent.viewer.requests import ServerContext
 from rubricem_agent.viewer.runs import RunShelf
 from rubricem_agent.viewer.server import make_app
 from rubricem_env.domain.base import STAGES, Stage
-from rubricem_env.domain.judgement import Judgement, Reflection, ReflectionScore, StageScore, Unscored, UnscoredReason
+from rubricem_env.domain.judgement import Judgement, Reflection, ReflectionScore, StageScore, Unscored
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.judge.rubrics import ActiveRubric, RetiredRubric
 from rubricem_env.judge.scoring import Opinion, RolloutJudgement
@@ -123,7 +123,7 @@ def entry(seat, score, *, trajectory=None, reason="", mark=1, failure="", tokens
     """One attempt; a score of None is a judge's failure at the review."""
     outcomes = {stage: StageScore(score=0.5 if score is None else score) for stage in STAGES}
     if score is None:
-        outcomes[Stage.REVIEW] = Unscored(reason=UnscoredReason.JUDGE_FAILED, detail="no reply")
+        outcomes[Stage.REVIEW] = Unscored(reason="judge_failed", detail="no reply")
     return RolloutEntry(
         **seat._asdict(),
         rollout=Rollout(trajectory=trajectory or attempt(), policy="scripted", failure=failure),

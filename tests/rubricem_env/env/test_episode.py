@@ -2,7 +2,7 @@
 
 import pytest
 
-from rubricem_env.domain.errors import OrderError
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Ending, Origin, Query, Snippet, ToolResult, ToolStatus, dump_trajectory
 from rubricem_env.env.episode import (
     BUDGET_USED_NOTICE,
@@ -177,13 +177,13 @@ def test_an_error_result_is_told_and_the_episode_goes_on():
 
 def test_steps_out_of_order_are_refused_with_the_way_out():
     episode = Episode(QUERY)
-    with pytest.raises(OrderError, match="no tool call is waiting"):
+    with pytest.raises(UsageError, match="no tool call is waiting"):
         episode.observe(FOUND)
     episode.emit(CALL)
-    with pytest.raises(OrderError, match="call observe"):
+    with pytest.raises(UsageError, match="call observe"):
         episode.emit(CALL)
     episode.abandon()
-    with pytest.raises(OrderError, match="is over"):
+    with pytest.raises(UsageError, match="is over"):
         episode.emit(CALL)
 
 

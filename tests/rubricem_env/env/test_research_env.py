@@ -6,8 +6,8 @@ from gymnasium.utils.env_checker import check_env
 
 import rubricem_env
 from rubricem_env.domain.base import STAGES, Stage
-from rubricem_env.domain.errors import ConfigError, OrderError, UsageError
-from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
+from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
 from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.env.research_env import DeepResearchEnv
 from rubricem_env.env.rewards import RewardMode, ScoreEach
@@ -22,7 +22,7 @@ def all_scored(trajectory: Trajectory) -> Judgement:
 
 
 def answer_unscored(trajectory: Trajectory) -> Judgement:
-    return Judgement.of({**SCORES, Stage.ANSWER: Unscored(reason=UnscoredReason.JUDGE_FAILED, detail="down")})
+    return Judgement.of({**SCORES, Stage.ANSWER: Unscored(reason="judge_failed", detail="down")})
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_page_with_an_answer_tag_earns_nothing(env):
 
 
 def test_step_before_reset_and_an_action_that_is_no_text_are_refused(env):
-    with pytest.raises(OrderError, match="call reset"):
+    with pytest.raises(UsageError, match="call reset"):
         env.step(CALL)
     env.reset(seed=0)
     with pytest.raises(UsageError, match="a list"):
@@ -198,5 +198,5 @@ def test_a_closed_environment_says_so(queries, toolbox):
     env.reset(seed=0)
     env.close()
     env.close()
-    with pytest.raises(OrderError, match="is closed"):
+    with pytest.raises(UsageError, match="is closed"):
         env.step(CALL)

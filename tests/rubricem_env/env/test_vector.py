@@ -8,7 +8,7 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv
 
 from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.errors import OrderError, UsageError
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.domain.trajectory import ToolResult, ToolStatus
 from rubricem_env.env.research_env import AnyText, DeepResearchEnv
@@ -175,7 +175,7 @@ def test_misuse_is_refused_with_the_way_out(envs, use, sentence):
 def test_an_empty_vector_and_a_step_before_reset_are_refused(envs, toolbox):
     with pytest.raises(UsageError, match="at least one episode"):
         DeepResearchVectorEnv(0, toolbox=toolbox)
-    with pytest.raises(OrderError, match="call reset"):
+    with pytest.raises(UsageError, match="call reset"):
         envs.step((CALL, CALL, CALL))
 
 

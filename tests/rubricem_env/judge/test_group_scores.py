@@ -4,14 +4,14 @@ import pytest
 
 from rubricem_agent.learn.credit import assign_credit
 from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.errors import OrderError
-from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
+from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
 from rubricem_env.judge.scoring import fill_failed_stages, group_scores
 
 MISSING = StageScore(score=0.0, missing=True)
-NO_RUBRIC = Unscored(reason=UnscoredReason.NO_RUBRIC)
-FAILED = Unscored(reason=UnscoredReason.JUDGE_FAILED)
-NOT_ASKED = Unscored(reason=UnscoredReason.NOT_ASKED)
+NO_RUBRIC = Unscored(reason="no_rubric")
+FAILED = Unscored(reason="judge_failed")
+NOT_ASKED = Unscored(reason="not_asked")
 
 
 def judged(*outcomes: float | StageScore | Unscored) -> Judgement:
@@ -79,7 +79,7 @@ def test_a_stage_that_nobody_asked_for_drops_out():
 
 
 def test_a_group_that_was_never_judged_is_refused():
-    with pytest.raises(OrderError, match="rollout 2 of 2 has no answer score because none was requested"):
+    with pytest.raises(UsageError, match="rollout 2 of 2 has no answer score because none was requested"):
         group_scores([judged(1.0, 1.0, 1.0, 1.0), Judgement.of({})])
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.domain.judgement import Polarity
 from rubricem_env.judge.base import Contrast, ScoringRequest
 from rubricem_env.judge.llm_judge import AskSettings, LLMJudge
 from rubricem_env.judge.prompting import read_blocks
@@ -165,7 +164,7 @@ async def propose(script, known=None):
 async def test_proposals_carry_stage_polarity_weight_and_provenance():
     found, _ = await propose([proposal(stage_3=[row()])])
     (only,) = found.rubrics
-    assert (only.stage, only.polarity, only.weight, only.persistent) == (Stage.REVIEW, Polarity.POSITIVE, 2.0, False)
+    assert (only.stage, only.polarity, only.weight, only.persistent) == (Stage.REVIEW, "positive", 2.0, False)
     assert (only.provenance.step, only.provenance.model, len(only.provenance.prompt_hash)) == (5, "scripted", 16)
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.judgement import UnscoredReason
 from rubricem_env.domain.trajectory import Ending, Query, Trajectory
 from rubricem_env.judge.base import Findings, Group, JudgeSettings
 from rubricem_env.judge.pipeline import GroupScorer, JudgeOutageError, StepJudge
@@ -49,7 +48,7 @@ async def test_a_golden_group_is_scored_by_hand():
     # Good: plan 2/2 = 1; answer (3 x 1 + 1 x 1) / 4 = 1. Poor: plan 0, answer 0, review missing.
     assert [good.score(stage) for stage in Stage] == [1.0, None, None, 1.0]
     assert [poor.score(stage) for stage in Stage] == [0.0, None, 0.0, 0.0]
-    assert good.review.reason is UnscoredReason.NO_RUBRIC
+    assert good.review.reason == "no_rubric"
     kept = judge.buffer.rubrics(judged.query_key)
     assert [entry.rubric.title for entry in kept.active] == [LONG.title, PLANNED.title]
     assert kept.persistent == (GIVEN,)
@@ -94,7 +93,7 @@ async def test_the_same_question_twice_is_contrasted_and_scored_once():
 async def test_a_failure_is_unscored_and_never_zero():
     judge = ScriptedJudge(lambda e, r: None if "S_99" in e.reading.policy_text else 2, rubrics=(LONG,))
     (judged,) = await step_judge(judge, failure_limit=0.5).judge_step([group_of()], step=1)
-    assert judged.judgements[1].answer.reason is UnscoredReason.JUDGE_FAILED
+    assert judged.judgements[1].answer.reason == "judge_failed"
     assert (judged.rollouts[0].is_valid, judged.rollouts[1].is_valid) == (True, False)
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from rubricem_env.domain.base import Stage
-from rubricem_env.domain.judgement import Polarity
 from rubricem_env.domain.trajectory import Ending, Origin, Query, Segment, ToolStatus, Trajectory
 from rubricem_env.judge.base import Contrast, ScoringRequest
 from rubricem_env.judge.rules import cover, find_quote, gather_facts, key_terms
@@ -71,7 +70,7 @@ async def test_proposals_are_the_same_whatever_the_order():
 async def test_each_rule_prefers_the_attempt_that_does_it(title, other):
     criterion = await proposed(title, attempt(), other)
     good, poor = await mark(attempt(), criterion), await mark(other, criterion)
-    better, worse = (poor, good) if criterion.polarity is Polarity.NEGATIVE else (good, poor)
+    better, worse = (poor, good) if criterion.polarity == "negative" else (good, poor)
     assert better.mark > worse.mark
     assert good.justification
     assert poor.justification

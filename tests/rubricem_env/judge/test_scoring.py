@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rubricem_env.domain.base import Stage
-from rubricem_env.domain.judgement import StageScore, Unscored, UnscoredReason
+from rubricem_env.domain.judgement import StageScore, Unscored
 from rubricem_env.judge.scoring import (
     MAX_JUSTIFICATION_CHARS,
     Opinion,
@@ -48,16 +48,16 @@ def test_rubrics_without_a_mark_are_left_out_of_the_mean():
 
 
 def test_no_rubric_and_no_mark_are_two_different_absences():
-    assert score_stage([], {}) == Unscored(reason=UnscoredReason.NO_RUBRIC)
+    assert score_stage([], {}) == Unscored(reason="no_rubric")
     failed = score_stage([rubric("a")], {}, failure="down")
-    assert failed == Unscored(reason=UnscoredReason.JUDGE_FAILED, detail="down")
+    assert failed == Unscored(reason="judge_failed", detail="down")
 
 
 def test_missing_review_scores_zero_even_when_every_negative_rubric_is_avoided():
     flaw = rubric("f", Stage.REVIEW, negative=True)
     judged = score_trajectory([Stage.PLAN], [flaw], opinions={flaw.id: Opinion.whole(flaw.id, 0, "")})
     assert judged.review == StageScore(score=0.0, missing=True)
-    assert judged.plan == Unscored(reason=UnscoredReason.NO_RUBRIC)
+    assert judged.plan == Unscored(reason="no_rubric")
 
 
 def test_the_answers_score_stands_in_for_stages_whose_scoring_failed():

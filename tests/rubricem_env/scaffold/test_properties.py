@@ -71,7 +71,7 @@ def test_blocks_lie_in_order_and_sections_inside_their_block(text):
 @given(st.lists(emissions, max_size=6), st.sampled_from(["think", "review_tag"]))
 def test_stage_spans_partition_the_policys_text(texts, review_start):
     spans = find_boundaries([parse_turn(text) for text in texts], review_start=review_start)
-    lengths = sorted(span for stage in spans for span in stage)
+    lengths = sorted(spans.values())
     covered = 0
     for start, end in lengths:
         assert start == covered < end

@@ -10,7 +10,6 @@ from rubricem_env.domain.trajectory import ToolCall
 from rubricem_env.env.episode import Episode, Finished
 from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.env.step import advance
-from rubricem_env.scaffold.grammar import ValidationMode
 from rubricem_env.scaffold.reading import Reading
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
@@ -51,7 +50,7 @@ def calls(reading: Reading) -> list[ToolCall]:
 async def test_without_fault_it_is_accepted_and_meets_every_need_and_convention(question: Question) -> None:
     reading = await play(AlmanacTeacher(question))
 
-    assert reading.rejects(ValidationMode.STRICT) == ()
+    assert reading.rejections == ()
     assert missed(question, reading) == []
     assert true_quality(question, reading) == PERFECT
 
@@ -69,7 +68,7 @@ async def test_without_fault_it_is_perfect_in_other_worlds_too_among_hostile_pag
 async def test_it_says_nothing_that_it_was_not_shown() -> None:
     reading = await play(AlmanacTeacher(QUESTIONS[2]), NO_PAGES)
 
-    assert reading.rejects(ValidationMode.STRICT) == ()
+    assert reading.rejections == ()
     assert reading.answer == "# Report\nThe sources do not say."
     assert not any(need.is_met_by(reading.policy_text) for need in QUESTIONS[2].truth.needs)
 
@@ -87,7 +86,7 @@ async def test_a_skipped_need_is_the_only_one_that_the_answer_lacks() -> None:
     reading = await play(AlmanacTeacher(question, Slips(skipped="n2")))
 
     assert missed(question, reading) == ["n2"]
-    assert reading.rejects(ValidationMode.STRICT) == ()
+    assert reading.rejections == ()
 
 
 async def test_a_repeated_query_costs_research_and_nothing_else() -> None:
@@ -107,7 +106,7 @@ async def test_trust_in_a_stale_page_springs_its_trap_with_a_citation_of_that_pa
         caught = [trap.kind for trap in question.truth.traps if trap.has_caught(reading.answer or "")]
 
         assert caught == ["stale"]
-        assert reading.rejects(ValidationMode.STRICT) == ()
+        assert reading.rejections == ()
 
 
 async def test_a_claim_of_what_was_not_found_states_a_value_that_no_page_has_shown() -> None:
@@ -126,7 +125,7 @@ async def test_a_lone_fact_can_be_invented_only_after_a_search_for_something_els
     question = questions_where(lambda question: question.truth.kind == "fact")[0]
     reading = await play(AlmanacTeacher.for_seed(question, Faults(claim_unfound=1.0), seed=0))
 
-    assert reading.rejects(ValidationMode.STRICT) == ()
+    assert reading.rejections == ()
     assert [call.query for call in calls(reading)] == [f"reporting convention {question.domain}"]
     assert missed(question, reading) == ["n1"]
 

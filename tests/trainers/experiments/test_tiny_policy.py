@@ -121,9 +121,9 @@ def test_the_same_seed_makes_the_same_samples_and_weights(tmp_path: Path) -> Non
 
 def test_each_tag_is_one_token_that_survives_decoding_and_so_is_each_number_of_the_texts() -> None:
     tokenizer = train_tokenizer(["The width of Calm Bridge is 120 m."] * 3, vocabulary=330, max_tokens=100)
-    for tag in GRAMMAR:
-        (token,) = tokenizer(f"</{tag.name}>", add_special_tokens=False).input_ids
-        assert tokenizer.decode([token], skip_special_tokens=True) == f"</{tag.name}>"
+    for name in GRAMMAR:
+        (token,) = tokenizer(f"</{name}>", add_special_tokens=False).input_ids
+        assert tokenizer.decode([token], skip_special_tokens=True) == f"</{name}>"
 
     assert tokenizer.tokenize("is 120 m")[-3:] == ["is", "Ġ120", "Ġm"]
     assert tokenizer.tokenize(" 121") == ["Ġ", "1", "2", "1"]

@@ -9,7 +9,7 @@ from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import JudgeError
-from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
+from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement, group_scores
 from trainers.verl_backend.rows import (
@@ -23,7 +23,7 @@ from trainers.verl_backend.rows import (
 )
 
 RNG = np.random.default_rng(3)
-FAILED = Unscored(reason=UnscoredReason.JUDGE_FAILED)
+FAILED = Unscored(reason="judge_failed")
 
 
 def rollout(length: int) -> Rollout:
