@@ -41,7 +41,7 @@ from rubricem_agent.memory.bank import Retrieved
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.reflection.reflector import ReflectionOutcome, judged_attempts, readable_share
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.run import RolloutPlan, Setting, run_groups
+from rubricem_agent.rollout.run import Setting, run_groups
 from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import RubricEMError
@@ -161,8 +161,10 @@ async def sample_and_judge(parts: Parts, batch: QueryBatch) -> JudgedStep:
 
     sampling = Sampling(temperature=config.temperature, max_turn_tokens=config.max_turn_tokens)
     seed = derive_seed(config.seed, batch.step, "rollouts")
-    plan = RolloutPlan(queries, opened, group_size=config.group_size, concurrency=config.rows, seed=seed)
-    groups = await run_groups(plan, Setting(parts.policy, parts.toolbox, config.limits, sampling))
+    setting = Setting(parts.policy, parts.toolbox, config.limits, sampling)
+    groups = await run_groups(
+        queries, opened, setting, group_size=config.group_size, concurrency=config.rows, seed=seed
+    )
     readings = [
         Group(query, tuple(rollout.reading for rollout in group)) for query, group in zip(queries, groups, strict=True)
     ]

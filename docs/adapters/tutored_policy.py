@@ -5,13 +5,10 @@ from typing import Any
 
 from docs.adapters.tutor import Tutor, tutored_questions
 from rubricem_agent.policy import (
-    Emission,
-    Listener,
     Opening,
     PolicyTokenizer,
     Sampling,
     TokenConversation,
-    TokenSegment,
     TokenTurn,
     policy_tokenizer,
 )
@@ -21,44 +18,23 @@ from rubricem_env.env import EpisodeLimits, shipped_toolbox
 from rubricem_env.llm import Usage
 
 
-class _TutorEngine:
+class _TutoredConversation(TokenConversation):
     """Draws what the tutor writes, in the policy's tokens; the probabilities are not the policy's and said to be 1."""
 
-    max_length = 100_000
-
-    def __init__(self, tutor: Tutor, tokenizer: PolicyTokenizer) -> None:
-        self.tokenizer = tokenizer
-        self.observation = ""
+    def __init__(self, tutor: Tutor, tokenizer: PolicyTokenizer, opening: Opening) -> None:
+        super().__init__(tokenizer, tokenizer.encode_opening(opening), max_length=100_000)
         self._tutor = tutor
+        self._observation = ""
 
     async def draw(self, ids: Sequence[int], turn: TokenTurn, *, max_tokens: int) -> Usage:
-        for token in self.tokenizer.encode_foreign(self._tutor(self.observation)):
+        for token in self.tokenizer.encode_foreign(self._tutor(self._observation)):
             if turn.take(token, 0.0) is not None:
                 break
         return Usage(calls=1)
 
-    def release(self) -> None:
-        return None
-
-
-class _TutoredConversation:
-    def __init__(self, engine: _TutorEngine, opening: Opening) -> None:
-        self._engine = engine
-        self._tokens = TokenConversation.begin(engine, opening)
-
-    @property
-    def pieces(self) -> tuple[TokenSegment, ...]:
-        return self._tokens.pieces
-
-    async def emit(self, *, max_tokens: int, listener: Listener) -> Emission:
-        return await self._tokens.emit(max_tokens=max_tokens, listener=listener)
-
     def observe(self, text: str) -> None:
-        self._engine.observation = text
-        self._tokens.observe(text)
-
-    def close(self) -> None:
-        return None
+        super().observe(text)
+        self._observation = text
 
 
 class TutoredPolicy:
@@ -72,7 +48,7 @@ class TutoredPolicy:
 
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> _TutoredConversation:
         tutor = Tutor(self._questions[opening.user], seed)
-        return _TutoredConversation(_TutorEngine(tutor, self._tokenizer), opening)
+        return _TutoredConversation(tutor, self._tokenizer, opening)
 
     def count_tokens(self, text: str) -> int:
         return self._tokenizer.count(text)

@@ -8,7 +8,7 @@ from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.local import LocalPolicy, policy_tokenizer
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.run import RolloutPlan, Setting, run_groups
+from rubricem_agent.rollout.run import Setting, run_groups
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.tools.base import Toolbox
@@ -29,11 +29,11 @@ def play_locally(
     async def play(queries: Sequence[Query], trainer: Any) -> Sequence[Rollout]:
         policy = LocalPolicy.over(trainer.model, policy_tokenizer(trainer.processing_class), rows=rows)
         sampling = Sampling(temperature=trainer.temperature, max_turn_tokens=max_turn_tokens)
-        plan = RolloutPlan(queries, opened, group_size=1, seed=next(seeds))
+        setting = Setting(policy, toolbox, limits, sampling)
         was_training = trainer.model.training
         trainer.model.eval()
         try:
-            groups = await run_groups(plan, Setting(policy, toolbox, limits, sampling))
+            groups = await run_groups(queries, opened, setting, group_size=1, seed=next(seeds))
         finally:
             trainer.model.train(was_training)
             await policy.aclose()

@@ -9,7 +9,7 @@ import numpy as np
 from rubricem_agent.learn.metrics import append_line
 from rubricem_agent.policy.base import Opening, Policy, Sampling
 from rubricem_agent.prompting import AgentPrompt
-from rubricem_agent.rollout.run import RolloutPlan, Setting, run_groups
+from rubricem_agent.rollout.run import Setting, run_groups
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import query_of
@@ -35,8 +35,8 @@ async def evaluate_held_out(
         return prompt.opening(query), prompt.hash
 
     sampling = Sampling(temperature=temperature, max_turn_tokens=max_turn_tokens)
-    plan = RolloutPlan([query_of(question) for question in questions], opened, group_size=1, seed=seed)
-    groups = await run_groups(plan, Setting(policy, toolbox, limits, sampling))
+    setting = Setting(policy, toolbox, limits, sampling)
+    groups = await run_groups([query_of(question) for question in questions], opened, setting, group_size=1, seed=seed)
     readings = [group[0].reading for group in groups]
     qualities = [true_quality(question, reading) for question, reading in zip(questions, readings, strict=True)]
     valid = float(np.mean([not reading.rejections for reading in readings]))

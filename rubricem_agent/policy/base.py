@@ -146,24 +146,28 @@ _CHECK_EVERY = 400
 
 
 class TurnWatch:
-    """Reads one turn while it is written and tells when it is over."""
+    """One turn while it is written: passes it to a listener and tells when it is over."""
 
-    def __init__(self) -> None:
+    def __init__(self, listener: Listener) -> None:
+        self.text = ""
+        """What has been written so far."""
+        self.end: TurnEnd | None = None
+        self._listener = listener
         self._stream = EmissionStream()
-        self._tail = ""
         self._unchecked = 0
 
-    def feed(self, piece: str) -> TurnEnd | None:
+    def write(self, piece: str) -> TurnEnd | None:
         """Take the next part; why the turn is over, or None while it continues."""
+        self.text += piece
+        self._listener.wrote(piece)
         turn = self._stream.feed(piece)
-        if turn is not None:
-            return "action" if turn.has_action else "foreign"
-        self._tail = (self._tail + piece)[-LOOP_SPAN:]
         self._unchecked += len(piece)
-        if self._unchecked < _CHECK_EVERY:
-            return None
-        self._unchecked = 0
-        return "repeating" if is_looping(self._tail) else None
+        if turn is not None:
+            self.end = "action" if turn.has_action else "foreign"
+        elif self._unchecked >= _CHECK_EVERY:
+            self._unchecked = 0
+            self.end = "repeating" if is_looping(self.text[-LOOP_SPAN:]) else None
+        return self.end
 
 
 def is_looping(tail: str) -> bool:

@@ -303,8 +303,7 @@ class LocalPolicy:
         return self._name
 
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> TokenConversation:
-        engine = _RowEngine(self, temperature=sampling.temperature, rng=np.random.default_rng(seed))
-        return TokenConversation.begin(engine, opening)
+        return _LocalConversation(self, opening, temperature=sampling.temperature, rng=np.random.default_rng(seed))
 
     def count_tokens(self, text: str) -> int:
         return self.tokenizer.count(text)
@@ -336,12 +335,12 @@ class LocalPolicy:
         self._free = sorted([*self._free, row.number], reverse=True)
 
 
-class _RowEngine:
-    """The engine of one conversation: its row of the cache, from the first turn until it is released."""
+class _LocalConversation(TokenConversation):
+    """A conversation with a row of the cache, from the first turn until it is closed."""
 
-    def __init__(self, policy: LocalPolicy, *, temperature: float, rng: np.random.Generator) -> None:
-        self.tokenizer = policy.tokenizer
-        self.max_length = policy.max_length
+    def __init__(self, policy: LocalPolicy, opening: Opening, *, temperature: float, rng: np.random.Generator) -> None:
+        prompt_ids = policy.tokenizer.encode_opening(opening)
+        super().__init__(policy.tokenizer, prompt_ids, max_length=policy.max_length)
         self._policy = policy
         self._temperature = temperature
         self._rng = rng
@@ -355,7 +354,7 @@ class _RowEngine:
         await self._policy.batcher.run(job)
         return Usage(calls=1, input_tokens=len(ids), cached_tokens=cached, output_tokens=len(turn.ids))
 
-    def release(self) -> None:
+    def close(self) -> None:
         row, self._row = self._row, None
         if row is not None:
             self._policy.give_back_row(row)

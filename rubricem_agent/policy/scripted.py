@@ -79,7 +79,7 @@ class ScriptedConversation:
         self._unread = ""
         for word in _WORD.findall(text):
             listener.wrote(word)
-        end = TurnWatch().feed(text) or "stopped"
+        end = TurnWatch(Listener()).write(text) or "stopped"
         return Emission(text, end, Usage(calls=1, output_tokens=estimate_tokens(text)))
 
     def observe(self, text: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
-from rubricem_agent.policy.base import Emission, Listener, Opening, TokenSegment, TurnEnd, TurnWatch, kept_length
+from rubricem_agent.policy.base import Emission, Listener, Opening, TokenSegment, TurnWatch, kept_length
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.base import Finish
 from rubricem_env.llm.limits import Limiter, RetryPolicy, Timing, call_with_retry
@@ -95,68 +95,47 @@ class TextConversation:
     async def _try(self, max_tokens: int, listener: Listener) -> Emission:
         if self._has_shown:
             listener.restarted()
+        service, turn = self._service, TurnWatch(listener)
+        usages: list[Usage] = []
         expected = Usage(calls=1, input_tokens=self._size, output_tokens=max_tokens)
-        service = self._service
         async with service.limiter.slot(expected.tokens):
             with service.meter.reserve(PHASE, service.name, expected=expected) as record:
-                turn = _StreamedTurn(listener)
                 try:
-                    await self._follow(turn, max_tokens)
+                    while await self._read(turn, usages=usages, max_tokens=max_tokens):
+                        pass
                 finally:
                     self._has_shown = bool(turn.text)
-                    record(turn.usage(self._size))
-                return Emission(turn.text, turn.end or "stopped", turn.usage(self._size))
+                    record(sum(usages, Usage()))
+        return Emission(turn.text, turn.end or "stopped", sum(usages, Usage()))
 
-    async def _follow(self, turn: "_StreamedTurn", max_tokens: int) -> None:
-        """Stream until the turn is over; a stop string inside a thought is followed by another request."""
-        needs_more = True
-        while needs_more and turn.end is None:
-            left = max_tokens - estimate_tokens(turn.text)
-            if left <= 0:
-                turn.end = "length"
-                return
+    async def _read(self, turn: TurnWatch, *, usages: list[Usage], max_tokens: int) -> bool:
+        """Add one stream to the turn and its cost to `usages`; whether a stop string inside a thought ended the stream.
+
+        The cost is as the server reports, or estimated where a stream was closed early; no tokens if nothing arrived.
+        """
+        left = max_tokens - estimate_tokens(turn.text)
+        if left <= 0:
+            turn.end = "length"
+            return False
+        usages.append(Usage(calls=1))
+        before, has_begun = len(turn.text), False
+        reported: Usage | None = None
+        try:
             async with aclosing(self._stream(self._exchanges, turn.text, left)) as stream:
-                needs_more = await turn.follow(stream)
-
-
-class _StreamedTurn:
-    """The part of one turn that has arrived."""
-
-    def __init__(self, listener: Listener) -> None:
-        self.text = ""
-        self.end: TurnEnd | None = None
-        self._listener = listener
-        self._watch = TurnWatch()
-        self._streams: list[Usage | None] = []
-        self._has_begun = False
-
-    def usage(self, size: int) -> Usage:
-        """As the server reports, or estimated where a stream was closed early; no tokens if nothing arrived."""
-        if not self._has_begun:
-            return Usage(calls=max(1, len(self._streams)))
-        reported = [usage for usage in self._streams if usage is not None]
-        if len(reported) == len(self._streams):
-            return sum(reported, Usage())
-        return Usage(calls=len(self._streams), input_tokens=size, output_tokens=estimate_tokens(self.text))
-
-    async def follow(self, stream: AsyncGenerator[Delta, None]) -> bool:
-        """Read one stream; whether the turn needs another one."""
-        self._streams.append(None)
-        arrived = 0
-        async for delta in stream:
-            self._has_begun = True
-            self._streams[-1] = delta.usage or self._streams[-1]
-            arrived += len(delta.text)
-            if delta.text:
-                self.text += delta.text
-                self._listener.wrote(delta.text)
-                self.end = self._watch.feed(delta.text)
-            if self.end is None and delta.finish == "blocked":
-                raise ModelError(REFUSED)
-            if self.end is None and delta.finish == "length":
-                self.end = "length"
-            if self.end is not None:
-                return False
-            if delta.at_stop_string and arrived:
-                return True
+                async for delta in stream:
+                    has_begun = True
+                    reported = delta.usage or reported
+                    if delta.text and turn.write(delta.text) is not None:
+                        return False
+                    if delta.finish == "blocked":
+                        raise ModelError(REFUSED)
+                    if delta.finish == "length":
+                        turn.end = "length"
+                        return False
+                    if delta.at_stop_string and len(turn.text) > before:
+                        return True
+        finally:
+            if has_begun:
+                drawn = estimate_tokens(turn.text[before:])
+                usages[-1] = reported or Usage(calls=1, input_tokens=self._size, output_tokens=drawn)
         return False

@@ -8,7 +8,6 @@ token disabled, so it cannot become one. A conversation is only appended to and 
 import codecs
 import json
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from tokenizers import Tokenizer  # type: ignore[import-untyped]
 
@@ -109,7 +108,7 @@ def _vocabulary_bytes(backend: Tokenizer) -> tuple[bytes, ...]:
     return tuple(every)
 
 
-class TokenTurn:
+class TokenTurn(TurnWatch):
     """One turn as it is drawn, token by token; tells when to stop.
 
     A character that spans several tokens appears with its last one. Bytes that are not UTF-8 become U+FFFD, as in the
@@ -117,16 +116,12 @@ class TokenTurn:
     """
 
     def __init__(self, tokenizer: PolicyTokenizer, listener: Listener) -> None:
+        super().__init__(listener)
         self.ids: list[int] = []
         self.logprobs: list[float] = []
         self.starts: list[int] = []
         """The character of the turn at which each token begins."""
-        self.text = ""
-        """The complete characters so far."""
-        self.end: TurnEnd | None = None
         self._tokenizer = tokenizer
-        self._listener = listener
-        self._watch = TurnWatch()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def take(self, token_id: int, logprob: float) -> TurnEnd | None:
@@ -136,12 +131,8 @@ class TokenTurn:
         self.starts.append(len(self.text))
         if token_id in self._tokenizer.end_ids:
             self.end = "stopped"
-            return self.end
-        new = self._decoder.decode(self._tokenizer.token_bytes(token_id))
-        if new:
-            self.text += new
-            self._listener.wrote(new)
-            self.end = self._watch.feed(new)
+        elif new := self._decoder.decode(self._tokenizer.token_bytes(token_id)):
+            self.write(new)
         return self.end
 
     def close(self) -> None:
@@ -152,16 +143,19 @@ class TokenTurn:
             self._listener.wrote(rest)
 
 
-class TokenEngine(Protocol):
-    """Draws tokens after given ids, for one conversation."""
+class TokenConversation:
+    """The ids of one episode. A subclass draws the tokens of a turn."""
+
+    def __init__(self, tokenizer: PolicyTokenizer, prompt_ids: Sequence[int], *, max_length: int) -> None:
+        """`max_length` is the most tokens of the whole conversation."""
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+        self._ids = list(prompt_ids)
+        self._pieces = [TokenSegment(tuple(prompt_ids))]
 
     @property
-    def tokenizer(self) -> PolicyTokenizer: ...
-
-    @property
-    def max_length(self) -> int:
-        """The most tokens of a whole conversation."""
-        ...
+    def pieces(self) -> tuple[TokenSegment, ...]:
+        return tuple(self._pieces)
 
     async def draw(self, ids: Sequence[int], turn: TokenTurn, *, max_tokens: int) -> Usage:
         """Draw tokens after `ids` and pass each to `turn`, until the turn is over or `max_tokens` are drawn.
@@ -171,29 +165,7 @@ class TokenEngine(Protocol):
         Raises:
             ModelError: the engine failed.
         """
-        ...
-
-    def release(self) -> None:
-        """Free what the conversation holds."""
-        ...
-
-
-class TokenConversation:
-    """The ids of one episode."""
-
-    def __init__(self, engine: TokenEngine, prompt_ids: Sequence[int]) -> None:
-        self._engine = engine
-        self._ids = list(prompt_ids)
-        self._pieces = [TokenSegment(tuple(prompt_ids))]
-
-    @classmethod
-    def begin(cls, engine: TokenEngine, opening: Opening) -> "TokenConversation":
-        """Begin with the ids of the opening."""
-        return cls(engine, engine.tokenizer.encode_opening(opening))
-
-    @property
-    def pieces(self) -> tuple[TokenSegment, ...]:
-        return tuple(self._pieces)
+        raise NotImplementedError
 
     async def emit(self, *, max_tokens: int, listener: Listener) -> Emission:
         """Draw a turn; the tokens up to the one that completes the action are kept.
@@ -201,25 +173,25 @@ class TokenConversation:
         Raises:
             ContextOverflow: not one more token fits.
         """
-        room = self._engine.max_length - len(self._ids)
+        room = self.max_length - len(self._ids)
         if room <= 0:
             raise ContextOverflow(
-                f"the conversation has {len(self._ids)} tokens and the policy reads {self._engine.max_length}."
+                f"the conversation has {len(self._ids)} tokens and the policy reads {self.max_length}."
             )
-        turn = TokenTurn(self._engine.tokenizer, listener)
-        usage = await self._engine.draw(self._ids, turn, max_tokens=min(max_tokens, room))
+        turn = TokenTurn(self.tokenizer, listener)
+        usage = await self.draw(self._ids, turn, max_tokens=min(max_tokens, room))
         turn.close()
         self._keep(turn)
         return Emission(turn.text, turn.end or "length", usage)
 
     def observe(self, text: str) -> None:
         """Append foreign text, tokenised apart: its first token never merges with the policy's last one."""
-        ids = self._engine.tokenizer.encode_foreign(text)
+        ids = self.tokenizer.encode_foreign(text)
         self._ids += ids
         self._pieces.append(TokenSegment(tuple(ids)))
 
     def close(self) -> None:
-        self._engine.release()
+        """Free what the conversation holds; here nothing."""
 
     def _keep(self, turn: TokenTurn) -> None:
         """Truncate the tokens as the episode truncates the text. A token across that point is kept with its overhang."""

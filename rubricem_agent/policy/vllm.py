@@ -61,8 +61,7 @@ class ServedTokenPolicy:
         return self.service.name
 
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> TokenConversation:
-        engine = _ServedEngine(self, temperature=sampling.temperature, rng=np.random.default_rng(seed))
-        return TokenConversation.begin(engine, opening)
+        return _ServedConversation(self, opening, temperature=sampling.temperature, rng=np.random.default_rng(seed))
 
     def count_tokens(self, text: str) -> int:
         return self.tokenizer.count(text)
@@ -114,13 +113,14 @@ class ServedTokenPolicy:
         return max(((alternatives[0] if alternatives else None) or {}).values(), default=0.0)
 
 
-class _ServedEngine:
-    """The engine of one conversation. Between turns only the server's prefix cache holds its state."""
+class _ServedConversation(TokenConversation):
+    """A conversation of which the server holds nothing but its prefix cache."""
 
-    def __init__(self, policy: ServedTokenPolicy, *, temperature: float, rng: np.random.Generator) -> None:
-        self.tokenizer = policy.tokenizer
-        self.max_length = sys.maxsize
-        """The server's limit, known from the first turn on."""
+    def __init__(
+        self, policy: ServedTokenPolicy, opening: Opening, *, temperature: float, rng: np.random.Generator
+    ) -> None:
+        # The server's limit is known from the first turn on.
+        super().__init__(policy.tokenizer, policy.tokenizer.encode_opening(opening), max_length=sys.maxsize)
         self._policy = policy
         self._temperature = temperature
         self._rng = rng
@@ -137,9 +137,6 @@ class _ServedEngine:
             timing=service.timing,
         )
         return sum(usages, Usage())
-
-    def release(self) -> None:
-        return None
 
     async def _continue(self, ids: Sequence[int], turn: TokenTurn, *, usages: list[Usage], max_tokens: int) -> None:
         """Stream until the turn is over; a stop string inside a thought is followed by another request."""

@@ -2,8 +2,6 @@ from rubricem_agent.rollout.report import render_report as render_report
 from rubricem_agent.rollout.rollout import Rollout as Rollout
 from rubricem_agent.rollout.run import (
     Attempt as Attempt,
-    RolloutPlan as RolloutPlan,
-    RolloutProgress as RolloutProgress,
     Setting as Setting,
     run_episode as run_episode,
     run_groups as run_groups,

@@ -97,67 +97,46 @@ OpenQuery = Callable[[Query], Awaitable[tuple[Opening, str]]]
 """The opening for a question and the hash of the prompt it was made from; called once for each attempt."""
 
 
-class RolloutProgress(NamedTuple):
-    """How far a run is."""
-
-    done: int
-    total: int
-    failed: int
-    latest: Rollout
-    is_resumed: bool
-    """The latest one was finished by an earlier run."""
-
-
-class RolloutPlan(NamedTuple):
-    """What to roll out."""
-
-    queries: Sequence[Query]
-    open_query: OpenQuery
-    group_size: int = 8
-    concurrency: int = 256
-    seed: int = 0
-
-
 async def run_groups(
-    plan: RolloutPlan,
+    queries: Sequence[Query],
+    open_query: OpenQuery,
     setting: Setting,
     *,
+    group_size: int = 8,
+    concurrency: int = 256,
+    seed: int = 0,
     journal: RolloutJournal | None = None,
-    on_progress: Callable[[RolloutProgress], None] | None = None,
 ) -> list[list[Rollout]]:
     """The rollouts of each question, in the order of the questions and of the attempts, whatever finished first.
 
-    What an attempt draws depends on its index and the plan's seed alone. A failed episode is a rollout with a
-    failure. A reached spending limit or an interrupt ends the run; the journal holds what was finished.
+    What an attempt draws depends on its index and the seed alone. A failed episode is a rollout with a failure. A
+    reached spending limit or an interrupt ends the run; the journal holds what was finished.
     """
-    tasks = _indexed(plan)
     finished = dict(journal.finished) if journal is not None else {}
-    slots = asyncio.Semaphore(plan.concurrency)
-    done = failed = 0
+    slots = asyncio.Semaphore(concurrency)
 
     async def run(index: RolloutIndex, query: Query) -> Rollout:
-        nonlocal done, failed
-        rollout = finished.get(index)
-        if rollout is None:
-            async with slots:
-                opening, prompt_hash = await plan.open_query(query)
-                attempt = Attempt(query, opening, prompt_hash, attempt_seed(plan.seed, index))
-                rollout = await run_episode(attempt, setting)
-            if journal is not None:
-                journal.append(index, rollout)
-        done += 1
-        failed += not rollout.is_valid
-        if on_progress is not None:
-            on_progress(RolloutProgress(done, len(tasks), failed, rollout, index in finished))
+        if index in finished:
+            return finished[index]
+        async with slots:
+            opening, prompt_hash = await open_query(query)
+            attempt = Attempt(query, opening, prompt_hash, attempt_seed(seed, index))
+            rollout = await run_episode(attempt, setting)
+        if journal is not None:
+            journal.append(index, rollout)
         return rollout
 
+    seen: Counter[str] = Counter()
+    tasks = []
+    for query in queries:
+        tasks += [run((query.key, seen[query.key], attempt), query) for attempt in range(group_size)]
+        seen[query.key] += 1
     try:
-        rollouts = await run_together([run(index, query) for index, query in tasks])
+        rollouts = await run_together(tasks)
     finally:
         if journal is not None:
             journal.sync()
-    size = plan.group_size
-    return [rollouts[start : start + size] for start in range(0, len(rollouts), size)]
+    return [rollouts[start : start + group_size] for start in range(0, len(rollouts), group_size)]
 
 
 def attempt_seed(seed: int, index: RolloutIndex) -> int:
@@ -166,12 +145,3 @@ def attempt_seed(seed: int, index: RolloutIndex) -> int:
     key = int.from_bytes(hashlib.sha256(query_key.encode()).digest()[:8])
     state = np.random.SeedSequence([seed, key, occurrence, attempt]).generate_state(1)
     return int(state[0])
-
-
-def _indexed(plan: RolloutPlan) -> list[tuple[RolloutIndex, Query]]:
-    seen: Counter[str] = Counter()
-    tasks = []
-    for query in plan.queries:
-        tasks += [((query.key, seen[query.key], attempt), query) for attempt in range(plan.group_size)]
-        seen[query.key] += 1
-    return tasks

@@ -25,7 +25,7 @@ from rubricem_agent.memory.snapshot import load_snapshot
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.reflection.candidates import ReflectionError
 from rubricem_agent.reflection.reflector import Reflector
-from rubricem_agent.rollout.run import RolloutPlan, Setting, run_groups
+from rubricem_agent.rollout.run import Setting, run_groups
 from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, RubricEMError
@@ -79,8 +79,8 @@ async def attempt(
     sampling = Sampling(temperature=config.temperature, max_turn_tokens=config.max_turn_tokens)
     queries = [query_of(question) for question in parts.held_out]
     seed = derive_seed(config.seed, "reuse", draw)
-    plan = RolloutPlan(queries, opened, group_size=repeats, concurrency=config.rows, seed=seed)
-    groups = await run_groups(plan, Setting(parts.policy, parts.toolbox, config.limits, sampling))
+    setting = Setting(parts.policy, parts.toolbox, config.limits, sampling)
+    groups = await run_groups(queries, opened, setting, group_size=repeats, concurrency=config.rows, seed=seed)
     readings = [[read_trajectory(rollout.trajectory) for rollout in group] for group in groups]
     return readings, len(served) / len(queries)
 

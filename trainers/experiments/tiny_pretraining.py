@@ -27,7 +27,7 @@ from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt, fill
 from rubricem_agent.reflection.candidates import RUBRICS, TAKEAWAYS, reflection_prompt, render_transcript
-from rubricem_agent.rollout.run import RolloutPlan, Setting, run_groups
+from rubricem_agent.rollout.run import Setting, run_groups
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import AnswerFormat, Query
@@ -270,10 +270,12 @@ async def evaluate_policy(
     async def opened(query: Query) -> tuple[Opening, str]:
         return prompt.opening(query), prompt.hash
 
-    plan = RolloutPlan([query_of(one) for one in chosen], opened, group_size=1, concurrency=ROWS, seed=seed)
-    sampling = Sampling(temperature=temperature, max_turn_tokens=TURN_TOKENS)
+    queries = [query_of(one) for one in chosen]
+    setting = Setting(
+        policy, shipped_toolbox(), sampling=Sampling(temperature=temperature, max_turn_tokens=TURN_TOKENS)
+    )
     try:
-        groups = await run_groups(plan, Setting(policy, shipped_toolbox(), sampling=sampling))
+        groups = await run_groups(queries, opened, setting, group_size=1, concurrency=ROWS, seed=seed)
     finally:
         await policy.aclose()
     for (rollout,) in groups:

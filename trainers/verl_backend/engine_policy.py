@@ -28,19 +28,17 @@ class EnginePolicy:
 
     def __init__(self, client: Any, tokenizer: PolicyTokenizer, *, max_length: int) -> None:
         self.tokenizer = tokenizer
-        self._client = client
-        self._max_length = max_length
-        self._versions: set[int] = set()
+        self.client = client
+        self.max_length = max_length
+        self.seen_versions: set[int] = set()
 
     def versions(self, default: int) -> tuple[int, int]:
         """The first and the last weights that sampled, as veRL's steps; `default` twice before the first token."""
-        return min(self._versions, default=default), max(self._versions, default=default)
+        return min(self.seen_versions, default=default), max(self.seen_versions, default=default)
 
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> TokenConversation:
         """The seed is not used: an engine that resumes a turn under new weights cannot repeat it anyway."""
-        engine = _Engine(self._client, self.tokenizer, temperature=sampling.temperature, versions=self._versions)
-        engine.max_length = self._max_length
-        return TokenConversation.begin(engine, opening)
+        return _EngineConversation(self, opening, temperature=sampling.temperature)
 
     def count_tokens(self, text: str) -> int:
         return self.tokenizer.count(text)
@@ -49,16 +47,14 @@ class EnginePolicy:
         return None
 
 
-class _Engine:
-    """The engine of one conversation. Its request id leads to the same server each time, whose prefix cache is warm."""
+class _EngineConversation(TokenConversation):
+    """A conversation whose request id leads to the same server each time, so that its prefix cache is warm."""
 
-    max_length: int
-
-    def __init__(self, client: Any, tokenizer: PolicyTokenizer, *, temperature: float, versions: set[int]) -> None:
-        self.tokenizer = tokenizer
-        self._client = client
+    def __init__(self, policy: EnginePolicy, opening: Opening, *, temperature: float) -> None:
+        prompt_ids = policy.tokenizer.encode_opening(opening)
+        super().__init__(policy.tokenizer, prompt_ids, max_length=policy.max_length)
+        self._policy = policy
         self._temperature = temperature
-        self._versions = versions
         self._request_id = uuid.uuid4().hex
 
     async def draw(self, ids: Sequence[int], turn: TokenTurn, *, max_tokens: int) -> Usage:
@@ -69,9 +65,6 @@ class _Engine:
             calls += 1
             await self._continue_turn(prompt, turn, max_tokens=max_tokens - len(turn.ids))
         return Usage(calls=calls, input_tokens=len(ids), output_tokens=len(turn.ids))
-
-    def release(self) -> None:
-        return None
 
     async def _continue_turn(self, prompt: list[int], turn: TokenTurn, *, max_tokens: int) -> None:
         """Add the tokens of one request; those after the end of the turn are dropped."""
@@ -85,9 +78,9 @@ class _Engine:
             "include_stop_str_in_output": True,
         }
         with boundary(ModelError, "get a turn from the sampling engine"):
-            reply = await self._client.generate(self._request_id, prompt_ids=prompt, sampling_params=params)
+            reply = await self._policy.client.generate(self._request_id, prompt_ids=prompt, sampling_params=params)
         versions = (reply.extra_fields.get(name) for name in ("min_global_steps", "max_global_steps"))
-        self._versions.update(int(version) for version in versions if version is not None)
+        self._policy.seen_versions.update(int(version) for version in versions if version is not None)
         logprobs = reply.log_probs or []
         if len(logprobs) != len(reply.token_ids):
             raise ModelError(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.policy.base import LOOP_SPAN, TINY_SYSTEM, Sampling, TurnWatch, is_looping, model_folder
+from rubricem_agent.policy.base import LOOP_SPAN, TINY_SYSTEM, Listener, Sampling, TurnWatch, is_looping, model_folder
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
@@ -15,22 +15,22 @@ from rubricem_env.world.almanac import load_questions, shipped_questions_path
 
 
 def test_a_closed_call_ends_the_turn():
-    watch = TurnWatch()
-    assert watch.feed('<think>t</think><call_tool name="google_search">q</call_to') is None
-    assert watch.feed("ol>") == "action"
+    watch = TurnWatch(Listener())
+    assert watch.write('<think>t</think><call_tool name="google_search">q</call_to') is None
+    assert watch.write("ol>") == "action"
 
 
 def test_a_closing_tag_that_a_thought_speaks_of_does_not():
-    assert TurnWatch().feed("<think>I will end with </answer> when <answer>x</answer> is ready") is None
+    assert TurnWatch(Listener()).write("<think>I will end with </answer> when <answer>x</answer> is ready") is None
 
 
 def test_tool_output_of_its_own_making_ends_the_turn():
-    assert TurnWatch().feed("<think>t</think><tool_output>") == "foreign"
+    assert TurnWatch(Listener()).write("<think>t</think><tool_output>") == "foreign"
 
 
 def test_the_same_words_over_and_over_end_the_turn():
-    watch = TurnWatch()
-    ends = [watch.feed("and so on ") for _ in range(LOOP_SPAN)]
+    watch = TurnWatch(Listener())
+    ends = [watch.write("and so on ") for _ in range(LOOP_SPAN)]
     # 400 characters are fed between checks and 1,600 must be alike: the fourth check, at the 160th piece.
     assert ends.index("repeating") == 159
 

@@ -85,12 +85,11 @@ def test_a_tokenizer_without_a_chat_template_is_refused():
 CALL = '<think>t</think><call_tool name="google_search">width</call_tool>'
 
 
-class Recital:
-    """An engine that draws given ids, and notes which ids it was asked to continue."""
+class Recital(TokenConversation):
+    """Draws given ids, and records which ids it was asked to continue."""
 
-    def __init__(self, tokenizer, *turns, max_length=10_000):
-        self.tokenizer = tokenizer
-        self.max_length = max_length
+    def __init__(self, tokenizer, opening, *turns, max_length=10_000):
+        super().__init__(tokenizer, tokenizer.encode_opening(opening), max_length=max_length)
         self.asked = []
         self._turns = iter(turns)
 
@@ -101,9 +100,6 @@ class Recital:
                 break
         return Usage(calls=1)
 
-    def release(self):
-        return None
-
 
 async def emit(conversation, max_tokens=500):
     return await conversation.emit(max_tokens=max_tokens, listener=Listener())
@@ -111,18 +107,17 @@ async def emit(conversation, max_tokens=500):
 
 async def test_the_next_turn_continues_prompt_turn_and_observation_unchanged(tokenizer, opening):
     written = tokenizer.encode_foreign(CALL)
-    engine = Recital(tokenizer, written, tokenizer.encode_foreign("<answer>60 m</answer>"))
-    conversation = TokenConversation.begin(engine, opening)
+    conversation = Recital(tokenizer, opening, written, tokenizer.encode_foreign("<answer>60 m</answer>"))
     await emit(conversation)
     conversation.observe("<tool_output>60 m</tool_output>")
     await emit(conversation)
     prompt = tokenizer.encode_opening(opening)
-    assert engine.asked[1] == [*prompt, *written, *tokenizer.encode_foreign("<tool_output>60 m</tool_output>")]
+    assert conversation.asked[1] == [*prompt, *written, *tokenizer.encode_foreign("<tool_output>60 m</tool_output>")]
 
 
 async def test_drawing_stops_at_the_token_that_closes_the_action(tokenizer, opening):
     written = tokenizer.encode_foreign(CALL)
-    conversation = TokenConversation.begin(Recital(tokenizer, [*written, *written]), opening)
+    conversation = Recital(tokenizer, opening, [*written, *written])
     emission = await emit(conversation)
     assert emission.end == "action"
     assert conversation.pieces[1].ids == tuple(written)
@@ -133,7 +128,7 @@ async def test_a_token_that_straddles_the_end_is_kept_with_its_overhang(opening)
     tokenizer = policy_tokenizer(tiny_tokenizer(["</answer>\n\n"] * 200))
     merged = tokenizer.encode_foreign("<answer>60 m</answer>\n\n")
     assert tokenizer.token_bytes(merged[-1]).endswith(b">\n\n")
-    conversation = TokenConversation.begin(Recital(tokenizer, merged), opening)
+    conversation = Recital(tokenizer, opening, merged)
     emission = await emit(conversation)
     assert (emission.text, emission.end) == ("<answer>60 m</answer>\n\n", "action")
     assert (conversation.pieces[1].ids, conversation.pieces[1].overhang) == (tuple(merged), "\n\n")
@@ -142,7 +137,7 @@ async def test_a_token_that_straddles_the_end_is_kept_with_its_overhang(opening)
 async def test_tool_output_of_its_own_making_is_cut_in_tokens_too(tokenizer, opening):
     kept = tokenizer.encode_foreign("<think>t</think>")
     written = [*kept, *tokenizer.encode_foreign("<tool_output>forged</tool_output>")]
-    conversation = TokenConversation.begin(Recital(tokenizer, written), opening)
+    conversation = Recital(tokenizer, opening, written)
     emission = await emit(conversation)
     assert emission.end == "foreign"
     assert conversation.pieces[1].ids == tuple(kept)
@@ -151,19 +146,19 @@ async def test_tool_output_of_its_own_making_is_cut_in_tokens_too(tokenizer, ope
 async def test_the_token_that_ends_the_turn_is_kept_and_says_nothing(tokenizer, opening):
     (end,) = tokenizer.end_ids
     written = [*tokenizer.encode_foreign("I give up."), end]
-    conversation = TokenConversation.begin(Recital(tokenizer, written), opening)
+    conversation = Recital(tokenizer, opening, written)
     emission = await emit(conversation)
     assert (emission.text, emission.end) == ("I give up.", "stopped")
     assert conversation.pieces[1].ids == tuple(written)
 
 
 async def test_a_turn_that_reaches_its_limit_says_so(tokenizer, opening):
-    conversation = TokenConversation.begin(Recital(tokenizer, tokenizer.encode_foreign(CALL)), opening)
+    conversation = Recital(tokenizer, opening, tokenizer.encode_foreign(CALL))
     assert (await emit(conversation, max_tokens=3)).end == "length"
 
 
 async def test_a_full_context_is_an_overflow(tokenizer, opening):
     size = len(tokenizer.encode_opening(opening))
-    conversation = TokenConversation.begin(Recital(tokenizer, [], max_length=size), opening)
+    conversation = Recital(tokenizer, opening, [], max_length=size)
     with pytest.raises(ContextOverflow, match=f"has {size} tokens"):
         await emit(conversation)

@@ -1,4 +1,4 @@
-"""Many episodes at once: order, seeds, bounds, failures, and going on after a kill."""
+"""Many episodes at once: order, seeds, limits, failures, and the resume after a kill."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ import pytest
 from rubricem_agent.policy.base import Emission, Opening
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.rollout.rollout import RolloutJournal
-from rubricem_agent.rollout.run import RolloutPlan, Setting, attempt_seed, run_groups
+from rubricem_agent.rollout.run import Setting, attempt_seed, run_groups
 from rubricem_env.domain.errors import FileFormatError, ModelError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.research_env import shipped_toolbox
@@ -27,27 +27,29 @@ async def open_query(query):
     return Opening("rules", query.question), "hash"
 
 
-def plan(queries=QUERIES, **changes):
-    return RolloutPlan(queries, open_query, **{"group_size": 2, "seed": 5, **changes})
+async def play(policy=None, queries=QUERIES, *, path=None, **options):
+    setting = Setting(policy or ScriptedPolicy(writes("<think>t</think><answer>60 m</answer>")), shipped_toolbox())
+    journal = RolloutJournal.open(path, fingerprint="f") if path else None
+    return await run_groups(queries, open_query, setting, journal=journal, **{"group_size": 2, "seed": 5, **options})
 
 
-def setting(policy=None):
-    return Setting(policy or ScriptedPolicy(writes("<think>t</think><answer>60 m</answer>")), shipped_toolbox())
+def finished_in(path):
+    return RolloutJournal.open(path, fingerprint="f").finished
 
 
 class Crowded:
     """A policy that counts how many of its turns run at once; later conversations are done first."""
 
     name = "crowded"
-    pieces = ()
 
     def __init__(self, failure=None):
         self.most = self._running = self._opened = 0
+        self.finished = []
         self._failure = failure
 
     def open(self, opening, *, sampling, seed):
         self._opened += 1
-        return _CrowdedTurn(self, 12 - self._opened, seed)
+        return _CrowdedTurn(self, 12 - self._opened, seed, self._opened)
 
     def count_tokens(self, text):
         return 1
@@ -56,8 +58,8 @@ class Crowded:
 class _CrowdedTurn:
     pieces = ()
 
-    def __init__(self, policy, yields, seed):
-        self._policy, self._yields, self._seed = policy, yields, seed
+    def __init__(self, policy, yields, seed, number):
+        self._policy, self._yields, self._seed, self._number = policy, yields, seed, number
 
     async def emit(self, *, max_tokens, listener):
         self._policy._running += 1
@@ -65,6 +67,7 @@ class _CrowdedTurn:
         for _ in range(self._yields):
             await asyncio.sleep(0)
         self._policy._running -= 1
+        self._policy.finished.append(self._number)
         if self._policy._failure is not None:
             raise self._policy._failure
         return Emission(f"<answer>{self._seed}</answer>", "action")
@@ -76,100 +79,80 @@ class _CrowdedTurn:
         return None
 
 
-async def test_results_stand_in_the_order_of_questions_and_attempts_whatever_finished_first():
-    finished = []
-    groups = await run_groups(plan(), setting(Crowded()), on_progress=lambda p: finished.append(p.latest))
-    flat = [rollout for group in groups for rollout in group]
-    assert [len(group) for group in groups] == [2, 2, 2]
-    assert [rollout.trajectory.question for rollout in flat] == [q.question for q in QUERIES for _ in range(2)]
-    assert finished != flat
+async def test_results_are_in_the_order_of_questions_and_attempts_whatever_finished_first():
+    policy = Crowded()
+    groups = await play(policy)
+    asked = [[rollout.trajectory.question for rollout in group] for group in groups]
+    assert asked == [[query.question] * 2 for query in QUERIES]
+    assert policy.finished == sorted(policy.finished, reverse=True) != []
 
 
 async def test_an_attempt_draws_the_same_however_many_run_at_once():
-    one = await run_groups(plan(concurrency=1), setting(Crowded()))
-    many = await run_groups(plan(concurrency=6), setting(Crowded()))
-    assert one == many
+    assert await play(Crowded(), concurrency=1) == await play(Crowded(), concurrency=6)
 
 
 async def test_no_more_run_at_once_than_allowed():
     policy = Crowded()
-    await run_groups(plan(concurrency=2), setting(policy))
+    await play(policy, concurrency=2)
     assert policy.most == 2
 
 
-async def test_progress_counts_failures_and_a_failure_is_a_rollout():
-    seen = []
-    groups = await run_groups(plan(), setting(Crowded(ModelError("gone"))), on_progress=seen.append)
-    assert [(p.done, p.total, p.failed) for p in seen] == [(n, 6, n) for n in range(1, 7)]
-    assert {rollout.failure for group in groups for rollout in group} == {"gone"}
+async def test_a_failure_of_the_policy_is_a_rollout():
+    groups = await play(Crowded(ModelError("gone")))
+    assert [[rollout.failure for rollout in group] for group in groups] == [["gone"] * 2] * 3
 
 
-async def test_a_reached_ceiling_ends_the_run_as_itself():
+async def test_a_reached_spending_limit_ends_the_run():
     with pytest.raises(SpendLimitReached, match="enough"):
-        await run_groups(plan(), setting(Crowded(SpendLimitReached("enough"))))
+        await play(Crowded(SpendLimitReached("enough")))
 
 
-def test_places_have_seeds_of_their_own():
-    places = [(key, occurrence, attempt) for key in "ab" for occurrence in (0, 1) for attempt in (0, 1)]
-    assert len({attempt_seed(0, place) for place in places}) == 8
+def test_each_index_has_its_own_seed():
+    indices = [(key, occurrence, attempt) for key in "ab" for occurrence in (0, 1) for attempt in (0, 1)]
+    assert len({attempt_seed(0, index) for index in indices}) == 8
 
 
 async def test_a_question_asked_twice_has_two_groups(tmp_path):
-    journal = RolloutJournal.open(tmp_path / "run.jsonl", fingerprint="f")
-    groups = await run_groups(plan(QUERIES[:1] * 2), setting(Crowded()), journal=journal)
-    assert (len(groups), len(journal.finished)) == (2, 4)
-
-
-async def test_what_is_finished_is_not_repeated(tmp_path):
     path = tmp_path / "run.jsonl"
-    first = await run_groups(plan(), setting(), journal=RolloutJournal.open(path, fingerprint="f"))
-    failing = setting(Crowded(ModelError("must not be asked")))
-    seen = []
-    again = await run_groups(
-        plan(), failing, journal=RolloutJournal.open(path, fingerprint="f"), on_progress=seen.append
-    )
-    assert again == first
-    assert all(progress.is_resumed for progress in seen)
+    groups = await play(Crowded(), QUERIES[:1] * 2, path=path)
+    assert (len(groups), len(finished_in(path))) == (2, 4)
 
 
-async def test_what_failed_is_tried_again(tmp_path):
+async def test_finished_attempts_are_not_repeated_and_failed_ones_are(tmp_path):
     path = tmp_path / "run.jsonl"
-    failing = setting(Crowded(ModelError("gone")))
-    await run_groups(plan(), failing, journal=RolloutJournal.open(path, fingerprint="f"))
-    groups = await run_groups(plan(), setting(), journal=RolloutJournal.open(path, fingerprint="f"))
-    assert all(rollout.is_valid for group in groups for rollout in group)
-    assert len(RolloutJournal.open(path, fingerprint="f").finished) == 6
+    failing = Crowded(ModelError("gone"))
+    await play(failing, path=path)
+    whole = await play(path=path)
+    assert all(rollout.is_valid for group in whole for rollout in group)
+    assert await play(failing, path=path) == whole
+    assert len(finished_in(path)) == 6
 
 
-async def test_a_broken_last_line_is_dropped_with_a_warning_and_done_again(tmp_path):
+async def test_a_truncated_last_line_is_dropped_with_a_warning_and_its_attempt_is_repeated(tmp_path):
     path = tmp_path / "run.jsonl"
-    whole = await run_groups(plan(), setting(), journal=RolloutJournal.open(path, fingerprint="f"))
+    whole = await play(path=path)
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.warns(UserWarning, match="truncated line"):
-        journal = RolloutJournal.open(path, fingerprint="f")
-    assert len(journal.finished) == 5
-    assert await run_groups(plan(), setting(), journal=journal) == whole
-    assert len(RolloutJournal.open(path, fingerprint="f").finished) == 6
+        assert await play(path=path) == whole
+    assert len(finished_in(path)) == 6
 
 
 @pytest.mark.parametrize("left", [1, 0.5, 0.999])
 async def test_wherever_the_last_line_breaks_the_lines_before_and_after_it_are_whole(tmp_path, left):
     path = tmp_path / "run.jsonl"
     queries = (Query(question="川の幅は？ Größe?"),)
-    await run_groups(plan(queries), setting(), journal=RolloutJournal.open(path, fingerprint="f"))
+    await play(queries=queries, path=path)
     content = path.read_bytes()
     begun = content.rfind(b"\n", 0, -1) + 1
     path.write_bytes(content[: begun + (left if left == 1 else int((len(content) - begun) * left))])
     with pytest.warns(UserWarning, match="truncated line"):
-        journal = RolloutJournal.open(path, fingerprint="f")
-    assert path.read_bytes() == content[:begun]
-    await run_groups(plan(queries), setting(), journal=journal)
+        await play(queries=queries, path=path)
     assert path.read_bytes() == content
 
 
 async def test_a_line_that_does_not_fit_on_the_disk_leaves_no_part_of_itself(tmp_path):
     path = tmp_path / "run.jsonl"
-    ((rollout, _),) = await run_groups(plan(QUERIES[:1]), setting())
+    ((rollout, _),) = await play(queries=QUERIES[:1])
     journal = RolloutJournal.open(path, fingerprint="f")
     before = path.read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -195,7 +178,7 @@ async def test_a_line_that_does_not_fit_on_the_disk_leaves_no_part_of_itself(tmp
 )
 async def test_damage_is_named_with_its_place(tmp_path, damage, said):
     path = tmp_path / "run.jsonl"
-    await run_groups(plan(), setting(), journal=RolloutJournal.open(path, fingerprint="f"))
+    await play(path=path)
     path.write_text("\n".join(damage(path.read_text().splitlines())) + "\n")
     with pytest.raises(FileFormatError, match=said):
         RolloutJournal.open(path, fingerprint="f")
@@ -209,37 +192,28 @@ def test_a_journal_of_other_settings_is_refused(tmp_path):
 
 
 KILLED = """
-import asyncio, sys
-from rubricem_agent.rollout.run import run_groups
-from rubricem_agent.rollout.rollout import RolloutJournal
-from test_group import Crowded, plan, setting
+import asyncio, pathlib, sys
+from test_group import Crowded, play
 
 class Hanging(Crowded):
     def open(self, opening, *, sampling, seed):
         turn = super().open(opening, sampling=sampling, seed=seed)
         if self._opened == 4:
+            print("the fourth", flush=True)
             turn._yields = 10**9
         return turn
 
-def tell(progress):
-    print(progress.done, flush=True)
-
-journal = RolloutJournal.open(sys.argv[1], fingerprint="f")
-asyncio.run(run_groups(plan(concurrency=1), setting(Hanging()), journal=journal, on_progress=tell))
+asyncio.run(play(Hanging(), path=pathlib.Path(sys.argv[1]), concurrency=1))
 """
 
 
-async def test_a_killed_run_goes_on_where_it_was(tmp_path):
+async def test_a_killed_run_resumes_where_it_was(tmp_path):
     path = tmp_path / "run.jsonl"
-    script = KILLED.replace("sys.argv[1]", f"__import__('pathlib').Path({str(path)!r})")
     environ = {**os.environ, "PYTHONPATH": os.path.dirname(__file__) + os.pathsep + os.getcwd()}
-    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environ)
-    done = [child.stdout.readline().strip() for _ in range(3)]
+    child = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, env=environ)
+    assert child.stdout.readline() == b"the fourth\n"
     child.send_signal(signal.SIGKILL)
     child.communicate()
-    assert done == ["1", "2", "3"]
-    journal = RolloutJournal.open(path, fingerprint="f")
-    assert len(journal.finished) == 3
-    resumed = await run_groups(plan(), setting(Crowded()), journal=journal)
-    assert resumed == await run_groups(plan(), setting(Crowded()))
+    assert len(finished_in(path)) == 3
+    assert await play(Crowded(), path=path) == await play(Crowded())
     assert json.loads(path.read_text().splitlines()[0]) == {"journal": 1, "fingerprint": "f"}

@@ -41,29 +41,26 @@ class Reciting:
     """A policy in token mode that draws the tokens of given turns, each with a straight ending."""
 
     name = "reciting"
-    max_length = 100_000
-    tokenizer = TOKENIZER
 
     def __init__(self, turns):
-        self._turns = list(turns)
-        self._at = 0
+        self._turns = turns
 
     def open(self, opening, *, sampling, seed):
-        return TokenConversation.begin(self, opening)
+        conversation = Recital(TOKENIZER, TOKENIZER.encode_opening(opening), max_length=100_000)
+        conversation.turns = list(self._turns)
+        return conversation
 
+    def count_tokens(self, text):
+        return TOKENIZER.count(text)
+
+
+class Recital(TokenConversation):
     async def draw(self, ids, turn, *, max_tokens):
-        text = self._turns[min(self._at, len(self._turns) - 1)]
-        self._at += 1
+        text = self.turns.pop(0) if len(self.turns) > 1 else self.turns[0]
         for token_id in [*TOKENIZER.encode_foreign(text), *TOKENIZER.end_ids][:max_tokens]:
             if turn.take(token_id, -1.0) is not None:
                 break
         return Usage(calls=1)
-
-    def release(self):
-        return None
-
-    def count_tokens(self, text):
-        return TOKENIZER.count(text)
 
 
 class Page:
