@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from rubricem_agent.evals.answers import Reuse
 from rubricem_agent.evals.base import EvaluationMode, Rules
 from rubricem_agent.evals.manifest import SubsetName
-from rubricem_agent.evals.runner import Limits, RunPhase
+from rubricem_agent.evals.runner import RunPhase
 from rubricem_agent.memory.bank import RetrievalSettings
 from rubricem_agent.memory.gate import GateLimits
 from rubricem_agent.memory.inject import BLOCK_TOKENS
@@ -74,7 +74,7 @@ class EvalConfig(Frozen):
     """An evaluation run; the defaults are those of the paper's main tables: no memory, one attempt, one epoch."""
 
     benchmark: str
-    mode: EvaluationMode = EvaluationMode.OFFICIAL
+    mode: EvaluationMode = "official"
     data: str = ""
     """The official file, or `hf:OWNER/NAME/FILE[@REVISION]`."""
     criteria: Path | None = None
@@ -103,7 +103,10 @@ class EvalConfig(Frozen):
     """A run whose answers are judged: its examples, epochs and policy are copied, and no question is answered."""
     budget: Annotated[float, Field(gt=0)] | None = None
     """Dollars, over all resumes of the run. Models without a known price are not counted."""
-    limits: Limits = Limits()
+    concurrency: Count = 16
+    """Attempts at once."""
+    judge_concurrency: Count = 64
+    search_concurrency: Count = 16
     retry: RetryPolicy = RetryPolicy()
     seed: Annotated[int, Field(ge=0)] = 0
     shard: tuple[int, int] = (1, 1)
@@ -116,7 +119,7 @@ class EvalConfig(Frozen):
 
     @property
     def folder(self) -> Path:
-        return self.out or Path("runs") / "eval" / f"{self.benchmark}-{self.mode.value}"
+        return self.out or Path("runs") / "eval" / f"{self.benchmark}-{self.mode}"
 
     def check(self) -> None:
         """Raise ConfigError where two settings contradict each other."""

@@ -29,7 +29,6 @@ from rubricem_agent.evals.manifest import (
     Agent,
     EvaluationManifest,
     Inputs,
-    Subset,
     choose,
     find_seen,
     has_lines,
@@ -159,7 +158,7 @@ def copy_answers(source: Path, wanted: EvaluationManifest, *, target: Path) -> N
     try:
         for record in Journal.read(source / ANSWERS_FILE, AnswerRecord).records:
             if record.is_final and record.key in keys and not _is_final(answers.find(record.key)):
-                answers.append(record.model_copy(update={"mode": wanted.mode.value}))
+                answers.append(record.model_copy(update={"mode": wanted.mode}))
     finally:
         answers.close()
 
@@ -193,7 +192,7 @@ class PlannedEvaluation(NamedTuple):
         notes = []
         if self.config.judges and not self.loaded.rules.judge:
             notes.append(
-                f"{self.manifest.benchmark} is scored without a judge in mode {self.manifest.mode.value}: "
+                f"{self.manifest.benchmark} is scored without a judge in mode {self.manifest.mode}: "
                 f"--judge {', '.join(self.config.judges)} is not asked."
             )
         if self.config.budget is not None and self.unpriced:
@@ -273,45 +272,41 @@ def _judging_only(config: EvalConfig, source: EvaluationManifest) -> EvalConfig:
 
 
 def _inputs(config: EvalConfig, loaded: Loaded, source: EvaluationManifest | None) -> Inputs:
-    subset = choose(loaded, config.subset, limit=config.limit, ids_file=config.ids)
+    inputs = choose(loaded, config.subset, limit=config.limit, ids_file=config.ids)
     if source is not None:
-        subset = _subset_of_answered(config, source, loaded=loaded, chosen=subset)
+        inputs = _answered(config, source.inputs, chosen=inputs)
     for path in config.seen:
         seen = find_seen(loaded.examples, read_seen(path))
-        subset = without_seen(subset, seen, drops=config.drop_seen, where=str(path))
-    return Inputs(
-        path=str(loaded.path),
-        sha256=loaded.sha256,
-        rows=len(loaded.examples),
-        criteria=str(config.criteria or ""),
-        references=str(config.references or ""),
-        beside_sha256=beside_sha256(config.criteria, config.references),
-        any_version=config.any_version,
-        with_fact=config.fact,
-        ids=subset.ids,
-        subset=subset.rule,
-        left_out=subset.left_out,
+        inputs = without_seen(inputs, seen, drops=config.drop_seen, where=str(path))
+    return inputs.model_copy(
+        update={
+            "criteria": str(config.criteria or ""),
+            "references": str(config.references or ""),
+            "beside_sha256": beside_sha256(config.criteria, config.references),
+            "any_version": config.any_version,
+            "with_fact": config.fact,
+        }
     )
 
 
-def _subset_of_answered(config: EvalConfig, source: EvaluationManifest, *, loaded: Loaded, chosen: Subset) -> Subset:
+def _answered(config: EvalConfig, source: Inputs, *, chosen: Inputs) -> Inputs:
     """The examples that were answered, or those of them that the user has chosen.
 
     Raises:
         UsageError: the answers are to another data file, or an example was chosen that was not answered.
     """
-    if loaded.sha256 != source.inputs.sha256:
+    if chosen.sha256 != source.sha256:
         raise UsageError(
-            f"{loaded.path} has the sha256 {loaded.sha256[:12]}; the answers of {config.answers_from} are to the examples "
-            f"of {source.inputs.sha256[:12]}, which was at {source.inputs.path}. Give that file with --data."
+            f"{chosen.path} has the sha256 {chosen.sha256[:12]}; the answers of {config.answers_from} are to the examples "
+            f"of {source.sha256[:12]}, which was at {source.path}. Give that file with --data."
         )
     if config.limit is None and config.ids is None and config.subset == "mode":
-        return Subset(source.inputs.ids, source.inputs.subset, source.inputs.left_out)
-    missing = [example_id for example_id in chosen.ids if example_id not in set(source.inputs.ids)]
+        return chosen.model_copy(update={"ids": source.ids, "subset": source.subset, "left_out": source.left_out})
+    missing = [example_id for example_id in chosen.ids if example_id not in set(source.ids)]
     if missing:
         raise UsageError(
-            f"{len(missing)} of the {len(chosen.ids)} examples of '{chosen.rule}' are not in {config.answers_from}, the "
-            f"first being {missing[0]!r}; it is about '{source.inputs.subset}'. Leave --limit, --subset and --ids out "
+            f"{len(missing)} of the {len(chosen.ids)} examples of '{chosen.subset}' are not in {config.answers_from}, the "
+            f"first being {missing[0]!r}; it is about '{source.subset}'. Leave --limit, --subset and --ids out "
             "to judge all that it has answered."
         )
     return chosen

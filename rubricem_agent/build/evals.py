@@ -52,7 +52,7 @@ from rubricem_agent.evals.base import EvaluationMode
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.manifest import ANSWERS_FILE, VERDICTS_FILE, read_manifest, settle_manifest
 from rubricem_agent.evals.records import AnswerRecord, Journal, VerdictRecord, check_budget
-from rubricem_agent.evals.runner import CaseJudge, Listener, Runner, RunOutcome, case_keys
+from rubricem_agent.evals.runner import CaseJudge, Listener, Runner, case_keys
 from rubricem_agent.evals.scores import Logs, Scores, score_run
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
@@ -89,10 +89,10 @@ def export_inspect_log(folder: Path, out: Path) -> None:
 
 
 class FinishedRun(NamedTuple):
-    """The outcome of a run, and its scores."""
+    """A run and its scores; the runner has what was done in this process."""
 
     folder: Path
-    outcome: RunOutcome
+    runner: Runner
     scores: Scores
 
 
@@ -123,18 +123,18 @@ async def run_evaluation(
             for log in (answers, *(part_answers for part_answers, _ in parts)):
                 planned.given.refuse_changed(log.records)
         merge_parts(parts, logs)
-        outcome = await _drive(planned, environ, logs=logs, listener=listener)
+        runner = await _drive(planned, environ, logs=logs, listener=listener)
         scores = score_run(planned.loaded, manifest, logs=logs)
     finally:
         answers.close()
         verdicts.close()
     write_scores(folder, scores)
-    return FinishedRun(folder, outcome, scores)
+    return FinishedRun(folder, runner, scores)
 
 
 async def _drive(
     planned: PlannedEvaluation, environ: Mapping[str, str], *, logs: Logs, listener: Listener
-) -> RunOutcome:
+) -> Runner:
     config = planned.config
     answers, verdicts = logs
     models, judge_meter = _build_judges(config, planned.loaded, environ=environ)
@@ -143,7 +143,7 @@ async def _drive(
             stack.push_async_callback(model.aclose)
         tools = load_tools_config(config.tools) if config.tools is not None else ToolsConfig()
         opened = await stack.enter_async_context(open_tools(tools, environ))
-        toolbox = LimitedToolbox(opened.toolbox, asyncio.Semaphore(config.limits.search))
+        toolbox = LimitedToolbox(opened.toolbox, asyncio.Semaphore(config.search_concurrency))
         answerer, meter = _build_answerer(config, toolbox, given=planned.given, environ=environ, stack=stack)
         # Answers that were copied were paid for by another run.
         paid = () if config.answers_from is not None else answers.records
@@ -155,14 +155,15 @@ async def _drive(
             answers,
             answerer=answerer,
             judges=_build_case_judges(planned, models, verdicts=verdicts, timing=timing, check=check, toolbox=toolbox),
-            limits=config.limits,
+            concurrency=config.concurrency,
             check_budget=check,
             clock=time.monotonic,
             listener=listener,
         )
         number, total = config.shard
         keys = case_keys(planned.manifest.inputs.ids, config.epochs)[number - 1 :: total]
-        return await runner.run(keys, config.stage)
+        await runner.run(keys, config.stage)
+        return runner
 
 
 def _build_judges(
@@ -187,8 +188,8 @@ def _build_case_judges(
 ) -> tuple[CaseJudge, ...]:
     """One for each judge; without judges one that asks no model."""
     read = partial(read_page, toolbox) if FETCH_PAGE in toolbox.names else None
-    slots = asyncio.Semaphore(planned.config.limits.judge)
-    if planned.config.fact and read is None and planned.config.mode is not EvaluationMode.DRTULU:
+    slots = asyncio.Semaphore(planned.config.judge_concurrency)
+    if planned.config.fact and read is None and planned.config.mode != "drtulu":
         raise ConfigError(
             "--fact reads the pages that a report cites, and these tools cannot. Give --tools a file with "
             'backend = "web" and fetch_page = true, or use --mode drtulu, which checks against the snippets shown.'

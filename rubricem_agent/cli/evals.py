@@ -22,7 +22,7 @@ from rubricem_agent.evals.manifest import SubsetName
 from rubricem_agent.evals.parity import AGREED, DISAGREED, UNREADABLE, replay
 from rubricem_agent.evals.records import NO_PRICE
 from rubricem_agent.evals.report import Summary, name_of, percent, print_summary, render_page, summarize
-from rubricem_agent.evals.runner import Limits, Listener, RunPhase
+from rubricem_agent.evals.runner import Listener, RunPhase
 from rubricem_agent.evals.suite import SUITE
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 
@@ -39,7 +39,7 @@ class RunOptions:
     references: Annotated[Path | None, typer.Option(help="drb: the reference articles.")] = None
     any_version: Annotated[bool, typer.Option("--any-version", help="Accept other hashes and row counts.")] = False
     fact: Annotated[bool, typer.Option("--fact", help="drb: check citations as well.")] = False
-    mode: Annotated[EvaluationMode, typer.Option(help="Whose protocol.")] = EvaluationMode.OFFICIAL
+    mode: Annotated[EvaluationMode, typer.Option(help="Whose protocol.")] = "official"
     policy: Annotated[
         str,
         typer.Option(help="scripted, openai:MODEL@URL, gemini:MODEL, local:PATH, file:ANSWERS.jsonl, or expert."),
@@ -90,7 +90,6 @@ class RunOptions:
             **{name: getattr(self, name) for name in shared},
             "judges": tuple(self.judge or ()),
             "seen": tuple(self.seen or ()),
-            "limits": Limits(policy=self.concurrency, judge=self.judge_concurrency, search=self.search_concurrency),
             "shard": (int(part[1]), int(part[2])),
         }
         return EvalConfig(**given)
@@ -208,15 +207,15 @@ def _close_dry_run(planned: PlannedEvaluation, terminal: Terminal) -> None:
 
 
 def _warn_of_failures(finished: FinishedRun, terminal: Terminal) -> None:
-    outcome = finished.outcome
-    terminal.warn(f"{finished.folder}: {outcome.answered} answered and {outcome.judged} judged now")
-    for failure in outcome.failures[:_SHOWN_FAILURES]:
+    runner = finished.runner
+    terminal.warn(f"{finished.folder}: {runner.answered} answered and {runner.judged} judged now")
+    for failure in runner.failures[:_SHOWN_FAILURES]:
         terminal.warn(f"  {failure}")
-    if len(outcome.failures) > _SHOWN_FAILURES:
-        terminal.warn(f"  and {len(outcome.failures) - _SHOWN_FAILURES} more")
-    if outcome.stopped:
-        terminal.warn(f"stopped: {outcome.stopped}")
-    elif outcome.failures:
+    if len(runner.failures) > _SHOWN_FAILURES:
+        terminal.warn(f"  and {len(runner.failures) - _SHOWN_FAILURES} more")
+    if runner.stopped:
+        terminal.warn(f"stopped: {runner.stopped}")
+    elif runner.failures:
         terminal.warn("Run the same command to try these again.")
 
 
@@ -271,7 +270,7 @@ def list_benchmarks(terminal: Terminal) -> None:
             {
                 "name": entry.name,
                 "form": entry.answer_format.value,
-                "judges": {each.mode.value: each.judge for each in rules},
+                "judges": {each.mode: each.judge for each in rules},
                 "file": entry.hub,
                 "ids": entry.ids,
             }

@@ -1,5 +1,4 @@
 from rubricem_agent.evals.base import (
-    BenchmarkFileError as BenchmarkFileError,
     ChatTurn as ChatTurn,
     DataPaths as DataPaths,
     Dataset as Dataset,

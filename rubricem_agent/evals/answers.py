@@ -9,12 +9,10 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from pydantic import AliasChoices, Field
-
-from rubricem_agent.evals.base import BenchmarkFileError, Example
-from rubricem_agent.evals.files import Advice, FileRow, json_lines, read_row
+from rubricem_agent.evals.base import Example
+from rubricem_agent.evals.files import read_answers
 from rubricem_agent.evals.records import AnswerRecord, CaseKey
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.inject import Injector
@@ -24,30 +22,17 @@ from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
-from rubricem_env.domain.base import Text
-from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.trajectory import AnswerFormat, Query, ToolCall, ToolResult, Trajectory
+from rubricem_env.domain.errors import FileFormatError, UsageError
+from rubricem_env.domain.trajectory import AnswerFormat, Query, ToolCall, ToolResult
 from rubricem_env.llm.usage import Usage
 from rubricem_env.tools.base import FETCH_PAGE, Toolbox
 from rubricem_env.world.expert import AlmanacTeacher, Faults
 from rubricem_env.world.questions import Question
 
-
-class AnswerOutcome(NamedTuple):
-    """A finished attempt, or a failure of the world: never both, never neither."""
-
-    trajectory: Trajectory | None = None
-    given: str | None = None
-    """An answer without a trajectory."""
-    failure: str = ""
-    usage: Usage = Usage()
-    model: str = ""
-
-
-Answerer = Callable[..., Awaitable[AnswerOutcome]]
+Answerer = Callable[..., Awaitable[AnswerRecord]]
 """An agent: answerer(example, *, answer_format, guidance="", epoch=0) attempts one example.
 
-`guidance` describes the answer's form and follows the question. Many examples are answered at once on one event loop.
+Its record has a trajectory, an answer without one, or a failure of the world. `guidance` describes the answer's form and follows the question. Many examples are answered at once on one event loop.
 It raises SpendLimitReached where the budget is used up; any other exception fails this example alone.
 """
 
@@ -108,22 +93,31 @@ async def answer_in_episodes(
     references: References = no_references,
     attempts: int = 1,
     seed: int = 0,
-) -> AnswerOutcome:
+) -> AnswerRecord:
     """Answer with a policy in episodes, by `run_episode`: the agent as it is evaluated.
 
     Of several attempts the last one's answer counts, and the usage of all; a failure ends them.
     """
     query = Query(question=example.prompt_text, answer_format=answer_format)
+    key = CaseKey(example.id, epoch)
     done: list[Rollout] = []
     for number in range(attempts):
         block = await references(query.question, done)
         opening = with_guidance(prompt.opening(query, references=block), guidance)
-        attempt_seed = seed_of(seed, CaseKey(example.id, epoch), attempt=number)
+        attempt_seed = seed_of(seed, key, attempt=number)
         done.append(await run_episode(Attempt(query, opening, prompt.hash, attempt_seed), setting))
         if done[-1].failure:
             break
     usage = sum((rollout.usage for rollout in done), Usage())
-    return AnswerOutcome(done[-1].trajectory, failure=done[-1].failure, usage=usage, model=setting.policy.name)
+    last = done[-1]
+    return AnswerRecord(
+        id=key.id,
+        epoch=key.epoch,
+        trajectory=last.trajectory,
+        failure=last.failure,
+        usage=usage,
+        model=setting.policy.name,
+    )
 
 
 def with_guidance(opening: Opening, guidance: str) -> Opening:
@@ -194,21 +188,11 @@ async def read_page(toolbox: Toolbox, url: str) -> str:
     return result.summary or "\n".join(snippet.text for snippet in result.snippets)
 
 
-ANSWERS_FILE: Advice = (
-    "an answers file",
-    "name the file of your answers with --policy file:ANSWERS.jsonl",
-    'Write one line for each example: {"id": ..., "answer": ...}.',
-)
 _SHOWN = 60
 
 
-class _AnswerRow(FileRow):
-    id: Text | int
-    answer: Text = Field(validation_alias=AliasChoices("answer", "article", "response", "prediction"))
-
-
 class GivenAnswers:
-    """Answers from a file, by example id: JSON Lines of {"id", "answer"}, written by any other system."""
+    """Answers from a file, by example id."""
 
     def __init__(self, name: str, answers: Mapping[str, str]) -> None:
         self._name = name
@@ -216,31 +200,22 @@ class GivenAnswers:
 
     @classmethod
     def read(cls, path: Path) -> "GivenAnswers":
-        """The answers of a file; DeepResearchBench's own article files are read as well.
+        """The answers of a file.
 
         Raises:
-            BenchmarkFileError: a line is malformed, or an id is given twice.
+            FileFormatError: a line is malformed, or an id is given twice.
         """
-        answers: dict[str, str] = {}
-        for line in json_lines(path, ANSWERS_FILE):
-            row = read_row(line, _AnswerRow)
-            if str(row.id) in answers:
-                raise BenchmarkFileError(
-                    f"{line.where}: the id {row.id!r} already has an answer; a file holds one per example. "
-                    "Remove one of the two lines."
-                )
-            answers[str(row.id)] = row.answer
-        return cls(f"file:{path.name}", answers)
+        return cls(f"file:{path.name}", read_answers(path))
 
     def refuse_unknown(self, known: Sequence[str], *, ids: str) -> None:
         """Compare the ids with those of the benchmark, which `ids` describes.
 
         Raises:
-            BenchmarkFileError: an answer has an id of no example.
+            FileFormatError: an answer has an id of no example.
         """
         unknown = sorted(self._answers.keys() - set(known))
         if unknown:
-            raise BenchmarkFileError(
+            raise FileFormatError(
                 f"{self._name} has {len(unknown)} of {len(self._answers)} answers to no example, the first to "
                 f"{unknown[0]!r}; the ids of this benchmark are: {ids}, here {known[0]!r} to {known[-1]!r}. Correct "
                 "the ids, or leave these lines out."
@@ -262,12 +237,11 @@ class GivenAnswers:
 
     async def answer(
         self, example: Example, *, answer_format: AnswerFormat, guidance: str = "", epoch: int = 0
-    ) -> AnswerOutcome:
+    ) -> AnswerRecord:
         """The answer as given, even an empty one; an example without a line is a failure."""
         given = self._answers.get(example.id)
-        if given is None:
-            return AnswerOutcome(failure=f"{self._name} has no answer for this example")
-        return AnswerOutcome(given=given)
+        failure = "" if given is not None else f"{self._name} has no answer for this example"
+        return AnswerRecord(id=example.id, epoch=epoch, given=given, failure=failure)
 
 
 def _shown(answer: str | None) -> str:

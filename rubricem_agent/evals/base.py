@@ -7,17 +7,12 @@ official   the benchmark's own scorer
 drtulu     DR Tulu's protocol, which the paper says that it shares
 strict     as official, but replies are read without quirks and every failure counts as the worst case
 
-RubricEMError
-├── ScoringError               the official scorer raises on this input; `official` names its exception type
-└── UsageError
-    └── FileFormatError
-        └── BenchmarkFileError a file is missing, of another version, or malformed
+A benchmark file that is missing, of another version or malformed raises FileFormatError.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple, TypeVar
@@ -25,7 +20,7 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 from pydantic import ConfigDict, Field, JsonValue
 
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.errors import FileFormatError, RubricEMError, UsageError
+from rubricem_env.domain.errors import RubricEMError, UsageError
 from rubricem_env.domain.trajectory import AnswerFormat
 
 
@@ -94,13 +89,7 @@ def required(path: Path | None, what: str, *, option: str = "--data FILE") -> Pa
     return path
 
 
-class EvaluationMode(StrEnum):
-    """A protocol by name."""
-
-    OFFICIAL = "official"
-    DRTULU = "drtulu"
-    STRICT = "strict"
-
+EvaluationMode = Literal["official", "drtulu", "strict"]
 
 Sampling = Literal["simple_evals", "drtulu", "first"]
 """The published rule that draws a subset: simple-evals samples with seed 0, DR Tulu shuffles with seed 42."""
@@ -128,18 +117,18 @@ class Rules(Frozen):
 
     @property
     def is_strict(self) -> bool:
-        return self.mode is EvaluationMode.STRICT
+        return self.mode == "strict"
 
 
 def official_rules(judge: str, **changes: object) -> Rules:
     """The rules of the official mode; `changes` are fields that differ from the defaults."""
-    return Rules.model_validate({"mode": EvaluationMode.OFFICIAL, "judge": judge, **changes})
+    return Rules.model_validate({"mode": "official", "judge": judge, **changes})
 
 
 def drtulu_rules(official: Rules, **changes: object) -> Rules:
     """The official rules as DR Tulu changes them for every benchmark; `changes` are those of one benchmark."""
     shared = {
-        "mode": EvaluationMode.DRTULU,
+        "mode": "drtulu",
         "temperature": 0.0,
         "extraction": "predecessor",
         "citations": "kept",
@@ -166,10 +155,6 @@ class ScoringError(RubricEMError):
         self.official = official
         self.reason = reason
         self.judge_calls = judge_calls
-
-
-class BenchmarkFileError(FileFormatError):
-    """A benchmark file is missing, of another version, or malformed; the message names the line and field."""
 
 
 API_ERROR = "<<API_ERROR>>"

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
-from rubricem_agent.evals.base import BenchmarkFileError, ChatTurn, Dataset, Example, Gold
+from rubricem_agent.evals.base import ChatTurn, Dataset, Example, Gold
 from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.errors import FileFormatError
 
 
 class FileRow(Frozen):
@@ -33,6 +34,20 @@ OFFICIAL_FILE: Advice = (
 )
 
 
+ANSWERS_FILE: Advice = (
+    "an answers file",
+    "name the file of your answers with --policy file:ANSWERS.jsonl",
+    'Write one line for each example: {"id": ..., "answer": ...}.',
+)
+
+
+class AnswerRow(FileRow):
+    """A line of a file of answers; DeepResearchBench calls its answers articles."""
+
+    id: Text | int
+    answer: Text = Field(validation_alias=AliasChoices("answer", "article", "response", "prediction"))
+
+
 class RowPosition(NamedTuple):
     """One row as it was read, and its position for messages."""
 
@@ -42,14 +57,14 @@ class RowPosition(NamedTuple):
 
 
 def read_bytes(path: Path, advice: Advice = OFFICIAL_FILE) -> bytes:
-    """The file's content. Raises BenchmarkFileError where it is missing or empty."""
+    """The file's content. Raises FileFormatError where it is missing or empty."""
     kind, give, mend = advice
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise BenchmarkFileError(f"{path} cannot be read ({error.strerror}); {give}.") from error
+        raise FileFormatError(f"{path} cannot be read ({error.strerror}); {give}.") from error
     if not content.strip():
-        raise BenchmarkFileError(f"{path} is empty; {kind} holds at least one row. {mend}")
+        raise FileFormatError(f"{path} is empty; {kind} holds at least one row. {mend}")
     return content
 
 
@@ -63,7 +78,7 @@ def json_array(path: Path) -> list[RowPosition]:
     """The elements of a JSON array, counted from 0."""
     content = _parse(_decode(path, OFFICIAL_FILE), str(path), advice=OFFICIAL_FILE).content
     if not isinstance(content, list) or not content:
-        raise BenchmarkFileError(
+        raise FileFormatError(
             f"{path} is not a JSON array with rows in it but {_kind(content)}; this benchmark's official file is one "
             "array. Give that file, not a JSON Lines version of it."
         )
@@ -75,18 +90,16 @@ def csv_rows(path: Path, *, columns: Sequence[str]) -> list[RowPosition]:
     reader = csv.DictReader(io.StringIO(_decode(path, OFFICIAL_FILE), newline=""))
     missing = [column for column in columns if column not in (reader.fieldnames or ())]
     if missing:
-        raise BenchmarkFileError(
+        raise FileFormatError(
             f"{path} lacks the column {', '.join(missing)}; the official file has {', '.join(columns)} and this one "
             f"{', '.join(reader.fieldnames or ())}. It is another version: download the official file."
         )
     try:
         rows = [RowPosition(f"{path} row {number}", dict(row)) for number, row in enumerate(reader, start=1)]
     except csv.Error as error:
-        raise BenchmarkFileError(
-            f"{path} row {reader.line_num} is not CSV ({error}); download the file again."
-        ) from error
+        raise FileFormatError(f"{path} row {reader.line_num} is not CSV ({error}); download the file again.") from error
     if not rows:
-        raise BenchmarkFileError(f"{path} has a header and no rows; download the official file again.")
+        raise FileFormatError(f"{path} has a header and no rows; download the official file again.")
     return rows
 
 
@@ -94,18 +107,32 @@ def read_row(row: RowPosition, model: type[RowT], **fields: str) -> RowT:
     """The row as its model; `fields` are added to it, such as an id that the file does not have.
 
     Raises:
-        BenchmarkFileError: with position, field, rule and value.
+        FileFormatError: with position, field, rule and value.
     """
     content = {**row.content, **fields} if isinstance(row.content, Mapping) else row.content
     try:
         return model.model_validate_json(json.dumps(content))
     except ValidationError as error:
-        raise BenchmarkFileError(_field_message(row, model, error=error, given=fields)) from error
+        raise FileFormatError(_field_message(row, model, error=error, given=fields)) from error
 
 
 def read_numbered(rows: Sequence[RowPosition], model: type[RowT]) -> list[RowT]:
     """Rows of a file without ids: the row number from 0 is the id."""
     return [read_row(row, model, id=str(number)) for number, row in enumerate(rows)]
+
+
+def read_answers(path: Path, advice: Advice = ANSWERS_FILE) -> dict[str, str]:
+    """Answers by example id from JSON Lines of id and answer, written by any system. Refuses an id given twice."""
+    answers: dict[str, str] = {}
+    for line in json_lines(path, advice):
+        row = read_row(line, AnswerRow)
+        if str(row.id) in answers:
+            raise FileFormatError(
+                f"{line.where}: the id {row.id!r} already has an answer; a file holds one per example. "
+                "Remove one of the two lines."
+            )
+        answers[str(row.id)] = row.answer
+    return answers
 
 
 def assemble(
@@ -120,12 +147,12 @@ def assemble(
     """The data with their provenance; `num_rows` and `sha256` are those of the official file, where they are known.
 
     Raises:
-        BenchmarkFileError: an id is given twice; or the file is another version, unless `any_version` accepts it.
+        FileFormatError: an id is given twice; or the file is another version, unless `any_version` accepts it.
     """
     by_id: dict[str, Gold] = {}
     for record in gold:
         if record.id in by_id:
-            raise BenchmarkFileError(
+            raise FileFormatError(
                 f"{path}: the id {record.id!r} is given twice; ids name examples in logs and must be unique. "
                 "Remove one of the two rows."
             )
@@ -133,9 +160,9 @@ def assemble(
     actual = hashlib.sha256(read_bytes(path)).hexdigest()
     remedy = "Download the official file, or use --any-version to take this one, with its hash in the manifest."
     if not any_version and num_rows not in (None, len(examples)):
-        raise BenchmarkFileError(f"{path} has {len(examples)} rows; the official file has {num_rows}. {remedy}")
+        raise FileFormatError(f"{path} has {len(examples)} rows; the official file has {num_rows}. {remedy}")
     if not any_version and sha256 not in (None, actual):
-        raise BenchmarkFileError(f"{path} has the sha256 {actual}; the official file has {sha256}. {remedy}")
+        raise FileFormatError(f"{path} has the sha256 {actual}; the official file has {sha256}. {remedy}")
     return Dataset(tuple(examples), by_id, path, actual)
 
 
@@ -143,7 +170,7 @@ def _decode(path: Path, advice: Advice) -> str:
     try:
         return read_bytes(path, advice).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BenchmarkFileError(
+        raise FileFormatError(
             f"{path} is not UTF-8 text (byte {error.start}); {advice[0]} is. If it is compressed, unpack it first."
         ) from error
 
@@ -152,7 +179,7 @@ def _parse(text: str, where: str, *, advice: Advice) -> RowPosition:
     try:
         return RowPosition(where, json.loads(text), advice)
     except (ValueError, RecursionError) as error:
-        raise BenchmarkFileError(f"{where} is not JSON ({error}); {advice[0]} holds JSON. {advice[2]}") from error
+        raise FileFormatError(f"{where} is not JSON ({error}); {advice[0]} holds JSON. {advice[2]}") from error
 
 
 def _field_message(
@@ -201,12 +228,12 @@ def load_short_form(path: Path, *, any_version: bool, num_rows: int) -> Dataset:
         try:
             answers = row.accepted_answers()
         except ValidationError as error:
-            raise BenchmarkFileError(
+            raise FileFormatError(
                 f"{line.where}: the field ground_truth begins with a bracket and is not a JSON list of texts "
                 f"({first_error(error)}); several answers are written as one. Correct the row."
             ) from error
         if not answers:
-            raise BenchmarkFileError(
+            raise FileFormatError(
                 f"{line.where}: the field ground_truth lists no answer; a row needs one. Correct the row."
             )
     examples = [Example(id=row.id, prompt_text=row.messages[-1].content) for row in rows]

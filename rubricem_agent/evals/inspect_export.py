@@ -56,7 +56,7 @@ def _spec(scores: Scores, samples: list[Any]) -> Any:
         run_id=name,
         task_id=name,
         created=manifest.created,
-        task=f"rubricem/{manifest.benchmark}-{manifest.mode.value}",
+        task=f"rubricem/{manifest.benchmark}-{manifest.mode}",
         dataset=EvalDataset(
             name=manifest.benchmark,
             location=manifest.inputs.path,

@@ -8,11 +8,11 @@ import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
-from rubricem_agent.evals.base import BenchmarkFileError, EvaluationMode, Example, Rules
+from rubricem_agent.evals.base import EvaluationMode, Example, Rules, Sampling
 from rubricem_agent.evals.files import Advice, json_lines
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.files import write_atomic
@@ -93,7 +93,7 @@ class EvaluationManifest(Frozen):
     @property
     def label(self) -> str:
         """The mode as it is printed beside every number: with a star where the judge is a substitute."""
-        return f"{self.mode.value}{'*' if self.is_substituted else ''}"
+        return f"{self.mode}{'*' if self.is_substituted else ''}"
 
 
 def judge_model(judge: str) -> str:
@@ -146,7 +146,7 @@ def refuse_difference(folder: Path, known: EvaluationManifest, *, wanted: Evalua
     judging: list[tuple[str, object, object]] = []
     if (known.benchmark, known.inputs.sha256) == (wanted.benchmark, wanted.inputs.sha256):
         judging = [
-            ("the mode", known.mode.value, wanted.mode.value),
+            ("the mode", known.mode, wanted.mode),
             ("the rules", known.rules, wanted.rules),
             ("the judge", known.judges, wanted.judges),
             ("the judge prompts", known.prompt_hash, wanted.prompt_hash),
@@ -221,12 +221,12 @@ def rows_of_ids(path: Path, known: Sequence[str]) -> list[int]:
     rows: list[int] = []
     for number, example_id in _listed(path):
         if example_id not in row_of:
-            raise BenchmarkFileError(
+            raise FileFormatError(
                 f"{path} line {number}: the id {example_id!r} is not in the benchmark, which has {len(known)} examples. "
                 "Correct the id, or load the file that it belongs to."
             )
         if row_of[example_id] in rows:
-            raise BenchmarkFileError(
+            raise FileFormatError(
                 f"{path} line {number}: the id {example_id!r} is listed twice; an example is run once per epoch. "
                 "Remove the line, or ask for more epochs."
             )
@@ -238,12 +238,12 @@ def _listed(path: Path) -> list[tuple[int, str]]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BenchmarkFileError(
+        raise FileFormatError(
             f"{path} cannot be read as UTF-8 text ({error}); give a file with one id per line."
         ) from error
     listed = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
     if not listed:
-        raise BenchmarkFileError(f"{path} lists no id; a subset holds at least one. Write one id per line.")
+        raise FileFormatError(f"{path} lists no id; a subset holds at least one. Write one id per line.")
     return listed
 
 
@@ -266,11 +266,11 @@ def seen_keys(path: Path) -> frozenset[str]:
     """Keys of every question in a file of JSON lines: training samples, trajectories, exported bank items.
 
     Raises:
-        BenchmarkFileError: the file cannot be read, or no line of it names a question.
+        FileFormatError: the file cannot be read, or no line of it names a question.
     """
     keys = frozenset(key for line in json_lines(path, SEEN_FILE) for key in _keys_in(line.content))
     if not keys:
-        raise BenchmarkFileError(
+        raise FileFormatError(
             f"{path} names no question in any line; a line needs one of query_key, {', '.join(_NAMES)}. "
             "Give the file that training read."
         )
@@ -297,51 +297,46 @@ mode: by the published rule of the mode, where a limit is given; else all. ablat
 """
 
 
-class Subset(NamedTuple):
-    """Ids in the order in which they are run, and the rule in words."""
-
-    ids: tuple[str, ...]
-    rule: str
-    left_out: tuple[str, ...] = ()
-
-
 def choose(
     loaded: Loaded,
     name: SubsetName = "mode",
     *,
     limit: int | None = None,
     ids_file: Path | None = None,
-) -> Subset:
+) -> Inputs:
     """The examples of a run: all, the mode's published sample of `limit`, those of an id file, or the ablation subset.
 
     Raises:
         UsageError: two rules are given, or more examples are requested than there are.
-        BenchmarkFileError: the id file has an unknown id.
+        FileFormatError: the id file has an unknown id.
     """
     known = [example.id for example in loaded.examples]
+    rows, rule = _rows(known, name, limit=limit, ids_file=ids_file, sampling=loaded.rules.sampling)
+    ids = tuple(known[row] for row in rows)
+    return Inputs(path=str(loaded.path), sha256=loaded.sha256, rows=len(known), ids=ids, subset=rule)
+
+
+def _rows(
+    known: Sequence[str], name: SubsetName, *, limit: int | None, ids_file: Path | None, sampling: Sampling
+) -> tuple[Sequence[int], str]:
+    """The rows of the examples in the order in which they are run, and the rule in words."""
+    size = len(known)
     if ids_file is not None:
         if limit is not None or name == "ablation":
             raise UsageError("--ids names the examples; give it without --limit and --subset.")
-        return _subset(known, rows_of_ids(ids_file, known), rule=f"the ids of {ids_file.name}")
+        return rows_of_ids(ids_file, known), f"the ids of {ids_file.name}"
     if name == "ablation":
-        subset = _subset(known, ablation_rows(len(known)), rule=f"ablation subset, seed {ABLATION_SEED}")
-        if limit is None or limit >= len(subset.ids):
-            return subset
-        return Subset(subset.ids[:limit], f"{subset.rule}, first {limit}")
+        rows, rule = ablation_rows(size), f"ablation subset, seed {ABLATION_SEED}"
+        return (rows, rule) if limit is None or limit >= len(rows) else (rows[:limit], f"{rule}, first {limit}")
     if limit is None:
-        return Subset(tuple(known), "all")
-    sampling = loaded.rules.sampling
+        return range(size), "all"
     if sampling == "simple_evals":
-        return _subset(known, official_rows(len(known), limit), rule=f"simple-evals sample of {limit}, seed 0")
+        return official_rows(size, limit), f"simple-evals sample of {limit}, seed 0"
     if sampling == "drtulu":
-        return _subset(known, drtulu_rows(len(known), limit), rule=f"shuffled with seed 42, first {limit}")
-    if not 1 <= limit <= len(known):
-        raise UsageError(f"--limit is {limit} and the benchmark has {len(known)} examples; ask for 1 to {len(known)}.")
-    return _subset(known, range(limit), rule=f"first {limit}")
-
-
-def _subset(known: Sequence[str], rows: Sequence[int], *, rule: str) -> Subset:
-    return Subset(tuple(known[row] for row in rows), rule)
+        return drtulu_rows(size, limit), f"shuffled with seed 42, first {limit}"
+    if not 1 <= limit <= size:
+        raise UsageError(f"--limit is {limit} and the benchmark has {size} examples; ask for 1 to {size}.")
+    return range(limit), f"first {limit}"
 
 
 def find_seen(examples: Sequence[Example], keys: Collection[str]) -> tuple[str, ...]:
@@ -349,21 +344,21 @@ def find_seen(examples: Sequence[Example], keys: Collection[str]) -> tuple[str, 
     return tuple(example.id for example in examples if query_key(example.prompt_text) in keys)
 
 
-def without_seen(subset: Subset, seen: Collection[str], *, drops: bool, where: str) -> Subset:
-    """The subset without the examples that training has seen.
+def without_seen(inputs: Inputs, seen: Collection[str], *, drops: bool, where: str) -> Inputs:
+    """The inputs without the examples that training has seen.
 
     Raises:
         UsageError: there are some, and dropping them was not requested; or nothing is left.
     """
-    found = tuple(example_id for example_id in subset.ids if example_id in seen)
+    found = tuple(example_id for example_id in inputs.ids if example_id in seen)
     if not found:
-        return subset
+        return inputs
     if not drops:
         raise UsageError(
-            f"{len(found)} of {len(subset.ids)} examples are in {where}, the first being {found[0]!r}: their numbers "
+            f"{len(found)} of {len(inputs.ids)} examples are in {where}, the first being {found[0]!r}: their numbers "
             "would not be held out. Use --drop-seen to leave them out; the report will say so."
         )
-    kept = tuple(example_id for example_id in subset.ids if example_id not in found)
+    kept = tuple(example_id for example_id in inputs.ids if example_id not in found)
     if not kept:
         raise UsageError(f"all {len(found)} examples are in {where}; nothing is left to evaluate.")
-    return subset._replace(ids=kept, left_out=(*subset.left_out, *found))
+    return inputs.model_copy(update={"ids": kept, "left_out": (*inputs.left_out, *found)})

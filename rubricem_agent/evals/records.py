@@ -29,10 +29,13 @@ VerdictKey = tuple[CaseKey, str, str, str]
 
 
 class AnswerRecord(Frozen):
-    """What the agent did with one example. A failure is recorded as well, and tried again on resume."""
+    """What the agent did with one example. A failure is recorded as well, and tried again on resume.
 
-    benchmark: Text
-    mode: Text
+    An answerer fills in what it knows; the run adds its benchmark and mode, the cost and the time.
+    """
+
+    benchmark: Text = ""
+    mode: Text = ""
     id: Text
     epoch: Count
     trajectory: Trajectory | None = None

@@ -18,7 +18,7 @@ from rich.text import Text as RichText
 
 from rubricem_agent.evals.records import NO_PRICE, cost_text
 from rubricem_agent.evals.scores import JudgeScores, Scores, reference_rows
-from rubricem_agent.evals.statistics import paired_bootstrap
+from rubricem_agent.evals.statistics import RunComparison, paired_bootstrap
 from rubricem_agent.evals.suite import SUITE, find_benchmark
 from rubricem_env.domain.base import Frozen, Text
 
@@ -131,18 +131,6 @@ class Average(Frozen):
     missing: tuple[Text, ...]
 
 
-class RunComparison(Frozen):
-    """First minus second on the examples that both runs scored."""
-
-    first: Text
-    second: Text
-    difference: float
-    low: float
-    high: float
-    p_value: float
-    n: int
-
-
 class Summary(Frozen):
     """Everything that a report shows."""
 
@@ -235,9 +223,7 @@ def _comparisons(runs: Sequence[Scores], rng: np.random.Generator) -> list[RunCo
         ours, theirs = first.headline.per_example, second.headline.per_example
         is_comparable = first.manifest.benchmark == second.manifest.benchmark
         if is_comparable and first.manifest.label == second.manifest.label and ours.keys() & theirs.keys():
-            gap = paired_bootstrap(ours, theirs, rng=rng)._asdict()
-            difference = gap.pop("mean")
-            found.append(RunComparison(first=name_of(first), second=name_of(second), difference=difference, **gap))
+            found.append(paired_bootstrap(ours, theirs, rng=rng, names=(name_of(first), name_of(second))))
     return found
 
 

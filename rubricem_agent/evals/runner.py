@@ -7,12 +7,10 @@ questions to the judge without asking them.
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal
 
-from pydantic import Field
-
-from rubricem_agent.evals.answers import Answerer, AnswerOutcome
-from rubricem_agent.evals.base import Example, Rules
+from rubricem_agent.evals.answers import Answerer
+from rubricem_agent.evals.base import Rules
 from rubricem_agent.evals.extraction import Extracted, extract, judged_text
 from rubricem_agent.evals.grading import Case, Grade, Grading, GradingQuestion, JudgeReplies, Loaded, replay
 from rubricem_agent.evals.records import (
@@ -24,7 +22,6 @@ from rubricem_agent.evals.records import (
     VerdictRecord,
     dollars_of,
 )
-from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import BoundaryError, JudgeError, ModelError, boundary
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.env.episode import EpisodeLimits
@@ -132,7 +129,7 @@ class CaseJudge:
         model = replies[-1].model if replies else ""
         return VerdictRecord(
             benchmark=self._benchmark,
-            mode=self._rules.mode.value,
+            mode=self._rules.mode,
             id=key.id,
             epoch=key.epoch,
             judge=self._judge_of(question),
@@ -243,32 +240,8 @@ def _priced(stage: str, model: str, *, usage: Usage) -> ModelCost:
     return ModelCost(stage=stage, model=model, usage=usage, dollars=dollars_of(model, usage), is_priced=is_priced)
 
 
-Size = Annotated[int, Field(ge=1)]
-
-
 RunPhase = Literal["all", "answers", "verdicts"]
 """The part of a run that is done."""
-
-
-class Limits(Frozen):
-    """How much runs at the same time."""
-
-    policy: Size = 16
-    judge: Size = 64
-    search: Size = 16
-    example_seconds: Annotated[float, Field(gt=0)] = 3600.0
-    """The time limit of an attempt; beyond it the attempt is recorded as a failure."""
-
-
-class RunOutcome(NamedTuple):
-    """What a run did."""
-
-    answered: int
-    judged: int
-    failures: tuple[str, ...]
-    """One sentence for each example that failed, sorted."""
-    stopped: str = ""
-    """Why the run stopped early; empty where it did not."""
 
 
 Listener = Callable[[RunPhase, str], None]
@@ -276,7 +249,12 @@ Listener = Callable[[RunPhase, str], None]
 
 
 class Runner:
-    """Runs what is missing of one run and logs it. It computes no score: scores are computed from the logs."""
+    """Runs what is missing of one run and logs it. It computes no score: scores are computed from the logs.
+
+    `concurrency` is the number of attempts at once. An attempt that takes longer than `example_seconds` is recorded as a
+    failure. What the run did is in `answered`, `judged` and `failures` (one sentence for each example that failed), and
+    in `stopped` why it stopped early, empty where it did not.
+    """
 
     def __init__(
         self,
@@ -285,81 +263,74 @@ class Runner:
         *,
         answerer: Answerer,
         judges: Sequence[CaseJudge],
-        limits: Limits,
         clock: Callable[[], float],
+        concurrency: int = 16,
+        example_seconds: float = 3600.0,
         check_budget: Callable[[], None] = lambda: None,
         listener: Listener = lambda phase, failure: None,
     ) -> None:
+        self.answered = 0
+        self.judged = 0
+        self.failures: list[str] = []
+        self.stopped = ""
         self._loaded = loaded
         self._answers = answers
         self._answerer = answerer
         self._judges = judges
-        self._limits = limits
+        self._slots = asyncio.Semaphore(concurrency)
+        self._example_seconds = example_seconds
         self._check_budget = check_budget
         self._clock = clock
         self._listener = listener
-        self._failures: list[str] = []
-        self._counts: dict[RunPhase, int] = {"answers": 0, "verdicts": 0}
-        self._stopped = ""
 
-    async def run(self, keys: Sequence[CaseKey], stage: RunPhase = "all") -> RunOutcome:
+    async def run(self, keys: Sequence[CaseKey], stage: RunPhase = "all") -> None:
         """Do what is missing for these cases; a failure affects its case alone."""
-        slots = asyncio.Semaphore(self._limits.policy)
-        await asyncio.gather(*(self._case(key, stage, slots=slots) for key in keys))
-        return RunOutcome(
-            self._counts["answers"],
-            self._counts["verdicts"],
-            tuple(sorted(self._failures)),
-            self._stopped,
-        )
+        await asyncio.gather(*(self._case(key, stage) for key in keys))
+        self.failures.sort()
 
-    async def _case(self, key: CaseKey, stage: RunPhase, *, slots: asyncio.Semaphore) -> None:
+    async def _case(self, key: CaseKey, stage: RunPhase) -> None:
         try:
             record = self._answers.find(key)
             if stage != "verdicts" and (record is None or record.failure):
-                record = await self._answer(key, slots)
-            if stage != "answers" and record is not None and record.is_final and not self._stopped:
+                record = await self._answer(key)
+            if stage != "answers" and record is not None and record.is_final and not self.stopped:
                 await self._judge(record)
-        except SpendLimitReached as ceiling:
+        except SpendLimitReached as limit:
             # Calls in progress are already paid for and end normally; nothing new begins.
-            self._stopped = str(ceiling)
+            self.stopped = str(limit)
 
-    async def _answer(self, key: CaseKey, slots: asyncio.Semaphore) -> AnswerRecord | None:
-        async with slots:
-            if self._stopped:
+    async def _answer(self, key: CaseKey) -> AnswerRecord | None:
+        async with self._slots:
+            if self.stopped:
                 return None
             self._check_budget()
             begun = self._clock()
-            answered = await self._attempt(self._loaded.example(key.id), key.epoch)
-        record = AnswerRecord(
-            benchmark=self._loaded.name,
-            mode=self._loaded.rules.mode.value,
-            id=key.id,
-            epoch=key.epoch,
-            trajectory=answered.trajectory,
-            given=answered.given,
-            failure=answered.failure,
-            usage=answered.usage,
-            model=answered.model,
-            dollars=dollars_of(answered.model, answered.usage),
-            seconds=max(0.0, self._clock() - begun),
+            answered = await self._attempt(key)
+        record = answered.model_copy(
+            update={
+                "benchmark": self._loaded.name,
+                "mode": self._loaded.rules.mode,
+                "dollars": dollars_of(answered.model, answered.usage),
+                "seconds": max(0.0, self._clock() - begun),
+            }
         )
         self._answers.append(record)
+        self.answered += not record.failure
         self._note("answers", key, failure=record.failure)
         return record
 
-    async def _attempt(self, example: Example, epoch: int) -> AnswerOutcome:
+    async def _attempt(self, key: CaseKey) -> AnswerRecord:
         try:
-            with boundary(ModelError, f"answer example {example.id}"):
-                async with asyncio.timeout(self._limits.example_seconds):
+            with boundary(ModelError, f"answer example {key.id}"):
+                async with asyncio.timeout(self._example_seconds):
                     return await self._answerer(
-                        example,
-                        answer_format=self._loaded.format_of(example.id),
+                        self._loaded.example(key.id),
+                        answer_format=self._loaded.format_of(key.id),
                         guidance=self._loaded.benchmark.guidance,
-                        epoch=epoch,
+                        epoch=key.epoch,
                     )
         except BoundaryError as failure:
-            return AnswerOutcome(failure=str(failure))
+            return AnswerRecord(id=key.id, epoch=key.epoch, failure=str(failure))
 
     async def _judge(self, record: AnswerRecord) -> None:
         case = case_of(self._loaded, record)
@@ -370,12 +341,12 @@ class Runner:
                     await judge.grade(record.key, self._loaded.grader.grade(case))
             except BoundaryError as outage:
                 failure = str(outage)
+        self.judged += not failure
         self._note("verdicts", record.key, failure=failure)
 
     def _note(self, stage: RunPhase, key: CaseKey, *, failure: str) -> None:
-        self._counts[stage] += not failure
         if failure:
-            self._failures.append(f"example {key.id}, epoch {key.epoch}: {failure}")
+            self.failures.append(f"example {key.id}, epoch {key.epoch}: {failure}")
         self._listener(stage, failure)
 
 

@@ -5,7 +5,6 @@ interval. The intervals that official scorers print are in the files of their be
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,14 +30,17 @@ class MeanInterval(Frozen):
     """Such as "bootstrap over 100 prompts, 1000 draws, 95 %"."""
 
 
-class PairedDifference(NamedTuple):
-    """Mean of first minus second on shared ids; `p_value` is two-sided, by the share of resamples across zero."""
+class RunComparison(Frozen):
+    """The mean of first minus second over the `n` ids that both have."""
 
-    mean: float
-    n: int
+    first: Text
+    second: Text
+    difference: float
     low: float
     high: float
     p_value: float
+    """Two-sided, by the share of resamples across zero."""
+    n: int
 
 
 def bootstrap_mean(
@@ -104,9 +106,10 @@ def paired_bootstrap(
     second: Mapping[str, float],
     *,
     rng: np.random.Generator,
+    names: tuple[str, str] = ("first", "second"),
     draws: int = DRAWS,
     level: float = LEVEL,
-) -> PairedDifference:
+) -> RunComparison:
     """Compare two runs on the ids that both have, in sorted order, so that completion order does not matter."""
     shared = sorted(first.keys() & second.keys())
     if not shared:
@@ -116,7 +119,16 @@ def paired_bootstrap(
     one_sided = min(float(np.mean(means <= 0)), float(np.mean(means >= 0)))
     # A p-value of 0 cannot be shown with finitely many draws.
     p_value = min(1.0, max(2 * one_sided, 1 / draws))
-    return PairedDifference(float(gaps.mean()), len(shared), *_percentiles(means, level), p_value)
+    low, high = _percentiles(means, level)
+    return RunComparison(
+        first=names[0],
+        second=names[1],
+        difference=float(gaps.mean()),
+        low=low,
+        high=high,
+        p_value=p_value,
+        n=len(shared),
+    )
 
 
 def cohens_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:

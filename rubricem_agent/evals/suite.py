@@ -52,10 +52,10 @@ def rules_for(benchmark: str, mode: EvaluationMode) -> Rules:
         ConfigError: the benchmark is unknown, or has no such mode.
     """
     found = find_benchmark(benchmark)
-    if mode is EvaluationMode.OFFICIAL:
+    if mode == "official":
         return found.official
-    if mode is EvaluationMode.STRICT:
-        return found.official.model_copy(update={"mode": EvaluationMode.STRICT})
+    if mode == "strict":
+        return found.official.model_copy(update={"mode": "strict"})
     if found.drtulu is None:
         raise ConfigError(
             f"DR Tulu did not run {benchmark}, so that it has no mode drtulu. Use --mode official or strict."
@@ -70,7 +70,7 @@ def load_benchmark(
 
     Raises:
         ConfigError: the benchmark is unknown.
-        BenchmarkFileError: a file is missing, of another version or malformed.
+        FileFormatError: a file is missing, of another version or malformed.
         UsageError: the benchmark needs a file that was not named.
     """
     benchmark = find_benchmark(name)

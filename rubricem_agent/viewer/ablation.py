@@ -113,7 +113,7 @@ def _difference(runs: Mapping[int, RunLog], baseline: Mapping[int, RunLog], step
     own = {str(seed): exam_at(log, steps).held_out["answer"] for seed, log in runs.items()}
     other = {str(seed): exam_at(log, steps).held_out["answer"] for seed, log in baseline.items()}
     found = paired_bootstrap(own, other, rng=np.random.default_rng(0))
-    return Spread(mean=found.mean, low=found.low, high=found.high)
+    return Spread(mean=found.difference, low=found.low, high=found.high)
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from rubricem_agent.evals.answers import AnswerOutcome
-from rubricem_agent.evals.base import EvaluationMode, Example
+from rubricem_agent.evals.base import Example
 from rubricem_agent.evals.benchmarks.healthbench import RubricItem, grade_item, score_example
 from rubricem_agent.evals.benchmarks.simpleqa import SimpleQAGold
 from rubricem_agent.evals.grading import Grade, Loaded
 from rubricem_agent.evals.records import AnswerRecord, Journal, VerdictRecord
-from rubricem_agent.evals.runner import CaseJudge, Limits, Runner, case_keys
+from rubricem_agent.evals.runner import CaseJudge, Runner, case_keys
 from rubricem_agent.evals.suite import SUITE, rules_for
 from rubricem_env.llm.base import ChatReply
 from rubricem_env.llm.limits import RetryPolicy, Timing
@@ -43,7 +42,7 @@ def score_all(made) -> float | None:
     for rubrics, tags, replies in made:
         metrics = score_example(rubrics, tags, met=[grade_item(each)[0] for each in replies])
         grades.append(Grade(metrics["overall_score"], 0.0, metrics=metrics))
-    return SUITE["healthbench"].grader(rules_for("healthbench", EvaluationMode.OFFICIAL)).total(grades)["overall_score"]
+    return SUITE["healthbench"].grader(rules_for("healthbench", "official")).total(grades)["overall_score"]
 
 
 def official_aggregation(columns: dict[str, Sequence[float]]) -> float:
@@ -79,7 +78,7 @@ CRITICAL_PATH = EXAMPLES * POLICY_SECONDS / POLICY_SLOTS + JUDGE_SECONDS
 
 async def answer_slowly(example, **settings):
     await asyncio.sleep(POLICY_SECONDS)
-    return AnswerOutcome(given=example.id)
+    return AnswerRecord(id=example.id, epoch=0, given=example.id)
 
 
 class SlowJudge:
@@ -94,7 +93,7 @@ class SlowJudge:
 
 
 def simulated() -> Loaded:
-    rules = rules_for("simpleqa", EvaluationMode.OFFICIAL)
+    rules = rules_for("simpleqa", "official")
     ids = [str(number) for number in range(EXAMPLES)]
     examples = tuple(Example(id=each, prompt_text=f"question {each}") for each in ids)
     gold = {each: SimpleQAGold(id=each, problem="question", answer="gold", metadata="{}") for each in ids}
@@ -121,13 +120,13 @@ async def run_simulated(folder) -> int:
         answers,
         answerer=answer_slowly,
         judges=(judge,),
-        limits=Limits(policy=POLICY_SLOTS),
+        concurrency=POLICY_SLOTS,
         clock=time.monotonic,
     )
-    outcome = await runner.run(case_keys([example.id for example in loaded.examples], 1))
+    await runner.run(case_keys([example.id for example in loaded.examples], 1))
     answers.close()
     verdicts.close()
-    return outcome.judged
+    return runner.judged
 
 
 def test_a_run_of_1000_examples_stays_near_its_critical_path(benchmark, tmp_path):

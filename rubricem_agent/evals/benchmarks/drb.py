@@ -18,7 +18,6 @@ from pydantic import Field, JsonValue
 from rubricem_agent.evals.base import (
     GEMINI_PRO,
     OFFICIAL_SCORER,
-    BenchmarkFileError,
     DataPaths,
     Dataset,
     Example,
@@ -32,7 +31,7 @@ from rubricem_agent.evals.base import (
     required,
 )
 from rubricem_agent.evals.benchmarks import drb_fact
-from rubricem_agent.evals.files import FileRow, assemble, json_lines, read_row
+from rubricem_agent.evals.files import OFFICIAL_FILE, FileRow, assemble, json_lines, read_answers, read_row
 from rubricem_agent.evals.grading import (
     Benchmark,
     Case,
@@ -45,6 +44,7 @@ from rubricem_agent.evals.grading import (
     mean_score,
 )
 from rubricem_env.domain.base import Text
+from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat
 
 DIMENSIONS = ("comprehensiveness", "insight", "instruction_following", "readability")
@@ -91,21 +91,12 @@ class TaskCriteria(FileRow):
         return "\n".join(lines)
 
 
-class Article(FileRow):
-    """An article about a task: raw, cleaned or reference, all of one format."""
-
-    id: int
-    prompt: Text
-    article: Text
-
-
 class Task(FileRow):
     """A row of the task file."""
 
     id: int
     prompt: Text = Field(min_length=1)
     language: Literal["zh", "en"]
-    topic: Text = ""
 
 
 class DrbGold(Gold):
@@ -121,7 +112,7 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
     """Prompts for the agent; criteria and reference articles in the gold.
 
     Raises:
-        BenchmarkFileError: a task lacks criteria, a dimension or its reference article.
+        FileFormatError: a task lacks criteria, a dimension or its reference article.
     """
     path = required(paths.path, "the benchmark drb")
     criteria_path = required(paths.criteria, "DeepResearchBench", option="--criteria FILE")
@@ -134,14 +125,14 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
         f"{criteria_path} has no criteria for task {{}} of {path}; every task needs them to be scored. Give the "
         "criteria file of the same release, or a task file without these tasks.",
     )
-    references = load_articles(references_path)
+    references = read_answers(references_path, OFFICIAL_FILE)
     _require_all(
-        [task.id for task in tasks if task.id not in references][:10],
+        [task.id for task in tasks if str(task.id) not in references][:10],
         f"{references_path} has no article for task {{}} of {path}; RACE compares every task with its reference. Give "
         "the reference file of the same release.",
     )
     gold = [
-        DrbGold(id=str(task.id), language=task.language, criteria=criteria[task.id], reference=references[task.id])
+        DrbGold(id=str(task.id), language=task.language, criteria=criteria[task.id], reference=references[str(task.id)])
         for task in tasks
     ]
     examples = [Example(id=str(task.id), prompt_text=task.prompt) for task in tasks]
@@ -150,20 +141,7 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
 
 def _require_all(missing: Sequence[int], message: str) -> None:
     if missing:
-        raise BenchmarkFileError(message.format(", ".join(map(str, missing))))
-
-
-def load_articles(path: Path) -> Mapping[int, str]:
-    """Articles by task id. Refuses a task given twice."""
-    articles: dict[int, str] = {}
-    for line in json_lines(path):
-        row = read_row(line, Article)
-        if row.id in articles:
-            raise BenchmarkFileError(
-                f"{line.where}: task {row.id} already has an article; a file holds one per task. Remove one of the two."
-            )
-        articles[row.id] = row.article
-    return articles
+        raise FileFormatError(message.format(", ".join(map(str, missing))))
 
 
 def load_criteria(path: Path) -> Mapping[int | str, TaskCriteria]:
@@ -172,15 +150,15 @@ def load_criteria(path: Path) -> Mapping[int | str, TaskCriteria]:
     for line in json_lines(path):
         task = read_row(line, TaskCriteria)
         if not isinstance(task.id, int):
-            raise BenchmarkFileError(f"{line.where}: the field id is missing or no number; each task has its number.")
+            raise FileFormatError(f"{line.where}: the field id is missing or no number; each task has its number.")
         missing = [name for name in DIMENSIONS if not task.criterions.get(name) or name not in task.dimension_weight]
         if missing:
-            raise BenchmarkFileError(
+            raise FileFormatError(
                 f"{line.where}: task {task.id} has no weighted criteria for {', '.join(missing)}; all four dimensions "
                 "are scored. Download the official criteria file."
             )
         if task.id in criteria:
-            raise BenchmarkFileError(
+            raise FileFormatError(
                 f"{line.where}: task {task.id} already has criteria; a file holds one line per task. Remove one of the "
                 "two."
             )

@@ -11,7 +11,6 @@ from pydantic import JsonValue
 
 from rubricem_agent.evals.base import (
     OFFICIAL_SCORER,
-    EvaluationMode,
     Replies,
     ScoringError,
     Unit,
@@ -186,7 +185,7 @@ def check_citations(
 
     Officially: extract, deduplicate, read pages, validate. DR Tulu takes facts and pages from its own traces.
     """
-    if grader.rules.mode is EvaluationMode.DRTULU:
+    if grader.rules.mode == "drtulu":
         facts, pages = traced_citations(case)
     else:
         facts = yield from _extract(case, grader)

@@ -23,7 +23,6 @@ from rubricem_agent.evals.base import (
     ChatTurn,
     DataPaths,
     Dataset,
-    EvaluationMode,
     Example,
     Gold,
     Replies,
@@ -267,7 +266,7 @@ def grade(case: Case, grader: Grader) -> Grading:
     gold = case.gold_as(HealthBenchGold)
     # DR Tulu's judge sees the conversation flattened into one user turn.
     flat = (ChatTurn(role="user", content=case.example.prompt_text),)
-    turns = flat if grader.rules.mode is EvaluationMode.DRTULU else case.example.turns or flat
+    turns = flat if grader.rules.mode == "drtulu" else case.example.turns or flat
     conversation = render((*turns, ChatTurn(role="assistant", content=case.answer.text)))
     replies = yield tuple(
         GradingQuestion(
@@ -296,7 +295,7 @@ def grade(case: Case, grader: Grader) -> Grading:
 def total(grades: Sequence[Grade], rules: Rules) -> Totals:
     """The official means, clipped after averaging; those of DR Tulu are not clipped."""
     examples = [grade.metrics for grade in grades if grade.score is not None]
-    if rules.mode is EvaluationMode.DRTULU:
+    if rules.mode == "drtulu":
         metrics = drtulu_aggregate(examples)
     else:
         metrics = official_aggregate(examples, rng=np.random.RandomState(BOOTSTRAP_SEED))

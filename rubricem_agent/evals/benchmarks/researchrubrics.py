@@ -6,7 +6,6 @@ one task with its weighted rubric per line.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from pydantic import BaseModel, Field, JsonValue
 
@@ -25,7 +24,7 @@ from rubricem_agent.evals.base import (
     required,
 )
 from rubricem_agent.evals.files import FileRow, assemble, json_lines, read_row
-from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, GradingQuestion
+from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, GradingQuestion, mean_of
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat
@@ -62,20 +61,10 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
     return assemble(path, examples, gold=rows, any_version=any_version, num_rows=101)
 
 
-class ItemVerdict(NamedTuple):
-    """The verdict on one item: `score` enters the arithmetic, `verdict` never does."""
-
-    verdict: JsonValue
-    score: float
-    success: bool
-    """Whether a reply could be read."""
-    judge_calls: int
-
-
 def parse_verdict(reply: str) -> tuple[JsonValue, float] | Unparsed:
-    """Verdict and score of one reply. A fenced reply fails; score and confidence must both be numbers.
+    """Verdict and score of one reply; the verdict never enters the arithmetic.
 
-    A fraction is accepted: the official code turns `score` into a float without further checks.
+    A fenced reply fails, and so does one whose score or confidence is not a number. A fraction is accepted: the official code turns `score` into a float without further checks.
     """
     parsed = parse_json(reply)
     if not isinstance(parsed, dict):
@@ -86,26 +75,27 @@ def parse_verdict(reply: str) -> tuple[JsonValue, float] | Unparsed:
     return parsed.get("verdict"), score
 
 
-def grade_item(replies: Sequence[str]) -> ItemVerdict:
-    """Three tries; then the item is an error with score 0 that stays in the sum: on a negative item that helps the model."""
+def grade_item(replies: Sequence[str]) -> tuple[JsonValue, float | None, int]:
+    """Verdict, score and judge calls: three tries, then the verdict is Error and the score None.
+
+    Officially such an item stays in the sum with score 0: on a negative item that helps the model.
+    """
     judge = Replies(replies)
     parsed = judge.first_parsed(parse_verdict, tries=MAX_TRIES)
-    if isinstance(parsed, Unparsed):
-        return ItemVerdict("Error", 0.0, False, judge.calls)
-    return ItemVerdict(*parsed, True, judge.calls)
+    return ("Error", None, judge.calls) if isinstance(parsed, Unparsed) else (*parsed, judge.calls)
 
 
-def compliance(scores: Sequence[float], weights: Sequence[float]) -> float:
-    """The weighted score of one sample; 0 where no weight is positive."""
-    numerator = sum(score * weight for score, weight in zip(scores, weights, strict=True))
+def compliance(scores: Sequence[float | None], weights: Sequence[float]) -> float:
+    """The weighted score of one sample, None counting 0; 0 where no weight is positive."""
+    numerator = sum((score or 0.0) * weight for score, weight in zip(scores, weights, strict=True))
     denominator = sum(weight for weight in weights if weight > 0)
     return numerator / denominator if denominator > 0 else 0.0
 
 
-def strict_compliance(items: Sequence[ItemVerdict], weights: Sequence[float]) -> float:
+def strict_compliance(scores: Sequence[float | None], weights: Sequence[float]) -> float:
     """Strict mode: an item without a readable verdict counts as the worst case, satisfied where the weight is negative."""
-    worst = [item.score if item.success else float(weight < 0) for item, weight in zip(items, weights, strict=True)]
-    return compliance(worst, weights)
+    pairs = zip(scores, weights, strict=True)
+    return compliance([float(weight < 0) if score is None else score for score, weight in pairs], weights)
 
 
 def labelled_score(presence: Sequence[str], weights: Sequence[float], *, values: Mapping[str, float]) -> float:
@@ -147,25 +137,26 @@ def grade(case: Case, grader: Grader) -> Grading:
         for number, item in enumerate(rubrics)
     )
     items = [grade_item(each) for each in replies]
+    scores = [score for _, score, _ in items]
     weights = [item.weight for item in rubrics]
-    worst = strict_compliance(items, weights)
+    worst = strict_compliance(scores, weights)
     return Grade(
-        worst if grader.rules.is_strict else compliance([item.score for item in items], weights),
+        worst if grader.rules.is_strict else compliance(scores, weights),
         worst,
-        metrics=_by_axis(rubrics, items),
-        labels={f"item-{number}": str(item.score) for number, item in enumerate(items) if item.success},
-        unreadable=sum(item.judge_calls - item.success for item in items),
+        metrics=_by_axis(rubrics, scores),
+        labels={f"item-{number}": str(score) for number, score in enumerate(scores) if score is not None},
+        unreadable=sum(calls - (score is not None) for _, score, calls in items),
     )
 
 
-def _by_axis(rubrics: Sequence[WeightedCriterion], items: Sequence[ItemVerdict]) -> dict[str, float]:
+def _by_axis(rubrics: Sequence[WeightedCriterion], scores: Sequence[float | None]) -> dict[str, float]:
     """Compliance by axis. Axes without a positive weight have nothing to divide by and are left out."""
-    axes: dict[str, tuple[list[float], list[float]]] = {}
-    for criterion, item in zip(rubrics, items, strict=True):
-        scores, weights = axes.setdefault(f"axis:{criterion.axis}", ([], []))
-        scores.append(item.score)
+    axes: dict[str, tuple[list[float | None], list[float]]] = {}
+    for criterion, score in zip(rubrics, scores, strict=True):
+        own, weights = axes.setdefault(f"axis:{criterion.axis}", ([], []))
+        own.append(score)
         weights.append(criterion.weight)
-    return {axis: compliance(s, w) for axis, (s, w) in axes.items() if any(weight > 0 for weight in w)}
+    return {axis: compliance(own, weights) for axis, (own, weights) in axes.items() if max(weights) > 0}
 
 
 class RecordedItem(FileRow):
@@ -179,13 +170,13 @@ def recorded_task(rubrics: tuple[RecordedItem, ...], judge_replies: tuple[tuple[
     if len(judge_replies) != len(rubrics):
         raise FileFormatError(f"judge_replies: {len(judge_replies)} lists of replies for {len(rubrics)} rubric items")
     items = [grade_item(replies) for replies in judge_replies]
-    scores = [item.score for item in items]
+    scores = [score for _, score, _ in items]
     return {
-        "verdicts": [item.verdict for item in items],
-        "scores": scores,
-        "success": [item.success for item in items],
+        "verdicts": [verdict for verdict, _, _ in items],
+        "scores": [0.0 if score is None else score for score in scores],
+        "success": [score is not None for score in scores],
         "compliance_score": compliance(scores, [rubric.weight for rubric in rubrics]),
-        "judge_calls_per_item": [item.judge_calls for item in items],
+        "judge_calls_per_item": [calls for _, _, calls in items],
     }
 
 
@@ -200,8 +191,8 @@ def recorded_aggregate(samples: tuple[tuple[RecordedItem, ...], ...]) -> object:
     """The unweighted mean over samples; 0 for none. An empty report writes no rows and is officially no sample."""
     if any(row.score is None for rows in samples for row in rows):
         raise FileFormatError("samples: a row has no score")
-    scores = [compliance([row.score or 0.0 for row in rows], [row.weight for row in rows]) for rows in samples if rows]
-    average = sum(scores) / len(scores) if scores else 0.0
+    scores = [compliance([row.score for row in rows], [row.weight for row in rows]) for rows in samples if rows]
+    average = mean_of(scores) or 0.0
     return {
         "total_samples": len(scores),
         "average_printed_4dp": f"{average:.4f}",

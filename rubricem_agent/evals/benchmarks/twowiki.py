@@ -20,7 +20,6 @@ from rubricem_agent.evals.base import (
     SHORT_GUIDANCE,
     DataPaths,
     Dataset,
-    EvaluationMode,
     Example,
     Gold,
     Rules,
@@ -306,7 +305,7 @@ def yes_no_grader(rules: Rules) -> Grader:
 
 def make_grader(rules: Rules) -> Grader:
     """The official strings, or DR Tulu's judge."""
-    if rules.mode is EvaluationMode.DRTULU:
+    if rules.mode == "drtulu":
         return yes_no_grader(rules)
     return Grader(rules, exact_match_grade, "em", exact_match_total, is_binary=True)
 

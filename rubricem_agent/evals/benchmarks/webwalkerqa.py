@@ -17,7 +17,6 @@ from rubricem_agent.evals.base import (
     SHORT_GUIDANCE,
     DataPaths,
     Dataset,
-    EvaluationMode,
     Example,
     Gold,
     Rules,
@@ -163,7 +162,7 @@ def total(grades: Sequence[Grade], rules: Rules) -> Totals:
 
 def make_grader(rules: Rules) -> Grader:
     """The official judge, or DR Tulu's."""
-    if rules.mode is EvaluationMode.DRTULU:
+    if rules.mode == "drtulu":
         return yes_no_grader(rules)
     return Grader(rules, grade, "overall", total, prompts=("webwalkerqa",), is_binary=True)
 

@@ -16,7 +16,7 @@ from rubricem_agent.evals.answers import (
     with_guidance,
     within_references,
 )
-from rubricem_agent.evals.base import BenchmarkFileError, Example
+from rubricem_agent.evals.base import Example
 from rubricem_agent.evals.records import AnswerRecord, CaseKey
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
@@ -26,7 +26,7 @@ from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
-from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import AnswerFormat, Query, query_key
 from rubricem_env.env.research_env import shipped_toolbox
@@ -118,7 +118,7 @@ def test_a_run_takes_over_what_its_parts_have_done(tmp_path):
 
     whole = run(policy="expert", out=tmp_path, limit=5)
 
-    assert (whole.outcome.answered, whole.scores.answered) == (0, 5)
+    assert (whole.runner.answered, whole.scores.answered) == (0, 5)
     assert whole.scores.is_complete
 
 
@@ -204,7 +204,7 @@ def record(example_id: str, answer: str, **fields: object) -> AnswerRecord:
 
 
 def test_ids_that_count_from_one_are_refused_by_the_last_of_them():
-    with pytest.raises(BenchmarkFileError) as refusal:
+    with pytest.raises(FileFormatError) as refusal:
         given(n1="a", n2="b").refuse_unknown(["0", "1"], ids=IDS)
 
     assert str(refusal.value) == (
@@ -240,7 +240,7 @@ def test_a_file_that_is_no_answers_file_is_refused_with_the_form_of_one(tmp_path
     path = tmp_path / "a.jsonl"
     path.write_text(text)
 
-    with pytest.raises(BenchmarkFileError, match=said) as refusal:
+    with pytest.raises(FileFormatError, match=said) as refusal:
         GivenAnswers.read(path)
 
     assert str(refusal.value).endswith('Write one line for each example: {"id": ..., "answer": ...}.')

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import JsonValue
 
-from rubricem_agent.evals.base import CitationMode, EvaluationMode, Extraction, Rules, ScoringError
+from rubricem_agent.evals.base import CitationMode, Extraction, Rules, ScoringError
 from rubricem_agent.evals.extraction import (
     MAX_ANSWER,
     Extracted,
@@ -18,7 +18,7 @@ SHOWN = '<tool_output>\n<snippet id="S_1">Tall Fox | https://a.example/fox\nIt i
 
 
 def rules(citations: CitationMode = "dropped", extraction: Extraction = "answer_tag") -> Rules:
-    return Rules(mode=EvaluationMode.OFFICIAL, judge="", citations=citations, extraction=extraction)
+    return Rules(mode="official", judge="", citations=citations, extraction=extraction)
 
 
 def attempt(text: str, form: AnswerFormat = AnswerFormat.LONG, ending: Ending = Ending.ANSWERED) -> Trajectory:

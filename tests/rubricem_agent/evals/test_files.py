@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.evals.base import BenchmarkFileError, DataPaths, Dataset
+from rubricem_agent.evals.base import DataPaths, Dataset
 from rubricem_agent.evals.benchmarks import (
     deepsearchqa,
     drb,
@@ -15,7 +15,8 @@ from rubricem_agent.evals.benchmarks import (
     twowiki,
     webwalkerqa,
 )
-from rubricem_agent.evals.files import assemble
+from rubricem_agent.evals.files import assemble, read_answers
+from rubricem_env.domain.errors import FileFormatError
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "benchmarks"
 ARTICLES = SAMPLES / "drb.raw_article.claude-3-7.jsonl"
@@ -69,25 +70,25 @@ def test_the_agent_is_given_an_id_and_a_prompt_and_nothing_else(load: Load, name
 def test_an_empty_and_a_missing_file_are_refused_in_one_sentence(
     tmp_path: Path, load: Load, name: str, rows: int
 ) -> None:
-    with pytest.raises(BenchmarkFileError, match="is empty"):
+    with pytest.raises(FileFormatError, match="is empty"):
         load(DataPaths(write(tmp_path / name, "\n")))
-    with pytest.raises(BenchmarkFileError, match="cannot be read"):
+    with pytest.raises(FileFormatError, match="cannot be read"):
         load(DataPaths(tmp_path / "absent"))
 
 
 @pytest.mark.parametrize(("load", "name", "rows"), LOADERS)
 def test_text_of_another_format_is_refused_in_one_sentence(tmp_path: Path, load: Load, name: str, rows: int) -> None:
-    with pytest.raises(BenchmarkFileError, match="official"):
+    with pytest.raises(FileFormatError, match="official"):
         load(DataPaths(write(tmp_path / name, "<html>not found</html>")), any_version=True)
 
 
 def test_another_row_count_is_refused_with_both_numbers_and_the_way_out() -> None:
-    with pytest.raises(BenchmarkFileError, match=r"has 8 rows; the official file has 5000.*--any-version"):
+    with pytest.raises(FileFormatError, match=r"has 8 rows; the official file has 5000.*--any-version"):
         healthbench.load(DataPaths(SAMPLES / "healthbench.synthetic.jsonl"))
 
 
 def test_another_hash_is_refused() -> None:
-    with pytest.raises(BenchmarkFileError, match="the official file has 00"):
+    with pytest.raises(FileFormatError, match="the official file has 00"):
         assemble(SAMPLES / "simpleqa.synthetic.csv", [], gold=[], sha256="00")
 
 
@@ -105,14 +106,14 @@ def test_a_conversation_is_rendered_with_roles_and_a_single_question_without() -
 
 
 def test_the_readme_record_of_webwalker_is_another_version_and_says_which_fields_it_has() -> None:
-    with pytest.raises(BenchmarkFileError, match=r"line 1: the field question is missing.*has Question, Answer"):
+    with pytest.raises(FileFormatError, match=r"line 1: the field question is missing.*has Question, Answer"):
         webwalkerqa.load(DataPaths(SAMPLES / "webwalkerqa.readme_example.jsonl"))
 
 
 def test_a_missing_csv_column_is_named_with_what_is_there(tmp_path: Path) -> None:
     path = write(tmp_path / "old.csv", "problem,answer\nq,a\n")
 
-    with pytest.raises(BenchmarkFileError, match=r"lacks the column metadata.*this one problem, answer"):
+    with pytest.raises(FileFormatError, match=r"lacks the column metadata.*this one problem, answer"):
         simpleqa.load(DataPaths(path))
 
 
@@ -120,21 +121,21 @@ def test_a_wrong_value_is_named_with_line_field_and_value(tmp_path: Path) -> Non
     row = json.loads((SAMPLES / "healthbench.synthetic.jsonl").read_text().splitlines()[0])
     row["rubrics"][1]["points"] = "seven"
 
-    with pytest.raises(BenchmarkFileError, match=r"line 1: the field rubrics\.1\.points.* is 'seven'"):
+    with pytest.raises(FileFormatError, match=r"line 1: the field rubrics\.1\.points.* is 'seven'"):
         healthbench.load(DataPaths(write(tmp_path / "bad.jsonl", json.dumps(row))))
 
 
 def test_an_empty_question_or_answer_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "blank.csv", "metadata,problem,answer\n{},q,\n")
 
-    with pytest.raises(BenchmarkFileError, match="row 1: the field answer is ''"):
+    with pytest.raises(FileFormatError, match="row 1: the field answer is ''"):
         simpleqa.load(DataPaths(path), any_version=True)
 
 
 def test_a_duplicate_id_is_refused(tmp_path: Path) -> None:
     line = (SAMPLES / "researchrubrics.synthetic.jsonl").read_text().splitlines()[0]
 
-    with pytest.raises(BenchmarkFileError, match="is given twice"):
+    with pytest.raises(FileFormatError, match="is given twice"):
         researchrubrics.load(DataPaths(write(tmp_path / "twice.jsonl", f"{line}\n{line}")), any_version=True)
 
 
@@ -142,7 +143,7 @@ def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "packed.jsonl"
     path.write_bytes(b"\x1f\x8b\xff\xff")
 
-    with pytest.raises(BenchmarkFileError, match="not UTF-8"):
+    with pytest.raises(FileFormatError, match="not UTF-8"):
         healthbench.load(DataPaths(path))
 
 
@@ -159,7 +160,7 @@ def test_a_bracketed_ground_truth_is_a_list_of_answers_and_a_broken_one_is_refus
     broken = json.dumps({"messages": [{"role": "user", "content": "q"}], "ground_truth": "[x"})
 
     assert gold["1"].accepted_answers() == ("Ans A", "Ans B")
-    with pytest.raises(BenchmarkFileError, match="begins with a bracket"):
+    with pytest.raises(FileFormatError, match="begins with a bracket"):
         twowiki.load(DataPaths(write(tmp_path / "b.jsonl", broken)))
 
 
@@ -173,7 +174,7 @@ def test_drb_tasks_load_with_their_criteria_and_language(tmp_path: Path) -> None
 
 
 def test_a_criteria_file_without_one_of_the_tasks_is_refused_with_the_task() -> None:
-    with pytest.raises(BenchmarkFileError, match="has no criteria for task 57"):
+    with pytest.raises(FileFormatError, match="has no criteria for task 57"):
         drb.load(DataPaths(SAMPLES / "drb.query.jsonl", SAMPLES / "drb.criteria.jsonl", ARTICLES))
 
 
@@ -182,30 +183,30 @@ def test_criteria_without_a_dimension_are_refused(tmp_path: Path) -> None:
     task = json.loads(criteria.read_text().splitlines()[0])
     del task["criterions"]["insight"]
 
-    with pytest.raises(BenchmarkFileError, match="no weighted criteria for insight"):
+    with pytest.raises(FileFormatError, match="no weighted criteria for insight"):
         drb.load(DataPaths(query, write(tmp_path / "c.jsonl", json.dumps(task)), ARTICLES))
 
 
 def test_articles_load_by_task_and_one_given_twice_is_refused(tmp_path: Path) -> None:
     path = ARTICLES
 
-    assert len(drb.load_articles(path)) == 2
-    with pytest.raises(BenchmarkFileError, match="already has an article"):
-        drb.load_articles(write(tmp_path / "twice.jsonl", path.read_text() * 2))
+    assert len(read_answers(path)) == 2
+    with pytest.raises(FileFormatError, match="already has an answer"):
+        read_answers(write(tmp_path / "twice.jsonl", path.read_text() * 2))
 
 
 def test_a_json_object_where_an_array_belongs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BenchmarkFileError, match="not a JSON array with rows in it but an object"):
+    with pytest.raises(FileFormatError, match="not a JSON array with rows in it but an object"):
         researchqa.load(DataPaths(write(tmp_path / "o.json", '{"data": []}')))
 
 
 def test_a_csv_header_without_rows_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BenchmarkFileError, match="has a header and no rows"):
+    with pytest.raises(FileFormatError, match="has a header and no rows"):
         simpleqa.load(DataPaths(write(tmp_path / "h.csv", "metadata,problem,answer\n")))
 
 
 def test_criteria_given_twice_are_refused(tmp_path: Path) -> None:
     query, criteria = drb_files(tmp_path)
 
-    with pytest.raises(BenchmarkFileError, match="already has criteria"):
+    with pytest.raises(FileFormatError, match="already has criteria"):
         drb.load(DataPaths(query, write(tmp_path / "c.jsonl", criteria.read_text() * 2), ARTICLES))

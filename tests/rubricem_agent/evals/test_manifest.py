@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.evals.base import BenchmarkFileError, EvaluationMode, Example
+from rubricem_agent.evals.base import EvaluationMode, Example
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.manifest import (
-    Subset,
+    Inputs,
     ablation_rows,
     choose,
     drtulu_rows,
@@ -18,16 +18,20 @@ from rubricem_agent.evals.manifest import (
     without_seen,
 )
 from rubricem_agent.evals.suite import SUITE, rules_for
-from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import query_key
 
 SIZE = 300
 
 
-def loaded(name: str, mode: EvaluationMode = EvaluationMode.OFFICIAL) -> Loaded:
+def loaded(name: str, mode: EvaluationMode = "official") -> Loaded:
     examples = tuple(Example(id=f"e{number}", prompt_text=f"question {number}") for number in range(SIZE))
     rules = rules_for(name, mode)
     return Loaded(SUITE[name], rules, examples, {}, None, "", SUITE[name].grader(rules))
+
+
+def inputs(*example_ids: str) -> Inputs:
+    return Inputs(path="", sha256="", rows=3, ids=example_ids, subset="all")
 
 
 def ids(rows) -> tuple[str, ...]:
@@ -36,8 +40,8 @@ def ids(rows) -> tuple[str, ...]:
 
 def test_a_limit_follows_the_published_rule_of_the_mode():
     assert choose(loaded("simpleqa"), limit=7).ids == ids(official_rows(SIZE, 7))
-    assert choose(loaded("simpleqa", EvaluationMode.DRTULU), limit=7).ids == ids(drtulu_rows(SIZE, 7))
-    assert choose(loaded("drb"), limit=7) == Subset(ids(range(7)), "first 7")
+    assert choose(loaded("simpleqa", "drtulu"), limit=7).ids == ids(drtulu_rows(SIZE, 7))
+    assert choose(loaded("drb"), limit=7).ids == ids(range(7))
 
 
 def test_the_ablation_subset_is_the_same_hundred_and_can_be_truncated():
@@ -81,19 +85,20 @@ def test_a_training_file_without_any_question_is_refused(tmp_path):
     path = tmp_path / "train.jsonl"
     path.write_text('{"text": "x"}\n[1]')
 
-    with pytest.raises(BenchmarkFileError, match="names no question"):
+    with pytest.raises(FileFormatError, match="names no question"):
         seen_keys(path)
 
 
 def test_nothing_is_left_where_all_was_seen():
     with pytest.raises(UsageError, match="nothing is left"):
-        without_seen(Subset(("a", "b"), "all"), {"a", "b"}, drops=True, where="train.jsonl")
+        without_seen(inputs("a", "b"), {"a", "b"}, drops=True, where="train.jsonl")
 
 
 def test_what_two_files_have_seen_is_left_out_and_named_together():
-    one = without_seen(Subset(("a", "b", "c"), "all"), {"a"}, drops=True, where="one")
+    one = without_seen(inputs("a", "b", "c"), {"a"}, drops=True, where="one")
+    two = without_seen(one, {"b"}, drops=True, where="two")
 
-    assert without_seen(one, {"b"}, drops=True, where="two") == Subset(("c",), "all", ("a", "b"))
+    assert (two.ids, two.left_out) == (("c",), ("a", "b"))
 
 
 RULES = json.loads((Path(__file__).parents[2] / "fixtures" / "benchmarks" / "subsets.json").read_text())["rules"]
@@ -145,10 +150,10 @@ def test_a_list_with_an_unknown_or_repeated_id_is_refused(tmp_path: Path, text: 
     path = tmp_path / "ids.txt"
     path.write_text(text)
 
-    with pytest.raises(BenchmarkFileError, match=message):
+    with pytest.raises(FileFormatError, match=message):
         rows_of_ids(path, ["a"])
 
 
 def test_a_missing_list_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BenchmarkFileError, match="one id per line"):
+    with pytest.raises(FileFormatError, match="one id per line"):
         rows_of_ids(tmp_path / "absent.txt", ["a"])

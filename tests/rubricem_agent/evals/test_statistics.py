@@ -79,7 +79,7 @@ def test_a_paired_comparison_uses_shared_ids_only_and_order_does_not_matter() ->
 
     difference = paired_bootstrap(first, second, rng=rng())
 
-    assert (difference.mean, difference.n, difference.low, difference.high) == (0.25, 2, 0.25, 0.25)
+    assert (difference.difference, difference.n, difference.low, difference.high) == (0.25, 2, 0.25, 0.25)
     assert difference == paired_bootstrap(dict(reversed(first.items())), second, rng=rng())
 
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from rubricem_agent.evals.base import EvaluationMode, ScoringError
+from rubricem_agent.evals.base import ScoringError
 from rubricem_agent.evals.benchmarks.deepsearchqa import (
     BENCHMARK,
     Outcome,
@@ -88,7 +88,7 @@ def test_exclusions_leave_the_macro_means_and_count_zero_in_strict_mode() -> Non
 
     assert macro_scores(outcomes) == {"precision": 1, "recall": 1, "f1_score": 1}
     assert macro_scores(["empty_rater"]) is None
-    for mode, share in ((EvaluationMode.OFFICIAL, 1.0), (EvaluationMode.STRICT, 0.5)):
+    for mode, share in (("official", 1.0), ("strict", 0.5)):
         grader = BENCHMARK.grader(rules_for("deepsearchqa", mode))
         grades = [Grade(1.0, 1.0, record=Rating(1, 1, 0)._asdict()), grader.excluded("empty_response")]
         assert grader.total(grades)["fully_correct"] == share

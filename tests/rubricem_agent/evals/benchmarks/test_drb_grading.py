@@ -45,7 +45,7 @@ def answer(question):
     return (replies[question.key],)
 
 
-def grader(*, with_fact: bool = True, mode: EvaluationMode = EvaluationMode.OFFICIAL) -> Grader:
+def grader(*, with_fact: bool = True, mode: EvaluationMode = "official") -> Grader:
     make = BENCHMARK.fact_grader if with_fact else BENCHMARK.grader
     return make(rules_for("drb", mode))
 
@@ -89,7 +89,7 @@ def test_weights_never_reach_the_judge():
 
 def test_an_article_that_cleaning_eats_up_has_no_score_and_strictly_a_zero():
     official = replay(grader(with_fact=False).grade(case()), lambda question: ("gone",))
-    strict = replay(grader(with_fact=False, mode=EvaluationMode.STRICT).grade(case()), lambda question: ("gone",))
+    strict = replay(grader(with_fact=False, mode="strict").grade(case()), lambda question: ("gone",))
 
     assert (official.score, strict.score) == (None, 0.0)
     assert "fewer than 100 characters" in official.excluded
@@ -110,7 +110,7 @@ def test_dr_tulu_checks_citations_against_the_snippets_that_its_tools_showed():
         return answer(question)
 
     attempt = case()._replace(trajectory=Trajectory(question="Write it.", segments=segments))
-    grade = replay(grader(mode=EvaluationMode.DRTULU).grade(attempt), note)
+    grade = replay(grader(mode="drtulu").grade(attempt), note)
 
     # No extraction and no page is read: the one snippet that was shown is the page.
     assert [question.key for question in asked] == ["clean", "race", f"validate {A}"]

@@ -99,7 +99,7 @@ def judge_url(served_judge: tuple[ModelServer, str]) -> str:
 def make_config(tmp_path: Path, judge_url: str) -> Callable[..., EvalConfig]:
     """Settings of a run on the synthetic file, with given answers and the loopback judge."""
 
-    def make(benchmark: str, mode: EvaluationMode = EvaluationMode.OFFICIAL, **changes: object) -> EvalConfig:
+    def make(benchmark: str, mode: EvaluationMode = "official", **changes: object) -> EvalConfig:
         data, criteria, references = files_of(benchmark, tmp_path)
         given = {
             "benchmark": benchmark,

@@ -6,7 +6,6 @@ import pytest
 
 from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
-from rubricem_agent.evals.base import EvaluationMode
 from rubricem_env.domain.errors import ConfigError, UsageError
 
 
@@ -21,7 +20,7 @@ def strict(make_config, tmp_path):
 
     def make(**changes):
         given = {"policy": "scripted", "out": tmp_path / "strict", "answers_from": tmp_path / "run", **changes}
-        return make_config("simpleqa", EvaluationMode.STRICT, **given)
+        return make_config("simpleqa", "strict", **given)
 
     return make
 
@@ -30,11 +29,11 @@ def test_examples_epochs_and_policy_are_those_of_the_run_and_nothing_is_answered
     run(make_config("simpleqa", limit=2, epochs=2))
 
     config = make_config(
-        "simpleqa", EvaluationMode.STRICT, policy="scripted", out=tmp_path / "strict", answers_from=tmp_path / "run"
+        "simpleqa", "strict", policy="scripted", out=tmp_path / "strict", answers_from=tmp_path / "run"
     )
     other = run(config)
 
-    assert (other.outcome.answered, other.outcome.judged, other.scores.is_complete) == (0, 4, True)
+    assert (other.runner.answered, other.runner.judged, other.scores.is_complete) == (0, 4, True)
     assert other.scores.manifest.agent == plan_run(make_config("simpleqa")).manifest.agent
     assert other.scores.manifest.inputs.subset == "simple-evals sample of 2, seed 0"
 
@@ -84,9 +83,7 @@ def test_a_run_that_is_unfinished_is_judged_as_far_as_it_goes(make_config, tmp_p
     run(make_config("simpleqa", policy=f"file:{tmp_path / 'a.jsonl'}"))
 
     scores = run(
-        make_config(
-            "simpleqa", EvaluationMode.STRICT, policy="scripted", out=tmp_path / "s", answers_from=tmp_path / "run"
-        )
+        make_config("simpleqa", "strict", policy="scripted", out=tmp_path / "s", answers_from=tmp_path / "run")
     ).scores
 
     assert (scores.answered, scores.expected, scores.failures) == (1, 8, {})
@@ -98,4 +95,4 @@ def test_a_policy_without_a_key_is_not_asked_for_one_where_only_verdicts_are_mad
 
     finished = asyncio.run(run_evaluation(plan_run(config), {}))
 
-    assert (finished.scores.answered, finished.outcome.failures) == (0, ())
+    assert (finished.scores.answered, finished.runner.failures) == (0, [])

@@ -8,8 +8,7 @@ import pytest
 
 from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
-from rubricem_agent.evals.base import BenchmarkFileError, EvaluationMode
-from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
 
@@ -25,7 +24,7 @@ def given(path: Path, *answers: str) -> str:
 
 
 def test_a_file_of_another_version_is_refused_with_both_row_counts(make_config):
-    with pytest.raises(BenchmarkFileError, match="has 8 rows; the official file has 4326"):
+    with pytest.raises(FileFormatError, match="has 8 rows; the official file has 4326"):
         plan_run(make_config("simpleqa", any_version=False))
 
 
@@ -33,7 +32,7 @@ def test_missing_columns_are_named(make_config, tmp_path):
     path = tmp_path / "two.csv"
     path.write_text("problem,answer\nq,a\n")
 
-    with pytest.raises(BenchmarkFileError, match="lacks the column metadata"):
+    with pytest.raises(FileFormatError, match="lacks the column metadata"):
         plan_run(make_config("simpleqa", data=str(path)))
 
 
@@ -42,7 +41,7 @@ def test_a_duplicate_id_is_named(make_config, tmp_path):
     path = tmp_path / "twice.jsonl"
     path.write_text(f"{sample}\n{sample}\n")
 
-    with pytest.raises(BenchmarkFileError, match="'synthetic-0000' is given twice"):
+    with pytest.raises(FileFormatError, match="'synthetic-0000' is given twice"):
         plan_run(make_config("healthbench", data=str(path)))
 
 
@@ -51,7 +50,7 @@ def test_a_criteria_file_without_one_of_the_tasks_is_refused(make_config, tmp_pa
     path = tmp_path / "criteria.jsonl"
     path.write_text("\n".join(config.criteria.read_text().splitlines()[1:]))
 
-    with pytest.raises(BenchmarkFileError, match="has no criteria for task 51"):
+    with pytest.raises(FileFormatError, match="has no criteria for task 51"):
         plan_run(config.model_copy(update={"criteria": path}))
 
 
@@ -59,7 +58,7 @@ def test_a_missing_reference_article_is_refused_before_anything_is_paid_for(make
     config = make_config("drb")
     config.references.write_text(config.references.read_text().split("\n", 1)[1])
 
-    with pytest.raises(BenchmarkFileError, match="has no article for task 51"):
+    with pytest.raises(FileFormatError, match="has no article for task 51"):
         plan_run(config)
 
 
@@ -77,7 +76,7 @@ def test_an_empty_answer_is_excluded_where_the_official_scorer_excludes_it(make_
 def test_strictly_an_empty_answer_counts_as_wrong(make_config, tmp_path):
     policy = given(tmp_path / "a.jsonl", "", *["yes"] * 7)
 
-    judged = run(make_config("deepsearchqa", EvaluationMode.STRICT, policy=policy)).scores.headline
+    judged = run(make_config("deepsearchqa", "strict", policy=policy)).scores.headline
 
     assert (judged.graded, judged.score) == (8, pytest.approx(2 / 8))
 
@@ -95,14 +94,14 @@ def test_an_answer_of_two_megabytes_is_judged_as_none_and_said_to_be_too_long(ma
 @pytest.mark.parametrize(
     ("name", "mode", "excluded", "score"),
     [
-        ("webwalkerqa", EvaluationMode.OFFICIAL, {"the judge gave no grade": 8}, None),
-        ("webwalkerqa", EvaluationMode.STRICT, {}, 0.0),
+        ("webwalkerqa", "official", {"the judge gave no grade": 8}, None),
+        ("webwalkerqa", "strict", {}, 0.0),
         # No capital A, B or C: officially C, not attempted; strictly B.
-        ("simpleqa", EvaluationMode.OFFICIAL, {}, 0.0),
-        ("deepsearchqa", EvaluationMode.OFFICIAL, {"invalid_rater": 8}, None),
-        ("deepsearchqa", EvaluationMode.STRICT, {}, 0.0),
-        ("healthbench", EvaluationMode.OFFICIAL, {"none of 1 judge replies holds a verdict": 8}, None),
-        ("drb", EvaluationMode.STRICT, {}, 0.0),
+        ("simpleqa", "official", {}, 0.0),
+        ("deepsearchqa", "official", {"invalid_rater": 8}, None),
+        ("deepsearchqa", "strict", {}, 0.0),
+        ("healthbench", "official", {"none of 1 judge replies holds a verdict": 8}, None),
+        ("drb", "strict", {}, 0.0),
     ],
 )
 def test_a_judge_that_replies_i_cannot_gives_no_number_but_the_modes_own(make_config, name, mode, excluded, score):
@@ -122,7 +121,7 @@ def test_an_outage_leaves_examples_ungraded_and_a_resumed_run_grades_them(make_c
     assert not broken.scores.is_complete
     assert broken.scores.headline.score is None
     assert sum(broken.scores.headline.ungraded.values()) == 8
-    assert len(broken.outcome.failures) == 8
+    assert len(broken.runner.failures) == 8
 
     mended = run(make_config("simpleqa", judges=(f"openai:judge@{judge_url}",)))
 
@@ -143,7 +142,7 @@ def test_one_refused_question_spoils_its_own_example_alone(make_config):
 @pytest.mark.parametrize(
     ("change", "named", "way_out"),
     [
-        ({"mode": EvaluationMode.STRICT}, "the mode official; refusing to resume with strict", "--answers-from"),
+        ({"mode": "strict"}, "the mode official; refusing to resume with strict", "--answers-from"),
         (
             {"judges": ("openai:other@http://127.0.0.1:1/v1",)},
             "the judge judge-of-tests; refusing to resume with other",
@@ -168,7 +167,7 @@ def test_a_budget_stops_the_run_and_a_larger_one_lets_it_go_on(make_config, judg
     stopped = run(make_config("simpleqa", **priced))
 
     # One call holds back 2048 tokens at $8 a million, $0.016 and some: two or three at once fit into $0.05.
-    assert "limit" in stopped.outcome.stopped
+    assert "limit" in stopped.runner.stopped
     assert 0 < stopped.scores.headline.graded < 8
     assert stopped.scores.dollars < 0.05
 
@@ -188,7 +187,7 @@ def test_examples_that_training_has_seen_are_refused_or_dropped(make_config, tmp
 
 def test_a_mode_that_the_predecessor_never_ran_is_refused(make_config):
     with pytest.raises(ConfigError, match="no mode drtulu"):
-        plan_run(make_config("deepsearchqa", EvaluationMode.DRTULU))
+        plan_run(make_config("deepsearchqa", "drtulu"))
 
 
 def test_a_judge_by_rules_cannot_judge_a_benchmark(make_config):

@@ -32,8 +32,7 @@ def test_a_run_killed_at_its_twentieth_question_loses_only_what_was_under_way(ma
         return verdict
 
     with serve_loopback(ModelServer(answer)) as url:
-        config = make_config("healthbench", judges=(f"openai:judge@{url}/v1",))
-        config = config.model_copy(update={"limits": config.limits.model_copy(update={"judge": 4})})
+        config = make_config("healthbench", judges=(f"openai:judge@{url}/v1",), judge_concurrency=4)
         victim.append(subprocess.Popen([sys.executable, "-c", RUN, config.model_dump_json()]))
         assert victim[0].wait() == -signal.SIGKILL
         logged = (config.folder / "verdicts.jsonl").read_bytes().count(b"\n")

@@ -9,7 +9,6 @@ from rich.console import Console
 
 from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
-from rubricem_agent.evals.base import EvaluationMode
 from rubricem_agent.evals.report import SUBSTITUTE_NOTE, print_summary, render_page, summarize
 
 
@@ -72,9 +71,7 @@ def test_a_paid_policy_is_estimated_at_its_upper_bound(make_config, tmp_path):
     assert not verdicts.is_priced
 
 
-@pytest.mark.parametrize(
-    ("name", "mode"), [("twowiki", EvaluationMode.DRTULU), ("webwalkerqa", EvaluationMode.OFFICIAL)]
-)
+@pytest.mark.parametrize(("name", "mode"), [("twowiki", "drtulu"), ("webwalkerqa", "official")])
 def test_dr_tulus_files_are_read_as_well(make_config, tmp_path, name, mode):
     path = tmp_path / "lines.jsonl"
     rows = [

@@ -61,7 +61,7 @@ def test_an_answer_that_was_missing_is_taken_from_the_longer_file(make_config, t
 
     again = run(make_config("simpleqa", policy=given(tmp_path / "a.jsonl", {**answers, 7: "yes"})))
 
-    assert (again.outcome.answered, again.scores.is_complete) == (1, True)
+    assert (again.runner.answered, again.scores.is_complete) == (1, True)
 
 
 def test_a_run_is_not_resumed_over_another_corpus(tmp_path):

@@ -8,7 +8,6 @@ import pytest
 
 from rubricem_agent.build.eval_plan import plan_run, rescore_run
 from rubricem_agent.build.evals import run_evaluation
-from rubricem_agent.evals.base import EvaluationMode
 from rubricem_env.domain.errors import ConfigError
 
 HEALTHBENCH = (5 / 12 + 5 / 15 + 5 / 20 + 5 / 27) / 4
@@ -17,20 +16,20 @@ RESEARCHRUBRICS = (5 / 11 + 5 / 12 + 5 / 12 + 5 / 17 + 5 / 21 + 5 / 21) / 6
 """Item 0 of weight 5 is satisfied; weights go round 5, 4, -3, 2, 1, -5 and 4 to 9 of them are there."""
 
 RUNS = [
-    ("healthbench", EvaluationMode.OFFICIAL, HEALTHBENCH),
-    ("healthbench", EvaluationMode.DRTULU, HEALTHBENCH),
-    ("researchqa", EvaluationMode.OFFICIAL, 0.75),
-    ("researchqa", EvaluationMode.DRTULU, 0.75),
-    ("researchrubrics", EvaluationMode.OFFICIAL, RESEARCHRUBRICS),
-    ("simpleqa", EvaluationMode.OFFICIAL, 0.5),
-    ("simpleqa", EvaluationMode.STRICT, 0.5),
-    ("twowiki", EvaluationMode.OFFICIAL, 0.5),
-    ("twowiki", EvaluationMode.DRTULU, 0.0),
-    ("webwalkerqa", EvaluationMode.OFFICIAL, 0.5),
+    ("healthbench", "official", HEALTHBENCH),
+    ("healthbench", "drtulu", HEALTHBENCH),
+    ("researchqa", "official", 0.75),
+    ("researchqa", "drtulu", 0.75),
+    ("researchrubrics", "official", RESEARCHRUBRICS),
+    ("simpleqa", "official", 0.5),
+    ("simpleqa", "strict", 0.5),
+    ("twowiki", "official", 0.5),
+    ("twowiki", "drtulu", 0.0),
+    ("webwalkerqa", "official", 0.5),
     # Three of the eight have a single answer; the other five have one in excess.
-    ("deepsearchqa", EvaluationMode.OFFICIAL, 3 / 8),
+    ("deepsearchqa", "official", 3 / 8),
     # 6 / (6 + 4).
-    ("drb", EvaluationMode.OFFICIAL, 0.6),
+    ("drb", "official", 0.6),
 ]
 
 
@@ -43,7 +42,7 @@ def test_a_whole_run_gives_the_number_worked_by_hand(make_config, name, mode, ex
     finished = run(make_config(name, mode))
 
     assert finished.scores.is_complete
-    assert finished.outcome.failures == ()
+    assert finished.runner.failures == []
     assert finished.scores.headline.score == pytest.approx(expected, abs=1e-12)
 
 
@@ -111,9 +110,9 @@ def test_answers_can_be_made_first_and_judged_later(make_config, judge_app):
 def test_another_mode_judges_the_same_answers_without_making_them_anew(make_config, tmp_path):
     run(make_config("simpleqa"))
 
-    other = run(make_config("simpleqa", EvaluationMode.STRICT, out=tmp_path / "strict", answers_from=tmp_path / "run"))
+    other = run(make_config("simpleqa", "strict", out=tmp_path / "strict", answers_from=tmp_path / "run"))
 
-    assert (other.outcome.answered, other.outcome.judged) == (0, 8)
+    assert (other.runner.answered, other.runner.judged) == (0, 8)
 
 
 def cut_off(path: Path, share: float) -> None:
