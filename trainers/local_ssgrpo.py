@@ -24,7 +24,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from rubricem_agent.files import trim_log
 from rubricem_agent.learn.credit import NonFiniteLossError
-from rubricem_agent.learn.curriculum import Encounter, QueryBatch
+from rubricem_agent.learn.curriculum import QueryBatch
 from rubricem_agent.learn.deferred import Ticket
 from rubricem_agent.learn.metrics import (
     METRICS_FILE,
@@ -35,7 +35,7 @@ from rubricem_agent.learn.metrics import (
     measure_rollouts,
     read_log,
 )
-from rubricem_agent.learn.monitor import CollapseError, find_collapse, find_divergence, find_drift
+from rubricem_agent.learn.monitor import find_collapse, find_divergence, find_drift
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch, reflection_samples, task_samples
 from rubricem_agent.memory.bank import Retrieved
 from rubricem_agent.policy.base import Opening, Sampling
@@ -100,13 +100,13 @@ async def train(parts: Parts) -> None:
 async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
     """One step of the algorithm; returns its metrics."""
     started = time.monotonic()
-    late = parts.deferred.collect(step=batch.step)
+    reflected, failed = parts.deferred.collect(step=batch.step)
     judged = await sample_and_judge(parts, batch)
     sampled = time.monotonic()
-    if parts.config.meta_policy and batch.encounter is Encounter.NEW:
+    if parts.config.meta_policy and batch.encounter == "new":
         await reflect(parts, batch, judged)
-    reflected = time.monotonic()
-    outcomes = [result for _, result in late.done]
+    launched = time.monotonic()
+    outcomes = [outcome for _, outcome in reflected]
     lessons = reflection_samples(outcomes, version=parts.learner.updates)
     samples, credit = task_samples(
         judged.groups, judged.judgements, mode=parts.config.credit, version=parts.learner.updates
@@ -124,7 +124,7 @@ async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
     phase_a = update(parts, lessons, batch.step)
     phase_b = update(parts, samples, batch.step)
     return {
-        "encounter": batch.encounter.value,
+        "encounter": batch.encounter,
         "true": true_scores(judged),
         "judged": judged_scores(judged),
         **await audit_scores(parts, judged, batch.step),
@@ -133,15 +133,15 @@ async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
         "reflection": phase_a.model_dump() if phase_a else None,
         "utility": mean_utility(outcomes),
         "readable": readable_share(outcomes),
-        "staleness": list(late.staleness),
-        "failed_reflections": [reason for _, reason in late.failed],
+        "staleness": [batch.step - ticket.step for ticket, _ in reflected],
+        "failed_reflections": [reason for _, reason in failed],
         "bank": len(parts.bank),
         "habits": measure_rollouts(judged.groups).model_dump(),
         "gradients": compared.model_dump() if compared else None,
         "seconds": {
             "sample": round(sampled - started, 2),
-            "reflect": round(reflected - sampled, 2),
-            "update": round(time.monotonic() - reflected, 2),
+            "reflect": round(launched - sampled, 2),
+            "update": round(time.monotonic() - launched, 2),
         },
     }
 
@@ -246,7 +246,7 @@ def watch_run(config: LocalConfig, step: int) -> None:
     """Write a warning when the judge departs from the truth or the held-out judge; stop a lost run with a warning.
 
     Raises:
-        CollapseError: the run is lost.
+        RubricEMError: the run is lost.
     """
     steps = read_log(config.out).steps
     drift = find_drift(steps, config.drift)
@@ -258,7 +258,7 @@ def watch_run(config: LocalConfig, step: int) -> None:
     lost = find_collapse(steps, config.watch)
     if lost:
         append_line(config.out / METRICS_FILE, {"step": step, "alarm": lost})
-        raise CollapseError(lost)
+        raise RubricEMError(lost)
 
 
 def say(step: int, steps: int, metrics: dict[str, Any]) -> None:

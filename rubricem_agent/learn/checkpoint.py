@@ -18,8 +18,8 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from rubricem_agent.files import flush, sha256, write_text
-from rubricem_agent.learn.credit import CheckpointError
 from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.errors import UsageError
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -52,11 +52,11 @@ class Checkpoint(Frozen):
         """The file of a part.
 
         Raises:
-            CheckpointError: this checkpoint has no such part.
+            UsageError: this checkpoint has no such part.
         """
         entry = self.parts.get(name)
         if entry is None:
-            raise CheckpointError(
+            raise UsageError(
                 f"{self.folder} has no {name}; it holds {', '.join(self.parts)}. "
                 "It was written by a run with other settings: resume with those."
             )
@@ -71,12 +71,12 @@ def json_part(state: object, *, file: str, step: int) -> CheckpointItem:
     """A part from a `state_dict()`.
 
     Raises:
-        CheckpointError: the state holds NaN or infinity, which no healthy run has and JSON cannot say.
+        UsageError: the state holds NaN or infinity, which no healthy run has and JSON cannot say.
     """
     try:
         text = json.dumps(state, allow_nan=False)
     except ValueError as cause:
-        raise CheckpointError(f"the state for {file} of step {step} cannot be saved: {cause}.") from cause
+        raise UsageError(f"the state for {file} of step {step} cannot be saved: {cause}.") from cause
     return file, lambda path: write_text(path, text), step
 
 
@@ -84,7 +84,7 @@ def save_checkpoint(root: Path, *, step: int, parts: Mapping[str, CheckpointItem
     """Write a checkpoint of `step` under `root`; one of the same step is replaced.
 
     Raises:
-        CheckpointError: a part is of another step, or the disk refuses; what was there before is untouched.
+        UsageError: a part is of another step, or the disk refuses; what was there before is untouched.
     """
     _refuse_mixed(step, {name: other for name, (_, _, other) in parts.items()})
     folder = root / f"step-{step:06d}"
@@ -99,7 +99,7 @@ def save_checkpoint(root: Path, *, step: int, parts: Mapping[str, CheckpointItem
         _put_in_place(partial, folder)
     except OSError as cause:
         shutil.rmtree(partial, ignore_errors=True)
-        raise CheckpointError(
+        raise UsageError(
             f"cannot write the checkpoint of step {step} to {root}: {cause.strerror or cause}. "
             "The earlier checkpoints are whole; make room and resume from the latest."
         ) from cause
@@ -110,20 +110,20 @@ def load_checkpoint(folder: Path, *, step: int | None = None) -> Checkpoint:
     """The checkpoint in `folder`, after reading every part once.
 
     Raises:
-        CheckpointError: it is incomplete, damaged, of an unknown format, mixed, or not of `step`.
+        UsageError: it is incomplete, damaged, of an unknown format, mixed, or not of `step`.
     """
     manifest = _read_manifest(folder)
     if manifest.format != FORMAT:
-        raise CheckpointError(f"{folder} has format {manifest.format}; this version reads format {FORMAT}.")
+        raise UsageError(f"{folder} has format {manifest.format}; this version reads format {FORMAT}.")
     if step is not None and manifest.step != step:
-        raise CheckpointError(f"{folder} is of step {manifest.step}, and step {step} was asked for.")
+        raise UsageError(f"{folder} is of step {manifest.step}, and step {step} was asked for.")
     _refuse_mixed(manifest.step, {name: entry.step for name, entry in manifest.parts.items()})
     for name, entry in manifest.parts.items():
         path = folder / entry.file
         if not path.is_file():
-            raise CheckpointError(f"{folder} lacks {entry.file}, its {name}. Resume from an earlier checkpoint.")
+            raise UsageError(f"{folder} lacks {entry.file}, its {name}. Resume from an earlier checkpoint.")
         if path.stat().st_size != entry.num_bytes or sha256(path) != entry.sha256:
-            raise CheckpointError(
+            raise UsageError(
                 f"{path} is not the {name} that step {manifest.step} wrote (its hash differs). "
                 "Put the file back, or resume from an earlier checkpoint."
             )
@@ -139,13 +139,13 @@ def find_checkpoint(root: Path, *, step: int | None = None) -> Path:
     """The folder of the checkpoint of `step`, or of the latest. Changes nothing, so others may look while a run saves.
 
     Raises:
-        CheckpointError: there is none.
+        UsageError: there is none.
     """
     folders = _folders(root)
     if not folders or (step is not None and step not in folders):
         there = f"there are those of steps {', '.join(map(str, sorted(folders)))}" if folders else "there is none"
         wanted = "checkpoint" if step is None else f"checkpoint of step {step}"
-        raise CheckpointError(f"no {wanted} in {root}; {there}.")
+        raise UsageError(f"no {wanted} in {root}; {there}.")
     return folders[max(folders) if step is None else step]
 
 
@@ -162,7 +162,7 @@ def _folders(root: Path) -> dict[int, Path]:
 def _refuse_mixed(step: int, steps: Mapping[str, int]) -> None:
     for name, other in steps.items():
         if other != step:
-            raise CheckpointError(
+            raise UsageError(
                 f"checkpoint at step {step} holds a {name.replace('_', ' ')} of step {other}; refusing to mix them. "
                 f"Use --from-step {other} or delete the newer weights."
             )
@@ -201,6 +201,6 @@ def _read_manifest(folder: Path) -> Checkpoint:
         manifest = Checkpoint.model_validate_json((folder / MANIFEST).read_text(encoding="utf-8"))
         return manifest.model_copy(update={"folder": folder})
     except (OSError, ValidationError, UnicodeDecodeError) as cause:
-        raise CheckpointError(
+        raise UsageError(
             f"{folder} is no finished checkpoint: its {MANIFEST} cannot be read. Resume from an earlier one."
         ) from cause

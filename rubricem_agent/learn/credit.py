@@ -8,13 +8,6 @@ The paper's section 2.3 and choices D1-D9, in numpy alone; every trainer and eve
     advantages     A = (G - mean) / (std + 1e-8) over the valid rollouts of the group, for each stage by itself
 
 Not here: clipping of advantages, a value function, any statistic across groups.
-
-The errors of learning:
-
-RubricEMError
-├── UsageError
-│   └── CheckpointError  a checkpoint that is damaged, mixed, or cannot be written
-└── NonFiniteLossError   a loss that is NaN or infinite: the step is refused, and the caller saves the batch
 """
 
 from collections.abc import Sequence
@@ -26,12 +19,8 @@ import numpy.typing as npt
 from rubricem_env.domain.errors import RubricEMError, UsageError
 
 
-class CheckpointError(UsageError):
-    """A checkpoint is damaged, mixes steps, or cannot be written."""
-
-
 class NonFiniteLossError(RubricEMError):
-    """The loss, or an input of it, is NaN or infinite. No gradient may be applied."""
+    """The loss, or an input of it, is NaN or infinite: the step is refused, and the caller saves the batch."""
 
 
 Floats = npt.NDArray[np.float64]

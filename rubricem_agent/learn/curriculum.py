@@ -13,21 +13,15 @@ on with the next, and passes over those that it holds already, which then lead t
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rubricem_agent.learn.credit import CheckpointError
 from rubricem_agent.memory.bank import Retrieval
-from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.errors import ConfigError, UsageError
 
-
-class Encounter(StrEnum):
-    """Whether a step's questions are met for the first time in their window."""
-
-    NEW = "new"
-    REPEAT = "repeat"
+Encounter = Literal["new", "repeat"]
+"""Whether a step's questions are met for the first time in their window."""
 
 
 class QueryBatch(NamedTuple):
@@ -40,7 +34,7 @@ class QueryBatch(NamedTuple):
 
     @property
     def retrieval(self) -> Retrieval:
-        return "cross" if self.encounter is Encounter.NEW else "within"
+        return "cross" if self.encounter == "new" else "within"
 
 
 class Curriculum:
@@ -57,26 +51,20 @@ class Curriculum:
         self._window = window
         self._rng = rng
         self._step = 0
-        self._epoch = 0
         self._waiting: list[int] = []
         self._held: list[int] = []
-
-    @property
-    def epoch(self) -> int:
-        """How many permutations have been begun."""
-        return self._epoch
 
     def __iter__(self) -> Iterator[QueryBatch]:
         return self
 
     def __next__(self) -> QueryBatch:
-        place = self._step % (2 * self._window)
-        if place == 0:
+        index = self._step % (2 * self._window)
+        if index == 0:
             self._held = self._draw_window()
-        start = place % self._window * self._batch_size
-        encounter = Encounter.NEW if place < self._window else Encounter.REPEAT
+        start = index % self._window * self._batch_size
+        encounter: Encounter = "new" if index < self._window else "repeat"
         self._step += 1
-        keys = tuple(self._keys[index] for index in self._held[start : start + self._batch_size])
+        keys = tuple(self._keys[number] for number in self._held[start : start + self._batch_size])
         return QueryBatch(self._step, keys, encounter)
 
     def _draw_window(self) -> list[int]:
@@ -86,7 +74,6 @@ class Curriculum:
         while len(drawn) < self._window * self._batch_size:
             if not self._waiting:
                 self._waiting = self._rng.permutation(len(self._keys)).tolist()
-                self._epoch += 1
             index = self._waiting.pop(0)
             (passed_over if index in drawn else drawn).append(index)
         self._waiting = passed_over + self._waiting
@@ -96,7 +83,6 @@ class Curriculum:
         """All that the next batch depends on, as JSON, the generator included."""
         return {
             "step": self._step,
-            "epoch": self._epoch,
             "waiting": list(self._waiting),
             "held": list(self._held),
             "rng": self._rng.bit_generator.state,
@@ -107,16 +93,15 @@ class Curriculum:
         """Go on where `state` was taken.
 
         Raises:
-            CheckpointError: it was taken with other questions, or with another batch size or window.
+            UsageError: it was taken with other questions, or with another batch size or window.
         """
         for name, here in self._identity().items():
             if state[name] != here:
-                raise CheckpointError(
+                raise UsageError(
                     f"the checkpoint's curriculum has {name.replace('_', ' ')} {state[name]}, this run has {here}; "
                     "the order of questions cannot go on. Resume with the same questions and train settings."
                 )
         self._step = state["step"]
-        self._epoch = state["epoch"]
         self._waiting = list(state["waiting"])
         self._held = list(state["held"])
         self._rng.bit_generator.state = state["rng"]
@@ -135,7 +120,7 @@ def _check(keys: Sequence[str], *, batch_size: int, window: int) -> None:
         raise ConfigError(f"train.batch_size is {batch_size}; a step needs at least 1 question (the paper uses 32).")
     if len(set(keys)) < len(keys):
         twin = next(key for position, key in enumerate(keys) if key in keys[:position])
-        raise ConfigError(f"the question with key {twin!r} stands twice in the training questions; keep one.")
+        raise ConfigError(f"the question with key {twin!r} is listed twice in the training questions; keep one.")
     if len(keys) < batch_size * window:
         raise ConfigError(
             f"train.batch_size {batch_size} and train.window {window} need {batch_size * window} different questions "

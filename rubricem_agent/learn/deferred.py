@@ -4,12 +4,11 @@
     deferred.collect(step=N + 1)                 Phase A of step N + 1: what has ended by now, however old
     await deferred.wait(key, timeout=30.0)       before a repeat whose lesson may be missing (choice C13)
 
-Only `wait`, `drain` and `cancel` wait. Work that fails because of the world is counted and returned as a value; a bug
+Only `wait`, `drain` and `cancel` wait. Work that fails because of the world is returned as a value; a bug
 in it is raised by `collect`. A checkpoint holds the tickets of unfinished work, and a resumed run launches it again.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -26,43 +25,6 @@ class Ticket(NamedTuple):
 
     def __str__(self) -> str:
         return f"the reflection of step {self.step} on {self.key!r}"
-
-
-class Collected(NamedTuple, Generic[Result]):
-    """The work that a step may train on, and the failures since the last call; by step, then by key."""
-
-    step: int
-    done: tuple[tuple[Ticket, Result], ...]
-    """Work that is ready to be trained on."""
-    failed: tuple[tuple[Ticket, str], ...]
-    """Work that an external failure ended, with the reason."""
-
-    @property
-    def staleness(self) -> tuple[int, ...]:
-        """Steps from launch to use of each that is done: 1 by design, more where the work was late."""
-        return tuple(self.step - ticket.step for ticket, _ in self.done)
-
-
-class WorkCounts(NamedTuple):
-    """Counts since the run began; a resumed run continues them."""
-
-    launched: int = 0
-    done: int = 0
-    failed: int = 0
-    seconds: float = 0.0
-    """From launch to end, summed over the work that ended."""
-    collected: int = 0
-    staleness: int = 0
-    """Summed over the work that was collected."""
-    max_staleness: int = 0
-    waits: int = 0
-    misses: int = 0
-    """Waits after which the question's own lesson was not there."""
-    waited_seconds: float = 0.0
-
-    @property
-    def mean_staleness(self) -> float:
-        return self.staleness / self.collected if self.collected else 0.0
 
 
 WorkStatus = Literal["ready", "failed", "refused", "late", "unknown"]
@@ -83,14 +45,12 @@ class Deferred(Generic[Result]):
         encode: Callable[[Result], Any],
         decode: Callable[[Any], Result],
         has_lesson: Callable[[Result], bool] = lambda _: True,
-        clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`encode` and `decode` turn a result into JSON and back; `has_lesson` says whether a repeat has a lesson to show."""
         self._work = work
         self._encode = encode
         self._decode = decode
-        self._clock = clock
         self._sleep = sleep
         self._has_lesson = has_lesson
         self._tasks: dict[Ticket, asyncio.Task[None]] = {}
@@ -100,11 +60,6 @@ class Deferred(Generic[Result]):
         self._endings: dict[str, WorkStatus] = {}
         self._latest: dict[str, int] = {}
         """The step of the latest work on each question, of which its ending speaks."""
-        self._counts = WorkCounts()
-
-    @property
-    def counts(self) -> WorkCounts:
-        return self._counts
 
     @property
     def pending(self) -> tuple[Ticket, ...]:
@@ -120,7 +75,6 @@ class Deferred(Generic[Result]):
         """
         if ticket in self._tasks or self._has_ended(ticket) or ticket in self._unlaunched:
             raise UsageError(f"{ticket} is running or uncollected already; launch each question once a step.")
-        self._counts = self._counts._replace(launched=self._counts.launched + 1)
         self._start(ticket)
 
     def relaunch(self) -> None:
@@ -129,33 +83,22 @@ class Deferred(Generic[Result]):
         for ticket in again:
             self._start(ticket)
 
-    def collect(self, *, step: int) -> Collected[Result]:
-        """Return, once, all finished work of earlier steps. Never waits."""
+    def collect(self, *, step: int) -> tuple[list[tuple[Ticket, Result]], list[tuple[Ticket, str]]]:
+        """All work of earlier steps that ended since the last call: results, and reasons of failures. Never waits.
+
+        Both are in the order of step and key. Work that was late has a ticket of more than one step before.
+        """
         self._sweep()
         done = [(ticket, self._done.pop(ticket)) for ticket in sorted(self._done) if ticket.step < step]
         failed = [(ticket, self._failed.pop(ticket)) for ticket in sorted(self._failed) if ticket.step < step]
-        collected = Collected(step, tuple(done), tuple(failed))
-        ages = collected.staleness
-        self._counts = self._counts._replace(
-            collected=self._counts.collected + len(done),
-            staleness=self._counts.staleness + sum(ages),
-            max_staleness=max(self._counts.max_staleness, *ages, 0),
-        )
-        return collected
+        return done, failed
 
     async def wait(self, key: str, *, timeout: float) -> WorkStatus:
-        """Wait until the latest work on `key` has ended, at most `timeout` seconds. All but READY is a miss."""
-        started = self._clock()
+        """Wait until the latest work on `key` has ended, at most `timeout` seconds."""
         task = self._tasks.get(Ticket(self._latest.get(key, 0), key))
         if task is not None and not task.done():
             await self._race(task, timeout)
-        ending = self._endings.get(key, "unknown")
-        self._counts = self._counts._replace(
-            waits=self._counts.waits + 1,
-            misses=self._counts.misses + (ending != "ready"),
-            waited_seconds=self._counts.waited_seconds + self._clock() - started,
-        )
-        return ending
+        return self._endings.get(key, "unknown")
 
     async def drain(self) -> None:
         """Wait for all running work: for a synchronous run to compare with, and for the end of a run."""
@@ -175,14 +118,13 @@ class Deferred(Generic[Result]):
             self._unlaunched.append(ticket)
 
     def state_dict(self) -> dict[str, Any]:
-        """Endings that nobody collected, the tickets of the rest, and the counts; as JSON."""
+        """Endings that nobody collected, and the tickets of the rest; as JSON."""
         return {
             "pending": [list(ticket) for ticket in sorted(self.pending)],
             "done": [[*ticket, self._encode(self._done[ticket])] for ticket in sorted(self._done)],
             "failed": [[*ticket, self._failed[ticket]] for ticket in sorted(self._failed)],
             "endings": dict(self._endings),
             "latest": dict(self._latest),
-            "counts": self._counts._asdict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -195,7 +137,6 @@ class Deferred(Generic[Result]):
         self._failed = {Ticket(step, key): reason for step, key, reason in state["failed"]}
         self._endings = dict(state["endings"])
         self._latest = dict(state.get("latest", {}))  # missing in older checkpoints
-        self._counts = WorkCounts(**state["counts"])
 
     def _start(self, ticket: Ticket) -> None:
         self._note(ticket, "late")
@@ -203,7 +144,6 @@ class Deferred(Generic[Result]):
 
     async def _run(self, ticket: Ticket) -> None:
         """The work and its ending. Cancelled work has none."""
-        started = self._clock()
         try:
             result = await self._work(ticket)
         except BoundaryError as failure:
@@ -212,12 +152,6 @@ class Deferred(Generic[Result]):
         else:
             self._done[ticket] = result
             self._note(ticket, "ready" if self._has_lesson(result) else "refused")
-        is_done = ticket in self._done
-        self._counts = self._counts._replace(
-            done=self._counts.done + is_done,
-            failed=self._counts.failed + (not is_done),
-            seconds=self._counts.seconds + self._clock() - started,
-        )
 
     def _has_ended(self, ticket: Ticket) -> bool:
         return ticket in self._done or ticket in self._failed

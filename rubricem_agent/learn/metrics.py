@@ -163,11 +163,7 @@ def read_log(folder: Path) -> RunLog:
             f"{folder} holds no {METRICS_FILE}, so it is no run's folder ({cause.strerror}); give the folder that the "
             "config names as `out`, after the first step."
         ) from cause
-    return sort_lines([_read_line(line, f"{path}:{number}") for number, line in enumerate(_complete_lines(text), 1)])
-
-
-def sort_lines(lines: Sequence[LogLine]) -> RunLog:
-    """The lines by kind: the latest step and evaluation of each step number, and all warnings."""
+    lines = [_read_line(line, f"{path}:{number}") for number, line in enumerate(_complete_lines(text), 1)]
     steps = {line.step: line for line in lines if isinstance(line, StepLine)}
     evaluations = {line.step: line for line in lines if isinstance(line, EvaluationLine)}
     warnings = dict.fromkeys(line for line in lines if isinstance(line, WarningLine))

@@ -19,15 +19,11 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from rubricem_agent.learn.metrics import RolloutStatistics, RunLog, StepLine, UpdateMetrics
 from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.errors import FileFormatError, RubricEMError
+from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import first_problem
 
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
-
-
-class CollapseError(RubricEMError):
-    """The run is lost and was stopped. Its log, checkpoints and bank are those of the last step."""
 
 
 class WatchSettings(Frozen):
@@ -281,8 +277,3 @@ RECIPES = (
     Recipe("whole", "SS-GRPO + meta-policy", "stages", True),
 )
 BASELINE = RECIPES[0]
-
-
-def title_of(credit: str, *, meta_policy: bool) -> str:
-    """The title of the recipe with these settings."""
-    return next(one.title for one in RECIPES if (one.credit, one.meta_policy) == (credit, meta_policy))

@@ -64,40 +64,15 @@ class Batch(NamedTuple):
             lengths=self.lengths[index],
         )
 
-    def policy_tokens(self) -> "FlatTokens":
-        """The tokens to train on, flat: sample by sample, from left to right."""
-        rows, columns = here = np.nonzero(self.policy_mask)
-        return FlatTokens(
-            rows,
-            columns - 1,
-            targets=self.token_ids[here],
-            stage_ids=self.stage_ids[here],
-            advantages=self.advantages[here],
-            rollout_logprobs=self.rollout_logprobs[here],
-            temperature=self.temperature[rows],
-        )
-
-    def staleness(self, version: int) -> npt.NDArray[np.int32]:
-        """(samples,): updates between the weights that sampled and those about to be trained."""
-        return (version - self.policy_version).astype(np.int32)
+    def policy_positions(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """Rows and columns of the policy's tokens, sample by sample, from left to right."""
+        rows, columns = np.nonzero(self.policy_mask)
+        return rows, columns
 
     def save(self, path: Path) -> None:
         """Save it for inspection, as after a refused step; `load_batch` reads it."""
         with path.open("wb") as file:
             np.savez_compressed(file, **self._asdict())
-
-
-class FlatTokens(NamedTuple):
-    """The policy's tokens of a batch; each array is (tokens,)."""
-
-    rows: npt.NDArray[np.intp]
-    columns: npt.NDArray[np.intp]
-    """hidden[rows, columns] predicts the targets: one position before each."""
-    targets: npt.NDArray[np.int32]
-    stage_ids: npt.NDArray[np.int8]
-    advantages: npt.NDArray[np.float32]
-    rollout_logprobs: npt.NDArray[np.float32]
-    temperature: npt.NDArray[np.float32]
 
 
 class Sample(NamedTuple):

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from trainers.local.learner import LossSettings, PolicyTokens, policy_loss
-from trainers.local.packed_qwen3 import EAGER, HeadKernels, TokenLogprobs, compiled_kernels, token_logprobs
+from trainers.local.packed_qwen3 import EAGER, HeadKernels, compiled_kernels, token_logprobs
 
 GIB = 2**30
 
@@ -37,7 +37,7 @@ class Inputs(NamedTuple):
     temperature: Tensor
 
 
-Head = Callable[[Inputs], TokenLogprobs]
+Head = Callable[[Inputs], tuple[Tensor, Tensor]]
 
 
 class Shape(NamedTuple):
@@ -90,17 +90,17 @@ def ceilings(shape: Shape) -> dict[str, float]:
     return {"copy_tb_per_s": 2 * size / copy / 1e9, "bf16_tflop_per_s": 2 * side**3 / product / 1e9}
 
 
-def plain(given: Inputs) -> TokenLogprobs:
+def plain(given: Inputs) -> tuple[Tensor, Tensor]:
     """All logits at once, as is usual; entropy without gradient, since it is only reported."""
     spread = _spread(given)
     with torch.no_grad():
         entropy = -(spread.exp() * spread).sum(-1)
-    return TokenLogprobs(spread.gather(1, given.targets[:, None])[:, 0], entropy)
+    return spread.gather(1, given.targets[:, None])[:, 0], entropy
 
 
-def plain_without_entropy(given: Inputs) -> TokenLogprobs:
+def plain_without_entropy(given: Inputs) -> tuple[Tensor, Tensor]:
     logprobs = _spread(given).gather(1, given.targets[:, None])[:, 0]
-    return TokenLogprobs(logprobs, torch.zeros_like(logprobs))
+    return logprobs, torch.zeros_like(logprobs)
 
 
 def _spread(given: Inputs) -> Tensor:
@@ -108,7 +108,7 @@ def _spread(given: Inputs) -> Tensor:
 
 
 def tiled(kernels: HeadKernels, tile_elements: int) -> Head:
-    def head_of(given: Inputs) -> TokenLogprobs:
+    def head_of(given: Inputs) -> tuple[Tensor, Tensor]:
         hidden, head, targets, temperature = given
         return token_logprobs(
             hidden, head, targets=targets, temperature=temperature, tile_elements=tile_elements, kernels=kernels
@@ -126,11 +126,12 @@ def inputs(shape: Shape, length: int) -> Inputs:
     return Inputs(hidden.requires_grad_(), head.requires_grad_(), targets, torch.ones(length, device=shape.device))
 
 
-def loss_of(made: TokenLogprobs, noise: Tensor) -> Tensor:
+def loss_of(made: tuple[Tensor, Tensor], noise: Tensor) -> Tensor:
     """The loss on made-up old, reference and rollout log-probabilities close to the new ones."""
-    old, length = made.logprobs.detach(), len(noise)
+    (logprobs, entropy), length = made, len(noise)
+    old = logprobs.detach()
     stage_ids = torch.arange(length, device=noise.device) * 4 // length
-    tokens = PolicyTokens(made.logprobs, old + noise, old - noise, old, noise * 10, stage_ids, made.entropy)
+    tokens = PolicyTokens(logprobs, old + noise, old - noise, old, noise * 10, stage_ids, entropy)
     return policy_loss(tokens, settings=LossSettings(), denominator=length)[0]
 
 
@@ -142,11 +143,11 @@ def errors(shape: Shape, head_of: Head) -> dict[str, float]:
     noise = torch.randn(512, device=shape.device) * 0.1
     hidden, head = (values.detach().double().requires_grad_() for values in (given.hidden, given.head))
     spread = (hidden @ head.T / given.temperature.double()[:, None]).log_softmax(-1)
-    exact = TokenLogprobs(spread.gather(1, given.targets[:, None])[:, 0], torch.zeros_like(noise).double())
+    exact = spread.gather(1, given.targets[:, None])[:, 0], torch.zeros_like(noise).double()
     loss_of(exact, noise.double()).backward()
     made = head_of(given)
     loss_of(made, noise).backward()
-    pairs = {"logprobs": (made.logprobs, exact.logprobs), "grad_hidden": (given.hidden.grad, hidden.grad)}
+    pairs = {"logprobs": (made[0], exact[0]), "grad_hidden": (given.hidden.grad, hidden.grad)}
     pairs["grad_head"] = (given.head.grad, head.grad)
     return {name: ((got.double() - want).norm() / want.norm()).item() for name, (got, want) in pairs.items()}
 

@@ -39,8 +39,8 @@ from rubricem_agent.rollout.tokens import NO_STAGE
 from rubricem_env.env.research_env import offline_queries
 from rubricem_env.tools.corpus_search import read_documents
 from rubricem_env.world.almanac import shipped_corpus_path
-from trainers.local.learner import Learner, LossSettings
-from trainers.local.packed_qwen3 import pack_samples, packed_hidden, token_logprobs
+from trainers.local.learner import Learner, LossSettings, policy_logprobs
+from trainers.local.packed_qwen3 import pack_samples
 
 QUESTIONS, GROUP_SIZE = 8, 8
 ATTEMPTS = QUESTIONS * GROUP_SIZE
@@ -141,14 +141,7 @@ class Ours:
     def _read(self, batch: Batch) -> None:
         """What the update does once for its reference, done again by itself to be measured."""
         for pack in pack_samples(batch, max_tokens=PACK_TOKENS):
-            flat = pack.part.policy_tokens()
-            places = torch.as_tensor(pack.indices(flat.rows, flat.columns))
-            token_logprobs(
-                packed_hidden(self._frozen, pack)[places],
-                self._frozen.lm_head.weight,
-                targets=torch.as_tensor(flat.targets, dtype=torch.long),
-                temperature=torch.as_tensor(flat.temperature),
-            )
+            policy_logprobs(self._frozen, pack)
 
 
 class TimedTrainer(GRPOTrainer):  # type: ignore[misc]

@@ -14,8 +14,8 @@ from rubricem_agent.data.chatml import ChatSample, encode_sample, read_samples, 
 from rubricem_agent.data.filter import SampleContext, TraceFilter, harvest
 from rubricem_agent.data.generate import Generation, TeacherTask, TeachJournal
 from rubricem_agent.data.teacher import ScriptedTeacher
-from rubricem_agent.learn.credit import CheckpointError, NonFiniteLossError
-from rubricem_env.domain.errors import ConfigError
+from rubricem_agent.learn.credit import NonFiniteLossError
+from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from trainers.experiments.tiny_pretraining import train_tokenizer
@@ -135,14 +135,14 @@ def test_a_stopped_run_takes_the_same_next_step(config: SftConfig, tmp_path: Pat
 
 def test_a_run_with_other_settings_does_not_go_on_from_the_checkpoint(config: SftConfig) -> None:
     fit(config.model_copy(update={"stop_after": 1}), CPU, report=collect([]))
-    with pytest.raises(CheckpointError, match="belongs to a run with other samples, model or settings"):
+    with pytest.raises(UsageError, match="belongs to a run with other samples, model or settings"):
         fit(config.model_copy(update={"learning_rate": 0.5}), CPU, report=collect([]))
 
 
 @pytest.mark.parametrize("change", [{"weight_decay": 0.1}, {"max_grad_norm": 0.1}])
 def test_every_setting_that_moves_weights_belongs_to_the_run(config: SftConfig, change: dict[str, float]) -> None:
     fit(config.model_copy(update={"stop_after": 1}), CPU, report=collect([]))
-    with pytest.raises(CheckpointError, match="other samples, model or settings"):
+    with pytest.raises(UsageError, match="other samples, model or settings"):
         fit(config.model_copy(update=change), CPU, report=collect([]))
 
 
@@ -151,7 +151,7 @@ def test_as_many_other_samples_do_not_go_on_from_the_checkpoint(config: SftConfi
     other = tmp_path / "other.jsonl"
     samples = read_samples(config.samples)
     write_samples(other, [samples[-1], *samples[1:]])
-    with pytest.raises(CheckpointError, match="other samples, model or settings"):
+    with pytest.raises(UsageError, match="other samples, model or settings"):
         fit(config.model_copy(update={"samples": other}), CPU, report=collect([]))
 
 

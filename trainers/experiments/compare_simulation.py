@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rubricem_agent.learn.curriculum import Encounter
 from rubricem_agent.learn.metrics import StepLine, read_log
 from rubricem_agent.viewer.logs import read_run
 from rubricem_env.domain.errors import ConfigError, RubricEMError
@@ -143,7 +142,7 @@ def learn_times(lines: Sequence[StepLine], scenario: Scenario) -> PhaseTimes:
     speed = written / sum(one.sample for one in seconds)
     task = _average([one.update for line, one in pairs if line.reflection is None])
     both = [one.update for line, one in pairs if line.reflection is not None]
-    reflecting = _average([one.reflect for line, one in pairs if line.encounter == Encounter.NEW])
+    reflecting = _average([one.reflect for line, one in pairs if line.encounter == "new"])
     return PhaseTimes(
         engine_speed=speed,
         sequence_speed=speed,

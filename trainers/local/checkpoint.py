@@ -7,8 +7,8 @@ from rubricem_agent.learn.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from rubricem_agent.learn.credit import CheckpointError
 from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
+from rubricem_env.domain.errors import UsageError
 from trainers.local.setup import Parts
 from trainers.sft_parts.checkpoint import disk_refusals, learning_parts, restore
 
@@ -35,7 +35,7 @@ def resume_run(parts: Parts) -> int:
     """Load the latest checkpoint, if there is one; returns its step, or 0.
 
     Raises:
-        CheckpointError: it is damaged, or belongs to a run with other settings.
+        UsageError: it is damaged, or belongs to a run with other settings.
     """
     root = parts.config.out / "checkpoints"
     if not checkpoint_steps(root):
@@ -57,14 +57,14 @@ def save_policy(parts: Parts) -> None:
     """Write the policy as transformers loads it.
 
     Raises:
-        CheckpointError: the disk refuses.
+        UsageError: the disk refuses.
     """
     folder = parts.config.out / "model"
     try:
         with disk_refusals():
             parts.learner.policy.save_pretrained(folder)
     except OSError as cause:
-        raise CheckpointError(
+        raise UsageError(
             f"cannot write the policy to {folder}: {cause.strerror or cause}. "
             "The last checkpoint is whole; make room, and the same command writes the policy."
         ) from cause

@@ -25,11 +25,10 @@ from transformers import Qwen3ForCausalLM
 
 from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_agent.learn.metrics import GradientMetrics, StageMetrics, UpdateMetrics
-from rubricem_agent.learn.samples import Batch, FlatTokens
+from rubricem_agent.learn.samples import Batch
 from rubricem_env.domain.base import NUM_STAGES, STAGES, Frozen
 from trainers.local.packed_qwen3 import (
     Pack,
-    TokenLogprobs,
     pack_samples,
     packed_hidden,
     refuse_sliding_window,
@@ -227,11 +226,10 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         total, gap, sums = 0.0, 0.0, torch.zeros(5, NUM_STAGES, device=self.policy.device)
         for pack in pack_samples(batch, max_tokens=self._micro_batch_tokens):
-            flat = pack.part.policy_tokens()
-            new = _logprobs(self.policy, pack, flat)
+            new, entropy = policy_logprobs(self.policy, pack)
             with torch.no_grad():
-                reference = _logprobs(self._reference, pack, flat)
-            tokens = _policy_tokens(flat, new, reference)
+                reference, _ = policy_logprobs(self._reference, pack)
+            tokens = _policy_tokens(pack.part, new, reference, entropy=entropy)
             loss, by_stage = policy_loss(tokens, settings=self._loss, denominator=denominator)
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
@@ -240,30 +238,35 @@ class Learner:
         return total, gap, sums
 
 
-def _logprobs(model: Qwen3ForCausalLM, pack: Pack, flat: FlatTokens) -> TokenLogprobs:
-    """Log-probabilities of the policy's tokens."""
+def policy_logprobs(model: Qwen3ForCausalLM, pack: Pack) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of the policy's tokens, and the entropy at each."""
     device = model.device
-    indices = torch.as_tensor(pack.indices(flat.rows, flat.columns), device=device)
+    rows, columns = pack.part.policy_positions()
+    # Each token is predicted one position before it.
+    indices = torch.as_tensor(pack.indices(rows, columns - 1), device=device)
     return token_logprobs(
         packed_hidden(model, pack)[indices],
         model.lm_head.weight,
-        targets=torch.as_tensor(flat.targets, dtype=torch.long, device=device),
-        temperature=torch.as_tensor(flat.temperature, device=device),
+        targets=torch.as_tensor(pack.part.token_ids[rows, columns], dtype=torch.long, device=device),
+        temperature=torch.as_tensor(pack.part.temperature[rows], device=device),
     )
 
 
-def _policy_tokens(flat: FlatTokens, new: TokenLogprobs, reference: TokenLogprobs) -> PolicyTokens:
+def _policy_tokens(batch: Batch, new: Tensor, reference: Tensor, *, entropy: Tensor) -> PolicyTokens:
+    """The inputs of the loss, from a batch and the log-probabilities of its policy tokens."""
+    positions = batch.policy_positions()
+
     def like(values: object) -> Tensor:
-        return torch.as_tensor(values, dtype=new.logprobs.dtype, device=new.logprobs.device)
+        return torch.as_tensor(values, dtype=new.dtype, device=new.device)
 
     return PolicyTokens(
-        new_logprobs=new.logprobs,
-        old_logprobs=new.logprobs.detach(),
-        reference_logprobs=reference.logprobs,
-        rollout_logprobs=like(flat.rollout_logprobs),
-        advantages=like(flat.advantages),
-        stage_ids=torch.as_tensor(flat.stage_ids, dtype=torch.long, device=new.logprobs.device),
-        entropy=new.entropy,
+        new_logprobs=new,
+        old_logprobs=new.detach(),
+        reference_logprobs=reference,
+        rollout_logprobs=like(batch.rollout_logprobs[positions]),
+        advantages=like(batch.advantages[positions]),
+        stage_ids=torch.as_tensor(batch.stage_ids[positions], dtype=torch.long, device=new.device),
+        entropy=entropy,
     )
 
 

@@ -44,7 +44,7 @@ def record_step(
             judgement,
             parts.judge.buffer.rubrics(judgement.query_key),
             place=index,
-            encounter=batch.encounter.value,
+            encounter=batch.encounter,
             question=parts.train[judgement.query_key].question,
             shown=shown.get(judgement.query_key, ()),
         )

@@ -105,15 +105,6 @@ TILE_ELEMENTS = 2**27
 """Logits in a tile: half a GiB in float32, and three or four times that while the eager passes work on it."""
 
 
-class TokenLogprobs(NamedTuple):
-    """One number for each token, in float32 (float64 where the hidden states are)."""
-
-    logprobs: Tensor
-    """Differentiable."""
-    entropy: Tensor
-    """Of the whole distribution at this token, in nats. To report, not to train on: it carries no gradient."""
-
-
 HeadKernels = tuple[
     Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]],
     Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor],
@@ -161,15 +152,18 @@ def token_logprobs(
     temperature: Tensor,
     tile_elements: int = TILE_ELEMENTS,
     kernels: HeadKernels = EAGER,
-) -> TokenLogprobs:
+) -> tuple[Tensor, Tensor]:
     """Log-probability of `targets` (tokens,) given `hidden` (tokens, width) and `head` (vocabulary, width).
 
     `temperature` (tokens,) divides the logits: that of the sample that the token belongs to (choice C9), or the
     ratio is biased. Pass the rows of policy tokens only: the others cost as much and are not used.
+
+    Returns with it the entropy of the whole distribution at each token, in nats: to report, not to train on, since it
+    carries no gradient. Both are float32 (float64 where the hidden states are).
     """
     warmth = temperature.to(_wide(hidden.dtype))
     logprobs, entropy = _TiledHead.apply(hidden, head, targets, warmth, tile_elements, kernels)  # type: ignore[no-untyped-call]
-    return TokenLogprobs(logprobs, entropy)
+    return logprobs, entropy
 
 
 class _TiledHead(torch.autograd.Function):

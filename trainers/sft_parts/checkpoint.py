@@ -14,7 +14,7 @@ from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import nn
 
 from rubricem_agent.learn.checkpoint import Checkpoint, CheckpointItem, json_part
-from rubricem_agent.learn.credit import CheckpointError
+from rubricem_env.domain.errors import UsageError
 
 
 def learning_parts(
@@ -43,11 +43,11 @@ def restore(checkpoint: Checkpoint, *, model: nn.Module, optimizer: torch.optim.
     """Load a checkpoint into the model and the optimiser; returns its step.
 
     Raises:
-        CheckpointError: it belongs to a run with other settings or samples.
+        UsageError: it belongs to a run with other settings or samples.
     """
     progress = checkpoint.read_json("progress")
     if progress["identity"] != identity:
-        raise CheckpointError(
+        raise UsageError(
             f"{checkpoint.folder} belongs to a run with other samples, model or settings; "
             "resuming from it would mix the two. Use another folder for `out`, or put the settings back."
         )

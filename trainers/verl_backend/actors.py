@@ -12,7 +12,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # typ
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput  # type: ignore[import-not-found,unused-ignore]
 
 from rubricem_agent.config import WITH_WEIGHTS
-from rubricem_agent.learn.curriculum import Encounter
 from rubricem_env.domain.trajectory import Query
 from trainers.verl_backend.judge_service import JudgeService
 from trainers.verl_backend.rollout import EpisodeRunner
@@ -55,7 +54,7 @@ class RubricEMAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
         query = Query.model_validate_json(row["query"])
         service = ray.get_actor(NAME)
         fields = await _runner(_described(self.config)).run(
-            ScheduledQuery(query, int(row["lesson_step"]), Encounter(str(row["encounter"]))),
+            ScheduledQuery(query, int(row["lesson_step"]), "new" if row["encounter"] == "new" else "repeat"),
             group=str(row["uid"]),
             index=int(row["session_id"]),
             step=int(row["global_steps"]),

@@ -18,11 +18,11 @@ from rubricem_agent.learn.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from rubricem_agent.learn.credit import CheckpointError
 from rubricem_agent.learn.deferred import Ticket
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
 from rubricem_agent.reflection.reflector import JudgedAttempt
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, Rubric
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.scaffold.reading import read_trajectory
@@ -81,7 +81,7 @@ def check_identity(root: Path, *, step: int, identity: Mapping[str, Any]) -> Non
     """Check the checkpoint that a run would resume from, before anything is started.
 
     Raises:
-        CheckpointError: there is none for that step, it is damaged, or it belongs to a run with other settings.
+        UsageError: there is none for that step, it is damaged, or it belongs to a run with other settings.
     """
     saved = load_checkpoint(find_checkpoint(root, step=step), step=step).read_json("identity")
     for name, value in identity.items():
@@ -89,7 +89,7 @@ def check_identity(root: Path, *, step: int, identity: Mapping[str, Any]) -> Non
             reason = "its rubrics, lessons and advantages would not match"
             if name == RANKS:
                 reason = "veRL keeps the weights in a shard a rank"
-            raise CheckpointError(
+            raise UsageError(
                 f"the checkpoint was written with {name}={saved.get(name, 'nothing')}, and this run has {value}; "
                 f"{reason}. Resume with that value, or start a new run in another trainer.default_local_dir."
             )
@@ -112,7 +112,7 @@ def load_service(root: Path, bank: RubricBank, *, step: int, identity: dict[str,
     """Read the checkpoint of the step that the weights are of; the bank is restored in place.
 
     Raises:
-        CheckpointError: there is none, it is damaged, or it belongs to a run with other settings.
+        UsageError: there is none, it is damaged, or it belongs to a run with other settings.
     """
     check_identity(root, step=step, identity=identity)
     checkpoint = load_checkpoint(find_checkpoint(root, step=step), step=step)

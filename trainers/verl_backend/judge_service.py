@@ -110,7 +110,7 @@ class JudgeService:
         return await asyncio.shield(self._references[key])
 
     async def _retrieve(self, scheduled: ScheduledQuery) -> str:
-        mode: Retrieval = "cross" if scheduled.encounter is Encounter.NEW else "within"
+        mode: Retrieval = "cross" if scheduled.encounter == "new" else "within"
         if mode == "within":
             await self.reflections.wait(scheduled.query.key, timeout=self.settings.time_limits.lesson)
         lessons = await asyncio.to_thread(self.bank.retrieve, scheduled.query.question, mode)
@@ -137,12 +137,12 @@ class JudgeService:
 
     async def collect(self, step: int) -> TrainableReflections:
         """The reflections of earlier steps that are finished. Never waits."""
-        late = self.reflections.collect(step=step)
+        done, failed = self.reflections.collect(step=step)
         self._attempts = {ticket: self._attempts[ticket] for ticket in self.reflections.pending}
         return TrainableReflections(
-            outcomes=tuple(result for _, result in late.done),
-            failures=tuple(f"{ticket}: {reason}" for ticket, reason in late.failed),
-            staleness=late.staleness,
+            outcomes=tuple(result for _, result in done),
+            failures=tuple(f"{ticket}: {reason}" for ticket, reason in failed),
+            staleness=tuple(step - ticket.step for ticket, _ in done),
             pending=len(self.reflections.pending),
             bank=len(self.bank),
             fault=self._fault,
@@ -178,7 +178,7 @@ class JudgeService:
         """Load the checkpoint of a step; returns the state of the question stream. Call `open` afterwards.
 
         Raises:
-            CheckpointError: there is none for that step, it is damaged, or it belongs to a run with other settings.
+            UsageError: there is none for that step, it is damaged, or it belongs to a run with other settings.
         """
         state = load_service(root, self.bank, step=step, identity=identity)
         self.judge.load_state_dict(state.judge)
@@ -223,7 +223,7 @@ class JudgeService:
         scores = self._scores(rollouts, group, judged)
         # A group whose rollouts all failed has no lesson; a resumed run samples it again and may launch it then. A
         # reflection that a resumed run has already launched is not launched twice.
-        is_new = scheduled.encounter is Encounter.NEW and ticket not in self._launched
+        is_new = scheduled.encounter == "new" and ticket not in self._launched
         if self.settings.meta_policy and is_new and any(one.is_valid for one in scores):
             self._launched.add(ticket)
             self._attempts[ticket] = judged_attempts(group, judged)
@@ -234,7 +234,7 @@ class JudgeService:
                 judged,
                 self.judge.buffer.rubrics(judged.query_key),
                 place=0,
-                encounter=scheduled.encounter.value,
+                encounter=scheduled.encounter,
                 question=scheduled.query.question,
                 shown=shown,
             )

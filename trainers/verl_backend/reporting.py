@@ -15,13 +15,14 @@ import numpy.typing as npt
 
 from rubricem_agent.files import trim_log
 from rubricem_agent.learn.metrics import METRICS_FILE, append_line, read_log
-from rubricem_agent.learn.monitor import CollapseError, find_collapse
+from rubricem_agent.learn.monitor import find_collapse
 from rubricem_agent.learn.record import RECORD_FOLDER, GroupEntry, RolloutEntry, RunRecorder, credited
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.policy.tokens import PolicyTokenizer
 from rubricem_agent.reflection.reflector import readable_share
 from rubricem_agent.rollout.tokens import NO_STAGE
 from rubricem_env.domain.base import STAGES
+from rubricem_env.domain.errors import RubricEMError
 from trainers.settings import make_out
 from trainers.verl_backend.rows import CreditInputs, RolloutCredit, TrainableReflections
 from trainers.verl_backend.settings import VerlSettings
@@ -55,13 +56,13 @@ class VerlLog:
         """Write the line of a step.
 
         Raises:
-            CollapseError: the run is lost; the warning is in the log as well.
+            RubricEMError: the run is lost; the warning is in the log as well.
         """
         append_line(self._path, {"step": step, **fields})
         warning = find_collapse(read_log(self._path.parent).steps, self._settings.watch)
         if warning:
             append_line(self._path, {"step": step, "alarm": warning})
-            raise CollapseError(warning)
+            raise RubricEMError(warning)
 
 
 def shared_settings(config: Any) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class EpisodeRunner:
             scores,
             tokenizer=self._tokenizer,
             versions=policy.versions(default=step),
-            encounter=scheduled.encounter.value,
+            encounter=scheduled.encounter,
         )
 
     async def _tools(self) -> Toolbox:

@@ -190,7 +190,7 @@ class CurriculumStream:
         """Continue where `state` was taken.
 
         Raises:
-            CheckpointError: it was taken with other questions, another batch size or another window.
+            UsageError: it was taken with other questions, another batch size or another window.
         """
         self._curriculum.load_state_dict(state["curriculum"])
         self._waiting = list(state["waiting"])
@@ -204,7 +204,7 @@ class CurriculumStream:
                 "agent_name": AGENT_LOOP,
                 "data_source": AGENT_LOOP,
                 "query": self._queries[key].model_dump_json(),
-                "encounter": batch.encounter.value,
+                "encounter": batch.encounter,
                 "lesson_step": batch.step,
             }
             for index, key in enumerate(batch.keys)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.learn.credit import CheckpointError
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.store import MemoryStore
+from rubricem_env.domain.errors import UsageError
 from trainers.verl_backend.checkpoint import FOLDER, ServiceState, run_identity, save_service
 from trainers.verl_backend.launch import MARKER, check_resume, read_config
 from trainers.verl_backend.settings import read_section
@@ -37,7 +37,7 @@ def test_the_same_settings_go_on(saved):
 
 
 def test_another_number_of_ranks_is_refused_with_its_reason(saved):
-    with pytest.raises(CheckpointError, match=r"n_gpus_per_node=1, and this run has 2; .*a shard a rank"):
+    with pytest.raises(UsageError, match=r"n_gpus_per_node=1, and this run has 2; .*a shard a rank"):
         check_resume(config(saved, "trainer.n_gpus_per_node=2"))
 
 
@@ -52,13 +52,13 @@ def test_another_number_of_ranks_is_refused_with_its_reason(saved):
     ],
 )
 def test_other_settings_are_refused_by_name(saved, change, name):
-    with pytest.raises(CheckpointError, match=f"written with {name}="):
+    with pytest.raises(UsageError, match=f"written with {name}="):
         check_resume(config(saved, change))
 
 
 def test_weights_without_our_state_are_refused(tmp_path):
     (tmp_path / MARKER).write_text("6")
-    with pytest.raises(CheckpointError, match="no checkpoint of step 6"):
+    with pytest.raises(UsageError, match="no checkpoint of step 6"):
         check_resume(config(tmp_path))
 
 

@@ -50,10 +50,6 @@ def test_a_saved_batch_comes_back_as_it_was(tmp_path):
         assert before.dtype == after.dtype
 
 
-def test_staleness_counts_updates_since_sampling():
-    assert pad_batch([sample(), sample(policy_version=5)], pad_id=0).staleness(5).tolist() == [2, 0]
-
-
 def test_a_batch_without_samples_is_empty():
     batch = pad_batch([], pad_id=0)
     assert (batch.num_samples, batch.num_policy_tokens) == (0, 0)
@@ -78,13 +74,6 @@ def test_a_sample_that_contradicts_itself_is_refused_in_a_sentence(changes, sent
     assert sentence in str(refusal.value)
 
 
-def test_the_policys_tokens_stand_flat_beside_the_place_that_predicts_them():
-    batch = pad_batch([sample((-1, 2), temperature=0.7), sample()], pad_id=0)
-    tokens = batch.policy_tokens()
-    assert tokens.rows.tolist() == [0, 1, 1]
-    assert tokens.columns.tolist() == [0, 0, 2]
-    assert tokens.targets.tolist() == [11, 11, 13]
-    assert tokens.stage_ids.tolist() == [2, 0, 3]
-    assert tokens.temperature.tolist() == pytest.approx([0.7, 1, 1])
-    assert tokens.advantages.tolist() == [0.5] * 3
-    assert tokens.rollout_logprobs.tolist() == [-0.25] * 3
+def test_the_policys_tokens_are_listed_sample_by_sample():
+    rows, columns = pad_batch([sample((-1, 2)), sample()], pad_id=0).policy_positions()
+    assert (rows.tolist(), columns.tolist()) == ([0, 1, 1], [1, 1, 3])

@@ -18,7 +18,7 @@ from rubricem_agent.learn.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from rubricem_agent.learn.credit import CheckpointError
+from rubricem_env.domain.errors import UsageError
 
 
 def weights(content: bytes = b"weights", step: int = 1) -> CheckpointItem:
@@ -40,7 +40,7 @@ def test_every_part_comes_back_as_it_was_written(tmp_path):
 
 def test_a_buffer_of_another_step_is_not_saved_beside_newer_weights(tmp_path):
     parts = {"weights": weights(step=600), "rubric_buffer": json_part({}, file="buffer.json", step=590)}
-    with pytest.raises(CheckpointError) as refusal:
+    with pytest.raises(UsageError) as refusal:
         save_checkpoint(tmp_path, step=600, parts=parts)
     assert str(refusal.value) == (
         "checkpoint at step 600 holds a rubric buffer of step 590; refusing to mix them. "
@@ -54,7 +54,7 @@ def test_nor_is_it_loaded(tmp_path):
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["parts"]["curriculum"]["step"] = 590
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(CheckpointError, match="holds a curriculum of step 590; refusing to mix them"):
+    with pytest.raises(UsageError, match="holds a curriculum of step 590; refusing to mix them"):
         load_checkpoint(folder)
 
 
@@ -67,15 +67,15 @@ def test_the_latest_is_found_and_an_earlier_one_when_asked_for(tmp_path):
 
 
 def test_a_step_that_is_not_there_is_refused_with_those_that_are(tmp_path):
-    with pytest.raises(CheckpointError, match=r"no checkpoint in .*; there is none"):
+    with pytest.raises(UsageError, match=r"no checkpoint in .*; there is none"):
         find_checkpoint(tmp_path / "nowhere")
     save(tmp_path, 10)
-    with pytest.raises(CheckpointError, match=r"no checkpoint of step 20 in .*; there are those of steps 10"):
+    with pytest.raises(UsageError, match=r"no checkpoint of step 20 in .*; there are those of steps 10"):
         find_checkpoint(tmp_path, step=20)
 
 
 def test_a_checkpoint_of_another_step_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="is of step 1, and step 2 was asked for"):
+    with pytest.raises(UsageError, match="is of step 1, and step 2 was asked for"):
         load_checkpoint(save(tmp_path).folder, step=2)
 
 
@@ -83,19 +83,19 @@ def test_a_checkpoint_of_another_step_is_refused(tmp_path):
 def test_one_changed_byte_is_noticed(tmp_path, content):
     folder = save(tmp_path).folder
     (folder / "weights.bin").write_bytes(content)
-    with pytest.raises(CheckpointError, match="is not the weights that step 1 wrote"):
+    with pytest.raises(UsageError, match="is not the weights that step 1 wrote"):
         load_checkpoint(folder)
 
 
 def test_a_part_that_is_gone_is_named(tmp_path):
     folder = save(tmp_path).folder
     (folder / "weights.bin").unlink()
-    with pytest.raises(CheckpointError, match=r"lacks weights.bin, its weights"):
+    with pytest.raises(UsageError, match=r"lacks weights.bin, its weights"):
         load_checkpoint(folder)
 
 
 def test_a_part_that_this_run_never_had_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="has no bank; it holds weights, curriculum"):
+    with pytest.raises(UsageError, match="has no bank; it holds weights, curriculum"):
         save(tmp_path).path("bank")
 
 
@@ -103,7 +103,7 @@ def test_a_part_that_this_run_never_had_is_refused(tmp_path):
 def test_a_broken_manifest_is_no_checkpoint(tmp_path, text):
     folder = save(tmp_path).folder
     (folder / "manifest.json").write_text(text)
-    with pytest.raises(CheckpointError, match="is no finished checkpoint"):
+    with pytest.raises(UsageError, match="is no finished checkpoint"):
         load_checkpoint(folder)
 
 
@@ -111,7 +111,7 @@ def test_a_manifest_cannot_point_outside_its_folder(tmp_path):
     folder = save(tmp_path).folder
     text = (folder / "manifest.json").read_text().replace("weights.bin", "../weights.bin")
     (folder / "manifest.json").write_text(text)
-    with pytest.raises(CheckpointError, match="is no finished checkpoint"):
+    with pytest.raises(UsageError, match="is no finished checkpoint"):
         load_checkpoint(folder)
 
 
@@ -119,7 +119,7 @@ def test_a_newer_format_is_refused(tmp_path):
     folder = save(tmp_path).folder
     text = (folder / "manifest.json").read_text().replace('"format": 1', '"format": 2')
     (folder / "manifest.json").write_text(text)
-    with pytest.raises(CheckpointError, match="has format 2; this version reads format 1"):
+    with pytest.raises(UsageError, match="has format 2; this version reads format 1"):
         load_checkpoint(folder)
 
 
@@ -130,7 +130,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_no_rubbish(tmp_path):
         path.write_bytes(b"wei")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(CheckpointError, match=r"cannot write the checkpoint of step 2 to .*: No space left on device"):
+    with pytest.raises(UsageError, match=r"cannot write the checkpoint of step 2 to .*: No space left on device"):
         save_checkpoint(tmp_path, step=2, parts={"weights": ("weights.bin", fail, 2)})
     assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
     assert load_checkpoint(find_checkpoint(tmp_path)).step == 1
@@ -186,5 +186,5 @@ def test_a_run_killed_while_saving_leaves_only_whole_checkpoints(tmp_path, delay
 
 
 def test_a_state_with_nan_in_it_is_not_saved():
-    with pytest.raises(CheckpointError, match=r"the state for bank.json of step 3 cannot be saved"):
+    with pytest.raises(UsageError, match=r"the state for bank.json of step 3 cannot be saved"):
         json_part({"utility": float("nan")}, file="bank.json", step=3)

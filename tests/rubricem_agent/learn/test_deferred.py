@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from rubricem_agent.learn.deferred import Deferred, Ticket, WorkCounts
+from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_env.domain.errors import JudgeError, UsageError
 
 UNCHANGED = {"encode": lambda result: result, "decode": lambda form: form}
@@ -18,8 +18,7 @@ class Stage:
         self.now = 0.0
         self.gates: dict[Ticket, asyncio.Future[str]] = {}
         self.alarms: list[tuple[float, asyncio.Future[None]]] = []
-        timing = {"clock": lambda: self.now, "sleep": self.sleep}
-        self.deferred = Deferred(self.work, **UNCHANGED, **timing, has_lesson=lambda result: "lesson" in result)
+        self.deferred = Deferred(self.work, **UNCHANGED, sleep=self.sleep, has_lesson=lambda result: "lesson" in result)
 
     async def work(self, ticket: Ticket) -> str:
         gate = asyncio.get_running_loop().create_future()
@@ -59,30 +58,17 @@ async def test_work_of_step_n_is_collected_in_step_n_plus_1_and_only_once():
     stage = Stage()
     ticket = await stage.launch(1, "a")
     await stage.end(ticket)
-    assert stage.deferred.collect(step=1).done == ()
-    collected = stage.deferred.collect(step=2)
-    assert collected.done == ((ticket, "lesson"),)
-    assert collected.staleness == (1,)
-    assert stage.deferred.collect(step=3).done == ()
+    assert stage.deferred.collect(step=1) == ([], [])
+    assert stage.deferred.collect(step=2) == ([(ticket, "lesson")], [])
+    assert stage.deferred.collect(step=3) == ([], [])
 
 
 async def test_launch_and_collect_never_wait_for_unfinished_work():
     stage = Stage()
     ticket = await stage.launch(1, "a")
-    assert stage.deferred.collect(step=2) == (2, (), ())
+    assert stage.deferred.collect(step=2) == ([], [])
     assert stage.deferred.pending == (ticket,)
     await stage.deferred.cancel()
-
-
-async def test_late_work_is_trained_on_later_and_its_staleness_counted():
-    stage = Stage()
-    on_time, late = await stage.launch(1, "a"), await stage.launch(1, "b")
-    await stage.end(on_time)
-    stage.deferred.collect(step=2)
-    await stage.end(late)
-    assert stage.deferred.collect(step=4).staleness == (3,)
-    assert stage.deferred.counts.mean_staleness == 2.0  # (1 + 3) / 2
-    assert stage.deferred.counts.max_staleness == 3
 
 
 async def test_what_is_collected_does_not_depend_on_who_finished_first():
@@ -90,7 +76,7 @@ async def test_what_is_collected_does_not_depend_on_who_finished_first():
     tickets = [await stage.launch(1, key) for key in "ba"]
     for ticket in tickets:
         await stage.end(ticket, ticket.key)
-    assert [result for _, result in stage.deferred.collect(step=2).done] == ["a", "b"]
+    assert [result for _, result in stage.deferred.collect(step=2)[0]] == ["a", "b"]
 
 
 async def test_a_failure_of_the_world_is_a_value_and_leaves_the_others_alone():
@@ -98,9 +84,8 @@ async def test_a_failure_of_the_world_is_a_value_and_leaves_the_others_alone():
     first, second = await stage.launch(1, "a"), await stage.launch(1, "b")
     await stage.end(first, JudgeError("could not score reflections: timeout"))
     await stage.end(second)
-    collected = stage.deferred.collect(step=2)
-    assert collected.failed == ((first, "could not score reflections: timeout"),)
-    assert collected.done == ((second, "lesson"),)
+    failed = [(first, "could not score reflections: timeout")]
+    assert stage.deferred.collect(step=2) == ([(second, "lesson")], failed)
 
 
 async def test_a_bug_in_the_work_is_raised_and_not_swallowed():
@@ -115,7 +100,6 @@ async def test_waiting_for_a_lesson_that_is_there_takes_no_time():
     stage = Stage()
     await stage.end(await stage.launch(1, "a"))
     assert await stage.deferred.wait("a", timeout=0.0) == "ready"
-    assert stage.deferred.counts.misses == 0
 
 
 async def test_a_lesson_that_ends_within_the_time_is_no_miss():
@@ -127,7 +111,6 @@ async def test_a_lesson_that_ends_within_the_time_is_no_miss():
     assert not waiting.done()
     await stage.end(ticket)
     assert await waiting == "ready"
-    assert stage.deferred.counts.waited_seconds == 12.0
 
 
 async def test_a_lesson_that_does_not_is_a_miss_and_goes_on_undisturbed():
@@ -137,7 +120,6 @@ async def test_a_lesson_that_does_not_is_a_miss_and_goes_on_undisturbed():
     await settle()
     await stage.pass_time(30.0)
     assert await waiting == "late"
-    assert stage.deferred.counts.misses == 1
     await stage.end(ticket)
     assert await stage.deferred.wait("a", timeout=0.0) == "ready"
 
@@ -147,7 +129,6 @@ async def test_failed_and_unknown_lessons_are_misses_at_once():
     await stage.end(await stage.launch(1, "a"), JudgeError("no"))
     assert await stage.deferred.wait("a", timeout=30.0) == "failed"
     assert await stage.deferred.wait("never", timeout=30.0) == "unknown"
-    assert stage.deferred.counts.misses == stage.deferred.counts.waits == 2
 
 
 async def test_work_of_which_the_bank_took_nothing_is_trained_on_and_is_a_miss():
@@ -155,8 +136,7 @@ async def test_work_of_which_the_bank_took_nothing_is_trained_on_and_is_a_miss()
     ticket = await stage.launch(1, "a")
     await stage.end(ticket, "all refused")
     assert await stage.deferred.wait("a", timeout=30.0) == "refused"
-    assert stage.deferred.counts.misses == 1
-    assert stage.deferred.collect(step=2).done == ((ticket, "all refused"),)
+    assert stage.deferred.collect(step=2) == ([(ticket, "all refused")], [])
 
 
 async def test_the_latest_work_on_a_question_is_the_one_waited_for():
@@ -195,7 +175,7 @@ async def test_earlier_work_that_ends_late_does_not_speak_for_the_latest(is_resu
         await settle()
     await stage.end(early)
     assert await stage.deferred.wait("a", timeout=0.0) == "failed"
-    assert stage.deferred.collect(step=9).done == ((early, "lesson"),)
+    assert stage.deferred.collect(step=9) == ([(early, "lesson")], [])
 
 
 async def test_a_state_of_before_that_names_no_latest_work_is_read():
@@ -219,7 +199,7 @@ async def test_giving_up_a_wait_leaves_the_work_running():
     await settle()
     assert stage.deferred.pending == (ticket,)
     await stage.end(ticket)
-    assert len(stage.deferred.collect(step=2).done) == 1
+    assert stage.deferred.collect(step=2) == ([(ticket, "lesson")], [])
 
 
 async def test_a_killed_run_keeps_what_was_ready_and_launches_the_rest_again():
@@ -236,10 +216,7 @@ async def test_a_killed_run_keeps_what_was_ready_and_launches_the_rest_again():
     after.deferred.relaunch()
     await settle()
     await after.end(running, "late lesson")
-    collected = after.deferred.collect(step=4)
-    assert collected.done == ((ready, "lesson"), (running, "late lesson"))
-    assert collected.failed == ((failed, "no"),)
-    assert after.deferred.counts.launched == 3
+    assert after.deferred.collect(step=4) == ([(ready, "lesson"), (running, "late lesson")], [(failed, "no")])
 
 
 async def test_a_resumed_run_still_knows_which_lessons_there_are():
@@ -260,7 +237,7 @@ async def test_cancelling_stops_the_work_and_keeps_its_tickets():
     stage.deferred.relaunch()
     await settle()
     await stage.end(ticket)
-    assert len(stage.deferred.collect(step=2).done) == 1
+    assert stage.deferred.collect(step=2) == ([(ticket, "lesson")], [])
 
 
 async def test_work_that_somebody_else_cancelled_stays_pending():
@@ -268,7 +245,7 @@ async def test_work_that_somebody_else_cancelled_stays_pending():
     ticket = await stage.launch(1, "a")
     stage.gates[ticket].cancel()
     await settle()
-    assert stage.deferred.collect(step=2).done == ()
+    assert stage.deferred.collect(step=2) == ([], [])
     assert stage.deferred.pending == (ticket,)
 
 
@@ -297,15 +274,7 @@ async def test_a_synchronous_run_can_wait_for_everything():
     await stage.end(ticket)
     await draining
     await stage.deferred.drain()
-
-
-async def test_seconds_from_launch_to_end_are_summed():
-    stage = Stage()
-    ticket = await stage.launch(1, "a")
-    await stage.pass_time(4.0)
-    await stage.end(ticket)
-    assert stage.deferred.counts == WorkCounts(launched=1, done=1, seconds=4.0)
-    assert stage.deferred.counts.mean_staleness == 0.0
+    await stage.deferred.cancel()
 
 
 async def test_it_runs_on_the_real_clock_too():
@@ -316,10 +285,3 @@ async def test_it_runs_on_the_real_clock_too():
     deferred = Deferred(work, **UNCHANGED)
     deferred.launch(Ticket(1, "a"))
     assert await deferred.wait("a", timeout=10.0) == "ready"
-
-
-async def test_draining_and_cancelling_nothing_is_no_mistake():
-    stage = Stage()
-    await stage.deferred.drain()
-    await stage.deferred.cancel()
-    assert stage.deferred.pending == ()

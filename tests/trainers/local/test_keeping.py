@@ -8,7 +8,6 @@ import pytest
 
 from rubricem_agent.files import trim_log
 from rubricem_agent.learn.checkpoint import checkpoint_steps, find_checkpoint, load_checkpoint
-from rubricem_agent.learn.credit import CheckpointError
 from rubricem_env.domain.errors import UsageError
 from trainers.local.checkpoint import save_policy, save_run
 from trainers.local.setup import make_parts
@@ -30,7 +29,7 @@ def room_for(num_bytes: int) -> Iterator[None]:
 def test_a_full_disk_leaves_the_earlier_checkpoint_whole_and_nothing_else(config, num_bytes):
     parts = make_parts(config)
     save_run(parts, 1)
-    with room_for(num_bytes), pytest.raises(CheckpointError, match="make room and resume"):
+    with room_for(num_bytes), pytest.raises(UsageError, match="make room and resume"):
         save_run(parts, 2)
     root = config.out / "checkpoints"
     assert [path.name for path in root.iterdir()] == ["step-000001"]
@@ -41,7 +40,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_whole_and_nothing_else(config
 
 def test_a_full_disk_at_the_end_is_one_sentence_with_the_way_out(config):
     parts = make_parts(config)
-    with room_for(50_000), pytest.raises(CheckpointError, match="the same command writes the policy"):
+    with room_for(50_000), pytest.raises(UsageError, match="the same command writes the policy"):
         save_policy(parts)
 
 

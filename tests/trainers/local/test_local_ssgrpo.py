@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rubricem_agent.files import trim_log
-from rubricem_agent.learn.credit import CheckpointError
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.judge.base import JudgeSettings
 from trainers.local.settings import LocalAuditSettings, LocalConfig
 from trainers.local.setup import make_parts
@@ -57,7 +57,7 @@ def test_a_run_that_is_stopped_and_resumed_writes_the_same_log(config, tmp_path)
 
 def test_a_checkpoint_of_another_recipe_is_refused(config):
     run(config.model_copy(update={"steps": 1}))
-    with pytest.raises(CheckpointError, match="other"):
+    with pytest.raises(UsageError, match="other"):
         run(config.model_copy(update={"credit": "terminal"}))
 
 
@@ -82,7 +82,7 @@ def test_a_run_of_before_whose_seeds_were_all_0_goes_on(config):
 def test_a_run_of_before_whose_reflections_had_another_seed_does_not_go_on_with_new_ones(config):
     seven = config.model_copy(update={"seed": 7})
     run(with_reflection_seed(seven, 0).model_copy(update={"steps": 1}))
-    with pytest.raises(CheckpointError, match="put the settings back"):
+    with pytest.raises(UsageError, match="put the settings back"):
         run(seven)
     assert [row["step"] for row in run(with_reflection_seed(seven, 0))][-1] == 2
 
@@ -120,9 +120,9 @@ def test_reflections_are_as_old_as_the_weights_that_drew_them(config):
     async def play() -> list[int | None]:
         await train_step(parts, next(parts.curriculum))
         parts.learner.updates = 9
-        late = parts.deferred.collect(step=2)
+        done, _ = parts.deferred.collect(step=2)
         await parts.policy.aclose()
-        return [result.policy_version for _, result in late.done]
+        return [result.policy_version for _, result in done]
 
     assert asyncio.run(play()) == [5]
 
@@ -168,7 +168,7 @@ def test_a_refused_start_leaves_the_settings_of_the_run_in_the_folder(config):
     run(config)
     kept = (config.out / "config.json").read_text()
 
-    with pytest.raises(CheckpointError, match="belongs to a run with other"):
+    with pytest.raises(UsageError, match="belongs to a run with other"):
         run(config.model_copy(update={"credit": "terminal"}))
 
     assert (config.out / "config.json").read_text() == kept

@@ -128,16 +128,18 @@ def test_the_loss_is_the_papers_sum_over_rollouts_stages_and_tokens():
     earned = assign_credit(scores).advantages
     spread = spread_to_tokens(earned, stage_ids)
     made = [Sample(range(6), ids, row, [-1.0] * 6, 1.0, 0) for ids, row in zip(stage_ids, spread, strict=True)]
-    flat = pad_batch(made, pad_id=0).policy_tokens()
-    log_ratio = np.linspace(-0.4, 0.4, len(flat.targets))
-    policy = tokens(log_ratio, flat.advantages)._replace(stage_ids=torch.from_numpy(flat.stage_ids).long())
+    batch = pad_batch(made, pad_id=0)
+    positions = batch.policy_positions()
+    log_ratio = np.linspace(-0.4, 0.4, batch.num_policy_tokens)
+    stages = torch.from_numpy(batch.stage_ids[positions]).long()
+    policy = tokens(log_ratio, batch.advantages[positions])._replace(stage_ids=stages)
     settings = LossSettings(kl_coefficient=0.0, aggregation="seq-mean-token-sum")
     expected = 0.0
-    for change, row, column_ in zip(log_ratio, flat.rows, flat.columns, strict=True):
-        advantage = float(np.float32(earned[row, stage_ids[row, column_ + 1]]))
+    for change, row, column_ in zip(log_ratio, *positions, strict=True):
+        advantage = float(np.float32(earned[row, stage_ids[row, column_]]))
         rho = math.exp(change)
         expected -= min(rho * advantage, min(max(rho, 0.8), 1.2) * advantage) / 3
-    got = policy_loss(policy, settings=settings, denominator=settings.denominator(len(flat.targets), 3))[0].item()
+    got = policy_loss(policy, settings=settings, denominator=settings.denominator(len(log_ratio), 3))[0].item()
     assert got == pytest.approx(expected)
 
 

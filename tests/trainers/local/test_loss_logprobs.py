@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.local.learner import LossSettings, PolicyTokens, policy_loss
-from trainers.local.packed_qwen3 import TokenLogprobs, compiled_kernels, token_logprobs
+from trainers.local.packed_qwen3 import compiled_kernels, token_logprobs
 
 TOKENS, WIDTH, VOCABULARY = 7, 5, 11
 TILES = [1, 12, 30, 10**6]
@@ -22,16 +22,16 @@ class Inputs:
     def _leaf(self, values: Tensor, dtype: torch.dtype, device: str) -> Tensor:
         return values.to(device=device, dtype=dtype).requires_grad_()
 
-    def tiled(self, tile_elements: int) -> TokenLogprobs:
+    def tiled(self, tile_elements: int) -> tuple[Tensor, Tensor]:
         return token_logprobs(
             self.hidden, self.head, targets=self.targets, temperature=self.temperature, tile_elements=tile_elements
         )
 
-    def plain(self) -> TokenLogprobs:
+    def plain(self) -> tuple[Tensor, Tensor]:
         logits = self.hidden.double() @ self.head.double().T / self.temperature[:, None]
         spread = logits.log_softmax(-1)
         entropy = -(spread.exp() * spread).sum(-1)
-        return TokenLogprobs(spread.gather(1, self.targets[:, None])[:, 0], entropy.detach())
+        return spread.gather(1, self.targets[:, None])[:, 0], entropy.detach()
 
 
 @pytest.mark.parametrize("tile", TILES)
@@ -40,8 +40,8 @@ def test_it_equals_the_plain_head_in_value_entropy_and_gradients(tile):
     upstream = torch.linspace(-1, 1, TOKENS, dtype=torch.float64)
     got, want = ours.tiled(tile), plain.plain()
     torch.testing.assert_close(got, want)
-    (got.logprobs @ upstream).backward()
-    (want.logprobs @ upstream).backward()
+    (got[0] @ upstream).backward()
+    (want[0] @ upstream).backward()
     torch.testing.assert_close(ours.hidden.grad, plain.hidden.grad)
     torch.testing.assert_close(ours.head.grad, plain.head.grad)
 
@@ -51,9 +51,9 @@ def test_its_gradient_is_that_of_finite_differences(tile):
     inputs = Inputs()
 
     def logprobs(hidden: Tensor, head: Tensor) -> Tensor:
-        return token_logprobs(
-            hidden, head, targets=inputs.targets, temperature=inputs.temperature, tile_elements=tile
-        ).logprobs
+        return token_logprobs(hidden, head, targets=inputs.targets, temperature=inputs.temperature, tile_elements=tile)[
+            0
+        ]
 
     assert torch.autograd.gradcheck(logprobs, (inputs.hidden, inputs.head))
 
@@ -61,28 +61,28 @@ def test_its_gradient_is_that_of_finite_differences(tile):
 def test_the_answer_to_equal_logits_is_the_logarithm_of_the_vocabulary():
     # no hidden state, no preference: log(1/11), and entropy log 11
     inputs = Inputs()
-    result = token_logprobs(
+    logprobs, entropy = token_logprobs(
         torch.zeros(TOKENS, WIDTH), inputs.head.detach().float(), targets=inputs.targets, temperature=torch.ones(TOKENS)
     )
-    torch.testing.assert_close(result.logprobs, torch.full((TOKENS,), 1 / 11).log())
-    torch.testing.assert_close(result.entropy, torch.full((TOKENS,), 11.0).log())
+    torch.testing.assert_close(logprobs, torch.full((TOKENS,), 1 / 11).log())
+    torch.testing.assert_close(entropy, torch.full((TOKENS,), 11.0).log())
 
 
 def test_each_token_has_the_temperature_of_its_sample():
     inputs = Inputs()
     logits = inputs.hidden[2] @ inputs.head.T / inputs.temperature[2]
-    assert inputs.tiled(30).logprobs[2].item() == pytest.approx(logits.log_softmax(-1)[inputs.targets[2]].item())
+    assert inputs.tiled(30)[0][2].item() == pytest.approx(logits.log_softmax(-1)[inputs.targets[2]].item())
 
 
 def test_the_entropy_is_reported_and_not_trained_on():
-    assert not Inputs().tiled(30).entropy.requires_grad
+    assert not Inputs().tiled(30)[1].requires_grad
 
 
 def test_a_frozen_head_gets_no_gradient_and_a_frozen_body_neither():
     for frozen, moving in (("hidden", "head"), ("head", "hidden")):
         inputs = Inputs()
         vars(inputs)[frozen].requires_grad_(False)
-        inputs.tiled(30).logprobs.sum().backward()
+        inputs.tiled(30)[0].sum().backward()
         assert vars(inputs)[frozen].grad is None
         assert vars(inputs)[moving].grad.abs().sum() > 0
 
@@ -90,17 +90,17 @@ def test_a_frozen_head_gets_no_gradient_and_a_frozen_body_neither():
 def test_no_tokens_are_no_logprobs():
     inputs = Inputs()
     none = slice(0, 0)
-    result = token_logprobs(
+    logprobs, _ = token_logprobs(
         inputs.hidden[none], inputs.head, targets=inputs.targets[none], temperature=inputs.temperature[none]
     )
-    result.logprobs.sum().backward()
-    assert result.logprobs.shape == (0,)
+    logprobs.sum().backward()
+    assert logprobs.shape == (0,)
     assert not inputs.head.grad.any()
 
 
 def test_bf16_answers_in_float32_within_the_precision_of_its_operands():
     ours, plain = Inputs(torch.bfloat16), Inputs(torch.bfloat16)
-    got, want = ours.tiled(30).logprobs, plain.plain().logprobs
+    got, want = ours.tiled(30)[0], plain.plain()[0]
     got.sum().backward()
     want.sum().backward()
     assert got.dtype == torch.float32
@@ -129,7 +129,7 @@ def step_loss(policy: TinyPolicy, settings: LossSettings, tile: int = 40) -> Ten
     token_ids = torch.randint(0, VOCABULARY, (2, 8), generator=draw)
     count = 2 * 7
     old, reference, rollout = -torch.rand(3, count, generator=draw, dtype=torch.float64) - 2.0
-    made = token_logprobs(
+    logprobs, entropy = token_logprobs(
         policy(token_ids)[:, :-1].reshape(count, WIDTH),
         policy.head.weight,
         targets=token_ids[:, 1:].reshape(count),
@@ -138,7 +138,7 @@ def step_loss(policy: TinyPolicy, settings: LossSettings, tile: int = 40) -> Ten
     )
     advantages = torch.linspace(-1.5, 1.5, count, dtype=torch.float64)
     stages = torch.arange(count) % 4
-    tokens = PolicyTokens(made.logprobs, old, reference, rollout, advantages, stages, made.entropy)
+    tokens = PolicyTokens(logprobs, old, reference, rollout, advantages, stages, entropy)
     return policy_loss(tokens, settings=settings, denominator=count)[0]
 
 
@@ -167,7 +167,7 @@ def test_the_gradient_of_a_whole_step_is_that_of_finite_differences(aggregation,
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_on_a_gpu_the_compiled_passes_equal_the_plain_head():
     ours, plain = Inputs(torch.bfloat16, "cuda"), Inputs(torch.bfloat16, "cuda")
-    got = token_logprobs(
+    got, _ = token_logprobs(
         ours.hidden,
         ours.head,
         targets=ours.targets,
@@ -175,6 +175,6 @@ def test_on_a_gpu_the_compiled_passes_equal_the_plain_head():
         tile_elements=30,
         kernels=compiled_kernels(),
     )
-    got.logprobs.sum().backward()
-    plain.plain().logprobs.sum().backward()
+    got.sum().backward()
+    plain.plain()[0].sum().backward()
     assert (ours.head.grad - plain.head.grad).norm() / plain.head.grad.norm() < 1e-2

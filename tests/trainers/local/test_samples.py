@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rubricem_agent.learn.samples import pad_batch, reflection_samples, task_samples
+from rubricem_agent.learn.samples import reflection_samples, task_samples
 from rubricem_agent.policy.base import Opening, TokenSegment
 from rubricem_agent.reflection.candidates import ReflectionSample
 from rubricem_agent.reflection.reflector import ReflectionOutcome
@@ -79,7 +79,6 @@ def test_reflections_have_the_version_that_drew_them_and_not_the_one_that_trains
     untold = outcome(reflection("a", 1.0), reflection("b", 0.0))
     samples = reflection_samples([told, untold], version=5)
     assert [sample.policy_version for sample in samples] == [3, 3, 5, 5]
-    assert pad_batch(samples, pad_id=0).staleness(5).tolist() == [2, 2, 0, 0]
 
 
 def test_unscored_reflections_and_questions_without_any_are_not_trained_on():

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from rubricem_agent.learn.metrics import append_line, read_log
-from rubricem_agent.learn.monitor import CollapseError, DriftSettings, WatchSettings
+from rubricem_agent.learn.monitor import DriftSettings, WatchSettings
+from rubricem_env.domain.errors import RubricEMError
 from trainers.local.settings import LocalConfig
 from trainers.local_ssgrpo import main, watch_run
 
@@ -26,7 +27,7 @@ def test_a_lost_run_is_stopped_with_a_sentence(config, tmp_path):
     write(tmp_path, 1)
     write(tmp_path, 2, valid=0.1)
 
-    with pytest.raises(CollapseError, match="step 2: the scaffold is falling apart") as stopped:
+    with pytest.raises(RubricEMError, match="step 2: the scaffold is falling apart") as stopped:
         watch_run(config, 2)
 
     assert [line.alarm for line in read_log(tmp_path).warnings] == [str(stopped.value)]

@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 
-from rubricem_agent.learn.credit import CheckpointError
-from rubricem_agent.learn.curriculum import Encounter
 from rubricem_agent.learn.deferred import Ticket
 from rubricem_agent.rollout.rollout import Rollout
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.env.episode import Episode, Finished
 from rubricem_env.env.research_env import offline_queries, shipped_toolbox
@@ -30,8 +29,8 @@ SECTION = {
     "time_limits": {"lesson": 5.0},
 }
 QUERY = offline_queries()[0]
-NEW = ScheduledQuery(QUERY, 1, Encounter.NEW)
-REPEAT = ScheduledQuery(QUERY, 2, Encounter.REPEAT)
+NEW = ScheduledQuery(QUERY, 1, "new")
+REPEAT = ScheduledQuery(QUERY, 2, "repeat")
 ATTEMPTS = (
     "<think>t</think><answer>I do not know.</answer>",
     "<think>t</think><answer>The width is 60 m at low water.</answer>",
@@ -194,7 +193,7 @@ async def test_a_checkpoint_of_other_settings_is_refused_by_name(model_folder, t
     service = make_service(model_folder)
     await service.save(tmp_path, step=1, stream={}, identity=identity(service))
     other = make_service(model_folder, **change)
-    with pytest.raises(CheckpointError, match=f"written with rubricem.{name}="):
+    with pytest.raises(UsageError, match=f"written with rubricem.{name}="):
         await other.load(tmp_path, step=1, identity=identity(other))
 
 
@@ -203,7 +202,7 @@ async def test_a_checkpoint_of_another_matrix_is_refused(model_folder, tmp_path)
     await service.save(tmp_path, step=1, stream={}, identity=identity(service))
     identity_matrix = [[float(row == column) for column in range(4)] for row in range(4)]
     other = make_service(model_folder, matrix=identity_matrix)
-    with pytest.raises(CheckpointError, match=r"rubricem.matrix=.*start a new run"):
+    with pytest.raises(UsageError, match=r"rubricem.matrix=.*start a new run"):
         await other.load(tmp_path, step=1, identity=identity(other))
 
 

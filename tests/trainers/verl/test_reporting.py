@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from rubricem_agent.learn.metrics import METRICS_FILE, parse_line, read_log
-from rubricem_agent.learn.monitor import CollapseError
 from rubricem_agent.viewer.logs import read_run
 from rubricem_agent.viewer.records import RunRecordReader
-from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.domain.errors import ConfigError, RubricEMError, UsageError
 from tests.trainers.verl.test_judge_service import NEW, QUERY, REPEAT, identity, make_service, reflected, submit_group
 from trainers.verl_backend.reporting import (
     VerlLog,
@@ -228,7 +227,7 @@ def write_steps(log, valid):
 def test_a_run_that_is_lost_is_stopped_and_the_alarm_written_down(tmp_path):
     log = VerlLog(tmp_path, read_section({"almanac": {}}))
     log.begin(0)
-    with pytest.raises(CollapseError):
+    with pytest.raises(RubricEMError):
         write_steps(log, [1.0] * 20 + [0.0] * 40)
     assert "alarm" in json.loads((tmp_path / METRICS_FILE).read_text().splitlines()[-1])
 

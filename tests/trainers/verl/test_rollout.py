@@ -1,13 +1,12 @@
 """Episodes over an engine get their scores, and are submitted whatever fails."""
 
-from rubricem_agent.learn.curriculum import Encounter
 from rubricem_env.env.research_env import offline_queries
 from tests.trainers.verl.fakes import BrokenClient, FakeClient
 from trainers.verl_backend.rollout import EpisodeRunner
 from trainers.verl_backend.rows import OURS, RolloutScores, ScheduledQuery
 from trainers.verl_backend.settings import read_section
 
-SCHEDULED = ScheduledQuery(offline_queries()[0], 1, Encounter.NEW)
+SCHEDULED = ScheduledQuery(offline_queries()[0], 1, "new")
 CALL = '<call_tool name="google_search">width of Tall Fox</call_tool>'
 ANSWER = "<think>t</think><answer>60 m</answer>"
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rubricem_agent.config import ToolsConfig, read_tools_config
-from rubricem_agent.learn.credit import PAPER_MATRIX, CheckpointError
+from rubricem_agent.learn.credit import PAPER_MATRIX
 from rubricem_agent.learn.curriculum import Curriculum
-from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.trajectory import Query
 from trainers.verl_backend.settings import CurriculumStream, read_section, share_of
 
@@ -86,7 +86,7 @@ def test_a_stream_resumed_between_two_prompts_of_a_step_goes_on_with_the_second(
 
 
 def test_a_stream_of_another_window_is_refused():
-    with pytest.raises(CheckpointError, match="window 2, this run has 1"):
+    with pytest.raises(UsageError, match="window 2, this run has 1"):
         stream(window=1).load_state_dict(stream().state_dict())
 
 

@@ -78,18 +78,16 @@ def stop(folder: Path, policy: Path, strike, *changes: str, steps: int = 1) -> S
 
 def last_step(saved: int) -> int:
     """The next step from which on a whole checkpoint's groups are repeats, those under way included."""
-    return next(
-        step for step in range(saved + 1, 90) if {encounter(step), encounter(step + AHEAD)} == {Encounter.REPEAT}
-    )
+    return next(step for step in range(saved + 1, 90) if {encounter(step), encounter(step + AHEAD)} == {"repeat"})
 
 
 def encounter(step: int) -> Encounter:
-    return Encounter.NEW if (step - 1) % (2 * WINDOW) < WINDOW else Encounter.REPEAT
+    return "new" if (step - 1) % (2 * WINDOW) < WINDOW else "repeat"
 
 
 def new_groups(step: int) -> int:
     """How many groups meet a question for the first time, to the end of a step of the curriculum."""
-    return BATCH * sum(encounter(one) is Encounter.NEW for one in range(1, step + 1))
+    return BATCH * sum(encounter(one) == "new" for one in range(1, step + 1))
 
 
 def kept(folder: Path, step: int, part: str):
@@ -111,7 +109,7 @@ def under_way(folder: Path, step: int) -> int:
 def test_the_saved_queue_and_the_saved_desk_agree_on_what_is_judged(chain):
     folder, step = chain.last.folder, chain.killed.saved
     # Questions of both steps, and of the one ahead, are new ones: each has its reflection as soon as it is judged.
-    assert encounter(step + AHEAD) is Encounter.NEW
+    assert encounter(step + AHEAD) == "new"
     launched = kept(folder, step, "deferred")["counts"]["launched"]
     assert launched == new_groups(step + AHEAD) - under_way(folder, step)
 
