@@ -9,7 +9,6 @@ from rubricem_agent.build.memory import open_existing_bank
 from rubricem_agent.build.models import requires_extra
 from rubricem_agent.build.tools import listen
 from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.viewer.bank import BankDoor
 from rubricem_agent.viewer.runs import RunShelf
 from rubricem_env.domain.errors import ConfigError, MissingExtraError
 
@@ -23,8 +22,10 @@ def serve_viewer(
 ) -> None:
     """Show a run, or the runs under a folder, on this machine alone, until interrupted.
 
-    `announce` is called with the address and its token once the server listens. The default port is 8420, or any free
-    one.
+    `bank` is the folder of the bank that all runs show; without it, each run shows its own. `announce` is called with
+    the address and its token once the server listens.
+
+    The default port is 8420, or any free one.
 
     Raises:
         FileFormatError: there is no such folder.
@@ -34,12 +35,11 @@ def serve_viewer(
     with requires_extra("viewer", "the viewer"):
         import uvicorn
 
-        from rubricem_agent.viewer.requests import ServerContext
         from rubricem_agent.viewer.server import make_app
-    context = ServerContext(RunShelf.open(root), BankDoor(_open_bank, bank))
+    shelf = RunShelf(root, _open_bank, bank=bank)
     token = secrets.token_urlsafe(24)
     settings = uvicorn.Config(
-        make_app(context, token=token),
+        make_app(shelf, token=token),
         log_level="warning",
         access_log=False,
         ws="none",

@@ -119,6 +119,11 @@ class GroupHead(Frozen):
     retired: Count = 0
     lessons: tuple[ShownLesson, ...] = ()
 
+    @property
+    def id(self) -> str:
+        """The name of the group in the viewer."""
+        return f"{self.step}-{self.place}"
+
 
 class RolloutHead(Frozen):
     """What the index says of a rollout."""

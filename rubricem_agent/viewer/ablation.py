@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field, ValidationError
@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from rubricem_agent.evals.statistics import bootstrap_mean, paired_bootstrap
 from rubricem_agent.learn.metrics import EvaluationLine, RunLog
 from rubricem_agent.learn.monitor import BASELINE, RECIPES, Recipe
+from rubricem_agent.viewer.api_runs import Curve
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import first_problem
@@ -136,18 +137,6 @@ _STYLE = (
 """Of a chart in a file of its own, which has no page to take colours from."""
 
 
-class ChartLine(NamedTuple):
-    """One line of a chart. Its colour is that of its index in the chart, or `colour`."""
-
-    name: str
-    points: Sequence[tuple[float, float]]
-    """x and y."""
-    band: Sequence[tuple[float, float, float]] = ()
-    """x, low and high."""
-    is_dashed: bool = False
-    colour: int | None = None
-
-
 PlotArea = tuple[float, float, float, float]
 """The numbers at the edges of the drawing area: lowest and highest x, then y."""
 
@@ -159,23 +148,24 @@ def _position(area: PlotArea, x: float, y: float) -> str:
     return f"{across:.1f},{down:.1f}"
 
 
-def draw_svg(title: str, curves: Sequence[ChartLine], *, x_name: str = "step", including: Sequence[float] = ()) -> str:
-    """The chart as a file of its own, with title, legend and colours inside.
+def draw_svg(title: str, curves: Sequence[Curve]) -> str:
+    """The chart over the steps as a file of its own, with title, legend and colours inside.
 
     Raises:
         UsageError: there is nothing to draw.
     """
-    finite = [_finite(curve) for curve in curves]
-    drawn = [curve for curve in finite if curve.points]
+    drawn = [curve for curve in curves if curve.x]
     if not drawn:
         raise UsageError(f"there is no point to draw for the figure {title!r}; evaluate the runs at least once.")
-    inner = _draw(title, finite, (*_x_range(drawn), *_y_range(drawn, including)), x_name)
-    keys = [_key_line(curve.name, place, _colour(curve, place)) for place, curve in enumerate(finite) if curve.points]
+    area = (*_widened([x for curve in drawn for x in curve.x]), *_y_range(drawn))
+    marks = "".join(_draw_curve(curve, area, place % len(_COLOURS)) for place, curve in enumerate(drawn))
+    keys = [_key_line(curve.name, place) for place, curve in enumerate(drawn)]
     height = HEIGHT + 30 + 18 * len(keys)
     head = f'<text class="title" x="8" y="18">{escape(title)}</text>'
-    moved = inner.replace("<svg ", f'<svg y="26" width="{WIDTH}" height="{HEIGHT}" ', 1)
+    inner = f'<svg y="26" width="{WIDTH}" height="{HEIGHT}">{_draw_axes(area)}{marks}</svg>'
     outer = f'viewBox="0 0 {WIDTH} {height}" width="{2 * WIDTH}" height="{2 * height}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {outer}>{_STYLE}{head}{moved}{"".join(keys)}</svg>\n'
+    named = f'role="img" aria-label="{escape(title, quote=True)}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {outer} {named}>{_STYLE}{head}{inner}{"".join(keys)}</svg>\n'
 
 
 def nice_step(low: float, high: float, count: int = _TICKS) -> float:
@@ -192,45 +182,27 @@ def nice_ticks(low: float, high: float) -> list[float]:
     return [round(number * step, 12) for number in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _draw(title: str, curves: Sequence[ChartLine], frame: PlotArea, x_name: str) -> str:
-    marks = "".join(_draw_curve(curve, frame, _colour(curve, place)) for place, curve in enumerate(curves))
-    view = f'viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title, quote=True)}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {view}>{_draw_axes(frame, x_name)}{marks}</svg>'
-
-
-def _key_line(name: str, place: int, colour: int) -> str:
+def _key_line(name: str, place: int) -> str:
     y = HEIGHT + 40 + 18 * place
-    mark = f'<line class="curve c{colour}" x1="48" x2="68" y1="{y - 4}" y2="{y - 4}"/>'
+    mark = f'<line class="curve c{place % len(_COLOURS)}" x1="48" x2="68" y1="{y - 4}" y2="{y - 4}"/>'
     return f'{mark}<text class="tick" x="76" y="{y}">{escape(name)}</text>'
 
 
-def _finite(curve: ChartLine) -> ChartLine:
-    points = [point for point in curve.points if all(map(math.isfinite, point))]
-    return curve._replace(points=points, band=[at for at in curve.band if all(map(math.isfinite, at))])
-
-
-def _x_range(curves: Sequence[ChartLine]) -> tuple[float, float]:
-    values = [x for curve in curves for x, _ in curve.points]
-    return _widened(min(values), max(values))
-
-
-def _y_range(curves: Sequence[ChartLine], including: Sequence[float]) -> tuple[float, float]:
+def _y_range(curves: Sequence[Curve]) -> tuple[float, float]:
     """From a round number below the least value to one above the greatest."""
-    values = [y for curve in curves for _, y in curve.points]
-    values += [edge for curve in curves for _, low, high in curve.band for edge in (low, high)]
-    values += including
-    low, high = _widened(min(values), max(values))
+    low, high = _widened([y for curve in curves for y in (*curve.y, *curve.low, *curve.high)])
     step = nice_step(low, high)
     return math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
 
 
-def _widened(low: float, high: float) -> tuple[float, float]:
-    """The range; a single value gets room on both sides."""
+def _widened(values: Sequence[float]) -> tuple[float, float]:
+    """The range of the values; a single value gets room on both sides."""
+    low, high = min(values), max(values)
     room = (abs(low) * 0.1 or 0.5) if low == high else 0.0
     return low - room, high + room
 
 
-def _draw_axes(frame: PlotArea, x_name: str) -> str:
+def _draw_axes(frame: PlotArea) -> str:
     lines = []
     x_low, x_high, y_low, y_high = frame
     for tick in nice_ticks(y_low, y_high):
@@ -240,26 +212,21 @@ def _draw_axes(frame: PlotArea, x_name: str) -> str:
     for tick in nice_ticks(x_low, x_high):
         x = _position(frame, tick, y_low).split(",")[0]
         lines.append(f'<text class="tick" x="{x}" y="{HEIGHT - 20}" text-anchor="middle">{tick:.4g}</text>')
-    lines.append(f'<text class="tick" x="{WIDTH - _RIGHT}" y="{HEIGHT - 5}" text-anchor="end">{escape(x_name)}</text>')
+    lines.append(f'<text class="tick" x="{WIDTH - _RIGHT}" y="{HEIGHT - 5}" text-anchor="end">step</text>')
     return "".join(lines)
 
 
-def _draw_curve(curve: ChartLine, frame: PlotArea, colour: int) -> str:
+def _draw_curve(curve: Curve, frame: PlotArea, colour: int) -> str:
     band = ""
-    if len(curve.band) > 1:
-        edge = [_position(frame, x, high) for x, _, high in curve.band]
-        edge += [_position(frame, x, low) for x, low, _ in reversed(curve.band)]
+    if len(curve.low) > 1:
+        edge = [_position(frame, x, high) for x, high in zip(curve.x, curve.high, strict=True)]
+        edge += [_position(frame, x, low) for x, low in zip(curve.x[::-1], curve.low[::-1], strict=True)]
         band = f'<polygon class="band c{colour}" points="{" ".join(edge)}"/>'
-    places = [_position(frame, *point) for point in curve.points]
-    dash = ' stroke-dasharray="5 4"' if curve.is_dashed else ""
-    line = f'<polyline class="curve c{colour}"{dash} points="{" ".join(places)}"/>' if len(places) > 1 else ""
+    places = [_position(frame, x, y) for x, y in zip(curve.x, curve.y, strict=True)]
+    line = f'<polyline class="curve c{colour}" points="{" ".join(places)}"/>' if len(places) > 1 else ""
     dots = places if len(places) <= 40 else []
     marks = (f'<circle class="dot c{colour}" cx="{x}" cy="{y}" r="2.2"/>' for x, y in (at.split(",") for at in dots))
     return band + line + "".join(marks)
-
-
-def _colour(curve: ChartLine, place: int) -> int:
-    return (place if curve.colour is None else curve.colour) % len(_COLOURS)
 
 
 HEAD = (
@@ -307,17 +274,16 @@ def format_spread(value: Spread) -> str:
     return f"{value.mean:.3f} [{value.low:.3f}, {value.high:.3f}]"
 
 
-def curves_of(ablation: Ablation) -> list[ChartLine]:
-    return [
-        ChartLine(
-            result.title,
-            [(at.step, at.answer.mean) for at in result.curve],
-            [(at.step, at.answer.low, at.answer.high) for at in result.curve],
+def render_figure(ablation: Ablation) -> str:
+    """The figure as an SVG file of its own."""
+    curves = [
+        Curve(
+            name=result.title,
+            x=tuple(float(at.step) for at in result.curve),
+            y=tuple(at.answer.mean for at in result.curve),
+            low=tuple(at.answer.low for at in result.curve),
+            high=tuple(at.answer.high for at in result.curve),
         )
         for result in ablation.results
     ]
-
-
-def render_figure(ablation: Ablation) -> str:
-    """The figure as an SVG file of its own."""
-    return draw_svg(FIGURE_TITLE, curves_of(ablation))
+    return draw_svg(FIGURE_TITLE, curves)

@@ -7,7 +7,6 @@ There is no cookie: nothing that another page could make the browser send. Witho
 **Requests.** All paths below begin with `/api`. `{run}` and all other ids are opaque and safe in a path as they are;
 only a question on the bank (`text`) and a filter (`q`) need escaping.
 
-    GET  /about                                   About
     GET  /runs                                    RunList
     GET  /compare?run=A&run=B[&run=C]             Comparison
     GET  /runs/{run}                              RunDetail
@@ -45,13 +44,12 @@ the element that they stand on or name.
 **Numbers.** Scores lie between 0 and 1; null is "no score", which is never a zero.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field
 
 from rubricem_env.domain.base import Frozen, Text
 
-API_VERSION = 1
 RunKind = Literal["training", "evaluation", "ablation"]
 Standing = Literal["running", "finished", "stopped", "stale", "unreadable"]
 
@@ -61,17 +59,6 @@ class Problem(Frozen):
 
     status: int
     message: Text
-
-
-class About(Frozen):
-    """The server."""
-
-    api_version: int = API_VERSION
-    release: Text
-    root: Text
-    """The folder that is shown."""
-    only_run: Text | None
-    """The id of the run, where the folder is one; the page opens it at once."""
 
 
 class StageScores(Frozen):
@@ -119,6 +106,13 @@ class RunCard(Frozen):
 
 
 class RunList(Frozen):
+    """The server and what it shows."""
+
+    release: Text = ""
+    root: Text = ""
+    """The folder that is shown."""
+    only_run: Text | None = None
+    """The id of the run, where the folder is one; the page opens it at once."""
     runs: tuple[RunCard, ...]
     """Newest change first."""
 
@@ -165,19 +159,12 @@ class Figure(Frozen):
     """Empty: not measured in this run."""
 
 
-class ComparedSetting(Frozen):
-    """A setting in which the runs differ."""
-
-    key: Text
-    values: tuple[Text, ...]
-    """One for each run, in their order; empty where a run has no such setting."""
-
-
 class Comparison(Frozen):
     """Figures of several runs side by side, or of one run."""
 
     runs: tuple[RunCard, ...] = ()
-    differs: tuple[ComparedSetting, ...] = ()
+    differs: dict[Text, tuple[Text, ...]] = Field(default_factory=dict)
+    """The settings in which they differ: a value for each run, in their order; empty where a run has none."""
     figures: tuple[Figure, ...]
     """One curve for each run; curves name their run."""
 
@@ -201,14 +188,24 @@ class BankRow(Frozen):
     """In a search: to what was searched for."""
 
 
-class BankPage(Frozen):
-    """A page of a list. A search gives one page of active items, most similar first, as a policy would find them."""
+RowT = TypeVar("RowT")
+
+
+class Page(Frozen, Generic[RowT]):
+    """A page of a list."""
 
     total: int
+    """In the run."""
     matched: int
     page: int
+    """From 1."""
     size: int
-    rows: tuple[BankRow, ...]
+    rows: tuple[RowT, ...]
+
+
+class BankPage(Page[BankRow]):
+    """A search gives one page of active items, most similar first, as a policy would find them."""
+
     counts: dict[str, int]
     """By status."""
     embedder: Text
@@ -232,14 +229,6 @@ class LessonUse(Frozen):
     """Of the same question's latest group before, without the item; null where there is none."""
 
 
-class LessonEffect(Frozen):
-    """Scores with the item less those of the same questions before it; a hint, since the policy learns meanwhile."""
-
-    groups: int
-    """That have a group before them to compare with."""
-    difference: StageScores
-
-
 class BankItemView(Frozen):
     row: BankRow
     rubrics: Text
@@ -252,7 +241,10 @@ class BankItemView(Frozen):
     """All items of the question, oldest first."""
     uses: tuple[LessonUse, ...]
     """The latest 100."""
-    effect: LessonEffect
+    compared: int
+    """The groups that have an earlier group of the same question to compare with."""
+    difference: StageScores
+    """Their scores less those of the earlier groups; a hint, since the policy learns meanwhile."""
     editable: bool
 
 

@@ -2,8 +2,17 @@
 
 from typing import Literal
 
-from rubricem_agent.viewer.api_runs import StageScores
+from pydantic import Field
+
+from rubricem_agent.evals.records import VerdictRecord
+from rubricem_agent.evals.report import PublishedScores, PublishedTable
+from rubricem_agent.evals.scores import JudgeAgreement, JudgeScores
+from rubricem_agent.learn.record import ShownLesson
+from rubricem_agent.viewer.api_runs import Page, StageScores
 from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.judgement import Rubric
+from rubricem_env.domain.trajectory import ToolCall
+from rubricem_env.judge.scoring import Opinion
 
 Sort = Literal["newest", "oldest", "best", "worst"]
 """Best and worst go by the score of the stage that `stage` names, or by the mean without one."""
@@ -37,14 +46,7 @@ class TrajectoryRow(Frozen):
     """Items of the bank that stood before the question."""
 
 
-class TrajectoryPage(Frozen):
-    total: int
-    """In the run."""
-    matched: int
-    page: int
-    """From 1."""
-    size: int
-    rows: tuple[TrajectoryRow, ...]
+class TrajectoryPage(Page[TrajectoryRow]):
     endings: tuple[Text, ...]
     """All that occur in the run, for a filter."""
     steps: tuple[int, int] | None
@@ -76,22 +78,6 @@ class SnippetView(Frozen):
     url: Text
     text: Text
     cited: bool
-
-
-class CallView(Frozen):
-    tool: Text
-    query: Text
-    parameters: tuple[tuple[Text, Text], ...]
-    repeated: bool
-    """The same call stands earlier in this trajectory."""
-
-
-class ResultView(Frozen):
-    """What came back."""
-
-    status: Text
-    """ok, empty, error, blocked, timeout, rate_limited; empty string for a notice of the environment."""
-    snippets: tuple[SnippetView, ...]
 
 
 class SectionView(Frozen):
@@ -127,8 +113,12 @@ class Element(Frozen):
     closed: bool = True
     """False where the closing tag is missing."""
     sections: tuple[SectionView, ...] = ()
-    call: CallView | None = None
-    result: ResultView | None = None
+    call: ToolCall | None = None
+    repeated: bool = False
+    """The same call stands earlier in this trajectory."""
+    status: Text = ""
+    """Of a tool's answer: ok, empty, error, blocked, timeout, rate_limited."""
+    snippets: tuple[SnippetView, ...] = ()
     citations: tuple[CitationView, ...] = ()
 
 
@@ -141,40 +131,11 @@ class ElementText(Frozen):
     next_offset: int | None
 
 
-class Band(Frozen):
-    """A stage: a run of elements."""
-
-    stage: Text
-    first: int
-    """Element."""
-    last: int
-
-
-class RubricView(Frozen):
-    id: Text
-    stage: Text
-    title: Text
-    description: Text
-    polarity: Literal["positive", "negative"]
-    """A flaw is negative: mark 0 is good."""
-    weight: float
-    persistent: bool
-    step: int
-    """Of its birth; 0 for one of the data set."""
-    model: Text
-
-
 class VerdictView(Frozen):
-    """One rubric's mark of this trajectory."""
+    """A judge's score of this trajectory on one rubric."""
 
-    rubric: RubricView
-    mark: float
-    """0 to 2 as the judge gave it; between whole marks where several judges were averaged."""
-    marks: tuple[int, ...]
-    """Each judge's own, where there were several."""
-    fulfilled: float
-    """0 to 1, with a flaw's mark inverted."""
-    reason: Text
+    rubric: Rubric
+    opinion: Opinion
     places: tuple[Place, ...]
     """Passages that the reason quotes; empty where it quotes none."""
 
@@ -205,50 +166,37 @@ class ViolationView(Frozen):
     place: Place | None
 
 
-class LessonView(Frozen):
-    """An item of the bank that stood before the question."""
-
-    item: int
-    similarity: float
-
-
-class CostView(Frozen):
-    calls: int
-    """Of tools."""
-    turns: int
-    input_tokens: int
-    output_tokens: int
-    seconds: float | None
-    dollars: float | None
-
-
 class TrajectoryView(Frozen):
     """One trajectory. Elements come in pages of 200: `from_element` asks for later ones."""
 
     row: TrajectoryRow
-    policy: Text
-    prompt_hash: Text
-    temperature: float | None
+    policy: Text = ""
+    prompt_hash: Text = ""
+    temperature: float | None = None
     seed: int | None
-    failure: Text
-    judge: Text
-    judge_failure: Text
-    encounter: Text
+    failure: Text = ""
+    judge: Text = ""
+    judge_failure: Text = ""
+    encounter: Text = ""
     """new or repeat; empty outside training."""
-    trained: bool | None
-    lessons: tuple[LessonView, ...]
-    bait: tuple[Text, ...]
+    trained: bool | None = None
+    lessons: tuple[ShownLesson, ...] = ()
+    bait: tuple[Text, ...] = ()
     """Kinds of text that speak to the judge."""
-    bands: tuple[Band, ...]
     elements: tuple[Element, ...]
     elements_total: int
-    stages: tuple[StageView, ...]
+    stages: tuple[StageView, ...] = ()
+    """Empty without a judge."""
     violations: tuple[ViolationView, ...]
     unknown_citations: tuple[Text, ...]
-    cost: CostView
-    num_tokens: int
+    turns: int
+    input_tokens: int = 0
+    output_tokens: int = 0
+    seconds: float | None = None
+    dollars: float | None = None
+    num_tokens: int = 0
     """0 where no tokens were recorded."""
-    siblings: tuple[Text, ...]
+    siblings: tuple[Text, ...] = ()
     """The ids of the group, in order."""
 
 
@@ -303,11 +251,11 @@ class GroupView(Frozen):
     question: Text
     question_key: Text
     judge: Text
-    rubrics: tuple[RubricView, ...]
+    rubrics: tuple[Rubric, ...]
     rollouts: tuple[GroupRollout, ...]
     """In the order asked for."""
     separators: tuple[Separator, ...]
-    lessons: tuple[LessonView, ...]
+    lessons: tuple[ShownLesson, ...]
     proposal_failure: Text
     refused: tuple[Text, ...]
 
@@ -326,14 +274,7 @@ class QuestionRow(Frozen):
     """Mean score of its latest group."""
 
 
-class QuestionPage(Frozen):
-    total: int
-    matched: int
-    page: int
-    size: int
-    rows: tuple[QuestionRow, ...]
-
-
+QuestionPage = Page[QuestionRow]
 Fate = Literal["born", "kept", "returned", "retired"]
 
 
@@ -353,9 +294,8 @@ class RubricEvent(Frozen):
 
 
 class RubricLife(Frozen):
-    rubric: RubricView
+    rubric: Rubric
     status: Literal["persistent", "active", "retired"]
-    prompt_hash: Text
     events: tuple[RubricEvent, ...]
     """In the order of steps."""
 
@@ -382,57 +322,10 @@ class RubricHistory(Frozen):
 ExampleSort = Literal["id", "worst", "best", "disagreement"]
 
 
-class ScoreRow(Frozen):
-    """One judge's number of this run."""
+class PublishedView(PublishedTable):
+    """A published table with rows of this run."""
 
-    judge: Text
-    metric: Text
-    score: float | None
-    worst: float | None
-    """If every exclusion counted as the worst case."""
-    low: float | None
-    high: float | None
-    interval: Text
-    """How the interval was made."""
-    graded: int
-    excluded: dict[str, int]
-    ungraded: dict[str, int]
-    unreadable: int
-    metrics: dict[str, float | None]
-
-
-class PublishedCell(Frozen):
-    column: Text
-    value: float | None
-    """In percent."""
-
-
-class PublishedRow(Frozen):
-    system: Text
-    cells: tuple[PublishedCell, ...]
-    flags: tuple[Text, ...]
-    """In what it is not the same as ours."""
-    own: bool
-    """Made by this run."""
-
-
-class PublishedView(Frozen):
-    source: Text
-    columns: tuple[Text, ...]
-    rows: tuple[PublishedRow, ...]
-
-
-class AgreementView(Frozen):
-    first: Text
-    second: Text
-    n: int
-    share: float
-    kappa: float
-
-
-class Count(Frozen):
-    name: Text
-    count: int
+    own: tuple[PublishedScores, ...]
 
 
 class EvaluationView(Frozen):
@@ -444,13 +337,13 @@ class EvaluationView(Frozen):
     expected: int
     answered: int
     complete: bool = False
-    scores: tuple[ScoreRow, ...] = ()
-    """Empty as long as nothing was scored."""
-    agreements: tuple[AgreementView, ...] = ()
+    scores: tuple[JudgeScores, ...] = ()
+    """Without the scores of examples. Empty as long as nothing was scored."""
+    agreements: tuple[JudgeAgreement, ...] = ()
     published: tuple[PublishedView, ...] = ()
-    endings: tuple[Count, ...] = ()
-    failures: tuple[Count, ...] = ()
-    found: tuple[Count, ...] = ()
+    endings: dict[str, int] = Field(default_factory=dict)
+    failures: dict[str, int] = Field(default_factory=dict)
+    found: dict[str, int] = Field(default_factory=dict)
     """How answers were found."""
     dollars: float = 0.0
     seconds: float = 0.0
@@ -477,25 +370,7 @@ class ExampleRow(Frozen):
     dollars: float
 
 
-class ExamplePage(Frozen):
-    total: int
-    matched: int
-    page: int
-    size: int
-    rows: tuple[ExampleRow, ...]
-
-
-class ReplyView(Frozen):
-    """What a judge replied to one question."""
-
-    judge: Text
-    question: Text
-    replies: tuple[Text, ...]
-    """All tries in order; each cut to 8,000 characters."""
-    failure: Text
-    model: Text
-    dollars: float
-    seconds: float
+ExamplePage = Page[ExampleRow]
 
 
 class ExampleView(Frozen):
@@ -504,4 +379,5 @@ class ExampleView(Frozen):
     """An answer from elsewhere, where there is no trajectory."""
     trajectory: TrajectoryView | None
     """Without verdicts on stages; judges of benchmarks speak in `replies`."""
-    replies: tuple[ReplyView, ...]
+    replies: tuple[VerdictRecord, ...]
+    """What the judges replied; each reply is truncated to 8,000 characters."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from rubricem_agent.learn.metrics import EvaluationLine, StepLine, UpdateMetrics
 from rubricem_agent.learn.monitor import find_expected
-from rubricem_agent.viewer.api_runs import ComparedSetting, Comparison, Curve, Figure, RunCard
+from rubricem_agent.viewer.api_runs import Comparison, Curve, Figure, RunCard
 from rubricem_agent.viewer.logs import RecordedRun
 from rubricem_env.domain.base import STAGES, Stage
 
@@ -179,7 +179,7 @@ def compare_runs(runs: Sequence[tuple[RunCard, RecordedRun]]) -> Comparison:
     keys = dict.fromkeys(figure.key for figures in split for figure in figures)
     return Comparison(
         runs=tuple(card for card, _ in runs),
-        differs=tuple(_differences([run.settings for _, run in runs])),
+        differs=_differences([run.settings for _, run in runs]),
         figures=tuple(_merge(key, [card for card, _ in runs], split) for key in keys),
     )
 
@@ -209,11 +209,11 @@ def _merge(key: str, cards: Sequence[RunCard], split: Sequence[Sequence[Figure]]
     return first.model_copy(update={"curves": curves})
 
 
-def _differences(settings: Sequence[Mapping[str, Any]]) -> list[ComparedSetting]:
+def _differences(settings: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
     flat = [_flatten(one) for one in settings]
     keys = sorted(set().union(*flat))
-    rows = [(key, tuple(one.get(key, "") for one in flat)) for key in keys if key not in _PLACES]
-    return [ComparedSetting(key=key, values=values) for key, values in rows if len(set(values)) > 1]
+    rows = {key: tuple(one.get(key, "") for one in flat) for key in keys if key not in _PLACES}
+    return {key: values for key, values in rows.items() if len(set(values)) > 1}
 
 
 def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -5,24 +5,18 @@ import binascii
 from collections.abc import Mapping
 
 from rubricem_agent.evals.manifest import EvaluationManifest, read_manifest
-from rubricem_agent.evals.records import CaseKey, VerdictRecord
+from rubricem_agent.evals.records import CaseKey
 from rubricem_agent.evals.report import own_rows, summarize
-from rubricem_agent.evals.scores import JudgeScores, Scores
+from rubricem_agent.evals.scores import Scores
 from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.viewer.api_runs import StageScores
 from rubricem_agent.viewer.api_trajectories import (
-    AgreementView,
-    Count,
     EvaluationView,
     ExamplePage,
     ExampleRow,
     ExampleSort,
     ExampleView,
-    PublishedCell,
-    PublishedRow,
     PublishedView,
-    ReplyView,
-    ScoreRow,
     TrajectoryRow,
     TrajectoryView,
 )
@@ -67,63 +61,28 @@ def _numbers(scores: Scores) -> Mapping[str, object]:
     return {
         "answered": scores.answered,
         "complete": scores.is_complete,
-        "scores": tuple(_score_row(judge) for judge in scores.judges),
-        "agreements": tuple(
-            AgreementView(first=pair.first, second=pair.second, n=pair.n, share=pair.share, kappa=pair.kappa)
-            for pair in scores.agreements
-        ),
+        "scores": tuple(judge.model_copy(update={"per_example": {}, "texts": {}}) for judge in scores.judges),
+        "agreements": scores.agreements,
         "published": _published(scores) if scores.manifest.benchmark in SUITE else (),
-        "endings": _counts(scores.endings),
-        "failures": _counts(scores.failures),
-        "found": _counts(scores.found),
+        "endings": scores.endings,
+        "failures": scores.failures,
+        "found": scores.found,
         "dollars": round(scores.dollars, 4),
         "seconds": round(scores.seconds, 1),
     }
 
 
-def _score_row(judge: JudgeScores) -> ScoreRow:
-    spread = judge.wilson or judge.spread
-    return ScoreRow(
-        judge=judge.judge,
-        metric=judge.headline,
-        score=judge.score,
-        worst=judge.worst,
-        low=spread.low if spread else None,
-        high=spread.high if spread else None,
-        interval=spread.method if spread else "",
-        graded=judge.graded,
-        excluded=judge.excluded,
-        ungraded=judge.ungraded,
-        unreadable=judge.unreadable,
-        metrics=judge.metrics,
-    )
-
-
 def _published(scores: Scores) -> tuple[PublishedView, ...]:
     summary = summarize([scores])
-    views = []
-    for table in summary.published:
-        own = own_rows(summary, table.columns)
-        rows = tuple(
-            PublishedRow(
-                system=row.system,
-                cells=tuple(
-                    PublishedCell(
-                        column=column, value=None if value is None else round(value, 1) if row in own else value
-                    )
-                    for column, value in zip(table.columns, row.values, strict=False)
-                ),
-                flags=row.flags,
-                own=row in own,
-            )
-            for row in (*table.rows, *own)
+    return tuple(
+        PublishedView(
+            source=table.source,
+            columns=table.columns,
+            rows=table.rows,
+            own=tuple(own_rows(summary, table.columns)),
         )
-        views.append(PublishedView(source=table.source, columns=table.columns, rows=rows))
-    return tuple(views)
-
-
-def _counts(counts: Mapping[str, int]) -> tuple[Count, ...]:
-    return tuple(Count(name=name, count=count) for name, count in counts.items())
+        for table in summary.published
+    )
 
 
 MAX_REPLY, MAX_GIVEN, MAX_REPLIES = 8_000, 50_000, 500
@@ -155,7 +114,10 @@ def view_example(run: RunFolder, example_id: str, *, from_element: int = 0) -> E
         row=row,
         given=(record.given or "")[:MAX_GIVEN],
         trajectory=_trajectory(record.trajectory, row, from_element=from_element) if record.trajectory else None,
-        replies=tuple(_reply(verdict) for verdict in run.answers.verdicts(key)[:MAX_REPLIES]),
+        replies=tuple(
+            verdict.model_copy(update={"replies": tuple(reply[:MAX_REPLY] for reply in verdict.replies)})
+            for verdict in run.answers.verdicts(key)[:MAX_REPLIES]
+        ),
     )
 
 
@@ -215,17 +177,4 @@ def _trajectory(trajectory: Trajectory, row: ExampleRow, *, from_element: int) -
         lessons=(),
     )
     view = view_trajectory(reading, listed, from_element=from_element)
-    cost = view.cost.model_copy(update={"seconds": row.seconds, "dollars": row.dollars})
-    return view.model_copy(update={"failure": row.failure, "cost": cost})
-
-
-def _reply(verdict: VerdictRecord) -> ReplyView:
-    return ReplyView(
-        judge=verdict.judge,
-        question=verdict.question,
-        replies=tuple(reply[:MAX_REPLY] for reply in verdict.replies),
-        failure=verdict.failure,
-        model=verdict.model,
-        dollars=verdict.dollars,
-        seconds=verdict.seconds,
-    )
+    return view.model_copy(update={"failure": row.failure, "seconds": row.seconds, "dollars": row.dollars})

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -26,14 +27,21 @@ from rubricem_agent.viewer.api_trajectories import (
     TrajectoryRow,
     TrajectoryView,
 )
-from rubricem_agent.viewer.records import NotThereError, RolloutFilter, make_row, number_or_none, stage_scores
+from rubricem_agent.viewer.records import (
+    MAX_SIZE,
+    NotThereError,
+    RolloutFilter,
+    RunRecordReader,
+    make_row,
+    mean_of,
+    number_or_none,
+    stage_scores,
+)
 from rubricem_agent.viewer.runs import RunFolder
 from rubricem_agent.viewer.trajectories import (
     MAX_QUESTION,
     cut_trajectory,
     element_text,
-    lesson_views,
-    rubric_view,
     rubrics_of,
     view_rollout,
     view_tokens,
@@ -46,14 +54,29 @@ from rubricem_env.judge.scoring import fulfillment, mark_variance
 from rubricem_env.scaffold.reading import Reading, read_trajectory
 
 OPENING_CHARS, ANSWER_CHARS = 400, 2_000
+MAX_GROUPS = 200
+"""Of one question's history: the latest."""
+MAX_STEPS = 50
+"""Listed of one question."""
 
 
 Member = tuple[TrajectoryRow, RolloutEntry, Reading]
 """One rollout of a group."""
 
 
-def view_group(group_id: str, group: GroupEntry, members: Sequence[Member], *, sort: str) -> GroupView:
-    """The group; `sort` is attempt, mean, or a stage, whose best comes first."""
+def view_group(run: RunFolder, group_id: str, *, sort: str = "attempt") -> GroupView:
+    """A group side by side; `sort` is attempt, mean, or a stage, whose best comes first.
+
+    Raises:
+        NotThereError: there is none of that id.
+    """
+    record = run.record
+    with record.lock:
+        number = record.find_group(group_id)
+        group = record.read_group(number)
+        rows = record.table.of_group(number).tolist()
+        rollouts = [(make_row(record, row), record.read_rollout(row)) for row in rows]
+    members = [(row, one, read_trajectory(one.rollout.trajectory)) for row, one in rollouts]
     ordered = sorted(members, key=_key(sort))
     rubrics = rubrics_of(group)
     separators = sorted(_separators(ordered, rubrics), key=lambda one: -one.spread)
@@ -64,10 +87,10 @@ def view_group(group_id: str, group: GroupEntry, members: Sequence[Member], *, s
         question=group.question[:MAX_QUESTION],
         question_key=group.query_key,
         judge=group.judge,
-        rubrics=tuple(rubric_view(rubric) for rubric in rubrics.values()),
+        rubrics=tuple(rubrics.values()),
         rollouts=tuple(_rollout(member) for member in ordered),
         separators=tuple(separators),
-        lessons=lesson_views(group.lessons),
+        lessons=group.lessons,
         proposal_failure=group.proposal_failure,
         refused=group.refused,
     )
@@ -180,8 +203,18 @@ JudgedGroup = tuple[str, GroupEntry, Sequence[RolloutEntry]]
 """A group's id and entry with its rollouts, by attempt."""
 
 
-def view_history(groups: Sequence[JudgedGroup]) -> RubricHistory:
-    """What became of every rubric of one question; the groups are in the order of steps, one at least."""
+def view_history(run: RunFolder, question_key: str) -> RubricHistory:
+    """What became of every rubric of one question.
+
+    Raises:
+        NotThereError: the run has not met it.
+    """
+    record = run.record
+    with record.lock:
+        groups: list[JudgedGroup] = []
+        for number in record.groups_of(question_key)[-MAX_GROUPS:]:
+            rollouts = [record.read_rollout(row) for row in record.table.of_group(number).tolist()]
+            groups.append((record.groups[number].id, record.read_group(number), rollouts))
     rubrics: dict[str, Rubric] = {}
     for _, entry, _ in groups:
         rubrics |= rubrics_of(entry)
@@ -205,8 +238,7 @@ def view_history(groups: Sequence[JudgedGroup]) -> RubricHistory:
 
 
 def _order(life: RubricLife) -> tuple[int, int]:
-    stages = [stage.value for stage in STAGES]
-    return stages.index(life.rubric.stage), life.rubric.step
+    return life.rubric.stage.position, life.rubric.provenance.step
 
 
 def _life(rubric: Rubric, groups: Sequence[JudgedGroup]) -> RubricLife:
@@ -221,9 +253,7 @@ def _life(rubric: Rubric, groups: Sequence[JudgedGroup]) -> RubricLife:
         was_active = event.fate != "retired"
         if not rubric.persistent:
             status = "active" if was_active else "retired"
-    return RubricLife(
-        rubric=rubric_view(rubric), status=status, prompt_hash=rubric.provenance.prompt_hash, events=tuple(events)
-    )
+    return RubricLife(rubric=rubric, status=status, events=tuple(events))
 
 
 def _event(rubric: Rubric, group: JudgedGroup, *, was_active: bool, is_first: bool) -> RubricEvent | None:
@@ -268,171 +298,124 @@ def _marks(rubric_id: str, rollouts: Sequence[RolloutEntry]) -> list[float]:
     ]
 
 
-MAX_GROUPS = 200
-"""Of one question's history: the latest."""
-MAX_STEPS = 50
-"""Listed of one question."""
-
-
-class RunViews:
-    """The record of one run, as of now."""
-
-    def __init__(self, run: RunFolder) -> None:
-        run.record.refresh()
-        self._run = run
-        self._record = run.record
-
-    def trajectories(
-        self,
-        wanted: RolloutFilter,
-        *,
-        text: str = "",
-        question: str = "",
-        group: str = "",
-        lesson: int = 0,
-        page: int,
-        size: int,
-    ) -> TrajectoryPage:
-        """A page of the trajectories that pass; `text` is looked for in questions, the rest must be met exactly."""
-        with self._record.lock:
-            groups = self._wanted_groups(text, question=question, group=group, lesson=lesson)
-            found = self._record.select(wanted._replace(groups=groups))
-            shown = found[(page - 1) * size : page * size]
-            steps = self._record.table.rows["step"]
-            return TrajectoryPage(
-                total=len(steps),
-                matched=len(found),
-                page=page,
-                size=size,
-                rows=tuple(make_row(self._record, row) for row in shown.tolist()),
-                endings=self._record.table.endings,
-                steps=(int(steps.min()), int(steps.max())) if len(steps) else None,
-            )
-
-    def trajectory(self, rollout_id: str, *, from_element: int = 0) -> TrajectoryView:
-        """One trajectory.
-
-        Raises:
-            NotThereError: there is none of that id.
-            FileFormatError: its line cannot be read.
-        """
-        with self._record.lock:
-            number = self._record.find_rollout(rollout_id)
-            group = int(self._record.table.rows["group"][number])
-            own = make_row(self._record, number)
-            attempts = self._record.table.rows["attempt"][self._record.table.of_group(group)].tolist()
-            entry, group_entry = self._record.read_rollout(number), self._record.read_group(group)
-        siblings = tuple(f"{own.group}-{attempt}" for attempt in attempts)
-        return view_rollout(own, entry, group_entry, siblings=siblings, from_element=from_element)
-
-    def element(self, rollout_id: str, index: int, *, offset: int) -> ElementText:
-        """A part of a long element.
-
-        Raises:
-            NotThereError: there is no such trajectory, or no such element in it.
-        """
-        pieces = cut_trajectory(read_trajectory(self._entry(rollout_id).rollout.trajectory))
-        if index >= len(pieces):
-            raise NotThereError(f"the trajectory {rollout_id} has {len(pieces)} elements; there is no number {index}.")
-        return element_text(pieces, index, offset=offset)
-
-    def tokens(self, rollout_id: str, *, offset: int, limit: int) -> TokenPage:
-        """Tokens of a trajectory.
-
-        Raises:
-            NotThereError: there is none of that id.
-        """
-        return view_tokens(self._entry(rollout_id), self._vocabulary(), offset=offset, limit=limit)
-
-    def group(self, group_id: str, *, sort: str = "attempt") -> GroupView:
-        """A group side by side.
-
-        Raises:
-            NotThereError: there is none of that id.
-        """
-        with self._record.lock:
-            number = self._record.find_group(group_id)
-            entry = self._record.read_group(number)
-            rows = self._record.table.of_group(number).tolist()
-            rollouts = [(make_row(self._record, row), self._record.read_rollout(row)) for row in rows]
-        members = [(row, one, read_trajectory(one.rollout.trajectory)) for row, one in rollouts]
-        return view_group(group_id, entry, members, sort=sort)
-
-    def questions(self, *, text: str, page: int, size: int) -> QuestionPage:
-        """A page of the questions that were met, in the order of their first meeting."""
-        with self._record.lock:
-            has_text = self._record.has_text(text)
-            groups: dict[int, list[int]] = {}
-            for number, row in enumerate(self._record.groups):
-                groups.setdefault(row.question, []).append(number)
-            matched = [one for one in groups if has_text[one]]
-            shown = matched[(page - 1) * size : page * size]
-            return QuestionPage(
-                total=len(groups),
-                matched=len(matched),
-                page=page,
-                size=size,
-                rows=tuple(self._question_row(one, groups[one]) for one in shown),
-            )
-
-    def rubrics(self, question_key: str) -> RubricHistory:
-        """The rubrics of a question over time.
-
-        Raises:
-            NotThereError: the run has not met it.
-        """
-        with self._record.lock:
-            numbers = self._record.groups_of(self._record.find_question(question_key))[-MAX_GROUPS:]
-            return view_history([self._judged(number) for number in numbers])
-
-    def _judged(self, number: int) -> JudgedGroup:
-        rows = self._record.table.of_group(number).tolist()
-        rollouts = [self._record.read_rollout(row) for row in rows]
-        return self._record.groups[number].id, self._record.read_group(number), rollouts
-
-    def _question_row(self, question: int, groups: Sequence[int]) -> QuestionRow:
-        key, text = self._record.questions[question]
-        last = self._record.groups[groups[-1]]
-        means = self._record.table.means()[self._record.table.of_group(groups[-1])]
-        known = means[~np.isnan(means)]
-        return QuestionRow(
-            key=key,
-            question=text,
-            steps=tuple(self._record.groups[number].step for number in groups[-MAX_STEPS:]),
-            active=last.active,
-            retired=sum(self._record.groups[number].retired for number in groups),
-            mean=number_or_none(float(known.mean())) if len(known) else None,
+def list_trajectories(run: RunFolder, wanted: RolloutFilter) -> TrajectoryPage:
+    """A page of the trajectories that pass."""
+    record = run.record
+    with record.lock:
+        found = record.table.select(wanted, _wanted_groups(record, wanted))
+        shown = found[(wanted.page - 1) * wanted.size : wanted.page * wanted.size]
+        steps = record.table.rows["step"]
+        return TrajectoryPage(
+            total=len(steps),
+            matched=len(found),
+            page=wanted.page,
+            size=wanted.size,
+            rows=tuple(make_row(record, row) for row in shown.tolist()),
+            endings=record.table.endings,
+            steps=(int(steps.min()), int(steps.max())) if len(steps) else None,
         )
 
-    def _wanted_groups(self, text: str, *, question: str, group: str, lesson: int) -> npt.NDArray[np.bool_] | None:
-        """Which groups pass, by number; None where nothing is asked of them."""
-        if not (text.strip() or question or group or lesson):
-            return None
-        has_text = self._record.has_text(text)
-        questions = [
-            has and question in ("", key) for has, (key, _) in zip(has_text, self._record.questions, strict=True)
-        ]
-        return np.array(
-            [
-                questions[row.question]
-                and group in ("", row.id)
-                and (not lesson or any(shown.item == lesson for shown in row.lessons))
-                for row in self._record.groups
-            ],
-            dtype=bool,
+
+def _wanted_groups(record: RunRecordReader, wanted: RolloutFilter) -> npt.NDArray[np.bool_] | None:
+    """Which groups pass, by number; None where nothing is asked of them."""
+    if not (wanted.q.strip() or wanted.question or wanted.group or wanted.lesson):
+        return None
+    questions = record.questions_with(wanted.q)
+    return np.array(
+        [
+            head.query_key in questions
+            and wanted.question in ("", head.query_key)
+            and wanted.group in ("", head.id)
+            and (not wanted.lesson or any(shown.item == wanted.lesson for shown in head.lessons))
+            for head in record.groups
+        ],
+        dtype=bool,
+    )
+
+
+def view_attempt(run: RunFolder, rollout_id: str, *, from_element: int = 0) -> TrajectoryView:
+    """One trajectory of the run with its judgement.
+
+    Raises:
+        NotThereError: there is none of that id.
+        FileFormatError: its line cannot be read.
+    """
+    record = run.record
+    with record.lock:
+        number = record.find_rollout(rollout_id)
+        group = int(record.table.rows["group"][number])
+        own = make_row(record, number)
+        attempts = record.table.rows["attempt"][record.table.of_group(group)].tolist()
+        entry, group_entry = record.read_rollout(number), record.read_group(group)
+    siblings = tuple(f"{own.group}-{attempt}" for attempt in attempts)
+    return view_rollout(own, entry, group_entry, siblings=siblings, from_element=from_element)
+
+
+def view_element(run: RunFolder, rollout_id: str, index: int, *, offset: int) -> ElementText:
+    """A part of a long element.
+
+    Raises:
+        NotThereError: there is no such trajectory, or no such element in it.
+    """
+    pieces = cut_trajectory(read_trajectory(_entry(run, rollout_id).rollout.trajectory))
+    if index >= len(pieces):
+        raise NotThereError(f"the trajectory {rollout_id} has {len(pieces)} elements; there is no number {index}.")
+    return element_text(pieces, index, offset=offset)
+
+
+def list_tokens(run: RunFolder, rollout_id: str, *, offset: int, limit: int) -> TokenPage:
+    """Tokens of a trajectory.
+
+    Raises:
+        NotThereError: there is none of that id.
+    """
+    return view_tokens(_entry(run, rollout_id), _vocabulary(run.folder), offset=offset, limit=limit)
+
+
+def _entry(run: RunFolder, rollout_id: str) -> RolloutEntry:
+    with run.record.lock:
+        return run.record.read_rollout(run.record.find_rollout(rollout_id))
+
+
+def _vocabulary(run: Path) -> Sequence[str]:
+    """What each token says; empty where that was not recorded."""
+    path = run / RECORD_FOLDER / VOCABULARY_FILE
+    try:
+        texts = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError) as cause:
+        raise FileFormatError(f"{path} cannot be read: {cause}. Remove it to see token numbers instead.") from cause
+    return [str(text) for text in texts] if isinstance(texts, list) else ()
+
+
+def list_questions(run: RunFolder, *, text: str = "", page: int = 1, size: int = MAX_SIZE) -> QuestionPage:
+    """A page of the questions that were met, in the order of their first meeting."""
+    record = run.record
+    with record.lock:
+        groups: dict[str, list[int]] = {}
+        for number, head in enumerate(record.groups):
+            groups.setdefault(head.query_key, []).append(number)
+        found = record.questions_with(text)
+        matched = [key for key in groups if key in found]
+        return QuestionPage(
+            total=len(groups),
+            matched=len(matched),
+            page=page,
+            size=size,
+            rows=tuple(_question_row(record, groups[key]) for key in matched[(page - 1) * size : page * size]),
         )
 
-    def _entry(self, rollout_id: str) -> RolloutEntry:
-        with self._record.lock:
-            return self._record.read_rollout(self._record.find_rollout(rollout_id))
 
-    def _vocabulary(self) -> Sequence[str]:
-        """What each token says; empty where that was not recorded."""
-        path = self._run.folder / RECORD_FOLDER / VOCABULARY_FILE
-        try:
-            texts = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return ()
-        except (OSError, ValueError) as cause:
-            raise FileFormatError(f"{path} cannot be read: {cause}. Remove it to see token numbers instead.") from cause
-        return [str(text) for text in texts] if isinstance(texts, list) else ()
+def _question_row(record: RunRecordReader, groups: Sequence[int]) -> QuestionRow:
+    last = record.groups[groups[-1]]
+    means = mean_of(record.table.rows["scores"][record.table.of_group(groups[-1])])
+    known = means[~np.isnan(means)]
+    return QuestionRow(
+        key=last.query_key,
+        question=last.question,
+        steps=tuple(record.groups[number].step for number in groups[-MAX_STEPS:]),
+        active=last.active,
+        retired=sum(record.groups[number].retired for number in groups),
+        mean=number_or_none(float(known.mean())) if len(known) else None,
+    )

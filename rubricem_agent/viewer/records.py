@@ -8,11 +8,11 @@ import math
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from rubricem_agent.learn.record import (
     GROUPS,
@@ -24,10 +24,9 @@ from rubricem_agent.learn.record import (
     Header,
     RolloutEntry,
     RolloutHead,
-    ShownLesson,
 )
 from rubricem_agent.viewer.api_runs import StageScores
-from rubricem_agent.viewer.api_trajectories import TrajectoryRow
+from rubricem_agent.viewer.api_trajectories import Sort, TrajectoryRow
 from rubricem_env.domain.base import Frozen, Stage
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import first_problem
@@ -35,10 +34,6 @@ from rubricem_env.domain.trajectory import first_problem
 
 class NotThereError(UsageError):
     """There is no such run, trajectory, question, item or example."""
-
-
-class NotAllowedError(UsageError):
-    """It is there and cannot be changed here."""
 
 
 _MAX_HEADER = 65_536
@@ -127,6 +122,8 @@ def read_bytes(path: Path, at: int, size: int) -> bytes:
 
 
 Rows = npt.NDArray[np.intp]
+FloatT = TypeVar("FloatT", np.float32, np.float64)
+MAX_SIZE = 200
 _ROW = np.dtype(
     [
         *(("at", np.int64), ("size", np.int32)),
@@ -138,20 +135,35 @@ _ROW = np.dtype(
 )
 
 
-class RolloutFilter(NamedTuple):
-    """Which rollouts are wanted, and in which order; None and "" ask for nothing."""
+StepBound = Annotated[int | None, Field(ge=0, le=2**31 - 1)]
+ScoreBound = Annotated[float | None, Field(ge=0, le=1)]
 
-    groups: npt.NDArray[np.bool_] | None = None
-    """By number of the group: those that are wanted."""
-    step_from: int | None = None
-    step_to: int | None = None
-    ending: str = ""
+
+class RolloutFilter(Frozen):
+    """Which rollouts are wanted, in which order, and which page of them; None, 0 and "" ask for nothing.
+
+    The parameters of a request, so unknown ones are ignored.
+    """
+
+    model_config = ConfigDict(strict=False, extra="ignore")
+
+    page: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    size: Annotated[int, Field(ge=1, le=MAX_SIZE)] = 50
+    q: Annotated[str, Field(max_length=500)] = ""
+    """Looked for in questions; the rest must be met exactly."""
+    question: Annotated[str, Field(max_length=64)] = ""
+    group: Annotated[str, Field(max_length=30)] = ""
+    lesson: Annotated[int, Field(ge=0, le=2**53)] = 0
+    """The item of the bank that they must have read."""
+    step_from: StepBound = None
+    step_to: StepBound = None
+    ending: Annotated[str, Field(max_length=40)] = ""
     valid: bool | None = None
     stage: Stage | None = None
     """Whose score the bounds and the order speak of; the mean without one."""
-    score_from: float | None = None
-    score_to: float | None = None
-    sort: str = "newest"
+    score_from: ScoreBound = None
+    score_to: ScoreBound = None
+    sort: Sort = "newest"
 
 
 class RolloutTable:
@@ -193,13 +205,16 @@ class RolloutTable:
         found = np.flatnonzero(self.rows["group"] == group)
         return found[np.argsort(self.rows["attempt"][found], kind="stable")]
 
-    def select(self, wanted: RolloutFilter) -> Rows:
-        """The numbers of the rows that pass, in the order asked for; rows without a score come last by score."""
+    def select(self, wanted: RolloutFilter, groups: npt.NDArray[np.bool_] | None = None) -> Rows:
+        """The numbers of the rows that pass, in the requested order; rows without a score come last by score.
+
+        `groups` tells which groups are wanted, by number.
+        """
         rows = self.rows
-        value = self.means() if wanted.stage is None else rows["scores"][:, wanted.stage.position]
+        value = mean_of(rows["scores"]) if wanted.stage is None else rows["scores"][:, wanted.stage.position]
         mask = np.ones(len(rows), dtype=bool)
-        if wanted.groups is not None:
-            mask &= wanted.groups[rows["group"]]
+        if groups is not None:
+            mask &= groups[rows["group"]]
         if wanted.valid is not None:
             mask &= rows["valid"] == wanted.valid
         if wanted.ending:
@@ -212,10 +227,6 @@ class RolloutTable:
         found = np.flatnonzero(mask)
         return found[_order(rows[found], value[found], wanted.sort)]
 
-    def means(self) -> npt.NDArray[np.float32]:
-        """The mean of the scores there are; NaN where there is none."""
-        return mean_of(self.rows["scores"])
-
     def _row(self, head: RolloutHead, group: int) -> tuple[object, ...]:
         if head.ending not in self._endings:
             self._endings.append(head.ending)
@@ -227,13 +238,12 @@ class RolloutTable:
         )
 
 
-def mean_of(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Row by row, the mean of the numbers that are there; NaN where there is none."""
+def mean_of(scores: npt.NDArray[FloatT], axis: int = 1) -> npt.NDArray[FloatT]:
+    """The mean of the numbers that are there, of each row (axis 1) or column (0); NaN where there is none."""
     there = ~np.isnan(scores)
-    counts = there.sum(axis=1)
-    sums = np.where(there, scores, 0).sum(axis=1)
-    means: npt.NDArray[np.float32] = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).astype(np.float32)
-    return means
+    counts = there.sum(axis=axis)
+    sums = np.where(there, scores, 0).sum(axis=axis)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).astype(scores.dtype)
 
 
 def _within(column: npt.NDArray[np.generic], low: float | None, high: float | None) -> npt.NDArray[np.bool_]:
@@ -245,7 +255,7 @@ def _within(column: npt.NDArray[np.generic], low: float | None, high: float | No
     return mask
 
 
-def _order(rows: npt.NDArray[np.void], value: npt.NDArray[np.float32], sort: str) -> Rows:
+def _order(rows: npt.NDArray[np.void], value: npt.NDArray[np.float32], sort: Sort) -> Rows:
     place = np.lexsort((rows["attempt"], rows["place"], rows["step"]))
     if sort == "oldest":
         return place
@@ -262,49 +272,25 @@ def _numbers(scores: Sequence[float | None]) -> list[float]:
 EntryT = TypeVar("EntryT", GroupEntry, RolloutEntry)
 
 
-class GroupRow(NamedTuple):
-    """A group as the index knows it."""
-
-    at: int
-    size: int
-    step: int
-    place: int
-    question: int
-    """The number of its question."""
-    encounter: str
-    active: int
-    retired: int
-    lessons: tuple[ShownLesson, ...]
-
-    @property
-    def id(self) -> str:
-        return f"{self.step}-{self.place}"
-
-
 class RunRecordReader:
     """One run's record. Safe under threads; each call sees what was written until then."""
 
     def __init__(self, run: Path) -> None:
         self._folder = run / RECORD_FOLDER
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+        """Held by whoever reads several things that must fit together."""
         self._group_index = IndexFollower(self._path(GROUPS, ".index"), GroupHead)
         self._rollout_index = IndexFollower(self._path(ROLLOUTS, ".index"), RolloutHead)
         self._forget()
 
     def _forget(self) -> None:
         self.table = RolloutTable()
-        self.groups: list[GroupRow] = []
-        self.questions: list[tuple[str, str]] = []
-        """Key and text of each; the text is that of the index, which may be truncated."""
-        self._folded: list[str] = []
-        self._question_numbers: dict[str, int] = {}
+        self.groups: list[GroupHead] = []
+        self.questions: dict[str, str] = {}
+        """The text of each by key; the text is that of the index, which may be truncated."""
+        self._folded: dict[str, str] = {}
         self._group_numbers: dict[tuple[int, int], int] = {}
         self._waiting: list[RolloutHead] = []
-
-    @property
-    def lock(self) -> threading.RLock:
-        """Held by whoever reads several things that must fit together."""
-        return self._lock
 
     @property
     def damaged(self) -> int:
@@ -317,7 +303,7 @@ class RunRecordReader:
         Raises:
             FileFormatError: a newer release wrote the record.
         """
-        with self._lock:
+        with self.lock:
             # Rollouts first: the group of each was written before it.
             rollouts, has_new_rollouts = self._rollout_index.read()
             groups, has_new_groups = self._group_index.read()
@@ -352,19 +338,6 @@ class RunRecordReader:
             raise NotThereError(f"this run has recorded no trajectory {rollout_id[:40]!r}.")
         return int(found[0])
 
-    def find_question(self, key: str) -> int:
-        """The number of a question.
-
-        Raises:
-            NotThereError: the run has not met it.
-        """
-        if key not in self._question_numbers:
-            raise NotThereError(f"this run has recorded no question {key[:80]!r}.")
-        return self._question_numbers[key]
-
-    def select(self, wanted: RolloutFilter) -> Rows:
-        return self.table.select(wanted)
-
     def read_group(self, number: int) -> GroupEntry:
         """A group whole, from its file."""
         row = self.groups[number]
@@ -375,28 +348,28 @@ class RunRecordReader:
         fields = self.table.rows[row]
         return self._read(ROLLOUTS, RolloutEntry, int(fields["at"]), int(fields["size"]))
 
-    def has_text(self, text: str) -> list[bool]:
-        """For each question, whether it contains the text, in capitals or not."""
+    def questions_with(self, text: str) -> set[str]:
+        """The keys of the questions that contain the text, in capitals or not."""
         folded = text.casefold().strip()
-        return [folded in one for one in self._folded]
+        return {key for key, one in self._folded.items() if folded in one}
 
-    def groups_of(self, question: int) -> Sequence[int]:
-        """The groups of a question, in the order of steps."""
-        return [number for number, row in enumerate(self.groups) if row.question == question]
+    def groups_of(self, question: str) -> Sequence[int]:
+        """The groups of a question, in the order of steps.
+
+        Raises:
+            NotThereError: the run has not met it.
+        """
+        if question not in self.questions:
+            raise NotThereError(f"this run has recorded no question {question[:80]!r}.")
+        return [number for number, head in enumerate(self.groups) if head.query_key == question]
 
     def _enter(self, head: GroupHead) -> None:
-        number = self._question_numbers.get(head.query_key)
-        if number is None:
-            number = self._question_numbers[head.query_key] = len(self.questions)
-            self.questions.append((head.query_key, head.question))
-            self._folded.append(head.question.casefold())
+        if head.query_key not in self.questions:
+            self.questions[head.query_key] = head.question
+            self._folded[head.query_key] = head.question.casefold()
         self._group_numbers[(head.step, head.place)] = len(self.groups)
-        self.groups.append(
-            GroupRow(
-                *(head.at, head.size, head.step, head.place, number),
-                *(head.encounter, head.active, head.retired, head.lessons),
-            )
-        )
+        # One copy of a question's text serves all its groups.
+        self.groups.append(head.model_copy(update={"question": self.questions[head.query_key]}))
 
     def _take(self, heads: Sequence[RolloutHead]) -> None:
         """Rollouts whose group is not there yet wait for it."""
@@ -433,14 +406,13 @@ def make_row(record: RunRecordReader, number: int) -> TrajectoryRow:
     """The row of a rollout; the caller holds the record's lock."""
     fields: Any = record.table.rows[number]
     group = record.groups[int(fields["group"])]
-    key, text = record.questions[group.question]
     return TrajectoryRow(
         id=f"{group.id}-{int(fields['attempt'])}",
         step=group.step,
         group=group.id,
         attempt=int(fields["attempt"]),
-        question=text,
-        question_key=key,
+        question=group.question,
+        question_key=group.query_key,
         scores=stage_scores(fields["scores"].tolist()),
         mean=number_or_none(float(mean_of(fields["scores"][None])[0])),
         true=stage_scores(fields["true"].tolist()),

@@ -17,13 +17,13 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from rubricem_agent.viewer.ablation import Ablation, load_ablation
-from rubricem_agent.viewer.api_runs import Comparison, RunCard, RunDetail, RunList
+from rubricem_agent.viewer.api_runs import Comparison, RunCard, RunList
 from rubricem_agent.viewer.api_trajectories import GroupView, QuestionRow, TrajectoryPage, TrajectoryRow
-from rubricem_agent.viewer.bank import BankListing, BankViews
+from rubricem_agent.viewer.bank import BankViews
 from rubricem_agent.viewer.curves import make_figures
 from rubricem_agent.viewer.evaluations import view_evaluation, view_example, view_examples
-from rubricem_agent.viewer.groups import RunViews
-from rubricem_agent.viewer.runs import RunFolder, kind_of, make_card
+from rubricem_agent.viewer.groups import list_questions, list_tokens, view_attempt, view_group, view_history
+from rubricem_agent.viewer.runs import RunFolder, kind_of, make_card, make_detail
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import FileFormatError
 
@@ -45,21 +45,21 @@ def room_after(left: int, answer: Frozen) -> int | None:
 
 def sample_record(run: RunFolder) -> Answers:
     """Questions, rubrics, groups and attempts of a run; nothing where nothing was recorded."""
-    views = RunViews(run)
+    run.record.refresh()
     if not run.record.groups:
         return {}
-    page = views.questions(text="", page=1, size=200)
+    page = list_questions(run)
     chosen = sorted(page.rows, key=way_of, reverse=True)[:QUESTIONS]
     base = f"/runs/{run.id}"
     answers: Answers = {f"{base}/questions": page.model_copy(update={"rows": tuple(chosen)})}
     groups: list[GroupView] = []
     for question in chosen:
-        history = views.rubrics(question.key)
+        history = view_history(run, question.key)
         answers[f"{base}/questions/{question.key}"] = history
-        groups += [views.group(one) for one in dict.fromkeys((history.steps[0].group, history.steps[-1].group))]
+        groups += [view_group(run, one) for one in dict.fromkeys((history.steps[0].group, history.steps[-1].group))]
     answers |= {f"{base}/groups/{group.id}": group for group in groups}
     rows: list[TrajectoryRow] = []
-    for row, found in _attempts(views, groups):
+    for row, found in _attempts(run, groups):
         rows.append(row)
         answers |= {f"{base}/trajectories/{row.id}{path}": answer for path, answer in found.items()}
     answers[f"{base}/trajectories"] = _page(rows, total=len(run.record.table))
@@ -76,26 +76,26 @@ def sample_bank(run: RunFolder) -> Answers:
     bank = run.bank.open()
     if bank is None:
         return {}
-    views = BankViews(BankListing(bank), run.record, is_editable=False, note=f"As of step {run.bank.step}.")
+    views = BankViews(bank, run.record, run.bank)
     page = views.page(number=1, size=LESSONS, text="", status="active")
     base = f"/runs/{run.id}/bank"
     return {base: page, **{f"{base}/{row.id}": views.item(row.id) for row in page.rows}}
 
 
-def _attempts(views: RunViews, groups: list[GroupView]) -> Iterator[tuple[TrajectoryRow, Answers]]:
+def _attempts(run: RunFolder, groups: list[GroupView]) -> Iterator[tuple[TrajectoryRow, Answers]]:
     """The attempts that fit, each with what its page asks for."""
     room = ROOM
     shown = 0
     for group in groups:
         for rollout in group.rollouts:
-            view = views.trajectory(rollout.row.id)
+            view = view_attempt(run, rollout.row.id)
             after = room_after(room, view)
             if after is None:
                 continue
             room, shown = after, shown + 1
             found: Answers = {"": view}
             if shown <= TOKEN_VIEWS:
-                found["/tokens"] = views.tokens(rollout.row.id, offset=0, limit=TOKENS)
+                found["/tokens"] = list_tokens(run, rollout.row.id, offset=0, limit=TOKENS)
             yield rollout.row, found
 
 
@@ -108,6 +108,8 @@ def _page(rows: list[TrajectoryRow], *, total: int) -> TrajectoryPage:
 STATIC = Path(__file__).parent / "static"
 WEB = Path(__file__).parent / "web"
 _OWN = ("package.json", "package-lock.json", "vite.config.js", "index.html")
+_TYPES = "src/lib/api.ts"
+"""Types alone: nothing of it is in the bundle."""
 
 
 @cache
@@ -139,7 +141,7 @@ def recorded_sources() -> str:
 def source_digest(web: Path = WEB) -> str:
     """The digest of the sources as they are: path, length and bytes of each file, by path; as `web/vite.config.js` has it."""
     inner = (path for path in (web / "src").rglob("*") if path.is_file())
-    names = sorted([path.relative_to(web).as_posix() for path in inner] + list(_OWN))
+    names = sorted({*(path.relative_to(web).as_posix() for path in inner), *_OWN} - {_TYPES})
     digest = hashlib.sha256()
     for name in names:
         content = (web / name).read_bytes()
@@ -200,14 +202,7 @@ def render_report(folder: Path) -> str:
 
 
 def _file(run: RunFolder, card: RunCard, answers: Answers) -> str:
-    read = run.read() if run.kind == "training" else None
-    detail = RunDetail(
-        card=card,
-        settings=read.settings if read else {},
-        alarms=tuple({"step": line.step, "message": line.alarm} for line in read.log.warnings) if read else (),
-        notes=(),
-    )
-    first: Answers = {"/runs": RunList(runs=(card,)), f"/runs/{run.id}": detail}
+    first: Answers = {"/runs": RunList(runs=(card,)), f"/runs/{run.id}": make_detail(run, card)}
     return make_file(card.title or card.name, {**first, **answers}, made=time.strftime("%Y-%m-%d"))
 
 

@@ -8,9 +8,8 @@ frame and send no referrer.
 
 import hashlib
 import hmac
-import json
 from collections.abc import Collection, Iterable, Mapping
-from typing import Annotated, NamedTuple
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Query, Request, Response
@@ -21,12 +20,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rubricem_agent.memory.store import UnknownItemError
 from rubricem_agent.viewer.api_runs import Problem
-from rubricem_agent.viewer.api_trajectories import Sort
-from rubricem_agent.viewer.bank import BankDoor
-from rubricem_agent.viewer.groups import RunViews
-from rubricem_agent.viewer.records import NotAllowedError, NotThereError, RolloutFilter
+from rubricem_agent.viewer.records import MAX_SIZE, NotThereError
 from rubricem_agent.viewer.runs import RunFolder, RunShelf
-from rubricem_env.domain.base import Frozen, Stage
+from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import RubricEMError
 
 API = "/api/"
@@ -121,7 +117,7 @@ def _with_headers(send: Send) -> Send:
 
 
 async def _refuse(send: Send, status: int, sentence: str) -> None:
-    body = json.dumps({"status": status, "message": sentence}).encode()
+    body = Problem(status=status, message=sentence).model_dump_json().encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
@@ -148,8 +144,6 @@ def problem(status: int, message: str) -> Response:
 async def tell_error(request: Request, error: Exception) -> Response:
     """One of our own errors: the sentence is meant for a person."""
     assert isinstance(error, RubricEMError)
-    if isinstance(error, NotAllowedError):
-        return problem(403, str(error))
     is_missing = isinstance(error, NotThereError) or (isinstance(error, UnknownItemError) and request.method != "POST")
     return problem(404 if is_missing else 409, str(error))
 
@@ -168,41 +162,31 @@ async def tell_http(request: Request, error: Exception) -> Response:
     return problem(error.status_code, f"{request.url.path[:200]}: {error.detail}")
 
 
-MAX_SIZE = 200
-
-
-class ServerContext(NamedTuple):
-    """What the server shows."""
-
-    shelf: RunShelf
-    banks: BankDoor
-
-
-def desk_of(request: Request) -> ServerContext:
-    found = request.app.state.desk
-    assert isinstance(found, ServerContext)
+def shelf_of(request: Request) -> RunShelf:
+    found = request.app.state.shelf
+    assert isinstance(found, RunShelf)
     return found
 
 
 def run_of(request: Request, run: str) -> RunFolder:
     """The run that a path names."""
-    return desk_of(request).shelf.find(run)
+    return shelf_of(request).find(run)
 
 
-def recorded_run_of(request: Request, run: str) -> RunViews:
-    """The record of the run that a path names, read up to now.
+def recorded_run_of(request: Request, run: str) -> RunFolder:
+    """The run that a path names, its record read up to now.
 
     Raises:
         NotThereError: nothing was recorded of it.
     """
     found = run_of(request, run)
-    views = RunViews(found)
+    found.record.refresh()
     if not found.record.groups:
         raise NotThereError(
             f"the run {found.name} has recorded no trajectories: it has just begun, or it was trained with "
             "record=false, or by a release that did not record them."
         )
-    return views
+    return found
 
 
 def evaluation_of(request: Request, run: str) -> RunFolder:
@@ -217,41 +201,10 @@ def evaluation_of(request: Request, run: str) -> RunFolder:
     return found
 
 
-StepBound = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
-ScoreBound = Annotated[float | None, Query(ge=0, le=1)]
-
-
-def filter_of(
-    *,
-    step_from: StepBound = None,
-    step_to: StepBound = None,
-    score_from: ScoreBound = None,
-    score_to: ScoreBound = None,
-    stage: Stage | None = None,
-    ending: Annotated[str, Query(max_length=40)] = "",
-    valid: bool | None = None,
-    sort: Sort = "newest",
-    lesson: Annotated[int, Query(ge=0, le=2**53)] = 0,
-) -> tuple[RolloutFilter, int]:
-    """The filter of a list of trajectories, and the lesson that they must have read (0: any). None is no bound."""
-    wanted = RolloutFilter(
-        stage=stage,
-        ending=ending,
-        valid=valid,
-        sort=sort,
-        step_from=step_from,
-        step_to=step_to,
-        score_from=score_from,
-        score_to=score_to,
-    )
-    return wanted, lesson
-
-
-TheDesk = Annotated[ServerContext, Depends(desk_of)]
+Shelf = Annotated[RunShelf, Depends(shelf_of)]
 TheRun = Annotated[RunFolder, Depends(run_of)]
-Recorded = Annotated[RunViews, Depends(recorded_run_of)]
+Recorded = Annotated[RunFolder, Depends(recorded_run_of)]
 Evaluation = Annotated[RunFolder, Depends(evaluation_of)]
-Filtered = Annotated[tuple[RolloutFilter, int], Depends(filter_of)]
 PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
 PageSize = Annotated[int, Query(ge=1, le=MAX_SIZE)]
 SearchText = Annotated[str, Query(max_length=500)]

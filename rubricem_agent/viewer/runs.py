@@ -4,9 +4,8 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 from pydantic import ValidationError
 
@@ -16,18 +15,20 @@ from rubricem_agent.evals.scores import Scores
 from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.learn.metrics import METRICS_FILE, SETTINGS_FILE, StepLine
 from rubricem_agent.learn.record import RECORD_FOLDER
+from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.store import HEADER_FILE
 from rubricem_agent.viewer.ablation import ABLATION_FILE, load_ablation
-from rubricem_agent.viewer.api_runs import RunCard, StageScores, Standing
+from rubricem_agent.viewer.api_runs import RunCard, RunDetail, RunKind, StageScores, Standing
+from rubricem_agent.viewer.bank import BankViews
 from rubricem_agent.viewer.logs import AnswerIndex, RecordedBank, RecordedRun, read_run
 from rubricem_agent.viewer.records import NotThereError, RunRecordReader, number_or_none
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import first_problem
 
-Kind = Literal["training", "evaluation", "ablation"]
 _WATCHED = (METRICS_FILE, SETTINGS_FILE, ANSWERS_FILE, VERDICTS_FILE, SCORES_FILE, ABLATION_FILE)
 
 
-def kind_of(folder: Path) -> Kind | None:
+def kind_of(folder: Path) -> RunKind | None:
     """What a folder holds; None where it is no run."""
     if (folder / ABLATION_FILE).is_file():
         return "ablation"
@@ -40,9 +41,9 @@ def kind_of(folder: Path) -> Kind | None:
 class RunFolder:
     """One run. Safe under threads."""
 
-    def __init__(self, folder: Path, kind: Kind, *, run_id: str, name: str) -> None:
+    def __init__(self, folder: Path, kind: RunKind, *, run_id: str, name: str) -> None:
         self.folder = folder
-        self.kind: Kind = kind
+        self.kind: RunKind = kind
         self.id = run_id
         self.name = name
         self.record = RunRecordReader(folder)
@@ -93,6 +94,17 @@ def make_card(run: RunFolder) -> RunCard:
         return _ablation_card(run) if run.kind == "ablation" else _training_card(run)
     except UsageError as problem:
         return _blank(run, "unreadable").model_copy(update={"problem": str(problem)})
+
+
+def make_detail(run: RunFolder, card: RunCard, notes: Sequence[str] = ()) -> RunDetail:
+    """The card with the settings and the warnings of a training run that can be read."""
+    read = run.read() if run.kind == "training" and card.state != "unreadable" else None
+    return RunDetail(
+        card=card,
+        settings=read.settings if read else {},
+        alarms=tuple({"step": line.step, "message": line.alarm} for line in read.log.warnings) if read else (),
+        notes=tuple(notes),
+    )
 
 
 def _training_card(run: RunFolder) -> RunCard:
@@ -200,33 +212,33 @@ def _blank(run: RunFolder, state: Standing) -> RunCard:
 
 DEPTH = 3
 MOST_FOLDERS = 5_000
+BANK_FOLDER = "bank"
 _PASSED_OVER = {RECORD_FOLDER, "checkpoints", "model"}
 
 
 class RunShelf:
-    """One run, or all runs under a folder. Ids are digests of paths, so that no request can name a path."""
+    """One run, or all runs under a folder, and their banks. Safe under threads.
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._lock = threading.Lock()
-        self._runs: dict[str, RunFolder] = {}
+    Ids are digests of paths, so that no request can name a path. A run shows the bank that was named, the one in its
+    folder, or the one that its record holds; the last cannot be changed.
+    """
 
-    @classmethod
-    def open(cls, root: Path) -> "RunShelf":
-        """The shelf of a folder.
+    def __init__(self, root: Path, open_bank: Callable[[Path], RubricBank], *, bank: Path | None = None) -> None:
+        """`bank` is the folder of the bank that all runs show, in place of their own.
 
         Raises:
-            FileFormatError: it is no folder.
+            FileFormatError: the root is no folder.
         """
         if not root.is_dir():
             raise FileFormatError(f"there is no folder {root}. Give the folder of a run, or one that holds runs.")
-        return cls(root.resolve())
-
-    @property
-    def only_run(self) -> RunFolder | None:
-        """The run that the root itself is; an ablation's folder holds runs as well."""
-        runs = self.runs()
-        return runs[0] if len(runs) == 1 and runs[0].folder == self.root else None
+        self.root = root.resolve()
+        self._open_bank = open_bank
+        self._named_bank = bank
+        self._lock = threading.Lock()
+        self._runs: dict[str, RunFolder] = {}
+        self._bank_lock = threading.Lock()
+        self._banks: dict[Path, RubricBank] = {}
+        self._views: dict[str, BankViews] = {}
 
     def runs(self) -> list[RunFolder]:
         """All runs there are now, in the order of their names."""
@@ -260,6 +272,35 @@ class RunShelf:
         if found is None:
             raise NotThereError(f"there is no run {run_id[:40]!r} under {self.root}.")
         return found
+
+    def has_bank(self, run: RunFolder) -> bool:
+        return self._bank_folder(run) is not None or run.bank.is_there
+
+    def bank_of(self, run: RunFolder) -> BankViews:
+        """The views of a run's bank; each bank is opened once.
+
+        Raises:
+            NotThereError: it has none.
+            FileFormatError: it cannot be read, or a newer release wrote it.
+        """
+        with self._bank_lock:
+            folder = self._bank_folder(run)
+            if folder is not None and folder not in self._banks:
+                self._banks[folder] = self._open_bank(folder)
+            bank = run.bank.open() if folder is None else self._banks[folder]
+            if bank is None:
+                raise NotThereError(
+                    f"the run {run.name} has no bank to show: nothing was learnt yet, or it was trained without one. "
+                    "`rubricem view --bank FOLDER` shows the bank of a folder."
+                )
+            views = self._views.get(run.id)
+            if views is None or views.bank is not bank:
+                views = self._views[run.id] = BankViews(bank, run.record, run.bank if folder is None else None)
+            return views
+
+    def _bank_folder(self, run: RunFolder) -> Path | None:
+        inside = run.folder / BANK_FOLDER
+        return self._named_bank or (inside if (inside / HEADER_FILE).is_file() else None)
 
 
 def _folders(root: Path) -> Iterator[Path]:

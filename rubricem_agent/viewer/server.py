@@ -15,31 +15,39 @@ from starlette.types import ASGIApp
 
 from rubricem_agent.memory.store import ItemStatus
 from rubricem_agent.viewer.ablation import load_ablation
-from rubricem_agent.viewer.api_runs import About, BankChange, Comparison, RunCard, RunDetail, RunList
+from rubricem_agent.viewer.api_runs import BankChange, Comparison, RunCard, RunList
 from rubricem_agent.viewer.api_trajectories import ExampleSort
 from rubricem_agent.viewer.bank import BankViews
 from rubricem_agent.viewer.curves import compare_runs, make_figures
 from rubricem_agent.viewer.evaluations import view_evaluation, view_example, view_examples
-from rubricem_agent.viewer.records import NotThereError
+from rubricem_agent.viewer.groups import (
+    list_questions,
+    list_tokens,
+    list_trajectories,
+    view_attempt,
+    view_element,
+    view_group,
+    view_history,
+)
+from rubricem_agent.viewer.records import NotThereError, RolloutFilter
 from rubricem_agent.viewer.requests import (
     LOOPBACK,
     ElementNumber,
     Evaluation,
-    Filtered,
     Guard,
     PageNumber,
     PageSize,
     Recorded,
     SearchText,
-    ServerContext,
-    TheDesk,
+    Shelf,
     TheRun,
     answer,
+    problem,
     tell_error,
     tell_http,
     tell_invalid,
 )
-from rubricem_agent.viewer.runs import RunFolder, make_card
+from rubricem_agent.viewer.runs import RunFolder, RunShelf, make_card, make_detail
 from rubricem_env import __version__
 from rubricem_env.domain.errors import RubricEMError
 
@@ -50,40 +58,41 @@ ItemNumber = Annotated[int, PathParameter(ge=1, le=2**53)]
 @bank_routes.get("")
 def list_items(
     request: Request,
-    desk: TheDesk,
+    shelf: Shelf,
     run: TheRun,
     page: PageNumber = 1,
     size: PageSize = 50,
     q: SearchText = "",
     status: ItemStatus | None = None,
 ) -> Response:
-    return answer(request, _views(desk, run).page(number=page, size=size, text=q, status=status))
+    return answer(request, _views(shelf, run).page(number=page, size=size, text=q, status=status))
 
 
 @bank_routes.get("/search")
 def search(
     request: Request,
-    desk: TheDesk,
+    shelf: Shelf,
     run: TheRun,
     text: Annotated[str, Query(min_length=1, max_length=2_000)],
     limit: Annotated[int, Query(ge=1, le=100)] = 10,
 ) -> Response:
-    return answer(request, _views(desk, run).search(text, limit=limit))
+    return answer(request, _views(shelf, run).search(text, limit=limit))
 
 
 @bank_routes.get("/{item}")
-def show_item(request: Request, desk: TheDesk, run: TheRun, item: ItemNumber) -> Response:
-    return answer(request, _views(desk, run).item(item))
+def show_item(request: Request, shelf: Shelf, run: TheRun, item: ItemNumber) -> Response:
+    return answer(request, _views(shelf, run).item(item))
 
 
 @bank_routes.post("/{item}")
-def change_item(request: Request, desk: TheDesk, run: TheRun, item: ItemNumber, change: BankChange) -> Response:
-    return answer(request, _views(desk, run).change(item, change))
+def change_item(request: Request, shelf: Shelf, run: TheRun, item: ItemNumber, change: BankChange) -> Response:
+    views = _views(shelf, run)
+    return answer(request, views.change(item, change)) if views.is_editable else problem(403, views.note)
 
 
-def _views(desk: ServerContext, run: TheRun) -> BankViews:
+def _views(shelf: RunShelf, run: RunFolder) -> BankViews:
     run.record.refresh()
-    return desk.banks.bank_of(run)
+    return shelf.bank_of(run)
 
 
 evaluation_routes = APIRouter(prefix="/runs/{run}/evaluation")
@@ -115,21 +124,18 @@ run_routes = APIRouter()
 MOST_COMPARED = 12
 
 
-@run_routes.get("/about")
-def about(request: Request, desk: TheDesk) -> Response:
-    only = desk.shelf.only_run
-    return answer(request, About(release=__version__, root=desk.shelf.root.name, only_run=only.id if only else None))
-
-
 @run_routes.get("/runs")
-def list_runs(request: Request, desk: TheDesk) -> Response:
-    cards = sorted((_card(run, desk) for run in desk.shelf.runs()), key=lambda card: (-card.changed, card.name))
-    return answer(request, RunList(runs=tuple(cards)))
+def list_runs(request: Request, shelf: Shelf) -> Response:
+    runs = shelf.runs()
+    # An ablation's folder holds runs as well.
+    only = runs[0].id if len(runs) == 1 and runs[0].folder == shelf.root else None
+    cards = sorted((_card(run, shelf) for run in runs), key=lambda card: (-card.changed, card.name))
+    return answer(request, RunList(release=__version__, root=shelf.root.name, only_run=only, runs=tuple(cards)))
 
 
 @run_routes.get("/compare")
-def compare(request: Request, desk: TheDesk, run: Annotated[list[str], Query(max_length=MOST_COMPARED)]) -> Response:
-    found = [desk.shelf.find(one) for one in dict.fromkeys(run)]
+def compare(request: Request, shelf: Shelf, run: Annotated[list[str], Query(max_length=MOST_COMPARED)]) -> Response:
+    found = [shelf.find(one) for one in dict.fromkeys(run)]
     training = [(make_card(one), one.read()) for one in found if one.kind == "training"]
     if len(training) < 2:
         raise NotThereError("a comparison needs two training runs or more.")
@@ -137,23 +143,13 @@ def compare(request: Request, desk: TheDesk, run: Annotated[list[str], Query(max
 
 
 @run_routes.get("/runs/{run}")
-def show_run(request: Request, desk: TheDesk, run: TheRun) -> Response:
-    card = _card(run, desk)
-    read = run.read() if run.kind == "training" and card.state != "unreadable" else None
-    return answer(
-        request,
-        RunDetail(
-            card=card,
-            settings=read.settings if read else {},
-            alarms=tuple({"step": line.step, "message": line.alarm} for line in read.log.warnings) if read else (),
-            notes=tuple(_notes(run)),
-        ),
-    )
+def show_run(request: Request, shelf: Shelf, run: TheRun) -> Response:
+    return answer(request, make_detail(run, _card(run, shelf), _notes(run)))
 
 
 @run_routes.get("/runs/{run}/state")
-def show_state(request: Request, desk: TheDesk, run: TheRun) -> Response:
-    return answer(request, _card(run, desk))
+def show_state(request: Request, shelf: Shelf, run: TheRun) -> Response:
+    return answer(request, _card(run, shelf))
 
 
 @run_routes.get("/runs/{run}/curves")
@@ -170,8 +166,8 @@ def show_ablation(request: Request, run: TheRun) -> Response:
     return answer(request, load_ablation(run.folder))
 
 
-def _card(run: RunFolder, desk: ServerContext) -> RunCard:
-    return make_card(run).model_copy(update={"has_bank": desk.banks.has_bank(run)})
+def _card(run: RunFolder, shelf: RunShelf) -> RunCard:
+    return make_card(run).model_copy(update={"has_bank": shelf.has_bank(run)})
 
 
 def _notes(run: RunFolder) -> list[str]:
@@ -188,29 +184,18 @@ Offset = Annotated[int, Query(ge=0, le=2**31 - 1)]
 
 
 @trajectory_routes.get("/trajectories")
-def list_trajectories(
-    request: Request,
-    run: Recorded,
-    filtered: Filtered,
-    page: PageNumber = 1,
-    size: PageSize = 50,
-    q: SearchText = "",
-    question: Annotated[str, Query(max_length=64)] = "",
-    group: Annotated[str, Query(max_length=30)] = "",
-) -> Response:
-    wanted, lesson = filtered
-    found = run.trajectories(wanted, text=q, question=question, group=group, lesson=lesson, page=page, size=size)
-    return answer(request, found)
+def list_attempts(request: Request, run: Recorded, wanted: Annotated[RolloutFilter, Query()]) -> Response:
+    return answer(request, list_trajectories(run, wanted))
 
 
 @trajectory_routes.get("/trajectories/{rollout}")
 def show_trajectory(request: Request, run: Recorded, rollout: str, from_element: ElementNumber = 0) -> Response:
-    return answer(request, run.trajectory(rollout, from_element=from_element))
+    return answer(request, view_attempt(run, rollout, from_element=from_element))
 
 
 @trajectory_routes.get("/trajectories/{rollout}/elements/{index}")
 def show_element(request: Request, run: Recorded, rollout: str, index: int, offset: Offset = 0) -> Response:
-    return answer(request, run.element(rollout, max(index, 0), offset=offset))
+    return answer(request, view_element(run, rollout, max(index, 0), offset=offset))
 
 
 @trajectory_routes.get("/trajectories/{rollout}/tokens")
@@ -221,33 +206,33 @@ def show_tokens(
     offset: Offset = 0,
     limit: Annotated[int, Query(ge=1, le=5_000)] = 2_000,
 ) -> Response:
-    return answer(request, run.tokens(rollout, offset=offset, limit=limit))
+    return answer(request, list_tokens(run, rollout, offset=offset, limit=limit))
 
 
 @trajectory_routes.get("/groups/{group}")
 def show_group(request: Request, run: Recorded, group: str, sort: GroupSort = "attempt") -> Response:
-    return answer(request, run.group(group, sort=sort))
+    return answer(request, view_group(run, group, sort=sort))
 
 
 @trajectory_routes.get("/questions")
-def list_questions(
+def show_questions(
     request: Request, run: Recorded, page: PageNumber = 1, size: PageSize = 50, q: SearchText = ""
 ) -> Response:
-    return answer(request, run.questions(text=q, page=page, size=size))
+    return answer(request, list_questions(run, text=q, page=page, size=size))
 
 
 @trajectory_routes.get("/questions/{question}")
 def show_rubrics(request: Request, run: Recorded, question: str) -> Response:
-    return answer(request, run.rubrics(question))
+    return answer(request, view_history(run, question))
 
 
 STATIC = Path(__file__).parent / "static"
 
 
-def make_app(desk: ServerContext, *, token: str, hosts: Collection[str] = LOOPBACK) -> ASGIApp:
-    """The viewer over what stands on the desk. `hosts` are the names under which it may be asked."""
+def make_app(shelf: RunShelf, *, token: str, hosts: Collection[str] = LOOPBACK) -> ASGIApp:
+    """The viewer of the runs of a shelf. `hosts` are the host names that requests may use."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.desk = desk
+    app.state.shelf = shelf
     api = APIRouter(prefix="/api")
     for router in (run_routes, trajectory_routes, bank_routes, evaluation_routes):
         api.include_router(router)

@@ -7,24 +7,18 @@ count UTF-16 units, as JavaScript does. A quotation in a judge's reason is locat
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import groupby, islice
+from itertools import islice
 from typing import NamedTuple
 
-from rubricem_agent.learn.record import GroupEntry, RolloutEntry, ShownLesson
+from rubricem_agent.learn.record import GroupEntry, RolloutEntry
 from rubricem_agent.rollout.report import sources_in
 from rubricem_agent.rollout.tokens import stage_lookup
 from rubricem_agent.viewer.api_trajectories import (
-    Band,
-    CallView,
     CitationView,
-    CostView,
     Element,
     ElementKind,
     ElementText,
-    LessonView,
     Place,
-    ResultView,
-    RubricView,
     SectionView,
     SnippetView,
     StageView,
@@ -38,7 +32,6 @@ from rubricem_agent.viewer.records import number_or_none
 from rubricem_env.domain.base import STAGES, Span, Stage
 from rubricem_env.domain.judgement import Rubric, StageScore, Unscored
 from rubricem_env.domain.trajectory import Origin, Segment, ToolCall
-from rubricem_env.judge.scoring import Opinion, fulfillment
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, STRICT, THINK
 from rubricem_env.scaffold.parser import Block, Turn
 from rubricem_env.scaffold.reading import Reading, find_citations, read_trajectory, shown_snippets
@@ -179,6 +172,7 @@ def make_elements(
     for number, piece in enumerate(pieces[first : first + MAX_ELEMENTS], first):
         units = Utf16(piece.text)
         text = _SNIPPET.sub("", piece.text).strip() if piece.kind == "result" else piece.text
+        observation = piece.segment.observation if piece.segment is not None else None
         elements.append(
             Element(
                 index=number,
@@ -194,22 +188,20 @@ def make_elements(
                     )
                     for name, start, end in piece.sections
                 ),
-                call=_call(piece.call, number in repeated) if piece.call is not None else None,
-                result=_result(piece.segment, cited) if piece.segment is not None else None,
+                call=piece.call.model_copy(update={"query": piece.call.query[:MAX_TEXT]}) if piece.call else None,
+                repeated=number in repeated,
+                status=observation.status.value if observation is not None and observation.status else "",
+                snippets=_snippets(piece.segment.text, cited) if piece.segment is not None else (),
                 citations=_citations(piece.text, units, shown) if piece.kind == "answer" else (),
             )
         )
     return tuple(elements)
 
 
-def _call(call: ToolCall, is_repeated: bool) -> CallView:
-    return CallView(tool=call.name, query=call.query[:MAX_TEXT], parameters=call.parameters, repeated=is_repeated)
-
-
-def _result(segment: Segment, cited: Collection[str]) -> ResultView:
-    sources = sources_in(segment.text)
+def _snippets(text: str, cited: Collection[str]) -> tuple[SnippetView, ...]:
+    sources = sources_in(text)
     snippets = []
-    for snippet_id, body in _SNIPPET.findall(segment.text):
+    for snippet_id, body in _SNIPPET.findall(text):
         title, url = sources[snippet_id]
         snippets.append(
             SnippetView(
@@ -220,8 +212,7 @@ def _result(segment: Segment, cited: Collection[str]) -> ResultView:
                 cited=snippet_id in cited,
             )
         )
-    status = segment.observation.status if segment.observation is not None else None
-    return ResultView(status=status.value if status else "", snippets=tuple(snippets))
+    return tuple(snippets)
 
 
 def _citations(answer: str, units: Utf16, shown: Collection[str]) -> tuple[CitationView, ...]:
@@ -235,16 +226,6 @@ def _citations(answer: str, units: Utf16, shown: Collection[str]) -> tuple[Citat
         )
         for citation in islice(find_citations(answer), MAX_CITATIONS)
     )
-
-
-def make_bands(pieces: Sequence[ElementSegment]) -> tuple[Band, ...]:
-    """The stages as runs of elements."""
-    bands = []
-    for stage, run in groupby(enumerate(pieces), key=lambda one: one[1].stage):
-        numbers = [number for number, _ in run]
-        if stage is not None:
-            bands.append(Band(stage=stage.value, first=numbers[0], last=numbers[-1]))
-    return tuple(bands)
 
 
 def element_text(pieces: Sequence[ElementSegment], number: int, *, offset: int) -> ElementText:
@@ -301,12 +282,12 @@ def locate(passages: Passages, start: int, end: int) -> Place | None:
     return Place(element=number, start=units.at(start - piece.start), end=units.at(last - piece.start))
 
 
-def find_quotations(reason: str, policy_text: str, *, within: Span | None, passages: Passages) -> tuple[Place, ...]:
-    """The quoted passages of a reason, each where it first stands: in the stage's span, or else anywhere."""
+def find_quotations(reason: str, reading: Reading, stage: Stage, *, passages: Passages) -> tuple[Place, ...]:
+    """The quoted passages of a reason, each where it first stands: in the stage, or else anywhere."""
     places = []
     for groups in _QUOTED.findall(reason)[:_MOST]:
         quoted = next(filter(None, groups)).strip().rstrip("….")
-        start = _find(quoted, policy_text, within)
+        start = _find(quoted, reading.policy_text, reading.spans.get(stage))
         place = locate(passages, start, start + len(quoted)) if start >= 0 and quoted else None
         if place is not None and place not in places:
             places.append(place)
@@ -316,20 +297,6 @@ def find_quotations(reason: str, policy_text: str, *, within: Span | None, passa
 def _find(quoted: str, text: str, within: Span | None) -> int:
     found = text.find(quoted, within.start, within.end) if within else -1
     return found if found >= 0 else text.find(quoted)
-
-
-def rubric_view(rubric: Rubric) -> RubricView:
-    return RubricView(
-        id=rubric.id,
-        stage=rubric.stage.value,
-        title=rubric.title,
-        description=rubric.description,
-        polarity="positive" if rubric.polarity == "positive" else "negative",
-        weight=rubric.weight,
-        persistent=rubric.persistent,
-        step=rubric.provenance.step,
-        model=rubric.provenance.model,
-    )
 
 
 def rubrics_of(group: GroupEntry) -> dict[str, Rubric]:
@@ -357,22 +324,17 @@ def stage_views(
                 true=entry.true[place] if entry.true else None,
                 returned=number_or_none(entry.returns[place]) if entry.returns else None,
                 advantage=number_or_none(entry.advantages[place]) if entry.advantages else None,
-                verdicts=tuple(_verdict(one, opinions[one.id], reading, passages) for one in judged),
+                verdicts=tuple(
+                    VerdictView(
+                        rubric=one,
+                        opinion=opinions[one.id],
+                        places=find_quotations(opinions[one.id].justification, reading, stage, passages=passages),
+                    )
+                    for one in judged
+                ),
             )
         )
     return tuple(views)
-
-
-def _verdict(rubric: Rubric, opinion: Opinion, reading: Reading, passages: Passages) -> VerdictView:
-    within = reading.spans.get(rubric.stage)
-    return VerdictView(
-        rubric=rubric_view(rubric),
-        mark=opinion.mark,
-        marks=opinion.marks,
-        fulfilled=fulfillment(rubric, opinion.mark),
-        reason=opinion.justification,
-        places=find_quotations(opinion.justification, reading.policy_text, within=within, passages=passages),
-    )
 
 
 MAX_TOKENS = 5_000
@@ -398,15 +360,11 @@ def view_rollout(
             "judge_failure": entry.judged.failure,
             "encounter": group.encounter,
             "trained": entry.trained,
-            "lessons": lesson_views(group.lessons),
+            "lessons": group.lessons,
             "bait": entry.judged.bait,
             "stages": stage_views(entry, reading, rubrics=rubrics_of(group), passages=passages),
-            "cost": view.cost.model_copy(
-                update={
-                    "input_tokens": entry.rollout.usage.input_tokens,
-                    "output_tokens": entry.rollout.usage.output_tokens,
-                }
-            ),
+            "input_tokens": entry.rollout.usage.input_tokens,
+            "output_tokens": entry.rollout.usage.output_tokens,
             "num_tokens": entry.tokens.length if entry.tokens else 0,
             "siblings": siblings,
         }
@@ -420,38 +378,13 @@ def view_trajectory(reading: Reading, row: TrajectoryRow, *, from_element: int =
     cited = {*reading.citations.known, *reading.citations.unknown}
     return TrajectoryView(
         row=row,
-        policy="",
-        prompt_hash="",
-        temperature=None,
         seed=reading.trajectory.seed,
-        failure="",
-        judge="",
-        judge_failure="",
-        encounter="",
-        trained=None,
-        lessons=(),
-        bait=(),
-        bands=make_bands(pieces),
         elements=make_elements(pieces, from_element, cited=cited, shown=frozenset(shown)),
         elements_total=len(pieces),
-        stages=(),
         violations=_violations(reading, policy_pieces(pieces)),
         unknown_citations=reading.citations.unknown[:MAX_VIOLATIONS],
-        cost=CostView(
-            calls=sum(turn.call is not None for turn in reading.turns),
-            turns=len(reading.turns),
-            input_tokens=0,
-            output_tokens=0,
-            seconds=None,
-            dollars=None,
-        ),
-        num_tokens=0,
-        siblings=(),
+        turns=len(reading.turns),
     )
-
-
-def lesson_views(lessons: Sequence[ShownLesson]) -> tuple[LessonView, ...]:
-    return tuple(LessonView(item=lesson.item, similarity=lesson.similarity) for lesson in lessons)
 
 
 def view_tokens(entry: RolloutEntry, vocabulary: Sequence[str], *, offset: int, limit: int) -> TokenPage:

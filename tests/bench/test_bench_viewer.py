@@ -18,9 +18,7 @@ from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.store import BankItem, MemoryStore, StoredItem
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens, pack_tokens
-from rubricem_agent.viewer.bank import BankDoor
 from rubricem_agent.viewer.records import RunRecordReader
-from rubricem_agent.viewer.requests import ServerContext
 from rubricem_agent.viewer.runs import RunShelf
 from rubricem_agent.viewer.server import make_app
 from rubricem_env.domain.base import STAGES
@@ -93,8 +91,8 @@ def item(number):
 
 def viewer(folder, bank=None):
     """A server that has just started: nothing of the run has been read."""
-    door = BankDoor(lambda _: bank, folder if bank is not None else None)
-    return serve_loopback(make_app(ServerContext(RunShelf.open(folder), door), token=TOKEN))
+    shelf = RunShelf(folder, lambda _: bank, bank=folder if bank is not None else None)
+    return serve_loopback(make_app(shelf, token=TOKEN))
 
 
 def client_of(address):

@@ -1,6 +1,7 @@
 """The viewer's contract as TypeScript: `python -m tests.lanes.browser.api_types` writes web/src/lib/api.ts anew."""
 
 import types
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -14,19 +15,37 @@ PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", Any: "u
 
 
 def type_script() -> str:
-    """An interface for each model, in the order of the modules."""
-    models = [
-        model
+    """An interface for each model, in the order of the modules, and then for the models that those are made of."""
+    found = {
+        name: model
         for module in (api_runs, api_trajectories, ablation)
-        for model in vars(module).values()
-        if isinstance(model, type) and issubclass(model, BaseModel) and model.__module__ == module.__name__
-    ]
-    return HEAD + "".join(_interface(model) for model in models)
+        for name, model in vars(module).items()
+        if name.isidentifier()
+        and _is_model(model)
+        and model.__module__ == module.__name__
+        and not model.__pydantic_generic_metadata__["parameters"]
+    }
+    waiting = list(found.values())
+    while waiting:
+        for field in waiting.pop(0).model_fields.values():
+            for model in _models_in(field.annotation):
+                if model not in found.values():
+                    found[model.__name__] = model
+                    waiting.append(model)
+    return HEAD + "".join(_interface(name, model) for name, model in found.items())
 
 
-def _interface(model: type[BaseModel]) -> str:
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _models_in(kind: Any) -> list[type[BaseModel]]:
+    return [kind] if _is_model(kind) else [model for part in get_args(kind) for model in _models_in(part)]
+
+
+def _interface(name: str, model: type[BaseModel]) -> str:
     fields = "".join(f"  {name}: {_written(field.annotation)};\n" for name, field in model.model_fields.items())
-    return f"\nexport interface {model.__name__} {{\n{fields}}}\n"
+    return f"\nexport interface {name} {{\n{fields}}}\n"
 
 
 def _written(kind: Any) -> str:
@@ -45,6 +64,8 @@ def _written(kind: Any) -> str:
         return f"[{', '.join(_written(argument) for argument in arguments)}]"
     if origin is dict:
         return f"Record<string, {_written(arguments[1])}>"
+    if issubclass(kind, Enum):
+        return " | ".join(f'"{member.value}"' for member in kind)
     return str(kind.__name__)
 
 

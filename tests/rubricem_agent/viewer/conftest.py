@@ -1,7 +1,8 @@
 """Recorded runs made by hand, and the viewer's server over them."""
 
 import json
-from contextlib import contextmanager
+from contextlib import ExitStack
+from functools import cached_property
 from typing import NamedTuple
 
 import httpx2
@@ -12,8 +13,6 @@ from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens, pack_tokens
-from rubricem_agent.viewer.bank import BankDoor
-from rubricem_agent.viewer.requests import ServerContext
 from rubricem_agent.viewer.runs import RunShelf
 from rubricem_agent.viewer.server import make_app
 from rubricem_env.domain.base import STAGES, Stage
@@ -154,35 +153,51 @@ def recording(tmp_path):
     return Recording(tmp_path / "run")
 
 
-@contextmanager
-def viewer(root, *, bank=None, **options):
-    """A client that knows the token; `bank` is what lies in the folder that --bank names."""
-    named = root if bank is not None else None
-    desk = ServerContext(RunShelf.open(root), BankDoor(lambda folder: bank, named))
-    with serve_loopback(make_app(desk, token=TOKEN, **options)) as address:
+class Served:
+    """The viewer's server over a folder, started at the first request; a call asks for a path of its first run.
+
+    `bank` is what lies in the folder that --bank names.
+    """
+
+    def __init__(self, folder, stack):
+        self.folder, self.bank, self._stack = folder, None, stack
+
+    @cached_property
+    def client(self):
+        """Knows the token."""
+        shelf = RunShelf(self.folder, lambda folder: self.bank, bank=self.folder if self.bank is not None else None)
+        address = self._stack.enter_context(serve_loopback(make_app(shelf, token=TOKEN)))
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        with httpx2.Client(base_url=address, headers=headers, timeout=60) as client:
-            yield client
+        return self._stack.enter_context(httpx2.Client(base_url=address, headers=headers, timeout=60))
+
+    @property
+    def cards(self):
+        return {card["name"]: card for card in self.client.get("/api/runs").json()["runs"]}
+
+    @cached_property
+    def run(self):
+        return next(iter(self.cards.values()))["id"]
+
+    def __call__(self, path, expect=200, **params):
+        answer = self.client.get(f"/api/runs/{self.run}{path}", params=params)
+        assert answer.status_code == expect, answer.text
+        return answer.json()
+
+    def post(self, path, **fields):
+        return self.client.post(f"/api/runs/{self.run}{path}", json=fields)
 
 
 @pytest.fixture
-def looked_at(recording):
-    """Serve the recording: a function, so that a test writes first."""
+def serve():
+    """Serve a folder until the test ends."""
+    with ExitStack() as stack:
+        yield lambda folder: Served(folder, stack)
 
-    @contextmanager
-    def looking(**options):
-        with viewer(recording.folder, **options) as client:
-            run = client.get("/api/runs").json()["runs"][0]["id"]
 
-            def get(path, expect=200, **params):
-                answer = client.get(f"/api/runs/{run}{path}", params=params)
-                assert answer.status_code == expect, answer.text
-                return answer.json()
-
-            get.client, get.run = client, run
-            yield get
-
-    return looking
+@pytest.fixture
+def get(recording, serve):
+    """The recording, served; a test writes first."""
+    return serve(recording.folder)
 
 
 @pytest.fixture
@@ -192,7 +207,7 @@ def made():
     class Makers:
         pass
 
-    for maker in (kept, dropped, shown, lesson, memory_bank, entry, some_tokens, viewer):
+    for maker in (kept, dropped, shown, lesson, memory_bank, entry, some_tokens):
         setattr(Makers, maker.__name__, staticmethod(maker))
     Makers.RUBRIC, Makers.TOKEN, Makers.Recording = RUBRIC, TOKEN, Recording
     return Makers

@@ -65,10 +65,17 @@ def test_the_figure_names_every_recipe():
     assert all(result.title in render_figure(FOUND) for result in FOUND.results)
 
 
-def test_the_file_is_read_back(tmp_path):
+def test_the_file_is_read_back_and_served(tmp_path, serve):
     (tmp_path / "ablation.json").write_text(FOUND.model_dump_json(), encoding="utf-8")
 
+    get = serve(tmp_path)
+    card = get("")["card"]
+
     assert load_ablation(tmp_path) == FOUND
+    assert get("/ablation") == FOUND.model_dump(mode="json")
+    # The best recipe's answers, by hand above.
+    assert (card["kind"], card["state"], card["scores"]["answer"]) == ("ablation", "finished", 0.75)
+    assert "no curves" in get("/curves", expect=404)["message"]
 
 
 @pytest.mark.parametrize("text", ["{", "{}", "\xff"])

@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 
 from rubricem_agent.cli.evals import eval_app
 
+EXAMPLES = "/evaluation/examples"
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -25,169 +27,139 @@ def copy(folder, tmp_path):
 
 
 @pytest.fixture
-def ask(folder, made):
-    with made.viewer(folder) as client:
-        run = client.get("/api/runs").json()["runs"][0]["id"]
-        yield lambda path, **params: client.get(f"/api/runs/{run}{path}", params=params)
+def get(copy, serve):
+    return serve(copy)
 
 
-def test_the_card_has_the_number_and_how_many_were_answered(ask):
-    card = ask("").json()["card"]
-
-    assert (card["kind"], card["state"], card["step"], card["steps"]) == ("evaluation", "finished", 3, 3)
-    assert card["scores"]["answer"] == 1.0
-
-
-def test_the_numbers_come_with_their_interval(ask):
-    view = ask("/evaluation").json()
+def test_the_numbers_come_with_their_interval_and_how_many_were_answered(get):
+    card, view = get("")["card"], get("/evaluation")
 
     (score,) = view["scores"]
-    assert (view["answered"], view["complete"], score["score"]) == (3, True, 1.0)
-    assert score["low"] <= score["score"] <= score["high"]
-    assert score["interval"]
-    assert view["endings"] == [{"name": "answered", "count": 3}]
+    assert (card["kind"], card["state"], card["step"], card["steps"]) == ("evaluation", "finished", 3, 3)
+    assert (card["scores"]["answer"], score["score"]) == (1.0, 1.0)
+    assert (view["answered"], view["complete"], view["endings"]) == (3, True, {"answered": 3})
+    assert score["spread"]["low"] <= 1.0 <= score["spread"]["high"]
+    assert score["spread"]["method"]
 
 
-def test_examples_are_listed_and_one_is_told_whole(ask):
-    page = ask("/evaluation/examples").json()
-    example = ask(f"/evaluation/examples/{page['rows'][0]['id']}").json()
+def test_examples_are_listed_narrowed_by_words_and_shown_whole(get):
+    page = get(EXAMPLES)
+    first = page["rows"][0]
+    example = get(f"{EXAMPLES}/{first['id']}")
 
-    assert (page["total"], len(page["rows"])) == (3, 3)
-    assert page["rows"][0]["scores"] == [1.0]
-    assert example["row"] == page["rows"][0]
+    assert (page["total"], len(page["rows"]), first["scores"]) == (3, 3, [1.0])
+    assert get(EXAMPLES, q=first["example"])["matched"] == 1
+    assert get(EXAMPLES, q="nothing of the kind")["matched"] == 0
+    assert example["row"] == first
     assert [one["kind"] for one in example["trajectory"]["elements"]][-1] == "answer"
 
 
-def test_words_narrow_the_examples(ask):
-    first = ask("/evaluation/examples").json()["rows"][0]
-
-    assert ask("/evaluation/examples", q=first["example"]).json()["matched"] == 1
-    assert ask("/evaluation/examples", q="nothing of the kind").json()["matched"] == 0
-
-
 @pytest.mark.parametrize("name", ["0.bm90aGluZw", "x", "0.%%%", "9999999.bm90aGluZw", "0.\u00e9"])
-def test_an_example_that_is_not_there_is_said_to_be_missing(ask, name):
-    assert ask(f"/evaluation/examples/{name}").status_code == 404
+def test_a_missing_example_is_named_as_missing(get, name):
+    assert get(f"{EXAMPLES}/{name}", expect=404)
 
 
-def test_a_half_written_answer_is_passed_over(copy, made):
+def test_a_half_written_answer_is_skipped(copy, get):
     answers = copy / "answers.jsonl"
     answers.write_bytes(answers.read_bytes()[:-30])
     (copy / "scores.json").unlink()
 
-    with made.viewer(copy) as client:
-        run = client.get("/api/runs").json()["runs"][0]["id"]
-        view = client.get(f"/api/runs/{run}/evaluation").json()
+    view = get("/evaluation")
 
     assert (view["answered"], view["scores"]) == (2, [])
     assert "rescore" in view["note"]
 
 
-def test_judges_that_disagree_stand_first(copy, made):
+def test_examples_on_which_judges_disagree_come_first(copy, get):
     scores = json.loads((copy / "scores.json").read_text())
     names = sorted(scores["judges"][0]["per_example"])
-    other = json.loads(json.dumps(scores["judges"][0])) | {"judge": "another"}
-    other["per_example"] = dict(zip(names, (1.0, 0.25, 0.5), strict=True))
-    scores["judges"].append(other)
+    other = scores["judges"][0] | {"judge": "another", "per_example": dict(zip(names, (1.0, 0.25, 0.5), strict=True))}
+    (copy / "scores.json").write_text(json.dumps(scores | {"judges": [scores["judges"][0], other]}))
+
+    rows = get(EXAMPLES, sort="disagreement")["rows"]
+
+    # The first judge gave 1 to each.
+    assert [(row["example"], row["disagreement"]) for row in rows] == list(
+        zip((names[1], names[2], names[0]), (0.75, 0.5, 0.0), strict=True)
+    )
+
+
+@pytest.mark.parametrize(("order", "places"), [("worst", [1, 2, 0]), ("best", [0, 2, 1]), ("id", [0, 1, 2])])
+def test_examples_are_ordered_by_the_first_judges_score(copy, get, order, places):
+    scores = json.loads((copy / "scores.json").read_text())
+    names = sorted(scores["judges"][0]["per_example"])
+    scores["judges"][0]["per_example"] = dict(zip(names, (1.0, 0.25, 0.5), strict=True))
     (copy / "scores.json").write_text(json.dumps(scores))
 
-    with made.viewer(copy) as client:
-        run = client.get("/api/runs").json()["runs"][0]["id"]
-        rows = client.get(f"/api/runs/{run}/evaluation/examples", params={"sort": "disagreement"}).json()["rows"]
-
-    assert [(row["example"], row["disagreement"]) for row in rows] == [
-        (names[1], 0.75),
-        (names[2], 0.5),
-        (names[0], 0.0),
-    ]
+    assert [row["example"] for row in get(EXAMPLES, sort=order)["rows"]] == [names[place] for place in places]
 
 
-def test_a_manifest_of_a_newer_release_is_refused(copy, made):
-    manifest = json.loads((copy / "run.json").read_text()) | {"version": 9}
-    (copy / "run.json").write_text(json.dumps(manifest))
-
-    with made.viewer(copy) as client:
-        (card,) = client.get("/api/runs").json()["runs"]
-
-    assert card["state"] == "unreadable"
-    assert "version 9" in card["problem"]
-
-
-def test_what_judges_replied_stands_beside_the_example(copy, made):
+def test_a_judges_replies_stand_beside_the_example_and_are_truncated(copy, get):
     name = json.loads((copy / "answers.jsonl").read_text().splitlines()[0])["id"]
     verdict = {"benchmark": "almanac", "mode": "ours", "id": name, "epoch": 0, "judge": "openai:m", "question": "q1"}
     lines = [verdict | {"asked": "ab", "replies": ["<b>yes</b>" * 2_000]}, {"not": "a verdict"}]
     (copy / "verdicts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
-    with made.viewer(copy) as client:
-        run = client.get("/api/runs").json()["runs"][0]["id"]
-        rows = client.get(f"/api/runs/{run}/evaluation/examples", params={"q": name}).json()["rows"]
-        example = client.get(f"/api/runs/{run}/evaluation/examples/{rows[0]['id']}").json()
-        notes = client.get(f"/api/runs/{run}").json()["notes"]
+    (row,) = get(EXAMPLES, q=name)["rows"]
+    (reply,) = get(f"{EXAMPLES}/{row['id']}")["replies"]
 
-    (reply,) = example["replies"]
     assert (reply["judge"], reply["question"], len(reply["replies"][0])) == ("openai:m", "q1", 8_000)
-    assert "1 lines" in notes[0]
+    assert "1 lines" in get("")["notes"][0]
 
 
-def test_a_failed_attempt_stands_until_it_is_made_good(copy, made):
+def test_a_failed_attempt_stands_until_a_later_one_succeeds(copy, get):
     answers = copy / "answers.jsonl"
     first, *others = answers.read_text().splitlines()
-    failed = json.loads(first)
-    failed = {name: failed[name] for name in ("benchmark", "mode", "id", "epoch")} | {"failure": "no network"}
+    failed = {name: json.loads(first)[name] for name in ("benchmark", "mode", "id", "epoch")} | {"failure": "lost"}
     answers.write_text("\n".join((json.dumps(failed), *others, "")))
+    before = get(EXAMPLES)["rows"][0]
+    with answers.open("a") as log:
+        log.write(first + "\n")
+    after = get(EXAMPLES)["rows"][0]
+    answers.write_text(first + "\n")
 
-    with made.viewer(copy) as client:
-        run = client.get("/api/runs").json()["runs"][0]["id"]
-        before = client.get(f"/api/runs/{run}/evaluation/examples").json()["rows"][0]
-        with answers.open("a") as log:
-            log.write(first + "\n")
-        after = client.get(f"/api/runs/{run}/evaluation/examples").json()["rows"][0]
-        answers.write_text(first + "\n")
-        cut = client.get(f"/api/runs/{run}/evaluation/examples").json()
-
-    assert (before["failure"], after["failure"], after["id"]) == ("no network", "", before["id"])
-    assert cut["total"] == 1
+    assert (before["failure"], after["failure"], after["id"]) == ("lost", "", before["id"])
+    assert get(EXAMPLES)["total"] == 1
 
 
-def test_an_answer_from_elsewhere_has_no_trajectory(copy, made):
+def test_an_answer_from_a_file_has_no_trajectory(copy, get):
     answers = copy / "answers.jsonl"
     first = json.loads(answers.read_text().splitlines()[0])
     del first["trajectory"]
     answers.write_text(json.dumps(first | {"given": "12 m"}) + "\n")
 
-    with made.viewer(copy) as client:
-        run = client.get("/api/runs").json()["runs"][0]["id"]
-        row = client.get(f"/api/runs/{run}/evaluation/examples").json()["rows"][0]
-        example = client.get(f"/api/runs/{run}/evaluation/examples/{row['id']}").json()
+    (row,) = get(EXAMPLES)["rows"]
+    example = get(f"{EXAMPLES}/{row['id']}")
 
     assert (row["answer"], example["given"], example["trajectory"]) == ("12 m", "12 m", None)
 
 
-def test_the_paper_s_rows_stand_beside_a_benchmark_of_the_paper(copy, made):
+def test_the_papers_rows_stand_beside_a_benchmark_of_the_paper(copy, get):
     for name in ("run.json", "scores.json"):
         path = copy / name
         path.write_text(path.read_text().replace('"benchmark": "almanac"', '"benchmark": "healthbench"'))
 
-    with made.viewer(copy) as client:
-        run = client.get("/api/runs").json()["runs"][0]["id"]
-        (table,) = client.get(f"/api/runs/{run}/evaluation").json()["published"]
+    (table,) = get("/evaluation")["published"]
 
-    own = [row for row in table["rows"] if row["own"]]
-    cells = {cell["column"]: cell["value"] for cell in own[0]["cells"]}
-    assert (len(own), cells["HealthBench"]) == (1, 100.0)
+    (own,) = table["own"]
+    assert own["values"][table["columns"].index("HealthBench")] == 100.0
     assert any(row["system"].startswith("RubricEM") for row in table["rows"])
 
 
-def test_scores_that_cannot_be_read_are_said_to_be(copy, made):
-    (copy / "scores.json").write_text("{")
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("run.json", lambda text: text.replace('"version": 1', '"version": 9'), "version 9"),
+        ("scores.json", lambda _: "{", "rescore"),
+    ],
+)
+def test_a_file_that_cannot_be_read_makes_the_evaluation_unreadable(copy, get, name, change, said):
+    (copy / name).write_text(change((copy / name).read_text()))
 
-    with made.viewer(copy) as client:
-        (card,) = client.get("/api/runs").json()["runs"]
+    (card,) = get.cards.values()
 
-    assert (card["state"], "rescore" in card["problem"]) == ("unreadable", True)
+    assert (card["state"], said in card["problem"]) == ("unreadable", True)
 
 
-def test_a_training_run_is_no_evaluation(recording, looked_at):
-    with looked_at() as get:
-        assert "no evaluation" in get("/evaluation", expect=404)["message"]
+def test_a_training_run_is_no_evaluation(recording, serve):
+    assert "no evaluation" in serve(recording.folder)("/evaluation", expect=404)["message"]

@@ -6,10 +6,9 @@ POLICY_FORBIDS = ("default-src 'none'", "frame-ancestors 'none'", "base-uri 'non
 
 
 @pytest.fixture
-def client(recording, made):
+def client(recording, get):
     recording.add()
-    with made.viewer(recording.folder) as client:
-        yield client
+    return get.client
 
 
 @pytest.mark.parametrize("given", [None, "Bearer wrong", "Basic the-token", "the-token", "Bearer the-token2"])

@@ -55,9 +55,8 @@ PATHS = (
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_whatever_is_told_of_it_is_json_that_no_browser_sniffs(hostile, looked_at, path):
-    with looked_at() as get:
-        answer = get.client.get(f"/api/runs/{get.run}{path}")
+def test_whatever_is_told_of_it_is_json_that_no_browser_sniffs(hostile, get, path):
+    answer = get.client.get(f"/api/runs/{get.run}{path}")
 
     assert answer.status_code in (200, 404)
     assert answer.headers["content-type"] == "application/json"
@@ -65,11 +64,10 @@ def test_whatever_is_told_of_it_is_json_that_no_browser_sniffs(hostile, looked_a
     json.loads(answer.content)
 
 
-def test_text_arrives_as_it_was_written(hostile, looked_at):
-    with looked_at() as get:
-        view = get("/trajectories/1-0-0")
-        history = get(f"/questions/{query_key(EVIL)}")
-        detail = get("")
+def test_text_arrives_as_it_was_written(hostile, get):
+    view = get("/trajectories/1-0-0")
+    history = get(f"/questions/{query_key(EVIL)}")
+    detail = get("")
 
     assert view["row"]["question"] == EVIL
     assert view["failure"] == EVIL
@@ -77,32 +75,28 @@ def test_text_arrives_as_it_was_written(hostile, looked_at):
     assert detail["settings"][EVIL] == {EVIL: EVIL}
 
 
-def test_addresses_of_snippets_are_of_the_web_or_empty(hostile, looked_at):
-    with looked_at() as get:
-        elements = get("/trajectories/1-0-0")["elements"]
+def test_addresses_of_snippets_are_of_the_web_or_empty(hostile, get):
+    elements = get("/trajectories/1-0-0")["elements"]
 
-    urls = [snippet["url"] for one in elements if one["result"] for snippet in one["result"]["snippets"]]
+    urls = [snippet["url"] for one in elements for snippet in one["snippets"]]
     assert urls == ["", "", "", "https://ok.example/a?b=%3Cc%3E"]
 
 
-def test_a_run_whose_folder_has_a_hostile_name_is_listed_under_an_id_that_is_safe_in_a_path(tmp_path, made):
+def test_a_run_whose_folder_has_a_hostile_name_is_listed_under_an_id_that_is_safe_in_a_path(tmp_path, made, serve):
     made.Recording(tmp_path / "<script>alert(1)" / "a?b#c%2f")
 
-    with made.viewer(tmp_path) as client:
-        (card,) = client.get("/api/runs").json()["runs"]
-        found = client.get(f"/api/runs/{card['id']}")
+    get = serve(tmp_path)
 
-    assert card["id"].isalnum()
-    assert found.json()["card"]["name"] == "<script>alert(1)/a?b#c%2f"
+    assert get.run.isalnum()
+    assert get("")["card"]["name"] == "<script>alert(1)/a?b#c%2f"
 
 
-def test_a_log_of_nonsense_makes_a_run_unreadable_and_leaves_the_others_alone(tmp_path, made):
+def test_a_log_of_nonsense_makes_a_run_unreadable_and_leaves_the_others_alone(tmp_path, made, serve):
     made.Recording(tmp_path / "good")
     broken = made.Recording(tmp_path / "broken")
     (broken.folder / "metrics.jsonl").write_text('{"step": "<script>"}\n{}\n')
 
-    with made.viewer(tmp_path) as client:
-        cards = {card["name"]: card for card in client.get("/api/runs").json()["runs"]}
+    cards = serve(tmp_path).cards
 
     assert cards["good"]["state"] == "finished"
     assert cards["broken"]["state"] == "unreadable"

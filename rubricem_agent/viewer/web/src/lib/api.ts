@@ -5,13 +5,6 @@ export interface Problem {
   message: string;
 }
 
-export interface About {
-  api_version: number;
-  release: string;
-  root: string;
-  only_run: string | null;
-}
-
 export interface StageScores {
   plan: number | null;
   research: number | null;
@@ -41,6 +34,9 @@ export interface RunCard {
 }
 
 export interface RunList {
+  release: string;
+  root: string;
+  only_run: string | null;
   runs: Array<RunCard>;
 }
 
@@ -72,14 +68,9 @@ export interface Figure {
   curves: Array<Curve>;
 }
 
-export interface ComparedSetting {
-  key: string;
-  values: Array<string>;
-}
-
 export interface Comparison {
   runs: Array<RunCard>;
-  differs: Array<ComparedSetting>;
+  differs: Record<string, Array<string>>;
   figures: Array<Figure>;
 }
 
@@ -118,11 +109,6 @@ export interface LessonUse {
   before: StageScores;
 }
 
-export interface LessonEffect {
-  groups: number;
-  difference: StageScores;
-}
-
 export interface BankItemView {
   row: BankRow;
   rubrics: string;
@@ -132,7 +118,8 @@ export interface BankItemView {
   prompt_hash: string;
   history: Array<BankRow>;
   uses: Array<LessonUse>;
-  effect: LessonEffect;
+  compared: number;
+  difference: StageScores;
   editable: boolean;
 }
 
@@ -192,18 +179,6 @@ export interface SnippetView {
   cited: boolean;
 }
 
-export interface CallView {
-  tool: string;
-  query: string;
-  parameters: Array<[string, string]>;
-  repeated: boolean;
-}
-
-export interface ResultView {
-  status: string;
-  snippets: Array<SnippetView>;
-}
-
 export interface SectionView {
   name: string;
   text: string;
@@ -220,8 +195,10 @@ export interface Element {
   length: number;
   closed: boolean;
   sections: Array<SectionView>;
-  call: CallView | null;
-  result: ResultView | null;
+  call: ToolCall | null;
+  repeated: boolean;
+  status: string;
+  snippets: Array<SnippetView>;
   citations: Array<CitationView>;
 }
 
@@ -232,30 +209,9 @@ export interface ElementText {
   next_offset: number | null;
 }
 
-export interface Band {
-  stage: string;
-  first: number;
-  last: number;
-}
-
-export interface RubricView {
-  id: string;
-  stage: string;
-  title: string;
-  description: string;
-  polarity: "positive" | "negative";
-  weight: number;
-  persistent: boolean;
-  step: number;
-  model: string;
-}
-
 export interface VerdictView {
-  rubric: RubricView;
-  mark: number;
-  marks: Array<number>;
-  fulfilled: number;
-  reason: string;
+  rubric: Rubric;
+  opinion: Opinion;
   places: Array<Place>;
 }
 
@@ -279,20 +235,6 @@ export interface ViolationView {
   place: Place | null;
 }
 
-export interface LessonView {
-  item: number;
-  similarity: number;
-}
-
-export interface CostView {
-  calls: number;
-  turns: number;
-  input_tokens: number;
-  output_tokens: number;
-  seconds: number | null;
-  dollars: number | null;
-}
-
 export interface TrajectoryView {
   row: TrajectoryRow;
   policy: string;
@@ -304,15 +246,18 @@ export interface TrajectoryView {
   judge_failure: string;
   encounter: string;
   trained: boolean | null;
-  lessons: Array<LessonView>;
+  lessons: Array<ShownLesson>;
   bait: Array<string>;
-  bands: Array<Band>;
   elements: Array<Element>;
   elements_total: number;
   stages: Array<StageView>;
   violations: Array<ViolationView>;
   unknown_citations: Array<string>;
-  cost: CostView;
+  turns: number;
+  input_tokens: number;
+  output_tokens: number;
+  seconds: number | null;
+  dollars: number | null;
   num_tokens: number;
   siblings: Array<string>;
 }
@@ -352,10 +297,10 @@ export interface GroupView {
   question: string;
   question_key: string;
   judge: string;
-  rubrics: Array<RubricView>;
+  rubrics: Array<Rubric>;
   rollouts: Array<GroupRollout>;
   separators: Array<Separator>;
-  lessons: Array<LessonView>;
+  lessons: Array<ShownLesson>;
   proposal_failure: string;
   refused: Array<string>;
 }
@@ -388,9 +333,8 @@ export interface RubricEvent {
 }
 
 export interface RubricLife {
-  rubric: RubricView;
+  rubric: Rubric;
   status: "persistent" | "active" | "retired";
-  prompt_hash: string;
   events: Array<RubricEvent>;
 }
 
@@ -409,50 +353,11 @@ export interface RubricHistory {
   rubrics: Array<RubricLife>;
 }
 
-export interface ScoreRow {
-  judge: string;
-  metric: string;
-  score: number | null;
-  worst: number | null;
-  low: number | null;
-  high: number | null;
-  interval: string;
-  graded: number;
-  excluded: Record<string, number>;
-  ungraded: Record<string, number>;
-  unreadable: number;
-  metrics: Record<string, number | null>;
-}
-
-export interface PublishedCell {
-  column: string;
-  value: number | null;
-}
-
-export interface PublishedRow {
-  system: string;
-  cells: Array<PublishedCell>;
-  flags: Array<string>;
-  own: boolean;
-}
-
 export interface PublishedView {
   source: string;
   columns: Array<string>;
-  rows: Array<PublishedRow>;
-}
-
-export interface AgreementView {
-  first: string;
-  second: string;
-  n: number;
-  share: number;
-  kappa: number;
-}
-
-export interface Count {
-  name: string;
-  count: number;
+  rows: Array<PublishedScores>;
+  own: Array<PublishedScores>;
 }
 
 export interface EvaluationView {
@@ -463,12 +368,12 @@ export interface EvaluationView {
   expected: number;
   answered: number;
   complete: boolean;
-  scores: Array<ScoreRow>;
-  agreements: Array<AgreementView>;
+  scores: Array<JudgeScores>;
+  agreements: Array<JudgeAgreement>;
   published: Array<PublishedView>;
-  endings: Array<Count>;
-  failures: Array<Count>;
-  found: Array<Count>;
+  endings: Record<string, number>;
+  failures: Record<string, number>;
+  found: Record<string, number>;
   dollars: number;
   seconds: number;
   note: string;
@@ -496,21 +401,11 @@ export interface ExamplePage {
   rows: Array<ExampleRow>;
 }
 
-export interface ReplyView {
-  judge: string;
-  question: string;
-  replies: Array<string>;
-  failure: string;
-  model: string;
-  dollars: number;
-  seconds: number;
-}
-
 export interface ExampleView {
   row: ExampleRow;
   given: string;
   trajectory: TrajectoryView | null;
-  replies: Array<ReplyView>;
+  replies: Array<VerdictRecord>;
 }
 
 export interface Spread {
@@ -541,4 +436,100 @@ export interface Ablation {
   steps: number;
   command: string;
   results: Array<RecipeResult>;
+}
+
+export interface ToolCall {
+  name: string;
+  query: string;
+  parameters: Array<[string, string]>;
+  written_name: string;
+}
+
+export interface Rubric {
+  stage: "plan" | "research" | "review" | "answer";
+  title: string;
+  description: string;
+  polarity: "positive" | "negative";
+  weight: number;
+  persistent: boolean;
+  provenance: Provenance;
+}
+
+export interface Opinion {
+  rubric_id: string;
+  mark: number;
+  justification: string;
+  marks: Array<number>;
+}
+
+export interface ShownLesson {
+  item: number;
+  similarity: number;
+}
+
+export interface PublishedScores {
+  system: string;
+  values: Array<number | null>;
+  flags: Array<string>;
+}
+
+export interface JudgeScores {
+  judge: string;
+  headline: string;
+  score: number | null;
+  worst: number | null;
+  spread: MeanInterval | null;
+  wilson: MeanInterval | null;
+  metrics: Record<string, number | null>;
+  texts: Record<string, string>;
+  per_example: Record<string, number>;
+  graded: number;
+  excluded: Record<string, number>;
+  ungraded: Record<string, number>;
+  unreadable: number;
+}
+
+export interface JudgeAgreement {
+  first: string;
+  second: string;
+  n: number;
+  share: number;
+  kappa: number;
+}
+
+export interface VerdictRecord {
+  benchmark: string;
+  mode: string;
+  id: string;
+  epoch: number;
+  judge: string;
+  question: string;
+  asked: string;
+  replies: Array<string>;
+  model: string;
+  failure: string;
+  usage: Usage;
+  dollars: number;
+  seconds: number;
+}
+
+export interface Provenance {
+  step: number;
+  model: string;
+  prompt_hash: string;
+}
+
+export interface MeanInterval {
+  low: number;
+  high: number;
+  stderr: number;
+  n: number;
+  method: string;
+}
+
+export interface Usage {
+  calls: number;
+  input_tokens: number;
+  cached_tokens: number;
+  output_tokens: number;
 }
