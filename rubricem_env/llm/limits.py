@@ -124,57 +124,40 @@ class Rates(Frozen):
     tokens_per_minute: Rate | None = None
 
 
-class _Bucket:
-    """A token bucket. A request larger than the whole bucket waits for a full one."""
-
-    def __init__(self, per_minute: int, now: float) -> None:
-        self._capacity = float(per_minute)
-        self._level = self._capacity
-        self._filled_at = now
-
-    def wait_for(self, amount: float, now: float) -> float:
-        """Take the amount, also before it is there; returns the seconds after which it may be used."""
-        rate = self._capacity / 60
-        self._level = min(self._capacity, self._level + (now - self._filled_at) * rate)
-        self._filled_at = now
-        self._level -= min(amount, self._capacity)
-        return max(0.0, -self._level / rate)
-
-    def give_back(self, amount: float) -> None:
-        """Return an amount that was not used."""
-        self._level = min(self._capacity, self._level + min(amount, self._capacity))
-
-
 class Limiter:
-    """Shared by every caller of one server, on one event loop at a time. First come, first served."""
+    """Shared by every caller of one server, on one event loop at a time. First come, first served.
+
+    The calls of a minute are spread over it: each waits until the time of those before it has passed, which is 1/60 of a
+    minute for a call where 60 a minute are allowed. A call of more tokens than a minute allows counts as a minute's.
+    """
 
     def __init__(self, rates: Rates, timing: Timing) -> None:
         self._rates = rates
         self._timing = timing
         self._slots: asyncio.Semaphore | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        now = timing.clock()
-        per_minute = (rates.requests_per_minute, rates.tokens_per_minute)
-        self._requests, self._tokens = (_Bucket(rate, now) if rate else None for rate in per_minute)
+        self._free_at = [0.0, 0.0]
+        """When the next call may begin: by the limit on requests, by the limit on tokens."""
 
     @asynccontextmanager
     async def slot(self, tokens: int) -> AsyncIterator[None]:
         """Occupy one slot while a call of about so many tokens runs."""
         now = self._timing.clock()
-        taken = [(bucket, amount) for bucket, amount in ((self._requests, 1), (self._tokens, tokens)) if bucket]
-        wait = max((bucket.wait_for(amount, now) for bucket, amount in taken), default=0.0)
+        amounts = ((1, self._rates.requests_per_minute), (tokens, self._rates.tokens_per_minute))
+        seconds = [60 * min(1.0, amount / limit) if limit else 0.0 for amount, limit in amounts]
+        begins = [max(now, free_at) for free_at in self._free_at]
+        self._free_at = [begin + taken for begin, taken in zip(begins, seconds, strict=True)]
         is_used = False
         try:
-            if wait > 0:
-                await self._timing.sleep(wait)
+            if max(begins) > now:
+                await self._timing.sleep(max(begins) - now)
             async with self._semaphore():
                 is_used = True
                 yield
         finally:
             # A caller that gives up before its turn must not delay the others for a call that is not made.
             if not is_used:
-                for bucket, amount in taken:
-                    bucket.give_back(amount)
+                self._free_at = [free_at - taken for free_at, taken in zip(self._free_at, seconds, strict=True)]
 
     def _semaphore(self) -> asyncio.Semaphore:
         # Made inside the loop that uses it: a semaphore of a closed loop raises when callers queue.

@@ -26,32 +26,27 @@ async def take(limits, tokens=1):
         pass
 
 
-async def test_requests_beyond_the_minutes_allowance_wait_their_turn():
+async def test_the_requests_of_a_minute_are_spread_over_it():
     time = FakeTime()
-    limits = limiter(time, requests_per_minute=2)
+    limits = limiter(time, requests_per_minute=4)
     for _ in range(4):
         await take(limits)
-    # two at once, then one every 30 s
-    assert time.waits == [30.0, 60.0]
+    # one every 15 s, the first at once
+    assert time.waits == [15.0, 30.0, 45.0]
 
 
-async def test_tokens_refill_with_time():
+async def test_a_call_waits_for_the_time_of_the_tokens_before_it():
     time = FakeTime()
     limits = limiter(time, tokens_per_minute=600)
-    await take(limits, 600)
-    time.now = 30.0
-    # 300 are back; 400 are 100 too many, at 10 a second
     await take(limits, 400)
-    assert time.waits == [10.0]
+    time.now = 30.0
+    await take(limits, 1_000)
+    await take(limits, 1)
+    # 400 tokens take 40 s at 10 a second, of which 30 are over; 1,000 count as a minute's.
+    assert time.waits == [10.0, 70.0]
 
 
-async def test_a_request_larger_than_the_bucket_is_not_locked_out():
-    time = FakeTime()
-    await take(limiter(time, tokens_per_minute=10), 1_000)
-    assert time.waits == []
-
-
-def test_places_are_held_and_belong_to_the_loop_that_runs():
+def test_slots_limit_the_calls_at_once_on_whichever_loop_runs():
     limits = limiter(FakeTime(), concurrency=2)
 
     async def crowd():
@@ -72,33 +67,21 @@ def test_places_are_held_and_belong_to_the_loop_that_runs():
     assert asyncio.run(crowd()) == 2
 
 
-async def test_callers_who_give_up_do_not_starve_those_who_come_after_them():
+@pytest.mark.parametrize("rates", [{"requests_per_minute": 60}, {"tokens_per_minute": 600, "concurrency": 1}])
+async def test_callers_who_give_up_do_not_delay_those_who_come_after_them(rates):
     time = FakeTime()
-    limits = limiter(time, requests_per_minute=60, tokens_per_minute=6_000)
-    for _ in range(60):
-        await take(limits, 100)
+    limits = limiter(time, **rates)
     time.sleep = lambda seconds: asyncio.sleep(3_600)
-    waiting = [asyncio.create_task(take(limits, 100)) for _ in range(600)]
-    await asyncio.sleep(0)
-    for task in waiting:
-        task.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
-    time.now = 60.0
-    # A minute without a single call: the allowance is whole again.
-    async with asyncio.timeout(5):
-        await take(limits, 100)
-
-
-async def test_a_caller_who_gives_up_in_the_queue_for_a_place_gives_its_allowance_back():
-    time = FakeTime()
-    limits = limiter(time, concurrency=1, requests_per_minute=2)
-    async with limits.slot(1):
-        waiting = asyncio.create_task(take(limits))
+    async with limits.slot(10):
+        waiting = [asyncio.create_task(take(limits, 10)) for _ in range(600)]
         await asyncio.sleep(0)
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-    await take(limits)
-    assert time.waits == []
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    # The one call that was made takes a second of either allowance.
+    time.now = 1.0
+    async with asyncio.timeout(5):
+        await take(limits, 10)
 
 
 async def test_a_call_that_fails_has_used_its_allowance():
