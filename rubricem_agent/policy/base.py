@@ -16,7 +16,7 @@ from pydantic import Field
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.usage import Usage
-from rubricem_env.scaffold.parser import EmissionStream, parse_turn
+from rubricem_env.scaffold.parser import EmissionStream
 
 
 class ContextOverflow(ModelError):
@@ -177,8 +177,3 @@ def is_looping(tail: str) -> bool:
     tail = tail[-LOOP_SPAN:]
     period = tail.find(tail[:PERIOD], 1)
     return 0 < period <= PERIOD and tail[period:] == tail[:-period]
-
-
-def kept_length(text: str) -> int:
-    """The length of a turn that the episode keeps: to the end of its action, or to self-written tool output."""
-    return parse_turn(text).end

@@ -1,20 +1,20 @@
 """Gemini as a policy, streamed: turns as model content, observations as user content."""
 
-import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import httpx2
 from google import genai
 from google.genai import errors, types
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
 from rubricem_agent.policy.base import ContextOverflow, Opening, Sampling
 from rubricem_agent.policy.openai_compatible import says_overflow
 from rubricem_agent.policy.text import Delta, Exchange, Service, TextConversation
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import Finish, Redactor, redactor_of, status_error
-from rubricem_env.llm.gemini import open_client, read_retry_after, read_usage
+from rubricem_env.llm.base import Finish, Redactor, redactor_of
+from rubricem_env.llm.gemini import open_client, read_usage, typed_failures
 from rubricem_env.tools.render import estimate_tokens
 
 _OVERFLOW = "exceeds the maximum number of tokens"
@@ -79,7 +79,7 @@ class GeminiPolicy:
         for turn, observation in exchanges:
             contents += [_content("model", turn), _content("user", observation)]
         has_ended = False
-        try:
+        with typed_failures(self._redactor), _typed_overflow(self._redactor):
             chunks = await self._client.aio.models.generate_content_stream(
                 model=self._model,
                 contents=list(contents),
@@ -89,25 +89,20 @@ class GeminiPolicy:
                 delta = _read_delta(chunk)
                 has_ended = has_ended or delta.finish is not None
                 yield delta
-        except errors.APIError as failure:
-            # Not chained: the failure holds the whole reply.
-            raise self._refusal(failure) from None
-        except httpx2.RequestError as failure:
-            raise ModelError(f"no answer: {type(failure).__name__}: {failure}", is_retryable=True) from failure
-        except (errors.UnknownApiResponseError, json.JSONDecodeError, ValidationError):
-            # Not chained: the failure quotes the reply, which may hold the key.
-            raise ModelError(
-                "the server streamed a reply that is not one of the Gemini API", is_retryable=True
-            ) from None
         if not has_ended:
             # The connection ended the turn, not the policy.
             raise ModelError("the stream ended before its end mark", is_retryable=True)
 
-    def _refusal(self, failure: errors.APIError) -> ModelError:
-        said = self._redactor(failure.message or "")
+
+@contextmanager
+def _typed_overflow(redactor: Redactor) -> Iterator[None]:
+    try:
+        yield
+    except errors.APIError as failure:
+        said = redactor(failure.message or "")
         if failure.code == 400 and (_OVERFLOW in said or says_overflow(said)):
-            return ContextOverflow(f"the conversation no longer fits the model's context: {said[:300]}")
-        return status_error(failure.code, said, retry_after=read_retry_after(failure))
+            raise ContextOverflow(f"the conversation no longer fits the model's context: {said[:300]}") from None
+        raise
 
 
 def _content(role: str, text: str) -> types.Content:

@@ -4,11 +4,12 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
-from rubricem_agent.policy.base import Emission, Listener, Opening, TokenSegment, TurnWatch, kept_length
+from rubricem_agent.policy.base import Emission, Listener, Opening, TokenSegment, TurnWatch
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.base import Finish
 from rubricem_env.llm.limits import Limiter, RetryPolicy, Timing, call_with_retry
 from rubricem_env.llm.usage import Meter, Usage
+from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.tools.render import estimate_tokens
 
 PHASE = "policy"
@@ -79,7 +80,7 @@ class TextConversation:
             policy=self._service.retry,
             timing=self._service.timing,
         )
-        kept = emission.text[: kept_length(emission.text)]
+        kept = emission.text[: parse_turn(emission.text).end]
         self._exchanges.append((kept, ""))
         self._size += estimate_tokens(kept)
         return emission

@@ -19,10 +19,10 @@ from rubricem_agent.policy.base import (
     TokenSegment,
     TurnEnd,
     TurnWatch,
-    kept_length,
 )
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.usage import Usage
+from rubricem_env.scaffold.parser import parse_turn
 
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 _HIDDEN = (byte for byte in range(256) if byte not in _PRINTABLE)
@@ -196,7 +196,7 @@ class TokenConversation:
     def _keep(self, turn: TokenTurn) -> None:
         """Truncate the tokens as the episode truncates the text. A token across that point is kept with its overhang."""
         text, starts = turn.text, turn.starts
-        kept = kept_length(text)
+        kept = parse_turn(text).end
         # Tokens that begin at the very end, such as the one that ends the turn, add no text: nothing is truncated.
         count = len(starts) if kept == len(text) else sum(start < kept for start in starts)
         until = starts[count] if count < len(starts) else len(text)

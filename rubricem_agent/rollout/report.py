@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
+from rubricem_env.domain.trajectory import Ending, Origin, Trajectory
 from rubricem_env.scaffold.reading import Reading, find_citations
 from rubricem_env.scaffold.untrusted import restore
 
@@ -21,16 +21,11 @@ SnippetSource = tuple[str, str]
 
 def shown_sources(trajectory: Trajectory) -> Mapping[str, SnippetSource]:
     """Every snippet that a tool has shown in this episode, by id."""
-    return {
-        snippet_id: source for segment in trajectory.segments for snippet_id, source in segment_sources(segment).items()
-    }
-
-
-def segment_sources(segment: Segment) -> Mapping[str, SnippetSource]:
-    """The snippets of one tool segment; nothing for what the policy wrote."""
-    if segment.origin is not Origin.TOOL:
-        return {}
-    return sources_in(segment.text)
+    shown: dict[str, SnippetSource] = {}
+    for segment in trajectory.segments:
+        if segment.origin is Origin.TOOL:
+            shown |= sources_in(segment.text)
+    return shown
 
 
 def sources_in(observation: str) -> Mapping[str, SnippetSource]:

@@ -1,6 +1,8 @@
 """Gemini through google-genai, with response schemas. Retries are ours: the library's ignore Retry-After."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx2
@@ -9,7 +11,7 @@ from google.genai import errors, types
 from pydantic import SecretStr, ValidationError
 
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, status_error
+from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, Redactor, status_error
 from rubricem_env.llm.limits import parse_retry_after
 from rubricem_env.llm.usage import Usage
 
@@ -24,6 +26,21 @@ def open_client(key: SecretStr, *, base_url: str | None, timeout: float) -> tupl
     transport = httpx2.AsyncClient(timeout=timeout, limits=httpx2.Limits(max_connections=None))
     options = types.HttpOptions(base_url=base_url, timeout=int(timeout * 1000), httpx_async_client=transport)
     return genai.Client(api_key=key.get_secret_value(), vertexai=False, http_options=options), transport
+
+
+@contextmanager
+def typed_failures(redactor: Redactor = str) -> Iterator[None]:
+    """Turn the library's failures into ModelErrors. They are not chained: they quote the reply, which may hold the key."""
+    try:
+        yield
+    except errors.APIError as failure:
+        said = redactor(failure.message or "")
+        raise status_error(failure.code, said, retry_after=read_retry_after(failure)) from None
+    except httpx2.RequestError as failure:
+        raise ModelError(f"no answer: {type(failure).__name__}: {failure}", is_retryable=True) from failure
+    except (errors.UnknownApiResponseError, json.JSONDecodeError, ValidationError):
+        # The library passes whatever it cannot read on in several ways; a gateway's page is the usual cause.
+        raise ModelError("the server answered with what is no reply of the Gemini API", is_retryable=True) from None
 
 
 class GeminiModel:
@@ -51,19 +68,10 @@ class GeminiModel:
         Raises:
             ModelError: a rate limit, an outage, a broken connection, or a refusal.
         """
-        try:
+        with typed_failures():
             response = await self._client.aio.models.generate_content(
                 model=self._model, contents=request.prompt, config=_config(request)
             )
-        except errors.APIError as failure:
-            raise status_error(failure.code, failure.message or "", retry_after=read_retry_after(failure)) from failure
-        except httpx2.RequestError as failure:
-            raise ModelError(f"no answer: {type(failure).__name__}: {failure}", is_retryable=True) from failure
-        except (errors.UnknownApiResponseError, json.JSONDecodeError, ValidationError) as failure:
-            # The library passes whatever it cannot read on in several ways; a gateway's page is the usual cause.
-            raise ModelError(
-                "the server answered 200 with what is no reply of the Gemini API", is_retryable=True
-            ) from failure
         return self._reply(response)
 
     async def aclose(self) -> None:

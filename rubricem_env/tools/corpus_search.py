@@ -15,7 +15,7 @@ from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus, first_problem
 from rubricem_env.tools.base import FunctionTool, LocalToolbox
-from rubricem_env.tools.spec import DEFAULT_LIMIT, GOOGLE_SEARCH_SPEC, MAX_LIMIT, SNIPPET_SEARCH_SPEC
+from rubricem_env.tools.spec import DEFAULT_LIMIT, GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC
 
 _WORD = re.compile(r"\w+")
 _K1, _B = 1.2, 0.75  # the usual BM25 constants
@@ -137,11 +137,7 @@ def offline_toolbox(corpus: Corpus) -> LocalToolbox:
 
     async def search_papers(call: ToolCall) -> ToolResult:
         parameters = dict(call.parameters)
-        try:
-            limit = _read_limit(parameters.get("limit", ""))
-            years = _read_years(parameters.get("year", ""))
-        except ValueError as problem:
-            return ToolResult(status=ToolStatus.ERROR, message=str(problem))
+        limit, years = int(parameters.get("limit", DEFAULT_LIMIT)), _read_years(parameters.get("year", ""))
         written = parameters.get("fieldsofstudy", "")
         fields = frozenset(part.strip().casefold() for part in written.split(",") if part.strip())
         return _result(corpus.search(call.query, limit=limit, years=years, fields=fields))
@@ -154,22 +150,9 @@ def _result(documents: list[Document], summary: str = "") -> ToolResult:
     return ToolResult(status=ToolStatus.OK if snippets else ToolStatus.EMPTY, summary=summary, snippets=snippets)
 
 
-def _read_limit(written: str) -> int:
-    if not written:
-        return DEFAULT_LIMIT
-    if not written.isdecimal() or not 1 <= int(written) <= MAX_LIMIT:
-        raise ValueError(f"limit is {written[:20]!r}; it is a whole number from 1 to {MAX_LIMIT}.")
-    return int(written)
-
-
 def _read_years(written: str) -> tuple[int, int] | None:
-    """A year, or a range open on either side: 2020, 2018-2022, 2020-, -2015."""
+    """A year, or a range open on either side, in the form that the spec allows: 2020, 2018-2022, 2020-, -2015."""
     if not written:
         return None
-    first, dash, last = written.partition("-")
-    if not all(part.strip().isdecimal() or not part.strip() for part in (first, last)) or not (first or last).strip():
-        raise ValueError(f"year is {written[:20]!r}; write a year or a range, such as 2020, 2018-2022, 2020- or -2015.")
-    start = int(first) if first.strip() else _YEARS[0]
-    if not dash:
-        return (start, start)
-    return (start, int(last) if last.strip() else _YEARS[1])
+    first, dash, last = (part.strip() for part in written.partition("-"))
+    return int(first or _YEARS[0]), int((last or _YEARS[1]) if dash else first)
