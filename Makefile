@@ -13,7 +13,7 @@ export TOKENIZERS_PARALLELISM := false
 WHOLLY_COVERED := rubricem_env/domain/*,rubricem_env/scaffold/*,rubricem_agent/learn/credit.py
 THEIR_TESTS := tests/rubricem_env/domain tests/rubricem_env/scaffold tests/redteam tests/rubricem_agent/learn/test_credit.py
 
-LANES := mcp-lane docs-lane browser-lane verl-lane adapters vllm-lane verl-vllm-lane verl-edges-lane
+LANES := mcp-lane docs-lane python-lane browser-lane verl-lane adapters vllm-lane verl-vllm-lane verl-edges-lane
 
 .PHONY: help demo test bench lint format clean lanes
 
@@ -52,13 +52,15 @@ bench: $(VENV)/.installed-test
 
 lanes: $(LANES)
 
-include Makefile.mcp Makefile.docs Makefile.browser Makefile.verl Makefile.adapters Makefile.vllm
+include Makefile.python Makefile.mcp Makefile.docs Makefile.browser Makefile.verl Makefile.adapters Makefile.vllm
 
 clean:
 	rm -rf $(VENV) .venv-* build dist .coverage .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "RubricEM needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name another: make PYTHON=/path/to/python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 # torch first and alone: asked for by another package it comes with gigabytes of CUDA.
 $(VENV)/.installed-core: $(BIN)/python pyproject.toml constraints.txt

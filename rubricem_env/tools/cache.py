@@ -92,11 +92,11 @@ def _open(path: Path | None) -> sqlite3.Connection:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(path or ":memory:", timeout=_BUSY_SECONDS, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
-        with connection:
-            connection.execute("CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, text TEXT, expires REAL)")
-            connection.execute("CREATE INDEX IF NOT EXISTS by_expiry ON results (expires)")
+        try:
+            _make_table(connection)
+        except sqlite3.DatabaseError:
+            connection.close()
+            raise
     except (OSError, sqlite3.DatabaseError) as cause:
         raise FileFormatError(
             f"the tool cache {path} cannot be used: {cause}. Delete it or name another file."
@@ -104,6 +104,18 @@ def _open(path: Path | None) -> sqlite3.Connection:
     return connection
 
 
+<<<<<<< HEAD
+=======
+def _make_table(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    with connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, text TEXT, expires REAL)")
+        connection.execute("CREATE INDEX IF NOT EXISTS by_expiry ON results (expires)")
+
+
+CacheStore = InMemoryCache | SqliteStore
+>>>>>>> f1e50ad (install: Python 3.11 and newer; the limits of veRL and gem stand in their extras; a lane on the newest Python)
 _FORMAT = "1"
 _log = logging.getLogger(__name__)
 
