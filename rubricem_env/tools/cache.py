@@ -86,6 +86,9 @@ class SqliteStore:
                 self._connection.close()
             self._connection = None
 
+    def __del__(self) -> None:
+        self._close()
+
 
 def _open(path: Path | None) -> sqlite3.Connection:
     try:
@@ -104,8 +107,6 @@ def _open(path: Path | None) -> sqlite3.Connection:
     return connection
 
 
-<<<<<<< HEAD
-=======
 def _make_table(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
@@ -114,8 +115,6 @@ def _make_table(connection: sqlite3.Connection) -> None:
         connection.execute("CREATE INDEX IF NOT EXISTS by_expiry ON results (expires)")
 
 
-CacheStore = InMemoryCache | SqliteStore
->>>>>>> f1e50ad (install: Python 3.11 and newer; the limits of veRL and gem stand in their extras; a lane on the newest Python)
 _FORMAT = "1"
 _log = logging.getLogger(__name__)
 
