@@ -28,13 +28,13 @@ PINNED = {
     "rubricem_env/env/episode.py:Episode.emit": ("(self, text: str) -> Reply"),
     "rubricem_env/env/episode.py:Episode.observe": ("(self, result: ToolResult) -> Continue | Finished"),
     "rubricem_env/env/research_env.py:DeepResearchEnv.__init__": (
-        "(self, *, queries: Sequence[Query] | None=None, toolbox: Toolbox | None=None, limits: EpisodeLimits | None=None, reward: RewardMode | str=RewardMode.NONE, scorer: Scorer | None=None, prompt: Callable[[Query], str]=question_prompt, render_mode: str | None=None) -> None"
+        "(self, *, queries: Sequence[Query] | None=None, toolbox: Toolbox | None=None, limits: EpisodeLimits | None=None, reward: RewardMode='none', scorer: Scorer | None=None, prompt: Prompt=question_prompt, render_mode: str | None=None) -> None"
     ),
-    "rubricem_env/adapters/session.py:make_setup": (
-        "(*, queries: Sequence[Query] | None=None, toolbox: Toolbox | None=None, limits: EpisodeLimits | None=None, reward: RewardMode | str=RewardMode.NONE, scorer: Scorer | None=None, prompt: Callable[[Query], str]=question_prompt) -> Setup"
+    "rubricem_env/env/research_env.py:make_setup": (
+        "(*, queries: Sequence[Query] | None=None, toolbox: Toolbox | None=None, limits: EpisodeLimits | None=None, reward: RewardMode='none', scorer: Scorer | None=None, prompt: Prompt=question_prompt) -> Setup"
     ),
     "rubricem_env/adapters/session.py:offline_setup": (
-        "(*, queries: Sequence[Query] | None=None, reward: RewardMode | str=RewardMode.ANSWER, group_size: int=1, patience: float=600.0, prompt: Callable[[Query], str]=question_prompt) -> Setup"
+        "(*, queries: Sequence[Query] | None=None, reward: RewardMode='answer', group_size: int=1, patience: float=600.0, prompt: Prompt=question_prompt) -> Setup"
     ),
     "rubricem_env/adapters/session.py:offline_scorer": ("(queries: Sequence[Query] | None=None) -> GroupScorer"),
     "rubricem_env/adapters/session.py:EpisodeSession.step": ("(self, text: str) -> StepOutcome"),
@@ -44,15 +44,17 @@ PINNED = {
     "rubricem_env/adapters/openenv.py:research_app": (
         "(setup: Setup, *, max_sessions: int=256, session_timeout: float=1800.0, token: str | None=None) -> Asgi"
     ),
-    "rubricem_env/adapters/trl.py:TrlSpec.__init__": (
-        "(self, *, play: Play, scorer: Scorer, advantages: Advantages | None=None, queries: Sequence[Query] | None=None) -> None"
+    "rubricem_agent/adapters/trl.py:TrlSpec.__init__": (
+        "(self, *, play: Play, scorer: Scorer, advantages: Callable[..., npt.NDArray[np.float32]] | None=None, queries: Sequence[Query] | None=None) -> None"
     ),
     "rubricem_agent/adapters/trl.py:research_spec": (
         "(*, queries: Sequence[Query] | None=None, toolbox: Toolbox | None=None, scorer: Scorer | None=None, prompt: AgentPrompt | None=None, limits: EpisodeLimits | None=None, max_turn_tokens: int=2048, rows: int=16) -> TrlSpec"
     ),
-    "rubricem_agent/adapters/credit.py:stage_advantages": ("(rows: JudgedRows) -> npt.NDArray[np.float32]"),
+    "rubricem_agent/adapters/credit.py:stage_advantages": (
+        "(judgements: Sequence[Judgement], *, groups: Sequence[int], valid: Sequence[bool], stage_ids: npt.NDArray[np.int8]) -> npt.NDArray[np.float32]"
+    ),
     "rubricem_agent/adapters/credit.py:group_advantages": (
-        "(attempts: Sequence[Played], judgements: Sequence[Judgement]) -> list[list[float]]"
+        "(attempts: Sequence[Rollout], judgements: Sequence[Judgement]) -> list[list[float]]"
     ),
 }
 

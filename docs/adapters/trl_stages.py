@@ -17,9 +17,9 @@ from docs.adapters.prompt import PROMPT
 from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
 from docs.adapters.tutored_policy import play_tutored
 from docs.adapters.writers import TURN_TOKENS, policy_folder
-from rubricem_agent.adapters import StageGRPOTrainer, research_spec, stage_advantages
+from rubricem_agent.adapters import StageGRPOTrainer, TrlSpec, research_spec, stage_advantages
 from rubricem_agent.policy import load_model
-from rubricem_env.adapters import TrlSpec, offline_scorer
+from rubricem_env.adapters import offline_scorer
 from rubricem_env.testing import tiny_qwen3, tiny_tokenizer
 
 

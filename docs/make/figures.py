@@ -43,7 +43,7 @@ def episode() -> Drawing:
     draw.box((600, 90), (150, 80), "Toolbox\nsearches")
     draw.arrow((162, 112), (298, 112), words="emit(text)")
     draw.arrow((298, 150), (162, 150), words="Continue(observation)", lift=-18)
-    draw.arrow((472, 112), (598, 112), words="CallTool")
+    draw.arrow((472, 112), (598, 112), words="ToolCall")
     draw.arrow((598, 150), (472, 150), words="observe(result)", lift=-18)
     draw.arrow((385, 192), (385, 232), words="")
     draw.text((395, 218), "Finished: answered, or a limit", style="soft")

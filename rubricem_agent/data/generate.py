@@ -24,7 +24,7 @@ from rubricem_env.domain.trajectory import (
     Trajectory,
     first_problem,
 )
-from rubricem_env.env.episode import CallTool, Episode, EpisodeLimits
+from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.env.research_env import query_of
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.questions import Question
@@ -216,7 +216,7 @@ class _Attempt:
             self.episode.abandon()
         elif entry.reply is not None:
             step = self.episode.emit(entry.reply.text)
-            self.call = step.call if isinstance(step, CallTool) else None
+            self.call = step if isinstance(step, ToolCall) else None
 
     @property
     def pending(self) -> PendingTurn:

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from rubricem_env.adapters.session import EpisodeSession, Setup, require_tested
+from rubricem_env.adapters.session import EpisodeSession, require_tested
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.env.research_env import Setup
 
 require_tested("openenv", ">=0.10,<0.11", extra="openenv")
 
@@ -68,12 +69,13 @@ class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State
         self, seed: int | None = None, episode_id: str | None = None, *, query_key: str | None = None
     ) -> ResearchObservation:
         """Begin on the question of that key, or on one drawn with the seed."""
-        keys = list(self._setup.queries)
-        key = keys[int(np.random.default_rng(seed).integers(len(keys)))] if query_key is None else query_key
+        queries = self._setup.queries
+        drawn = queries[int(np.random.default_rng(seed).integers(len(queries)))]
+        query = drawn if query_key is None else self._setup.query(query_key)
         self.close()
-        self._session = EpisodeSession(self._setup, self._setup.query(key), seed=seed)
-        self._state = State(episode_id=episode_id, query_key=key)
-        return ResearchObservation(text=self._session.prompt, query_key=key)
+        self._session = EpisodeSession(self._setup, query, seed=seed)
+        self._state = State(episode_id=episode_id, query_key=query.key)
+        return ResearchObservation(text=self._session.prompt, query_key=query.key)
 
     async def step_async(self, action: ResearchAction, timeout_s: float | None = None) -> ResearchObservation:
         """Take a turn. The server ignores `timeout_s`: tools have their own time limits, and the client has one.

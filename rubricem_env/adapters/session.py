@@ -1,96 +1,31 @@
 """Episodes for other RL libraries: what every adapter shares.
 
-- `Setup` and `EpisodeSession`: one episode as a library steps it, text in and text out, scored at the end.
-- Batches of attempts: groups of one question, stage ids, and rewards by turn.
+- `EpisodeSession`: one episode as a library steps it, text in and text out, scored at the end; rewards by turn.
 - `GatheringScorer`: judges whole groups where a library scores one episode at a time.
-- The tokens of attempts, and the check of a library's version.
+- The check of a library's version.
 - `offline_setup`: the shipped almanac judged by rules, without model or network.
 """
 
 import asyncio
 import warnings
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
-from itertools import accumulate, pairwise
-from typing import NamedTuple, Protocol
+from itertools import accumulate
 
-import numpy as np
-import numpy.typing as npt
 from packaging.specifiers import SpecifierSet
 
 from rubricem_env.domain.base import STAGES, Span, Stage
 from rubricem_env.domain.errors import MissingExtraError, UsageError
 from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.trajectory import Query, Trajectory
-from rubricem_env.env.episode import Episode, EpisodeLimits, Finished
-from rubricem_env.env.research_env import offline_queries, question_prompt, shipped_toolbox
-from rubricem_env.env.rewards import (
-    RewardMode,
-    Scorer,
-    read_reward_mode,
-    score_info,
-    score_step,
-    stages_to_score,
-    step_reward,
-)
+from rubricem_env.env.episode import Episode, Finished
+from rubricem_env.env.research_env import Prompt, Setup, make_setup, offline_queries, question_prompt
+from rubricem_env.env.rewards import RewardMode, Scorer, score_info, score_step, stages_to_score, step_reward
 from rubricem_env.env.step import StepOutcome, advance, step_outcome
 from rubricem_env.judge.pipeline import GroupScorer, StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.scaffold.reading import Reading, read_trajectory
-from rubricem_env.tools.base import Toolbox
-
-
-class Setup(NamedTuple):
-    """What all episodes of an adapter share; `make_setup` checks it and fills in the offline world."""
-
-    queries: Mapping[str, Query]
-    """By query key, which names a question in a library's data sets."""
-    toolbox: Toolbox
-    limits: EpisodeLimits
-    mode: RewardMode
-    scorer: Scorer | None
-    prompt: Callable[[Query], str]
-
-    def query(self, key: str) -> Query:
-        """A question by its key.
-
-        Raises:
-            UsageError: the key is unknown.
-        """
-        query = self.queries.get(key)
-        if query is None:
-            raise UsageError(
-                f"the query key is {key!r}; it names none of the {len(self.queries)} questions of this environment. "
-                "Pass the query_key of a row of its data set."
-            )
-        return query
-
-
-def make_setup(
-    *,
-    queries: Sequence[Query] | None = None,
-    toolbox: Toolbox | None = None,
-    limits: EpisodeLimits | None = None,
-    reward: RewardMode | str = RewardMode.NONE,
-    scorer: Scorer | None = None,
-    prompt: Callable[[Query], str] = question_prompt,
-) -> Setup:
-    """A setup; the defaults are the shipped almanac, the paper's limits and no reward.
-
-    Raises:
-        ConfigError: the reward mode is unknown, or needs a scorer.
-    """
-    chosen = offline_queries() if queries is None else tuple(queries)
-    return Setup(
-        {query.key: query for query in chosen},
-        shipped_toolbox() if toolbox is None else toolbox,
-        limits or EpisodeLimits(),
-        read_reward_mode(reward, scorer),
-        scorer,
-        prompt,
-    )
 
 
 class EpisodeSession:
@@ -124,11 +59,11 @@ class EpisodeSession:
             raise UsageError("the episode is over; start another one instead of stepping again.")
         reply = await advance(episode, setup.toolbox, text)
         if not isinstance(reply, Finished):
-            payout = await score_step(episode, setup.mode, setup.scorer)
+            payout = await score_step(episode, setup.reward, setup.scorer)
             return step_outcome(episode, reply, reward=step_reward(*payout), scores={})
         if setup.scorer is not None:
             self.judgement = (await setup.scorer.score([episode.trajectory]))[0]
-        reward = step_reward(self.judgement, stages_to_score(episode, setup.mode))
+        reward = step_reward(self.judgement, stages_to_score(episode, setup.reward))
         return step_outcome(episode, reply, reward=reward, scores=score_info(self.judgement, STAGES))
 
     def abandon(self) -> None:
@@ -136,71 +71,8 @@ class EpisodeSession:
         self._episode.abandon()
 
 
-NO_STAGE = -1
-"""The stage id of prompt, tool and padding tokens."""
-
-
 class AdapterWarning(UserWarning):
     """A group is incomplete, or a library's version is not the tested one."""
-
-
-class JudgedRows(NamedTuple):
-    """A batch after judging; one entry for each attempt."""
-
-    judgements: tuple[Judgement, ...]
-    groups: tuple[int, ...]
-    """Equal numbers for attempts at the same question."""
-    valid: tuple[bool, ...]
-    """False where an infrastructure failure ended the episode."""
-    stage_ids: npt.NDArray[np.int8]
-    """(attempts, tokens): 0 to 3 where the policy wrote, else `NO_STAGE`; padded on the right."""
-
-
-Advantages = Callable[[JudgedRows], npt.NDArray[np.float32]]
-"""From judged rows to the advantage of each token, in the shape of `stage_ids`; the agent computes credit."""
-
-
-def group_by_query(keys: Sequence[str], group_size: int) -> list[list[int]]:
-    """The indices of each query key, in order of first appearance; warns of incomplete groups."""
-    groups: dict[str, list[int]] = defaultdict(list)
-    for index, key in enumerate(keys):
-        groups[key].append(index)
-    incomplete = [len(group) for group in groups.values() if len(group) % group_size]
-    if incomplete:
-        warnings.warn(
-            f"{len(incomplete)} of {len(groups)} groups are incomplete: the first has {incomplete[0]} attempts instead "
-            f"of {group_size}. Give each process whole groups: make its batch a multiple of the group size.",
-            AdapterWarning,
-            stacklevel=3,
-        )
-    return list(groups.values())
-
-
-def pad_stage_ids(rows: Sequence[Sequence[int]]) -> npt.NDArray[np.int8]:
-    """Rows of stage ids as one array."""
-    padded = np.full((len(rows), max(map(len, rows), default=0)), NO_STAGE, dtype=np.int8)
-    for line, row in zip(padded, rows, strict=True):
-        line[: len(row)] = row
-    return padded
-
-
-def refuse_retokenised(written: Sequence[Sequence[int]], held: Sequence[Sequence[int]], *, trainer: str) -> None:
-    """Compare the policy's tokens with those of a trainer, each row truncated to its written length.
-
-    Stages and log-probabilities belong to the policy's tokens alone.
-
-    Raises:
-        UsageError: a row differs; the message says which and where.
-    """
-    for row, (ours, theirs) in enumerate(zip(written, held, strict=True)):
-        if list(ours) == list(theirs):
-            continue
-        pairs = enumerate(zip(ours, theirs, strict=False))
-        index = next((index for index, (a, b) in pairs if a != b), min(len(ours), len(theirs)))
-        raise UsageError(
-            f"{trainer} holds other tokens than the policy wrote: row {row} differs from token {index} on. It decodes "
-            "and tokenises again; pass the ids through, or train without stage advantages."
-        )
 
 
 def turn_rewards(trajectory: Trajectory, judgement: Judgement) -> list[float | None]:
@@ -313,63 +185,6 @@ class GatheringScorer:
         return await self._scorer.score(attempts)
 
 
-class Tokens(Protocol):
-    """The tokens of an attempt, prompt included, one entry each; the agent's `RolloutTokens` implements it."""
-
-    @property
-    def ids(self) -> Sequence[int]: ...
-
-    @property
-    def stage_ids(self) -> Sequence[int]: ...
-
-    @property
-    def logprobs(self) -> Sequence[float]: ...
-
-    @property
-    def prompt_length(self) -> int: ...
-
-
-class Played(Protocol):
-    """One attempt; the agent's `Rollout` implements it."""
-
-    @property
-    def trajectory(self) -> Trajectory: ...
-
-    @property
-    def tokens(self) -> Tokens | None: ...
-
-    @property
-    def is_valid(self) -> bool: ...
-
-
-def tokens_of(attempt: Played) -> Tokens:
-    """The attempt's tokens.
-
-    Raises:
-        UsageError: the policy has no token mode.
-    """
-    if attempt.tokens is None:
-        raise UsageError("the policy gave no tokens; training needs one with a token mode, such as LocalPolicy.")
-    return attempt.tokens
-
-
-def completion_of(attempt: Played) -> tuple[list[int], list[int], list[float]]:
-    """The ids, stage ids and log-probabilities of all tokens after the prompt; never empty."""
-    tokens = tokens_of(attempt)
-    start = tokens.prompt_length
-    if len(tokens.ids) == start:
-        # The episode failed before its first token. Trainers need at least one, and this one is masked.
-        return [tokens.ids[-1]], [NO_STAGE], [0.0]
-    return list(tokens.ids[start:]), list(tokens.stage_ids[start:]), list(tokens.logprobs[start:])
-
-
-def policy_runs(stage_ids: Sequence[int]) -> list[tuple[int, int]]:
-    """The policy's turns as [start, end) of tokens; the tokens between two turns are what it read."""
-    is_policy = [False, *(stage != NO_STAGE for stage in stage_ids), False]
-    edges = [index for index, (before, after) in enumerate(pairwise(is_policy)) if before != after]
-    return list(zip(edges[::2], edges[1::2], strict=True))
-
-
 def offline_scorer(queries: Sequence[Query] | None = None) -> GroupScorer:
     """The judge of the stage-aware rubrics, by rules instead of a model, with the persistent rubrics of `queries`."""
     chosen = offline_queries() if queries is None else queries
@@ -379,10 +194,10 @@ def offline_scorer(queries: Sequence[Query] | None = None) -> GroupScorer:
 def offline_setup(
     *,
     queries: Sequence[Query] | None = None,
-    reward: RewardMode | str = RewardMode.ANSWER,
+    reward: RewardMode = "answer",
     group_size: int = 1,
     patience: float = 600.0,
-    prompt: Callable[[Query], str] = question_prompt,
+    prompt: Prompt = question_prompt,
 ) -> Setup:
     """A setup over the shipped tools. `group_size` attempts at a question are judged together.
 

@@ -11,10 +11,11 @@ import asyncio
 import threading
 from typing import Any, ClassVar
 
-from rubricem_env.adapters.session import EpisodeSession, Setup, require_tested, turn_rewards
+from rubricem_env.adapters.session import EpisodeSession, require_tested, turn_rewards
 from rubricem_env.concurrency import LoopThread
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
+from rubricem_env.env.research_env import Setup
 from rubricem_env.env.step import StepOutcome
 
 require_tested("skyrl-gym", ">=0.4,<0.5", extra="skyrl")

@@ -11,11 +11,12 @@ from typing import Any, ClassVar
 
 from openai import AsyncOpenAI  # type: ignore[import-not-found,unused-ignore]  # comes with verifiers
 
-from rubricem_env.adapters.session import Setup, require_tested, turn_rewards
+from rubricem_env.adapters.session import require_tested, turn_rewards
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.env.episode import Continue, Episode, Finished
+from rubricem_env.env.research_env import Setup
 from rubricem_env.env.step import advance, step_info
 
 require_tested("verifiers", ">=0.4,<0.5", extra="verifiers")
@@ -60,8 +61,8 @@ class ResearchTaskset(vf.Taskset[ResearchTask, vf.TasksetConfig]):  # type: igno
 
     def load(self) -> Iterable[ResearchTask]:
         """A task for each question, in their order."""
-        for key, query in self.research.queries.items():
-            task = ResearchTask(ResearchData(query_key=key, prompt=self.research.prompt(query)), self.config.task)
+        for query in self.research.queries:
+            task = ResearchTask(ResearchData(query_key=query.key, prompt=self.research.prompt(query)), self.config.task)
             task.research = self.research
             yield task
 

@@ -1,6 +1,5 @@
 from rubricem_env.concurrency import LoopThread as LoopThread
 from rubricem_env.env.episode import (
-    CallTool as CallTool,
     Continue as Continue,
     Episode as Episode,
     EpisodeLimits as EpisodeLimits,

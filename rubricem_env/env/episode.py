@@ -2,8 +2,8 @@
 
     reply = episode.emit(text)
     while not isinstance(reply, Finished):
-        if isinstance(reply, CallTool):
-            reply = episode.observe(toolbox's answer to reply.call)
+        if isinstance(reply, ToolCall):
+            reply = episode.observe(the toolbox's answer)
         else:
             reply = episode.emit(the policy's next text, given reply.observation)
 
@@ -60,12 +60,6 @@ OVER_BUDGET_NOTICE = "The call was not made: the budget of tool calls is used. R
 REPEATED_CALL_NOTICE = "You have made this very call {times} times; its result will not change. Ask something else."
 
 
-class CallTool(NamedTuple):
-    """The policy calls a tool: pass the result to `observe`."""
-
-    call: ToolCall
-
-
 class Continue(NamedTuple):
     """It is the policy's turn; `observation` is what it reads first."""
 
@@ -80,7 +74,8 @@ class Finished(NamedTuple):
     """The last tool result, if it used up a limit."""
 
 
-Reply = CallTool | Continue | Finished
+Reply = ToolCall | Continue | Finished
+"""A `ToolCall` is the policy's: pass its result to `observe`."""
 
 
 class Episode:
@@ -169,7 +164,9 @@ class Episode:
         """
         call, self._pending = self._pending, None
         if call is None:
-            raise UsageError("no tool call is waiting for a result; call emit() first and observe() on CallTool only.")
+            raise UsageError(
+                "no tool call is waiting for a result; call emit() first and observe() on a ToolCall only."
+            )
         text, snippet_ids = render_observation(result, first_id=self._snippets_shown + 1, notices=self._notices(call))
         self._snippets_shown += len(snippet_ids)
         record = Observation(status=result.status, call=result.executed or call, snippet_ids=snippet_ids)
@@ -206,7 +203,7 @@ class Episode:
         self.calls_used += 1
         self._calls_made[call.identity] += 1
         self._pending = call
-        return CallTool(call)
+        return call
 
     def _notices(self, call: ToolCall) -> tuple[str, ...]:
         times = self._calls_made[call.identity]

@@ -8,7 +8,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -20,7 +20,7 @@ from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, Query, Trajectory
 from rubricem_env.env.episode import Episode, EpisodeLimits
-from rubricem_env.env.rewards import RewardMode, Scorer, read_reward_mode
+from rubricem_env.env.rewards import RewardMode, Scorer, check_reward
 from rubricem_env.env.step import take_step
 from rubricem_env.scaffold.reading import Reading
 from rubricem_env.tools.base import LocalToolbox, Toolbox
@@ -193,17 +193,83 @@ def _paint(text: str, code: str, colour: bool) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if colour and text.strip() else text
 
 
+Info = dict[str, Any]
 Prompt = Callable[[Query], str]
 
 
-def read_queries(queries: object) -> tuple[Query, ...]:
-    """The questions to draw from; those of the shipped world for None.
+def question_prompt(query: Query) -> str:
+    """The question alone: the default prompt."""
+    return query.question
+
+
+class Setup(NamedTuple):
+    """What all episodes of an environment share; `make_setup` checks it and fills in the shipped world."""
+
+    queries: tuple[Query, ...]
+    toolbox: Toolbox
+    limits: EpisodeLimits
+    reward: RewardMode
+    scorer: Scorer | None
+    prompt: Prompt
+
+    def query(self, key: str) -> Query:
+        """A question by its key, which names it in a library's data sets.
+
+        Raises:
+            UsageError: the key is unknown.
+        """
+        query = next((query for query in self.queries if query.key == key), None)
+        if query is None:
+            raise UsageError(
+                f"the query key is {key!r}; it names none of the {len(self.queries)} questions of this environment. "
+                "Pass the query_key of a row of its data set."
+            )
+        return query
+
+
+def make_setup(
+    *,
+    queries: Sequence[Query] | None = None,
+    toolbox: Toolbox | None = None,
+    limits: EpisodeLimits | None = None,
+    reward: RewardMode = "none",
+    scorer: Scorer | None = None,
+    prompt: Prompt = question_prompt,
+) -> Setup:
+    """A setup; the defaults are the shipped almanac, the paper's limits and no reward.
 
     Raises:
-        UsageError: it is not a sequence of queries.
+        ConfigError: the reward mode is unknown, or needs a scorer.
+        UsageError: another argument is not of its kind.
     """
-    if queries is None:
-        return offline_queries()
+    check_reward(reward, scorer)
+    if toolbox is not None and not isinstance(toolbox, Toolbox):
+        raise UsageError(
+            f"toolbox is {_kind(toolbox)}; a toolbox has `names` and `async call(ToolCall) -> ToolResult`. "
+            "Combine single tools with LocalToolbox(tool, ...)."
+        )
+    if limits is not None and not isinstance(limits, EpisodeLimits):
+        raise UsageError(f"limits is {_kind(limits)}; it must be EpisodeLimits. Write EpisodeLimits(max_calls=...).")
+    if not callable(prompt):
+        raise UsageError(f"prompt is {_kind(prompt)}; it must be a function, such as lambda query: query.question.")
+
+    def checked(query: Query) -> str:
+        text: object = prompt(query)
+        if not isinstance(text, str):
+            raise UsageError(f"prompt returned {_kind(text)} for a query; it must return the text that reset() gives.")
+        return text
+
+    return Setup(
+        offline_queries() if queries is None else _read_queries(queries),
+        shipped_toolbox() if toolbox is None else toolbox,
+        limits or EpisodeLimits(),
+        reward,
+        scorer,
+        checked,
+    )
+
+
+def _read_queries(queries: object) -> tuple[Query, ...]:
     if isinstance(queries, str | Query) or not isinstance(queries, Iterable):
         raise UsageError(f"queries is {_kind(queries)}; it must be a sequence, such as [Query(question='...')].")
     read = tuple(queries)
@@ -213,65 +279,10 @@ def read_queries(queries: object) -> tuple[Query, ...]:
     return read
 
 
-def read_toolbox(toolbox: object) -> Toolbox:
-    """The tools; those over the shipped corpus for None.
-
-    Raises:
-        UsageError: it does not have a toolbox's methods.
-    """
-    if toolbox is None:
-        return shipped_toolbox()
-    if not isinstance(toolbox, Toolbox):
-        raise UsageError(
-            f"toolbox is {_kind(toolbox)}; a toolbox has `names` and `async call(ToolCall) -> ToolResult`. "
-            "Combine single tools with LocalToolbox(tool, ...)."
-        )
-    return toolbox
-
-
-def read_limits(limits: object) -> EpisodeLimits:
-    """The limits; the paper's for None.
-
-    Raises:
-        UsageError: it is not `EpisodeLimits`.
-    """
-    if limits is None:
-        return EpisodeLimits()
-    if not isinstance(limits, EpisodeLimits):
-        raise UsageError(f"limits is {_kind(limits)}; it must be EpisodeLimits. Write EpisodeLimits(max_calls=...).")
-    return limits
-
-
-def check_prompt(prompt: object) -> Prompt:
-    """The prompt function, whose result is checked at each call.
-
-    Raises:
-        UsageError: it is not a function; or at a call, it does not return text.
-    """
-    if not callable(prompt):
-        raise UsageError(f"prompt is {_kind(prompt)}; it must be a function, such as lambda query: query.question.")
-
-    def checked(query: Query) -> str:
-        text = prompt(query)
-        if not isinstance(text, str):
-            raise UsageError(f"prompt returned {_kind(text)} for a query; it must return the text that reset() gives.")
-        return text
-
-    return checked
-
-
 def _kind(value: object) -> str:
     kind = type(value).__name__
     article = "an" if kind[:1].lower() in "aeiou" else "a"
     return "None" if value is None else f"{article} {kind}"
-
-
-Info = dict[str, Any]
-
-
-def question_prompt(query: Query) -> str:
-    """The question alone: the default prompt."""
-    return query.question
 
 
 class DeepResearchEnv(gymnasium.Env[str, str]):
@@ -294,20 +305,16 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         queries: Sequence[Query] | None = None,
         toolbox: Toolbox | None = None,
         limits: EpisodeLimits | None = None,
-        reward: RewardMode | str = RewardMode.NONE,
+        reward: RewardMode = "none",
         scorer: Scorer | None = None,
-        prompt: Callable[[Query], str] = question_prompt,
+        prompt: Prompt = question_prompt,
         render_mode: str | None = None,
     ) -> None:
-        self.queries = read_queries(queries)
-        self.toolbox = read_toolbox(toolbox)
-        self.limits = read_limits(limits)
-        self.reward_mode = read_reward_mode(reward, scorer)
-        self.scorer = scorer
+        self.setup = make_setup(
+            queries=queries, toolbox=toolbox, limits=limits, reward=reward, scorer=scorer, prompt=prompt
+        )
         self.render_mode = render_mode
-        self.observation_space = AnyText()
-        self.action_space = AnyText()
-        self._prompt = check_prompt(prompt)
+        self.observation_space = self.action_space = AnyText()
         self._episode: Episode | None = None
         self._loop = LoopThread()
 
@@ -317,16 +324,17 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         `options` may name it instead: {"query": Query(...)}, or {"question": "...", "answer_format": "short"}.
         """
         super().reset(seed=seed)
-        query = choose_query(options or {}, self.queries, self.np_random)
-        prompt = self._prompt(query)
-        self._episode = Episode(query, prompt=prompt, limits=self.limits, seed=seed)
+        query = choose_query(options or {}, self.setup.queries, self.np_random)
+        prompt = self.setup.prompt(query)
+        self._episode = Episode(query, prompt=prompt, limits=self.setup.limits, seed=seed)
         return prompt, {"query_key": query.key, "answer_format": query.answer_format.value}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
         """Take the policy's next emission; the class describes the result."""
         if not isinstance(action, str):
             raise UsageError(f"the action is a {type(action).__name__}; it must be the text of one emission, a str.")
-        step = take_step(self.episode, action, toolbox=self.toolbox, mode=self.reward_mode, scorer=self.scorer)
+        setup = self.setup
+        step = take_step(self.episode, action, toolbox=setup.toolbox, mode=setup.reward, scorer=setup.scorer)
         return self._loop.run(step)
 
     @property

@@ -3,11 +3,8 @@
 When several episodes attempt one question, the scorer contrasts them: it gets the group in one call, once all are over.
 """
 
-import asyncio
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ConfigError, UsageError
@@ -16,16 +13,13 @@ from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.env.episode import Episode
 from rubricem_env.scaffold.grammar import PLAN
 
+RewardMode = Literal["none", "answer", "stagewise"]
+"""What `step` returns as reward.
 
-class RewardMode(StrEnum):
-    """What `step` returns as reward."""
-
-    NONE = "none"
-    """Always 0.0: the judge works on finished groups, outside the environment."""
-    ANSWER = "answer"
-    """The Answer stage's score on the last step."""
-    STAGEWISE = "stagewise"
-    """Each stage's score on the step that closes it: the plan's at once, the others' on the last step."""
+none: always 0.0, because the judge works on finished groups, outside the environment. answer: the Answer stage's score
+on the last step. stagewise: each stage's score on the step that closes it: the plan's at once, the others' on the last
+step.
+"""
 
 
 @runtime_checkable
@@ -59,28 +53,20 @@ class ScoreEach:
         return judgement
 
 
-def read_reward_mode(reward: RewardMode | str, scorer: Scorer | None) -> RewardMode:
-    """The mode by its name.
-
-    Raises:
-        ConfigError: the mode is unknown, or needs a scorer and has none.
-        UsageError: the scorer has no `score` method.
-    """
-    names = [mode.value for mode in RewardMode]
-    if reward not in names:
-        raise ConfigError(f"the reward mode is {reward!r}; it is one of {', '.join(names)}.")
-    mode = RewardMode(reward)
+def check_reward(reward: RewardMode, scorer: Scorer | None) -> None:
+    """Refuse an unknown mode, a mode without its scorer, and a scorer without a `score` method."""
+    if reward not in get_args(RewardMode):
+        raise ConfigError(f"the reward mode is {reward!r}; it is one of {', '.join(get_args(RewardMode))}.")
     if scorer is not None and not isinstance(scorer, Scorer):
         raise UsageError(
             f"scorer is a {type(scorer).__name__}; a scorer has `async score(trajectories)`. Write "
             "ScoreEach(function) for a function from one trajectory to its Judgement."
         )
-    if mode is not RewardMode.NONE and scorer is None:
+    if reward != "none" and scorer is None:
         raise ConfigError(
-            f"the reward mode {mode.value!r} needs a scorer and none is given; pass scorer=..., "
+            f"the reward mode {reward!r} needs a scorer and none is given; pass scorer=..., "
             "for example ScoreEach(function), or use reward='none'."
         )
-    return mode
 
 
 Payout = tuple[Judgement | None, tuple[Stage, ...]]
@@ -89,9 +75,7 @@ Payout = tuple[Judgement | None, tuple[Stage, ...]]
 
 def stages_of(mode: RewardMode) -> tuple[Stage, ...]:
     """The stages that a whole episode is paid for."""
-    if mode is RewardMode.STAGEWISE:
-        return STAGES
-    return (Stage.ANSWER,) if mode is RewardMode.ANSWER else ()
+    return {"none": (), "answer": (Stage.ANSWER,), "stagewise": STAGES}[mode]
 
 
 def stages_to_score(episode: Episode, mode: RewardMode) -> tuple[Stage, ...]:
@@ -133,49 +117,3 @@ def score_info(judgement: Judgement | None, stages: tuple[Stage, ...]) -> dict[s
         info[f"score_{stage.value}"] = outcome.score if isinstance(outcome, StageScore) else None
         info[f"unscored_{stage.value}"] = outcome.reason if isinstance(outcome, Unscored) else None
     return info
-
-
-class GroupRewards:
-    """Pays the episodes of a vector environment, each stage of each episode once.
-
-    An episode that is alone with its question is paid as in the single environment. A group is paid on the step in
-    which its last episode ends: every stage of every episode at once. An episode whose answer has been paid joins no
-    later group of its question.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._paid: list[tuple[Stage, ...]] = [()] * size
-
-    def begin(self, index: int) -> None:
-        """Start a new episode at this index; nothing of it is paid."""
-        self._paid[index] = ()
-
-    async def pay(self, episodes: Sequence[Episode], *, mode: RewardMode, scorer: Scorer | None) -> list[Payout]:
-        """What this step pays each episode."""
-        payouts: list[Payout] = [(None, ())] * len(episodes)
-        if scorer is None:
-            return payouts
-        due = tuple(self._due(episodes, mode))
-        judged = await asyncio.gather(
-            *(scorer.score([episodes[index].trajectory for index in group]) for group, _ in due)
-        )
-        for (group, stages), judgements in zip(due, judged, strict=True):
-            for index, judgement in zip(group, judgements, strict=True):
-                owed = tuple(stage for stage in stages if stage not in self._paid[index])
-                self._paid[index] += owed
-                payouts[index] = (judgement, owed)
-        return payouts
-
-    def _due(self, episodes: Sequence[Episode], mode: RewardMode) -> Iterator[tuple[list[int], tuple[Stage, ...]]]:
-        """The indices of the episodes that are judged together now, with the stages that are paid."""
-        groups: dict[str, list[int]] = defaultdict(list)
-        for index, episode in enumerate(episodes):
-            if Stage.ANSWER not in self._paid[index]:
-                groups[episode.query.key].append(index)
-        for group in groups.values():
-            if all(episodes[index].is_over for index in group):
-                stages = stages_of(mode)
-            else:
-                stages = stages_to_score(episodes[group[0]], mode) if len(group) == 1 else ()
-            if stages:
-                yield group, stages

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from rubricem_env.domain.errors import ToolError, boundary
 from rubricem_env.domain.trajectory import Ending, ToolCall, ToolResult, ToolStatus
-from rubricem_env.env.episode import CallTool, Continue, Episode, Finished
+from rubricem_env.env.episode import Continue, Episode, Finished
 from rubricem_env.env.rewards import RewardMode, Scorer, score_info, score_step, step_reward
 from rubricem_env.tools.base import Toolbox
 
@@ -29,8 +29,8 @@ class StepOutcome(NamedTuple):
 async def advance(episode: Episode, toolbox: Toolbox, text: str) -> Continue | Finished:
     """Give the policy's text to the episode, make its tool call, and return what the policy reads next."""
     reply = episode.emit(text)
-    if isinstance(reply, CallTool):
-        return episode.observe(await _call(toolbox, reply.call))
+    if isinstance(reply, ToolCall):
+        return episode.observe(await _call(toolbox, reply))
     return reply
 
 
@@ -44,7 +44,7 @@ async def _call(toolbox: Toolbox, call: ToolCall) -> ToolResult:
 
 
 async def take_step(
-    episode: Episode, text: str, *, toolbox: Toolbox, mode: RewardMode = RewardMode.NONE, scorer: Scorer | None = None
+    episode: Episode, text: str, *, toolbox: Toolbox, mode: RewardMode = "none", scorer: Scorer | None = None
 ) -> StepOutcome:
     """One step of one episode, with its reward."""
     reply = await advance(episode, toolbox, text)

@@ -5,7 +5,8 @@ observations; its SyncVectorEnv waits for each tool call in turn.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import gymnasium
@@ -14,20 +15,20 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from rubricem_env.concurrency import LoopThread
+from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.env.episode import Continue, Episode, EpisodeLimits, Finished
-from rubricem_env.env.research_env import (
-    AnyText,
-    check_prompt,
-    choose_query,
-    question_prompt,
-    read_limits,
-    read_queries,
-    read_toolbox,
-    render_ansi,
+from rubricem_env.env.research_env import AnyText, Prompt, choose_query, make_setup, question_prompt, render_ansi
+from rubricem_env.env.rewards import (
+    Payout,
+    RewardMode,
+    Scorer,
+    score_info,
+    stages_of,
+    stages_to_score,
+    step_reward,
 )
-from rubricem_env.env.rewards import GroupRewards, RewardMode, Scorer, read_reward_mode, score_info, step_reward
 from rubricem_env.env.step import StepOutcome, advance, step_outcome
 from rubricem_env.tools.base import Toolbox
 
@@ -56,26 +57,23 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         queries: Sequence[Query] | None = None,
         toolbox: Toolbox | None = None,
         limits: EpisodeLimits | None = None,
-        reward: RewardMode | str = RewardMode.NONE,
+        reward: RewardMode = "none",
         scorer: Scorer | None = None,
-        prompt: Callable[[Query], str] = question_prompt,
+        prompt: Prompt = question_prompt,
         render_mode: str | None = None,
     ) -> None:
         if num_envs < 1:
             raise UsageError(f"num_envs is {num_envs}; a vector environment needs at least one episode.")
         self.num_envs = num_envs
-        self.queries = read_queries(queries)
-        self.toolbox = read_toolbox(toolbox)
-        self.limits = read_limits(limits)
-        self.reward_mode = read_reward_mode(reward, scorer)
-        self.scorer = scorer
+        self.setup = make_setup(
+            queries=queries, toolbox=toolbox, limits=limits, reward=reward, scorer=scorer, prompt=prompt
+        )
         self.render_mode = render_mode
         self.single_observation_space = self.single_action_space = AnyText()
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._prompt = check_prompt(prompt)
         self._episodes: list[Episode | None] = [None] * num_envs
-        self._rewards = GroupRewards(num_envs)
+        self._paid: list[tuple[Stage, ...]] = [()] * num_envs
         self._loop = LoopThread()
 
     def reset(
@@ -91,11 +89,11 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         for index in range(self.num_envs):
             if mask[index]:
                 self._episodes[index] = self._new_episode(seeds[index], options)
-                self._rewards.begin(index)
+                self._paid[index] = ()
                 query = self._episode(index).query
                 info = {"query_key": query.key, "answer_format": query.answer_format.value}
                 infos = self._add_info(infos, info, index)
-            observations.append(self._prompt(self._episode(index).query))
+            observations.append(self.setup.prompt(self._episode(index).query))
         return tuple(observations), infos
 
     def step(self, actions: Sequence[str]) -> tuple[Texts, np.ndarray, np.ndarray, np.ndarray, Infos]:
@@ -133,7 +131,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         replies = await asyncio.gather(
             *(self._advance(episode, text) for episode, text in zip(episodes, actions, strict=True))
         )
-        payouts = await self._rewards.pay(episodes, mode=self.reward_mode, scorer=self.scorer)
+        payouts = await self._pay(episodes)
         return [
             step_outcome(episode, reply, reward=step_reward(*payout), scores=score_info(*payout))
             for episode, reply, payout in zip(episodes, replies, payouts, strict=True)
@@ -142,12 +140,48 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
     async def _advance(self, episode: Episode, text: str) -> Continue | Finished:
         if episode.ending is not None:
             return Finished(episode.ending)
-        return await advance(episode, self.toolbox, text)
+        return await advance(episode, self.setup.toolbox, text)
+
+    async def _pay(self, episodes: Sequence[Episode]) -> list[Payout]:
+        """What this step pays each episode, each stage once.
+
+        An episode that is alone with its question is paid as in the single environment. A group is paid on the step in
+        which its last episode ends: every stage of every episode at once. An episode whose answer has been paid joins
+        no later group of its question.
+        """
+        payouts: list[Payout] = [(None, ())] * len(episodes)
+        scorer = self.setup.scorer
+        if scorer is None:
+            return payouts
+        due = tuple(self._due(episodes))
+        judged = await asyncio.gather(
+            *(scorer.score([episodes[index].trajectory for index in group]) for group, _ in due)
+        )
+        for (group, stages), judgements in zip(due, judged, strict=True):
+            for index, judgement in zip(group, judgements, strict=True):
+                owed = tuple(stage for stage in stages if stage not in self._paid[index])
+                self._paid[index] += owed
+                payouts[index] = (judgement, owed)
+        return payouts
+
+    def _due(self, episodes: Sequence[Episode]) -> Iterator[tuple[list[int], tuple[Stage, ...]]]:
+        """The indices of the episodes that are judged together now, with the stages that are paid."""
+        groups: dict[str, list[int]] = defaultdict(list)
+        for index, episode in enumerate(episodes):
+            if Stage.ANSWER not in self._paid[index]:
+                groups[episode.query.key].append(index)
+        for group in groups.values():
+            if all(episodes[index].is_over for index in group):
+                stages = stages_of(self.setup.reward)
+            else:
+                stages = stages_to_score(episodes[group[0]], self.setup.reward) if len(group) == 1 else ()
+            if stages:
+                yield group, stages
 
     def _new_episode(self, seed: int | None, options: dict[str, Any]) -> Episode:
         rng = self.np_random if seed is None else np.random.default_rng(seed)
-        query = choose_query(options, self.queries, rng)
-        return Episode(query, prompt=self._prompt(query), limits=self.limits, seed=seed)
+        query = choose_query(options, self.setup.queries, rng)
+        return Episode(query, prompt=self.setup.prompt(query), limits=self.setup.limits, seed=seed)
 
     def _episode(self, index: int) -> Episode:
         episode = self._episodes[index]

@@ -7,27 +7,24 @@ import numpy as np
 import pytest
 
 from docs.adapters.tutor import tutored_query
-from rubricem_agent.adapters.credit import group_advantages, stage_advantages
-from rubricem_agent.learn.credit import assign_credit
-from rubricem_agent.rollout.tokens import RolloutTokens
-from rubricem_env.adapters.session import (
-    AdapterWarning,
-    EpisodeSession,
-    JudgedRows,
+from rubricem_agent.adapters.credit import (
     completion_of,
+    group_advantages,
     group_by_query,
-    make_setup,
     pad_stage_ids,
     policy_runs,
     refuse_retokenised,
+    stage_advantages,
     tokens_of,
-    turn_rewards,
-    turns_of_stage,
 )
+from rubricem_agent.learn.credit import assign_credit
+from rubricem_agent.rollout.tokens import RolloutTokens
+from rubricem_env.adapters.session import AdapterWarning, EpisodeSession, turn_rewards, turns_of_stage
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
 from rubricem_env.domain.trajectory import Ending
+from rubricem_env.env.research_env import make_setup
 from rubricem_env.env.rewards import ScoreEach
 from tests.adapters.golden_group import tutor
 
@@ -137,27 +134,29 @@ def test_the_same_tokens_pass():
     refuse_retokenised([[1, 2]], [[1, 2]], trainer="X")
 
 
-def rows(judgements, *, valid=None, groups=None):
+def advantages(judgements, *, valid=None, groups=None):
     count = len(judgements)
     stage_ids = pad_stage_ids([[-1, 0, 1, 2, 3]] * count)
-    return JudgedRows(tuple(judgements), tuple(groups or [0] * count), tuple(valid or [True] * count), stage_ids)
+    return stage_advantages(
+        judgements, groups=groups or [0] * count, valid=valid or [True] * count, stage_ids=stage_ids
+    )
 
 
 def test_stage_advantages_are_the_agents_credit_token_by_token():
     # Returns (2.8, 2.2, 1.8, 1.0) against zeros: each stage is one deviation above and below its mean.
-    advantages = stage_advantages(rows([FULL, EMPTY]))
-    assert advantages.tolist() == [[0, *[pytest.approx(1.0)] * 4], [0, *[pytest.approx(-1.0)] * 4]]
-    assert advantages[:, 1:] == pytest.approx(assign_credit([[1.0] * 4, [0.0] * 4]).advantages)
+    found = advantages([FULL, EMPTY])
+    assert found.tolist() == [[0, *[pytest.approx(1.0)] * 4], [0, *[pytest.approx(-1.0)] * 4]]
+    assert found[:, 1:] == pytest.approx(assign_credit([[1.0] * 4, [0.0] * 4]).advantages)
 
 
 def test_a_rollout_that_the_infrastructure_ended_or_no_judge_scored_earns_nothing_and_counts_for_nothing():
-    whole = stage_advantages(rows([FULL, EMPTY]))
-    for lost in (rows([FULL, EMPTY, FULL], valid=[True, True, False]), rows([FULL, EMPTY, LOST])):
-        assert stage_advantages(lost).tolist() == [*whole.tolist(), [0.0] * 5]
+    whole = advantages([FULL, EMPTY])
+    for lost in (advantages([FULL, EMPTY, FULL], valid=[True, True, False]), advantages([FULL, EMPTY, LOST])):
+        assert lost.tolist() == [*whole.tolist(), [0.0] * 5]
 
 
 def test_groups_are_normalised_each_by_itself():
-    both = stage_advantages(rows([FULL, FULL, EMPTY, EMPTY], groups=[0, 1, 0, 1]))
+    both = advantages([FULL, FULL, EMPTY, EMPTY], groups=[0, 1, 0, 1])
     assert np.sign(both[:, 1]).tolist() == [1, 1, -1, -1]
 
 

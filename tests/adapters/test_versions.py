@@ -36,17 +36,17 @@ def test_a_missing_library_is_named_with_the_line_that_installs_it():
 def test_importing_an_adapter_without_its_library_says_how_to_install_it():
     code = "import sys, importlib.metadata as m\nm.distributions = lambda **k: iter(())\n"
     code += "import rubricem_env.adapters.session as v\n"
-    code += "def gone(name): raise m.PackageNotFoundError(name)\nv.version = gone\nimport rubricem_env.adapters.trl"
+    code += "def gone(name): raise m.PackageNotFoundError(name)\nv.version = gone\nimport rubricem_env.adapters.gem"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "MissingExtraError: the trl adapter needs trl, which is not installed." in shown.stderr
+    assert "MissingExtraError: the gem adapter needs gem-llm, which is not installed." in shown.stderr
 
 
 RANGES = {
-    "trl": "trl >=1.16,<1.17",
-    "verifiers": "verifiers >=0.4,<0.5",
-    "openenv": "openenv >=0.10,<0.11",
-    "skyrl": "skyrl-gym >=0.4,<0.5",
-    "gem": "gem-llm >=0.1,<0.2",
+    "rubricem_agent.adapters.trl": "trl >=1.16,<1.17",
+    "rubricem_env.adapters.verifiers": "verifiers >=0.4,<0.5",
+    "rubricem_env.adapters.openenv": "openenv >=0.10,<0.11",
+    "rubricem_env.adapters.skyrl": "skyrl-gym >=0.4,<0.5",
+    "rubricem_env.adapters.gem": "gem-llm >=0.1,<0.2",
 }
 
 
@@ -55,7 +55,7 @@ def test_every_adapter_says_at_import_that_its_library_is_of_another_version():
     code += "m.version = lambda name: '99.0'\n"
     code += "sys.modules['openai'] = types.SimpleNamespace(AsyncOpenAI=None)\n"
     code += f"for name in {list(RANGES)}:\n"
-    code += "  try: importlib.import_module('rubricem_env.adapters.' + name)\n"
+    code += "  try: importlib.import_module(name)\n"
     code += "  except ImportError: print(name, 'is not here')\n"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     said = [line for line in shown.stderr.splitlines() if "AdapterWarning" in line]

@@ -7,10 +7,10 @@ import asyncio
 
 import pytest
 
-from rubricem_env.adapters.session import EpisodeSession, make_setup
+from rubricem_env.adapters.session import EpisodeSession
 from rubricem_env.concurrency import LoopThread
 from rubricem_env.env.episode import Episode
-from rubricem_env.env.research_env import shipped_toolbox
+from rubricem_env.env.research_env import make_setup, shipped_toolbox
 from rubricem_env.env.step import advance
 from tests.bench.adapter_attempts import ATTEMPTS_MADE, QUERY, search
 

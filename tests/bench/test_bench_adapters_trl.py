@@ -15,7 +15,7 @@ from tests.bench.adapter_attempts import ATTEMPTS_MADE, QUERY
 @pytest.mark.benchmark(group="TRL: a group of four in tokens, judged")
 @pytest.mark.parametrize("is_through_the_adapter", [False, True], ids=["bare", "rollout_func"])
 def test_bench_trl(benchmark, is_through_the_adapter, loop):
-    adapter = pytest.importorskip("rubricem_env.adapters.trl", reason="needs TRL", exc_type=ValueError)
+    adapter = pytest.importorskip("rubricem_agent.adapters.trl", reason="needs TRL", exc_type=ValueError)
     tiny = pytest.importorskip("rubricem_env.testing.tiny_model", reason="needs transformers")
     tutored = pytest.importorskip("docs.adapters.tutored_policy")
     tokenizer = tiny.tiny_tokenizer(["".join(turns) for turns in ATTEMPTS_MADE], vocab_size=600)

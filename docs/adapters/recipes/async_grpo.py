@@ -15,12 +15,12 @@ import numpy as np
 from trl.experimental.async_grpo.async_grpo_trainer import RolloutWorkerProtocol
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
-from rubricem_agent.adapters import group_advantages
-from rubricem_env.adapters import Played, completion_of, tokens_of
+from rubricem_agent.adapters import completion_of, group_advantages, tokens_of
+from rubricem_agent.rollout import Rollout
 from rubricem_env.domain import STAGES, Query
 from rubricem_env.env import Scorer
 
-PlayGroup = Callable[[Query], Awaitable[Sequence[Played]]]
+PlayGroup = Callable[[Query], Awaitable[Sequence[Rollout]]]
 """Plays a whole group with a `vllm:` policy on the trainer's vLLM server."""
 
 
@@ -63,7 +63,7 @@ class ResearchWorker:
 
 
 def stage_samples(
-    attempt: Played, advantages: Sequence[float], *, model_version: int, group_id: int
+    attempt: Rollout, advantages: Sequence[float], *, model_version: int, group_id: int
 ) -> Iterator[RolloutSample]:
     """A row for each stage that has tokens."""
     tokens, (_, completion_stages, _) = tokens_of(attempt), completion_of(attempt)

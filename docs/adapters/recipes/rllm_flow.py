@@ -12,12 +12,12 @@ from typing import Any
 
 from rllm.types import AgentConfig, AgentFlow, Episode, Step, Trajectory
 
-from rubricem_agent.adapters import group_advantages
-from rubricem_env.adapters import Played, policy_runs, tokens_of
+from rubricem_agent.adapters import group_advantages, policy_runs, tokens_of
+from rubricem_agent.rollout import Rollout
 from rubricem_env.domain import STAGES, Judgement, Query
 from rubricem_env.env import Scorer
 
-PlayGroup = Callable[[Query], Awaitable[Sequence[Played]]]
+PlayGroup = Callable[[Query], Awaitable[Sequence[Rollout]]]
 """Plays the attempts at one question with a `vllm:` policy."""
 
 
@@ -39,7 +39,7 @@ class ResearchFlow:
         return Episode(task=task, trajectories=[trajectory_of(*row) for row in rows])
 
 
-def trajectory_of(attempt: Played, judgement: Judgement, advantages: Sequence[float]) -> Trajectory:
+def trajectory_of(attempt: Rollout, judgement: Judgement, advantages: Sequence[float]) -> Trajectory:
     """One step for each turn: what the policy read as its prompt, what it wrote as its response."""
     tokens = tokens_of(attempt)
     after = tokens.prompt_length

@@ -21,9 +21,8 @@ from typing import Any, cast
 
 from slime.utils.types import RolloutBatch, Sample
 
-from rubricem_agent.adapters import group_advantages
+from rubricem_agent.adapters import completion_of, group_advantages, tokens_of
 from rubricem_agent.rollout import Rollout
-from rubricem_env.adapters import completion_of, tokens_of
 from rubricem_env.domain import STAGES, Query
 from rubricem_env.env import Scorer
 

@@ -17,8 +17,8 @@ from docs.adapters.openenv_server import TOKEN
 from docs.adapters.prompt import prompt_of
 from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
 from rubricem_env.adapters.openenv import ResearchAction, ResearchClient, research_app
-from rubricem_env.adapters.session import make_setup
 from rubricem_env.domain.errors import ConfigError
+from rubricem_env.env.research_env import make_setup
 from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_scores, tutor
 

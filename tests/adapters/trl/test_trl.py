@@ -15,9 +15,9 @@ from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
 from docs.adapters.tutored_policy import play_tutored
 from rubricem_agent.adapters.credit import stage_advantages
 from rubricem_agent.adapters.local_play import play_locally
+from rubricem_agent.adapters.trl import StageGRPOTrainer, TrlSpec
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
 from rubricem_env.adapters.session import AdapterWarning
-from rubricem_env.adapters.trl import StageGRPOTrainer, TrlSpec
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.trajectory import Ending

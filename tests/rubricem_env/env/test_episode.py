@@ -3,10 +3,18 @@
 import pytest
 
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.trajectory import Ending, Origin, Query, Snippet, ToolResult, ToolStatus, dump_trajectory
+from rubricem_env.domain.trajectory import (
+    Ending,
+    Origin,
+    Query,
+    Snippet,
+    ToolCall,
+    ToolResult,
+    ToolStatus,
+    dump_trajectory,
+)
 from rubricem_env.env.episode import (
     BUDGET_USED_NOTICE,
-    CallTool,
     Continue,
     Episode,
     EpisodeLimits,
@@ -27,7 +35,7 @@ def call_number(number: int) -> str:
 
 def test_a_tool_call_waits_for_its_result_and_an_answer_ends_the_episode():
     episode = Episode(QUERY)
-    assert isinstance(episode.emit(CALL), CallTool)
+    assert isinstance(episode.emit(CALL), ToolCall)
     assert isinstance(episode.observe(FOUND), Continue)
     assert episode.emit(ANSWER) == Finished(Ending.ANSWERED)
     assert episode.trajectory.ending is Ending.ANSWERED

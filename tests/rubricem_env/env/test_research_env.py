@@ -10,7 +10,7 @@ from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
 from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.env.research_env import DeepResearchEnv
-from rubricem_env.env.rewards import RewardMode, ScoreEach
+from rubricem_env.env.rewards import ScoreEach
 from tests.rubricem_env.env.conftest import ANSWER, CALL, PLAN, REVIEW
 
 # plan 0.25, research 0.5, review 0.75, answer 1.0
@@ -152,7 +152,7 @@ def test_an_absent_score_is_told_apart_from_zero(queries, toolbox):
 
 def test_a_reward_mode_needs_a_scorer_and_a_name_that_exists(queries, toolbox):
     with pytest.raises(ConfigError, match="needs a scorer"):
-        DeepResearchEnv(queries=queries, toolbox=toolbox, reward=RewardMode.ANSWER)
+        DeepResearchEnv(queries=queries, toolbox=toolbox, reward="answer")
     with pytest.raises(ConfigError, match="one of none, answer, stagewise"):
         DeepResearchEnv(queries=queries, toolbox=toolbox, reward="dense")
 
