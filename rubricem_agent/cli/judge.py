@@ -199,20 +199,30 @@ def calibrate(
     result = asyncio.run(_calibrate(examples, JudgeConfig(judge=judge), terminal=terminal))
     rows = [(name, *_agreement_cells(own)) for name, own in (*result.by_stage, ("all", result.overall))]
     terminal.show(plain_table("stage", "examples", "exact", "within one", "kappa", "bias", rows=rows))
-    if result.unscored:
-        terminal.say(f"{result.unscored} examples got no score from the judge")
-    for row in result.disagreements[:_SHOWN_DISAGREEMENTS]:
-        text = f"example {row.place + 1}, {row.title}: score {row.mark}, label {row.label}. {row.justification}"
-        terminal.show(f"[dim]{inert(text)}[/dim]")
+    unscored = result.opinions.count(None)
+    if unscored:
+        terminal.say(f"{unscored} examples got no score from the judge")
+    differing = [
+        (at, example, opinion)
+        for at, (example, opinion) in enumerate(zip(examples, result.opinions, strict=True))
+        if opinion is not None and opinion.score != example.label
+    ]
+    differing.sort(key=lambda row: -abs(row[2].score - row[1].label))
+    for at, example, opinion in differing[:_SHOWN_DISAGREEMENTS]:
+        text = f"example {at + 1}, {example.rubric.title}: score {opinion.score}, label {example.label}. "
+        terminal.show(f"[dim]{inert(text + opinion.justification)}[/dim]")
     kappa = _agreement_cells(result.overall)[3]
     document = {
         "overall": result.overall._asdict(),
         "by_stage": {stage.value: agreement._asdict() for stage, agreement in result.by_stage},
-        "unscored": result.unscored,
-        "disagreements": [row._asdict() for row in result.disagreements],
+        "unscored": unscored,
+        "disagreements": [
+            {"place": at, "title": e.rubric.title, "mark": o.score, "label": e.label, "justification": o.justification}
+            for at, e, o in differing
+        ],
     }
     terminal.close(document, {"judge": judge, "examples": len(examples), "kappa": kappa}, brief=kappa)
-    if result.unscored:
+    if unscored:
         raise typer.Exit(1)
 
 

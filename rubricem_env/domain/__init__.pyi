@@ -20,7 +20,6 @@ from rubricem_env.domain.judgement import (
     StageScore as StageScore,
     Unscored as Unscored,
     UnscoredReason as UnscoredReason,
-    Verdict as Verdict,
 )
 from rubricem_env.domain.trajectory import (
     AnswerFormat as AnswerFormat,

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AliasChoices, Field, model_validator
 
 from rubricem_env.domain.base import STAGES, Frozen, Stage, Text, UnitScore
 
@@ -45,16 +45,47 @@ class Rubric(Frozen):
         return hashlib.sha256(f"{self.stage}\0{self.polarity}\0{wording}".encode()).hexdigest()[:16]
 
 
-Mark = Annotated[int, Field(strict=True, ge=0, le=2)]
+FULL_MARK = 2
+Mark = Annotated[int, Field(strict=True, ge=0, le=FULL_MARK)]
 """0 absent, 1 partial, 2 full. Strict: True and 1.0 are refused, which Literal[0, 1, 2] would let in."""
 
 
-class Verdict(Frozen):
-    """The score of one trajectory on one rubric, with the reason."""
+class Opinion(Frozen):
+    """A judge's score of one trajectory on one rubric, with the reason.
+
+    A single judge gives 0, 1 or 2; an ensemble's mean may lie between them.
+    """
 
     rubric_id: Text
-    score: Mark
+    mark: Annotated[float, Field(ge=0.0, le=FULL_MARK, validation_alias=AliasChoices("mark", "score"))]
+    """`score` in older files."""
     justification: Text = ""
+    marks: tuple[Mark, ...] = ()
+    """The score of each member of an ensemble; empty for a single judge."""
+
+    @classmethod
+    def whole(cls, rubric_id: str, mark: int, justification: str) -> "Opinion":
+        """A single judge's score; the justification is truncated."""
+        return cls(rubric_id=rubric_id, mark=float(mark), justification=shorten(justification))
+
+    @property
+    def score(self) -> int:
+        """The nearest whole score; halves round up."""
+        return int(self.mark + 0.5)
+
+    @property
+    def spread(self) -> int:
+        """The highest minus the lowest score of an ensemble's members."""
+        return max(self.marks) - min(self.marks) if self.marks else 0
+
+
+MAX_JUSTIFICATION_CHARS = 1_000
+
+
+def shorten(text: str) -> str:
+    """At most `MAX_JUSTIFICATION_CHARS` characters, with an ellipsis where the text was truncated."""
+    stripped = text.strip()
+    return stripped if len(stripped) <= MAX_JUSTIFICATION_CHARS else stripped[: MAX_JUSTIFICATION_CHARS - 1] + "…"
 
 
 class StageScore(Frozen):
@@ -62,7 +93,7 @@ class StageScore(Frozen):
 
     kind: Literal["score"] = "score"
     score: UnitScore
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[Opinion, ...] = ()
     missing: bool = False
     """The stage never happened: its score is 0, without a call of the judge."""
 

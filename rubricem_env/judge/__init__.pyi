@@ -1,3 +1,4 @@
+from rubricem_env.domain.judgement import Opinion as Opinion
 from rubricem_env.judge.audit import HeldOutAudit as HeldOutAudit, calibrate as calibrate
 from rubricem_env.judge.base import (
     Contrast as Contrast,
@@ -15,7 +16,6 @@ from rubricem_env.judge.rubrics import RubricBuffer as RubricBuffer, RubricSet a
 from rubricem_env.judge.rules_judge import RulesJudge as RulesJudge
 from rubricem_env.judge.scoring import (
     GroupJudgement as GroupJudgement,
-    Opinion as Opinion,
     RolloutJudgement as RolloutJudgement,
     score_stage as score_stage,
 )

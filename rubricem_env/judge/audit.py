@@ -14,7 +14,7 @@ from pydantic import Field
 from rubricem_env.concurrency import derive_seed, open_generator, run_together
 from rubricem_env.domain.base import STAGES, Frozen, Stage, UnitScore
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.domain.judgement import Mark, Rubric
+from rubricem_env.domain.judgement import Mark, Opinion, Rubric
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.judge.base import Group, Judge, ScoringRequest, present_stages
 from rubricem_env.judge.scoring import GroupJudgement, score_trajectory
@@ -112,55 +112,36 @@ class LabelledExample(Frozen):
     label: Mark
 
 
-class Disagreement(NamedTuple):
-    """An example on which the judge and the label differ."""
-
-    place: int
-    """Of the example, from 0."""
-    title: str
-    mark: int
-    label: int
-    justification: str
-
-
 class Calibration(NamedTuple):
     """A judge compared with labels. Scores come first, labels second, so a positive bias is generosity."""
 
     overall: Agreement
     by_stage: tuple[tuple[Stage, Agreement], ...]
-    unscored: int
-    disagreements: tuple[Disagreement, ...]
-    """Worst first."""
+    opinions: tuple[Opinion | None, ...]
+    """The judge's score of each example; None where it gave none."""
 
 
 async def calibrate(judge: Judge, examples: Sequence[LabelledExample]) -> Calibration:
     """Score every example, one call each, and compare with the labels."""
-    scores = await run_together(_score_example(judge, example) for example in examples)
-    pairs = [
-        (score, e.label, e.rubric.stage) for (score, _), e in zip(scores, examples, strict=True) if score is not None
+    opinions = await run_together(_score_example(judge, example) for example in examples)
+    scored = [
+        (opinion.score, e.label, e.rubric.stage) for opinion, e in zip(opinions, examples, strict=True) if opinion
     ]
-    stages = [(stage, [(score, label) for score, label, own in pairs if own is stage]) for stage in STAGES]
-    rows = [
-        Disagreement(index, example.rubric.title, score, example.label, why)
-        for index, (example, (score, why)) in enumerate(zip(examples, scores, strict=True))
-        if score is not None and score != example.label
-    ]
+    stages = [(stage, [(score, label) for score, label, own in scored if own is stage]) for stage in STAGES]
     return Calibration(
-        overall=measure_agreement([(score, label) for score, label, _ in pairs]),
+        overall=measure_agreement([(score, label) for score, label, _ in scored]),
         by_stage=tuple((stage, measure_agreement(own)) for stage, own in stages if own),
-        unscored=len(examples) - len(pairs),
-        disagreements=tuple(sorted(rows, key=lambda row: (-abs(row.mark - row.label), row.place))),
+        opinions=tuple(opinions),
     )
 
 
-async def _score_example(judge: Judge, example: LabelledExample) -> tuple[int | None, str]:
+async def _score_example(judge: Judge, example: LabelledExample) -> Opinion | None:
     reading = read_trajectory(example.trajectory)
     # The arithmetic gives a missing stage 0 without asking the judge, and so does this.
     if not reading.happened(example.rubric.stage):
-        return 0, "the stage never happened"
+        return Opinion.whole(example.rubric.id, 0, "the stage never happened")
     found = await judge.score(ScoringRequest(example.trajectory.question, reading, (example.rubric,)))
-    opinion = found.opinions.get(example.rubric.id)
-    return (None, found.failure) if opinion is None else (opinion.verdict().score, opinion.justification)
+    return found.opinions.get(example.rubric.id)
 
 
 class AuditSettings(Frozen):
@@ -274,7 +255,7 @@ class HeldOutAudit:
         scores = [(stage, trained.judgement.score(stage), held_out.score(stage)) for stage in present]
         stage_pairs = [(stage, a, b) for stage, a, b in scores if a is not None and b is not None]
         score_pairs = [
-            (opinion.verdict().score, found.opinions[opinion.rubric_id].verdict().score)
+            (opinion.score, found.opinions[opinion.rubric_id].score)
             for opinion in trained.opinions
             if opinion.rubric_id in found.opinions
         ]

@@ -11,10 +11,9 @@ from typing import Annotated, Literal, NamedTuple, Protocol
 from pydantic import Field
 
 from rubricem_env.domain.base import STAGES, Frozen, Stage, UnitScore
-from rubricem_env.domain.judgement import Judgement, ReflectionScore, Rubric, Unscored
+from rubricem_env.domain.judgement import Judgement, Opinion, ReflectionScore, Rubric, Unscored
 from rubricem_env.domain.trajectory import Ending, Query, Trajectory
 from rubricem_env.judge.rubrics import RubricSet, StageCaps
-from rubricem_env.judge.scoring import Opinion
 from rubricem_env.scaffold.reading import Reading, read_trajectory
 
 _NONE: Mapping[str, Opinion] = MappingProxyType({})
@@ -108,18 +107,13 @@ class ReflectionOpinion(NamedTuple):
 
     outcome: ReflectionScore | Unscored
     justification: str = ""
-    prompt_hash: str = ""
-    """Of the judge's prompt; empty where no model was asked."""
-
-
-ReflectionFindings = tuple[ReflectionOpinion, ...]
-"""One for each candidate, in the task's order."""
 
 
 class ReflectionJudge(Protocol):
     """Scores reflections. Failures are values, as with `Judge`."""
 
-    async def judge_reflections(self, task: ReflectionTask) -> ReflectionFindings: ...
+    async def judge_reflections(self, task: ReflectionTask) -> tuple[ReflectionOpinion, ...]:
+        """One opinion for each candidate, in the task's order."""
 
 
 class Group(NamedTuple):

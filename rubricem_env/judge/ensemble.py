@@ -7,9 +7,10 @@ from typing import Literal
 
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.judgement import Opinion
 from rubricem_env.judge.audit import Agreement, measure_agreement
 from rubricem_env.judge.base import Contrast, Findings, Judge, Proposal, ScoringRequest
-from rubricem_env.judge.scoring import GroupJudgement, Opinion
+from rubricem_env.judge.scoring import GroupJudgement
 
 Combine = Literal["mean", "majority", "trimmed"]
 """How the members' scores become one.
@@ -63,7 +64,10 @@ class EnsembleJudge:
         mark = _COMBINERS[self._combine](marks)
         # The justification is that of the member nearest to the combined score.
         nearest = min(given, key=lambda opinion: abs(opinion.mark - mark))
-        return Opinion(rubric_id=rubric_id, mark=mark, justification=nearest.justification, marks=marks)
+        why = nearest.justification
+        if mark != int(mark):
+            why = f"mean {mark:.2f} of the marks {', '.join(map(str, marks))}: {why}"
+        return Opinion(rubric_id=rubric_id, mark=mark, justification=why, marks=marks)
 
 
 def ensemble_agreement(groups: Sequence[GroupJudgement]) -> Agreement:

@@ -10,26 +10,28 @@ from rubricem_env.concurrency import open_generator, run_together
 from rubricem_env.domain.base import STAGES, Frozen, Stage
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import (
+    Opinion,
     Polarity,
     Provenance,
     ReflectionScore,
     Rubric,
     StageScore,
     Unscored,
+    shorten,
 )
 from rubricem_env.judge.base import (
     EMPTY,
     Contrast,
     Findings,
     Proposal,
-    ReflectionFindings,
     ReflectionOpinion,
     ReflectionTask,
     ScoringRequest,
 )
 from rubricem_env.judge.prompting import (
-    CONTRAST_BUDGET,
-    SCORING_BUDGET,
+    GROUP_STAGE_CHARS,
+    GROUP_TOOL_CHARS,
+    QUESTION_CHARS,
     WireProposal,
     WireReflectionScore,
     WireReflectionScores,
@@ -43,7 +45,6 @@ from rubricem_env.judge.prompting import (
     shorten_middle,
 )
 from rubricem_env.judge.rubrics import refuse_rubric
-from rubricem_env.judge.scoring import Opinion, shorten
 from rubricem_env.llm.base import (
     ChatModel,
     ChatReply,
@@ -149,7 +150,7 @@ class LLMJudge:
         opinions = {key: opinion for key, opinion in found.opinions.items() if key in answer}
         return found._replace(opinions=opinions, is_answer_only=True) if opinions else found
 
-    async def judge_reflections(self, task: ReflectionTask) -> ReflectionFindings:
+    async def judge_reflections(self, task: ReflectionTask) -> tuple[ReflectionOpinion, ...]:
         """One opinion for each candidate; what the judge does not score is unscored, never 0."""
         written = [index for index, text in enumerate(task.candidates) if text.strip()]
         groups = [written] if task.mode == "listwise" else [[index] for index in written]
@@ -241,10 +242,8 @@ class LLMJudge:
         except ModelError as failure:
             detail = detail if found else str(failure)
         missing = ReflectionOpinion(Unscored(reason="judge_failed", detail=detail))
-        prompt_hash = self._hashes[REFLECT]
         return {
-            index: _read_reflection(found[number], prompt_hash) if number in found else missing
-            for number, index in numbered.items()
+            index: _read_reflection(found[number]) if number in found else missing for number, index in numbered.items()
         }
 
 
@@ -252,7 +251,10 @@ def _render_contrast(contrast: Contrast) -> str:
     """The group in delimited blocks: shuffled, anonymous, with the rubrics that exist already."""
     order = open_generator(contrast.seed, "order").permutation(len(contrast.readings))
     attempts = [
-        {"attempt": f"T{number}", **render_stages(contrast.readings[chosen], CONTRAST_BUDGET)}
+        {
+            "attempt": f"T{number}",
+            **render_stages(contrast.readings[chosen], tool_chars=GROUP_TOOL_CHARS, stage_chars=GROUP_STAGE_CHARS),
+        }
         for number, chosen in enumerate(order, start=1)
     ]
     known = contrast.known
@@ -261,7 +263,7 @@ def _render_contrast(contrast: Contrast) -> str:
         "active": [_describe(entry.rubric) for entry in known.active],
         "retired_titles": [f"{entry.last.rubric.stage.value}: {entry.last.rubric.title}" for entry in known.archive],
     }
-    question = shorten_middle(contrast.question, CONTRAST_BUDGET.question_chars)
+    question = shorten_middle(contrast.question, QUESTION_CHARS)
     return delimit([("QUESTION", question), ("ATTEMPTS", attempts), ("EXISTING", existing)], contrast.seed)
 
 
@@ -329,7 +331,7 @@ def _fields(row: object) -> tuple[str, str, float | None]:
 
 def _render_examination(examination: ScoringRequest, rubrics: Numbered) -> str:
     """The question, the attempt, its answer apart, and the criteria, each in a delimited block."""
-    stages = render_stages(examination.reading, SCORING_BUDGET)
+    stages = render_stages(examination.reading)
     answer = stages.pop(Stage.ANSWER.value)
     # A reduced call follows a failed full one, so it is kept small: it has nothing but the answer.
     is_reduced = all(rubric.stage is Stage.ANSWER for rubric in rubrics.values())
@@ -344,7 +346,7 @@ def _render_examination(examination: ScoringRequest, rubrics: Numbered) -> str:
         for index, rubric in rubrics.items()
     ]
     contents = [
-        ("QUESTION", shorten_middle(examination.question, SCORING_BUDGET.question_chars)),
+        ("QUESTION", shorten_middle(examination.question, QUESTION_CHARS)),
         ("TRAJECTORY", {"left_out": "only the answer is to be marked"} if is_reduced else stages),
         ("ANSWER", answer),
         ("CRITERIA", criteria),
@@ -358,8 +360,8 @@ def _render_task(task: ReflectionTask, numbered: Mapping[int, int]) -> str:
         for number, index in numbered.items()
     ]
     contents = [
-        ("QUESTION", shorten_middle(task.question, SCORING_BUDGET.question_chars)),
-        ("TRAJECTORY", render_stages(task.reading, SCORING_BUDGET)),
+        ("QUESTION", shorten_middle(task.question, QUESTION_CHARS)),
+        ("TRAJECTORY", render_stages(task.reading)),
         ("MARKS", _render_scores(task)),
         ("CANDIDATES", candidates),
     ]
@@ -388,8 +390,8 @@ def _render_scores(task: ReflectionTask) -> dict[str, Any]:
     return scores
 
 
-def _read_reflection(entry: WireReflectionScore, prompt_hash: str) -> ReflectionOpinion:
+def _read_reflection(entry: WireReflectionScore) -> ReflectionOpinion:
     score = ReflectionScore(
         diagnosis=entry.diagnostic_accuracy, specificity=entry.specificity, scope=entry.scope_and_balance
     )
-    return ReflectionOpinion(score, shorten(entry.justification), prompt_hash)
+    return ReflectionOpinion(score, shorten(entry.justification))

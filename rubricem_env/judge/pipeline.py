@@ -54,7 +54,7 @@ def describe_rollout(judged: GroupJudgement, rollout: RolloutJudgement) -> dict[
             "description": rubric.description,
             "polarity": rubric.polarity,
             "weight": rubric.weight,
-            "score": opinions[rubric.id].verdict().score,
+            "score": opinions[rubric.id].score,
             "justification": opinions[rubric.id].justification,
             "persistent": rubric.persistent,
             **({"marks": list(opinions[rubric.id].marks)} if opinions[rubric.id].marks else {}),
@@ -96,10 +96,6 @@ def _describe_stage(outcome: StageScore | Unscored) -> dict[str, Any]:
 LEDGER_VERSION = 1
 
 
-class JudgeOutageError(JudgeError):
-    """Too many rollouts of a step are invalid. Groups without a failure are kept, so the step can be resumed."""
-
-
 class StepJudge:
     """A judge with a rubric buffer. One step at a time; the groups of a step run at once.
 
@@ -117,7 +113,8 @@ class StepJudge:
         """One judgement for each group, in order. Groups of the same question are contrasted as one (choice B17).
 
         Raises:
-            JudgeOutageError: more rollouts than `failure_limit` are invalid; the rest of the step is cancelled.
+            JudgeError: more rollouts than `failure_limit` are invalid; the rest of the step is cancelled, and its groups
+                without a failure are kept, so that the step can be resumed.
             SpendLimitReached: the limit in calls, tokens or money.
         """
         if step != self._step:
@@ -137,7 +134,7 @@ class StepJudge:
 
         try:
             await run_together(judge(group) for group in merged.values())
-        except JudgeOutageError:
+        except JudgeError:
             self._finished = {key: judged for key, judged in self._finished.items() if not judged.failures}
             raise
         by_key = {judged.query_key: judged for judged in finished}
@@ -222,7 +219,7 @@ class StepJudge:
         limit = self.settings.failure_limit
         if failed > limit * num_rollouts:
             failures = (rollout.failure for judged in finished for rollout in judged.rollouts if not rollout.is_valid)
-            raise JudgeOutageError(
+            raise JudgeError(
                 f"the judge gave no score for {failed} of the step's {num_rollouts} rollouts; more than {limit:.0%} "
                 "stop the step, because a policy must not learn from what is left. First failure: "
                 f"{next(filter(None, failures), 'no detail')}. Groups without a failure are kept; run the step again "

@@ -11,9 +11,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import resources
 from itertools import zip_longest
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import ValidationError, create_model
 
 from rubricem_env.domain.base import STAGES, Frozen, Span, Stage, UnitScore
 from rubricem_env.domain.judgement import Mark
@@ -139,32 +139,27 @@ def find_injections(text: str) -> tuple[str, ...]:
     return tuple(kind for kind, pattern in _INJECTIONS if pattern.search(text))
 
 
-class _Wire(BaseModel):
-    """Every field required and none unknown, as strict server schemas demand."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class WireRubric(_Wire):
+# No field of a reply has a default, as strict server schemas demand.
+class WireRubric(Frozen):
     title: str
     description: str
     weight: int
 
 
 _Rubrics = list[WireRubric]
-WireStage = create_model("WireStage", __base__=_Wire, positive_rubrics=_Rubrics, negative_rubrics=_Rubrics)
+WireStage = create_model("WireStage", __base__=Frozen, positive_rubrics=_Rubrics, negative_rubrics=_Rubrics)
 WireProposal = create_model(
-    "WireProposal", __base__=_Wire, stage_1=WireStage, stage_2=WireStage, stage_3=WireStage, stage_4=WireStage
+    "WireProposal", __base__=Frozen, stage_1=WireStage, stage_2=WireStage, stage_3=WireStage, stage_4=WireStage
 )
 
 
-class WireScore(_Wire):
+class WireScore(Frozen):
     index: int
     justification: str
     score: Mark
 
 
-class WireReflectionScore(_Wire):
+class WireReflectionScore(Frozen):
     index: int
     justification: str
     diagnostic_accuracy: UnitScore
@@ -172,8 +167,8 @@ class WireReflectionScore(_Wire):
     scope_and_balance: UnitScore
 
 
-WireScores = create_model("WireScores", __base__=_Wire, scores=list[WireScore])
-WireReflectionScores = create_model("WireReflectionScores", __base__=_Wire, scores=list[WireReflectionScore])
+WireScores = create_model("WireScores", __base__=Frozen, scores=list[WireScore])
+WireReflectionScores = create_model("WireReflectionScores", __base__=Frozen, scores=list[WireReflectionScore])
 Item = TypeVar("Item", WireScore, WireReflectionScore)
 
 
@@ -206,34 +201,24 @@ def read_entries(
 
 TRUNCATED = "[truncated]"
 _CHAT_SPECIAL = re.compile(r"<(\\*)\|")
-Limit = Annotated[int, Field(ge=100)]
-
-
-class RenderBudget(Frozen):
-    """The most characters that a judge is shown of each part; longer text keeps its head and its tail."""
-
-    tool_chars: Limit = 1_500
-    """Of one observation."""
-    stage_chars: Limit = 40_000
-    """Of one stage, tool text included."""
-    question_chars: Limit = 20_000
-
-
-SCORING_BUDGET = RenderBudget()
-CONTRAST_BUDGET = RenderBudget(tool_chars=600, stage_chars=12_000)
-"""Smaller, because one prompt contains a whole group."""
+QUESTION_CHARS = 20_000
+"""The most characters that a judge is shown of a question. Longer text keeps its head and its tail."""
+TOOL_CHARS, GROUP_TOOL_CHARS = 1_500, 600
+"""Of one observation; less in a prompt that contains a whole group."""
+STAGE_CHARS, GROUP_STAGE_CHARS = 40_000, 12_000
+"""Of one stage, tool text included."""
 
 
 _Piece = tuple[Stage, Origin, str]
 
 
-def render_stages(reading: Reading, budget: RenderBudget) -> dict[str, Any]:
+def render_stages(reading: Reading, *, tool_chars: int = TOOL_CHARS, stage_chars: int = STAGE_CHARS) -> dict[str, Any]:
     """Each stage as a list of {"agent": text} and {"tool_output": text}; None where the stage never happened."""
-    pieces = list(_pieces(reading, budget))
+    pieces = list(_pieces(reading, tool_chars))
     stages: dict[str, Any] = {}
     for stage in STAGES:
         own = [(author, text) for owner, author, text in pieces if owner is stage]
-        stages[stage.value] = _fit(own, budget.stage_chars) if reading.happened(stage) else None
+        stages[stage.value] = _fit(own, stage_chars) if reading.happened(stage) else None
         if stages[stage.value] and reading.breaks_off(stage):
             stages[stage.value].append({"note": TRUNCATED})
     return stages
@@ -248,7 +233,7 @@ def shorten_middle(text: str, limit: int) -> str:
     return f"{text[:head]} [... {len(text) - limit} characters left out ...] {text[len(text) - tail :]}"
 
 
-def _pieces(reading: Reading, budget: RenderBudget) -> Iterator[_Piece]:
+def _pieces(reading: Reading, tool_chars: int) -> Iterator[_Piece]:
     """(stage, author, text) of policy and tool text, in order."""
     repeats = find_repeats(reading)
     offset = 0
@@ -264,7 +249,7 @@ def _pieces(reading: Reading, budget: RenderBudget) -> Iterator[_Piece]:
         elif segment.origin is Origin.TOOL:
             # Our own observations are neutralized already; those of files from elsewhere may not be.
             text = segment.text if segment.observation is not None else neutralize(segment.text)
-            yield _stage_before(reading, offset), Origin.TOOL, shorten_middle(text, budget.tool_chars)
+            yield _stage_before(reading, offset), Origin.TOOL, shorten_middle(text, tool_chars)
 
 
 def _stage_before(reading: Reading, offset: int) -> Stage:

@@ -5,7 +5,7 @@ snippets that were shown. What they know of meaning is key terms: stems of conte
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from rubricem_env.domain.base import Stage
@@ -38,23 +38,6 @@ _EMPTY_TEXT = """
 _EMPTY_WORDS = frozenset(_EMPTY_TEXT.split())
 
 
-class Coverage(NamedTuple):
-    """Which of some terms a text contains."""
-
-    found: tuple[str, ...]
-    missing: tuple[str, ...]
-
-    @property
-    def share(self) -> float:
-        """1.0 where there were no terms."""
-        total = len(self.found) + len(self.missing)
-        return len(self.found) / total if total else 1.0
-
-    def mark(self, full: float, partial: float) -> int:
-        """2, 1 or 0 by the shares that count as full and as partial."""
-        return 2 if self.share >= full else int(self.share >= partial)
-
-
 def plain_text(text: str) -> str:
     """The text without its tags."""
     return _TAG.sub(" ", text)
@@ -74,11 +57,15 @@ def key_words(text: str) -> dict[str, str]:
     return words
 
 
-def cover(terms: Iterable[str], text: str) -> Coverage:
-    """Sort the terms into found and missing; a stem is found where a word has it."""
+def cover(terms: Iterable[str], text: str) -> tuple[str, ...]:
+    """The terms that the text contains, each once; a stem is found where a word has it."""
     there = set(key_terms(text))
-    wanted = tuple(dict.fromkeys(terms))
-    return Coverage(tuple(t for t in wanted if t in there), tuple(t for t in wanted if t not in there))
+    return tuple(dict.fromkeys(term for term in terms if term in there))
+
+
+def covered_share(terms: Collection[str], text: str) -> float:
+    """The share of the terms that the text contains; 1.0 where there are no terms."""
+    return len(cover(terms, text)) / len(set(terms)) if terms else 1.0
 
 
 def find_quote(text: str, terms: Iterable[str] = ()) -> str:
@@ -106,7 +93,6 @@ def _stem(word: str) -> str:
 
 _ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d+[.)]|\[[ xX]?\])\s*(?P<item>\S.*)$", re.M)
 _SNIPPET_ID = re.compile(r"\b[A-Za-z]{1,8}_[\w-]+\b")
-_CLAUSE_END = re.compile(r"[;\n]|\.(?=\s|$)")
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 
 
@@ -186,58 +172,80 @@ def _calls(reading: Reading) -> Iterator[tuple[ToolCall, ToolStatus | None]]:
 
 
 RULES_VERSION = "rules-1"
+_SUBJECT_WORDS = 8
 
 
 Scored = tuple[int, str]
 """A score of 0, 1 or 2 with its reason, which quotes the attempt."""
 
 
-class Check(NamedTuple):
-    """A criterion with the function that scores it."""
+Rule = tuple[Rubric, Callable[[Facts], Scored]]
+"""A criterion with the function that scores it."""
 
-    stage: Stage
-    title: str
-    description: str
-    score: Callable[[Facts], Scored]
-    weight: float = 2.0
-    polarity: Polarity = "positive"
 
-    def rubric(self, step: int = 0) -> Rubric:
-        return Rubric(
-            stage=self.stage,
-            title=self.title,
-            description=self.description,
-            polarity=self.polarity,
-            weight=self.weight,
-            provenance=Provenance(step=step, model="rules", prompt_hash=RULES_VERSION),
+def rules_for(question: str, step: int = 0) -> tuple[Rule, ...]:
+    """All rules, in the order of the stages; the descriptions name the question's key terms."""
+    subject = ", ".join(list(key_words(question).values())[:_SUBJECT_WORDS]) or "the question"
+    provenance = Provenance(step=step, model="rules", prompt_hash=RULES_VERSION)
+    return tuple(
+        (
+            rubric.model_copy(
+                update={"description": rubric.description.format(subject=subject), "provenance": provenance}
+            ),
+            score,
         )
+        for rubric, score in _RULES
+    )
 
 
-def checks_for(subject: str) -> tuple[Check, ...]:
-    """All rules, in the order of the stages; `subject` is the question's key terms, for the descriptions."""
-    return tuple(check._replace(description=check.description.format(subject=subject)) for check in _CHECKS)
+def _rule(
+    stage: Stage, title: str, description: str, *, weight: float = 2.0, polarity: Polarity = "positive"
+) -> Callable[[Callable[[Facts], Scored]], Rule]:
+    """Makes a rule of the function that scores it."""
+    rubric = Rubric(stage=stage, title=title, description=description, weight=weight, polarity=polarity)
+    return lambda score: (rubric, score)
+
+
+def score_cover(
+    terms: Collection[str], text: str, *, full: float, partial: float, otherwise: str, said: str = ""
+) -> Scored:
+    """2, 1 or 0 by the share of the terms in the text; the reason quotes the text, or what is `said`, and names the rest."""
+    found = cover(terms, text)
+    rest = [term for term in terms if term not in found][:6]
+    share = covered_share(terms, text)
+    reason = (said or find_quote(text, found)) + (f"; {otherwise} {', '.join(rest)}" if rest else "")
+    return 2 if share >= full else int(share >= partial), reason
 
 
 def _cover_question(facts: Facts, text: str, *, otherwise: str) -> Scored:
     """How much of the question the text takes up."""
-    covered = cover(facts.question_terms, text)
-    missing = f"; {otherwise} {', '.join(covered.missing[:6])}" if covered.missing else ""
-    return covered.mark(0.8, 0.4), f"{find_quote(text, covered.found)}{missing}"
+    return score_cover(facts.question_terms, text, full=0.8, partial=0.4, otherwise=otherwise)
 
 
 def _serve_requirements(facts: Facts, text: str, what: str) -> Scored:
     """How many of the plan's requirements the text serves; there is at least one requirement."""
     total = len(facts.requirements)
-    served = sum(cover(key_terms(item), text).share >= 0.5 for item in facts.requirements)
+    served = sum(covered_share(key_terms(item), text) >= 0.5 for item in facts.requirements)
     score = 2 if served / total >= 0.8 else int(served / total >= 0.4)
     return score, f"{served} of {total} requirements have a {what}: {find_quote(text, facts.question_terms)}"
 
 
+@_rule(
+    Stage.PLAN,
+    "Analysis takes up what the question asks",
+    "The analysis and the requirements take up each thing that the question turns on: {subject}.",
+    weight=3.0,
+)
 def _takes_up_question(facts: Facts) -> Scored:
     text = f"{facts.section(Stage.PLAN, 'deep_analysis')}\n{facts.section(Stage.PLAN, 'rubric')}"
     return _cover_question(facts, text, otherwise="not taken up:")
 
 
+@_rule(
+    Stage.PLAN,
+    "Requirements are several and concrete",
+    "The plan states at least three different requirements that are tied to {subject}; one or two are partial.",
+)
 def _states_requirements(facts: Facts) -> Scored:
     wanted = set(facts.question_terms)
     tied = [item for item in facts.requirements if wanted & set(key_terms(item))]
@@ -245,6 +253,11 @@ def _states_requirements(facts: Facts) -> Scored:
     return min(2, (len(tied) + 1) // 2), f"{len(tied)} requirements tied to the question: {shown}"
 
 
+@_rule(
+    Stage.PLAN,
+    "Each requirement has a step that serves it",
+    "The research plan has a step for every requirement stated about {subject}.",
+)
 def _plans_requirements(facts: Facts) -> Scored:
     steps = facts.section(Stage.PLAN, "research_plan")
     if not facts.requirements:
@@ -252,14 +265,24 @@ def _plans_requirements(facts: Facts) -> Scored:
     return _serve_requirements(facts, steps, "step")
 
 
+@_rule(
+    Stage.RESEARCH,
+    "Queries aim at the question's subjects",
+    "The searches together name every subject of the question: {subject}.",
+    weight=3.0,
+)
 def _aims(facts: Facts) -> Scored:
     if not facts.queries:
         return 0, "no search was made"
-    covered = cover(facts.question_terms, " . ".join(facts.queries))
-    missing = f"; no search names {', '.join(covered.missing[:6])}" if covered.missing else ""
-    return covered.mark(0.75, 0.35), f"{_list_queries(facts)}{missing}"
+    text, said = " . ".join(facts.queries), _list_queries(facts)
+    return score_cover(facts.question_terms, text, full=0.75, partial=0.35, otherwise="no search names", said=said)
 
 
+@_rule(
+    Stage.RESEARCH,
+    "Each search asks something new",
+    "No search about {subject} repeats an earlier one; a single repetition is partial.",
+)
 def _asks_anew(facts: Facts) -> Scored:
     if not facts.calls:
         return 0, "no search was made"
@@ -269,6 +292,11 @@ def _asks_anew(facts: Facts) -> Scored:
     ), f"{repeats} of {len(facts.calls)} searches repeat an earlier one: {_list_queries(facts)}"
 
 
+@_rule(
+    Stage.RESEARCH,
+    "Results are weighed by name",
+    "After results on {subject}, the state evaluation says which snippet brought what.",
+)
 def _weighs(facts: Facts) -> Scored:
     results = sum(status is None or not status.is_error for _, status in facts.calls)
     if not results:
@@ -282,6 +310,12 @@ def _weighs(facts: Facts) -> Scored:
     )
 
 
+@_rule(
+    Stage.RESEARCH,
+    "Leaves a failed search unanswered",
+    "A search about {subject} failed or found nothing, and no different one followed; without success is partial.",
+    polarity="negative",
+)
 def _gives_up(facts: Facts) -> Scored:
     """The worst of the failed searches; a flaw, so 0 is good."""
     worst = 0, f"no search was left failed: {_list_queries(facts)}"
@@ -299,10 +333,21 @@ def _list_queries(facts: Facts) -> str:
     return "; ".join(f"“{query[:80]}”" for query in facts.queries[:4]) or "no search was made"
 
 
+@_rule(
+    Stage.REVIEW,
+    "Checks what the question asked, point by point",
+    "The audit goes through each thing that the question turns on: {subject}.",
+    weight=3.0,
+)
 def _audits_question(facts: Facts) -> Scored:
     return _cover_question(facts, facts.section(Stage.REVIEW, "rubric_review"), otherwise="not checked:")
 
 
+@_rule(
+    Stage.REVIEW,
+    "Names the evidence behind its verdicts",
+    "The audit on {subject} names at least two snippets that a tool has shown; one is partial.",
+)
 def _names_evidence(facts: Facts) -> Scored:
     text = facts.reading.stage_text(Stage.REVIEW)
     known = facts.known_ids(text)
@@ -310,19 +355,37 @@ def _names_evidence(facts: Facts) -> Scored:
     return min(2, len(known)), f"names {names}: {find_quote(text, [i.casefold() for i in known])}"
 
 
+@_rule(
+    Stage.REVIEW,
+    "Writing plan serves the requirements",
+    "The writing plan has a place for each requirement that the plan stated on {subject}.",
+)
 def _plans_writing(facts: Facts) -> Scored:
     text = facts.section(Stage.REVIEW, "writing_plan")
     if not facts.requirements:
         # Without requirements the writing plan has to serve the question itself.
-        covered = cover(facts.question_terms, text)
-        return covered.mark(0.8, 0.4), find_quote(text, covered.found)
+        found = cover(facts.question_terms, text)
+        share = covered_share(facts.question_terms, text)
+        return 2 if share >= 0.8 else int(share >= 0.4), find_quote(text, found)
     return _serve_requirements(facts, text, "place")
 
 
+@_rule(
+    Stage.ANSWER,
+    "Answers each part of the question",
+    "The answer speaks of everything that was asked: {subject}.",
+    weight=3.0,
+)
 def _answers(facts: Facts) -> Scored:
     return _cover_question(facts, facts.stage_text(Stage.ANSWER), otherwise="no word of")
 
 
+@_rule(
+    Stage.ANSWER,
+    "Claims carry citations that resolve",
+    "At least half of the sentences on {subject} have a citation to a snippet that a tool has shown.",
+    weight=3.0,
+)
 def _cites(facts: Facts) -> Scored:
     sentences, resolving = facts.cited_sentences
     share = resolving / sentences if sentences else 0.0
@@ -330,6 +393,13 @@ def _cites(facts: Facts) -> Scored:
     return 2 if share >= 0.5 else int(share > 0), f"{resolving} resolving citations in {sentences} sentences: {quote}"
 
 
+@_rule(
+    Stage.ANSWER,
+    "Cites what was never shown",
+    "Citations on {subject} name snippets that no tool has shown in this attempt; fewer than half is partial.",
+    weight=3.0,
+    polarity="negative",
+)
 def _invents_citations(facts: Facts) -> Scored:
     unknown, known = facts.reading.citations.unknown, len(facts.reading.citations.known)
     if not unknown:
@@ -337,117 +407,39 @@ def _invents_citations(facts: Facts) -> Scored:
     return 1 if len(unknown) < known else 2, f"never shown: {', '.join(unknown[:6])}"
 
 
+@_rule(Stage.ANSWER, "Breaks off", "The text on {subject} ends before the answer is closed.", polarity="negative")
 def _breaks_off(facts: Facts) -> Scored:
     ending = facts.stage_text(Stage.ANSWER).strip()[-100:]
     return 0 if facts.reading.is_complete else 2, f"the answer ends with “{ending}”"
 
 
+@_rule(
+    Stage.ANSWER,
+    "Speaks to whoever rates it",
+    "Instead of {subject}, the text turns to its rater: asks for a rating, or gives it orders.",
+    weight=3.0,
+    polarity="negative",
+)
 def _addresses_judge(facts: Facts) -> Scored:
     text = facts.stage_text(Stage.ANSWER)
     kinds = find_injections(text)
     return 2 if kinds else 0, f"{', '.join(kinds) or 'speaks to the reader'}: {find_quote(text)}"
 
 
-_CHECKS = (
-    Check(
-        Stage.PLAN,
-        "Analysis takes up what the question asks",
-        "The analysis and the requirements take up each thing that the question turns on: {subject}.",
-        _takes_up_question,
-        weight=3.0,
-    ),
-    Check(
-        Stage.PLAN,
-        "Requirements are several and concrete",
-        "The plan states at least three different requirements that are tied to {subject}; one or two are partial.",
-        _states_requirements,
-    ),
-    Check(
-        Stage.PLAN,
-        "Each requirement has a step that serves it",
-        "The research plan has a step for every requirement stated about {subject}.",
-        _plans_requirements,
-    ),
-    Check(
-        Stage.RESEARCH,
-        "Queries aim at the question's subjects",
-        "The searches together name every subject of the question: {subject}.",
-        _aims,
-        weight=3.0,
-    ),
-    Check(
-        Stage.RESEARCH,
-        "Each search asks something new",
-        "No search about {subject} repeats an earlier one; a single repetition is partial.",
-        _asks_anew,
-    ),
-    Check(
-        Stage.RESEARCH,
-        "Results are weighed by name",
-        "After results on {subject}, the state evaluation says which snippet brought what.",
-        _weighs,
-    ),
-    Check(
-        Stage.RESEARCH,
-        "Leaves a failed search unanswered",
-        "A search about {subject} failed or found nothing, and no different one followed; without success is partial.",
-        _gives_up,
-        polarity="negative",
-    ),
-    Check(
-        Stage.REVIEW,
-        "Checks what the question asked, point by point",
-        "The audit goes through each thing that the question turns on: {subject}.",
-        _audits_question,
-        weight=3.0,
-    ),
-    Check(
-        Stage.REVIEW,
-        "Names the evidence behind its verdicts",
-        "The audit on {subject} names at least two snippets that a tool has shown; one is partial.",
-        _names_evidence,
-    ),
-    Check(
-        Stage.REVIEW,
-        "Writing plan serves the requirements",
-        "The writing plan has a place for each requirement that the plan stated on {subject}.",
-        _plans_writing,
-    ),
-    Check(
-        Stage.ANSWER,
-        "Answers each part of the question",
-        "The answer speaks of everything that was asked: {subject}.",
-        _answers,
-        weight=3.0,
-    ),
-    Check(
-        Stage.ANSWER,
-        "Claims carry citations that resolve",
-        "At least half of the sentences on {subject} have a citation to a snippet that a tool has shown.",
-        _cites,
-        weight=3.0,
-    ),
-    Check(
-        Stage.ANSWER,
-        "Cites what was never shown",
-        "Citations on {subject} name snippets that no tool has shown in this attempt; fewer than half is partial.",
-        _invents_citations,
-        weight=3.0,
-        polarity="negative",
-    ),
-    Check(
-        Stage.ANSWER,
-        "Breaks off",
-        "The text on {subject} ends before the answer is closed.",
-        _breaks_off,
-        polarity="negative",
-    ),
-    Check(
-        Stage.ANSWER,
-        "Speaks to whoever rates it",
-        "Instead of {subject}, the text turns to its rater: asks for a rating, or gives it orders.",
-        _addresses_judge,
-        weight=3.0,
-        polarity="negative",
-    ),
+_RULES = (
+    _takes_up_question,
+    _states_requirements,
+    _plans_requirements,
+    _aims,
+    _asks_anew,
+    _weighs,
+    _gives_up,
+    _audits_question,
+    _names_evidence,
+    _plans_writing,
+    _answers,
+    _cites,
+    _invents_citations,
+    _breaks_off,
+    _addresses_judge,
 )

@@ -6,17 +6,17 @@ are scored by the lost rubrics that they name, by how concrete they are, and by 
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import MappingProxyType
 
 from rubricem_env.domain.base import STAGES, Stage
-from rubricem_env.domain.judgement import ReflectionScore, Rubric, StageScore, Verdict
+from rubricem_env.domain.judgement import Opinion, ReflectionScore, Rubric, StageScore
 from rubricem_env.judge.base import (
     EMPTY,
     Contrast,
     Findings,
     Proposal,
-    ReflectionFindings,
     ReflectionOpinion,
     ReflectionTask,
     ScoringRequest,
@@ -24,17 +24,19 @@ from rubricem_env.judge.base import (
 )
 from rubricem_env.judge.rubrics import refuse_rubric
 from rubricem_env.judge.rules import (
-    Check,
     Facts,
+    Rule,
     Scored,
-    checks_for,
     cover,
+    covered_share,
     find_quote,
     gather_facts,
     key_terms,
     key_words,
+    rules_for,
+    score_cover,
 )
-from rubricem_env.judge.scoring import Opinion, fulfillment, mark_variance
+from rubricem_env.judge.scoring import fulfillment, mark_variance
 from rubricem_env.scaffold.untrusted import ShownText
 
 _TAKEAWAYS = re.compile(r"<reflection_takeaways>(.*?)(?:</reflection_takeaways>|\Z)", re.S | re.I)
@@ -47,7 +49,7 @@ NAMES_A_FAULT = 0.34
 """A reflection names a lost rubric if it has this share of the key terms of the rubric's title."""
 
 
-def judge_reflections(task: ReflectionTask) -> ReflectionFindings:
+def judge_reflections(task: ReflectionTask) -> tuple[ReflectionOpinion, ...]:
     """One opinion for each candidate, in order; an empty candidate scores 0."""
     return tuple(
         _judge(task, text) if text.strip() else ReflectionOpinion(EMPTY, "the candidate is empty")
@@ -57,12 +59,13 @@ def judge_reflections(task: ReflectionTask) -> ReflectionFindings:
 
 def _judge(task: ReflectionTask, text: str) -> ReflectionOpinion:
     faults = _faults(task)
-    named = [rubric.title for rubric in faults if cover(key_terms(rubric.title), text).share >= NAMES_A_FAULT]
+    named = [rubric.title for rubric in faults if covered_share(key_terms(rubric.title), text) >= NAMES_A_FAULT]
     generic = min(1.0, len(_GENERIC.findall(text)) / 3)
     question = key_terms(task.question)
+    about = covered_share(question, text)
     # Without a lost rubric, rules can only tell whether the analysis speaks of the question.
-    diagnosis = len(named) / len(faults) if faults else cover(question, text).share
-    specificity = max(0.0, min(1.0, cover(question, text).share / 0.5) - generic)
+    diagnosis = len(named) / len(faults) if faults else about
+    specificity = max(0.0, min(1.0, about / 0.5) - generic)
     score = ReflectionScore(
         diagnosis=diagnosis, specificity=specificity, scope=_scope(text, set(question), generic=generic)
     )
@@ -72,7 +75,7 @@ def _judge(task: ReflectionTask, text: str) -> ReflectionOpinion:
 
 def _faults(task: ReflectionTask) -> list[Rubric]:
     """The rubrics that the attempt lost score by, the greatest loss first; at most five."""
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, Opinion] = {}
     for stage in STAGES:
         outcome = task.judgement.outcome(stage)
         if isinstance(outcome, StageScore):
@@ -114,19 +117,17 @@ def score_by_terms(rubric: Rubric, facts: Facts) -> Scored:
 
     The terms are those listed after "key terms:" in the description, or else all of its content words.
     """
-    listed = rubric.description.partition(_TERMS_MARK)[2] or rubric.description
+    terms = key_terms(rubric.description.partition(_TERMS_MARK)[2] or rubric.description)
     text = facts.stage_text(rubric.stage)
-    covered = cover(key_terms(listed), text)
-    total = len(covered.found) + len(covered.missing)
-    missing = f"; without {', '.join(covered.missing[:6])}" if covered.missing else ""
-    reason = f"{len(covered.found)} of {total} key terms: {find_quote(text, covered.found)}{missing}"
-    return covered.mark(FULL_SHARE, PARTIAL_SHARE) if total else 0, reason
+    score, reason = score_cover(terms, text, full=FULL_SHARE, partial=PARTIAL_SHARE, otherwise="without")
+    return score if terms else 0, f"{len(cover(terms, text))} of {len(terms)} key terms: {reason}"
 
 
-def pooled_checks(group: Sequence[Facts]) -> tuple[Check, ...]:
-    """Checks of whether later stages serve the dimensions that at least two of the group's plans named.
+def pooled_rules(group: Sequence[Facts], rules: Sequence[Rule]) -> Iterator[Rule]:
+    """Rules of whether later stages serve the dimensions that at least two of the group's plans named.
 
-    The agents' own rubrics are only a reference: no attempt is scored by its own rubric.
+    The agents' own rubrics are only a reference: no attempt is scored by its own rubric. Weight and provenance are those
+    of the given rules.
     """
     words: dict[str, str] = {}
     named: Counter[str] = Counter()
@@ -136,19 +137,17 @@ def pooled_checks(group: Sequence[Facts]) -> tuple[Check, ...]:
         named.update(set(own) - set(facts.question_terms))
     shared = sorted((term for term, times in named.items() if times > 1), key=lambda term: (-named[term], term))
     if not shared:
-        return ()
+        return
     listed = ", ".join(words[term] for term in shared[:MAX_POOLED_TERMS])
     description = f"The stage serves dimensions that more than one plan named; {_TERMS_MARK} {listed}."
-    return tuple(_pooled(stage, title, description=description) for stage, title in POOLED_STAGES.items())
-
-
-def _pooled(stage: Stage, title: str, *, description: str) -> Check:
-    rubric = Rubric(stage=stage, title=title, description=description)
-    return Check(stage, title, description, lambda facts: score_by_terms(rubric, facts))
+    for stage, title in POOLED_STAGES.items():
+        rubric = Rubric(
+            stage=stage, title=title, description=description, weight=2.0, provenance=rules[0][0].provenance
+        )
+        yield rubric, partial(score_by_terms, rubric)
 
 
 MAX_PER_STAGE = 4
-_SUBJECT_WORDS = 8
 
 
 class RulesJudge:
@@ -162,14 +161,13 @@ class RulesJudge:
         shown = ShownText.in_trajectories(reading.trajectory for reading in contrast.readings)
         chosen: list[Rubric] = []
         refused: list[str] = []
-        checks = (*_checks_of(contrast.question), *pooled_checks(group))
+        rules = rules_for(contrast.question, contrast.step)
+        rules = (*rules, *pooled_rules(group, rules))
         for stage in STAGES:
             there = [facts for facts in group if facts.reading.happened(stage)]
-            variances = {c.title: _variance(c, there) for c in checks if c.stage is stage}
-            own = [check for check in checks if check.stage is stage and variances[check.title] > 0]
-            own.sort(key=lambda check: (-variances[check.title], -check.weight, check.title))
-            for check in own[:MAX_PER_STAGE]:
-                rubric = check.rubric(contrast.step)
+            own = [(_variance(score, there), rubric) for rubric, score in rules if rubric.stage is stage]
+            own.sort(key=lambda rated: (-rated[0], -rated[1].weight, rated[1].title))
+            for rubric in [rubric for variance, rubric in own if variance > 0][:MAX_PER_STAGE]:
                 fault = refuse_rubric(rubric, shown)
                 chosen += [] if fault else [rubric]
                 refused += [fault] if fault else []
@@ -178,25 +176,19 @@ class RulesJudge:
     async def score(self, examination: ScoringRequest) -> Findings:
         """Scores for every rubric of a stage that happened: by its rule, or by its key terms where it has none."""
         facts = gather_facts(examination.question, examination.reading)
-        rules: Mapping[str, Check] = {check.rubric().id: check for check in _checks_of(examination.question)}
+        rules = {rubric.id: score for rubric, score in rules_for(examination.question)}
         there = set(present_stages(examination.reading))
         opinions = {}
         for rubric in examination.rubrics:
             if rubric.stage in there:
-                rule = rules.get(rubric.id)
-                score, reason = rule.score(facts) if rule else score_by_terms(rubric, facts)
+                score, reason = rules.get(rubric.id, partial(score_by_terms, rubric))(facts)
                 opinions[rubric.id] = Opinion.whole(rubric.id, score, reason)
         return Findings(opinions)
 
-    async def judge_reflections(self, task: ReflectionTask) -> ReflectionFindings:
+    async def judge_reflections(self, task: ReflectionTask) -> tuple[ReflectionOpinion, ...]:
         """Three dimensions for each candidate, against the rubrics that the judgement lost."""
         return judge_reflections(task)
 
 
-def _checks_of(question: str) -> tuple[Check, ...]:
-    subject = ", ".join(list(key_words(question).values())[:_SUBJECT_WORDS]) or "the question"
-    return checks_for(subject)
-
-
-def _variance(check: Check, group: Sequence[Facts]) -> float:
-    return mark_variance([float(check.score(facts)[0]) for facts in group])
+def _variance(score: Callable[[Facts], Scored], group: Sequence[Facts]) -> float:
+    return mark_variance([float(score(facts)[0]) for facts in group])

@@ -5,61 +5,13 @@ What makes a judged rollout valid, and what stands in for a score that could not
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 from rubricem_env.domain.base import STAGES, Frozen, Stage, Text
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.judgement import (
-    Judgement,
-    Mark,
-    Rubric,
-    StageScore,
-    Unscored,
-    UnscoredReason,
-    Verdict,
-)
-
-FULL_MARK = 2
-MAX_JUSTIFICATION_CHARS = 1_000
-
-
-class Opinion(Frozen):
-    """A judge's score of one rubric. A single judge gives 0, 1 or 2; an ensemble's mean may lie between them."""
-
-    rubric_id: Text
-    mark: Annotated[float, Field(ge=0.0, le=FULL_MARK)]
-    justification: Text = ""
-    marks: tuple[Mark, ...] = ()
-    """The score of each member of an ensemble; empty for a single judge."""
-
-    @classmethod
-    def whole(cls, rubric_id: str, mark: int, justification: str) -> "Opinion":
-        """A single judge's score; the justification is truncated."""
-        return cls(rubric_id=rubric_id, mark=float(mark), justification=shorten(justification))
-
-    @property
-    def spread(self) -> int:
-        """The highest minus the lowest score of an ensemble's members."""
-        return max(self.marks) - min(self.marks) if self.marks else 0
-
-    def verdict(self) -> Verdict:
-        """As a verdict with a whole score: halves round up, and the justification names the mean."""
-        rounded = int(self.mark + 0.5)
-        why = self.justification
-        if rounded != self.mark:
-            why = f"mean {self.mark:.2f} of the marks {', '.join(map(str, self.marks))}: {why}"
-        return Verdict(rubric_id=self.rubric_id, score=rounded, justification=why)
-
-
-def shorten(text: str) -> str:
-    """At most `MAX_JUSTIFICATION_CHARS` characters, with an ellipsis where the text was truncated."""
-    stripped = text.strip()
-    return stripped if len(stripped) <= MAX_JUSTIFICATION_CHARS else stripped[: MAX_JUSTIFICATION_CHARS - 1] + "…"
-
+from rubricem_env.domain.judgement import FULL_MARK, Judgement, Opinion, Rubric, StageScore, Unscored, UnscoredReason
 
 MISSING = StageScore(score=0.0, missing=True)
 """The score of a stage that never happened. No judge is asked: an empty stage avoids every flaw and would score 1."""
@@ -87,7 +39,7 @@ def score_stage(
     # fsum makes the result independent of the order of the rubrics.
     total = math.fsum(rubric.weight for rubric, _ in scored)
     gained = math.fsum(rubric.weight * fulfillment(rubric, opinion.mark) for rubric, opinion in scored)
-    verdicts = tuple(opinion.verdict() for _, opinion in scored)
+    verdicts = tuple(opinion for _, opinion in scored)
     return StageScore(score=min(1.0, max(0.0, gained / total)), verdicts=verdicts)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rubricem_env.domain.base import Stage
-from rubricem_env.domain.judgement import Polarity, Provenance, Reflection, ReflectionScore, Rubric
+from rubricem_env.domain.judgement import Opinion, Polarity, Provenance, Reflection, ReflectionScore, Rubric
 from rubricem_env.domain.trajectory import (
     Ending,
     Observation,
@@ -24,7 +24,6 @@ from rubricem_env.domain.trajectory import (
 from rubricem_env.judge.base import Contrast, Findings, Proposal, ScoringRequest
 from rubricem_env.judge.llm_judge import PROPOSE, REFLECT
 from rubricem_env.judge.prompting import read_blocks
-from rubricem_env.judge.scoring import Opinion
 from rubricem_env.llm.base import ChatRequest
 
 Marker = Callable[[ScoringRequest, Rubric], int | None]

@@ -16,20 +16,20 @@ from pydantic import Field
 from rubricem_env.concurrency import open_generator
 from rubricem_env.domain.base import STAGES, Frozen, Stage, UnitScore
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.judgement import Judgement, Polarity, Provenance, Rubric, StageScore, Verdict
+from rubricem_env.domain.judgement import FULL_MARK, Judgement, Opinion, Polarity, Provenance, Rubric, StageScore
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, query_key
 from rubricem_env.judge.base import (
     Contrast,
     Findings,
     Proposal,
-    ReflectionFindings,
+    ReflectionOpinion,
     ReflectionTask,
     ScoringRequest,
     present_stages,
 )
 from rubricem_env.judge.rules import find_quote, key_terms, plain_text
 from rubricem_env.judge.rules_judge import judge_reflections
-from rubricem_env.judge.scoring import FULL_MARK, Opinion, mark_variance
+from rubricem_env.judge.scoring import mark_variance
 from rubricem_env.scaffold.reading import Reading
 from rubricem_env.world.questions import ImplicitNeed, Need, Question, Trap, mentions
 
@@ -295,7 +295,7 @@ class AlmanacJudge:
                 opinions[rubric.id] = Opinion.whole(rubric.id, mark, find_quote(text, key_terms(rubric.description)))
         return Findings(opinions)
 
-    async def judge_reflections(self, task: ReflectionTask) -> ReflectionFindings:
+    async def judge_reflections(self, task: ReflectionTask) -> tuple[ReflectionOpinion, ...]:
         """Three dimensions for each candidate, against the true criteria that the attempt lost, not the given scores."""
         await self._sleep(self._knobs.latency)
         criteria = criteria_of(self._question(task.question))
@@ -331,7 +331,7 @@ def _true_judgement(criteria: Sequence[ScoredCriterion], reading: Reading) -> Ju
     outcomes = {}
     for stage in present_stages(reading):
         own = [criterion for criterion in criteria if criterion.rubric.stage is stage]
-        verdicts = tuple(Verdict(rubric_id=c.rubric.id, score=c.mark(evidence)) for c in own)
+        verdicts = tuple(Opinion(rubric_id=c.rubric.id, mark=c.mark(evidence)) for c in own)
         share = sum(c.share(evidence) for c in own) / len(own)
         outcomes[stage] = StageScore(score=share, verdicts=verdicts)
     return Judgement.of(outcomes)

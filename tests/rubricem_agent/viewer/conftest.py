@@ -16,10 +16,10 @@ from rubricem_agent.rollout.tokens import RolloutTokens, pack_tokens
 from rubricem_agent.viewer.runs import RunShelf
 from rubricem_agent.viewer.server import make_app
 from rubricem_env.domain.base import STAGES, Stage
-from rubricem_env.domain.judgement import Judgement, Reflection, ReflectionScore, StageScore, Unscored
+from rubricem_env.domain.judgement import Judgement, Opinion, Reflection, ReflectionScore, StageScore, Unscored
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.judge.rubrics import ActiveRubric, RetiredRubric
-from rubricem_env.judge.scoring import Opinion, RolloutJudgement
+from rubricem_env.judge.scoring import RolloutJudgement
 from rubricem_env.testing.judges import attempt, rubric
 from rubricem_env.testing.loopback import serve_loopback
 

@@ -9,12 +9,12 @@ from pydantic import ValidationError
 from rubricem_env.domain.base import NUM_STAGES, STAGES, Stage
 from rubricem_env.domain.judgement import (
     Judgement,
+    Opinion,
     Reflection,
     ReflectionScore,
     Rubric,
     StageScore,
     Unscored,
-    Verdict,
 )
 from rubricem_env.domain.trajectory import Query, ToolCall, ToolResult, ToolStatus, query_key
 
@@ -47,7 +47,7 @@ def test_a_lone_surrogate_becomes_the_replacement_character_so_that_text_can_be_
 @pytest.mark.parametrize("score", [True, 1.0, "2", -1, 3, math.nan])
 def test_a_mark_is_a_whole_number_from_0_to_2_and_nothing_like_it(score):
     with pytest.raises(ValidationError):
-        Verdict(rubric_id="r", score=score)
+        Opinion(rubric_id="r", mark=1.0, marks=(score,))
 
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, -0.01, 1.01, "0.5"])
@@ -118,3 +118,9 @@ def test_two_calls_ask_the_same_whatever_the_case_and_spacing_of_the_query():
 def test_finding_nothing_is_not_an_error():
     errors = {status for status in ToolStatus if ToolResult(status=status).status.is_error}
     assert errors == {ToolStatus.ERROR, ToolStatus.BLOCKED, ToolStatus.TIMEOUT, ToolStatus.RATE_LIMITED}
+
+
+def test_scores_of_old_files_are_read_and_halves_round_up():
+    old = StageScore.model_validate_json('{"score": 0.5, "verdicts": [{"rubric_id": "r", "score": 1}]}')
+    assert old.verdicts == (Opinion(rubric_id="r", mark=1.0),)
+    assert [Opinion(rubric_id="r", mark=mark).score for mark in (0.49, 0.5, 1.5)] == [0, 1, 2]

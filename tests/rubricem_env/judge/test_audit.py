@@ -48,6 +48,8 @@ async def test_members_marks_are_combined_by_hand(combine, marks, combined):
     found = await EnsembleJudge([constant(mark) for mark in marks], combine=combine).score(EXAMINATION)
     opinion = found.opinions[CRITERION.id]
     assert (opinion.mark, opinion.marks, opinion.spread) == (combined, marks, max(marks) - min(marks))
+    assert opinion.score == round(combined + 0.01)  # halves round up
+    assert opinion.justification.startswith("mean 1.25 of the marks 0, 1, 2, 2: ") == (combined == 1.25)
 
 
 async def test_a_member_that_fails_is_left_out_and_said():
@@ -164,8 +166,8 @@ async def test_calibration_compares_marks_with_labels():
     found = await calibrate(constant(2), examples)
     # marks 2, 2, and 0 for the review that never happened; labels 2, 0, 0
     assert (found.overall.pairs, found.overall.exact) == (3, pytest.approx(2 / 3))
-    assert [(row.place, row.mark, row.label) for row in found.disagreements] == [(1, 2, 0)]
-    assert (await calibrate(constant(None), examples)).unscored == 2
+    assert [opinion.score for opinion in found.opinions] == [2, 2, 0]
+    assert (await calibrate(constant(None), examples)).opinions.count(None) == 2
 
 
 async def test_the_probe_finds_a_judge_that_likes_length_and_clears_the_rules():

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from rubricem_env.domain.base import Stage
-from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.errors import JudgeError, UsageError
+from rubricem_env.domain.judgement import Opinion
 from rubricem_env.domain.trajectory import Ending, Query, Trajectory
 from rubricem_env.judge.base import Findings, Group, JudgeSettings
-from rubricem_env.judge.pipeline import GroupScorer, JudgeOutageError, StepJudge
+from rubricem_env.judge.pipeline import GroupScorer, StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer, StageCaps
-from rubricem_env.judge.scoring import Opinion
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.judges import QUERY, ScriptedJudge, attempt, careless, rubric
 
@@ -136,7 +136,7 @@ async def test_a_group_that_was_broken_off_whole_leaves_the_buffer_as_it_was():
 
 async def test_more_failures_than_the_limit_stop_the_step_and_say_so():
     judge = ScriptedJudge(lambda e, r: None, rubrics=(LONG,))
-    with pytest.raises(JudgeOutageError, match=r"no score for 2 of the step's 8 rollouts; more than 20%"):
+    with pytest.raises(match=r"no score for 2 of the step's 8 rollouts; more than 20%"):
         await step_judge(judge).judge_step([group_of(f"Q{n}?") for n in range(4)], step=1)
 
 
@@ -234,7 +234,7 @@ async def test_a_process_killed_by_the_system_is_resumed_from_its_file(tmp_path)
 async def test_after_an_outage_only_what_failed_is_judged_again():
     groups = [group_of(f"Q{number}?") for number in range(4)]
     judging = step_judge(ScriptedJudge(lambda e, r: None if e.question == "Q3?" else 2, rubrics=(LONG,)))
-    with pytest.raises(JudgeOutageError):
+    with pytest.raises(JudgeError):
         await judging.judge_step(groups, step=1)
     judging.judge = ScriptedJudge(by_season, rubrics=(LONG,))
     await judging.judge_step(groups, step=1)

@@ -9,8 +9,8 @@ from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.judge.prompting import (
     REPEATED,
+    STAGE_CHARS,
     TRUNCATED,
-    RenderBudget,
     delimit,
     read_blocks,
     render_stages,
@@ -19,11 +19,9 @@ from rubricem_env.judge.prompting import (
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.judges import ANSWER, PLAN, QUESTION, REVIEW, attempt, call, careless, policy
 
-BUDGET = RenderBudget()
 
-
-def shown(trajectory, budget=BUDGET):
-    return render_stages(read_trajectory(trajectory), budget)
+def shown(trajectory, **limits):
+    return render_stages(read_trajectory(trajectory), **limits)
 
 
 def test_each_stage_holds_its_own_text_and_tool_output_stands_apart():
@@ -77,7 +75,7 @@ def test_a_plan_that_breaks_off_at_once_never_happened_and_is_null():
 
 
 def test_tool_text_gives_way_before_the_agents_own():
-    stages = shown(attempt(page="page " * 100_000), RenderBudget(tool_chars=50_000, stage_chars=1_000))
+    stages = shown(attempt(page="page " * 100_000), tool_chars=50_000, stage_chars=1_000)
     texts = [piece.get("agent", "") for piece in stages["research"]]
     assert "characters left out" in stages["research"][1]["tool_output"]
     assert not any("left out" in text for text in texts)
@@ -85,7 +83,7 @@ def test_tool_text_gives_way_before_the_agents_own():
 
 def test_a_trajectory_of_200k_tokens_fits_the_budget():
     stages = shown(attempt(answer=f"<answer>{'word ' * 200_000}</answer>", page="page " * 200_000))
-    assert len(json.dumps(stages)) < 4 * BUDGET.stage_chars + 5_000
+    assert len(json.dumps(stages)) < 4 * STAGE_CHARS + 5_000
 
 
 def test_foreign_files_have_their_tool_text_defused():
@@ -227,7 +225,7 @@ FRAGMENTS = (
 @given(st.lists(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join), min_size=1, max_size=3))
 def test_whatever_a_policy_writes_none_of_its_own_words_is_hidden_from_the_judge(texts):
     reading = read_trajectory(lent(Trajectory(question=QUESTION, segments=tuple(map(policy, texts)))))
-    stages = render_stages(reading, RenderBudget())
+    stages = render_stages(reading)
     for stage in STAGES:
         if stages[stage.value] is not None:
             text, written = agent_text(stages[stage.value]), reading.stage_text(stage)
@@ -238,7 +236,7 @@ def test_whatever_a_policy_writes_none_of_its_own_words_is_hidden_from_the_judge
 @given(st.lists(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join), min_size=1, max_size=3))
 def test_without_a_block_in_the_prompt_the_judge_sees_the_policys_text_to_the_letter(texts):
     reading = read_trajectory(Trajectory(question=QUESTION, segments=tuple(map(policy, texts))))
-    stages = render_stages(reading, RenderBudget())
+    stages = render_stages(reading)
     for stage in STAGES:
         if stages[stage.value] is not None:
             # pieces of white space alone are not shown

@@ -8,12 +8,12 @@ import pytest
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.domain.judgement import Unscored
+from rubricem_env.domain.judgement import Opinion, Unscored
 from rubricem_env.judge.base import EMPTY, ReflectionTask
 from rubricem_env.judge.llm_judge import AskSettings, LLMJudge
 from rubricem_env.judge.prompting import read_blocks
 from rubricem_env.judge.rules_judge import RulesJudge
-from rubricem_env.judge.scoring import Opinion, score_trajectory
+from rubricem_env.judge.scoring import score_trajectory
 from rubricem_env.llm.base import ScriptedModel
 from rubricem_env.llm.limits import RetryPolicy, Timing
 from rubricem_env.llm.usage import SpendLimitReached

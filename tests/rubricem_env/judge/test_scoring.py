@@ -4,16 +4,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rubricem_env.domain.base import Stage
-from rubricem_env.domain.judgement import StageScore, Unscored
-from rubricem_env.judge.scoring import (
-    MAX_JUSTIFICATION_CHARS,
-    Opinion,
-    fill_failed_stages,
-    is_valid,
-    mark_variance,
-    score_stage,
-    score_trajectory,
-)
+from rubricem_env.domain.judgement import MAX_JUSTIFICATION_CHARS, Opinion, StageScore, Unscored
+from rubricem_env.judge.scoring import fill_failed_stages, is_valid, mark_variance, score_stage, score_trajectory
 from rubricem_env.testing.judges import rubric
 
 
@@ -83,12 +75,6 @@ def test_variance_is_exactly_zero_where_all_agree_and_by_hand_elsewhere():
     # mean 1, ((0-1)^2 + (2-1)^2) / 2 = 1
     assert mark_variance([0, 2]) == 1.0
     assert mark_variance([]) == 0.0
-
-
-def test_a_mean_between_two_marks_is_told_beside_its_rounded_verdict():
-    opinion = Opinion(rubric_id="r", mark=1.5, justification="why", marks=(1, 2))
-    assert (opinion.verdict().score, opinion.spread) == (2, 1)
-    assert opinion.verdict().justification == "mean 1.50 of the marks 1, 2: why"
 
 
 def test_a_justification_is_cut_to_a_length_that_can_be_kept():

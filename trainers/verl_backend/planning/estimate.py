@@ -15,7 +15,7 @@ from rubricem_agent.config import RULES, parse_judge
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.judge.llm_judge import MAX_CANDIDATE_CHARS
-from rubricem_env.judge.prompting import CONTRAST_BUDGET, SCORING_BUDGET, RenderBudget
+from rubricem_env.judge.prompting import GROUP_STAGE_CHARS, GROUP_TOOL_CHARS, STAGE_CHARS, TOOL_CHARS
 from rubricem_env.llm.usage import PRICES, Price, price_of
 from trainers.verl_backend.planning.run_shape import KNOWN, Assumptions, Layout, ModelShape, RunShape
 
@@ -206,8 +206,8 @@ def _judging(shape: RunShape, assumed: Assumptions, prices: Mapping[str, Price])
     settings = shape.settings
     judges = [parse_judge(name) for name in (settings.judge.judge, *settings.judge.also)]
     again = 1 + assumed.retries
-    scoring = _shown_tokens(assumed, SCORING_BUDGET) + _SCORE_PROMPT + assumed.rubrics * _RUBRIC_TOKENS
-    contrast = shape.group_size * _shown_tokens(assumed, CONTRAST_BUDGET) + _PROPOSE_PROMPT
+    scoring = _shown_tokens(assumed, TOOL_CHARS, STAGE_CHARS) + _SCORE_PROMPT + assumed.rubrics * _RUBRIC_TOKENS
+    contrast = shape.group_size * _shown_tokens(assumed, GROUP_TOOL_CHARS, GROUP_STAGE_CHARS) + _PROPOSE_PROMPT
     reflection = settings.reflection
     listed = reflection.num_candidates if reflection.mode == "listwise" else 1
     candidate = min(assumed.reflection_tokens, MAX_CANDIDATE_CHARS / _BYTES)
@@ -217,7 +217,7 @@ def _judging(shape: RunShape, assumed: Assumptions, prices: Mapping[str, Price])
         "scores": (shape.attempts * again, scoring, assumed.rubrics * _SCORE_TOKENS),
         "reflections": (
             shape.questions / 2 * (reflection.num_candidates / listed) * again,
-            _shown_tokens(assumed, SCORING_BUDGET) + _REFLECT_PROMPT + listed * candidate,
+            _shown_tokens(assumed, TOOL_CHARS, STAGE_CHARS) + _REFLECT_PROMPT + listed * candidate,
             listed * 3 * _SCORE_TOKENS,
         ),
     }
@@ -264,10 +264,10 @@ def _searching(shape: RunShape, assumed: Assumptions, prices: Mapping[str, Price
     )
 
 
-def _shown_tokens(assumed: Assumptions, budget: RenderBudget) -> float:
-    """Tokens of an attempt as a judge sees it: what the policy wrote, and tool text up to the budget."""
-    seen = assumed.searches * min(assumed.observed_tokens, budget.tool_chars / _BYTES)
-    return min(assumed.written_tokens + seen, 4 * budget.stage_chars / _BYTES)
+def _shown_tokens(assumed: Assumptions, tool_chars: int, stage_chars: int) -> float:
+    """Tokens of an attempt as a judge sees it: what the policy wrote, and tool text up to the limits."""
+    seen = assumed.searches * min(assumed.observed_tokens, tool_chars / _BYTES)
+    return min(assumed.written_tokens + seen, 4 * stage_chars / _BYTES)
 
 
 Amount = Annotated[float, Field(ge=0)]
