@@ -28,7 +28,6 @@ from rubricem_agent.learn.curriculum import QueryBatch
 from rubricem_agent.learn.deferred import Ticket
 from rubricem_agent.learn.metrics import (
     METRICS_FILE,
-    AuditMetrics,
     GradientMetrics,
     UpdateMetrics,
     append_line,
@@ -209,16 +208,7 @@ async def audit_scores(parts: Parts, judged: JudgedStep, step: int) -> dict[str,
     if parts.audit is None or step % parts.config.audit.every:
         return {}
     audit = await parts.audit.examine(judged.readings, judged.judgements)
-    metrics = AuditMetrics(
-        judge={stage.value: round(training, 4) for stage, (training, _) in audit.by_stage.items()},
-        held_out={stage.value: round(held_out, 4) for stage, (_, held_out) in audit.by_stage.items()},
-        gap=audit.gap,
-        kappa=audit.agreement.kappa,
-        sampled=audit.sampled,
-        unscored=audit.unscored,
-        warning=audit.warning,
-    )
-    return {"audit": metrics.model_dump()}
+    return {"audit": audit.model_dump()}
 
 
 def true_scores(judged: JudgedStep) -> dict[str, float]:

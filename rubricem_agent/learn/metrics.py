@@ -17,6 +17,7 @@ from rubricem_agent.rollout.rollout import Rollout
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import ToolCall, first_problem
+from rubricem_env.judge.audit import Audit
 
 METRICS_FILE = "metrics.jsonl"
 SETTINGS_FILE = "config.json"
@@ -88,21 +89,6 @@ class GradientMetrics(Line):
     reflection_norm: float
 
 
-class AuditMetrics(Line):
-    """The training judge's mean scores beside the held-out judge's, by stage, on the same rollouts."""
-
-    judge: dict[str, float]
-    held_out: dict[str, float]
-    gap: float | None = None
-    """How much more the training judge gives, on average over stages; None without a pair of scores."""
-    kappa: float | None = None
-    """Agreement of the single rubric scores; None where it cannot be computed."""
-    sampled: int = 0
-    unscored: int = 0
-    warning: str = ""
-    """Says that the judges have diverged, in every audit as long as they have."""
-
-
 class StepLine(Line):
     """A training step."""
 
@@ -118,7 +104,7 @@ class StepLine(Line):
     habits: RolloutStatistics | None = None
     """None in the logs of older runs."""
     gradients: GradientMetrics | None = None
-    audit: AuditMetrics | None = None
+    audit: Audit | None = None
     """None where the step was not audited."""
     seconds: dict[str, float] = Field(default_factory=dict)
 

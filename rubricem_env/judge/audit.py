@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from rubricem_env.concurrency import derive_seed, open_generator, run_together
 from rubricem_env.domain.base import STAGES, Frozen, Stage, UnitScore
@@ -157,18 +157,22 @@ class AuditSettings(Frozen):
     """How much the gap may grow beyond the baseline."""
 
 
-class Audit(NamedTuple):
-    """One step's sample, scored by both judges."""
+class Audit(Frozen):
+    """One step's sample, scored by both judges; also what the step's line in the log says of it."""
 
-    sampled: int
-    unscored: int
-    """Sampled rollouts that the held-out judge could not score."""
-    agreement: Agreement
-    """Of single rubric scores, training judge first."""
-    by_stage: Mapping[Stage, tuple[float, float]]
-    """The mean (training, held-out) score of each stage that both judges scored."""
-    gap: float | None
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, strict=False)
+
+    judge: dict[str, float]
+    """The training judge's mean score of each stage that both judges scored."""
+    held_out: dict[str, float]
+    """The held-out judge's, on the same rollouts."""
+    gap: float | None = None
     """How much more the training judge gives than the held-out one, over all pairs of stage scores; None without one."""
+    kappa: float | None = None
+    """Agreement of the single rubric scores; None where it cannot be computed."""
+    sampled: int = 0
+    unscored: int = 0
+    """Sampled rollouts that the held-out judge could not score."""
     warning: str = ""
     """Says that the judges have diverged, as long as the gap is wider than allowed."""
 
@@ -207,20 +211,19 @@ class HeldOutAudit:
         results = await run_together(self._compare(group, judgement, index) for group, judgement, index in sample)
         stage_pairs = [pair for pairs, _ in results for pair in pairs]
         score_pairs = [pair for _, pairs in results for pair in pairs]
-        by_stage = {
-            stage: (_mean([pair[1] for pair in own]), _mean([pair[2] for pair in own]))
-            for stage in STAGES
-            if (own := [pair for pair in stage_pairs if pair[0] is stage])
-        }
+        by_stage = {stage.value: [pair[1:] for pair in stage_pairs if pair[0] is stage] for stage in STAGES}
         gap = _mean([trained - held_out for _, trained, held_out in stage_pairs]) if stage_pairs else None
         if gap is not None:
             self._gaps.append(gap)
         return Audit(
+            judge={stage: round(_mean([pair[0] for pair in pairs]), 4) for stage, pairs in by_stage.items() if pairs},
+            held_out={
+                stage: round(_mean([pair[1] for pair in pairs]), 4) for stage, pairs in by_stage.items() if pairs
+            },
+            gap=gap,
+            kappa=measure_agreement(score_pairs).kappa,
             sampled=len(sample),
             unscored=sum(not pairs for pairs, _ in results),
-            agreement=measure_agreement(score_pairs),
-            by_stage=by_stage,
-            gap=gap,
             warning=self._warning(),
         )
 

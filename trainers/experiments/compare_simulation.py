@@ -18,7 +18,7 @@ from typing import NamedTuple
 from rubricem_agent.learn.metrics import StepLine, read_log
 from rubricem_agent.viewer.logs import read_run
 from rubricem_env.domain.errors import ConfigError, RubricEMError
-from trainers.experiments.step_simulation import Doing, Scenario, average, simulate
+from trainers.experiments.step_simulation import Scenario, average, simulate
 from trainers.verl_backend.planning.estimate import PhaseTimes
 
 _LOCAL, _VERL = "sample", "gen"
@@ -127,8 +127,8 @@ def scaled(times: PhaseTimes, scenario: Scenario, other: Scenario) -> PhaseTimes
 def predict(times: PhaseTimes, scenario: Scenario) -> StepSeconds:
     """An average step of one cycle."""
     seconds = average(simulate(times, scenario._replace(defers=False, steps=2 * scenario.window))).seconds
-    update = seconds[Doing.PHASE_A] + seconds[Doing.PHASE_B] + seconds[Doing.SWAP]
-    return StepSeconds(seconds[Doing.FOR_ROLLOUTS], seconds[Doing.FOR_REFLECTIONS], update)
+    update = seconds["trains on reflections"] + seconds["trains on rollouts"] + seconds["swaps"]
+    return StepSeconds(seconds["waits for rollouts"], seconds["waits for reflections"], update)
 
 
 def learn_times(lines: Sequence[StepLine], scenario: Scenario) -> PhaseTimes:

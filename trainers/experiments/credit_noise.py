@@ -17,10 +17,9 @@ Run it with `rubricem theory credit`.
 """
 
 import asyncio
+import itertools
 from collections.abc import Callable, Sequence
-from enum import StrEnum
-from itertools import count
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -43,17 +42,16 @@ Floats = npt.NDArray[np.float64]
 NOISES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
-class NoiseKind(StrEnum):
-    """How a noisy judge errs on a mark."""
+NoiseKind = Literal["shift", "flip"]
+"""How a noisy judge errs: it moves a rubric score by one, or exchanges 0 and 2.
 
-    SHIFT = "shift"
-    """Moves it by one: the scores shrink towards the middle and keep their order on average."""
-    FLIP = "flip"
-    """Turns it round, 0 for 2: beyond one half the judge prefers the worse."""
+Shifted scores shrink towards the middle and keep their order on average; with more than half of them flipped the judge
+prefers the worse rollout.
+"""
 
 
 class MarkedGroup(NamedTuple):
-    """Rollouts of one question, with their true marks by the question's criteria."""
+    """Rollouts of one question, with their true scores by the question's criteria."""
 
     faults: npt.NDArray[np.bool_]
     """(rollouts, faults): which faults each rollout drew."""
@@ -78,18 +76,6 @@ class NoiseLevel(NamedTuple):
     terminal_angle: dict[str, float]
 
 
-class NoiseSetting(NamedTuple):
-    """What is varied."""
-
-    kind: NoiseKind
-    noises: tuple[float, ...]
-    intermediate_only: bool
-    """The answer's marks stay true: only what stage credit adds is noisy."""
-    chance: float
-    """Of each fault."""
-    seed: int
-
-
 def stage_scores(group: MarkedGroup, marks: npt.NDArray[np.int8]) -> Floats:
     """The weighted share of each stage's criteria that is fulfilled: (rollouts, stages), in [0, 1]."""
     share = np.where(group.is_flaw, 1 - marks / 2, marks / 2)
@@ -101,23 +87,32 @@ def stage_scores(group: MarkedGroup, marks: npt.NDArray[np.int8]) -> Floats:
 
 
 def compare_estimators(
-    groups: Sequence[MarkedGroup], deciding: Sequence[Stage], setting: NoiseSetting
+    groups: Sequence[MarkedGroup],
+    deciding: Sequence[Stage],
+    *,
+    kind: NoiseKind,
+    noises: Sequence[float] = NOISES,
+    intermediate_only: bool = False,
+    chance: float,
+    seed: int,
 ) -> list[NoiseLevel]:
     """Errors of both estimators over all rollouts, noise level by noise level.
 
-    `deciding[f]` is the stage in which fault f is decided. Baselines are the group means, which change no expectation.
+    `deciding[f]` is the stage in which fault f, drawn at `chance`, is decided. With `intermediate_only` the scores of
+    the answer stay true. Baselines are the group means, which change no expectation.
 
     Raises:
         UsageError: so few rollouts that the faults of a stage show no effect on any score.
     """
     owners = np.array([stage.position for stage in deciding])
-    gamma = [_centred(group.faults - setting.chance) for group in groups]
+    gamma = [_centred(group.faults - chance) for group in groups]
     truth = _products(gamma, [stage_scores(group, group.marks) for group in groups])
     matrix = np.array(PAPER_MATRIX)
     levels = []
-    for noise in setting.noises:
-        rng = np.random.default_rng(setting.seed)  # common random numbers: levels differ by the noise alone
-        judged = [stage_scores(group, _noisy(group, noise, setting, rng)) for group in groups]
+    for noise in noises:
+        rng = np.random.default_rng(seed)  # common random numbers: levels differ by the noise alone
+        marks = [_noisy(group, noise, rng, kind=kind, spares_answer=intermediate_only) for group in groups]
+        judged = [stage_scores(*pair) for pair in zip(groups, marks, strict=True)]
         levels.append(_compare(noise, truth, _products(gamma, judged), owners, matrix))
     return levels
 
@@ -130,12 +125,14 @@ def turnover(levels: Sequence[NoiseLevel], stage: Stage) -> float | None:
     return None
 
 
-def _noisy(group: MarkedGroup, noise: float, setting: NoiseSetting, rng: np.random.Generator) -> npt.NDArray[np.int8]:
+def _noisy(
+    group: MarkedGroup, noise: float, rng: np.random.Generator, *, kind: NoiseKind, spares_answer: bool
+) -> npt.NDArray[np.int8]:
     hit = rng.random(group.marks.shape) < noise
     up = rng.random(group.marks.shape) < 0.5
-    if setting.intermediate_only:
+    if spares_answer:
         hit &= group.stages != Stage.ANSWER.position
-    if setting.kind is NoiseKind.FLIP:
+    if kind == "flip":
         return np.where(hit, 2 - group.marks, group.marks).astype(np.int8)
     step = np.where((group.marks == 0) | ((group.marks == 1) & up), 1, -1)
     return (group.marks + hit * step).astype(np.int8)
@@ -211,7 +208,7 @@ def play_groups(
 ) -> list[MarkedGroup]:
     """Play each question `rollouts` times with every fault at `chance`; marks are the true ones."""
     faults = Faults(**dict.fromkeys(Faults.model_fields, chance))
-    seeds = count(seed * 1_000_003)
+    seeds = itertools.count(seed * 1_000_003)
     groups = []
     for done, question in enumerate(questions, 1):
         slips = [draw_slips(question, faults, seed=next(seeds)) for _ in range(rollouts)]
@@ -252,26 +249,29 @@ def run(terminal: Terminal, *, rollouts: int, questions: int, chance: float, see
         groups = play_groups(
             train, shipped_toolbox(), rollouts=rollouts, chance=chance, seed=seed, progress=lambda _: advance_bar(1)
         )
-    settings = [NoiseSetting(kind, NOISES, only, chance, seed) for kind in NoiseKind for only in (False, True)]
-    found = [(setting, compare_estimators(groups, DECIDING_STAGES, setting)) for setting in settings]
-    for setting, levels in found:
-        _show_levels(setting, levels, terminal)
+    rows = []
+    verdicts = []
+    for kind, only in itertools.product(get_args(NoiseKind), (False, True)):
+        levels = compare_estimators(
+            groups, DECIDING_STAGES, kind=kind, intermediate_only=only, chance=chance, seed=seed
+        )
+        name = f"{kind} noise on {'intermediate stages' if only else 'all stages'}"
+        _show_levels(name, levels, terminal)
+        setting = {"kind": kind, "noises": NOISES, "intermediate_only": only, "chance": chance, "seed": seed}
+        rows.append({**setting, "levels": [level._asdict() for level in levels]})
+        verdicts += [f"{name}: {line}" for line in _verdicts(levels)]
     terminal.close(
-        [{**setting._asdict(), "levels": [level._asdict() for level in levels]} for setting, levels in found],
+        rows,
         {"questions": len(train), "rollouts of each": rollouts, "chance of a fault": chance, "seed": seed},
-        brief="\n".join(f"{_name(setting)}: {line}" for setting, levels in found for line in _verdicts(levels)),
+        brief="\n".join(verdicts),
     )
 
 
-def _name(setting: NoiseSetting) -> str:
-    return f"{setting.kind.value} noise on {'intermediate stages' if setting.intermediate_only else 'all stages'}"
-
-
-def _show_levels(setting: NoiseSetting, levels: list[NoiseLevel], terminal: Terminal) -> None:
+def _show_levels(name: str, levels: list[NoiseLevel], terminal: Terminal) -> None:
     names = [stage for stage in STAGES if stage.value in levels[0].stage_error]
     heads = [f"{stage.value} {what}" for stage in names for what in ("distance", "angle")]
     table = plain_table("noise", *heads)
-    table.title = f"{_name(setting)}: stages | terminal"
+    table.title = f"{name}: stages | terminal"
     for level in levels:
         cells = []
         for stage in names:

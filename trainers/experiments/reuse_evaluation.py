@@ -13,7 +13,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -37,17 +37,11 @@ from trainers.local.checkpoint import resume_run
 from trainers.local.settings import LocalConfig
 from trainers.local.setup import Parts, make_parts
 
-
-class ReuseScores(NamedTuple):
-    """The quality of the answers in one mode of using the bank: a row per question, a column per stage."""
-
-    name: str
-    quality: np.ndarray
-    reused: float
-    """The share of questions with a lesson."""
+Mode = tuple[str, np.ndarray, float]
+"""A way to use the bank, the quality of its answers (a row a question, a column a stage), the share with a lesson."""
 
 
-async def compare(parts: Parts, *, repeats: int) -> list[ReuseScores]:
+async def compare(parts: Parts, *, repeats: int) -> list[Mode]:
     """Without the bank, across questions, and within the question."""
     own = RubricBank.in_memory(HashingEmbedder())
     first, _ = await attempt(parts, None, "cross", repeats=repeats, draw="first")
@@ -59,7 +53,7 @@ async def compare(parts: Parts, *, repeats: int) -> list[ReuseScores]:
     for name, (groups, reused) in (("none", again), ("cross", cross), ("within", within)):
         pairs = zip(parts.held_out, groups, strict=True)
         rows = [np.mean([true_quality(question, one) for one in group], axis=0) for question, group in pairs]
-        modes.append(ReuseScores(name, np.array(rows), reused))
+        modes.append((name, np.array(rows), reused))
     return modes
 
 
@@ -128,20 +122,20 @@ def load_bank(bank: RubricBank, folder: Path) -> None:
     load_snapshot(bank, checkpoint.path("bank"), step=checkpoint.step)
 
 
-def describe(modes: Sequence[ReuseScores], *, seed: int) -> list[dict[str, Any]]:
+def describe(modes: Sequence[Mode], *, seed: int) -> list[dict[str, Any]]:
     """Means with 95 % intervals over the questions, and the gain over none, question by question."""
     rng = np.random.default_rng(seed)
-    base = modes[0].quality
+    _, base, _ = modes[0]
     rows: list[dict[str, Any]] = []
-    for mode in modes:
+    for name, quality, reused in modes:
         draws = rng.integers(len(base), size=(2000, len(base)))
-        gain = mode.quality - base
+        gain = quality - base
         low, high = np.percentile(gain[draws].mean(axis=1), [2.5, 97.5], axis=0)
         rows.append(
-            {"reuse": mode.name, "questions_served": round(mode.reused, 3)}
+            {"reuse": name, "questions_served": round(reused, 3)}
             | {
                 stage.value: {
-                    "mean": round(float(mode.quality[:, column].mean()), 4),
+                    "mean": round(float(quality[:, column].mean()), 4),
                     "gain": round(float(gain[:, column].mean()), 4),
                     "interval": [round(float(low[column]), 4), round(float(high[column]), 4)],
                 }

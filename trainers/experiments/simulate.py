@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rubricem_env.domain.errors import ConfigError, RubricEMError
-from trainers.experiments.step_simulation import Doing, Scenario, StepMeans, average, simulate
+from trainers.experiments.step_simulation import Scenario, StepMeans, average, simulate
 from trainers.verl_backend.planning.estimate import estimate_times
 from trainers.verl_backend.planning.plan import NODES
 from trainers.verl_backend.planning.run_shape import (
@@ -140,11 +140,11 @@ def _document(gpus: int, variant: str, step: StepMeans) -> dict[str, Any]:
         "gpus": gpus,
         "variant": variant,
         "step_seconds": round(step.step_seconds, 1),
-        "parts": {doing.value: round(seconds, 1) for doing, seconds in step.seconds.items() if seconds},
+        "parts": {doing: round(seconds, 1) for doing, seconds in step.seconds.items() if seconds},
         "judge_span": round(step.judge_span, 1),
         "judge_hidden": round(step.judge_span - step.judge_exposed, 1),
         "engine_share": round(step.engine_share, 3),
-        "binds": step.binds.value,
+        "binds": step.binds,
     }
 
 
@@ -156,7 +156,7 @@ def _show(outcomes: Sequence[tuple[int, str, StepMeans]], console: Console) -> N
             column.justify = "right"
         for gpus, variant, step in outcomes:
             if gpus == number:
-                parts = [step.seconds[doing] for doing in Doing if doing is not Doing.WAIT]
+                parts = step.seconds.values()
                 hidden = max(0.0, step.judge_span - step.judge_exposed)
                 cells = [f"{value:.0f}" for value in (step.step_seconds, *parts, step.judge_span, hidden)]
                 table.add_row(variant, *cells, f"{step.engine_share:.0%}")

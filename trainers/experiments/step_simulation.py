@@ -12,8 +12,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -111,16 +110,16 @@ class Seats:
             self.taken -= 1
 
 
-class Doing(StrEnum):
-    """What the trainer does or waits for."""
-
-    WAIT = "wait"
-    FOR_ROLLOUTS = "waits for rollouts"
-    FOR_JUDGE = "waits for the judge"
-    FOR_REFLECTIONS = "waits for reflections"
-    PHASE_A = "trains on reflections"
-    PHASE_B = "trains on rollouts"
-    SWAP = "swaps"
+Doing = Literal[
+    "waits for rollouts",
+    "waits for the judge",
+    "waits for reflections",
+    "trains on reflections",
+    "trains on rollouts",
+    "swaps",
+]
+DOINGS: tuple[Doing, ...] = get_args(Doing)
+"""What the trainer does or waits for."""
 
 
 class StepRecord:
@@ -128,7 +127,7 @@ class StepRecord:
 
     def __init__(self, step: int, scenario: "Scenario") -> None:
         self.step = step
-        self.seconds = dict.fromkeys(Doing, 0.0)
+        self.seconds = dict.fromkeys(DOINGS, 0.0)
         self.engine_seconds = 0.0
         """Of the step, those in which the engine sampled."""
         self.judge_began: float | None = None
@@ -167,13 +166,13 @@ class StepMeans(NamedTuple):
 def average(records: Sequence[StepRecord]) -> StepMeans:
     """The mean over some steps, which should be whole cycles of the curriculum."""
     number = len(records)
-    seconds = {doing: sum(record.seconds[doing] for record in records) / number for doing in Doing}
+    seconds = {doing: sum(record.seconds[doing] for record in records) / number for doing in DOINGS}
     total = sum(seconds.values())
     return StepMeans(
         step_seconds=total,
         seconds=seconds,
         judge_span=sum(record.judge_span for record in records) / number,
-        judge_exposed=seconds[Doing.FOR_JUDGE],
+        judge_exposed=seconds["waits for the judge"],
         engine_share=sum(record.engine_seconds for record in records) / number / total if total else 0.0,
         binds=max(seconds, key=lambda doing: seconds[doing]),
     )
@@ -297,7 +296,8 @@ class StepSimulation:
         self._judge = Seats(times.judge_seats)
         self._records: dict[int, StepRecord] = {}
         self._lessons = 0
-        self._doing = Doing.WAIT
+        self._doing: Doing | None = None
+        """None while it waits."""
         self._current: StepRecord | None = None
 
     def run(self) -> tuple[StepRecord, ...]:
@@ -313,7 +313,7 @@ class StepSimulation:
             if layout != "sync" and step < last:
                 self._launch(step + 1)
             record = self._current = self._records[step]
-            self._doing = Doing.WAIT
+            self._doing = None
             yield record.judged
             if self._reflects(step) and not self._scenario.defers:
                 yield record.reflected
@@ -323,11 +323,11 @@ class StepSimulation:
         if self._scenario.layout != "separate":
             self._engine.pause()
         ready, self._lessons = self._lessons, 0
-        self._doing = Doing.PHASE_A
+        self._doing = "trains on reflections"
         yield self._times.lesson_seconds * ready / self._scenario.questions
-        self._doing = Doing.PHASE_B
+        self._doing = "trains on rollouts"
         yield self._times.task_seconds
-        self._doing = Doing.SWAP
+        self._doing = "swaps"
         self._engine.pause()
         yield self._times.swap_seconds
         self._engine.pause(ends=True)
@@ -392,9 +392,9 @@ class StepSimulation:
         record, doing = self._current, self._doing
         if record is None:
             return
-        if doing is Doing.WAIT:
-            after_sampling = Doing.FOR_REFLECTIONS if record.judged.has_fired else Doing.FOR_JUDGE
-            doing = after_sampling if record.sampled.has_fired else Doing.FOR_ROLLOUTS
+        if doing is None:
+            after_sampling: Doing = "waits for reflections" if record.judged.has_fired else "waits for the judge"
+            doing = after_sampling if record.sampled.has_fired else "waits for rollouts"
         record.book(doing, seconds, engine_is_busy=self._engine.is_busy)
 
 

@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from rubricem_agent.data.teacher import ScriptedTeacher
 from rubricem_agent.prompting import AgentPrompt, prompt_from_text
 from rubricem_env.domain.base import Frozen, UnitScore
 from rubricem_env.domain.errors import RubricEMError
+from rubricem_env.domain.trajectory import Query
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.world.almanac import Almanac
 from rubricem_env.world.entities import Split
@@ -90,33 +91,6 @@ class TinyConfig(Frozen):
     exam_split: Split
 
 
-class Lessons(NamedTuple):
-    """The expert's traces in all worlds, without and with references, and the lessons on first attempts."""
-
-    alone: list[Trace]
-    guided: list[Trace]
-    references: dict[str, str]
-    """By the source of a guided query."""
-    learnt: list[tuple[Trace, Lesson]]
-
-
-def write_lessons(config: TinyConfig) -> Lessons:
-    """For each world: first attempts, the lessons on them, then attempts that follow the lessons."""
-    lessons = Lessons([], [], {}, [])
-    rng = np.random.default_rng([config.seed, 1])
-    # An attempt with references always follows the convention, so that the policy learns to use references.
-    guided_config = config.model_copy(update={"faults": config.faults.model_copy(update={"miss_convention": 0.0})})
-    for number in range(config.first_world, config.first_world + config.num_worlds):
-        world = PretrainingWorld.from_seed(number, guided=config.guided, seed=config.seed)
-        first = write_traces(config, world, questions=world.questions, name=f"world-{number}")
-        learnt = {trace.task.id: teach(trace, world, overlooking=config.overlooking, rng=rng) for trace in first}
-        lessons.alone.extend(trace for trace in first if trace.task.id in world.alone)
-        lessons.guided.extend(write_traces(guided_config, world, questions=world.guided, name=f"world-{number}-guided"))
-        lessons.references.update(references_for(world, first, learnt, rng=rng))
-        lessons.learnt.extend((trace, learnt[trace.task.id]) for trace in first if rng.random() < config.reflecting)
-    return lessons
-
-
 def teach(trace: Trace, world: PretrainingWorld, *, overlooking: float, rng: np.random.Generator) -> Lesson:
     """The scripted lesson on an attempt; each fault is overlooked with the given probability."""
     seen = Evidence.of(read_trajectory(normalize(trace.trajectory)))
@@ -124,23 +98,43 @@ def teach(trace: Trace, world: PretrainingWorld, *, overlooking: float, rng: np.
 
 
 def make_samples(config: TinyConfig) -> list[ChatSample]:
-    """Write samples.jsonl and the report of rejected traces."""
-    lessons = write_lessons(config)
+    """Write samples.jsonl and the report of rejected traces.
+
+    For each world: first attempts, the lessons on them, then attempts that follow the lessons.
+    """
+    alone: list[Trace] = []
+    guided: list[Trace] = []
+    references: dict[str, str] = {}
+    reflections = []
+    rng = np.random.default_rng([config.seed, 1])
+    # An attempt with references always follows the convention, so that the policy learns to use references.
+    guided_config = config.model_copy(update={"faults": config.faults.model_copy(update={"miss_convention": 0.0})})
+    for number in range(config.first_world, config.first_world + config.num_worlds):
+        world = PretrainingWorld.from_seed(number, guided=config.guided, seed=config.seed)
+        first = write_traces(config, world, questions=world.questions, name=f"world-{number}")
+        lessons = {trace.task.id: teach(trace, world, overlooking=config.overlooking, rng=rng) for trace in first}
+        alone += [trace for trace in first if trace.task.id in world.alone]
+        guided += write_traces(guided_config, world, questions=world.guided, name=f"world-{number}-guided")
+        references |= references_for(world, first, lessons, rng=rng)
+        reflections += [
+            reflection_sample(trace, lessons[trace.task.id], system=config.reflection_system)
+            for trace in first
+            if rng.random() < config.reflecting
+        ]
     prompt = AgentPrompt(config.system, prompt_from_text("tiny", config.system).hash)
-    keep = TraceFilter(flat=config.flat)
-    alone = harvest(
-        lessons.alone, SampleContext(config.system, lambda query: prompt.opening(query).user, "scripted"), keep=keep
-    )
-    with_references = SampleContext(
-        config.system, lambda query: prompt.opening(query, references=lessons.references[query.source]).user, "scripted"
-    )
-    guided = harvest(lessons.guided, with_references, keep=keep)
-    reflections = [
-        reflection_sample(trace, lesson, system=config.reflection_system) for trace, lesson in lessons.learnt
-    ]
-    samples = [*alone.samples, *guided.samples, *reflections]
+
+    def user_text(query: Query) -> str:
+        return prompt.opening(query, references=references.get(query.source, "")).user
+
+    context = SampleContext(config.system, user_text, "scripted")
+    samples: list[ChatSample] = []
+    reports = {}
+    for name, traces in (("alone", alone), ("guided", guided)):
+        harvested = harvest(traces, context, keep=TraceFilter(flat=config.flat))
+        samples += harvested.samples
+        reports[name] = harvested.report.model_dump(mode="json")
+    samples += reflections
     write_samples(config.out / "samples.jsonl", samples)
-    reports = {"alone": alone.report.model_dump(mode="json"), "guided": guided.report.model_dump(mode="json")}
     (config.out / "rejections.json").write_text(json.dumps(reports, indent=1) + "\n", encoding="utf-8")
     return samples
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from rubricem_agent.learn.metrics import AuditMetrics, StepLine
+from rubricem_agent.learn.metrics import StepLine
 from rubricem_agent.learn.monitor import DriftSettings, find_divergence, find_drift, measure_rise
+from rubricem_env.judge.audit import Audit
 
 SETTINGS = DriftSettings(window=2)
 
@@ -58,9 +59,7 @@ def test_nothing_is_said_before_there_are_two_windows():
 def audited(*warnings):
     """A step for each warning of the held-out audit; None is a step without audit."""
     return [
-        line.model_copy(
-            update={"audit": None if warning is None else AuditMetrics(judge={}, held_out={}, warning=warning)}
-        )
+        line.model_copy(update={"audit": None if warning is None else Audit(judge={}, held_out={}, warning=warning)})
         for line, warning in zip(lines(*[(0.5, 0.5)] * len(warnings)), warnings, strict=True)
     ]
 

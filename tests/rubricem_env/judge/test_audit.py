@@ -100,7 +100,7 @@ async def test_the_held_out_judge_marks_the_sample_by_the_same_rubrics():
     audit = await HeldOutAudit(constant(0), settings=ALL).examine([GROUP], judged)
     # answers only: training 1.0, held out 0.0
     assert (audit.sampled, audit.unscored, audit.gap) == (2, 0, 1.0)
-    assert audit.by_stage == {Stage.ANSWER: (1.0, 0.0)}
+    assert (audit.judge, audit.held_out) == ({"answer": 1.0}, {"answer": 0.0})
     nothing = await HeldOutAudit(constant(0), settings=AuditSettings(share=0.0)).examine([GROUP], judged)
     assert (nothing.sampled, nothing.gap) == (0, None)
 
@@ -108,7 +108,7 @@ async def test_the_held_out_judge_marks_the_sample_by_the_same_rubrics():
 async def test_what_the_held_out_judge_cannot_score_is_counted():
     judged = await StepJudge(constant(2), RubricBuffer()).judge_step([GROUP], step=1)
     audit = await HeldOutAudit(constant(None), settings=ALL).examine([GROUP], judged)
-    assert (audit.unscored, audit.by_stage) == (2, {})
+    assert (audit.unscored, audit.judge, audit.held_out) == (2, {}, {})
 
 
 async def test_a_rollout_whose_answer_alone_was_marked_is_not_held_against_the_held_out_judge():
@@ -141,7 +141,7 @@ async def test_fixed_rubrics_take_the_place_of_those_that_the_training_judge_use
     judge = ScriptedJudge(lambda _, criterion: 1 if criterion == fixed else 2)
     audit = await HeldOutAudit(judge, settings=ALL, rubrics={GROUP.key: [fixed]}).examine([GROUP], judged)
     # training 2/2, held out 1/2 by the fixed rubric; no rubric has been scored by both
-    assert (audit.by_stage, audit.agreement.pairs) == ({Stage.ANSWER: (1.0, 0.5)}, 0)
+    assert (audit.judge, audit.held_out, audit.kappa) == ({"answer": 1.0}, {"answer": 0.5}, None)
 
 
 async def test_the_audit_warns_when_the_gap_widens_and_survives_a_restart():

@@ -10,17 +10,13 @@ from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from trainers.experiments.credit_noise import (
     DECIDING_STAGES,
     MarkedGroup,
-    NoiseKind,
-    NoiseSetting,
     compare_estimators,
     play_groups,
     stage_scores,
     turnover,
 )
 
-
-def setting(kind: NoiseKind, noises: tuple[float, ...], *, intermediate_only: bool = False) -> NoiseSetting:
-    return NoiseSetting(kind, noises, intermediate_only, 0.5, 0)
+DRAWN = {"chance": 0.5, "seed": 0}
 
 
 @pytest.fixture
@@ -38,7 +34,7 @@ def group() -> MarkedGroup:
 def test_too_few_rollouts_to_measure_by_are_refused_with_the_way_out(group):
     same = group._replace(faults=np.array([[False], [False]]))
     with pytest.raises(UsageError, match=r"the faults of plan change no score .* raise --rollouts or --questions"):
-        compare_estimators([same], [Stage.PLAN], setting(NoiseKind.FLIP, (0.0,)))
+        compare_estimators([same], [Stage.PLAN], kind="flip", noises=(0.0,), **DRAWN)
 
 
 def test_scores_are_weighted_shares_with_flaws_inverted(group):
@@ -48,7 +44,7 @@ def test_scores_are_weighted_shares_with_flaws_inverted(group):
 
 
 def test_a_true_judge_makes_stage_credit_exact_and_terminal_credit_short_of_the_omitted_signal(group):
-    level = compare_estimators([group], [Stage.PLAN], setting(NoiseKind.SHIFT, (0.0,)))[0]
+    level = compare_estimators([group], [Stage.PLAN], kind="shift", noises=(0.0,), **DRAWN)[0]
     # E[gamma Y] is -1/4 for plan, review and answer and 0 for research, so
     # oracle = -(1 + 0.6 + 0.8)/4 = -0.6, terminal = -0.25, and |-0.25 + 0.6| / 0.6 = 7/12
     assert level.stage_error["plan"] == pytest.approx(0.0)
@@ -57,7 +53,7 @@ def test_a_true_judge_makes_stage_credit_exact_and_terminal_credit_short_of_the_
 
 
 def test_a_judge_that_turns_every_intermediate_mark_round_hands_the_lead_to_terminal_credit(group):
-    levels = compare_estimators([group], [Stage.PLAN], setting(NoiseKind.FLIP, (0.0, 1.0), intermediate_only=True))
+    levels = compare_estimators([group], [Stage.PLAN], kind="flip", noises=(0.0, 1.0), intermediate_only=True, **DRAWN)
     # stages: +1/4 (1 + 0.6) - 0.8/4 = +0.2 against -0.6: an error of 0.8/0.6; the answer's marks stay true
     assert levels[1].stage_error["plan"] == pytest.approx(4 / 3)
     assert levels[1].terminal_error["plan"] == pytest.approx(7 / 12)
@@ -66,14 +62,14 @@ def test_a_judge_that_turns_every_intermediate_mark_round_hands_the_lead_to_term
 
 
 def test_full_shift_noise_leaves_no_signal(group):
-    level = compare_estimators([group], [Stage.PLAN], setting(NoiseKind.SHIFT, (1.0,)))[0]
+    level = compare_estimators([group], [Stage.PLAN], kind="shift", noises=(1.0,), **DRAWN)[0]
     # every mark of 0 or 2 becomes 1: the estimate is 0, as far from the oracle as the oracle is long
     assert level.stage_error["plan"] == pytest.approx(1.0)
     assert level.stage_angle["plan"] == pytest.approx(1.0)
 
 
 def test_stage_credit_that_stays_ahead_has_no_turnover(group):
-    levels = compare_estimators([group], [Stage.PLAN], setting(NoiseKind.SHIFT, (0.0, 0.1)))
+    levels = compare_estimators([group], [Stage.PLAN], kind="shift", noises=(0.0, 0.1), **DRAWN)
     assert turnover(levels, Stage.PLAN) is None
 
 

@@ -10,14 +10,14 @@ from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.snapshot import save_snapshot
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.testing.judges import PlaneEmbedder, make_reflection
-from trainers.experiments.reuse_evaluation import ReuseScores, describe, load_bank, main
+from trainers.experiments.reuse_evaluation import describe, load_bank, main
 
 
 def test_a_gain_is_the_mean_over_the_questions_with_an_interval_that_holds_it():
     base = np.array([[0.0, 0.5, 0.5, 0.2], [1.0, 0.5, 0.5, 0.4]])
     better = base + np.array([[0.0, 0.0, 0.1, 0.3], [0.0, 0.0, 0.1, 0.1]])
 
-    none, within = describe([ReuseScores("none", base, 0.0), ReuseScores("within", better, 0.5)], seed=0)
+    none, within = describe([("none", base, 0.0), ("within", better, 0.5)], seed=0)
 
     assert none["answer"] == {"mean": 0.3, "gain": 0.0, "interval": [0.0, 0.0]}
     assert within["answer"] == {"mean": 0.5, "gain": 0.2, "interval": [0.1, 0.3]}
@@ -52,7 +52,7 @@ def test_a_run_without_a_checkpoint_lends_no_bank(tmp_path: Path):
 
 def test_numbers_that_cannot_be_written_are_still_said(tmp_path: Path, monkeypatch, capsys):
     async def examined(folder: Path, bank: Path | None, repeats: int):
-        return describe([ReuseScores("none", np.full((2, 4), 0.5), 0.0)], seed=0)
+        return describe([("none", np.full((2, 4), 0.5), 0.0)], seed=0)
 
     monkeypatch.setattr("trainers.experiments.reuse_evaluation._evaluate", examined)
 

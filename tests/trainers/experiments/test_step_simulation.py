@@ -4,7 +4,6 @@ import pytest
 
 from trainers.experiments.step_simulation import (
     Clock,
-    Doing,
     Engine,
     Process,
     Scenario,
@@ -166,7 +165,7 @@ IN_TURN = Scenario(questions=2, group_size=2, steps=6, layout="sync", window=3)
 
 
 def seconds(record: StepRecord) -> dict[str, float]:
-    return {doing.value: pytest.approx(value) for doing, value in record.seconds.items() if value > 1e-9}
+    return {doing: pytest.approx(value) for doing, value in record.seconds.items() if value > 1e-9}
 
 
 def test_in_turn_a_step_is_the_sum_of_its_parts() -> None:
@@ -189,8 +188,8 @@ def test_without_deferral_a_new_step_waits_for_its_reflections() -> None:
     records = simulate(TIMES, IN_TURN._replace(defers=False))
 
     # 2 s of sampling and 5 of judging, waited for and trained on in the same step; steps 4 to 6 are repeats.
-    assert [record.seconds[Doing.FOR_REFLECTIONS] for record in records] == pytest.approx([7, 7, 7, 0, 0, 0])
-    assert [record.seconds[Doing.PHASE_A] for record in records] == pytest.approx([6, 6, 6, 0, 0, 0])
+    assert [record.seconds["waits for reflections"] for record in records] == pytest.approx([7, 7, 7, 0, 0, 0])
+    assert [record.seconds["trains on reflections"] for record in records] == pytest.approx([6, 6, 6, 0, 0, 0])
 
 
 def test_deferral_saves_the_waiting_for_reflections_and_not_the_training_on_them() -> None:
@@ -241,7 +240,7 @@ def test_a_judge_with_one_seat_makes_a_queue() -> None:
     first = simulate(TIMES.model_copy(update={"judge_seats": 1}), IN_TURN._replace(has_lessons=False))[0]
 
     # Two proposals of 4 s and four scores of 2 s, one after the other.
-    assert first.seconds[Doing.FOR_JUDGE] == pytest.approx(16)
+    assert first.seconds["waits for the judge"] == pytest.approx(16)
     assert first.judge_span == pytest.approx(16)
 
 
@@ -254,14 +253,14 @@ def test_in_lockstep_all_questions_wait_for_the_slowest() -> None:
 
     assert lockstep.judge_exposed == pytest.approx(lockstep.judge_span)  # nothing is judged before all is sampled
     assert flowing.judge_exposed < lockstep.judge_exposed
-    assert flowing.seconds[Doing.FOR_ROLLOUTS] == pytest.approx(lockstep.seconds[Doing.FOR_ROLLOUTS])
+    assert flowing.seconds["waits for rollouts"] == pytest.approx(lockstep.seconds["waits for rollouts"])
 
 
 def test_no_attempt_is_longer_or_searches_more_than_its_limits() -> None:
     wild = TIMES.model_copy(update={"spread": 2.0, "tool_seconds": 0.0, "most_searches": 2.0, "sequence_speed": 1.0})
     records = simulate(wild, IN_TURN._replace(has_lessons=False, steps=12))
 
-    assert max(record.seconds[Doing.FOR_ROLLOUTS] for record in records) == pytest.approx(
+    assert max(record.seconds["waits for rollouts"] for record in records) == pytest.approx(
         100
     )  # 100 tokens at 1 a second
 
@@ -277,10 +276,10 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
 
 def test_what_takes_most_of_a_step_binds_it() -> None:
     record = StepRecord(1, IN_TURN)
-    record.book(Doing.FOR_JUDGE, 5, engine_is_busy=False)
-    record.book(Doing.PHASE_B, 3, engine_is_busy=True)
+    record.book("waits for the judge", 5, engine_is_busy=False)
+    record.book("trains on rollouts", 3, engine_is_busy=True)
 
     means = average([record])
 
-    assert means.binds is Doing.FOR_JUDGE
+    assert means.binds == "waits for the judge"
     assert means.engine_share == pytest.approx(3 / 8)

@@ -9,13 +9,11 @@ import torch
 from transformers import AutoConfig, AutoTokenizer
 
 from rubricem_agent.data.chatml import TokenSample, read_samples
-from rubricem_agent.data.generate import Trace
 from rubricem_agent.memory.gate import Refusal
 from rubricem_agent.reflection.candidates import parse_blocks
 from rubricem_env.scaffold.grammar import GRAMMAR
-from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.tiny_model import tiny_qwen3
-from trainers.experiments.tiny_policy import TinyConfig, main, make_policy, make_samples, write_lessons
+from trainers.experiments.tiny_policy import TinyConfig, main, make_policy, make_samples
 from trainers.experiments.tiny_pretraining import pad, pretraining_loss, train_tokenizer
 from trainers.settings import read_settings
 from trainers.sft_parts.launch import OneProcess
@@ -68,21 +66,19 @@ def test_its_samples_are_of_no_validation_or_test_question_and_some_are_guided(m
     assert 12 <= len(guided) <= 40
 
 
-def test_who_is_guided_gets_what_the_bank_offers_and_follows_the_convention(tmp_path: Path) -> None:
-    changes = ["num_worlds=1", "faults={miss_convention: 1.0}", "overlooking=0.0", f"out={tmp_path}"]
-    held = write_lessons(read_settings(CONFIG, TinyConfig, changes=changes))
-    told = [trace for trace in held.guided if trace.task.query.answer_format != "exact"]
+def test_guided_samples_show_what_the_bank_offers_and_follow_the_convention(tmp_path: Path) -> None:
+    changes = ["num_worlds=1", "faults={miss_convention: 1.0}", "overlooking=0.0", "reflecting=0.0", f"out={tmp_path}"]
+    samples = make_samples(read_settings(CONFIG, TinyConfig, changes=changes))
+    guided = [sample for sample in samples if "<reference_examples>" in sample.messages[1].content]
+    alone = [sample for sample in samples if sample not in guided]
+    open_ended = [sample for sample in guided if sample.answer_format != "exact"]
 
-    assert told
-    assert len(held.references) == len(held.guided) < len(held.alone)
-    assert any("Similar question 2" in block for block in held.references.values())
-    assert any("You have worked on exactly this question before" in block for block in held.references.values())
-    assert all("reporting convention" in said_by(trace) for trace in told)
-    assert not any("reporting convention" in said_by(trace) for trace in held.alone)
-
-
-def said_by(trace: Trace) -> str:
-    return read_trajectory(trace.trajectory).policy_text
+    assert open_ended
+    assert len(guided) < len(alone)
+    assert any("Similar question 2" in sample.messages[1].content for sample in guided)
+    assert any("You have worked on exactly this question before" in sample.messages[1].content for sample in guided)
+    assert all("reporting convention" in sample.messages[2].content for sample in open_ended)
+    assert not any("reporting convention" in sample.messages[2].content for sample in alone)
 
 
 def test_a_reflection_is_asked_for_as_the_reflector_asks_and_has_its_form(made: Path) -> None:
