@@ -10,9 +10,8 @@ from rubricem_agent.evals.scores import JudgeAgreement, JudgeScores
 from rubricem_agent.learn.record import ShownLesson
 from rubricem_agent.viewer.api_runs import Page, StageScores
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.judgement import Rubric
+from rubricem_env.domain.judgement import Opinion, Rubric
 from rubricem_env.domain.trajectory import ToolCall
-from rubricem_env.judge.scoring import Opinion
 
 Sort = Literal["newest", "oldest", "best", "worst"]
 """Best and worst go by the score of the stage that `stage` names, or by the mean without one."""
