@@ -7,6 +7,7 @@ take linear time, and the scanner keeps back only the last one. Invisible charac
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -175,12 +176,14 @@ _BROKEN = re.compile(f"[\ud800-\udfff{REPLACEMENT}]")
 _CHARACTER_FLAGS = re.IGNORECASE | re.ASCII
 _BODY = rf"{GAP}/?{GAP}(?:{spaced_names(CANONICAL)})(?![\w-])"
 _CHARACTER_TAG = rf"/?(?:{'|'.join(sorted(CANONICAL, key=len, reverse=True))})(?![\w-])[^<>]*+>"
-_FALSE_TAG = re.compile(rf"<(?!{_CHARACTER_TAG}){_BODY}", _CHARACTER_FLAGS)
-# Each pattern is tried only if its first characters occur: a search for a literal is the cheapest.
-_LOOKALIKES = (
-    ("&lt;", re.compile(rf"&lt;{_BODY}", _CHARACTER_FLAGS)),
-    *((opener, re.compile(opener + _BODY, _CHARACTER_FLAGS)) for opener in "\uff1c\ufe64\u2039"),
-)
+_FALSE_TAG = rf"<(?!{_CHARACTER_TAG})"
+_LOOKALIKES = ("&lt;", *"\uff1c\ufe64\u2039")
+
+
+@cache
+def _false_tag(opener: str) -> re.Pattern[str]:
+    """Compiled when first searched for, which is when the opener occurs in a text."""
+    return re.compile(opener + _BODY, _CHARACTER_FLAGS)
 
 
 def suspicious_characters(text: str, turn: int, *, tags: int = 0) -> list[Violation]:
@@ -206,7 +209,9 @@ def suspicious_characters(text: str, turn: int, *, tags: int = 0) -> list[Violat
 
 def _find_lookalike(text: str, tags: int) -> re.Match[str] | None:
     """The first of the first kind that occurs."""
-    false_tag = _FALSE_TAG.search(text) if text.count("<") > tags else None
+    false_tag = _false_tag(_FALSE_TAG).search(text) if text.count("<") > tags else None
     if false_tag:
         return false_tag
-    return next((match for opener, pattern in _LOOKALIKES if opener in text and (match := pattern.search(text))), None)
+    # A search for a literal is the cheapest.
+    present = (opener for opener in _LOOKALIKES if opener in text)
+    return next((match for opener in present if (match := _false_tag(opener).search(text))), None)

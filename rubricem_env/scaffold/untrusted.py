@@ -8,6 +8,7 @@ must not contain them.
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from rubricem_env.domain.base import Span
 from rubricem_env.domain.trajectory import Origin, Trajectory
@@ -40,30 +41,33 @@ _TAG_BODY = rf"{GAP}/?{GAP}(?:{spaced_names((*RESERVED, *_CHAT_TAGS))})(?![\w-])
 _INJECTION = rf"(?={_TAG_BODY}|{GAP}[|\uff5c])"
 _BRACKET_INJECTION = rf"(?=/?(?:{_BRACKETED})\])"
 _FLAGS = re.IGNORECASE | re.ASCII
-# By opener, since a search for one literal character is many times as fast as one for an alternative of them.
-_PATTERNS = tuple(
-    (
-        opener,
-        re.compile(rf"{re.escape(opener)}(?=\\*+{injection})", _FLAGS),
-        re.compile(rf"{re.escape(opener)}\\(?=\\*+{injection})", _FLAGS),
-    )
-    for opener, injection in (*((opener, _INJECTION) for opener in _OPENERS), ("[", _BRACKET_INJECTION))
-)
+_INJECTIONS = {**dict.fromkeys(_OPENERS, _INJECTION), "[": _BRACKET_INJECTION}
+
+
+@cache
+def _patterns(opener: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """What begins with the opener and is a threat, and the same neutralized.
+
+    By opener, since a search for one literal character is many times as fast as one for an alternative of them. Compiled
+    when the opener first occurs: compiling them all takes a third of a second.
+    """
+    start, injection = re.escape(opener), _INJECTIONS[opener]
+    return re.compile(rf"{start}(?=\\*+{injection})", _FLAGS), re.compile(rf"{start}\\(?=\\*+{injection})", _FLAGS)
 
 
 def neutralize(text: str) -> str:
     """The text with every reserved tag and chat special token neutralized; all other text is unchanged."""
-    for opener, threat, _ in _PATTERNS:
+    for opener in _INJECTIONS:
         if opener in text:
-            text = threat.sub(rf"{opener}\\", text)
+            text = _patterns(opener)[0].sub(rf"{opener}\\", text)
     return text
 
 
 def restore(text: str) -> str:
     """The inverse of `neutralize`, byte for byte."""
-    for opener, _, neutralized in _PATTERNS:
+    for opener in _INJECTIONS:
         if opener in text:
-            text = neutralized.sub(opener, text)
+            text = _patterns(opener)[1].sub(opener, text)
     return text
 
 
