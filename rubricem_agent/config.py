@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 from urllib.parse import urlsplit
 
-import yaml  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rubricem_agent.evals.answers import Reuse
@@ -18,8 +17,9 @@ from rubricem_agent.memory.bank import RetrievalSettings
 from rubricem_agent.memory.gate import GateLimits
 from rubricem_agent.memory.inject import BLOCK_TOKENS
 from rubricem_agent.policy.base import Sampling
+from rubricem_agent.prompting import Style
 from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.errors import ConfigError, parse_assignment, suggest_name
+from rubricem_env.domain.errors import ConfigError, suggest_name
 from rubricem_env.domain.trajectory import first_problem
 from rubricem_env.judge.base import JudgeSettings
 from rubricem_env.judge.ensemble import Combine
@@ -35,39 +35,6 @@ EXPERT = "expert"
 OPENAI_URL = "https://api.openai.com/v1"
 
 Count = Annotated[int, Field(ge=1)]
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; an empty file is an empty mapping.
-
-    Raises:
-        ConfigError: the file cannot be read, or is not a mapping.
-    """
-    try:
-        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as cause:
-        reason = " ".join(str(cause).split())
-        raise ConfigError(f"cannot read the config {path}: {reason}. Give the path of a YAML file.") from cause
-    if not isinstance(fields, dict | None):
-        raise ConfigError(f"{path} holds a YAML {type(fields).__name__}; a config is a mapping of keys to values.")
-    return fields or {}
-
-
-def parse_yaml_assignment(text: str, *, example: str) -> tuple[str, Any]:
-    """The key of a KEY=VALUE argument, and its value read as YAML.
-
-    Raises:
-        ConfigError: the argument is not KEY=VALUE, or the value is not YAML.
-    """
-    key, value = parse_assignment(text, example=example)
-    try:
-        return key, yaml.safe_load(value)
-    except yaml.YAMLError as cause:
-        raise ConfigError(f"the value of {text!r} is not YAML; write KEY=VALUE, such as {example}.") from cause
-
-
-Style = Literal["scaffold", "react"]
-"""How the agent works: react is think and act with the same model and tools, the paper's comparison."""
 
 
 class EvalConfig(Frozen):

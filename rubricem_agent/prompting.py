@@ -8,10 +8,9 @@ filled, never those in the inserted text.
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from importlib import resources
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from rubricem_agent.policy.base import Opening
 from rubricem_env.domain.errors import ConfigError
@@ -82,13 +81,8 @@ _SPECS: Mapping[str, ToolSpec] = MappingProxyType(
 )
 
 
-class PromptStyle(StrEnum):
-    """The rules of the agent; the value is the name of the prompt file."""
-
-    SCAFFOLD = "agent"
-    """Plan, research, review, answer, with rubrics of its own."""
-    REACT = "react"
-    """Think and act with the same tools: the paper's comparison."""
+Style = Literal["scaffold", "react"]
+"""How the agent works: in stages with rubrics of its own, or think and act with the same tools, the paper's comparison."""
 
 
 class AgentPrompt(NamedTuple):
@@ -105,15 +99,15 @@ class AgentPrompt(NamedTuple):
         return Opening(self.system, "\n\n".join(part for part in parts if part))
 
 
-def agent_prompt(tools: Sequence[str], *, style: PromptStyle = PromptStyle.SCAFFOLD) -> AgentPrompt:
+def agent_prompt(tools: Sequence[str], *, style: Style = "scaffold") -> AgentPrompt:
     """The rules with those tools described, in the order given.
 
     Tools that this project does not know are listed by name.
     """
-    rules = read_prompt(style.value)
+    rules = read_prompt("agent" if style == "scaffold" else style)
     system = fill(rules.section("system"), {"tools": "\n".join(_describe(name) for name in tools)})
-    forms: list[AgentPromptFile] = [read_prompt(f"format_{form}") for form in ("exact", "short", "long")]
-    return AgentPrompt(system, prompt_from_text(style.value, "\0".join((system, *(form.text for form in forms)))).hash)
+    forms = (read_prompt(f"format_{form}").text for form in ("exact", "short", "long"))
+    return AgentPrompt(system, prompt_from_text(rules.name, "\0".join((system, *forms))).hash)
 
 
 def _describe(name: str) -> str:

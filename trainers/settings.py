@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from rubricem_agent.config import parse_yaml_assignment, read_yaml
+from rubricem_agent.build.training import parse_yaml_assignment, read_yaml
 from rubricem_agent.learn.metrics import SETTINGS_FILE
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, suggest_name

@@ -20,21 +20,12 @@ from rubricem_agent.config import (
     load_tools_config,
     parse_teacher,
 )
-from rubricem_agent.data.batch_teacher import BatchRequestQueue, BatchTeacher
-from rubricem_agent.data.chatml import ChatTokenizer, encode_sample
-from rubricem_agent.data.filter import (
-    Harvest,
-    SampleContext,
-    TraceFilter,
-    harvest,
-    keep_usage,
-    recall_usage,
-    write_harvest,
-)
-from rubricem_agent.data.generate import Generation, QuestionFile, Teacher, TeachJournal, Trace, read_question_file
+from rubricem_agent.data.batch_teacher import BatchTeacher
+from rubricem_agent.data.chatml import ChatSample, ChatTokenizer, encode_sample
+from rubricem_agent.data.filter import Harvest, harvest, keep_usage, recall_usage, write_harvest
+from rubricem_agent.data.generate import Generation, QuestionFile, Teacher, Trace, read_question_file
 from rubricem_agent.data.prepare import (
     MAX_QUESTION_TOKENS,
-    Preparation,
     PreparedSet,
     SourceRow,
     question_in,
@@ -45,7 +36,8 @@ from rubricem_agent.data.prepare import (
 from rubricem_agent.data.teacher import ChatTeacher, ScriptedTeacher, TeacherPrompts
 from rubricem_agent.evals.base import DataPaths
 from rubricem_agent.evals.suite import SUITE, load_benchmark
-from rubricem_agent.prompting import PromptStyle, agent_prompt
+from rubricem_agent.files import LineFile
+from rubricem_agent.prompting import agent_prompt
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.llm.base import MeteredModel
 from rubricem_env.llm.limits import Limiter, RetryPolicy, Timing
@@ -82,12 +74,18 @@ def teach(
     else:
         traces = _on_ray(shards, environ)
     is_scripted = parse_teacher(config.teacher).backend == SCRIPTED
-    prompt = agent_prompt(
-        (GOOGLE_SEARCH, SNIPPET_SEARCH), style=PromptStyle.REACT if config.flat else PromptStyle.SCAFFOLD
+    prompt = agent_prompt((GOOGLE_SEARCH, SNIPPET_SEARCH), style="react" if config.flat else "scaffold")
+    harvested = harvest(
+        traces,
+        system=prompt.system,
+        user=lambda query: prompt.opening(query).user,
+        teacher=config.teacher,
+        prompt_hash="" if is_scripted else TeacherPrompts.ours().hash,
+        max_unknown_citations=config.max_unknown_citations,
+        flat=config.flat,
+        max_tokens=config.max_tokens,
+        count_tokens=_token_counter(config.tokenizer) if config.tokenizer else None,
     )
-    prompt_hash = "" if is_scripted else TeacherPrompts.ours().hash
-    context = SampleContext(prompt.system, lambda query: prompt.opening(query).user, config.teacher, prompt_hash)
-    harvested = harvest(traces, context, keep=_trace_filter(config))
     write_harvest(config.out, harvested)
     return harvested
 
@@ -137,7 +135,7 @@ async def write_shard(
             generation = Generation(
                 teacher,
                 opened.toolbox,
-                journal=TeachJournal(config.out / "journal.jsonl"),
+                journal=LineFile(config.out / "journal.jsonl"),
                 max_rounds=config.max_rounds,
                 max_tokens=config.max_tokens,
                 together=len(tasks) if spec.backend in _BATCH_TEACHERS else 1,
@@ -177,14 +175,14 @@ def _build_teacher(
     if spec.backend == DIRECTORY:
         root = Path(spec.model)
         folder = root if config.shards == 1 else root / config.out.name
-        return BatchTeacher(BatchRequestQueue(folder), prompts=prompts)
+        return BatchTeacher(folder, prompts=prompts)
     if spec.backend == GEMINI_BATCH:
         key = google_key_for(spec.url, environ, own=TEACHER_KEY, who=f"the teacher gemini-batch:{spec.model}")
         with requires_extra("judge", "Gemini batch jobs"):
             from rubricem_agent.data.gemini_batch import GeminiBatch
         carrier = GeminiBatch.connect(spec.model, key, timing=timing, base_url=spec.url or None)
         return BatchTeacher(
-            BatchRequestQueue(config.out / "batches"),
+            config.out / "batches",
             prompts=prompts,
             name=carrier.name,
             carry=carrier.carry,
@@ -212,12 +210,9 @@ def _write_in_process(config: TeacherConfig, questions: QuestionFile, environ: M
     return asyncio.run(write_shard(config, questions, environ))
 
 
-def _trace_filter(config: TeacherConfig) -> TraceFilter:
-    keep = TraceFilter(config.max_unknown_citations, config.flat, config.max_tokens)
-    if not config.tokenizer:
-        return keep
-    tokenizer = load_chat_tokenizer(config.tokenizer)
-    return keep._replace(count_tokens=lambda sample: len(encode_sample(sample, tokenizer).ids))
+def _token_counter(name: str) -> Callable[[ChatSample], int]:
+    tokenizer = load_chat_tokenizer(name)
+    return lambda sample: len(encode_sample(sample, tokenizer).ids)
 
 
 def prepare(
@@ -241,8 +236,13 @@ def prepare(
     path = fetch_hub_file(source, needs_file=False) if source.startswith(HUB) else Path(source).expanduser()
     if path.exists() and out.exists() and path.samefile(out):
         raise ConfigError(f"{out} is the data set itself; write the training set beside it with -o OTHER.jsonl.")
-    preparation = Preparation(_evaluated_wordings(evals), max_question_tokens=max_question_tokens)
-    return write_training_set(out, _read_rows(path), preparation=preparation, skips_broken=skips_broken)
+    return write_training_set(
+        out,
+        _read_rows(path),
+        evaluated=_evaluated_wordings(evals),
+        max_question_tokens=max_question_tokens,
+        skips_broken=skips_broken,
+    )
 
 
 def _evaluated_wordings(evals: Iterable[str]) -> frozenset[str]:

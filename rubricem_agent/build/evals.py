@@ -57,7 +57,7 @@ from rubricem_agent.evals.scores import Logs, Scores, score_run
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.policy.base import Policy
-from rubricem_agent.prompting import PromptStyle, agent_prompt
+from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import Setting
 from rubricem_env.domain.errors import ConfigError, UsageError
@@ -238,7 +238,7 @@ def _build_answerer(
     answerer = partial(
         answer_in_episodes,
         setting=Setting(policy, toolbox, sampling=settings.sampling),
-        prompt=agent_prompt(toolbox.names, style=PromptStyle.REACT if is_flat else PromptStyle.SCAFFOLD),
+        prompt=agent_prompt(toolbox.names, style=config.style),
         references=_build_references(config, policy),
         attempts=config.attempts,
         seed=config.seed,

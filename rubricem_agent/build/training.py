@@ -13,15 +13,53 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from rubricem_agent.build.models import requires_extra
-from rubricem_agent.config import parse_yaml_assignment, read_yaml
 from rubricem_agent.learn.metrics import EvaluationLine, LogLine, WarningLine
-from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError
+from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError, parse_assignment
 
 ERRORS_FILE = "trainer.err"
 _LOCK_FILE = ".lock"
 _DEFAULT_STEPS = 24
 _STOP_SECONDS = 60.0
 """Time for the trainer to end after an interrupt."""
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file; an empty file is an empty mapping.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not a mapping.
+    """
+    try:
+        fields = _parse_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as cause:
+        reason = " ".join(str(cause).split())
+        raise ConfigError(f"cannot read the config {path}: {reason}. Give the path of a YAML file.") from cause
+    if not isinstance(fields, dict | None):
+        raise ConfigError(f"{path} holds a YAML {type(fields).__name__}; a config is a mapping of keys to values.")
+    return fields or {}
+
+
+def parse_yaml_assignment(text: str, *, example: str) -> tuple[str, Any]:
+    """The key of a KEY=VALUE argument, and its value read as YAML.
+
+    Raises:
+        ConfigError: the argument is not KEY=VALUE, or the value is not YAML.
+    """
+    key, value = parse_assignment(text, example=example)
+    try:
+        return key, _parse_yaml(value)
+    except ValueError as cause:
+        raise ConfigError(f"the value of {text!r} is not YAML; write KEY=VALUE, such as {example}.") from cause
+
+
+def _parse_yaml(text: str) -> Any:
+    # Imported here: most commands read no YAML.
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as cause:
+        raise ValueError(str(cause)) from cause
 
 
 class TrainerCommand(NamedTuple):

@@ -13,10 +13,10 @@ from rubricem_agent.data.chatml import export_rows, read_samples
 from rubricem_agent.data.filter import SAMPLES_FILE, RejectionReport, read_report
 from rubricem_agent.data.generate import RepliesPending
 from rubricem_agent.data.prepare import MAX_QUESTION_TOKENS, PreparedSet
-from rubricem_agent.data.teacher import TeacherPrompts, TraceCost, estimate
+from rubricem_agent.data.teacher import TeacherPrompts, estimate
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import first_problem
-from rubricem_env.llm.usage import SpendLimitReached, SpendLimits
+from rubricem_env.llm.usage import SpendLimitReached, SpendLimits, Spent
 
 _SHOWN_ROWS = 8
 """Row numbers listed for each reason of `prepare`."""
@@ -77,9 +77,14 @@ def dry_run(
 ) -> None:
     """Estimate the calls, the tokens and the money of `teach`. Nothing is sent."""
     count, costs = _estimate(_config(out=Path(), teacher=teacher, questions=questions, limit=limit))
-    document = {name: None if cost is None else cost._asdict() for name, cost in costs.items()}
+    document: dict[str, object] = {"questions": count, **dict.fromkeys(costs)}
+    for name, cost in costs.items():
+        if cost is not None:
+            dollars = None if cost.unpriced_calls else cost.dollars
+            counts = cost.usage.model_dump(include={"calls", "input_tokens", "output_tokens"})
+            document[name] = {**counts, "dollars": dollars}
     text = _describe_costs(count, costs)
-    terminal.close({"questions": count, **document}, text, brief=text.splitlines()[-1])
+    terminal.close(document, text, brief=text.splitlines()[-1])
 
 
 @data_app.command()
@@ -152,7 +157,7 @@ def _config(**fields: object) -> TeacherConfig:
         raise ConfigError(f"the options are refused {first_problem(cause)}") from cause
 
 
-def _estimate(config: TeacherConfig) -> tuple[int, dict[str, TraceCost | None]]:
+def _estimate(config: TeacherConfig) -> tuple[int, dict[str, Spent | None]]:
     """The number of questions, and what they cost; the cost is None where nothing is paid."""
     spec = parse_teacher(config.teacher)
     tasks, _ = read_questions(config)
@@ -163,14 +168,14 @@ def _estimate(config: TeacherConfig) -> tuple[int, dict[str, TraceCost | None]]:
     return len(tasks), {"expected": expected, "at most": at_most}
 
 
-def _describe_costs(questions: int, costs: dict[str, TraceCost | None]) -> str:
+def _describe_costs(questions: int, costs: dict[str, Spent | None]) -> str:
     lines = [f"{questions} questions."]
     for name, cost in costs.items():
         if cost is None:
             return f"{questions} questions; the scripted teacher costs nothing."
-        money = "price unknown" if cost.dollars is None else f"${cost.dollars:,.2f}"
-        tokens = f"{cost.input_tokens:,} tokens in, {cost.output_tokens:,} out"
-        lines.append(f"{name}: {cost.calls:,} calls, {tokens}, {money}")
+        money = "price unknown" if cost.unpriced_calls else f"${cost.dollars:,.2f}"
+        tokens = f"{cost.usage.input_tokens:,} tokens in, {cost.usage.output_tokens:,} out"
+        lines.append(f"{name}: {cost.usage.calls:,} calls, {tokens}, {money}")
     return "\n".join(lines)
 
 

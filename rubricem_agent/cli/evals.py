@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from rubricem_agent.build.eval_plan import PlannedEvaluation, plan_run, read_scores, rescore_run, stored_scores
 from rubricem_agent.build.evals import FinishedRun, export_inspect_log, run_evaluation, run_over_ray
 from rubricem_agent.cli.terminal import Terminal, command, open_out, plain_table, write_out
-from rubricem_agent.config import EvalConfig, Style
+from rubricem_agent.config import EvalConfig
 from rubricem_agent.evals.answers import Reuse
 from rubricem_agent.evals.base import EvaluationMode
 from rubricem_agent.evals.manifest import SubsetName
@@ -24,6 +24,7 @@ from rubricem_agent.evals.records import NO_PRICE
 from rubricem_agent.evals.report import Summary, name_of, percent, print_summary, render_page, summarize
 from rubricem_agent.evals.runner import Listener, RunPhase
 from rubricem_agent.evals.suite import SUITE
+from rubricem_agent.prompting import Style
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 
 _SHARD = re.compile(r"(\d+)/(\d+)")

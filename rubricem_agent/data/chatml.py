@@ -29,14 +29,6 @@ class Message(Frozen):
     content: Text
 
 
-class MessageSegment(NamedTuple):
-    """A stretch of the assistant's message with one author."""
-
-    text: str
-    is_policy: bool
-    """Whether it carries loss; tool output does not."""
-
-
 class ChatSample(Frozen):
     """A conversation for training. Spans are in order, do not touch and are never empty."""
 
@@ -63,16 +55,16 @@ class ChatSample(Frozen):
         return self
 
     @property
-    def pieces(self) -> Iterator[MessageSegment]:
-        """The assistant's message, piece by piece; joined they are the message."""
+    def pieces(self) -> Iterator[tuple[str, bool]]:
+        """The assistant's message piece by piece, and whether the policy wrote the piece; joined they are the message."""
         text, done = self.messages[2].content, 0
         for start, end in self.spans:
             if start > done:
-                yield MessageSegment(text[done:start], is_policy=False)
-            yield MessageSegment(text[start:end], is_policy=True)
+                yield text[done:start], False
+            yield text[start:end], True
             done = end
         if done < len(text):
-            yield MessageSegment(text[done:], is_policy=False)
+            yield text[done:], False
 
 
 def sample_of(trajectory: Trajectory, *, sample_id: str, system: str, user: str) -> ChatSample:
@@ -173,10 +165,10 @@ def encode_sample(sample: ChatSample, tokenizer: ChatTokenizer) -> TokenSample:
     prompt = tokenizer.apply_chat_template(conversation[:2], tokenize=False, add_generation_prompt=True)
     ids = _encode(tokenizer, prompt, specials=True)
     has_loss = [False] * len(ids)
-    for piece in sample.pieces:
-        piece_ids = _encode(tokenizer, piece.text, specials=False)
+    for text, is_policy in sample.pieces:
+        piece_ids = _encode(tokenizer, text, specials=False)
         ids += piece_ids
-        has_loss += [piece.is_policy] * len(piece_ids)
+        has_loss += [is_policy] * len(piece_ids)
     ending = closing_ids(tokenizer, conversation)
     return TokenSample(ids + ending, has_loss + [True] * len(ending))
 

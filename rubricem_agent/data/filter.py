@@ -7,7 +7,7 @@ the rejected traces with their reasons, the report and the usage.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -16,12 +16,13 @@ from pydantic import ValidationError
 
 from rubricem_agent.data.chatml import ChatSample, sample_of, write_samples
 from rubricem_agent.data.generate import Trace
+from rubricem_agent.files import write_atomic
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import Origin, Query, Segment, ToolCall, Trajectory, first_problem
 from rubricem_env.llm.usage import Meter
 from rubricem_env.scaffold.grammar import CALL_TOOL, THINK, Code, Violation
-from rubricem_env.scaffold.lexer import Token, find_tags
+from rubricem_env.scaffold.lexer import find_tags
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.tools.render import estimate_tokens
@@ -88,13 +89,9 @@ def _rename_tags(text: str) -> str:
             in_thought = not token.closing and not token.empty
         elif in_thought:
             continue
-        pieces += [text[done : token.start], _canonical(token)]
+        pieces += [text[done : token.start], f"<{'/' if token.closing else ''}{token.name}{token.attributes}>"]
         done = token.end
     return "".join(pieces) + text[done:]
-
-
-def _canonical(token: Token) -> str:
-    return f"<{'/' if token.closing else ''}{token.name}{token.attributes}>"
 
 
 PAPER_REASONS = MappingProxyType(
@@ -211,7 +208,7 @@ def count_rejections(judged: Sequence[Sequence[Rejection]]) -> RejectionReport:
     alone: Counter[tuple[str, bool]] = Counter()
     examples: dict[tuple[str, bool], str] = {}
     for rejections in judged:
-        kinds = _kinds(rejections)
+        kinds = list(dict.fromkeys((rejection.reason, rejection.is_paper) for rejection in rejections))
         named.update(kinds)
         alone.update(kinds if len(kinds) == 1 else ())
         for rejection in rejections:
@@ -227,31 +224,6 @@ def count_rejections(judged: Sequence[Sequence[Rejection]]) -> RejectionReport:
     )
 
 
-def _kinds(rejections: Iterable[Rejection]) -> list[tuple[str, bool]]:
-    return list(dict.fromkeys((rejection.reason, rejection.is_paper) for rejection in rejections))
-
-
-class SampleContext(NamedTuple):
-    """What stands around a trace in its sample."""
-
-    system: str
-    """The student's prompt, not the teacher's."""
-    user: Callable[[Query], str]
-    """The question with its format instruction."""
-    teacher: str = ""
-    prompt_hash: str = ""
-
-
-class TraceFilter(NamedTuple):
-    """What is rejected."""
-
-    max_unknown_citations: int = 0
-    flat: bool = False
-    max_tokens: int = 16_384
-    count_tokens: Callable[[ChatSample], int] | None = None
-    """None counts four bytes a token: pass the student's tokenizer to be exact."""
-
-
 class Harvest(NamedTuple):
     """What came of all traces, in their order."""
 
@@ -261,19 +233,44 @@ class Harvest(NamedTuple):
     report: RejectionReport
 
 
-def harvest(traces: Sequence[Trace], frame: SampleContext, *, keep: TraceFilter) -> Harvest:
-    """Every trace is either a sample or rejected with its reasons."""
+def harvest(
+    traces: Sequence[Trace],
+    *,
+    system: str,
+    user: Callable[[Query], str],
+    teacher: str = "",
+    prompt_hash: str = "",
+    max_unknown_citations: int = 0,
+    flat: bool = False,
+    max_tokens: int = 16_384,
+    count_tokens: Callable[[ChatSample], int] | None = None,
+) -> Harvest:
+    """Every trace is either a sample or rejected with its reasons.
+
+    Args:
+        traces: finished traces.
+        system: the student's prompt, not the teacher's.
+        user: the question with its format instruction.
+        teacher: its name, stored with each sample.
+        prompt_hash: of the teacher's prompts.
+        max_unknown_citations: as in `find_rejections`.
+        flat: as in `find_rejections`.
+        max_tokens: longer samples are rejected.
+        count_tokens: None counts four bytes a token: pass the student's tokenizer to be exact.
+    """
     samples: list[ChatSample] = []
     rejected: list[tuple[Trace, tuple[Rejection, ...]]] = []
     for trace in traces:
-        reasons = find_rejections(trace, max_unknown_citations=keep.max_unknown_citations, flat=keep.flat)
+        reasons = find_rejections(trace, max_unknown_citations=max_unknown_citations, flat=flat)
         if not reasons:
-            sample = _frame(trace, frame)
-            num_tokens = (keep.count_tokens or estimate_sample_tokens)(sample)
-            if num_tokens <= keep.max_tokens:
+            query = trace.task.query
+            made = sample_of(normalize(trace.trajectory), sample_id=trace.task.id, system=system, user=user(query))
+            sample = made.model_copy(update={"teacher": teacher, "prompt_hash": prompt_hash})
+            num_tokens = (count_tokens or estimate_sample_tokens)(sample)
+            if num_tokens <= max_tokens:
                 samples.append(sample)
                 continue
-            reasons = (over_length(num_tokens, keep.max_tokens),)
+            reasons = (over_length(num_tokens, max_tokens),)
         rejected.append((trace, reasons))
     judged = [reasons for _, reasons in rejected] + [()] * len(samples)
     return Harvest(samples, rejected, count_rejections(judged))
@@ -282,13 +279,6 @@ def harvest(traces: Sequence[Trace], frame: SampleContext, *, keep: TraceFilter)
 def estimate_sample_tokens(sample: ChatSample) -> int:
     """About how many tokens a sample has."""
     return sum(estimate_tokens(message.content) for message in sample.messages)
-
-
-def _frame(trace: Trace, frame: SampleContext) -> ChatSample:
-    trajectory = normalize(trace.trajectory)
-    user = frame.user(trace.task.query)
-    sample = sample_of(trajectory, sample_id=trace.task.id, system=frame.system, user=user)
-    return sample.model_copy(update={"teacher": frame.teacher, "prompt_hash": frame.prompt_hash})
 
 
 SAMPLES_FILE = "samples.jsonl"
@@ -322,11 +312,8 @@ def read_report(folder: Path) -> RejectionReport:
 
 
 def keep_usage(folder: Path, meter: Meter) -> None:
-    """Write what was spent, so that a ceiling holds over restarts."""
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f"{USAGE_FILE}.partial"
-    partial.write_text(json.dumps(meter.state_dict()), encoding="utf-8")
-    partial.rename(folder / USAGE_FILE)
+    """Write what was spent, so that a limit holds over restarts."""
+    write_atomic(folder / USAGE_FILE, json.dumps(meter.state_dict()))
 
 
 def recall_usage(folder: Path, meter: Meter) -> None:
@@ -342,7 +329,7 @@ def recall_usage(folder: Path, meter: Meter) -> None:
         meter.load_state_dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise FileFormatError(
-            f"{path} does not say what was spent, so a ceiling cannot hold. Restore it; or remove it, and what the run "
+            f"{path} does not say what was spent, so a limit cannot hold. Restore it; or remove it, and what the run "
             "has spent so far counts no longer."
         ) from cause
 

@@ -9,7 +9,7 @@ from google import genai
 from google.genai import types
 from pydantic import SecretStr
 
-from rubricem_agent.data.batch_teacher import BatchRequestQueue, read_requests
+from rubricem_agent.data.batch_teacher import deliver_replies, read_requests, unanswered_requests
 from rubricem_agent.data.generate import TurnReply
 from rubricem_env.domain.errors import ModelError, boundary
 from rubricem_env.llm.limits import Timing
@@ -47,16 +47,16 @@ class GeminiBatch:
     def name(self) -> str:
         return self._model
 
-    async def carry(self, queue: BatchRequestQueue) -> None:
-        """Wait until every request file is answered.
+    async def carry(self, folder: Path) -> None:
+        """Wait until every request file of the folder is answered.
 
         Raises:
             ModelError: the service cannot be reached, or a job failed as a whole.
         """
         with boundary(ModelError, "run a Gemini batch job"):
-            jobs = [(path, await self._job_name(path)) for path in queue.unanswered()]
+            jobs = [(path, await self._job_name(path)) for path in unanswered_requests(folder)]
             for path, name in jobs:
-                queue.deliver(path, await self._wait(path, name))
+                deliver_replies(path, await self._wait(path, name))
 
     async def aclose(self) -> None:
         await self._client.aio.aclose()

@@ -6,7 +6,7 @@ killed run resumes and pays for nothing twice. A truncated last line is dropped;
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -16,14 +16,7 @@ from rubricem_agent.files import LineFile
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import ConfigError, FileFormatError, RubricEMError, ToolError, boundary
-from rubricem_env.domain.trajectory import (
-    Query,
-    ToolCall,
-    ToolResult,
-    ToolStatus,
-    Trajectory,
-    first_problem,
-)
+from rubricem_env.domain.trajectory import Origin, Query, ToolCall, ToolResult, ToolStatus, Trajectory, first_problem
 from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.env.research_env import query_of
 from rubricem_env.tools.base import Toolbox
@@ -37,22 +30,28 @@ class TeacherTask(NamedTuple):
     query: Query
 
 
-class PendingTurn(NamedTuple):
-    """A turn that is to be written."""
+class Trace(NamedTuple):
+    """An episode of a task, finished or under way."""
 
     task: TeacherTask
-    round: int
-    """From 1."""
     trajectory: Trajectory
     """The record so far."""
+    failure: str = ""
+    """Why the teacher stopped writing; empty where the trace ended by itself."""
 
     @property
-    def id(self) -> str:
+    def round(self) -> int:
+        """The number of the next turn, from 1."""
+        return 1 + sum(segment.origin is Origin.POLICY for segment in self.trajectory.segments)
+
+    @property
+    def next_id(self) -> str:
+        """The id of the next turn."""
         return f"{self.task.id}.{self.round}"
 
 
 class TurnReply(Frozen):
-    """A teacher's answer to one pending turn: a text, or the reason why there is none."""
+    """A teacher's reply to one turn: a text, or the reason why there is none."""
 
     id: Text
     text: Text = ""
@@ -65,8 +64,8 @@ class Teacher(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def write(self, pending: Sequence[PendingTurn]) -> Sequence[TurnReply]:
-        """One reply for each pending turn, in any order. A failure of the model is a reply with an error.
+    async def write(self, pending: Sequence[Trace]) -> Sequence[TurnReply]:
+        """One reply to the next turn of each trace, in any order. A failure of the model is a reply with an error.
 
         Raises:
             RepliesPending: someone else writes the replies, and has not yet.
@@ -92,41 +91,33 @@ class JournalEntry(Frozen):
     result: ToolResult | None = None
 
 
-class TeachJournal:
-    """Append-only entries in one file; one process writes it at a time."""
+def append_entries(journal: LineFile, entries: Iterable[JournalEntry]) -> None:
+    """Add entries in one write. A `kill -9` afterwards loses none of them."""
+    journal.append([entry.model_dump_json(exclude_none=True).encode() for entry in entries])
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = LineFile(path)
 
-    def append(self, entries: list[JournalEntry]) -> None:
-        """Add entries in one write. A `kill -9` afterwards loses none of them."""
-        self._file.append([entry.model_dump_json(exclude_none=True).encode() for entry in entries])
+def recover_entries(journal: LineFile) -> dict[str, list[JournalEntry]]:
+    """The entries of each task so far; a truncated last line is removed from the file.
 
-    def recover(self) -> dict[str, list[JournalEntry]]:
-        """The entries of each task so far; a half-written last line is cut off the file.
-
-        Raises:
-            FileFormatError: a line before the last is no entry.
-        """
-        self._file.repair()
-        by_task: dict[str, list[JournalEntry]] = {}
-        for number, line in enumerate(self._file.read(), start=1):
-            try:
-                entry = JournalEntry.model_validate_json(line)
-            except ValidationError as cause:
-                raise FileFormatError(
-                    f"{self.path}, line {number} is no journal entry: {first_problem(cause)} "
-                    "Restore the file, or start again in another folder."
-                ) from cause
-            by_task.setdefault(entry.task, []).append(entry)
-        return by_task
+    Raises:
+        FileFormatError: a line before the last is no entry.
+    """
+    journal.repair()
+    by_task: dict[str, list[JournalEntry]] = {}
+    for number, line in enumerate(journal.read(), start=1):
+        try:
+            entry = JournalEntry.model_validate_json(line)
+        except ValidationError as cause:
+            raise FileFormatError(
+                f"{journal.path}, line {number} is no journal entry: {first_problem(cause)} "
+                "Restore the file, or start again in another folder."
+            ) from cause
+        by_task.setdefault(entry.task, []).append(entry)
+    return by_task
 
 
 FORMATS = {"exact_answer": "exact", "short_form": "short", "long_form": "long"}
 """The labels of the paper's data set."""
-
-
 QuestionFile = tuple[list[TeacherTask], dict[str, Question]]
 """The questions of a file, and the almanac's questions by id where the file has them."""
 
@@ -188,15 +179,6 @@ MAX_ROUNDS = 10
 """The answer's round included (choice A12)."""
 
 
-class Trace(NamedTuple):
-    """A finished episode of a task."""
-
-    task: TeacherTask
-    trajectory: Trajectory
-    failure: str
-    """Why the teacher stopped writing; empty where the trace ended by itself."""
-
-
 class _Attempt:
     """One episode under way."""
 
@@ -207,7 +189,7 @@ class _Attempt:
         self.failure = ""
 
     def take(self, entry: JournalEntry) -> None:
-        """Go on by one entry, whether it is new or from the journal."""
+        """Advance by one entry, whether it is new or from the journal."""
         if entry.result is not None:
             self.call = None
             self.episode.observe(entry.result)
@@ -219,8 +201,8 @@ class _Attempt:
             self.call = step if isinstance(step, ToolCall) else None
 
     @property
-    def pending(self) -> PendingTurn:
-        return PendingTurn(self.task, len(self.episode.turns) + 1, self.episode.trajectory)
+    def trace(self) -> Trace:
+        return Trace(self.task, self.episode.trajectory, self.failure)
 
 
 class Generation:
@@ -231,7 +213,7 @@ class Generation:
         teacher: Teacher,
         toolbox: Toolbox,
         *,
-        journal: TeachJournal,
+        journal: LineFile,
         max_rounds: int = MAX_ROUNDS,
         max_tokens: int = 16_384,
         together: int = 1,
@@ -256,7 +238,7 @@ class Generation:
             RepliesPending: what there is, is in the journal; run again when the replies are there.
             ConfigError: the journal holds a task's trace for another question, or by another teacher.
         """
-        recorded = self._journal.recover()
+        recorded = recover_entries(self._journal)
         slots = asyncio.Semaphore(self._concurrency)
         groups = [tasks[start : start + self._together] for start in range(0, len(tasks), self._together)]
 
@@ -280,7 +262,7 @@ class Generation:
             await self._call_tools([attempt for attempt in live if attempt.call is not None])
             await self._write_turns([attempt for attempt in live if not attempt.episode.is_over])
             live = [attempt for attempt in live if not attempt.episode.is_over]
-        traces = [Trace(attempt.task, attempt.episode.trajectory, attempt.failure) for attempt in attempts]
+        traces = [attempt.trace for attempt in attempts]
         if on_trace is not None:
             for trace in traces:
                 on_trace(trace)
@@ -289,15 +271,18 @@ class Generation:
     async def _write_turns(self, attempts: Sequence[_Attempt]) -> None:
         if not attempts:
             return
-        by_id = {attempt.pending.id: attempt for attempt in attempts}
-        replies = await self._teacher.write([attempt.pending for attempt in attempts])
-        entries = [self._entry(_owner(by_id, reply).task, reply) for reply in replies]
-        self._journal.append(entries)
-        for entry, reply in zip(entries, replies, strict=True):
-            by_id[reply.id].take(entry)
-
-    def _entry(self, task: TeacherTask, reply: TurnReply) -> JournalEntry:
-        return JournalEntry(task=task.id, query=task.query.key, teacher=self._teacher.name, reply=reply)
+        by_id = {attempt.trace.next_id: attempt for attempt in attempts}
+        entries: dict[str, JournalEntry] = {}
+        for reply in await self._teacher.write([attempt.trace for attempt in attempts]):
+            if reply.id not in by_id:
+                raise FileFormatError(f"the teacher replied to {reply.id!r}, which was not asked; remove that reply.")
+            task = by_id[reply.id].task
+            entries[reply.id] = JournalEntry(
+                task=task.id, query=task.query.key, teacher=self._teacher.name, reply=reply
+            )
+        append_entries(self._journal, entries.values())
+        for turn_id, entry in entries.items():
+            by_id[turn_id].take(entry)
 
     def _replay(self, task: TeacherTask, entries: Sequence[JournalEntry]) -> _Attempt:
         attempt = _Attempt(task, self._limits)
@@ -323,16 +308,10 @@ class Generation:
         async def call(attempt: _Attempt) -> None:
             assert attempt.call is not None
             entry = JournalEntry(task=attempt.task.id, result=await _answer(self._toolbox, attempt.call))
-            self._journal.append([entry])
+            append_entries(self._journal, [entry])
             attempt.take(entry)
 
         await run_together(call(attempt) for attempt in attempts)
-
-
-def _owner(by_id: Mapping[str, _Attempt], reply: TurnReply) -> _Attempt:
-    if reply.id not in by_id:
-        raise FileFormatError(f"the teacher replied to {reply.id!r}, which was not asked; remove that reply.")
-    return by_id[reply.id]
 
 
 async def _answer(toolbox: Toolbox, call: ToolCall) -> ToolResult:

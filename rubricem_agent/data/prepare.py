@@ -16,7 +16,7 @@ from rubricem_agent.data.generate import FORMATS
 from rubricem_agent.files import write_atomic
 from rubricem_env.domain.base import Frozen, Stage
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.domain.judgement import Rubric
+from rubricem_env.domain.judgement import Polarity, Rubric
 from rubricem_env.domain.trajectory import AnswerFormat, Query, first_problem
 from rubricem_env.env.research_env import query_of
 from rubricem_env.judge.rubrics import read_rubrics
@@ -219,82 +219,50 @@ class PreparedSet(Frozen):
     """What is wrong with the first rows that cannot be read."""
 
 
-class Preparation:
-    """Goes through the rows once and remembers what it left out."""
-
-    def __init__(self, evaluated: Collection[str], *, max_question_tokens: int = MAX_QUESTION_TOKENS) -> None:
-        """`evaluated` are the `wording` of questions that must not be trained on."""
-        self._evaluated = evaluated
-        self._max_question_tokens = max_question_tokens
-        self._rows = 0
-        self._seen: set[str] = set()
-        self._rubrics = 0
-        self._flaws = 0
-        self._left_out: dict[LeftOut, list[int]] = {}
-        self._problems: list[str] = []
-
-    def keep(self, rows: Iterable[SourceRow]) -> Iterator[Query]:
-        """The questions that are fit to train on, in the order of the rows."""
-        for row in rows:
-            self._rows += 1
-            query = self._read(*row)
-            reason = "cannot be read" if query is None else self._reason_against(query)
-            if query is None or reason is not None:
-                self._left_out.setdefault(reason or "cannot be read", []).append(row[0])
-                continue
-            self._seen.add(query.key)
-            self._rubrics += len(query.rubrics)
-            self._flaws += sum(rubric.polarity == "negative" for rubric in query.rubrics)
-            yield query
-
-    def report(self) -> PreparedSet:
-        return PreparedSet(
-            rows=self._rows,
-            questions=len(self._seen),
-            rubrics=self._rubrics,
-            flaws=self._flaws,
-            left_out={reason: tuple(numbers) for reason, numbers in self._left_out.items()},
-            problems=tuple(self._problems),
-        )
-
-    def _read(self, number: int, content: object, problem: str) -> Query | None:
-        if not problem:
-            try:
-                return query_in(content)
-            except FileFormatError as fault:
-                problem = str(fault).removesuffix(".")
-        if len(self._problems) < _SHOWN:
-            self._problems.append(f"row {number}: {problem}")
-        return None
-
-    def _reason_against(self, query: Query) -> LeftOut | None:
-        if wording(query.question) in self._evaluated:
-            return "is evaluated on"
-        if query.key in self._seen:
-            return "stands there already"
-        if not query.rubrics:
-            return "has no rubrics"
-        return "has too long a question" if estimate_tokens(query.question) > self._max_question_tokens else None
-
-
 def wording(question: str) -> str:
     """A question's words alone, so that case, spaces and punctuation do not hide that it is the same one."""
     return " ".join(re.findall(r"\w+", question.casefold()))
 
 
 def write_training_set(
-    path: Path, rows: Iterable[SourceRow], *, preparation: Preparation, skips_broken: bool = False
+    path: Path,
+    rows: Iterable[SourceRow],
+    *,
+    evaluated: Collection[str] = (),
+    max_question_tokens: int = MAX_QUESTION_TOKENS,
+    skips_broken: bool = False,
 ) -> PreparedSet:
     """Write the rows that are fit, one `Query` a line; the file is whole or stays as it was.
+
+    `evaluated` are the `wording` of questions that must not be trained on.
 
     Raises:
         FileFormatError: a row cannot be read and broken ones are not to be skipped, or no row is fit.
     """
+    kept: dict[str, list[Polarity]] = {}
+    left_out: dict[LeftOut, list[int]] = {}
+    problems: list[str] = []
+
+    def report() -> PreparedSet:
+        return PreparedSet(
+            rows=len(kept) + sum(map(len, left_out.values())),
+            questions=len(kept),
+            rubrics=sum(map(len, kept.values())),
+            flaws=sum(polarities.count("negative") for polarities in kept.values()),
+            left_out={reason: tuple(numbers) for reason, numbers in left_out.items()},
+            problems=tuple(problems),
+        )
 
     def lines() -> Iterator[bytes]:
-        for query in preparation.keep(rows):
+        for number, content, problem in rows:
+            query = _read_row(number, content, problem, problems=problems)
+            reason = _reason_against(query, kept, evaluated=evaluated, max_question_tokens=max_question_tokens)
+            if query is None or reason is not None:
+                left_out.setdefault(reason or "cannot be read", []).append(number)
+                continue
+            kept[query.key] = [rubric.polarity for rubric in query.rubrics]
             yield query.model_dump_json().encode() + b"\n"
-        _refuse_unfit(preparation.report(), skips_broken=skips_broken)
+        _refuse_unfit(report(), skips_broken=skips_broken)
 
     try:
         write_atomic(path, lambda file: file.writelines(lines()))
@@ -302,7 +270,32 @@ def write_training_set(
         raise FileFormatError(
             f"cannot write {path}: {cause.strerror or cause}. Make room, or choose another."
         ) from cause
-    return preparation.report()
+    return report()
+
+
+def _read_row(number: int, content: object, problem: str, *, problems: list[str]) -> Query | None:
+    if not problem:
+        try:
+            return query_in(content)
+        except FileFormatError as fault:
+            problem = str(fault).removesuffix(".")
+    if len(problems) < _SHOWN:
+        problems.append(f"row {number}: {problem}")
+    return None
+
+
+def _reason_against(
+    query: Query | None, kept: Collection[str], *, evaluated: Collection[str], max_question_tokens: int
+) -> LeftOut | None:
+    if query is None:
+        return "cannot be read"
+    if wording(query.question) in evaluated:
+        return "is evaluated on"
+    if query.key in kept:
+        return "stands there already"
+    if not query.rubrics:
+        return "has no rubrics"
+    return "has too long a question" if estimate_tokens(query.question) > max_question_tokens else None
 
 
 def _refuse_unfit(found: PreparedSet, *, skips_broken: bool) -> None:

@@ -6,16 +6,17 @@ error.
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from rubricem_agent.data.generate import MAX_ROUNDS, PendingTurn, TeacherTask, TurnReply
+from rubricem_agent.data.generate import MAX_ROUNDS, TeacherTask, Trace, TurnReply
 from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.domain.trajectory import Origin, Query
-from rubricem_env.llm.base import ChatModel, ChatReply, ChatRequest
+from rubricem_env.llm.base import ChatModel, ChatRequest
 from rubricem_env.llm.limits import RetryPolicy, Timing, call_with_retry
-from rubricem_env.llm.usage import PRICES, Price, price_of
+from rubricem_env.llm.usage import PRICES, Price, Spent, Usage, price_of
 from rubricem_env.tools.render import estimate_tokens
 from rubricem_env.world.expert import AlmanacTeacher, Faults
 from rubricem_env.world.questions import Question
@@ -46,13 +47,14 @@ class TeacherPrompts(NamedTuple):
         """Of both prompts together; kept with every sample."""
         return hashlib.sha256(f"{self.first.hash}{self.later.hash}".encode()).hexdigest()[:16]
 
-    def request(self, turn: PendingTurn) -> ChatRequest:
-        """The request for a pending turn."""
-        prompt = self.first if turn.round == 1 else self.later
-        parts = {"question": asked(turn.task.query)}
-        if turn.round > 1:
-            parts["history"] = _history(turn)
-            parts["rounds_left"] = str(self.max_rounds - turn.round + 1)
+    def request(self, trace: Trace) -> ChatRequest:
+        """The request for the next turn of a trace."""
+        prompt = self.first if trace.round == 1 else self.later
+        parts = {"question": asked(trace.task.query)}
+        if trace.round > 1:
+            written = (segment.text for segment in trace.trajectory.segments if segment.origin is not Origin.PROMPT)
+            parts["history"] = "\n".join(written)
+            parts["rounds_left"] = str(self.max_rounds - trace.round + 1)
         return ChatRequest(
             prompt=fill(prompt.section("user"), parts),
             system=prompt.section("system"),
@@ -60,10 +62,6 @@ class TeacherPrompts(NamedTuple):
             temperature=self.temperature,
             max_output_tokens=self.max_output_tokens,
         )
-
-
-def _history(turn: PendingTurn) -> str:
-    return "\n".join(segment.text for segment in turn.trajectory.segments if segment.origin is not Origin.PROMPT)
 
 
 class ScriptedTeacher:
@@ -83,21 +81,20 @@ class ScriptedTeacher:
         self._seed = seed
         self._is_flat = flat
 
-    async def write(self, pending: Sequence[PendingTurn]) -> Sequence[TurnReply]:
-        return [TurnReply(id=turn.id, text=self._write(turn)) for turn in pending]
+    async def write(self, pending: Sequence[Trace]) -> Sequence[TurnReply]:
+        return [TurnReply(id=trace.next_id, text=self._write(trace)) for trace in pending]
 
     async def aclose(self) -> None:
         return
 
-    def _write(self, turn: PendingTurn) -> str:
-        question = self._questions.get(turn.task.id)
+    def _write(self, trace: Trace) -> str:
+        question = self._questions.get(trace.task.id)
         if question is None:
             raise ConfigError(
-                f"the scripted teacher knows no question {turn.task.id!r}; it writes for almanac questions alone. "
+                f"the scripted teacher knows no question {trace.task.id!r}; it writes for almanac questions alone. "
                 "Use a model as the teacher, or a questions file of the almanac."
             )
-        segments = turn.trajectory.segments
-        observations = [segment.text for segment in segments if segment.origin is Origin.TOOL]
+        observations = [segment.text for segment in trace.trajectory.segments if segment.origin is Origin.TOOL]
         teacher = AlmanacTeacher.for_seed(question, self._faults, seed=self._seed, is_flat=self._is_flat)
         return teacher.turn(observations)
 
@@ -115,41 +112,26 @@ class ChatTeacher:
     def name(self) -> str:
         return self._model.name
 
-    async def write(self, pending: Sequence[PendingTurn]) -> Sequence[TurnReply]:
-        return await run_together(self._write(turn) for turn in pending)
+    async def write(self, pending: Sequence[Trace]) -> Sequence[TurnReply]:
+        return await run_together(self._write(trace) for trace in pending)
 
     async def aclose(self) -> None:
         await self._model.aclose()
 
-    async def _write(self, turn: PendingTurn) -> TurnReply:
-        request = self._prompts.request(turn)
-
-        async def ask() -> ChatReply:
-            return await self._model.complete(request)
-
+    async def _write(self, trace: Trace) -> TurnReply:
         try:
             reply = await call_with_retry(
-                ask,
-                doing=f"ask the teacher for turn {turn.id}",
+                partial(self._model.complete, self._prompts.request(trace)),
+                doing=f"ask the teacher for turn {trace.next_id}",
                 error=ModelError,
                 policy=self._retry,
                 timing=self._timing,
             )
         except ModelError as failure:
-            return TurnReply(id=turn.id, error=str(failure))
+            return TurnReply(id=trace.next_id, error=str(failure))
         if reply.finish == "blocked":
-            return TurnReply(id=turn.id, error="the server refused to write this turn")
-        return TurnReply(id=turn.id, text=reply.text)
-
-
-class TraceCost(NamedTuple):
-    """One end of the estimate."""
-
-    calls: int
-    input_tokens: int
-    output_tokens: int
-    dollars: float | None
-    """None if the model is in no price table."""
+            return TurnReply(id=trace.next_id, error="the server refused to write this turn")
+        return TurnReply(id=trace.next_id, text=reply.text)
 
 
 def estimate(
@@ -161,7 +143,7 @@ def estimate(
     turn_tokens: int = 900,
     observation_tokens: int = 1_200,
     prices: Mapping[str, Price] = PRICES,
-) -> tuple[TraceCost, TraceCost]:
+) -> tuple[Spent, Spent]:
     """The expected cost of a trace for each task, and the most: every trace takes all rounds and fills each reply.
 
     `rounds` includes the answer's; `turn_tokens` are written in a round and include hidden thoughts, which are billed.
@@ -171,13 +153,14 @@ def estimate(
     price = price_of(model, prices)
     questions = sum(estimate_tokens(asked(task.query)) for task in tasks)
 
-    def cost(rounds: int, turn: int) -> TraceCost:
+    def cost(rounds: int, turn: int) -> Spent:
         """Each round reads the prompt, the question, and everything before it."""
         read = estimate_tokens(prompts.first.text) + (rounds - 1) * estimate_tokens(prompts.later.text)
         history = (turn + observation_tokens) * rounds * (rounds - 1) // 2
-        input_tokens = rounds * questions + len(tasks) * (read + history)
-        output_tokens = len(tasks) * rounds * turn
-        dollars = None if price is None else price.cost(input_tokens, 0, output_tokens)
-        return TraceCost(len(tasks) * rounds, input_tokens, output_tokens, dollars)
+        calls, input_tokens = len(tasks) * rounds, rounds * questions + len(tasks) * (read + history)
+        usage = Usage(calls=calls, input_tokens=input_tokens, output_tokens=calls * turn)
+        if price is None:
+            return Spent(usage=usage, unpriced_calls=calls)
+        return Spent(usage=usage, dollars=price.cost(input_tokens, 0, calls * turn))
 
     return cost(min(rounds, prompts.max_rounds), turn_tokens), cost(prompts.max_rounds, prompts.max_output_tokens)

@@ -7,7 +7,7 @@ from importlib import resources
 import pytest
 from hypothesis import given, strategies as st
 
-from rubricem_agent.prompting import PromptStyle, agent_prompt, fill, prompt_from_text, read_prompt
+from rubricem_agent.prompting import agent_prompt, fill, prompt_from_text, read_prompt
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, Query, Segment, Trajectory
 from rubricem_env.scaffold.grammar import GRAMMAR
@@ -84,7 +84,7 @@ def test_the_worked_example_breaks_no_rule():
 
 
 def test_the_comparison_has_the_same_tools_and_none_of_the_stages():
-    react = agent_prompt(TOOLS, style=PromptStyle.REACT).system
+    react = agent_prompt(TOOLS, style="react").system
     tools = re.search(r"# Tools\n\n(.*?)\n\n", agent_prompt(TOOLS).system, re.DOTALL)[1]
     assert tools in react
     assert not re.search("structured_plan|state_evaluation|<review>|rubric", react)
@@ -105,7 +105,7 @@ def test_references_stand_before_the_question_and_leave_no_trace_where_there_are
 
 
 def test_the_hash_changes_with_rules_and_tools():
-    hashes = {agent_prompt(TOOLS).hash, agent_prompt(TOOLS[:1]).hash, agent_prompt(TOOLS, style=PromptStyle.REACT).hash}
+    hashes = {agent_prompt(TOOLS).hash, agent_prompt(TOOLS[:1]).hash, agent_prompt(TOOLS, style="react").hash}
     assert len(hashes) == 3
 
 

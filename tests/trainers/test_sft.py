@@ -11,9 +11,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from rubricem_agent.data.chatml import ChatSample, encode_sample, read_samples, write_samples
-from rubricem_agent.data.filter import SampleContext, TraceFilter, harvest
-from rubricem_agent.data.generate import Generation, TeacherTask, TeachJournal
+from rubricem_agent.data.filter import harvest
+from rubricem_agent.data.generate import Generation, TeacherTask
 from rubricem_agent.data.teacher import ScriptedTeacher
+from rubricem_agent.files import LineFile
 from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.env.research_env import query_of, shipped_toolbox
@@ -32,14 +33,10 @@ def school(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Samples of the scripted teacher, and a model that knows nothing, made by the whole pipeline."""
     folder = tmp_path_factory.mktemp("school")
     questions = {question.id: question for question in load_questions(shipped_questions_path())[:8]}
-    generation = Generation(
-        ScriptedTeacher(questions), shipped_toolbox(), journal=TeachJournal(folder / "journal.jsonl")
-    )
+    generation = Generation(ScriptedTeacher(questions), shipped_toolbox(), journal=LineFile(folder / "journal.jsonl"))
     tasks = [TeacherTask(name, query_of(question)) for name, question in questions.items()]
     traces = asyncio.run(generation.run(tasks))
-    samples = harvest(
-        traces, SampleContext("Search, then answer.", lambda query: query.question), keep=TraceFilter()
-    ).samples
+    samples = harvest(traces, system="Search, then answer.", user=lambda query: query.question).samples
     write_samples(folder / "samples.jsonl", samples)
     texts = (message.content for sample in samples for message in sample.messages)
     tokenizer: Any = train_tokenizer(texts, vocabulary=420, max_tokens=4096)
@@ -89,7 +86,7 @@ def test_labels_are_masked_exactly_on_prompt_and_tool_text(school: Path) -> None
         learnt = tokenizer.decode([token for token, learns in zip(ids, has_loss, strict=True) if learns])
         unlearnt = tokenizer.decode([token for token, learns in zip(ids, has_loss, strict=True) if not learns])
 
-        assert learnt == "".join(piece.text for piece in sample.pieces if piece.is_policy) + "<|im_end|>"
+        assert learnt == "".join(text for text, is_policy in sample.pieces if is_policy) + "<|im_end|>"
         assert "<tool_output>" not in learnt
         assert unlearnt.count("<tool_output>") == sample.messages[2].content.count("<tool_output>")
 

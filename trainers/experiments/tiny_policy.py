@@ -20,9 +20,10 @@ from pydantic import Field
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rubricem_agent.data.chatml import ChatSample, write_samples
-from rubricem_agent.data.filter import SampleContext, TraceFilter, harvest, normalize
-from rubricem_agent.data.generate import Generation, TeacherTask, TeachJournal, Trace
+from rubricem_agent.data.filter import harvest, normalize
+from rubricem_agent.data.generate import Generation, TeacherTask, Trace
 from rubricem_agent.data.teacher import ScriptedTeacher
+from rubricem_agent.files import LineFile
 from rubricem_agent.prompting import AgentPrompt, prompt_from_text
 from rubricem_env.domain.base import Frozen, UnitScore
 from rubricem_env.domain.errors import RubricEMError
@@ -126,11 +127,10 @@ def make_samples(config: TinyConfig) -> list[ChatSample]:
     def user_text(query: Query) -> str:
         return prompt.opening(query, references=references.get(query.source, "")).user
 
-    context = SampleContext(config.system, user_text, "scripted")
     samples: list[ChatSample] = []
     reports = {}
     for name, traces in (("alone", alone), ("guided", guided)):
-        harvested = harvest(traces, context, keep=TraceFilter(flat=config.flat))
+        harvested = harvest(traces, system=config.system, user=user_text, teacher="scripted", flat=config.flat)
         samples += harvested.samples
         reports[name] = harvested.report.model_dump(mode="json")
     samples += reflections
@@ -144,7 +144,7 @@ def write_traces(
 ) -> list[Trace]:
     """The expert's traces of some questions of a world, through a journal."""
     teacher = ScriptedTeacher(questions, faults=config.faults, seed=config.seed, flat=config.flat)
-    journal = TeachJournal(config.out / "journals" / f"{name}.jsonl")
+    journal = LineFile(config.out / "journals" / f"{name}.jsonl")
     generation = Generation(teacher, world.toolbox, journal=journal, together=max(1, len(questions)))
     tasks = [TeacherTask(task, world.query(task)) for task in questions]
     return asyncio.run(generation.run(tasks))

@@ -50,7 +50,7 @@ def trace_of(first: str = FIRST, last: str = LAST, *, status: ToolStatus = ToolS
     trajectory = Trajectory(
         question=query.question, answer_format=query.answer_format, segments=segments, ending=Ending.ANSWERED
     )
-    return Trace(TeacherTask("q1", query), trajectory, "")
+    return Trace(TeacherTask("q1", query), trajectory)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from rubricem_agent.data.chatml import ChatSample, encode_sample, export_rows, read_samples, sample_of, write_samples
-from rubricem_agent.data.filter import SampleContext, TraceFilter, harvest
+from rubricem_agent.data.filter import harvest
 from rubricem_agent.data.generate import TeacherTask, Trace, read_question_file
 from rubricem_agent.data.teacher import TeacherPrompts, asked, estimate
 from rubricem_env.domain.errors import ConfigError, FileFormatError
@@ -26,16 +26,16 @@ QWEN3_LIKE = (
 
 @pytest.fixture
 def sample(make_trace: Make) -> ChatSample:
-    (made,) = harvest([make_trace()], SampleContext("rules", lambda query: query.question), keep=TraceFilter()).samples
+    (made,) = harvest([make_trace()], system="rules", user=lambda query: query.question).samples
     return made
 
 
 def test_spans_cover_what_the_policy_wrote_and_nothing_else(sample: ChatSample, make_trace: Make) -> None:
     pieces = list(sample.pieces)
 
-    assert [piece.is_policy for piece in pieces] == [True, False, True]
-    assert pieces[1].text == make_trace().trajectory.segments[2].text
-    assert "".join(piece.text for piece in pieces) == sample.messages[2].content
+    assert [is_policy for _, is_policy in pieces] == [True, False, True]
+    assert pieces[1][0] == make_trace().trajectory.segments[2].text
+    assert "".join(text for text, _ in pieces) == sample.messages[2].content
     assert sample.messages[2].content.startswith("<think>Two facts.</think>")
 
 
@@ -108,9 +108,7 @@ def test_a_template_without_the_end_token_is_refused(sample: ChatSample, tokeniz
 
 def test_over_long_samples_are_dropped_and_counted_never_cut(make_trace: Make) -> None:
     long = make_trace(last=make_trace().trajectory.segments[3].text.replace("Enough.", "word " * 500))
-    found = harvest(
-        [make_trace(), long], SampleContext("", lambda query: query.question), keep=TraceFilter(max_tokens=600)
-    )
+    found = harvest([make_trace(), long], system="", user=lambda query: query.question, max_tokens=600)
 
     assert len(found.samples) == 1
     assert [(reason.reason, reason.named) for reason in found.report.reasons] == [("over_length", 1)]
@@ -130,17 +128,12 @@ def test_an_export_holds_the_same_ids_and_masks_as_our_trainer(
     assert "16384" in (tmp_path / recipe).read_text().replace("_", "")
 
 
-def test_an_export_drops_what_is_too_long_and_refuses_an_unknown_trainer(
+def test_an_export_drops_long_samples_and_refuses_an_unknown_trainer_or_a_folder_that_is_a_file(
     sample: ChatSample, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     assert export_rows([sample], tokenizer, folder=tmp_path, trainer="trl", max_tokens=5) == (0, 1)
     with pytest.raises(ConfigError, match="there is no export for 'axolotl'; there is one for trl and llama_factory"):
         export_rows([sample], tokenizer, folder=tmp_path, trainer="axolotl", max_tokens=5)
-
-
-def test_an_export_to_where_a_file_stands_is_refused_in_one_sentence(
-    sample: ChatSample, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
-) -> None:
     (tmp_path / "out").write_text("a file")
     with pytest.raises(ConfigError, match=r"cannot write to .*out: File exists\. Choose another folder with --out"):
         export_rows([sample], tokenizer, folder=tmp_path / "out", trainer="trl", max_tokens=1000)
@@ -181,15 +174,15 @@ def test_the_estimate_adds_up_what_each_round_reads_and_writes() -> None:
     )
     prompts_read = 2 * (estimate_tokens(prompts.first.text) + estimate_tokens(prompts.later.text))
 
-    assert (expected.calls, expected.output_tokens) == (4, 400)
+    assert (expected.usage.calls, expected.usage.output_tokens) == (4, 400)
     # Each of four requests holds the question; the second round of either trace also holds 150 tokens of history.
     questions_read = 4 * estimate_tokens(asked(task.query))
-    assert expected.input_tokens == prompts_read + questions_read + 2 * 150
+    assert expected.usage.input_tokens == prompts_read + questions_read + 2 * 150
     # $2 and $12 for a million tokens.
-    assert expected.dollars == pytest.approx((2 * expected.input_tokens + 12 * 400) / 1e6)
-    assert at_most.calls == 20
+    assert expected.dollars == pytest.approx((2 * expected.usage.input_tokens + 12 * 400) / 1e6)
+    assert at_most.usage.calls == 20
 
 
-def test_a_model_without_a_price_has_an_unknown_cost_not_none_at_all() -> None:
+def test_the_calls_of_a_model_without_a_price_are_counted_as_unpriced() -> None:
     expected, _ = estimate([TeacherTask("a", Query(question="Why?"))], TeacherPrompts.ours(), model="my-model")
-    assert expected.dollars is None
+    assert expected.unpriced_calls == expected.usage.calls == 5

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,6 +10,7 @@ from rubricem_agent.config import TeacherConfig
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing.servers import ModelServer
 
 FIRST = (
     "<scratchpad>A look-up.</scratchpad><structured_plan><analysis>a</analysis><rubrics>b</rubrics>"
@@ -24,34 +24,13 @@ LATER = (
 )
 
 
-class ChatServer:
-    """Answers as a teacher would: a plan to the first prompt, an answer to any later one."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        body = b""
-        while True:
-            message = await receive()
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
-        self.calls += 1
-        text = LATER if b"The work so far" in body else FIRST
-        reply = {
-            "model": "teacher",
-            "choices": [{"message": {"content": text}, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": 100, "completion_tokens": 50},
-        }
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
-        await send({"type": "http.response.body", "body": json.dumps(reply).encode()})
+def chat_server() -> ModelServer:
+    """Writes a plan to the first prompt and an answer to any later one."""
+    return ModelServer(lambda asked: LATER if "The work so far" in asked.prompt else FIRST)
 
 
 def test_a_live_teachers_traces_become_canonical_samples_and_are_not_bought_twice(tmp_path: Path) -> None:
-    server = ChatServer()
+    server = chat_server()
     with serve_loopback(server) as url:
         config = TeacherConfig(out=tmp_path, limit=2, teacher=f"openai:teacher@{url}")
         harvested = teach(config, {})
@@ -62,12 +41,12 @@ def test_a_live_teachers_traces_become_canonical_samples_and_are_not_bought_twic
     assert '<call_tool name="google_search">' in harvested.samples[0].messages[2].content
     assert again.samples == harvested.samples
     # Two traces of two turns.
-    assert server.calls == 4
+    assert len(server.asked) == 4
     assert json.loads((tmp_path / "usage.json").read_text())["teacher"]["usage"]["calls"] == 4
 
 
-def test_a_ceiling_stops_the_run_and_what_is_paid_for_stays(tmp_path: Path) -> None:
-    server = ChatServer()
+def test_a_spend_limit_stops_the_run_and_what_is_paid_for_stays(tmp_path: Path) -> None:
+    server = chat_server()
     with serve_loopback(server) as url:
         config = TeacherConfig(out=tmp_path, limit=3, teacher=f"openai:teacher@{url}", concurrency=1)
         with pytest.raises(SpendLimitReached):
@@ -75,7 +54,7 @@ def test_a_ceiling_stops_the_run_and_what_is_paid_for_stays(tmp_path: Path) -> N
         harvested = teach(config, {})
 
     assert harvested.report.accepted == 3
-    assert server.calls == 6
+    assert len(server.asked) == 6
 
 
 def test_a_broken_account_of_what_was_spent_is_refused_with_a_way_out(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Teachers behind models: a live API, a folder of request files, and Gemini's batch jobs against a server of our own."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,23 +7,24 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from rubricem_agent.data.batch_teacher import BatchRequestQueue, BatchTeacher, read_requests
-from rubricem_agent.data.gemini_batch import GeminiBatch
-from rubricem_agent.data.generate import (
-    Generation,
-    PendingTurn,
-    RepliesPending,
-    TeacherTask,
-    TeachJournal,
-    Trace,
-    TurnReply,
+from rubricem_agent.data.batch_teacher import (
+    BatchTeacher,
+    deliver_replies,
+    post_requests,
+    read_replies,
+    read_requests,
+    unanswered_requests,
 )
+from rubricem_agent.data.gemini_batch import GeminiBatch
+from rubricem_agent.data.generate import Generation, RepliesPending, TeacherTask, Trace, TurnReply
 from rubricem_agent.data.teacher import ChatTeacher, TeacherPrompts
+from rubricem_agent.files import LineFile
 from rubricem_env.domain.errors import ConfigError, FileFormatError, ModelError
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.llm.base import ChatReply, ScriptedModel
 from rubricem_env.llm.limits import RetryPolicy, Timing
 from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing.servers import SearchReply, SearchServer
 
 Make = Callable[..., Trace]
 PROMPTS = TeacherPrompts.ours()
@@ -38,15 +38,15 @@ TIMING = Timing.real(0)._replace(sleep=no_wait)
 
 
 @pytest.fixture
-def pending(make_trace: Make) -> list[PendingTurn]:
+def pending(make_trace: Make) -> list[Trace]:
     """The first turn of one trace, and the second of another."""
     trace = make_trace()
     begun = trace.trajectory.model_copy(update={"segments": trace.trajectory.segments[:3]})
     fresh = trace.trajectory.model_copy(update={"segments": trace.trajectory.segments[:1]})
-    return [PendingTurn(trace.task, 1, fresh), PendingTurn(TeacherTask("q2", trace.task.query), 2, begun)]
+    return [Trace(trace.task, fresh), Trace(TeacherTask("q2", trace.task.query), begun)]
 
 
-def test_the_first_round_shows_the_question_and_later_rounds_all_work_so_far(pending: list[PendingTurn]) -> None:
+def test_the_first_round_shows_the_question_and_later_rounds_all_work_so_far(pending: list[Trace]) -> None:
     first, later = (PROMPTS.request(turn) for turn in pending)
 
     assert "How wide is Calm Bridge?" in first.prompt
@@ -69,7 +69,7 @@ def test_a_prompt_asks_for_what_its_rounds_are_rejected_without(prompt: Any) -> 
     assert "Never write `<tool_output>` yourself" in rules
 
 
-async def test_a_live_teacher_retries_what_may_pass_and_reports_what_does_not(pending: list[PendingTurn]) -> None:
+async def test_a_live_teacher_retries_what_may_pass_and_reports_what_does_not(pending: list[Trace]) -> None:
     first = iter([ModelError("busy", is_retryable=True), "a plan"])
     model = ScriptedModel(lambda asked: ModelError("no such model") if "so far" in asked.prompt else next(first))
     teacher = ChatTeacher(model, PROMPTS, timing=TIMING, retry=RetryPolicy())
@@ -79,7 +79,7 @@ async def test_a_live_teacher_retries_what_may_pass_and_reports_what_does_not(pe
     assert replies["q2.2"] == TurnReply(id="q2.2", error="no such model")
 
 
-async def test_a_turn_that_the_server_refuses_to_write_is_a_failure(pending: list[PendingTurn]) -> None:
+async def test_a_turn_that_the_server_refuses_to_write_is_a_failure(pending: list[Trace]) -> None:
     model = ScriptedModel([ChatReply(text="", model="m", finish="blocked")])
     teacher = ChatTeacher(model, PROMPTS, timing=TIMING, retry=RetryPolicy())
     (reply,) = await teacher.write(pending[:1])
@@ -88,17 +88,17 @@ async def test_a_turn_that_the_server_refuses_to_write_is_a_failure(pending: lis
 
 
 async def test_a_folder_is_the_teacher_requests_go_out_once_and_replies_come_in(
-    pending: list[PendingTurn], tmp_path: Path
+    pending: list[Trace], tmp_path: Path
 ) -> None:
-    mailbox = BatchRequestQueue(tmp_path / "box")
-    teacher = BatchTeacher(mailbox, prompts=PROMPTS)
+    folder = tmp_path / "box"
+    teacher = BatchTeacher(folder, prompts=PROMPTS)
     for _ in range(2):
         with pytest.raises(RepliesPending, match=r"requests-0001\.jsonl in .* waits for its replies"):
             await teacher.write(pending)
-    (path,) = mailbox.unanswered()
+    (path,) = unanswered_requests(folder)
     assert [fields["id"] for fields in read_requests(path)] == ["q1.1", "q2.2"]
 
-    mailbox.deliver(path, [TurnReply(id="q2.2", error="refused"), TurnReply(id="q1.1", text="a plan")])
+    deliver_replies(path, [TurnReply(id="q2.2", error="refused"), TurnReply(id="q1.1", text="a plan")])
     assert [reply.text or reply.error for reply in await teacher.write(pending)] == ["a plan", "refused"]
 
 
@@ -111,93 +111,55 @@ async def test_a_folder_is_the_teacher_requests_go_out_once_and_replies_come_in(
     ],
 )
 async def test_a_bad_reply_file_is_refused_in_one_sentence(
-    pending: list[PendingTurn], tmp_path: Path, lines: list[str], message: str
+    pending: list[Trace], tmp_path: Path, lines: list[str], message: str
 ) -> None:
-    mailbox = BatchRequestQueue(tmp_path)
-    mailbox.post({turn.id: PROMPTS.request(turn) for turn in pending})
+    post_requests(tmp_path, {trace.next_id: PROMPTS.request(trace) for trace in pending})
     (tmp_path / "replies-0001.jsonl").write_text("\n".join(lines))
     with pytest.raises(FileFormatError) as refusal:
-        mailbox.replies()
+        read_replies(tmp_path)
     assert message in str(refusal.value)
 
 
-async def test_a_run_through_a_folder_goes_on_round_by_round_to_the_end(make_trace: Make, tmp_path: Path) -> None:
+async def test_a_run_through_a_folder_advances_round_by_round_to_the_end(make_trace: Make, tmp_path: Path) -> None:
     wanted = make_trace()
-    mailbox = BatchRequestQueue(tmp_path / "box")
+    folder = tmp_path / "box"
+    teacher = BatchTeacher(folder, prompts=PROMPTS)
+    generation = Generation(teacher, shipped_toolbox(), journal=LineFile(tmp_path / "j"))
     turns = [wanted.trajectory.segments[1].text, wanted.trajectory.segments[3].text]
     for text in turns:
-        generation = Generation(
-            BatchTeacher(mailbox, prompts=PROMPTS), shipped_toolbox(), journal=TeachJournal(tmp_path / "j")
-        )
         with pytest.raises(RepliesPending):
             await generation.run([wanted.task])
-        (path,) = mailbox.unanswered()
-        mailbox.deliver(path, [TurnReply(id=read_requests(path)[0]["id"], text=text)])
-    generation = Generation(
-        BatchTeacher(mailbox, prompts=PROMPTS), shipped_toolbox(), journal=TeachJournal(tmp_path / "j")
-    )
+        (path,) = unanswered_requests(folder)
+        deliver_replies(path, [TurnReply(id=read_requests(path)[0]["id"], text=text)])
     (trace,) = await generation.run([wanted.task])
 
     assert trace.trajectory.policy_text == "".join(turns)
 
 
-class BatchServer:
-    """Speaks as much of the batch API as is asked of it; a job is done at its second look."""
-
-    def __init__(self) -> None:
-        self.created = 0
-        self.looks = 0
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        body = b""
-        while True:
-            message = await receive()
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
-        if scope["method"] == "POST":
-            self.created += 1
-            reply = {"name": "batches/7", "metadata": {"state": "BATCH_STATE_PENDING"}}
-        else:
-            self.looks += 1
-            reply = self._job()
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
-        await send({"type": "http.response.body", "body": json.dumps(reply).encode()})
-
-    def _job(self) -> dict[str, Any]:
-        if self.looks < 2:
-            return {"name": "batches/7", "metadata": {"state": "BATCH_STATE_RUNNING"}}
-        written = {"response": {"candidates": [{"content": {"parts": [{"text": "a plan"}]}}]}}
-        refused = {"error": {"code": 3, "message": "too long"}}
-        output = {"inlinedResponses": {"inlinedResponses": [written, refused]}}
-        return {"name": "batches/7", "metadata": {"state": "BATCH_STATE_SUCCEEDED", "output": output}}
-
-
-async def test_gemini_batch_jobs_answer_the_folder_and_are_submitted_once(
-    pending: list[PendingTurn], tmp_path: Path
-) -> None:
-    server = BatchServer()
-    with serve_loopback(server) as url:
+async def test_gemini_batch_jobs_answer_the_folder_and_are_submitted_once(pending: list[Trace], tmp_path: Path) -> None:
+    written = {"response": {"candidates": [{"content": {"parts": [{"text": "a plan"}]}}]}}
+    output = {"inlinedResponses": {"inlinedResponses": [written, {"error": {"code": 3, "message": "too long"}}]}}
+    states = {"state": "BATCH_STATE_PENDING"}, {"state": "BATCH_STATE_RUNNING"}
+    done = {"state": "BATCH_STATE_SUCCEEDED", "output": output}
+    server = SearchServer(*(SearchReply({"name": "batches/7", "metadata": one}) for one in (*states, done)))
+    with serve_loopback(server.app) as url:
         carrier = GeminiBatch.connect("gemini-3-pro", SecretStr("test-key"), timing=TIMING, base_url=url)
-        teacher = BatchTeacher(
-            BatchRequestQueue(tmp_path), prompts=PROMPTS, name=carrier.name, carry=carrier.carry, close=carrier.aclose
-        )
+        teacher = BatchTeacher(tmp_path, prompts=PROMPTS, name=carrier.name, carry=carrier.carry, close=carrier.aclose)
         replies = await teacher.write(pending)
         again = await teacher.write(pending)
         await teacher.aclose()
 
     assert [reply.text or reply.error for reply in replies] == ["a plan", "too long"]
     assert again == replies
-    assert (server.created, server.looks) == (1, 2)
+    # Submitted once, and done at the second look.
+    assert [request["json"] is not None for request in server.requests] == [True, False, False]
     assert (tmp_path / "requests-0001.job").read_text() == "batches/7"
 
 
 async def test_a_folder_that_was_asked_another_question_under_the_id_is_refused(
-    pending: list[PendingTurn], tmp_path: Path
+    pending: list[Trace], tmp_path: Path
 ) -> None:
-    teacher = BatchTeacher(BatchRequestQueue(tmp_path), prompts=PROMPTS)
+    teacher = BatchTeacher(tmp_path, prompts=PROMPTS)
     with pytest.raises(RepliesPending):
         await teacher.write(pending[:1])
     other = pending[0].task.query.model_copy(update={"question": "How do heat pumps work?"})

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, ValidationError
 
-from rubricem_agent.config import parse_yaml_assignment, read_yaml
+from rubricem_agent.build.training import parse_yaml_assignment, read_yaml
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, nearest_name, suggest_name
 from rubricem_env.domain.trajectory import first_problem
