@@ -38,7 +38,7 @@ from rubricem_agent.learn.monitor import find_collapse, find_divergence, find_dr
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch, reflection_samples, task_samples
 from rubricem_agent.memory.bank import Retrieved
 from rubricem_agent.policy.base import Opening, Sampling
-from rubricem_agent.reflection.reflector import ReflectionOutcome, judged_attempts, readable_share
+from rubricem_agent.reflection.reflector import judged_attempts, mean_utility, readable_share
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.run import Setting, run_groups
 from rubricem_env.concurrency import derive_seed
@@ -225,11 +225,6 @@ def judged_scores(judged: JudgedStep) -> dict[str, float | None]:
         given = [score for score in scores if score is not None]
         means[stage.value] = round(float(np.mean(given)), 4) if given else None
     return means
-
-
-def mean_utility(outcomes: Sequence[ReflectionOutcome]) -> float | None:
-    utilities = [one.score.utility for outcome in outcomes for one in outcome.scored if one.score is not None]
-    return round(float(np.mean(utilities)), 4) if utilities else None
 
 
 def watch_run(config: LocalConfig, step: int) -> None:

@@ -103,6 +103,12 @@ def readable_share(outcomes: Sequence[ReflectionOutcome]) -> float | None:
     return round(sum(readable) / len(readable), 4) if readable else None
 
 
+def mean_utility(outcomes: Sequence[ReflectionOutcome]) -> float | None:
+    """Of the candidates that the judge scored; None without any."""
+    utilities = [sample.score.utility for outcome in outcomes for sample in outcome.scored if sample.score is not None]
+    return round(float(np.mean(utilities)), 4) if utilities else None
+
+
 Assessed = tuple[ReflectionSample, ReflectionOpinion, Blocks | Refusal]
 """A candidate with the judge's opinion, and its blocks or why it lacks them."""
 

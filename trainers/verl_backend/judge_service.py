@@ -11,15 +11,23 @@ from typing import Any
 
 from rubricem_agent.build.memory import build_bank, build_injector
 from rubricem_agent.build.models import build_judge
+from rubricem_agent.learn.credit import Credit
 from rubricem_agent.learn.curriculum import Encounter
 from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.learn.record import four_numbers, group_entry, rollout_entry
 from rubricem_agent.memory.bank import Retrieval, Retrieved
 from rubricem_agent.policy.local import load_tokenizer
-from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector, judged_attempts
+from rubricem_agent.reflection.reflector import (
+    JudgedAttempt,
+    ReflectionOutcome,
+    Reflector,
+    judged_attempts,
+    mean_utility,
+    readable_share,
+)
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.errors import RubricEMError, UsageError
+from rubricem_env.domain.errors import JudgeError, RubricEMError, UsageError
 from rubricem_env.judge.base import Group, Judge, ReflectionJudge
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
@@ -30,18 +38,10 @@ from trainers.settings import with_run_seed
 from trainers.verl_backend.checkpoint import ServiceState, load_service, save_service
 from trainers.verl_backend.engine_policy import EnginePolicy
 from trainers.verl_backend.reporting import GroupRecord
-from trainers.verl_backend.rows import RolloutCredit, RolloutScores, ScheduledQuery, TrainableReflections
+from trainers.verl_backend.rows import RolloutScores, ScheduledQuery
 from trainers.verl_backend.settings import VerlSettings, load_training_questions
 
 NO_SCORES = RolloutScores((0.0, 0.0, 0.0, 0.0), (None, None, None, None), is_valid=False)
-
-
-class _PendingGroup:
-    """A group of which some rollouts have been submitted, by their index."""
-
-    def __init__(self) -> None:
-        self.rollouts: dict[int, Rollout] = {}
-        self.scores: asyncio.Future[list[RolloutScores]] = asyncio.get_running_loop().create_future()
 
 
 class JudgeService:
@@ -62,7 +62,8 @@ class JudgeService:
         self.bank = build_bank(settings.bank)
         self._injector = build_injector(settings.bank, self.tokenizer.count)
         self._truth = load_training_questions(settings)[1]
-        self._groups: dict[str, _PendingGroup] = {}
+        self._groups: dict[str, tuple[dict[int, Rollout], asyncio.Future[list[RolloutScores]]]] = {}
+        """Incomplete groups: the rollouts submitted so far, by their index, and the scores of all."""
         self._attempts: dict[Ticket, Sequence[JudgedAttempt]] = {}
         """The judged groups of the reflections that are pending."""
         self._launched: set[Ticket] = set()
@@ -123,30 +124,38 @@ class JudgeService:
 
         `group` names the group, one for each encounter of a question; `index` counts its rollouts from 0.
         """
-        pending = self._groups.setdefault(group, _PendingGroup())
-        pending.rollouts[index] = rollout
-        if len(pending.rollouts) == self.group_size:
+        if group not in self._groups:
+            self._groups[group] = ({}, asyncio.get_running_loop().create_future())
+        submitted, scores = self._groups[group]
+        submitted[index] = rollout
+        if len(submitted) == self.group_size:
             del self._groups[group]
-            rollouts = [pending.rollouts[number] for number in sorted(pending.rollouts)]
-            scores = await self._judge_group(scheduled, rollouts, name=group)
+            judged = await self._judge_group(scheduled, [one for _, one in sorted(submitted.items())], name=group)
             await self._may_score.wait()
             self._scored.append(group)
-            pending.scores.set_result(scores)
+            scores.set_result(judged)
         # Shielded: cancelling one rollout must not cancel its group's scores.
-        return (await asyncio.shield(pending.scores))[index]
+        return (await asyncio.shield(scores))[index]
 
-    async def collect(self, step: int) -> TrainableReflections:
-        """The reflections of earlier steps that are finished. Never waits."""
+    async def collect(self, step: int) -> tuple[list[ReflectionOutcome], dict[str, Any]]:
+        """The finished reflections of earlier steps, and their metrics. Never waits.
+
+        Raises:
+            JudgeError: judging cannot continue, such as with a budget that is used up.
+        """
+        if self._fault:
+            raise JudgeError(self._fault)
         done, failed = self.reflections.collect(step=step)
         self._attempts = {ticket: self._attempts[ticket] for ticket in self.reflections.pending}
-        return TrainableReflections(
-            outcomes=tuple(result for _, result in done),
-            failures=tuple(f"{ticket}: {reason}" for ticket, reason in failed),
-            staleness=tuple(step - ticket.step for ticket, _ in done),
-            pending=len(self.reflections.pending),
-            bank=len(self.bank),
-            fault=self._fault,
-        )
+        outcomes = [outcome for _, outcome in done]
+        return outcomes, {
+            "utility": mean_utility(outcomes),
+            "readable": readable_share(outcomes),
+            "staleness": [step - ticket.step for ticket, _ in done],
+            "failed_reflections": [f"{ticket}: {reason}" for ticket, reason in failed],
+            "pending_reflections": len(self.reflections.pending),
+            "bank": len(self.bank),
+        }
 
     async def drain(self) -> None:
         """Wait for all reflections: for the synchronous mode, whose engines must be idle between steps."""
@@ -198,19 +207,21 @@ class JudgeService:
         self._record = GroupRecord(run, self.bank)
         await asyncio.to_thread(self._record.begin, step, self.tokenizer)
 
-    async def record(self, step: int, credits_: Sequence[RolloutCredit]) -> None:
+    async def record(self, step: int, rollouts: Sequence[tuple[str, int]], credit: Credit) -> None:
         """Write the groups that a step trains on; nothing where no record is kept.
+
+        `rollouts` are group and index of each row of the credit.
 
         Raises:
             UsageError: the disk refuses.
         """
         if self._record is not None:
-            await asyncio.to_thread(self._record.write, step, credits_)
+            await asyncio.to_thread(self._record.write, step, rollouts, credit)
 
     async def _judge_group(
         self, scheduled: ScheduledQuery, rollouts: Sequence[Rollout], *, name: str
     ) -> list[RolloutScores]:
-        """Judge a complete group. A bug or a used-up budget scores nothing, and is reported at the next `collect`."""
+        """Judge a complete group. A bug or a used-up budget scores nothing, and is raised by the next `collect`."""
         key = _key(scheduled)
         ticket = key[0]
         self._references.pop(key, None)

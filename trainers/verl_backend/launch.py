@@ -16,10 +16,9 @@ from hydra.errors import HydraException  # type: ignore[import-not-found,unused-
 from omegaconf import OmegaConf  # type: ignore[import-not-found,unused-ignore]
 from omegaconf.errors import OmegaConfBaseException  # type: ignore[import-not-found,unused-ignore]
 
-from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.errors import BoundaryError, ConfigError
 from trainers.verl_backend.checkpoint import FOLDER, check_identity, identity_of
 from trainers.verl_backend.settings import SECTION, read_section, refuse_impossible
-from trainers.verl_backend.time_limits import ClusterError
 
 TRAINER = "trainers.verl_backend.trainer"
 PLUGIN = "trainers.verl_backend.plugin"
@@ -96,7 +95,7 @@ def refuse_unreachable(address: str) -> None:
     """Connect to a cluster's address once: Ray itself waits for minutes where nothing listens.
 
     Raises:
-        ClusterError: an address of the form host:port at which nothing listens.
+        BoundaryError: an address of the form host:port at which nothing listens.
     """
     host, _, port = address.rpartition(":")
     if "/" in address or not port.isdigit():
@@ -104,7 +103,7 @@ def refuse_unreachable(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
     except OSError as cause:
-        raise ClusterError(
+        raise BoundaryError(
             f"nothing listens at RAY_ADDRESS={address} ({cause}). Start Ray there (`ray start --head --port={port}`), "
             "or unset the variable to start Ray on this machine."
         ) from cause

@@ -13,18 +13,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_agent.files import trim_log
+from rubricem_agent.learn.credit import Credit
 from rubricem_agent.learn.metrics import METRICS_FILE, append_line, read_log
-from rubricem_agent.learn.monitor import find_collapse
+from rubricem_agent.learn.monitor import WatchSettings, find_collapse
 from rubricem_agent.learn.record import RECORD_FOLDER, GroupEntry, RolloutEntry, RunRecorder, credited
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.policy.tokens import PolicyTokenizer
-from rubricem_agent.reflection.reflector import readable_share
 from rubricem_agent.rollout.tokens import NO_STAGE
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import RubricEMError
 from trainers.settings import make_out
-from trainers.verl_backend.rows import CreditInputs, RolloutCredit, TrainableReflections
+from trainers.verl_backend.rows import CreditInputs
 from trainers.verl_backend.settings import VerlSettings
 
 PREFIX = "rubricem"
@@ -32,43 +31,14 @@ SWITCH = "rubricem.record=false"
 """The setting that turns the record off."""
 
 
-class VerlLog:
-    """One run's log, in veRL's folder for checkpoints."""
+def write_settings(folder: Path, settings: VerlSettings, config: Any) -> None:
+    """Write the settings of this start beside the log; veRL's own keys under the names that the local trainer has.
 
-    def __init__(self, folder: Path, settings: VerlSettings) -> None:
-        self._path = folder / METRICS_FILE
-        self._settings = settings
-
-    def begin(self, step: int) -> None:
-        """Remove lines after `step`: a resumed run writes them again."""
-        trim_log(self._path, step)
-
-    def write_settings(self, config: Any) -> None:
-        """Write the settings of this start beside the log.
-
-        Raises:
-            ConfigError: the folder cannot be written.
-        """
-        settings = {**shared_settings(config), **self._settings.model_dump(mode="json")}
-        make_out(self._path.parent, settings=json.dumps(settings, indent=1), key="trainer.default_local_dir")
-
-    def write(self, step: int, fields: Mapping[str, Any]) -> None:
-        """Write the line of a step.
-
-        Raises:
-            RubricEMError: the run is lost; the warning is in the log as well.
-        """
-        append_line(self._path, {"step": step, **fields})
-        warning = find_collapse(read_log(self._path.parent).steps, self._settings.watch)
-        if warning:
-            append_line(self._path, {"step": step, "alarm": warning})
-            raise RubricEMError(warning)
-
-
-def shared_settings(config: Any) -> dict[str, Any]:
-    """VeRL's own keys under the names that the local trainer has for them."""
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
     model = config.actor_rollout_ref
-    return {
+    shared = {
         "trainer": config.trainer.v1.trainer_mode,
         "policy": model.model.path,
         "steps": config.trainer.total_training_steps,
@@ -79,6 +49,21 @@ def shared_settings(config: Any) -> dict[str, Any]:
         "kl_loss_coef": model.actor.kl_loss_coef if model.actor.use_kl_loss else 0.0,
         "checkpoint_every": config.trainer.save_freq,
     }
+    text = json.dumps({**shared, **settings.model_dump(mode="json")}, indent=1)
+    make_out(folder, settings=text, key="trainer.default_local_dir")
+
+
+def write_step(folder: Path, step: int, fields: Mapping[str, Any], watch: WatchSettings) -> None:
+    """Write the line of a step into the log.
+
+    Raises:
+        RubricEMError: the run is lost; the warning is in the log as well.
+    """
+    append_line(folder / METRICS_FILE, {"step": step, **fields})
+    warning = find_collapse(read_log(folder).steps, watch)
+    if warning:
+        append_line(folder / METRICS_FILE, {"step": step, "alarm": warning})
+        raise RubricEMError(warning)
 
 
 def update_metrics(
@@ -137,20 +122,6 @@ def stage_means(
     return means
 
 
-def reflection_means(reflections: TrainableReflections) -> dict[str, Any]:
-    """Means over the reflections that a step trains on."""
-    scores = [one.score for outcome in reflections.outcomes for one in outcome.scored]
-    utilities = [score.utility for score in scores if score is not None]
-    return {
-        "utility": float(np.mean(utilities)) if utilities else None,
-        "readable": readable_share(reflections.outcomes),
-        "staleness": list(reflections.staleness),
-        "failed_reflections": list(reflections.failures),
-        "pending_reflections": reflections.pending,
-        "bank": reflections.bank,
-    }
-
-
 def flat_metrics(report: Mapping[str, Any], prefix: str = PREFIX) -> dict[str, float]:
     """The numbers in a nested report, under names such as `rubricem/true/answer`."""
     flat: dict[str, float] = {}
@@ -183,7 +154,7 @@ class GroupRecord:
     def __init__(self, run: Path, bank: RubricBank) -> None:
         self._recorder = RunRecorder(run / RECORD_FOLDER, switch=SWITCH)
         self._bank = bank
-        self._waiting: dict[str, tuple[GroupEntry, tuple[RolloutEntry, ...]]] = {}
+        self._waiting: dict[str, tuple[GroupEntry, list[RolloutEntry]]] = {}
         """By the group's name; the entries have no credit, and the question's own step."""
         self._step = 0
         self._written = 0
@@ -200,36 +171,36 @@ class GroupRecord:
 
     def add(self, name: str, group: GroupEntry, rollouts: Sequence[RolloutEntry]) -> None:
         """Keep a judged group until a step trains on it."""
-        self._waiting[name] = (group, tuple(rollouts))
+        self._waiting[name] = (group, list(rollouts))
 
-    def write(self, step: int, credits_: Sequence[RolloutCredit]) -> None:
-        """Write the groups that a step trains on, in the order of their names' first credit, and the bank's changes.
+    def write(self, step: int, rollouts: Sequence[tuple[str, int]], credit: Credit) -> None:
+        """Write the groups that a step trains on, in the order of their first rollout, and the bank's changes.
 
-        A group that was never added, such as one from before the record was switched on, is left out. A rollout that
-        the step has not seen has no credit.
+        `rollouts` are group and index of each row of the credit. A group that was never added, such as one from before
+        the record was switched on, is left out. A rollout that the step has not seen has no credit.
 
         Raises:
             UsageError: the disk refuses.
         """
         if step != self._step:
             self._step, self._written = step, 0
-        by_group: dict[str, dict[int, RolloutCredit]] = {}
-        for credit in credits_:
-            by_group.setdefault(credit.group, {})[credit.attempt] = credit
+        rows = {rollout: row for row, rollout in enumerate(rollouts)}
         entries = []
-        for name in (name for name in by_group if name in self._waiting):
-            group, rollouts = self._waiting.pop(name)
+        for name in dict.fromkeys(name for name, _ in rollouts if name in self._waiting):
+            group, attempts = self._waiting.pop(name)
             position = {"step": step, "place": self._written}
             self._written += 1
-            with_credit = (
-                credited(one, returns=own.returns, advantages=own.advantages, trained=own.trained)
-                if (own := by_group[name].get(one.attempt)) is not None
-                else one
-                for one in rollouts
-            )
-            entries.append(
-                (group.model_copy(update=position), tuple(one.model_copy(update=position) for one in with_credit))
-            )
+            for index, one in enumerate(attempts):
+                row = rows.get((name, one.attempt))
+                if row is not None:
+                    attempts[index] = credited(
+                        one,
+                        returns=credit.returns[row].tolist(),
+                        advantages=credit.advantages[row].tolist(),
+                        trained=bool(credit.trainable[row]),
+                    )
+            moved = [one.model_copy(update=position) for one in attempts]
+            entries.append((group.model_copy(update=position), moved))
         self._recorder.record_step(entries)
         self._recorder.record_lessons(self._bank.contents(since=self._recorder.bank_revision), step=step)
 
@@ -244,7 +215,7 @@ class GroupRecord:
         self._waiting = {
             name: (
                 GroupEntry.model_validate(group, strict=False),
-                tuple(RolloutEntry.model_validate(one, strict=False) for one in rollouts),
+                [RolloutEntry.model_validate(one, strict=False) for one in rollouts],
             )
             for name, (group, rollouts) in state.items()
         }

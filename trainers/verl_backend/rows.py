@@ -12,7 +12,6 @@ from rubricem_agent.learn.curriculum import Encounter
 from rubricem_agent.learn.metrics import count_repeats
 from rubricem_agent.learn.samples import Sample
 from rubricem_agent.policy.tokens import PolicyTokenizer
-from rubricem_agent.reflection.reflector import ReflectionOutcome
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import NO_STAGE
 from rubricem_env.domain.errors import JudgeError
@@ -46,33 +45,6 @@ class RolloutScores(NamedTuple):
     """Why it is not valid, in one sentence."""
     true: Four | None = None
     """By the truth, in the almanac: recorded to audit the judge, never trained on."""
-
-
-class RolloutCredit(NamedTuple):
-    """The credit of a rollout, as the trainer reports it for the record."""
-
-    group: str
-    attempt: int
-    """The index of the rollout in the group, from 0."""
-    returns: Four
-    advantages: Four
-    trained: bool
-    """Whether the step's update uses it."""
-
-
-class TrainableReflections(NamedTuple):
-    """Reflections that a step may train on."""
-
-    outcomes: tuple[ReflectionOutcome, ...]
-    failures: tuple[str, ...]
-    staleness: tuple[int, ...]
-    """Steps from launch to use, of each outcome."""
-    pending: int
-    """Still being written."""
-    bank: int
-    """Items that can be retrieved."""
-    fault: str = ""
-    """Why judging cannot continue, such as a budget that is used up; "" while it can."""
 
 
 class CreditInputs:

@@ -20,19 +20,15 @@ _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception): .*\S)", re.MULTILI
 """The last line of a traceback."""
 
 
-class ClusterError(BoundaryError):
-    """The cluster failed the run: no Ray answers, a process is gone, or a call did not return within its time limit."""
-
-
-def lost_process(message: str) -> ClusterError:
+def lost_process(message: str) -> BoundaryError:
     """The error for a process that died, from Ray's message or `ENGINE_LOST`, in one sentence."""
     text = " ".join(message.split()).rstrip(".")
     if _NOT_STARTED in message:
         reason = _RAISED.findall(message)
-        return ClusterError(f"a process of the run could not start: {reason[-1] if reason else text}. See {_LOGS}.")
+        return BoundaryError(f"a process of the run could not start: {reason[-1] if reason else text}. See {_LOGS}.")
     named = _NAMED.search(message)
     gone = "{name}, process {pid} on {ip}".format(**named.groupdict()) if named else text
-    return ClusterError(
+    return BoundaryError(
         f"a process of the run is gone: {gone}. See {_LOGS}; the usual reason is that memory ran out. The same command "
         "resumes from the last checkpoint."
     )
@@ -52,7 +48,7 @@ def within(
     `watch` is called every few seconds meanwhile; what it raises ends the wait.
 
     Raises:
-        ClusterError: it has not returned after `seconds`; the message names the setting. End the process then: what it
+        BoundaryError: it has not returned after `seconds`; the message names the setting. End the process then: what it
             waited for may still hang.
     """
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=action.replace(" ", "-"))
@@ -61,7 +57,7 @@ def within(
         future = thread.submit(call)
         while not _is_done(future, min(every, ends - time.monotonic())):
             if time.monotonic() >= ends:
-                raise ClusterError(
+                raise BoundaryError(
                     f"could not {action} in {seconds:g} seconds. A worker or a sampling engine hangs or is gone: see "
                     f"{_LOGS}. The same command resumes from the last checkpoint; if the machines are only slow, raise "
                     f"{setting}."

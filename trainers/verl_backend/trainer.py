@@ -40,11 +40,12 @@ from verl.utils.config import validate_config  # type: ignore[import-not-found,u
 from verl.utils.debug import marked_timer  # type: ignore[import-not-found,unused-ignore]
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker  # type: ignore[import-not-found,unused-ignore]
 
+from rubricem_agent.files import trim_log
 from rubricem_agent.learn.credit import Credit
 from rubricem_agent.learn.curriculum import Curriculum
-from rubricem_agent.learn.record import four_numbers
+from rubricem_agent.learn.metrics import METRICS_FILE
 from rubricem_agent.learn.samples import Sample, reflection_samples
-from rubricem_env.domain.errors import ConfigError, JudgeError, RubricEMError
+from rubricem_env.domain.errors import BoundaryError, ConfigError, RubricEMError
 from trainers.verl_backend.actors import LOOPS_FILE, start_judge_service
 from trainers.verl_backend.checkpoint import FOLDER, identity_of, prune
 from trainers.verl_backend.queue import (
@@ -58,24 +59,22 @@ from trainers.verl_backend.queue import (
     write_advantages,
 )
 from trainers.verl_backend.reporting import (
-    VerlLog,
     flat_metrics,
-    reflection_means,
     rollout_means,
     stage_means,
     update_metrics,
+    write_settings,
+    write_step,
 )
 from trainers.verl_backend.rows import (
     CreditInputs,
-    RolloutCredit,
-    TrainableReflections,
     credit_rows,
     reflection_row,
     refuse_outage,
     token_advantages,
 )
 from trainers.verl_backend.settings import SECTION, CurriculumStream, load_training_questions, read_section
-from trainers.verl_backend.time_limits import ENGINE_LOST, WATCH_EVERY, ClusterError, lost_process, within
+from trainers.verl_backend.time_limits import ENGINE_LOST, WATCH_EVERY, lost_process, within
 
 TASKS = "train"
 """veRL's partition of the queue for rollouts."""
@@ -131,7 +130,6 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         _refuse_ignored(config)
         self._folder = Path(config.trainer.default_local_dir).absolute()
         self._identity = identity_of(config, self.settings)
-        self._log = VerlLog(self._folder, self.settings)
         self._line: dict[str, Any] = {}
         """The log's line of the step so far."""
         self._reflection_metrics: dict[str, float] = {}
@@ -174,8 +172,8 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         super()._load_checkpoint()
         model, group_size = self.config.actor_rollout_ref.model.path, self.config.actor_rollout_ref.rollout.n
         self.judge_service = start_judge_service(self.settings, model=model, group_size=group_size)
-        self._log.write_settings(self.config)
-        self._log.begin(self.global_steps)
+        write_settings(self._folder, self.settings, self.config)
+        trim_log(self._folder / METRICS_FILE, self.global_steps)
         if self.settings.record:
             ray.get(self.judge_service.begin_record.remote(self._folder, self.global_steps))
         if self.global_steps > 0:
@@ -213,13 +211,10 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
                 self._train_on_reflections()
 
     def _train_on_reflections(self) -> None:
-        reflections: TrainableReflections = ray.get(self.judge_service.collect.remote(self.global_steps))
-        if reflections.fault:
-            raise JudgeError(reflections.fault)
-        means = reflection_means(reflections)
-        samples = reflection_samples(reflections.outcomes, version=self.global_steps - 1)
-        self._line |= {**means, "reflections": len(samples)}
-        self._reflection_metrics = flat_metrics(means)
+        outcomes, metrics = ray.get(self.judge_service.collect.remote(self.global_steps))
+        samples = reflection_samples(outcomes, version=self.global_steps - 1)
+        self._line |= {**metrics, "reflections": len(samples)}
+        self._reflection_metrics = flat_metrics(metrics)
         if samples:
             self._reflection_metrics |= self._update_on(samples)
 
@@ -314,14 +309,8 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         self._finish_record()
         if not self.settings.record:
             return
-        columns = (array.tolist() for array in (self._credit.returns, self._credit.advantages, self._credit.trainable))
-        credits_ = [
-            RolloutCredit(
-                group_of(key), int(key.split("_")[1]), four_numbers(returns), four_numbers(advantages), trained
-            )
-            for key, returns, advantages, trained in zip(self._rows, *columns, strict=True)
-        ]
-        self._pending_record = self.judge_service.record.remote(self.global_steps, credits_)
+        rollouts = [(group_of(key), int(key.split("_")[1])) for key in self._rows]
+        self._pending_record = self.judge_service.record.remote(self.global_steps, rollouts, self._credit)
 
     def _finish_record(self) -> None:
         """Wait until the record is written; its failure stops the run here."""
@@ -383,7 +372,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
             "seconds": seconds,
         }
         self._line = {}
-        self._log.write(self.global_steps, line)
+        write_step(self._folder, self.global_steps, line, self.settings.watch)
 
     def on_step_end(self) -> None:
         self._sync("bring the weights to the sampling engines", super().on_step_end, watch=self._check_processes)
@@ -507,7 +496,7 @@ def train(config: Any) -> None:
         if ray.is_initialized():
             raise
         reason = " ".join(str(failure).split()).rstrip(".")
-        raise ClusterError(
+        raise BoundaryError(
             f"Ray refuses the run: {reason}. Its settings are under ray_kwargs.ray_init, its logs under "
             "/tmp/ray/session_latest/logs."
         ) from failure

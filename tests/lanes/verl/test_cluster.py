@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
+from rubricem_env.domain.errors import BoundaryError
 from trainers.verl_backend.launch import refuse_unreachable
-from trainers.verl_backend.time_limits import ClusterError
 from trainers.verl_backend.trainer import root_cause
 
 
@@ -13,7 +13,7 @@ def test_an_address_where_nobody_listens_is_refused_with_the_command_that_would_
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         refuse_unreachable(f"127.0.0.1:{port}")
-    with pytest.raises(ClusterError, match=rf"RAY_ADDRESS=127.0.0.1:{port} .*ray start --head --port={port}"):
+    with pytest.raises(BoundaryError, match=rf"RAY_ADDRESS=127.0.0.1:{port} .*ray start --head --port={port}"):
         refuse_unreachable(f"127.0.0.1:{port}")
 
 

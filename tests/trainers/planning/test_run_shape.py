@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rubricem_env.domain.errors import ConfigError
-from tests.trainers.planning.conftest import CONFIGS, RECIPE
+from tests.trainers.planning.conftest import RECIPE
 from trainers.verl_backend.planning.run_shape import (
     KNOWN,
     RunShape,
@@ -92,12 +92,6 @@ def test_the_layout_follows_from_the_mode(changes: list[str], layout: str, recip
     assert recipe(*changes).layout == layout
 
 
-def test_the_almanac_on_the_cpu_is_read_as_well() -> None:
-    shape = read_run_shape(read_run_file(CONFIGS / "verl_almanac_cpu.yaml"))
-
-    assert (shape.device, shape.gpus, shape.settings.almanac is not None) == ("cpu", 1, True)
-
-
 def test_the_parameters_of_qwen3_come_out_to_the_last_one() -> None:
     # As their model cards count them: 8.2 billion, and 0.6 billion with tied embeddings.
     assert KNOWN["qwen3-8b"].parameters == 8_190_735_360
@@ -129,8 +123,3 @@ def test_a_config_that_is_none_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(ConfigError, match="is not the config of a supported decoder"):
         find_model_shape(str(tmp_path))
-
-
-def test_a_name_that_tells_no_size_is_refused() -> None:
-    with pytest.raises(ConfigError, match="its name contains no known size"):
-        find_model_shape("runs/mine")

@@ -4,7 +4,7 @@ import pytest
 
 from rubricem_agent.policy.base import Listener, Opening, Sampling
 from rubricem_env.domain.errors import ModelError
-from tests.trainers.verl.fakes import BrokenClient, FakeClient
+from tests.trainers.verl.fakes import FakeClient
 from trainers.verl_backend.engine_policy import EnginePolicy
 
 OPENING = Opening("s", "How wide?")
@@ -64,8 +64,3 @@ async def test_an_engine_without_log_probabilities_is_refused_with_the_key_that_
     client.has_logprobs = False
     with pytest.raises(ModelError, match="calculate_log_probs"):
         await conversation(client, tokenizer)[1].emit(max_tokens=200, listener=Listener())
-
-
-async def test_a_dead_engine_is_a_model_error(tokenizer):
-    with pytest.raises(ModelError, match="the actor died"):
-        await conversation(BrokenClient(), tokenizer)[1].emit(max_tokens=200, listener=Listener())

@@ -14,6 +14,7 @@ from rubricem_env.env.step import advance
 from tests.trainers.verl.fakes import BrokenClient, FakeClient
 from trainers.verl_backend.checkpoint import run_identity
 from trainers.verl_backend.judge_service import JudgeService
+from trainers.verl_backend.reporting import flat_metrics
 from trainers.verl_backend.rows import ScheduledQuery
 from trainers.verl_backend.settings import read_section
 
@@ -66,24 +67,22 @@ def identity(service: JudgeService):
     return run_identity(service.settings, batch_size=1, group_size=2, ranks=1)
 
 
-async def test_a_rollout_waits_for_its_group_and_gets_its_own_scores(model_folder, tokenizer):
+async def save(service: JudgeService, folder, *, step: int = 1):
+    return await service.save(folder, step=step, stream={}, identity=identity(service))
+
+
+async def test_a_rollout_waits_for_its_own_group_alone_and_gets_its_own_scores(model_folder, tokenizer):
     service = make_service(model_folder, meta_policy=False)
     first = asyncio.create_task(service.submit(NEW, await attempt(ATTEMPTS[0]), group="g", index=0))
     await asyncio.sleep(0.05)
     assert not first.done()
+    assert len(await submit_group(service, group="other")) == 2
     second = await service.submit(NEW, await attempt(ATTEMPTS[1]), group="g", index=1)
     scores = await first
     assert scores.is_valid
     assert second.is_valid
     assert scores.true is not None
     assert second.true is not None
-
-
-async def test_a_waiting_group_does_not_hold_up_another(model_folder):
-    service = make_service(model_folder, meta_policy=False)
-    waiting = asyncio.create_task(service.submit(NEW, await attempt(ATTEMPTS[0]), group="slow", index=0))
-    assert len(await submit_group(service, group="other")) == 2
-    waiting.cancel()
 
 
 async def test_a_rollout_that_the_world_broke_is_judged_with_its_group_and_is_not_valid(model_folder):
@@ -101,11 +100,12 @@ async def test_a_rollout_that_the_world_broke_is_judged_with_its_group_and_is_no
 async def test_reflections_are_trained_on_one_step_later_and_the_best_is_shown_at_the_repeat(model_folder, tokenizer):
     service = make_service(model_folder)
     await reflected(service, tokenizer)
-    assert (await service.collect(step=1)).outcomes == ()
-    late = await service.collect(step=2)
-    assert (len(late.outcomes), late.staleness, late.bank) == (1, (1,), 1)
+    outcomes, metrics = await service.collect(step=1)
+    assert (outcomes, metrics["utility"]) == ([], None)
+    outcomes, metrics = await service.collect(step=2)
+    assert (len(outcomes), metrics["staleness"], metrics["bank"]) == (1, [1], 1)
     # The weights that have drawn it, not those of the step that trains on it.
-    assert late.outcomes[0].policy_version == 7
+    assert outcomes[0].policy_version == 7
     assert "Give figures as the field does." in await service.references(REPEAT)
 
 
@@ -136,9 +136,10 @@ async def test_a_dead_engine_fails_the_reflection_and_nothing_else(model_folder)
     await service.open(BrokenClient())
     assert all(scores.is_valid for scores in await submit_group(service))
     await service.drain()
-    late = await service.collect(step=2)
-    assert late.outcomes == ()
-    assert "the actor died" in late.failures[0]
+    outcomes, metrics = await service.collect(step=2)
+    assert outcomes == []
+    assert "the actor died" in metrics["failed_reflections"][0]
+    assert flat_metrics(metrics)["rubricem/failed_reflections/count"] == 1.0
 
 
 async def test_a_judge_that_fails_leaves_scores_that_are_not_valid(model_folder):
@@ -158,7 +159,8 @@ async def test_a_loaded_service_has_the_same_bank_and_rubrics_and_the_outcomes_t
     assert await other.load(tmp_path, step=1, identity=identity(other)) == {"at": 7}
     assert other.bank.items() == service.bank.items()
     assert other.judge.state_dict() == service.judge.state_dict()
-    assert len((await other.collect(step=2)).outcomes) == 1
+    outcomes, _ = await other.collect(step=2)
+    assert len(outcomes) == 1
 
 
 async def test_a_reflection_that_was_pending_at_the_checkpoint_is_written_after_the_resume(
@@ -168,12 +170,13 @@ async def test_a_reflection_that_was_pending_at_the_checkpoint_is_written_after_
     await service.open(SlowClient())
     await submit_group(service)
     await asyncio.sleep(0.05)
-    await service.save(tmp_path, step=1, stream={}, identity=identity(service))
+    await save(service, tmp_path)
     other = make_service(model_folder)
     await other.load(tmp_path, step=1, identity=identity(other))
     await other.open(FakeClient(tokenizer, [REFLECTION]))
     await other.drain()
-    assert len((await other.collect(step=2)).outcomes) == 1
+    outcomes, _ = await other.collect(step=2)
+    assert len(outcomes) == 1
     assert other.bank.retrieve(QUERY.question, "within")
     await service.reflections.cancel()
 
@@ -181,28 +184,23 @@ async def test_a_reflection_that_was_pending_at_the_checkpoint_is_written_after_
 async def test_a_group_that_is_played_again_after_a_resume_is_not_reflected_on_twice(model_folder, tokenizer, tmp_path):
     service = make_service(model_folder)
     await reflected(service, tokenizer)
-    await service.save(tmp_path, step=1, stream={}, identity=identity(service))
+    await save(service, tmp_path)
     other = make_service(model_folder)
     await other.load(tmp_path, step=1, identity=identity(other))
     await reflected(other, tokenizer)
-    assert len((await other.collect(step=2)).outcomes) == 1
+    outcomes, _ = await other.collect(step=2)
+    assert len(outcomes) == 1
 
 
-@pytest.mark.parametrize(("change", "name"), [({"window": 2}, "window"), ({"credit": "terminal"}, "credit")])
-async def test_a_checkpoint_of_other_settings_is_refused_by_name(model_folder, tmp_path, change, name):
+UNIT_MATRIX = [[float(row == column) for column in range(4)] for row in range(4)]
+
+
+@pytest.mark.parametrize(("name", "value"), [("window", 2), ("credit", "terminal"), ("matrix", UNIT_MATRIX)])
+async def test_a_checkpoint_of_other_settings_is_refused_by_name(model_folder, tmp_path, name, value):
     service = make_service(model_folder)
-    await service.save(tmp_path, step=1, stream={}, identity=identity(service))
-    other = make_service(model_folder, **change)
-    with pytest.raises(UsageError, match=f"written with rubricem.{name}="):
-        await other.load(tmp_path, step=1, identity=identity(other))
-
-
-async def test_a_checkpoint_of_another_matrix_is_refused(model_folder, tmp_path):
-    service = make_service(model_folder)
-    await service.save(tmp_path, step=1, stream={}, identity=identity(service))
-    identity_matrix = [[float(row == column) for column in range(4)] for row in range(4)]
-    other = make_service(model_folder, matrix=identity_matrix)
-    with pytest.raises(UsageError, match=r"rubricem.matrix=.*start a new run"):
+    await save(service, tmp_path)
+    other = make_service(model_folder, **{name: value})
+    with pytest.raises(UsageError, match=rf"written with rubricem\.{name}=.*start a new run"):
         await other.load(tmp_path, step=1, identity=identity(other))
 
 
@@ -214,10 +212,6 @@ class SlowClient:
 
 
 SLOW_JUDGE = {"knobs": {"latency": 0.2}}
-
-
-async def kept(service, folder, *, step=1):
-    return await service.save(folder, step=step, stream={}, identity=identity(service))
 
 
 async def soon(condition) -> None:
@@ -232,7 +226,7 @@ async def test_a_group_that_is_being_judged_at_a_checkpoint_gets_its_scores_only
     service = make_service(model_folder, almanac=SLOW_JUDGE, meta_policy=False)
     group = asyncio.create_task(submit_group(service))
     await soon(lambda: not service._groups and not group.done() and service.judge.buffer._locks)
-    assert await kept(service, tmp_path) == ()
+    assert await save(service, tmp_path) == ()
     await asyncio.sleep(1.0)
     # Judging continues meanwhile; its scores are not given out.
     assert not group.done()
@@ -245,7 +239,7 @@ async def test_such_a_group_is_not_in_the_checkpoint_so_that_the_resumed_run_jud
     await service.open(SlowClient())
     group = asyncio.create_task(submit_group(service))
     await soon(lambda: bool(service.judge.buffer._locks))
-    await kept(service, tmp_path)
+    await save(service, tmp_path)
     other = make_service(model_folder)
     await other.load(tmp_path, step=1, identity=identity(other))
     await other.open(SlowClient())
@@ -262,7 +256,7 @@ async def test_a_checkpoint_names_the_groups_that_were_scored_since_the_last_one
     service = make_service(model_folder, meta_policy=False)
     await submit_group(service, group="first")
     await submit_group(service, group="second")
-    assert await kept(service, tmp_path, step=1) == ("first", "second")
+    assert await save(service, tmp_path, step=1) == ("first", "second")
     await service.resume_scoring()
     await submit_group(service, group="third")
-    assert await kept(service, tmp_path, step=2) == ("third",)
+    assert await save(service, tmp_path, step=2) == ("third",)

@@ -7,25 +7,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from rubricem_agent.learn.credit import Credit
 from rubricem_agent.learn.metrics import METRICS_FILE, parse_line, read_log
 from rubricem_agent.viewer.logs import read_run
 from rubricem_agent.viewer.records import RunRecordReader
 from rubricem_env.domain.errors import ConfigError, RubricEMError, UsageError
-from tests.trainers.verl.test_judge_service import NEW, QUERY, REPEAT, identity, make_service, reflected, submit_group
+from tests.trainers.verl.test_judge_service import QUERY, REPEAT, identity, make_service, reflected, submit_group
 from trainers.verl_backend.reporting import (
-    VerlLog,
-    flat_metrics,
-    reflection_means,
     rollout_means,
     stage_means,
     update_metrics,
+    write_settings,
+    write_step,
 )
-from trainers.verl_backend.rows import (
-    CreditInputs,
-    RolloutCredit,
-    RolloutScores,
-    TrainableReflections,
-)
+from trainers.verl_backend.rows import CreditInputs, RolloutScores
 from trainers.verl_backend.settings import load_training_questions, read_section
 
 
@@ -66,23 +61,12 @@ def test_stages_are_told_apart_token_by_token():
     assert "review" not in told
 
 
-def test_a_step_without_reflections_has_no_utility():
-    lessons = TrainableReflections((), ("late",), (), pending=2, bank=3)
-    assert reflection_means(lessons)["utility"] is None
-    flat = flat_metrics(reflection_means(lessons))
-    assert (flat["rubricem/bank"], flat["rubricem/failed_reflections/count"]) == (3.0, 1.0)
-    assert "rubricem/utility" not in flat
-
-
-def credits_of(*groups: str, size: int = 2) -> list[RolloutCredit]:
-    """The first rollout of each group is the better one by a standard deviation."""
-    return [
-        RolloutCredit(
-            group, place, (2.0, 1.0, 1.0, 0.5), (1.0 - 2 * place, 0.0, 0.0, 1.0 - 2 * place), trained=place == 0
-        )
-        for group in groups
-        for place in range(size)
-    ]
+def credit_of(*groups: str) -> tuple[list[tuple[str, int]], Credit]:
+    """Groups of two: the first rollout of each is the better one by a standard deviation, and the one trained on."""
+    rollouts = [(group, index) for group in groups for index in (0, 1)]
+    returns = np.tile([2.0, 1.0, 1.0, 0.5], (len(rollouts), 1))
+    advantages = np.tile([[1.0, 0.0, 0.0, 1.0], [-1.0, 0.0, 0.0, -1.0]], (len(groups), 1))
+    return rollouts, Credit(returns, advantages, np.array([index == 0 for _, index in rollouts]), ())
 
 
 def read(run) -> RunRecordReader:
@@ -102,15 +86,15 @@ async def recording_service(model_folder, run, **changes):
     return service
 
 
-async def test_a_group_is_recorded_with_marks_truth_and_the_credit_of_the_step_that_took_it(model_folder, tmp_path):
+async def test_a_group_is_recorded_with_scores_truth_and_the_credit_of_the_step_that_took_it(model_folder, tmp_path):
     service = await recording_service(model_folder, tmp_path, meta_policy=False)
     scores = await submit_group(service)
-    await service.record(5, credits_of("g"))
+    await service.record(5, *credit_of("g"))
 
     reader = read(tmp_path)
     first, second = rollouts_of(reader, "5-0")
     assert reader.read_group(0).question == QUERY.question
-    # The group was handed in from its last rollout to its first.
+    # The group was submitted from its last rollout to its first.
     assert [first.true, second.true] == [scores[1].true, scores[0].true]
     assert (first.advantages, second.advantages) == ((1.0, 0.0, 0.0, 1.0), (-1.0, 0.0, 0.0, -1.0))
     assert (first.trained, second.trained) == (True, False)
@@ -120,28 +104,21 @@ async def test_a_group_that_no_step_has_taken_yet_is_not_in_the_record(model_fol
     service = await recording_service(model_folder, tmp_path, meta_policy=False)
     await submit_group(service, group="ahead")
     await submit_group(service, group="now")
-    await service.record(1, credits_of("now"))
-    assert [row.id for row in read(tmp_path).groups] == ["1-0"]
-    await service.record(2, credits_of("ahead"))
-    assert [row.id for row in read(tmp_path).groups] == ["1-0", "2-0"]
-
-
-async def test_groups_of_one_step_have_places_of_their_own_also_over_several_updates(model_folder, tmp_path):
-    service = await recording_service(model_folder, tmp_path, meta_policy=False)
-    for name in ("a", "b", "c"):
-        await submit_group(service, group=name)
-    await service.record(1, credits_of("a", "b"))
-    await service.record(1, credits_of("c"))
-    assert [row.id for row in read(tmp_path).groups] == ["1-0", "1-1", "1-2"]
+    await submit_group(service, group="second update")
+    await service.record(1, *credit_of("now"))
+    await service.record(1, *credit_of("second update"))
+    assert [row.id for row in read(tmp_path).groups] == ["1-0", "1-1"]
+    await service.record(2, *credit_of("ahead"))
+    assert [row.id for row in read(tmp_path).groups] == ["1-0", "1-1", "2-0"]
 
 
 async def test_the_lessons_that_were_shown_and_the_bank_stand_in_the_record(model_folder, tokenizer, tmp_path):
     service = await recording_service(model_folder, tmp_path)
     await reflected(service, tokenizer)
-    await service.record(1, credits_of("g"))
+    await service.record(1, *credit_of("g"))
     assert await service.references(REPEAT)
     await submit_group(service, REPEAT, group="h")
-    await service.record(2, credits_of("h"))
+    await service.record(2, *credit_of("h"))
 
     reader = read(tmp_path)
     assert [[one.item for one in row.lessons] for row in reader.groups] == [[], [1]]
@@ -153,13 +130,13 @@ async def test_a_resumed_run_has_the_groups_that_were_judged_ahead_of_their_step
     service = await recording_service(model_folder, tmp_path, meta_policy=False)
     await submit_group(service, group="ahead")
     await service.save(tmp_path / "kept", step=1, stream={}, identity=identity(service))
-    await service.record(2, credits_of("ahead"))
+    await service.record(2, *credit_of("ahead"))
 
     other = make_service(model_folder, meta_policy=False)
     await other.begin_record(tmp_path, 1)
     await other.load(tmp_path / "kept", step=1, identity=identity(other))
     assert len(read(tmp_path).groups) == 0
-    await other.record(2, credits_of("ahead"))
+    await other.record(2, *credit_of("ahead"))
     assert [row.id for row in read(tmp_path).groups] == ["2-0"]
     assert rollouts_of(read(tmp_path), "2-0")[0].trained
 
@@ -167,16 +144,11 @@ async def test_a_resumed_run_has_the_groups_that_were_judged_ahead_of_their_step
 async def test_a_group_from_before_the_record_was_switched_on_is_left_out(model_folder, tmp_path):
     service = make_service(model_folder, meta_policy=False)
     await submit_group(service, group="before")
-    await service.begin_record(tmp_path, 0)
-    await service.record(1, credits_of("before"))
-    assert len(read(tmp_path).groups) == 0
-
-
-async def test_nothing_is_kept_or_written_without_a_record(model_folder, tmp_path):
-    service = make_service(model_folder, meta_policy=False, record=False)
-    await submit_group(service, NEW)
-    await service.record(1, credits_of("g"))
+    await service.record(1, *credit_of("before"))
     assert not (tmp_path / "record").exists()
+    await service.begin_record(tmp_path, 0)
+    await service.record(1, *credit_of("before"))
+    assert len(read(tmp_path).groups) == 0
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not os.path.exists("/dev/full"), reason="needs a device that is always full")
@@ -187,7 +159,7 @@ async def test_a_full_disk_is_told_in_a_sentence_with_the_switch(model_folder, t
     path.unlink()
     path.symlink_to("/dev/full")
     with pytest.raises(UsageError, match=r"cannot write the record.*rubricem\.record=false"):
-        await service.record(1, credits_of("g"))
+        await service.record(1, *credit_of("g"))
 
 
 async def test_a_folder_that_cannot_be_written_is_refused_at_the_start(model_folder, tmp_path):
@@ -208,27 +180,17 @@ def told(valid: float = 1.0):
     return {"encounter": "new", "true": stages, "judged": stages, "habits": habits, "seconds": {"gen": 1.0}}
 
 
-def test_the_log_is_one_that_the_reports_read_and_a_resumed_run_writes_its_steps_again(tmp_path):
-    log = VerlLog(tmp_path, read_section({"almanac": {}}))
-    log.begin(0)
-    for step in (1, 2, 3):
-        log.write(step, told())
-    log.begin(2)
-    log.write(3, told())
-    assert [line.step for line in read_log(tmp_path).steps] == [1, 2, 3]
-    assert len((tmp_path / METRICS_FILE).read_text().splitlines()) == 3
+SETTINGS = read_section({"almanac": {}, "credit": "terminal", "meta_policy": False})
 
 
-def write_steps(log, valid):
-    for step, share in enumerate(valid, start=1):
-        log.write(step, told(share))
+def test_a_lost_run_is_stopped_and_the_warning_is_in_a_log_that_the_reports_read(tmp_path):
+    def run():
+        for step, valid in enumerate([1.0] * 20 + [0.0] * 40, start=1):
+            write_step(tmp_path, step, told(valid), SETTINGS.watch)
 
-
-def test_a_run_that_is_lost_is_stopped_and_the_alarm_written_down(tmp_path):
-    log = VerlLog(tmp_path, read_section({"almanac": {}}))
-    log.begin(0)
     with pytest.raises(RubricEMError):
-        write_steps(log, [1.0] * 20 + [0.0] * 40)
+        run()
+    assert read_log(tmp_path).steps[0].step == 1
     assert "alarm" in json.loads((tmp_path / METRICS_FILE).read_text().splitlines()[-1])
 
 
@@ -254,21 +216,14 @@ def run_config():
 
 
 def test_the_settings_of_a_run_tell_the_reports_its_recipe_and_its_length(tmp_path):
-    log = VerlLog(tmp_path, read_section({"almanac": {}, "credit": "terminal", "meta_policy": False}))
-    log.write_settings(run_config())
-    log.begin(0)
+    write_settings(tmp_path, SETTINGS, run_config())
     (tmp_path / "metrics.jsonl").touch()
     run = read_run(tmp_path)
     assert run.title == "answer-only GRPO"
-    assert (run.settings["steps"], run.settings["questions_per_step"], run.settings["learning_rate"]) == (
-        1_400,
-        32,
-        5e-7,
-    )
+    assert (run.settings["steps"], run.settings["questions_per_step"]) == (1_400, 32)
 
 
 def test_a_folder_that_cannot_be_made_is_refused_by_the_name_of_its_key(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    log = VerlLog(tmp_path / "file" / "run", read_section({"almanac": {}}))
     with pytest.raises(ConfigError, match=r"cannot write to trainer\.default_local_dir"):
-        log.write_settings(run_config())
+        write_settings(tmp_path / "file" / "run", SETTINGS, run_config())

@@ -53,11 +53,8 @@ async def test_an_episode_is_played_with_its_lessons_and_tools_to_one_row(model_
     written = [id_ for id_, own in zip(row["response_ids"], row["response_mask"], strict=True) if own]
     assert tokenizer.decode(written) == CALL + ANSWER
     assert 0 in row["response_mask"]  # what the tool said
-    assert (row["num_turns"], row["extra_fields"]["min_global_steps"], row["extra_fields"]["max_global_steps"]) == (
-        2,
-        4,
-        5,
-    )
+    extra = row["extra_fields"]
+    assert (row["num_turns"], extra["min_global_steps"], extra["max_global_steps"]) == (2, 4, 5)
 
 
 async def test_prompt_and_response_are_the_very_ids_that_the_engine_saw(model_folder, tokenizer):

@@ -90,12 +90,6 @@ def test_an_outage_stops_the_step_with_the_count_and_the_first_reason(tokenizer)
         refuse_outage([good] * 3 + [bad] * 2, 0.2)
 
 
-def test_a_rollout_that_never_drew_a_token_is_one_masked_token(tokenizer):
-    nothing = Rollout(trajectory=Trajectory(question="q", segments=()), policy="p", failure="the engine is gone")
-    row = scored_row(nothing, [0.0] * 4, valid=False, tokenizer=tokenizer)
-    assert (row["response_mask"], row["response_logprobs"], len(row["prompt_ids"])) == ([0], [0.0], 1)
-
-
 ONES = RolloutScores((1.0,) * 4, (None,) * 4, is_valid=True)
 
 
@@ -119,7 +113,7 @@ def test_what_a_tool_answers_after_the_last_drawn_token_is_left_out(tokenizer):
 
 def test_a_prompt_too_long_to_be_answered_leaves_a_row_of_two_tokens(tokenizer):
     row = row_of((-1,) * 30_000, tokenizer, prompt_length=30_000)
-    assert (len(row["prompt_ids"]), row["response_mask"]) == (1, [0])
+    assert (len(row["prompt_ids"]), row["response_mask"], row["response_logprobs"]) == (1, [0], [0.0])
 
 
 SAMPLE = Sample(

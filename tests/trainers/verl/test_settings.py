@@ -21,40 +21,28 @@ def test_the_defaults_are_the_papers():
     assert (settings.reflection.total_tokens, settings.reflection.new_tokens) == (26_624, 2_048)
 
 
-def test_an_unknown_key_is_refused_with_the_nearest_one():
-    with pytest.raises(ConfigError, match="the unknown key 'windw'; did you mean 'window'"):
-        read_section({"almanac": {}, "windw": 3})
+BELOW = [[1, 0, 0, 0], [0.5, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
 
 
-def test_an_unknown_key_is_found_at_any_depth():
-    with pytest.raises(ConfigError, match=r"rubricem\.bank\.retrieval has the unknown key 'topk'.*'top_k'"):
-        read_section({"almanac": {}, "bank": {"retrieval": {"topk": 2}}})
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({"almanac": {}, "windw": 3}, "the unknown key 'windw'; did you mean 'window'"),
+        ({"almanac": {}, "bank": {"retrieval": {"topk": 2}}}, r"rubricem\.bank\.retrieval has the unknown key 'topk'"),
+        ({"almanac": {"knobs": {"nois": 0.1}}}, r"rubricem\.almanac\.knobs has the unknown key 'nois'.*'noise'"),
+        ({"almanac": {}, "matrix": BELOW}, "below the diagonal"),
+        ({"almanac": {}, "reflection": {"temperature": 0}}, r"reflection\.temperature is 0"),
+        ({}, r"rubricem\.questions.*almanac"),
+        (None, "verl_almanac_cpu"),
+    ],
+)
+def test_a_section_that_no_run_can_have_is_refused_with_the_way_out(section, said):
+    with pytest.raises(ConfigError, match=said):
+        read_section(section)
 
 
-def test_a_key_of_an_optional_section_is_checked_as_well():
-    with pytest.raises(ConfigError, match=r"rubricem\.almanac\.knobs has the unknown key 'nois'.*'noise'"):
-        read_section({"almanac": {"knobs": {"nois": 0.1}}})
-
-
-def test_a_matrix_with_weight_below_its_diagonal_is_refused():
-    with pytest.raises(ConfigError, match="below the diagonal"):
-        read_section({"almanac": {}, "matrix": [[1, 0, 0, 0], [0.5, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]})
-
-
-def test_reflections_without_chance_cannot_be_trained_on():
-    with pytest.raises(ConfigError, match=r"reflection\.temperature is 0"):
-        read_section({"almanac": {}, "reflection": {"temperature": 0}})
+def test_without_the_meta_policy_reflections_need_no_temperature():
     read_section({"almanac": {}, "reflection": {"temperature": 0}, "meta_policy": False})
-
-
-def test_a_section_without_questions_is_refused_with_both_ways_out():
-    with pytest.raises(ConfigError, match=r"rubricem\.questions.*almanac"):
-        read_section({})
-
-
-def test_a_config_without_the_section_says_where_to_start():
-    with pytest.raises(ConfigError, match="verl_almanac_cpu"):
-        read_section(None)
 
 
 QUERIES = {query.key: query for query in (Query(question=f"How wide is river {n}?") for n in range(8))}
@@ -119,12 +107,9 @@ def test_eight_shares_are_no_more_than_the_whole():
     assert (share.budget.calls, share.budget.dollars) == (125, 2.5)
 
 
-def test_nobody_is_left_with_nothing_and_no_ceiling_stays_none():
+def test_a_share_is_at_least_one_and_no_limit_stays_none():
     share = share_of(ToolsConfig(), WORKERS)
     assert share.snippet_search.rates.concurrency == 1
     assert share.budget == ToolsConfig().budget
     assert share.google_search.rates.tokens_per_minute is None
-
-
-def test_one_worker_has_it_all():
     assert share_of(ToolsConfig(), 1) == ToolsConfig()

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from trainers.verl_backend.time_limits import ClusterError, lost_process, within
+from rubricem_env.domain.errors import BoundaryError
+from trainers.verl_backend.time_limits import lost_process, within
 
 TOLD = (
     "The actor died unexpectedly before finishing this task.\n"
@@ -45,7 +46,7 @@ def test_a_process_that_never_came_up_is_told_by_what_it_raised():
 
 
 def test_a_call_that_hangs_ends_with_a_sentence_that_names_the_setting():
-    with pytest.raises(ClusterError, match=r"could not bring the weights in 0.05 seconds.*raise a\.b"):
+    with pytest.raises(BoundaryError, match=r"could not bring the weights in 0.05 seconds.*raise a\.b"):
         within(0.05, "bring the weights", lambda: time.sleep(1), setting="a.b")
 
 
@@ -57,7 +58,7 @@ def test_what_a_call_returns_or_raises_comes_through():
 
 def test_whoever_watches_a_call_can_end_the_wait():
     def watch():
-        raise ClusterError("a process of the run is gone")
+        raise BoundaryError("a process of the run is gone")
 
-    with pytest.raises(ClusterError, match="is gone"):
+    with pytest.raises(BoundaryError, match="is gone"):
         within(5, "sample", lambda: time.sleep(1), setting="a.b", watch=watch, every=0.01)

@@ -5,11 +5,9 @@ it may to the host while sampling. `Assumptions` holds every number that does no
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from statistics import NormalDist
-from typing import Annotated, NamedTuple
-
-from pydantic import Field
+from typing import NamedTuple
 
 from rubricem_agent.config import RULES, parse_judge
 from rubricem_env.domain.base import Frozen
@@ -17,7 +15,16 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.judge.llm_judge import MAX_CANDIDATE_CHARS
 from rubricem_env.judge.prompting import GROUP_STAGE_CHARS, GROUP_TOOL_CHARS, STAGE_CHARS, TOOL_CHARS
 from rubricem_env.llm.usage import PRICES, Price, price_of
-from trainers.verl_backend.planning.run_shape import KNOWN, Assumptions, Layout, ModelShape, RunShape
+from trainers.verl_backend.planning.run_shape import (
+    KNOWN,
+    Amount,
+    Assumptions,
+    Count,
+    Layout,
+    ModelShape,
+    Positive,
+    RunShape,
+)
 
 GIB = 2**30
 _WEIGHT, _GRADIENT, _MOMENTS = 4, 4, 8
@@ -41,14 +48,6 @@ class MemoryPlan(NamedTuple):
     """Tokens whose keys and values one engine holds."""
     longest: int
     """Sequences of maximum length that one engine holds."""
-
-    @property
-    def training_gib(self) -> float:
-        return sum(self.training.values())
-
-    @property
-    def sampling_gib(self) -> float:
-        return sum(self.sampling.values())
 
 
 def plan_memory(shape: RunShape, model: ModelShape, assumed: Assumptions) -> MemoryPlan:
@@ -163,25 +162,6 @@ class CallKind(NamedTuple):
         return self.calls * (dollars + self.fee)
 
 
-class CostPlan(NamedTuple):
-    """The calls and the cost of a run."""
-
-    kinds: tuple[CallKind, ...]
-    steps: int
-    gpu_dollars: float
-    """Of the run."""
-
-    @property
-    def step_dollars(self) -> float | None:
-        return add_known(kind.dollars for kind in self.kinds)
-
-    @property
-    def run_dollars(self) -> float | None:
-        """With the GPUs."""
-        step = self.step_dollars
-        return None if step is None else step * self.steps + self.gpu_dollars
-
-
 def add_known(amounts: Iterable[float | None]) -> float | None:
     """The sum, or None where one of them is unknown."""
     total = 0.0
@@ -192,17 +172,14 @@ def add_known(amounts: Iterable[float | None]) -> float | None:
     return total
 
 
-def plan_cost(shape: RunShape, assumed: Assumptions, *, hours: float, prices: Mapping[str, Price] = PRICES) -> CostPlan:
-    """The cost at list prices; the calls include retries. In the almanac nothing is called and nothing costs."""
-    kinds = (
-        ()
-        if shape.settings.almanac is not None
-        else (*_judging(shape, assumed, prices), *_searching(shape, assumed, prices))
-    )
-    return CostPlan(kinds, shape.steps, hours * shape.gpus * assumed.gpu_hour_dollars)
+def plan_calls(shape: RunShape, assumed: Assumptions) -> tuple[CallKind, ...]:
+    """The calls of an average step, retries included, at list prices. In the almanac nothing is called."""
+    if shape.settings.almanac is not None:
+        return ()
+    return (*_judging(shape, assumed), *_searching(shape, assumed))
 
 
-def _judging(shape: RunShape, assumed: Assumptions, prices: Mapping[str, Price]) -> tuple[CallKind, ...]:
+def _judging(shape: RunShape, assumed: Assumptions) -> tuple[CallKind, ...]:
     settings = shape.settings
     judges = [parse_judge(name) for name in (settings.judge.judge, *settings.judge.also)]
     again = 1 + assumed.retries
@@ -229,7 +206,7 @@ def _judging(shape: RunShape, assumed: Assumptions, prices: Mapping[str, Price])
             calls,
             read,
             written + assumed.thought_tokens,
-            price_of(judge.model, prices),
+            price_of(judge.model),
             is_free=judge.backend == RULES,
         )
         for judge in judges
@@ -237,7 +214,7 @@ def _judging(shape: RunShape, assumed: Assumptions, prices: Mapping[str, Price])
     )
 
 
-def _searching(shape: RunShape, assumed: Assumptions, prices: Mapping[str, Price]) -> tuple[CallKind, ...]:
+def _searching(shape: RunShape, assumed: Assumptions) -> tuple[CallKind, ...]:
     tools = shape.settings.tools
     searches = shape.attempts * assumed.searches * (1 - assumed.cached)
     # A remote tool server pays its engines too.
@@ -245,18 +222,14 @@ def _searching(shape: RunShape, assumed: Assumptions, prices: Mapping[str, Price
     google = tools.google_search
     by_model = google.engine == "gemini"
     usual_fee = 0.014 if by_model else 0.001
-    price = (
-        price_of(google.model, prices)
-        if by_model
-        else Price(input=0, output=0, as_of=min(p.as_of for p in PRICES.values()))
-    )
+    without_tokens = Price(input=0, output=0, as_of=min(price.as_of for price in PRICES.values()))
     return (
         CallKind(
             f"google_search ({google.model if by_model else google.engine})",
             searches * assumed.google_share,
             100 if by_model else 0,
             _SEARCH_TOKENS if by_model else 0,
-            price,
+            price_of(google.model) if by_model else without_tokens,
             usual_fee if google.fee is None else google.fee,
             is_free=free,
         ),
@@ -269,10 +242,6 @@ def _shown_tokens(assumed: Assumptions, tool_chars: int, stage_chars: int) -> fl
     seen = assumed.searches * min(assumed.observed_tokens, tool_chars / _BYTES)
     return min(assumed.written_tokens + seen, 4 * stage_chars / _BYTES)
 
-
-Amount = Annotated[float, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
 
 _REFERENCE = KNOWN["qwen3-8b"].parameters
 """Parameters of the model that `Assumptions.engine_tokens` refers to."""

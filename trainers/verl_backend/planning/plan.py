@@ -14,12 +14,12 @@ from rich.table import Table
 
 from trainers.verl_backend.planning.estimate import (
     NOT_ESTIMATED,
-    CostPlan,
+    CallKind,
     MemoryPlan,
     add_known,
     estimate_step,
     estimate_times,
-    plan_cost,
+    plan_calls,
     plan_memory,
     refuse_small_gpu,
 )
@@ -46,7 +46,8 @@ class ClusterPlan(NamedTuple):
     memory: MemoryPlan
     step: Mapping[str, float]
     """Seconds of an average step by what the trainer does or waits for."""
-    cost: CostPlan
+    calls: tuple[CallKind, ...]
+    gpu_hour_dollars: float
 
     @property
     def step_seconds(self) -> float:
@@ -56,12 +57,27 @@ class ClusterPlan(NamedTuple):
     def hours(self) -> float:
         return self.step_seconds * self.shape.steps / 3_600
 
+    @property
+    def gpu_dollars(self) -> float:
+        """Of the run."""
+        return self.hours * self.shape.gpus * self.gpu_hour_dollars
+
+    @property
+    def step_dollars(self) -> float | None:
+        """Of the calls; None where a price is unknown."""
+        return add_known(kind.dollars for kind in self.calls)
+
+    @property
+    def run_dollars(self) -> float | None:
+        """With the GPUs."""
+        return None if self.step_dollars is None else self.step_dollars * self.shape.steps + self.gpu_dollars
+
 
 def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> ClusterPlan:
     """The plan of a run as configured. Nothing is refused here."""
     step = estimate_step(estimate_times(shape, model, assumed, layout=shape.layout), shape)
-    hours = sum(step.values()) * shape.steps / 3_600
-    return ClusterPlan(shape, plan_memory(shape, model, assumed), step, plan_cost(shape, assumed, hours=hours))
+    memory, calls = plan_memory(shape, model, assumed), plan_calls(shape, assumed)
+    return ClusterPlan(shape, memory, step, calls, assumed.gpu_hour_dollars)
 
 
 def plans_over_nodes(shape: RunShape, model: ModelShape, assumed: Assumptions) -> list[ClusterPlan]:
@@ -113,7 +129,7 @@ def print_plan(
 
 def plan_document(plan: ClusterPlan) -> dict[str, Any]:
     """A plan as JSON values."""
-    memory, cost = plan.memory, plan.cost
+    memory = plan.memory
     return {
         "gpus": plan.shape.gpus,
         "memory_gib": {
@@ -133,12 +149,12 @@ def plan_document(plan: ClusterPlan) -> dict[str, Any]:
         "gpu_hours": round(plan.hours * plan.shape.gpus, 1),
         "calls": [
             {"what": kind.what, "per_step": round(kind.calls, 1), "dollars_per_step": _rounded(kind.dollars)}
-            for kind in cost.kinds
+            for kind in plan.calls
         ],
         "dollars": {
-            "step": _rounded(cost.step_dollars),
-            "gpus": _rounded(cost.gpu_dollars),
-            "run": _rounded(cost.run_dollars),
+            "step": _rounded(plan.step_dollars),
+            "gpus": _rounded(plan.gpu_dollars),
+            "run": _rounded(plan.run_dollars),
         },
     }
 
@@ -162,7 +178,7 @@ def _show(plans: Sequence[ClusterPlan], assumed: Assumptions, console: Console) 
     console.print("simulate the queues: python -m trainers.experiments.simulate CONFIG")
     console.print("\n[bold]assumed[/bold], not measured; set with --assume KEY=VALUE")
     console.print(", ".join(f"{name} {value:g}" for name, value in assumed.model_dump().items()))
-    dates = {kind.price.as_of.isoformat() for plan in plans for kind in plan.cost.kinds if kind.price}
+    dates = {kind.price.as_of.isoformat() for plan in plans for kind in plan.calls if kind.price}
     if dates:
         console.print(
             f"list prices as of {', '.join(sorted(dates))}; batch tariffs, cached input and cached searches cost less"
@@ -203,16 +219,16 @@ def _time_rows(plans: Sequence[ClusterPlan]) -> Rows:
 
 def _money_rows(plans: Sequence[ClusterPlan]) -> Rows:
     """Calls cost the same on every number of nodes."""
-    kinds, steps = plans[0].cost.kinds, plans[0].shape.steps
+    kinds, steps = plans[0].calls, plans[0].shape.steps
     judge = add_known(kind.dollars for kind in kinds if kind.what.startswith("judge"))
     search = add_known(kind.dollars for kind in kinds if not kind.what.startswith("judge"))
     of_run = {name: None if step is None else step * steps for name, step in (("judge", judge), ("search", search))}
     return [
-        ("[bold]dollars of a step[/bold], without GPUs", [_dollars(plan.cost.step_dollars) for plan in plans]),
+        ("[bold]dollars of a step[/bold], without GPUs", [_dollars(plan.step_dollars) for plan in plans]),
         *((f"  {kind.what}: {kind.calls:,.0f} calls", [_dollars(kind.dollars)] * len(plans)) for kind in kinds),
-        ("[bold]dollars of the run[/bold]", [_dollars(plan.cost.run_dollars) for plan in plans]),
+        ("[bold]dollars of the run[/bold]", [_dollars(plan.run_dollars) for plan in plans]),
         *((f"  {name}", [_dollars(dollars)] * len(plans)) for name, dollars in of_run.items()),
-        ("  GPUs", [_dollars(plan.cost.gpu_dollars) for plan in plans]),
+        ("  GPUs", [_dollars(plan.gpu_dollars) for plan in plans]),
     ]
 
 
