@@ -198,8 +198,7 @@ def _build_case_judges(
         CaseJudge(
             name,
             model,
-            benchmark=planned.loaded.name,
-            rules=planned.loaded.rules,
+            loaded=planned.loaded,
             journal=verdicts,
             retry=planned.config.retry,
             timing=timing,

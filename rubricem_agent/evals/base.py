@@ -12,9 +12,8 @@ A benchmark file that is missing, of another version or malformed raises FileFor
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple, TypeVar
 
 from pydantic import ConfigDict, Field, JsonValue
@@ -56,17 +55,15 @@ class Gold(Frozen):
         return ()
 
 
-_SAME_FORMAT: Mapping[str, AnswerFormat] = MappingProxyType({})
-
-
-class Dataset(NamedTuple):
+@dataclass(frozen=True)
+class Dataset:
     """Examples in file order, their gold by id, and the path and hash of the file of both."""
 
     examples: tuple[Example, ...]
     gold: Mapping[str, Gold]
     path: Path
     sha256: str
-    formats: Mapping[str, AnswerFormat] = _SAME_FORMAT
+    formats: Mapping[str, AnswerFormat] = field(default_factory=dict)
     """Answer formats by example id, where the examples of a benchmark differ in it."""
 
 
@@ -157,6 +154,16 @@ class ScoringError(RubricEMError):
         self.judge_calls = judge_calls
 
 
+def official_field(record: object, name: str) -> JsonValue:
+    """A field of a recorded object, as the official code reads it: raises ScoringError where that code stops."""
+    if not isinstance(record, Mapping):
+        raise ScoringError("TypeError", f"{record!r} has no field {name}")
+    if name not in record:
+        raise ScoringError("KeyError", f"the record has no field {name}")
+    value: JsonValue = record[name]
+    return value
+
+
 API_ERROR = "<<API_ERROR>>"
 """Recorded in place of a reply where the request itself failed."""
 
@@ -222,7 +229,6 @@ def as_number(value: JsonValue) -> float | None:
         return None
 
 
-OFFICIAL_SCORER = "official"
 Scorer = Callable[..., object]
 """Scores one kind of recorded case: its parameters are the fields of the case's input that it reads.
 

@@ -7,14 +7,15 @@ replace FACT's extraction, deduplication and scraping, such FACT numbers are not
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
 
-from rubricem_agent.evals.base import OFFICIAL_SCORER, CitationMode, Rules, ScoringError, Unit
+from rubricem_agent.evals.base import CitationMode, Rules, ScoringError, Unit, official_field
 from rubricem_env.domain.base import Text
-from rubricem_env.domain.trajectory import AnswerFormat, Ending, Origin, Trajectory
+from rubricem_env.domain.trajectory import AnswerFormat, Ending, Origin, Snippet, Trajectory
 from rubricem_env.scaffold.reading import find_citations, read_trajectory
 
 MAX_ANSWER = 400_000
@@ -52,13 +53,8 @@ class Extracted(NamedTuple):
         return not self.text.strip()
 
 
-class Source(NamedTuple):
-    """A search result; the url is empty where none was given."""
-
-    id: str
-    url: str
-    text: str
-    title: str = ""
+Sources = Mapping[str, Snippet]
+"""Search results by id."""
 
 
 def extract(trajectory: Trajectory, rules: Rules) -> Extracted:
@@ -72,7 +68,7 @@ def extract(trajectory: Trajectory, rules: Rules) -> Extracted:
     return judged_text(found, rules, sources=shown_sources(trajectory))
 
 
-def judged_text(found: Extracted, rules: Rules, *, sources: Sequence[Source] = ()) -> Extracted:
+def judged_text(found: Extracted, rules: Rules, *, sources: Sources = MappingProxyType({})) -> Extracted:
     """The answer as the judge reads it; one that is too long becomes empty."""
     if len(found.text) > MAX_ANSWER:
         return Extracted("", "answer too long", found.ending)
@@ -81,15 +77,15 @@ def judged_text(found: Extracted, rules: Rules, *, sources: Sequence[Source] = (
     return found._replace(text=_without_tags(found.text, rules.citations, sources=sources))
 
 
-def shown_sources(trajectory: Trajectory) -> tuple[Source, ...]:
-    """Every snippet that tools showed, in order, with the first url in it."""
-    sources: list[Source] = []
+def shown_sources(trajectory: Trajectory) -> Sources:
+    """Every snippet that tools showed, with the first url in it; of two with one id the later."""
+    sources: dict[str, Snippet] = {}
     for segment in trajectory.segments:
         if segment.origin is Origin.TOOL:
-            for snippet in _SNIPPET.finditer(segment.text):
-                url = _URL.search(snippet["content"])
-                sources.append(Source(snippet["id"], url.group() if url else "", snippet["content"].strip()))
-    return tuple(sources)
+            for shown in _SNIPPET.finditer(segment.text):
+                url = _URL.search(shown["content"])
+                sources[shown["id"]] = Snippet(text=shown["content"].strip(), url=url.group() if url else "")
+    return sources
 
 
 def unboxed(text: str) -> str | None:
@@ -113,7 +109,7 @@ def _from_tag(trajectory: Trajectory, ending: str) -> Extracted:
     return Extracted(reading.answer, "answer tag" if reading.is_complete else "unclosed answer tag", ending)
 
 
-def _without_tags(text: str, citations: CitationMode, *, sources: Sequence[Source]) -> str:
+def _without_tags(text: str, citations: CitationMode, *, sources: Sources) -> str:
     numbers: dict[str, int] = {}
     pieces: list[str] = []
     position = 0
@@ -123,8 +119,8 @@ def _without_tags(text: str, citations: CitationMode, *, sources: Sequence[Sourc
             pieces += [f" [{numbers.setdefault(each, len(numbers) + 1)}]" for each in citation.ids]
         position = citation.end
     plain = "".join((*pieces, text[position:]))
-    url_of = {source.id: source.url for source in sources}
-    references = [f"[{number}] {url_of.get(each) or each}" for each, number in numbers.items()]
+    urls = {source_id: source.url for source_id, source in sources.items()}
+    references = [f"[{number}] {urls.get(each) or each}" for each, number in numbers.items()]
     return plain + ("\n\nReferences:\n" + "\n".join(references) if references else "")
 
 
@@ -176,12 +172,12 @@ def format_record(record: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
     A record without id, problem or answer raises ScoringError("KeyError"): the official driver drops such a row.
     """
-    identity = record["example_id"] if "example_id" in record else _field(record, "id")
-    prompt = _field(record, "problem")
+    identity = record["example_id"] if "example_id" in record else official_field(record, "id")
+    prompt = official_field(record, "problem")
     # Of two results with one url the later id wins; of two with one id the later content, and both urls stay known.
     found = read_sources(record)
-    sources = {source.id: source for source in found}
-    id_of_url = {source.url: source.id for source in found}
+    sources = dict(found)
+    id_of_url = {source.url: source_id for source_id, source in found}
     response = "final_response" if "final_response" in record else "pred_answer"
     text, claims_by_id = convert_citations(_text(record, response, official="final_response"))
     facts = {
@@ -203,25 +199,26 @@ def format_record(record: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     }
 
 
-def read_sources(record: Mapping[str, JsonValue]) -> list[Source]:
-    """Search results with their ids: numbered per call where the call has one, else as tagged in the generated text."""
+def read_sources(record: Mapping[str, JsonValue]) -> list[tuple[str, Snippet]]:
+    """Ids and search results: numbered per call where the call has one, else as tagged in the generated text."""
     if "full_traces" not in record:
         return []
-    sources: list[Source] = []
-    calls = _field(record["full_traces"], "tool_calls")
+    sources: list[tuple[str, Snippet]] = []
+    calls = official_field(record["full_traces"], "tool_calls")
     for call in calls if isinstance(calls, list) else []:
         if isinstance(call, dict) and "call_id" in call:
             results = list(_RESULT.finditer(_text(call, "output"))) or list(_RESULT.finditer(_joined_raw_output(call)))
-            sources += [_source(match, f"{call['call_id']}-{index}") for index, match in enumerate(results)]
+            sources += [(f"{call['call_id']}-{index}", _source(match)) for index, match in enumerate(results)]
         else:
             tagged = _RECORD_SNIPPET.finditer(_text(call, "generated_text"))
             snippets = {match["id"].strip(): match for match in tagged}
-            sources += [_source(match, snippet_id) for snippet_id, match in snippets.items()]
+            sources += [(snippet_id, _source(match)) for snippet_id, match in snippets.items()]
     return sources
 
 
-def _source(match: re.Match[str], source_id: str) -> Source:
-    return Source(source_id, (match["url"] or "").strip(), match["text"].strip(), match["title"].strip())
+def _source(match: re.Match[str]) -> Snippet:
+    url = (match["url"] or "").strip()
+    return Snippet(text=match["text"].strip(), title=match["title"].strip(), url=url)
 
 
 def _joined_raw_output(call: Mapping[str, JsonValue]) -> str:
@@ -234,7 +231,7 @@ def _joined_raw_output(call: Mapping[str, JsonValue]) -> str:
     return "\n\n".join(text.strip() for text in texts if isinstance(text, str)) if None not in texts else ""
 
 
-def _with_references(article: str, cited: list[str], *, sources: Mapping[str, Source], urls: list[str]) -> str:
+def _with_references(article: str, cited: list[str], *, sources: Sources, urls: list[str]) -> str:
     references: list[str] = []
     for number, source_id in enumerate(cited, start=1):
         url = sources[source_id].url if source_id in sources else next((u for u in urls if source_id in u), None)
@@ -248,16 +245,8 @@ def _with_references(article: str, cited: list[str], *, sources: Mapping[str, So
     return f"{article}\n\n {heading}: " + "\n".join(references)
 
 
-def _field(record: JsonValue | Mapping[str, JsonValue], name: str) -> JsonValue:
-    if not isinstance(record, Mapping):
-        raise ScoringError("TypeError", f"{record!r} has no field {name}")
-    if name not in record:
-        raise ScoringError("KeyError", f"the record has no field {name}")
-    return record[name]
-
-
 def _text(record: JsonValue | Mapping[str, JsonValue], name: str, *, official: str | None = None) -> str:
-    value = _field(record, name)
+    value = official_field(record, name)
     if not isinstance(value, str):
         raise ScoringError("TypeError", f"the record's {official or name} is not a text")
     return value
@@ -272,12 +261,8 @@ def recorded_citations(text: Text) -> object:
     return {"text": converted, "ids": list(claims_by_id), "id_to_text": claims_by_id}
 
 
-def recorded_record(record: dict[str, JsonValue]) -> object:
-    return format_record(record)
-
-
 UNITS: dict[str, Unit] = {
-    "answer_extraction": {OFFICIAL_SCORER: recorded_extraction},
-    "citation_format": {OFFICIAL_SCORER: recorded_citations},
-    "drb_record": {OFFICIAL_SCORER: recorded_record},
+    "answer_extraction": {"official": recorded_extraction},
+    "citation_format": {"official": recorded_citations},
+    "drb_record": {"official": format_record},
 }

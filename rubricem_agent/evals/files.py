@@ -6,13 +6,24 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import (
+    AliasChoices,
+    AliasPath,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+)
 
 from rubricem_agent.evals.base import ChatTurn, Dataset, Example, Gold
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.trajectory import first_problem
 
 
 class FileRow(Frozen):
@@ -41,10 +52,14 @@ ANSWERS_FILE: Advice = (
 )
 
 
+RowId = Annotated[Text, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
+"""An id that files write as a text or as a number."""
+
+
 class AnswerRow(FileRow):
     """A line of a file of answers; DeepResearchBench calls its answers articles."""
 
-    id: Text | int
+    id: RowId
     answer: Text = Field(validation_alias=AliasChoices("answer", "article", "response", "prediction"))
 
 
@@ -70,13 +85,13 @@ def read_bytes(path: Path, advice: Advice = OFFICIAL_FILE) -> bytes:
 
 def json_lines(path: Path, advice: Advice = OFFICIAL_FILE) -> list[RowPosition]:
     """One JSON value per line, blank lines skipped; lines count from 1."""
-    lines = enumerate(_decode(path, advice).split("\n"), start=1)
+    lines = enumerate(read_text(path, advice).split("\n"), start=1)
     return [_parse(line, f"{path} line {number}", advice=advice) for number, line in lines if line.strip()]
 
 
 def json_array(path: Path) -> list[RowPosition]:
     """The elements of a JSON array, counted from 0."""
-    content = _parse(_decode(path, OFFICIAL_FILE), str(path), advice=OFFICIAL_FILE).content
+    content = _parse(read_text(path), str(path), advice=OFFICIAL_FILE).content
     if not isinstance(content, list) or not content:
         raise FileFormatError(
             f"{path} is not a JSON array with rows in it but {_kind(content)}; this benchmark's official file is one "
@@ -87,7 +102,7 @@ def json_array(path: Path) -> list[RowPosition]:
 
 def csv_rows(path: Path, *, columns: Sequence[str]) -> list[RowPosition]:
     """The rows of a CSV file with a header, counted from 1 without it."""
-    reader = csv.DictReader(io.StringIO(_decode(path, OFFICIAL_FILE), newline=""))
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
     missing = [column for column in columns if column not in (reader.fieldnames or ())]
     if missing:
         raise FileFormatError(
@@ -126,12 +141,12 @@ def read_answers(path: Path, advice: Advice = ANSWERS_FILE) -> dict[str, str]:
     answers: dict[str, str] = {}
     for line in json_lines(path, advice):
         row = read_row(line, AnswerRow)
-        if str(row.id) in answers:
+        if row.id in answers:
             raise FileFormatError(
                 f"{line.where}: the id {row.id!r} already has an answer; a file holds one per example. "
                 "Remove one of the two lines."
             )
-        answers[str(row.id)] = row.answer
+        answers[row.id] = row.answer
     return answers
 
 
@@ -166,7 +181,8 @@ def assemble(
     return Dataset(tuple(examples), by_id, path, actual)
 
 
-def _decode(path: Path, advice: Advice) -> str:
+def read_text(path: Path, advice: Advice = OFFICIAL_FILE) -> str:
+    """The file's text. Raises FileFormatError where it is missing, empty or not UTF-8."""
     try:
         return read_bytes(path, advice).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -188,9 +204,7 @@ def _field_message(
     first = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in first["loc"]) or "the row"
     required = ((name, info) for name, info in model.model_fields.items() if info.is_required() and name not in given)
-    needed = ", ".join(
-        info.validation_alias if isinstance(info.validation_alias, str) else name for name, info in required
-    )
+    needed = ", ".join(_column(name, info.validation_alias) for name, info in required)
     if first["type"] == "missing":
         found = ", ".join(row.content) if isinstance(row.content, dict) else _kind(row.content)
         return (
@@ -198,6 +212,12 @@ def _field_message(
         )
     value = repr(first["input"])[:80]
     return f"{row.where}: the field {field} is {value}: {first['msg']}; a row needs {needed}. {row.advice[2]}"
+
+
+def _column(name: str, alias: object) -> str:
+    if isinstance(alias, AliasPath):
+        return ".".join(map(str, alias.path))
+    return alias if isinstance(alias, str) else name
 
 
 def _kind(value: JsonValue) -> str:
@@ -230,7 +250,7 @@ def load_short_form(path: Path, *, any_version: bool, num_rows: int) -> Dataset:
         except ValidationError as error:
             raise FileFormatError(
                 f"{line.where}: the field ground_truth begins with a bracket and is not a JSON list of texts "
-                f"({first_error(error)}); several answers are written as one. Correct the row."
+                f"({first_problem(error).rstrip('.')}); several answers are written as one. Correct the row."
             ) from error
         if not answers:
             raise FileFormatError(
@@ -238,10 +258,3 @@ def load_short_form(path: Path, *, any_version: bool, num_rows: int) -> Dataset:
             )
     examples = [Example(id=row.id, prompt_text=row.messages[-1].content) for row in rows]
     return assemble(path, examples, gold=rows, any_version=any_version, num_rows=num_rows)
-
-
-def first_error(error: ValidationError) -> str:
-    """The first problem of a validation: its field, if any, and its message."""
-    first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return f"{where}: {first['msg']}" if where else first["msg"]

@@ -4,9 +4,8 @@ import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Never, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
@@ -15,9 +14,7 @@ from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
 from rubricem_env.domain.trajectory import AnswerFormat, Trajectory
 
-_NOTHING: Mapping[str, float] = MappingProxyType({})
-_NO_LABELS: Mapping[str, str] = MappingProxyType({})
-_NO_RECORD: Mapping[str, JsonValue] = MappingProxyType({})
+_NOTHING: Mapping[str, Never] = MappingProxyType({})
 
 GoldT = TypeVar("GoldT", bound=Gold)
 
@@ -47,11 +44,11 @@ class Grade(NamedTuple):
     """Why the score is None."""
     metrics: Mapping[str, float] = _NOTHING
     """The named numbers of this answer, such as axes."""
-    labels: Mapping[str, str] = _NO_LABELS
+    labels: Mapping[str, str] = _NOTHING
     """What the judge said, by question: the agreement of judges is computed from these."""
     unreadable: int = 0
     """Replies from which no verdict could be read."""
-    record: Mapping[str, JsonValue] = _NO_RECORD
+    record: Mapping[str, JsonValue] = _NOTHING
     """What the totals of the benchmark need beyond numbers."""
 
 
@@ -164,24 +161,20 @@ class Benchmark:
     """What identifies an example in logs and in files of answers: a column of the data file, or this."""
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A benchmark loaded for a run: its examples, their gold, and the grader of the mode."""
+@dataclass(frozen=True, kw_only=True)
+class Loaded(Dataset):
+    """The data of a benchmark loaded for a run, with the grader of the mode."""
 
     benchmark: Benchmark
-    rules: Rules
-    examples: tuple[Example, ...]
-    gold: Mapping[str, Gold]
-    path: Path
-    """The file that the examples were read from."""
-    sha256: str
     grader: Grader
-    formats: Mapping[str, AnswerFormat] = field(default_factory=dict)
-    """By example id, where the examples of a benchmark differ in it."""
 
     @property
     def name(self) -> str:
         return self.benchmark.name
+
+    @property
+    def rules(self) -> Rules:
+        return self.grader.rules
 
     @cached_property
     def _by_id(self) -> Mapping[str, Example]:

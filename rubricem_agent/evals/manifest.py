@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, JsonValue, ValidationError
 
 from rubricem_agent.evals.base import EvaluationMode, Example, Rules, Sampling
-from rubricem_agent.evals.files import Advice, json_lines
+from rubricem_agent.evals.files import Advice, json_lines, read_text
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.files import write_atomic
 from rubricem_env.domain.base import Frozen, Text
@@ -186,40 +186,49 @@ def _shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-OFFICIAL_SEED: Final = 0
-DRTULU_SEED: Final = 42
 ABLATION_SEED: Final = 100
 """The paper fixes a random subset and does not print its seed; this one is ours, and is the same in every run."""
 ABLATION_SIZE: Final = 100
+RULES: Mapping[Sampling, str] = MappingProxyType(
+    {
+        "simple_evals": "simple-evals sample of {}, seed 0",
+        "drtulu": "shuffled with seed 42, first {}",
+        "first": "first {}",
+    }
+)
+"""The published rules in words."""
 
 
-def official_rows(num_rows: int, size: int) -> list[int]:
-    """simple-evals: a sample with seed 0, in the order drawn."""
-    _check(num_rows, size)
-    return random.Random(OFFICIAL_SEED).sample(range(num_rows), size)
+def published_rows(sampling: Sampling, num_rows: int, size: int) -> list[int]:
+    """A sample by a published rule, from the row count alone.
 
-
-def drtulu_rows(num_rows: int, size: int) -> list[int]:
-    """DR Tulu: all rows shuffled with seed 42, then the first `size`; all rows where there are fewer."""
-    if num_rows < 1 or size < 1:
-        _check(num_rows, size)
+    simple-evals samples with seed 0, in the order drawn. DR Tulu shuffles all rows with seed 42 and takes the first
+    `size`, or all where there are fewer.
+    """
+    if size < 1 or (size > num_rows and sampling != "drtulu"):
+        raise UsageError(f"--limit is {size} and the benchmark has {num_rows} examples; ask for 1 to {num_rows}.")
     rows = list(range(num_rows))
-    random.Random(DRTULU_SEED).shuffle(rows)
+    if sampling == "simple_evals":
+        return random.Random(0).sample(rows, size)
+    if sampling == "drtulu":
+        random.Random(42).shuffle(rows)
     return rows[:size]
 
 
 def ablation_rows(num_rows: int) -> list[int]:
     """100 rows in ascending order, the same in every run; all rows where there are fewer."""
-    size = min(ABLATION_SIZE, num_rows)
-    _check(num_rows, size)
-    return sorted(random.Random(ABLATION_SEED).sample(range(num_rows), size))
+    return sorted(random.Random(ABLATION_SEED).sample(range(num_rows), min(ABLATION_SIZE, num_rows)))
+
+
+IDS_FILE: Advice = ("a file of ids", "give a file with one id per line", "Write one id per line.")
 
 
 def rows_of_ids(path: Path, known: Sequence[str]) -> list[int]:
     """The rows whose ids a file lists, one per line, in the file's order. Refuses an unknown and a repeated id."""
     row_of = {example_id: row for row, example_id in enumerate(known)}
     rows: list[int] = []
-    for number, example_id in _listed(path):
+    lines = enumerate(map(str.strip, read_text(path, IDS_FILE).splitlines()), start=1)
+    for number, example_id in ((number, line) for number, line in lines if line):
         if example_id not in row_of:
             raise FileFormatError(
                 f"{path} line {number}: the id {example_id!r} is not in the benchmark, which has {len(known)} examples. "
@@ -232,26 +241,6 @@ def rows_of_ids(path: Path, known: Sequence[str]) -> list[int]:
             )
         rows.append(row_of[example_id])
     return rows
-
-
-def _listed(path: Path) -> list[tuple[int, str]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileFormatError(
-            f"{path} cannot be read as UTF-8 text ({error}); give a file with one id per line."
-        ) from error
-    listed = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
-    if not listed:
-        raise FileFormatError(f"{path} lists no id; a subset holds at least one. Write one id per line.")
-    return listed
-
-
-def _check(num_rows: int, size: int) -> None:
-    if not 1 <= size <= num_rows:
-        raise UsageError(
-            f"a subset of {size} was requested of {num_rows} rows; it holds at least 1 and at most all rows. Request fewer."
-        )
 
 
 _NAMES = ("question", "query", "prompt", "problem")
@@ -328,15 +317,11 @@ def _rows(
     if name == "ablation":
         rows, rule = ablation_rows(size), f"ablation subset, seed {ABLATION_SEED}"
         return (rows, rule) if limit is None or limit >= len(rows) else (rows[:limit], f"{rule}, first {limit}")
-    if limit is None:
-        return range(size), "all"
-    if sampling == "simple_evals":
-        return official_rows(size, limit), f"simple-evals sample of {limit}, seed 0"
-    if sampling == "drtulu":
-        return drtulu_rows(size, limit), f"shuffled with seed 42, first {limit}"
-    if not 1 <= limit <= size:
-        raise UsageError(f"--limit is {limit} and the benchmark has {size} examples; ask for 1 to {size}.")
-    return range(limit), f"first {limit}"
+    return (
+        (range(size), "all")
+        if limit is None
+        else (published_rows(sampling, size, limit), RULES[sampling].format(limit))
+    )
 
 
 def find_seen(examples: Sequence[Example], keys: Collection[str]) -> tuple[str, ...]:

@@ -16,11 +16,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
 
 from rubricem_agent.evals import extraction
-from rubricem_agent.evals.base import OFFICIAL_SCORER, Scorer, ScoringError, Unit
-from rubricem_agent.evals.files import first_error
+from rubricem_agent.evals.base import Scorer, ScoringError, Unit
+from rubricem_agent.evals.files import Advice, RowPosition, json_lines
 from rubricem_agent.evals.suite import SUITE
 from rubricem_env.domain.base import Frozen, Text, well_formed
 from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.trajectory import first_problem
 
 UNITS: Mapping[str, Mapping[str, Unit]] = {
     "drtulu_io": extraction.UNITS,
@@ -47,6 +48,14 @@ _STATUS_NAMES = {
 }
 """The official flags and their short names mean the same."""
 _MISSING = object()
+
+
+RECORDINGS: Advice = (
+    "a file of recorded verdicts",
+    "give the path of a .jsonl file of recorded verdicts",
+    "A recorded case is a JSON object with the texts id, benchmark and unit and the objects input and expected: correct "
+    "or remove the line.",
+)
 
 
 class RecordedCase(Frozen):
@@ -76,30 +85,14 @@ def replay(path: Path) -> tuple[int, int, tuple[tuple[str, tuple[str, ...]], ...
 
 def read_cases(path: Path) -> list[RecordedCase]:
     """All cases of a file, blank lines skipped. Raises FileFormatError at the first line that is not a case."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileFormatError(
-            f"{path} cannot be read as UTF-8 text ({error}); give the path of a .jsonl file of recorded verdicts."
-        ) from error
-    cases = [_read_line(line, f"{path} line {number}") for number, line in enumerate(lines, start=1) if line.strip()]
-    if not cases:
-        raise FileFormatError(f"{path} holds no recorded case; a file of verdicts has one JSON object per line.")
-    return cases
+    return [_read_case(line) for line in json_lines(path, RECORDINGS)]
 
 
-def _read_line(line: str, where: str) -> RecordedCase:
+def _read_case(line: RowPosition) -> RecordedCase:
     try:
-        # Python's own JSON, in which the recordings were written, accepts NaN and lone surrogates.
-        return RecordedCase.model_validate(json.loads(line))
+        return RecordedCase.model_validate(line.content)
     except ValidationError as error:
-        reason = first_error(error)
-    except (ValueError, RecursionError) as error:
-        reason = f"not JSON: {error}"
-    raise FileFormatError(
-        f"{where}: {reason}; a recorded case is a JSON object with the texts id, benchmark and unit and the objects "
-        "input and expected. Correct or remove the line."
-    )
+        raise FileFormatError(f"{line.where}, {first_problem(error)} {RECORDINGS[2]}") from error
 
 
 def replay_case(case: RecordedCase) -> list[str]:
@@ -108,17 +101,16 @@ def replay_case(case: RecordedCase) -> list[str]:
     if unit is None:
         return [f"no scorer is known for unit {case.unit!r} of benchmark {case.benchmark!r}; it was not replayed"]
     try:
-        differences = case_differences(case.expected, _score(unit[OFFICIAL_SCORER], case.input))
+        differences = case_differences(case.expected, _score(unit["official"], case.input))
         for name, expected in case.variants.items():
             if name not in unit:
                 differences.append(f"variants: no scorer is known for {name!r}; it was not replayed")
                 continue
             computed = _score(unit[name], case.input)
             differences.extend(differences_at(f"variants.{name}", expected=expected, computed=computed))
-    except ValidationError as error:
-        return [f"the input does not fit unit {case.unit!r}: {first_error(error)}"]
-    except FileFormatError as error:
-        return [f"the input does not fit unit {case.unit!r}: {error}"]
+    except (ValidationError, FileFormatError) as error:
+        reason = first_problem(error) if isinstance(error, ValidationError) else error
+        return [f"the input does not fit unit {case.unit!r}: {reason}"]
     return differences
 
 

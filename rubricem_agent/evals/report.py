@@ -4,6 +4,7 @@ A summary has the runs, the paper's two averages, paired comparisons of runs, an
 with what makes it differ. Text becomes HTML in `show` alone, which escapes it.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib import resources
@@ -47,11 +48,12 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, css: str
     return element("div", element("table", element("thead", head), element("tbody", *body), css=css), css="scroll")
 
 
-def interval_bar(value: float | None, low: float, *, high: float) -> Markup:
+def interval_bar(judge: JudgeScores) -> Markup:
     """A score from 0 to 1 on a scale, with its interval; values outside the scale are drawn at its end."""
-    if value is None:
+    spread = judge.interval
+    if judge.score is None or spread is None:
         return Markup("")
-    at, start, end = (min(1.0, max(0.0, x)) * 100 for x in (value, low, high))
+    at, start, end = (min(1.0, max(0.0, x)) * 100 for x in (judge.score, spread.low, spread.high))
     return Markup(
         '<svg width="108" height="14" viewBox="-4 0 108 14" role="img" aria-hidden="true">'
         '<rect class="scale" x="0" y="6" width="100" height="2"/>'
@@ -63,6 +65,8 @@ def interval_bar(value: float | None, low: float, *, high: float) -> Markup:
 TABLES = ("rubricem_table1_longform", "rubricem_table2_shortform")
 OWN_BACKEND = ("RubricEM", "Qwen3-8B + Our Search", "Gemini 3.1 Pro + Search")
 OTHER_BACKEND = "other search backend"
+OWN = "this run: "
+"""Begins the name of our own row among published ones."""
 
 
 class PublishedScores(Frozen):
@@ -146,34 +150,35 @@ def summarize(runs: Sequence[Scores], *, seed: int = 0) -> Summary:
         runs=tuple(runs),
         averages=_averages(runs),
         comparisons=tuple(_comparisons(runs, np.random.default_rng(seed))),
-        published=published_tables([find_benchmark(run.manifest.benchmark).title for run in runs]),
+        published=published_tables([_title(run) for run in runs]),
     )
+
+
+def _title(run: Scores) -> str:
+    return find_benchmark(run.manifest.benchmark).title
 
 
 def name_of(run: Scores) -> str:
     """How a run is named in a report."""
-    return f"{find_benchmark(run.manifest.benchmark).title}, {agent_name(run)}"
+    return f"{_title(run)}, {agent_name(run)}"
 
 
 def own_rows(summary: Summary, columns: Sequence[str]) -> list[PublishedScores]:
     """Our runs as rows of a published table: one for each agent and mode with a number for one of the columns."""
     groups: dict[tuple[str, str], list[Scores]] = {}
     for run in summary.runs:
-        if find_benchmark(run.manifest.benchmark).title in columns:
+        if _title(run) in columns:
             groups.setdefault((agent_name(run), run.manifest.label), []).append(run)
     rows = []
     for (agent, label), runs in groups.items():
-        scores = {find_benchmark(run.manifest.benchmark).title: run.headline.score for run in reversed(runs)}
+        scores = {_title(run): run.headline.score for run in reversed(runs)}
         measured = [scores.get(column) for column in columns[:-1]]
         if None not in measured:
             # The last column of both tables is the mean of the others.
             scores[columns[-1]] = sum(value for value in measured if value is not None) / len(measured)
-        sizes = "; ".join(
-            f"{find_benchmark(run.manifest.benchmark).title} n {run.headline.graded} ({run.manifest.inputs.subset})"
-            for run in runs
-        )
+        sizes = "; ".join(f"{_title(run)} n {run.headline.graded} ({run.manifest.inputs.subset})" for run in runs)
         values = tuple(None if (score := scores.get(column)) is None else 100 * score for column in columns)
-        rows.append(PublishedScores(system=f"this run: {agent}", values=values, flags=(f"mode {label}; {sizes}",)))
+        rows.append(PublishedScores(system=f"{OWN}{agent}", values=values, flags=(f"mode {label}; {sizes}",)))
     return rows
 
 
@@ -193,8 +198,8 @@ def percent(value: float | None) -> str:
 
 
 def interval_text(judge: JudgeScores) -> str:
-    """The interval that fits the benchmark: Wilson for rates, bootstrap for the others."""
-    spread = judge.wilson or judge.spread
+    """The interval of a judge's score; a dash where there is none."""
+    spread = judge.interval
     return "-" if spread is None else f"{percent(spread.low)} to {percent(spread.high)}"
 
 
@@ -344,54 +349,95 @@ def _version(sha256: str) -> str:
 
 
 SUBSTITUTE_NOTE = "* judged by another model than the mode's own: not an official number"
+_OVERVIEW = ("run", "mode", "judge", "metric", "score", "95 % interval", "worst case", "graded", "left out", "cost")
 
 
-def print_summary(summary: Summary, console: Console) -> None:
-    """Overview, details of each run, comparisons, averages, and the published rows."""
-    console.print(_overview(summary))
-    if any(run.manifest.is_substituted for run in summary.runs):
-        console.print(RichText(SUBSTITUTE_NOTE, style="dim"))
-    for run in summary.runs:
-        _print_details(run, console)
-    for gap in summary.comparisons:
-        sign = f"{gap.first} minus {gap.second}: {100 * gap.difference:+.1f}"
-        console.print(RichText(f"{sign} ({percent(gap.low)} to {percent(gap.high)}, p {gap.p_value:.3f}, n {gap.n})"))
-    for average in summary.averages:
-        if average.value is not None:
-            console.print(RichText(f"mean of the {average.what}, {average.label}: {percent(average.value)}"))
-    for table in summary.published:
-        console.print(_published(table, summary))
-
-
-def _overview(summary: Summary) -> Table:
-    table = Table(title="Scores x100")
-    for heading in (*_OVERVIEW, "95 % interval", "worst case", "n", "left out", "cost"):
-        table.add_column(heading, justify="right" if heading in ("score", "worst case", "n", "cost") else "left")
-    for run, judge, (name, mode, asked, *shown) in _judged(summary):
-        left_out = _left_out(run, sum(judge.excluded.values()), ungraded=sum(judge.ungraded.values()))
-        graded = f"{judge.graded}/{run.expected}"
-        worst, cost = percent(judge.worst), cost_text(run.costs)
-        table.add_row(
-            RichText(name), mode, RichText(asked), *shown, interval_text(judge), worst, graded, left_out, cost
-        )
-    return table
-
-
-_OVERVIEW = ("run", "mode", "judge", "metric", "score")
-
-
-def _judged(summary: Summary) -> list[tuple[Scores, JudgeScores, tuple[str, ...]]]:
-    """Every run with every judge, and their cells in the overview."""
+def _overview(summary: Summary) -> list[tuple[str, ...]]:
+    """A row for every run with every judge."""
     return [
-        (run, judge, (name_of(run), run.manifest.label, judge.judge, judge.headline, percent(judge.score)))
+        (
+            name_of(run),
+            run.manifest.label,
+            judge.judge,
+            judge.headline,
+            percent(judge.score),
+            interval_text(judge),
+            percent(judge.worst),
+            f"{judge.graded} of {run.expected}",
+            _left_out(run, judge),
+            cost_text(run.costs),
+        )
         for run in summary.runs
         for judge in run.judges
     ]
 
 
-def _left_out(run: Scores, excluded: int, *, ungraded: int) -> str:
-    parts = ((excluded, "excluded"), (ungraded, "ungraded"), (run.expected - run.answered, "unanswered"))
-    return ", ".join(f"{count} {what}" for count, what in parts if count) or "none"
+def _left_out(run: Scores, judge: JudgeScores) -> str:
+    counts = {
+        "excluded": sum(judge.excluded.values()),
+        "ungraded": sum(judge.ungraded.values()),
+        "unanswered": run.expected - run.answered,
+    }
+    return ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "none"
+
+
+def _tables(summary: Summary) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
+    """Title, headings and rows of what follows the overview, in the terminal and on the page."""
+    averages = [
+        (
+            one.what,
+            one.label,
+            one.agent,
+            percent(one.value),
+            f"missing: {', '.join(one.missing)}" if one.missing else "",
+        )
+        for one in summary.averages
+    ]
+    yield "The paper's two averages", ("mean over", "mode", "policy", "score", ""), averages
+    comparisons = [
+        (
+            gap.first,
+            gap.second,
+            f"{100 * gap.difference:+.1f}",
+            f"{percent(gap.low)} to {percent(gap.high)}",
+            f"{gap.p_value:.3f}",
+            str(gap.n),
+        )
+        for gap in summary.comparisons
+    ]
+    yield (
+        "Paired bootstrap",
+        ("first", "second", "first minus second", "95 % interval", "p", "shared examples"),
+        comparisons,
+    )
+    for published in summary.published:
+        rows = [
+            (row.system, *("-" if value is None else f"{value:.1f}" for value in row.values), "; ".join(row.flags))
+            for row in (*published.rows, *own_rows(summary, published.columns))
+        ]
+        yield f"Published, percent ({published.source})", ("system", *published.columns, "not the same as ours"), rows
+
+
+def print_summary(summary: Summary, console: Console) -> None:
+    """Overview, details of each run, averages, comparisons, and the published rows."""
+    _print_table(console, "Scores x100", headings=_OVERVIEW, rows=_overview(summary))
+    if any(run.manifest.is_substituted for run in summary.runs):
+        console.print(RichText(SUBSTITUTE_NOTE, style="dim"))
+    for run in summary.runs:
+        _print_details(run, console)
+    for title, headings, rows in _tables(summary):
+        if rows:
+            _print_table(console, title, headings=headings, rows=rows)
+
+
+def _print_table(console: Console, title: str, *, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    table = Table(title=RichText(title))
+    for heading, cells in zip(headings, zip(*rows, strict=True), strict=True):
+        has_numbers = all(re.fullmatch(r"[-+$]?[\d.]*", cell) for cell in cells)
+        table.add_column(heading, justify="right" if has_numbers else "left")
+    for row in rows:
+        table.add_row(*map(RichText, row), style="bold" if row[0].startswith(OWN) else None)
+    console.print(table)
 
 
 def _print_details(run: Scores, console: Console) -> None:
@@ -413,27 +459,6 @@ def _print_details(run: Scores, console: Console) -> None:
         console.print(RichText(f"  variance over {run.manifest.epochs} epochs: {split}"))
 
 
-def _published(published: PublishedTable, summary: Summary) -> Table:
-    table = Table(title=RichText(f"Published, percent ({published.source})"))
-    for heading in _published_headings(published):
-        table.add_column(heading, justify="right" if heading in published.columns else "left")
-    for (system, *values, flags), is_own in _published_rows(published, summary):
-        table.add_row(RichText(system), *values, RichText(flags), style="bold" if is_own else None)
-    return table
-
-
-def _published_headings(published: PublishedTable) -> tuple[str, ...]:
-    return ("system", *published.columns, "not the same as ours")
-
-
-def _published_rows(published: PublishedTable, summary: Summary) -> Iterator[tuple[tuple[str, ...], bool]]:
-    """The cells of every row, and whether it is ours: our runs follow the published systems."""
-    for is_own, rows in ((False, published.rows), (True, own_rows(summary, published.columns))):
-        for row in rows:
-            values = ("-" if value is None else f"{value:.1f}" for value in row.values)
-            yield (row.system, *values, "; ".join(row.flags)), is_own
-
-
 TITLE = "RubricEM evaluation"
 
 
@@ -444,11 +469,11 @@ def render_page(summary: Summary) -> str:
         element("h1", TITLE),
         element("p", "Scores times 100. Every number is shown with its mode; modes are never mixed.", css="faint"),
         _overview_html(summary),
-        _averages_html(summary),
-        _comparisons_html(summary),
-        *(_published_html(published, summary) for published in summary.published),
-        *(run_section(run) for run in summary.runs),
     ]
+    for title, headings, rows in _tables(summary):
+        cells = [[element("span", cell, css="own") for cell in row] if row[0].startswith(OWN) else row for row in rows]
+        body += [element("h3", title), table(headings, cells, css="notes")] if rows else []
+    body += [run_section(run) for run in summary.runs]
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         '<link rel="icon" href="data:,">'
@@ -458,54 +483,12 @@ def render_page(summary: Summary) -> str:
 
 
 def _overview_html(summary: Summary) -> Markup:
-    rows = []
-    for run, judge, (*shown, score) in _judged(summary):
-        spread = judge.wilson or judge.spread
-        bar = interval_bar(judge.score, spread.low, high=spread.high) if spread else ""
-        graded = f"{judge.graded} of {run.expected}"
-        cells = (interval_text(judge), bar, percent(judge.worst), graded, cost_text(run.costs))
-        rows.append((*shown, element("span", score, css="big"), *cells))
+    """The overview with each interval drawn beside it."""
+    judges = [judge for run in summary.runs for judge in run.judges]
+    rows = [
+        (*row[:4], element("span", row[4], css="big"), row[5], interval_bar(judge), *row[6:])
+        for row, judge in zip(_overview(summary), judges, strict=True)
+    ]
     star = any(run.manifest.is_substituted for run in summary.runs)
-    overview = table((*_OVERVIEW, "95 % interval", "", "worst case", "graded", "cost"), rows)
+    overview = table((*_OVERVIEW[:6], "", *_OVERVIEW[6:]), rows)
     return Markup(overview + (element("p", SUBSTITUTE_NOTE, css="warn") if star else ""))
-
-
-def _averages_html(summary: Summary) -> Markup:
-    rows = [
-        (
-            average.what,
-            average.label,
-            average.agent,
-            percent(average.value),
-            f"missing: {', '.join(average.missing)}" if average.missing else "",
-        )
-        for average in summary.averages
-    ]
-    return Markup(element("h3", "The paper's two averages") + table(("mean over", "mode", "policy", "score", ""), rows))
-
-
-def _comparisons_html(summary: Summary) -> Markup:
-    if not summary.comparisons:
-        return Markup("")
-    rows = [
-        (
-            gap.first,
-            gap.second,
-            f"{100 * gap.difference:+.1f}",
-            f"{percent(gap.low)} to {percent(gap.high)}",
-            f"{gap.p_value:.3f}",
-            gap.n,
-        )
-        for gap in summary.comparisons
-    ]
-    headings = ("first", "second", "first minus second", "95 % interval", "p", "shared examples")
-    return Markup(element("h3", "Paired bootstrap") + table(headings, rows))
-
-
-def _published_html(published: PublishedTable, summary: Summary) -> Markup:
-    rows = [
-        [element("span", cell, css="own") if is_own else cell for cell in cells]
-        for cells, is_own in _published_rows(published, summary)
-    ]
-    heading = element("h2", "Published rows, percent") + element("p", published.source, css="faint")
-    return Markup(heading + table(_published_headings(published), rows, css="notes"))

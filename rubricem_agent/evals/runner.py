@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 from rubricem_agent.evals.answers import Answerer
-from rubricem_agent.evals.base import Rules
 from rubricem_agent.evals.extraction import Extracted, extract, judged_text
 from rubricem_agent.evals.grading import Case, Grade, Grading, GradingQuestion, JudgeReplies, Loaded, replay
 from rubricem_agent.evals.records import (
@@ -52,8 +51,7 @@ class CaseJudge:
         name: str,
         model: ChatModel | None,
         *,
-        benchmark: str,
-        rules: Rules,
+        loaded: Loaded,
         journal: Journal[VerdictRecord],
         retry: RetryPolicy,
         timing: Timing,
@@ -62,9 +60,8 @@ class CaseJudge:
         read_page: ReadPage | None = None,
     ) -> None:
         self.name = name
-        self._benchmark = benchmark
         self._model = model
-        self._rules = rules
+        self._loaded = loaded
         self._journal = journal
         self._retry = retry
         self._timing = timing
@@ -128,8 +125,8 @@ class CaseJudge:
         usage = sum((reply.usage for reply in replies), Usage())
         model = replies[-1].model if replies else ""
         return VerdictRecord(
-            benchmark=self._benchmark,
-            mode=self._rules.mode,
+            benchmark=self._loaded.name,
+            mode=self._loaded.rules.mode,
             id=key.id,
             epoch=key.epoch,
             judge=self._judge_of(question),
@@ -166,8 +163,8 @@ class CaseJudge:
             system=question.system,
             schema=question.schema,
             purpose=PURPOSE,
-            temperature=self._rules.temperature,
-            max_output_tokens=self._rules.max_output_tokens,
+            temperature=self._loaded.rules.temperature,
+            max_output_tokens=self._loaded.rules.max_output_tokens,
         )
 
 

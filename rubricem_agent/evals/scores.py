@@ -55,6 +55,11 @@ class JudgeScores(Frozen):
     unreadable: int
     """Replies of the judge from which no verdict could be read."""
 
+    @property
+    def interval(self) -> MeanInterval | None:
+        """The interval that fits the benchmark: Wilson for rates, bootstrap for the others."""
+        return self.wilson or self.spread
+
 
 class JudgeAgreement(Frozen):
     """Two judges on the same questions."""

@@ -76,4 +76,4 @@ def load_benchmark(
     benchmark = find_benchmark(name)
     data = benchmark.load(paths, any_version=any_version)
     make_grader = benchmark.fact_grader if with_fact and benchmark.fact_grader is not None else benchmark.grader
-    return Loaded(benchmark, rules, data.examples, data.gold, data.path, data.sha256, make_grader(rules), data.formats)
+    return Loaded(**vars(data), benchmark=benchmark, grader=make_grader(rules))

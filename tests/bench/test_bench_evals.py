@@ -98,7 +98,7 @@ def simulated() -> Loaded:
     examples = tuple(Example(id=each, prompt_text=f"question {each}") for each in ids)
     gold = {each: SimpleQAGold(id=each, problem="question", answer="gold", metadata="{}") for each in ids}
     simpleqa = SUITE["simpleqa"]
-    return Loaded(simpleqa, rules, examples, gold, None, "", simpleqa.grader(rules))
+    return Loaded(examples, gold, None, "", benchmark=simpleqa, grader=simpleqa.grader(rules))
 
 
 async def run_simulated(folder) -> int:
@@ -108,8 +108,7 @@ async def run_simulated(folder) -> int:
     judge = CaseJudge(
         "slow",
         SlowJudge(),
-        benchmark="simpleqa",
-        rules=loaded.rules,
+        loaded=loaded,
         journal=verdicts,
         retry=RetryPolicy(),
         timing=Timing.real(0),

@@ -13,7 +13,6 @@ import numpy as np
 from pydantic import Field
 
 from rubricem_agent.evals.base import (
-    OFFICIAL_SCORER,
     DataPaths,
     Dataset,
     Example,
@@ -307,9 +306,9 @@ BENCHMARK = Benchmark(
     official=official_rules("gemini-2.5-flash", tries=1, max_output_tokens=8192),
     units={
         "deepsearchqa": {
-            "item": {OFFICIAL_SCORER: recorded_item},
-            "aggregate": {OFFICIAL_SCORER: recorded_aggregate},
-            "ci": {OFFICIAL_SCORER: recorded_interval},
+            "item": {"official": recorded_item},
+            "aggregate": {"official": recorded_aggregate},
+            "ci": {"official": recorded_interval},
         }
     },
     hub="hf:google/deepsearchqa/DSQA-full.csv@b2623f8653065c2672de6d941fc5434cd652376c",

@@ -17,7 +17,6 @@ from pydantic import Field, JsonValue
 
 from rubricem_agent.evals.base import (
     GEMINI_PRO,
-    OFFICIAL_SCORER,
     DataPaths,
     Dataset,
     Example,
@@ -31,7 +30,7 @@ from rubricem_agent.evals.base import (
     required,
 )
 from rubricem_agent.evals.benchmarks import drb_fact
-from rubricem_agent.evals.files import OFFICIAL_FILE, FileRow, assemble, json_lines, read_answers, read_row
+from rubricem_agent.evals.files import OFFICIAL_FILE, FileRow, RowId, assemble, json_lines, read_answers, read_row
 from rubricem_agent.evals.grading import (
     Benchmark,
     Case,
@@ -91,21 +90,14 @@ class TaskCriteria(FileRow):
         return "\n".join(lines)
 
 
-class Task(FileRow):
-    """A row of the task file."""
+class DrbGold(Gold):
+    """A row of the task file, with the criteria of its task and the article that the report is compared with."""
 
-    id: int
+    id: RowId
     prompt: Text = Field(min_length=1)
     language: Literal["zh", "en"]
-
-
-class DrbGold(Gold):
-    """What the RACE judge works with."""
-
-    language: Literal["zh", "en"]
-    criteria: TaskCriteria
-    reference: Text
-    """The article that the report is compared with."""
+    criteria: TaskCriteria = TaskCriteria()
+    reference: Text = ""
 
 
 def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
@@ -118,7 +110,7 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
     criteria_path = required(paths.criteria, "DeepResearchBench", option="--criteria FILE")
     what = "RACE, which compares with a reference article,"
     references_path = required(paths.references, what, option="--references FILE")
-    tasks = [read_row(line, Task) for line in json_lines(path)]
+    tasks = [read_row(line, DrbGold) for line in json_lines(path)]
     criteria = load_criteria(criteria_path)
     _require_all(
         [task.id for task in tasks if task.id not in criteria],
@@ -127,26 +119,23 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
     )
     references = read_answers(references_path, OFFICIAL_FILE)
     _require_all(
-        [task.id for task in tasks if str(task.id) not in references][:10],
+        [task.id for task in tasks if task.id not in references][:10],
         f"{references_path} has no article for task {{}} of {path}; RACE compares every task with its reference. Give "
         "the reference file of the same release.",
     )
-    gold = [
-        DrbGold(id=str(task.id), language=task.language, criteria=criteria[task.id], reference=references[str(task.id)])
-        for task in tasks
-    ]
-    examples = [Example(id=str(task.id), prompt_text=task.prompt) for task in tasks]
+    gold = [task.model_copy(update={"criteria": criteria[task.id], "reference": references[task.id]}) for task in tasks]
+    examples = [Example(id=task.id, prompt_text=task.prompt) for task in tasks]
     return assemble(path, examples, gold=gold, any_version=any_version, num_rows=100)
 
 
-def _require_all(missing: Sequence[int], message: str) -> None:
+def _require_all(missing: Sequence[str], message: str) -> None:
     if missing:
-        raise FileFormatError(message.format(", ".join(map(str, missing))))
+        raise FileFormatError(message.format(", ".join(missing)))
 
 
-def load_criteria(path: Path) -> Mapping[int | str, TaskCriteria]:
+def load_criteria(path: Path) -> Mapping[str, TaskCriteria]:
     """Criteria by task id. Refuses a task given twice, and one without weighted criteria in every dimension."""
-    criteria: dict[int | str, TaskCriteria] = {}
+    criteria: dict[str, TaskCriteria] = {}
     for line in json_lines(path):
         task = read_row(line, TaskCriteria)
         if not isinstance(task.id, int):
@@ -157,12 +146,12 @@ def load_criteria(path: Path) -> Mapping[int | str, TaskCriteria]:
                 f"{line.where}: task {task.id} has no weighted criteria for {', '.join(missing)}; all four dimensions "
                 "are scored. Download the official criteria file."
             )
-        if task.id in criteria:
+        if str(task.id) in criteria:
             raise FileFormatError(
                 f"{line.where}: task {task.id} already has criteria; a file holds one line per task. Remove one of the "
                 "two."
             )
-        criteria[task.id] = task
+        criteria[str(task.id)] = task
     return criteria
 
 
@@ -478,7 +467,7 @@ BENCHMARK = Benchmark(
     # The official scorer unchanged, after cite tags became numbers.
     drtulu=drtulu_rules(OFFICIAL, citations="numbered"),
     units={
-        "drb_race": {"task": {OFFICIAL_SCORER: recorded_task}, "aggregate": {OFFICIAL_SCORER: recorded_aggregate}},
+        "drb_race": {"task": {"official": recorded_task}, "aggregate": {"official": recorded_aggregate}},
         "drb_fact": drb_fact.UNITS,
     },
     is_long=True,

@@ -10,12 +10,12 @@ from collections.abc import Generator, Mapping, Sequence
 from pydantic import JsonValue
 
 from rubricem_agent.evals.base import (
-    OFFICIAL_SCORER,
     Replies,
     ScoringError,
     Unit,
     Unparsed,
     drop_fence_marks,
+    official_field,
     parse_json,
 )
 from rubricem_agent.evals.extraction import shown_sources
@@ -40,7 +40,7 @@ def score_records(records: Sequence[Mapping[str, JsonValue]]) -> dict[str, float
     """
     citing = counted = supported = 0
     for record in records:
-        if not _field(record, "citations"):
+        if not official_field(record, "citations"):
             continue
         citing += 1
         labels = _counted_labels(record)
@@ -58,25 +58,17 @@ def score_records(records: Sequence[Mapping[str, JsonValue]]) -> dict[str, float
 
 
 def _counted_labels(record: Mapping[str, JsonValue]) -> list[JsonValue]:
-    pages = _field(record, "citations_deduped")
+    pages = official_field(record, "citations_deduped")
     if not isinstance(pages, dict):
         raise ScoringError("AttributeError", f"citations_deduped is {type(pages).__name__}, not an object by url")
     labels: list[JsonValue] = []
     for page in pages.values():
-        if _field(page, "validate_error") is None:
-            results = _field(page, "validate_res")
+        if official_field(page, "validate_error") is None:
+            results = official_field(page, "validate_res")
             if not isinstance(results, list):
                 raise ScoringError("TypeError", f"validate_res is {type(results).__name__}, not a list")
-            labels.extend(_field(result, "result") for result in results)
+            labels.extend(official_field(result, "result") for result in results)
     return [label for label in labels if label != "unknown"]
-
-
-def _field(record: JsonValue | Mapping[str, JsonValue], name: str) -> JsonValue:
-    if not isinstance(record, Mapping):
-        raise ScoringError("TypeError", f"{record!r} has no field {name}")
-    if name not in record:
-        raise ScoringError("KeyError", f"a record has no field {name}")
-    return record[name]
 
 
 def fact_totals(grades: Sequence[Grade]) -> dict[str, float | None]:
@@ -256,13 +248,15 @@ def traced_citations(case: Case) -> tuple[FactsByUrl, dict[str, str]]:
     """Facts as the answer cites them, by url, and as pages the snippets that the tools had shown."""
     if case.trajectory is None:
         return {}, {}
-    sources = {source.id: source for source in shown_sources(case.trajectory)}
+    sources = shown_sources(case.trajectory)
     facts: FactsByUrl = {}
     pages: dict[str, str] = {}
     for citation in find_citations(read_trajectory(case.trajectory).answer or ""):
-        for source in (sources[each] for each in citation.ids if each in sources):
-            facts.setdefault(source.url or source.id, []).append(citation.claim)
-            pages[source.url or source.id] = source.text
+        for each in citation.ids:
+            if each in sources:
+                page = sources[each].url or each
+                facts.setdefault(page, []).append(citation.claim)
+                pages[page] = sources[each].text
     return facts, pages
 
 
@@ -279,10 +273,6 @@ def group_facts(reply: str) -> FactsByUrl:
 
 def is_list(reply: str) -> bool:
     return isinstance(parse_json(drop_fence_marks(reply)), list)
-
-
-def recorded_stat(records: tuple[dict[str, JsonValue], ...]) -> object:
-    return score_records(records)
 
 
 def recorded_validation(
@@ -312,8 +302,8 @@ def recorded_text(text: Text) -> object:
 
 
 UNITS: dict[str, Unit] = {
-    "stat": {OFFICIAL_SCORER: recorded_stat},
-    "validate": {OFFICIAL_SCORER: recorded_validation},
-    "dedup": {OFFICIAL_SCORER: recorded_deduplication},
-    "text": {OFFICIAL_SCORER: recorded_text},
+    "stat": {"official": score_records},
+    "validate": {"official": recorded_validation},
+    "dedup": {"official": recorded_deduplication},
+    "text": {"official": recorded_text},
 }

@@ -19,7 +19,6 @@ from pydantic import Field, JsonValue
 
 from rubricem_agent.evals.base import (
     GPT,
-    OFFICIAL_SCORER,
     ChatTurn,
     DataPaths,
     Dataset,
@@ -365,9 +364,9 @@ BENCHMARK = Benchmark(
     drtulu=drtulu_rules(OFFICIAL, max_output_tokens=1000),
     units={
         "healthbench": {
-            "example": {OFFICIAL_SCORER: recorded_example, "inspect_evals_0.26.0": recorded_inspect_example},
+            "example": {"official": recorded_example, "inspect_evals_0.26.0": recorded_inspect_example},
             "aggregate": {
-                OFFICIAL_SCORER: recorded_aggregate,
+                "official": recorded_aggregate,
                 "dr_tulu_aggregate_results_unclipped": recorded_drtulu_aggregate,
                 "inspect_evals_calculate_final_score_default_rng(seed)": recorded_inspect_aggregate,
             },

@@ -6,11 +6,11 @@ JSON array of questions with rubric items.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
 from rubricem_agent.evals.base import (
-    OFFICIAL_SCORER,
     DataPaths,
     Dataset,
     Example,
@@ -34,10 +34,8 @@ DRTULU_BATCH = 10
 MAX_TRIES = 3
 
 
-class ResearchQAItem(FileRow):
-    """One item of a question's rubric."""
-
-    rubric_item: Text
+def _item_text(item: object) -> object:
+    return item.get("rubric_item") if isinstance(item, dict) else item
 
 
 class ResearchQAGold(Gold):
@@ -45,7 +43,8 @@ class ResearchQAGold(Gold):
 
     id: Text = Field(min_length=1)
     query: Text = Field(min_length=1)
-    rubric: tuple[ResearchQAItem, ...]
+    rubric: tuple[Annotated[Text, BeforeValidator(_item_text)], ...]
+    """The file has an object with the text around each item."""
     field: Text = ""
     general_domain: Text = ""
 
@@ -151,8 +150,7 @@ def _judge_batch(judge: Replies, *, size: int) -> list[str] | Unparsed:
 def grade(case: Case, grader: Grader) -> Grading:
     """One round: every batch. A question whose batch cannot be read leaves the mean; strictly it counts 0."""
     gold, rules = case.gold_as(ResearchQAGold), grader.rules
-    items = [item.rubric_item for item in gold.rubric]
-    batches = [items[start : start + rules.batch_size] for start in range(0, len(items), rules.batch_size)]
+    batches = [gold.rubric[start : start + rules.batch_size] for start in range(0, len(gold.rubric), rules.batch_size)]
     replies = yield tuple(_question(grader, n, batch, answer=case.answer.text) for n, batch in enumerate(batches))
     labels: list[str] = []
     failed = 0
@@ -224,9 +222,9 @@ BENCHMARK = Benchmark(
     drtulu=drtulu_rules(OFFICIAL, batch_size=DRTULU_BATCH),
     units={
         "researchqa": {
-            "level": {OFFICIAL_SCORER: recorded_level},
-            "item": {OFFICIAL_SCORER: recorded_item},
-            "run": {OFFICIAL_SCORER: recorded_run},
+            "level": {"official": recorded_level},
+            "item": {"official": recorded_item},
+            "run": {"official": recorded_run},
         }
     },
     is_long=True,

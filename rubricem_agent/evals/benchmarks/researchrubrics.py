@@ -11,7 +11,6 @@ from pydantic import BaseModel, Field, JsonValue
 
 from rubricem_agent.evals.base import (
     GEMINI_PRO,
-    OFFICIAL_SCORER,
     DataPaths,
     Dataset,
     Example,
@@ -209,9 +208,9 @@ BENCHMARK = Benchmark(
     official=official_rules(GEMINI_PRO, max_output_tokens=8192, citations="numbered"),
     units={
         "researchrubrics": {
-            "task_binary": {OFFICIAL_SCORER: recorded_task},
-            "ternary_vs_binary": {OFFICIAL_SCORER: recorded_labels},
-            "aggregate": {OFFICIAL_SCORER: recorded_aggregate},
+            "task_binary": {"official": recorded_task},
+            "ternary_vs_binary": {"official": recorded_labels},
+            "aggregate": {"official": recorded_aggregate},
         }
     },
     is_long=True,

@@ -13,7 +13,6 @@ from pydantic import Field
 
 from rubricem_agent.evals.base import (
     GPT,
-    OFFICIAL_SCORER,
     SHORT_GUIDANCE,
     DataPaths,
     Dataset,
@@ -53,14 +52,14 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
     return assemble(path, examples, gold=rows, any_version=any_version, num_rows=4326, sha256=sha256)
 
 
-def parse_letter(reply: str) -> Letter:
+def parse_letter(judge_text: Text) -> Letter:
     """The official parse."""
-    return _as_letter(next((character for character in reply if character in "ABC"), "C"))
+    return _as_letter(next((character for character in judge_text if character in "ABC"), "C"))
 
 
-def parse_standalone_letter(reply: str) -> Letter:
+def parse_standalone_letter(judge_text: Text) -> Letter:
     """The strict parse: the first A, B or C that is a word; C where there is none."""
-    match = _ALONE.search(reply)
+    match = _ALONE.search(judge_text)
     return _as_letter(match.group(1) if match else "C")
 
 
@@ -134,14 +133,6 @@ def recorded_parse(judge_text: Text) -> object:
     return {"letter": letter} | {name: letter == wanted for name, wanted in _MEANINGS.items()}
 
 
-def recorded_strict_parse(judge_text: Text) -> object:
-    return parse_standalone_letter(judge_text)
-
-
-def recorded_paper_parse(judge_text: Text) -> object:
-    return parse_letter(judge_text)
-
-
 def recorded_aggregate(judge_texts: tuple[Text, ...]) -> object:
     letters = [parse_letter(text) for text in judge_texts]
     shares, metrics = rates(letters), official_metrics(letters)
@@ -181,12 +172,12 @@ BENCHMARK = Benchmark(
     units={
         "simpleqa": {
             "parse": {
-                OFFICIAL_SCORER: recorded_parse,
-                "inspect_evals_original_strict": recorded_strict_parse,
-                "inspect_evals_original_paper": recorded_paper_parse,
+                "official": recorded_parse,
+                "inspect_evals_original_strict": parse_standalone_letter,
+                "inspect_evals_original_paper": parse_letter,
             },
             "aggregate": {
-                OFFICIAL_SCORER: recorded_aggregate,
+                "official": recorded_aggregate,
                 "inspect_evals_simpleqa_metric": recorded_inspect_aggregate,
             },
         }

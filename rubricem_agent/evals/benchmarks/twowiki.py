@@ -12,11 +12,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from rubricem_agent.evals.base import (
     GPT,
-    OFFICIAL_SCORER,
     SHORT_GUIDANCE,
     DataPaths,
     Dataset,
@@ -31,6 +30,7 @@ from rubricem_agent.evals.base import (
 from rubricem_agent.evals.files import FileRow, assemble, json_array, load_short_form, read_bytes, read_row
 from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, GradingQuestion, Totals, mean_metrics
 from rubricem_env.domain.base import Text
+from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat
 
 CLOSED_ANSWERS = ("yes", "no", "noanswer")
@@ -48,11 +48,12 @@ Aliases = Mapping[str, frozenset[str]]
 """Wikidata id to other names, demonyms included."""
 
 
-class GoldQuestion(Gold):
-    """The gold side of one question."""
+class TwoWikiGold(Gold):
+    """A row of the official file; a recorded case has the gold side alone."""
 
     id: Text = Field(validation_alias="_id", min_length=1)
-    answer: Text
+    question: Text | None = Field(default=None, min_length=1)
+    answer: Text = Field(min_length=1)
     answer_id: Text | None = None
     supporting_facts: tuple[SupportingFact, ...]
     evidences: tuple[EvidenceTriple, ...]
@@ -60,14 +61,6 @@ class GoldQuestion(Gold):
 
     def accepted_answers(self) -> tuple[str, ...]:
         return (self.answer,)
-
-
-class TwoWikiGold(GoldQuestion):
-    """A row of the official file: the question and the paragraphs that contain its answer."""
-
-    question: Text = Field(min_length=1)
-    answer: Text = Field(min_length=1)
-    context: JsonValue = None
 
 
 class Predictions(FileRow):
@@ -79,15 +72,20 @@ class Predictions(FileRow):
 
 
 def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
-    """The official array (its paragraphs stay in the gold), or DR Tulu's lines, identified by the first character.
+    """The official array, or DR Tulu's lines, identified by the first character.
 
     No official row count or hash is known of the array.
     """
     path = required(paths.path, "the benchmark twowiki")
     if not read_bytes(path).lstrip().startswith(b"["):
         return load_short_form(path, any_version=any_version, num_rows=1000)
-    rows = [read_row(element, TwoWikiGold) for element in json_array(path)]
-    return assemble(path, [Example(id=row.id, prompt_text=row.question) for row in rows], gold=rows)
+    elements = json_array(path)
+    rows = [read_row(element, TwoWikiGold) for element in elements]
+    examples = [Example(id=row.id, prompt_text=row.question) for row in rows if row.question]
+    for element, row in zip(elements, rows, strict=True):
+        if row.question is None:
+            raise FileFormatError(f"{element.where}: the field question is missing. Download the official file.")
+    return assemble(path, examples, gold=rows)
 
 
 class AnswerScore(NamedTuple):
@@ -154,15 +152,15 @@ def judge_says_correct(reply: str) -> bool:
     return match is not None and match.group(1).lower() == "yes"
 
 
-def drtulu_exact(prediction: str, golds: Iterable[str]) -> bool:
+def drtulu_exact(prediction: Text, gold_answers: tuple[Text, ...]) -> bool:
     """DR Tulu's exact match, after removing its own "Exact Answer: " label."""
     predicted = normalize_answer(prediction.replace("Exact Answer: ", "").strip())
-    return any(normalize_answer(gold) == predicted for gold in golds)
+    return any(normalize_answer(gold) == predicted for gold in gold_answers)
 
 
-def drtulu_f1(prediction: str, golds: Iterable[str]) -> float:
+def drtulu_f1(prediction: Text, gold_answers: tuple[Text, ...]) -> float:
     """DR Tulu's F1: no special case for yes and no, and the label stays in."""
-    scores = [token_overlap(prediction, gold)[0] for gold in golds]
+    scores = [token_overlap(prediction, gold)[0] for gold in gold_answers]
     if not scores:
         raise ScoringError("ValueError", "there is no gold answer")
     return max(scores)
@@ -199,10 +197,7 @@ def score_evidence(predicted: Sequence[Sequence[str]], gold: Sequence[set[tuple[
     """
     guesses = {tuple(map(normalize_evidence, triple)) for triple in predicted}
     hits = sum(any(guess in ways for ways in gold) for guess in guesses)
-    precision = hits / len(guesses) if guesses else 0.0
-    recall = hits / len(gold) if gold else 0.0
-    exact = float(hits == len(guesses) == len(gold))
-    return AnswerScore(exact, harmonic_mean(precision, recall), precision, recall)
+    return _score_hits(hits, len(guesses), wanted=len(gold))
 
 
 def score_supporting_facts(predicted: Sequence[SupportingFact], gold: Sequence[SupportingFact]) -> AnswerScore:
@@ -214,10 +209,13 @@ def score_supporting_facts(predicted: Sequence[SupportingFact], gold: Sequence[S
     wanted = [(title.lower(), sentence) for title, sentence in set(gold)]
     hits = sum(guess in wanted for guess in guesses)
     missed = sum(fact not in guesses for fact in wanted)
-    precision = hits / len(guesses) if guesses else 0.0
-    recall = hits / (hits + missed) if hits + missed else 0.0
-    exact = float(hits == len(guesses) and not missed)
-    return AnswerScore(exact, harmonic_mean(precision, recall), precision, recall)
+    return _score_hits(hits, len(guesses), wanted=hits + missed)
+
+
+def _score_hits(hits: int, predicted: int, *, wanted: int) -> AnswerScore:
+    precision = hits / predicted if predicted else 0.0
+    recall = hits / wanted if wanted else 0.0
+    return AnswerScore(float(hits == predicted == wanted), harmonic_mean(precision, recall), precision, recall)
 
 
 def joint_score(parts: Sequence[AnswerScore | None]) -> AnswerScore | None:
@@ -232,7 +230,7 @@ def joint_score(parts: Sequence[AnswerScore | None]) -> AnswerScore | None:
 
 
 def score_predictions(
-    predictions: Predictions, gold: Sequence[GoldQuestion], *, aliases: Aliases
+    predictions: Predictions, gold: Sequence[TwoWikiGold], *, aliases: Aliases
 ) -> tuple[dict[str, float], list[str]]:
     """The sixteen official numbers in percent with two decimals, and one warning for each missing part.
 
@@ -254,7 +252,7 @@ def score_predictions(
 
 
 def _score_question(
-    question: GoldQuestion, predictions: Predictions, *, aliases: Aliases
+    question: TwoWikiGold, predictions: Predictions, *, aliases: Aliases
 ) -> dict[str, AnswerScore | None]:
     """The three parts in official order, None where the prediction lacks one."""
     scores: dict[str, AnswerScore | None] = {"answer": None, "sp fact": None, "evidence": None}
@@ -322,18 +320,10 @@ def recorded_answer(prediction: Text, gold_answers: tuple[Text, ...]) -> object:
     return score_answer(prediction, gold_answers)._asdict()
 
 
-def recorded_full(prediction: Predictions, gold: tuple[GoldQuestion, ...], id_aliases: tuple[AliasLine, ...]) -> object:
+def recorded_full(prediction: Predictions, gold: tuple[TwoWikiGold, ...], id_aliases: tuple[AliasLine, ...]) -> object:
     aliases = {line.id: frozenset((*line.aliases, *line.demonyms)) for line in id_aliases}
     metrics, warnings = score_predictions(prediction, gold, aliases=aliases)
     return {"metrics": metrics, "warnings": warnings}
-
-
-def recorded_exact_by_drtulu(prediction: Text, gold_answers: tuple[Text, ...]) -> object:
-    return drtulu_exact(prediction, gold_answers)
-
-
-def recorded_f1_by_drtulu(prediction: Text, gold_answers: tuple[Text, ...]) -> object:
-    return drtulu_f1(prediction, gold_answers)
 
 
 def recorded_judge_by_drtulu(judge_text: Text | None) -> object:
@@ -351,12 +341,12 @@ BENCHMARK = Benchmark(
     units={
         "twowiki": {
             "answer": {
-                OFFICIAL_SCORER: recorded_answer,
-                "dr_tulu_exact": recorded_exact_by_drtulu,
-                "dr_tulu_f1": recorded_f1_by_drtulu,
+                "official": recorded_answer,
+                "dr_tulu_exact": drtulu_exact,
+                "dr_tulu_f1": drtulu_f1,
             },
-            "full": {OFFICIAL_SCORER: recorded_full},
-            "dr_tulu_judge": {OFFICIAL_SCORER: recorded_judge_by_drtulu},
+            "full": {"official": recorded_full},
+            "dr_tulu_judge": {"official": recorded_judge_by_drtulu},
         }
     },
     hub="github.com/Alab-NII/2wikimultihop",

@@ -9,11 +9,10 @@ import string
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import AliasPath, ConfigDict, Field, JsonValue
 
 from rubricem_agent.evals.base import (
     GPT,
-    OFFICIAL_SCORER,
     SHORT_GUIDANCE,
     DataPaths,
     Dataset,
@@ -50,19 +49,13 @@ _GRADE = re.compile(r"grade:\s*(correct|incorrect)", re.IGNORECASE)
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-class Cell(FileRow):
-    """The cell of the report that a question belongs to."""
-
-    type: Literal["single_source", "multi_source"]
-    difficulty_level: Literal["easy", "medium", "hard"]
-
-
 class WebWalkerGold(Gold):
     """A row of the file. The page where a walk would start is not given to search agents."""
 
     question: Text = Field(min_length=1)
     answer: Text = Field(min_length=1)
-    info: Cell
+    type: Literal["single_source", "multi_source"] = Field(validation_alias=AliasPath("info", "type"))
+    difficulty_level: Literal["easy", "medium", "hard"] = Field(validation_alias=AliasPath("info", "difficulty_level"))
     root_url: Text
 
     def accepted_answers(self) -> tuple[str, ...]:
@@ -151,7 +144,7 @@ def grade(case: Case, grader: Grader) -> Grading:
         return grader.excluded("the judge gave no grade", unreadable=1)
     metrics: dict[str, float] = {}
     if isinstance(case.gold, WebWalkerGold):
-        metrics = {f"{case.gold.info.type}_{case.gold.info.difficulty_level}": float(score)}
+        metrics = {f"{case.gold.type}_{case.gold.difficulty_level}": float(score)}
     return Grade(float(score), float(score), metrics=metrics, labels={"grade": str(score)})
 
 
@@ -190,9 +183,9 @@ BENCHMARK = Benchmark(
     drtulu=drtulu_rules(official_rules(GPT, tries=1)),
     units={
         "webwalkerqa": {
-            "parse": {OFFICIAL_SCORER: recorded_parse},
-            "run": {OFFICIAL_SCORER: recorded_run},
-            "tongyi_rule": {OFFICIAL_SCORER: recorded_tongyi_rule},
+            "parse": {"official": recorded_parse},
+            "run": {"official": recorded_run},
+            "tongyi_rule": {"official": recorded_tongyi_rule},
         }
     },
     hub="huggingface.co/datasets/callanwu/WebWalkerQA: split main, as JSON Lines",

@@ -10,9 +10,8 @@ from rubricem_agent.evals.manifest import (
     Inputs,
     ablation_rows,
     choose,
-    drtulu_rows,
     find_seen,
-    official_rows,
+    published_rows,
     rows_of_ids,
     seen_keys,
     without_seen,
@@ -26,8 +25,7 @@ SIZE = 300
 
 def loaded(name: str, mode: EvaluationMode = "official") -> Loaded:
     examples = tuple(Example(id=f"e{number}", prompt_text=f"question {number}") for number in range(SIZE))
-    rules = rules_for(name, mode)
-    return Loaded(SUITE[name], rules, examples, {}, None, "", SUITE[name].grader(rules))
+    return Loaded(examples, {}, None, "", benchmark=SUITE[name], grader=SUITE[name].grader(rules_for(name, mode)))
 
 
 def inputs(*example_ids: str) -> Inputs:
@@ -39,8 +37,8 @@ def ids(rows) -> tuple[str, ...]:
 
 
 def test_a_limit_follows_the_published_rule_of_the_mode():
-    assert choose(loaded("simpleqa"), limit=7).ids == ids(official_rows(SIZE, 7))
-    assert choose(loaded("simpleqa", "drtulu"), limit=7).ids == ids(drtulu_rows(SIZE, 7))
+    assert choose(loaded("simpleqa"), limit=7).ids == ids(published_rows("simple_evals", SIZE, 7))
+    assert choose(loaded("simpleqa", "drtulu"), limit=7).ids == ids(published_rows("drtulu", SIZE, 7))
     assert choose(loaded("drb"), limit=7).ids == ids(range(7))
 
 
@@ -106,16 +104,12 @@ RULES = json.loads((Path(__file__).parents[2] / "fixtures" / "benchmarks" / "sub
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule['benchmark']}-{rule['k']}-{rule['rule'][:7]}")
 def test_the_published_rules_pick_the_published_rows(rule: dict[str, object]) -> None:
-    pick = official_rows if str(rule["rule"]).startswith("simple-evals") else drtulu_rows
+    sampling = "simple_evals" if str(rule["rule"]).startswith("simple-evals") else "drtulu"
 
-    rows = pick(int(str(rule["n"])), int(str(rule["k"])))
+    rows = published_rows(sampling, int(str(rule["n"])), int(str(rule["k"])))
 
     assert rows[:20] == rule["first20"]
     assert hashlib.sha256(",".join(map(str, rows)).encode()).hexdigest() == rule["sha256_of_comma_joined"]
-
-
-def test_the_two_published_samples_of_simpleqa_share_230_rows() -> None:
-    assert len({*official_rows(4326, 1000)} & {*drtulu_rows(4326, 1000)}) == 230
 
 
 def test_the_ablation_subset_is_100_rows_and_the_same_every_time() -> None:
@@ -126,14 +120,14 @@ def test_the_ablation_subset_is_100_rows_and_the_same_every_time() -> None:
     assert ablation_rows(3) == [0, 1, 2]
 
 
-def test_the_predecessor_takes_all_rows_where_there_are_fewer() -> None:
-    assert sorted(drtulu_rows(3, 1000)) == [0, 1, 2]
+def test_dr_tulu_takes_all_rows_where_there_are_fewer() -> None:
+    assert sorted(published_rows("drtulu", 3, 1000)) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("ask", [lambda: official_rows(3, 4), lambda: official_rows(3, 0), lambda: drtulu_rows(0, 1)])
-def test_an_impossible_size_is_refused(ask: object) -> None:
-    with pytest.raises(UsageError, match="Request fewer"):
-        ask()  # type: ignore[operator]
+@pytest.mark.parametrize("size", [0, 4])
+def test_an_impossible_size_is_refused(size: int) -> None:
+    with pytest.raises(UsageError, match="ask for 1 to 3"):
+        published_rows("simple_evals", 3, size)
 
 
 def test_listed_ids_become_rows_in_the_order_of_the_list(tmp_path: Path) -> None:
@@ -144,7 +138,8 @@ def test_listed_ids_become_rows_in_the_order_of_the_list(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("z", "line 1: the id 'z' is not in"), ("a\na", "line 2: .*twice"), ("", "lists no id")]
+    ("text", "message"),
+    [("z", "line 1: the id 'z' is not in"), ("a\na", "line 2: .*twice"), ("", "is empty; a file of ids")],
 )
 def test_a_list_with_an_unknown_or_repeated_id_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "ids.txt"

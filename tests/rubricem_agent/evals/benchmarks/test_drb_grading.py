@@ -23,7 +23,7 @@ CRITERIA = TaskCriteria.model_validate_json(
 
 
 def case(text: str = ARTICLE) -> Case:
-    gold = DrbGold(id="51", language="en", criteria=CRITERIA, reference=ARTICLE)
+    gold = DrbGold(id="51", prompt="t", language="en", criteria=CRITERIA, reference=ARTICLE)
     return Case(Example(id="51", prompt_text="Write it."), gold, Extracted(text, "given answer"))
 
 

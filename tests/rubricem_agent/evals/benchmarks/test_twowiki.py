@@ -2,8 +2,8 @@ import pytest
 
 from rubricem_agent.evals.base import ScoringError
 from rubricem_agent.evals.benchmarks.twowiki import (
-    GoldQuestion,
     Predictions,
+    TwoWikiGold,
     alternatives,
     drtulu_exact,
     drtulu_f1,
@@ -17,7 +17,7 @@ from rubricem_agent.evals.benchmarks.twowiki import (
 )
 
 
-def question(**changes: object) -> GoldQuestion:
+def question(**changes: object) -> TwoWikiGold:
     fields = {
         "id": "q",
         "answer": "Paris",
@@ -26,7 +26,7 @@ def question(**changes: object) -> GoldQuestion:
         "evidences": (("A", "in", "B"),),
         "evidences_id": (),
     }
-    return GoldQuestion.model_validate(fields | changes)
+    return TwoWikiGold.model_validate(fields | changes)
 
 
 def predict(**parts: object) -> Predictions:
