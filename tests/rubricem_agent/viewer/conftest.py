@@ -3,7 +3,7 @@
 import json
 from contextlib import ExitStack
 from functools import cached_property
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import httpx2
 import pytest
@@ -66,7 +66,7 @@ class Recording:
         group = GroupEntry(step=step, place=place, encounter="new", query_key=key, question=question, **fields)
         each = more.pop("trajectories", (None,) * len(scores))
         entries = [
-            entry(Seat(step, place, number), score, **({"trajectory": own} | more))
+            entry(step, place, number, score, **({"trajectory": own} | more))
             for number, (score, own) in enumerate(zip(scores, each, strict=True))
         ]
         self.recorder.record_step([(group, entries)])
@@ -74,7 +74,7 @@ class Recording:
 
     def add_lessons(self, *questions, step=1, takeaways="Search first."):
         """A lesson for each question, in the record and in a bank that is given back."""
-        bank = memory_bank()
+        bank = RubricBank.in_memory(HashingEmbedder())
         for question in questions:
             bank.write(lesson(question, takeaways))
         self.recorder.record_lessons(bank.contents(), step=step)
@@ -106,31 +106,18 @@ def lesson(question, takeaways="Search first."):
     )
 
 
-def memory_bank():
-    return RubricBank.in_memory(HashingEmbedder())
-
-
-class Seat(NamedTuple):
-    """Which attempt of a run it is."""
-
-    step: int
-    place: int
-    attempt: int
-
-
-def entry(seat, score, *, trajectory=None, reason="", mark=1, failure="", tokens=True):
+def entry(step, place, number, score, *, trajectory=None, reason="", mark=1, failure="", tokens=True):
     """One attempt; a score of None is a judge's failure at the review."""
     outcomes = {stage: StageScore(score=0.5 if score is None else score) for stage in STAGES}
     if score is None:
         outcomes[Stage.REVIEW] = Unscored(reason="judge_failed", detail="no reply")
     return RolloutEntry(
-        **seat._asdict(),
+        step=step,
+        place=place,
+        attempt=number,
         rollout=Rollout(trajectory=trajectory or attempt(), policy="scripted", failure=failure),
-        tokens=pack_tokens(some_tokens()) if tokens else None,
-        judged=RolloutJudgement(
-            judgement=Judgement.of(outcomes),
-            opinions=(Opinion.whole(RUBRIC.id, mark, reason),),
-        ),
+        tokens=pack_tokens(TOKENS) if tokens else None,
+        judged=RolloutJudgement(judgement=Judgement.of(outcomes), opinions=(Opinion.whole(RUBRIC.id, mark, reason),)),
         true=(0.0, 0.25, 0.5, 1.0),
         returns=(2.8, 2.2, 1.8, 1.0),
         advantages=(-1.0, 0.0, 0.5, 1.0),
@@ -138,14 +125,13 @@ def entry(seat, score, *, trajectory=None, reason="", mark=1, failure="", tokens
     )
 
 
-def some_tokens():
-    """Two tokens of the prompt, one of each stage, one of a tool."""
-    return RolloutTokens(
-        ids=(0, 1, 2, 3, 1, 2, 99),
-        stage_ids=(-1, -1, 0, 1, 2, 3, -1),
-        logprobs=(0.0, 0.0, -0.5, -1.0, -0.25, -0.125, 0.0),
-        prompt_length=2,
-    )
+TOKENS = RolloutTokens(
+    ids=(0, 1, 2, 3, 1, 2, 99),
+    stage_ids=(-1, -1, 0, 1, 2, 3, -1),
+    logprobs=(0.0, 0.0, -0.5, -1.0, -0.25, -0.125, 0.0),
+    prompt_length=2,
+)
+"""Two tokens of the prompt, one of each stage, one of a tool."""
 
 
 @pytest.fixture
@@ -203,11 +189,4 @@ def get(recording, serve):
 @pytest.fixture
 def made():
     """The makers of this file, for tests that build an entry themselves."""
-
-    class Makers:
-        pass
-
-    for maker in (kept, dropped, shown, lesson, memory_bank, entry, some_tokens):
-        setattr(Makers, maker.__name__, staticmethod(maker))
-    Makers.RUBRIC, Makers.TOKEN, Makers.Recording = RUBRIC, TOKEN, Recording
-    return Makers
+    return SimpleNamespace(Recording=Recording, dropped=dropped, kept=kept, lesson=lesson, shown=shown)

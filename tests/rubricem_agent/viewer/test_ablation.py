@@ -28,13 +28,10 @@ BASELINE, WHOLE = FOUND.results
 def test_the_end_is_the_mean_over_seeds_and_the_difference_is_paired_by_seed():
     # (0.8 + 0.7) / 2; (0.8 - 0.6 + 0.7 - 0.4) / 2, resampled between 0.2 and 0.3.
     assert WHOLE.answer.mean == pytest.approx(0.75)
-    assert WHOLE.against_baseline.mean == pytest.approx(0.25)
-    assert (WHOLE.against_baseline.low, WHOLE.against_baseline.high) == pytest.approx((0.2, 0.3))
-
-
-def test_all_stages_are_averaged_alike():
     # Three stages at 1 and an answer at 0.75 on average.
     assert WHOLE.all_stages.mean == pytest.approx((3 + 0.75) / 4)
+    assert WHOLE.against_baseline.mean == pytest.approx(0.25)
+    assert (WHOLE.against_baseline.low, WHOLE.against_baseline.high) == pytest.approx((0.2, 0.3))
 
 
 def test_a_recipe_reaches_the_baselines_end_at_the_first_examined_step_whose_mean_does():
@@ -48,6 +45,7 @@ def test_a_recipe_that_stays_below_never_reaches_it():
 
     assert found.results[1].steps_to_baseline is None
     assert "not reached" in result_cells(found.results[1])
+    assert all(result.title in render_figure(found) for result in found.results)
 
 
 def test_steps_beyond_the_budget_do_not_count():
@@ -59,10 +57,6 @@ def test_steps_beyond_the_budget_do_not_count():
 def test_a_run_without_its_last_examination_is_named():
     with pytest.raises(UsageError, match="the run whole, seed 1 was not examined at step 16"):
         summarise({**LOGS, "whole": {0: log(0.1, 0.1, 0.1), 1: log(0.1)}}, steps=16, command="")
-
-
-def test_the_figure_names_every_recipe():
-    assert all(result.title in render_figure(FOUND) for result in FOUND.results)
 
 
 def test_the_file_is_read_back_and_served(tmp_path, serve):

@@ -1,4 +1,4 @@
-"""Following the index of a record: what is no record is refused, what is gone is forgotten."""
+"""The index of a record: a file of another kind is refused, and a removed one is forgotten."""
 
 import pytest
 
@@ -16,35 +16,17 @@ def path(tmp_path):
     return tmp_path / "groups.index.jsonl"
 
 
-def test_nothing_is_there_before_the_first_line_is_whole(path):
-    follower = IndexFollower(path, GroupHead)
-    missing = follower.read()
-    path.write_text('{"record":1,"na')
-
-    assert (missing[0], follower.read()[0]) == ([], [])
-
-
-def test_each_line_is_told_once(path):
-    path.write_text('{"record":1,"name":"a"}\n' + line(1))
-    follower = IndexFollower(path, GroupHead)
-    first = follower.read()
-    with path.open("a") as file:
-        file.write(line(2))
-
-    assert [one.step for one in first[0]] == [1]
-    assert [one.step for one in follower.read()[0]] == [2]
-    assert follower.read()[0] == []
-
-
 def test_a_removed_record_is_forgotten_and_a_new_one_read_from_its_start(path):
     path.write_text('{"record":1,"name":"a"}\n' + line(1))
     follower = IndexFollower(path, GroupHead)
     follower.read()
     path.unlink()
     gone = follower.read()
+    path.write_text('{"record":1,"na')
+    begun = follower.read()
     path.write_text('{"record":1,"name":"b"}\n' + line(7))
 
-    assert gone == ([], True)
+    assert (gone, begun) == (([], True), ([], False))
     assert [one.step for one in follower.read()[0]] == [7]
 
 

@@ -49,15 +49,3 @@ def test_a_filter_finds_the_rows_that_a_loop_finds(heads, step, ending, valid):
     assert sorted(found) == passing
     scores = [heads[number].scores[2] for number in found]
     assert scores == sorted(scores, reverse=True)
-
-
-@given(st.lists(HEAD, max_size=140))
-def test_the_newest_come_first_and_the_oldest_the_other_way(heads):
-    table = table_of(heads)
-    newest, oldest = (
-        [heads[number].step for number in table.select(RolloutFilter(sort=sort)).tolist()]
-        for sort in ("newest", "oldest")
-    )
-
-    assert newest == sorted(newest, reverse=True)
-    assert oldest == sorted(oldest)

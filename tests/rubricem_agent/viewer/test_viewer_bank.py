@@ -23,10 +23,9 @@ def test_a_recorded_bank_is_browsed_newest_first_and_cannot_be_changed(recording
 
 
 def test_words_and_a_status_narrow_the_list(recording, get):
-    bank = recording.add_lessons(RIVERS, LAWS)
-    bank.quarantine(1, "too narrow")
+    get.bank = recording.add_lessons(RIVERS, LAWS)
+    get.bank.quarantine(1, "too narrow")
 
-    get.bank = bank
     held = get("/bank", status="quarantined")["rows"]
     found = get("/bank", q="LAW")["rows"]
 
@@ -44,31 +43,27 @@ def test_a_search_finds_the_most_similar_question_first(recording, get):
 
 
 def test_a_bank_without_its_embedder_is_browsed_but_not_searched(recording, get):
-    store = MemoryStore(embedder="minilm", dimension=4)
-    bank = RubricBank.open(store, None)
+    get.bank = RubricBank.open(MemoryStore(embedder="minilm", dimension=4), None)
 
-    get.bank = bank
     assert get("/bank")["total"] == 0
     assert "without its embedder minilm" in get("/bank/search", expect=409, text="x")["message"]
 
 
 @pytest.mark.parametrize(("action", "status"), [("quarantine", "quarantined"), ("remove", "removed")])
-def test_an_item_of_a_folder_s_bank_is_held_back_or_removed(recording, get, action, status):
-    bank = recording.add_lessons(RIVERS)
+def test_an_item_of_a_folders_bank_is_quarantined_or_removed(recording, get, action, status):
+    get.bank = recording.add_lessons(RIVERS)
 
-    get.bank = bank
     answer = get.post("/bank/1", action=action, reason="wrong")
 
     assert answer.json()["row"]["status"] == status
-    assert (bank.item(1).status, bank.item(1).reason) == (status, "wrong")
+    assert (get.bank.item(1).status, get.bank.item(1).reason) == (status, "wrong")
 
 
 def test_a_quarantined_item_is_approved_and_a_removed_one_is_not(recording, get):
-    bank = recording.add_lessons(RIVERS, LAWS)
-    bank.quarantine(1, "")
-    bank.remove(2, "")
+    get.bank = recording.add_lessons(RIVERS, LAWS)
+    get.bank.quarantine(1, "")
+    get.bank.remove(2, "")
 
-    get.bank = bank
     approved = get.post("/bank/1", action="approve")
     refused = get.post("/bank/2", action="approve")
 
@@ -103,17 +98,11 @@ def test_an_item_tells_who_saw_it_and_what_it_did_to_the_same_question(recording
     assert item["score"]["utility"] == 0.5
 
 
-def test_an_unknown_item_is_said_to_be_missing(recording, get):
+def test_an_unknown_item_is_named_as_missing(recording, get):
     recording.add_lessons(RIVERS)
 
     assert "no item 9" in get("/bank/9", expect=404)["message"]
     assert get("/bank/x", expect=422)["status"] == 422
-
-
-def test_a_run_without_a_bank_says_so(recording, get):
-    recording.add()
-
-    assert "no bank to show" in get("/bank", expect=404)["message"]
 
 
 def test_what_a_running_run_learns_appears_and_what_a_resumed_one_forgot_is_gone(recording, get, made):

@@ -70,28 +70,22 @@ def test_a_half_written_answer_is_skipped(copy, get):
     assert "rescore" in view["note"]
 
 
-def test_examples_on_which_judges_disagree_come_first(copy, get):
+@pytest.mark.parametrize(
+    ("order", "places"),
+    [("disagreement", [1, 2, 0]), ("worst", [1, 2, 0]), ("best", [0, 2, 1]), ("id", [0, 1, 2])],
+)
+def test_examples_are_ordered_by_the_first_judges_score_or_by_what_judges_disagree_on(copy, get, order, places):
     scores = json.loads((copy / "scores.json").read_text())
-    names = sorted(scores["judges"][0]["per_example"])
-    other = scores["judges"][0] | {"judge": "another", "per_example": dict(zip(names, (1.0, 0.25, 0.5), strict=True))}
-    (copy / "scores.json").write_text(json.dumps(scores | {"judges": [scores["judges"][0], other]}))
+    (own,) = scores["judges"]
+    names = sorted(own["per_example"])
+    first = own | {"per_example": dict(zip(names, (1.0, 0.25, 0.5), strict=True))}
+    # The second judge gives 1 to each, so they differ by 0, 0.75 and 0.5.
+    (copy / "scores.json").write_text(json.dumps(scores | {"judges": [first, own | {"judge": "another"}]}))
 
-    rows = get(EXAMPLES, sort="disagreement")["rows"]
+    rows = get(EXAMPLES, sort=order)["rows"]
 
-    # The first judge gave 1 to each.
-    assert [(row["example"], row["disagreement"]) for row in rows] == list(
-        zip((names[1], names[2], names[0]), (0.75, 0.5, 0.0), strict=True)
-    )
-
-
-@pytest.mark.parametrize(("order", "places"), [("worst", [1, 2, 0]), ("best", [0, 2, 1]), ("id", [0, 1, 2])])
-def test_examples_are_ordered_by_the_first_judges_score(copy, get, order, places):
-    scores = json.loads((copy / "scores.json").read_text())
-    names = sorted(scores["judges"][0]["per_example"])
-    scores["judges"][0]["per_example"] = dict(zip(names, (1.0, 0.25, 0.5), strict=True))
-    (copy / "scores.json").write_text(json.dumps(scores))
-
-    assert [row["example"] for row in get(EXAMPLES, sort=order)["rows"]] == [names[place] for place in places]
+    assert [row["example"] for row in rows] == [names[place] for place in places]
+    assert sorted(row["disagreement"] for row in rows) == [0.0, 0.5, 0.75]
 
 
 def test_a_judges_replies_stand_beside_the_example_and_are_truncated(copy, get):
@@ -159,7 +153,3 @@ def test_a_file_that_cannot_be_read_makes_the_evaluation_unreadable(copy, get, n
     (card,) = get.cards.values()
 
     assert (card["state"], said in card["problem"]) == ("unreadable", True)
-
-
-def test_a_training_run_is_no_evaluation(recording, serve):
-    assert "no evaluation" in serve(recording.folder)("/evaluation", expect=404)["message"]

@@ -1,7 +1,5 @@
 """Groups side by side, and the rubrics of a question over time."""
 
-import pytest
-
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.testing.judges import attempt, careless, rubric
@@ -41,13 +39,6 @@ def test_habits_that_differ_are_named_with_a_value_for_each_attempt(recording, g
     assert "searches" not in separators  # both search twice
 
 
-def test_a_group_that_is_not_there_is_said_to_be_missing(recording, get):
-    recording.add()
-
-    assert "no group" in get("/groups/5-5", expect=404)["message"]
-    assert get("/groups/1-0", expect=422, sort="size")["status"] == 422
-
-
 def test_a_rubric_is_born_kept_retired_and_comes_back(recording, get, made):
     early, late = rubric("It plans.", Stage.PLAN), rubric("It reviews.", Stage.REVIEW)
     for step, active, retired in (
@@ -67,49 +58,29 @@ def test_a_rubric_is_born_kept_retired_and_comes_back(recording, get, made):
     history = get(f"/questions/{query_key(QUESTION)}")
 
     first, second = history["rubrics"]
-    assert [(one["step"], one["fate"], one["reason"]) for one in first["events"]] == [
-        (1, "born", ""),
-        (2, "kept", ""),
-        (3, "retired", "over_cap"),
-        (4, "returned", ""),
-    ]
+    fates = [(one["step"], one["fate"], one["reason"]) for one in first["events"]]
+    assert fates == [(1, "born", ""), (2, "kept", ""), (3, "retired", "over_cap"), (4, "returned", "")]
     assert (first["status"], second["status"]) == ("active", "active")
     assert second["events"][0]["variance"] == 0.25
     assert history["steps"][1]["refused"] == ["too long"]
 
 
-def test_the_rubric_of_a_data_set_is_always_in_use(recording, get):
-    given = rubric("It names the source.", persistent=True)
-    recording.add(group={"rubrics": (given,), "active": ()})
+def test_the_rubric_of_a_data_set_is_always_in_use_and_scores_come_with_their_mean(recording, get, made):
+    given, own = rubric("It names the source.", persistent=True), rubric("The answer names the wider river.")
+    group = {"rubrics": (given, own), "active": (made.kept(own, 1),)}
+    recording.add(scores=(0.5, 0.5), mark=2, group=group)
 
-    (life,) = get(f"/questions/{query_key(QUESTION)}")["rubrics"]
+    first, second = get(f"/questions/{query_key(QUESTION)}")["rubrics"]
 
-    assert (life["status"], [one["fate"] for one in life["events"]]) == ("persistent", ["born"])
-
-
-def test_marks_and_their_mean_stand_beside_the_fate(recording, get):
-    recording.add(scores=(0.5, 0.5), mark=2)
-
-    (life,) = get(f"/questions/{query_key(QUESTION)}")["rubrics"]
-
-    assert (life["events"][0]["marks"], life["events"][0]["mean"]) == ([2.0, 2.0], 2.0)
+    assert (first["status"], [one["fate"] for one in first["events"]]) == ("persistent", ["born"])
+    assert (second["events"][0]["marks"], second["events"][0]["mean"]) == ([2.0, 2.0], 2.0)
 
 
 def test_questions_are_listed_with_the_steps_in_which_they_were_met(recording, get):
     recording.add(step=1).add(step=1, place=1, question="Which is deeper?").add(step=4)
 
-    page = get("/questions")
-    found = get("/questions", q="DEEPER")
+    wider, deeper = get("/questions")["rows"]
 
-    assert [(row["question"], row["steps"]) for row in page["rows"]] == [
-        ("Which is wider?", [1, 4]),
-        ("Which is deeper?", [1]),
-    ]
-    assert (found["matched"], page["rows"][0]["mean"]) == (1, 0.5)
-
-
-@pytest.mark.parametrize("key", ["unknown", "0" * 64])
-def test_a_question_that_was_not_met_is_said_to_be_missing(recording, get, key):
-    recording.add()
-
-    assert "no question" in get(f"/questions/{key}", expect=404)["message"]
+    assert (wider["question"], wider["steps"], wider["mean"]) == ("Which is wider?", [1, 4], 0.5)
+    assert (deeper["question"], deeper["steps"]) == ("Which is deeper?", [1])
+    assert get("/questions", q="DEEPER")["rows"] == [deeper]

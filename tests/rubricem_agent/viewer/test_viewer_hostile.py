@@ -55,7 +55,7 @@ PATHS = (
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_whatever_is_told_of_it_is_json_that_no_browser_sniffs(hostile, get, path):
+def test_every_answer_is_json_that_no_browser_sniffs(hostile, get, path):
     answer = get.client.get(f"/api/runs/{get.run}{path}")
 
     assert answer.status_code in (200, 404)

@@ -27,8 +27,9 @@ def test_a_folder_of_runs_is_listed_with_the_latest_first(tmp_path, made, serve)
     assert found["only_run"] is None
 
 
-def test_a_run_s_own_folder_is_opened_at_once(recording, get):
+def test_a_run_s_own_folder_is_opened_at_once_and_its_id_lasts(recording, get, serve):
     assert get.client.get("/api/runs").json()["only_run"] == get.run
+    assert serve(recording.folder).client.get(f"/api/runs/{get.run}").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_the_state_of_a_run_is_read_from_its_log_and_its_clock(recording, get, p
     assert (card["step"], card["steps"], card["alarms"]) == (2, planned, int(alarm))
 
 
-def test_a_card_says_what_the_log_says(recording, get):
+def test_a_card_has_the_numbers_of_the_log(recording, get):
     recording.add()
 
     card = get("")["card"]
@@ -124,10 +125,3 @@ def test_a_link_is_not_followed(tmp_path, made, serve):
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(FileFormatError, match="there is no folder"):
         RunShelf(tmp_path / "none", open_bank=None)
-
-
-@pytest.mark.parametrize("path", ["/api/runs/unknown", "/api/runs/unknown/state", "/api/runs/unknown/bank"])
-def test_an_unknown_run_is_said_to_be_missing(recording, get, path):
-    answer = get.client.get(path)
-
-    assert (answer.status_code, "no run" in answer.json()["message"]) == (404, True)

@@ -18,11 +18,11 @@ def test_pages_come_newest_first_and_say_how_many_there_are(recording, get):
     recording.add(step=1).add(step=2)
 
     page = get(PATH, size=2)
-    last = get(PATH, size=2, page=3)
 
-    assert (page["total"], page["matched"], ids(page)) == (6, 6, ["2-0-0", "2-0-1"])
-    assert ids(last) == ["1-0-1", "1-0-2"]
-    assert page["steps"] == [1, 2]
+    assert (page["total"], page["matched"], page["steps"]) == (6, 6, [1, 2])
+    assert ids(page) == ["2-0-0", "2-0-1"]
+    assert ids(get(PATH, size=2, page=3)) == ["1-0-1", "1-0-2"]
+    assert ids(get(PATH, size=2, sort="oldest")) == ["1-0-0", "1-0-1"]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_stage_that_the_judge_lost_has_no_score_and_is_no_zero(recording, get)
     assert view["row"]["valid"] is True, "the answer's score stands in for the failed stage, as in training"
 
 
-def test_a_trajectory_is_told_element_by_element_with_its_stages(recording, get):
+def test_a_trajectory_is_shown_element_by_element_with_its_stages(recording, get):
     recording.add()
 
     view = get(f"{PATH}/1-0-1")
@@ -84,11 +84,8 @@ def test_a_trajectory_is_told_element_by_element_with_its_stages(recording, get)
         *("think", "state_evaluation", "call", "result"),
         *("think", "state_evaluation", "think", "review", "answer"),
     ]
-    assert [section["name"] for section in view["elements"][2]["sections"]] == [
-        "deep_analysis",
-        "rubric",
-        "research_plan",
-    ]
+    sections = [section["name"] for section in view["elements"][2]["sections"]]
+    assert sections == ["deep_analysis", "rubric", "research_plan"]
     assert view["elements"][3]["call"]["query"] == "Amber Badger river width"
     assert view["elements"][4]["snippets"][0]["id"] == "S_1"
     stages = dict.fromkeys(element["stage"] for element in view["elements"])
@@ -99,7 +96,8 @@ def test_a_trajectory_is_told_element_by_element_with_its_stages(recording, get)
 
 def test_citations_and_quotations_have_places_that_a_script_can_cut_out(recording, get):
     wide = ANSWER.replace("<answer>", "<answer>\N{WATER WAVE}\N{WATER WAVE} ")
-    recording.add(scores=(0.5,), trajectory=attempt(answer=wide), reason="It says “Amber Badger is wider”, rightly.")
+    reason = "It says “Amber Badger is wider”, rightly."
+    recording.add(scores=(0.5,), trajectory=attempt(answer=wide), reason=reason, mark=2)
 
     view = get(f"{PATH}/1-0-0")
 
@@ -107,7 +105,9 @@ def test_citations_and_quotations_have_places_that_a_script_can_cut_out(recordin
     units = answer["text"].encode("utf-16-le")
     cut = [units[2 * one["start"] : 2 * one["end"]].decode("utf-16-le") for one in answer["citations"]]
     assert [text.startswith('<cite id="S_') for text in cut] == [True, True]
-    (place,) = view["stages"][3]["verdicts"][0]["places"]
+    (verdict,) = view["stages"][3]["verdicts"]
+    (place,) = verdict["places"]
+    assert (verdict["opinion"]["mark"], verdict["rubric"]["title"]) == (2.0, "The answer names the wider river.")
     assert place["element"] == answer["index"]
     assert units[2 * place["start"] : 2 * place["end"]].decode("utf-16-le") == "Amber Badger is wider"
 
@@ -124,15 +124,6 @@ def test_an_invented_citation_and_a_repeated_search_are_marked(recording, get):
     assert {"unknown_citation", "missing_review"} <= codes
     places = [violation["place"] for violation in view["violations"] if violation["turn"]]
     assert all(place["element"] < view["elements_total"] for place in places)
-
-
-def test_a_mark_between_whole_ones_and_a_flaw_are_told_as_they_count(recording, get, made):
-    recording.add(scores=(0.5,), mark=2)
-
-    verdict = get(f"{PATH}/1-0-0")["stages"][3]["verdicts"][0]
-
-    assert verdict["opinion"]["mark"] == 2.0
-    assert verdict["rubric"]["title"] == made.RUBRIC.title
 
 
 def test_a_very_long_trajectory_comes_in_pages_and_its_long_elements_in_parts(recording, get):
@@ -154,8 +145,9 @@ def test_a_very_long_trajectory_comes_in_pages_and_its_long_elements_in_parts(re
 
 
 def test_tokens_come_with_what_they_say_and_the_advantage_of_their_stage(recording, get):
-    recording.recorder.record_vocabulary(lambda: ["a", "b", "c", "<script>"])
     recording.add(scores=(0.5,))
+    assert get(f"{PATH}/1-0-0/tokens", limit=1)["texts"] == ["#0"]
+    recording.recorder.record_vocabulary(lambda: ["a", "b", "c", "<script>"])
 
     tokens = get(f"{PATH}/1-0-0/tokens")
     later = get(f"{PATH}/1-0-0/tokens", offset=5, limit=1)
@@ -165,57 +157,22 @@ def test_tokens_come_with_what_they_say_and_the_advantage_of_their_stage(recordi
     assert tokens["advantages"] == [None, None, -1.0, 0.0, 0.5, 1.0, None]
     assert tokens["logprobs"][2] == -0.5
     assert (later["total"], later["texts"]) == (7, ["c"])
+    recording.add(step=2, scores=(0.5,), tokens=False)
+    assert get(f"{PATH}/2-0-0/tokens")["total"] == 0
 
 
-def test_a_rollout_without_tokens_has_an_empty_page_of_them(recording, get):
-    recording.add(scores=(0.5,), tokens=False)
-
-    assert get(f"{PATH}/1-0-0/tokens")["total"] == 0
-
-
-@pytest.mark.parametrize("path", ["/9-9-9", "/1-0-99", "/x", "/1-0", "/1-0--1", "/" + "9" * 5_000 + "-1-1"])
-def test_a_trajectory_that_is_not_there_is_said_to_be_missing(recording, get, path):
-    recording.add()
-
-    assert "no trajectory" in get(PATH + path, expect=404)["message"]
-
-
-def test_an_element_that_is_not_there_is_said_to_be_missing(recording, get):
-    recording.add()
-
-    assert "no number 99" in get(f"{PATH}/1-0-0/elements/99", expect=404)["message"]
-
-
-def test_a_half_written_last_line_is_passed_over_until_it_is_whole(recording, get):
+def test_a_line_counts_once_it_is_whole_and_a_broken_one_is_left_out_and_counted(recording, get):
     recording.add(step=1)
     index = recording.folder / "record" / "rollouts.index.jsonl"
     whole = index.read_bytes()
+
     index.write_bytes(whole[:-20])
-
-    before = get(PATH)["total"]
-    index.write_bytes(whole)
-    after = get(PATH)["total"]
-
-    assert (before, after) == (2, 3)
-
-
-def test_a_broken_line_is_left_out_and_said_to_be(recording, get):
-    recording.add(step=1)
-    index = recording.folder / "record" / "rollouts.index.jsonl"
-    index.write_bytes(index.read_bytes() + b'{"at": "nowhere"}\n')
-
+    assert get(PATH)["total"] == 2
+    index.write_bytes(whole + b'{"at": "nowhere"}\n')
     assert get(PATH)["total"] == 3
     assert "1 lines" in get("")["notes"][0]
-
-
-def test_what_a_running_run_adds_appears(recording, get):
-    recording.add(step=1)
-
-    before = get("/state")["recorded"]
     recording.add(step=2)
-    after = get("/state")["recorded"]
-
-    assert (before, after) == (3, 6)
+    assert get("/state")["recorded"] == 6
 
 
 def test_a_resumed_run_shows_what_it_did_again_and_not_what_it_did_first(recording, get):
@@ -255,6 +212,27 @@ def test_a_rollout_of_a_newer_release_is_refused_alone(recording, get):
 def test_a_run_without_a_record_says_how_to_have_one(recording, get):
     assert "record=" in get(PATH, expect=404)["message"]
     assert "record=true" in get("")["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        *(
+            (f"{PATH}/{name}", "no trajectory")
+            for name in ("9-9-9", "1-0-99", "x", "1-0", "1-0--1", "9" * 5_000 + "-1-1")
+        ),
+        (f"{PATH}/1-0-0/elements/99", "no number 99"),
+        ("/groups/5-5", "no group"),
+        ("/questions/unknown", "no question"),
+        ("/bank", "no bank to show"),
+        ("/evaluation", "no evaluation"),
+        ("/ablation", "no ablation"),
+    ],
+)
+def test_what_is_missing_is_named(recording, get, path, said):
+    recording.add()
+
+    assert said in get(path, expect=404)["message"]
 
 
 @pytest.mark.parametrize(
