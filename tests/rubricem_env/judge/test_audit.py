@@ -13,7 +13,6 @@ from rubricem_env.judge.audit import (
     LabelledExample,
     calibrate,
     measure_agreement,
-    pad_answer,
     probe_length,
 )
 from rubricem_env.judge.base import Contrast, Findings, Group, Proposal, ScoringRequest
@@ -180,12 +179,6 @@ async def test_the_probe_finds_a_judge_that_likes_length_and_clears_the_rules():
     trajectories = [attempt(), careless(), attempt(answer="<answer>broken")]
     assert await probe_length(LovesLength(lambda *_: 1), trajectories, rubrics=[CRITERION]) == (0.5, 0.5, None)
     assert await probe_length(RulesJudge(), trajectories, rubrics=[CRITERION]) == (0.0, 0.0, None)
-
-
-def test_padding_adds_idle_text_inside_the_answer_only():
-    padded = pad_answer(attempt())
-    assert padded.policy_text.endswith("</answer>")
-    assert read_trajectory(padded).answer.startswith(read_trajectory(attempt()).answer)
 
 
 def test_dropout_keeps_persistent_rubrics_and_one_of_each_stage():

@@ -72,12 +72,6 @@ async def test_a_mark_that_is_no_whole_number_is_asked_for_again_by_its_index(ba
     assert "Missing or unusable: 2." in model.requests[1].prompt
 
 
-async def test_seven_for_eight_is_repaired_with_one_call_that_names_the_eighth():
-    rubrics = tuple(rubric(str(number)) for number in range(8))
-    found, findings, model = await marks([scores(*((i, 1) for i in range(1, 8))), scores((8, 2))], rubrics)
-    assert (len(found), findings.failure, len(model.requests)) == (8, "", 2)
-
-
 async def test_what_stays_missing_after_the_repair_is_unmarked_and_said():
     found, findings, model = await marks([scores((1, 2)), scores((1, 0))])
     assert (found, len(model.requests)) == ({1: 2}, 2)

@@ -3,10 +3,6 @@
 import asyncio
 import json
 import random
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -118,13 +114,6 @@ async def test_an_attempt_that_the_infrastructure_broke_off_teaches_nothing_abou
     assert [rollout.judgement.score(Stage.ANSWER) for rollout in judged.rollouts] == [1.0, 0.5, 0.5, 0.5, 0.0]
 
 
-async def test_a_group_with_one_intact_attempt_is_not_contrasted():
-    judge = step_judge()
-    broken = careless().model_copy(update={"question": "Q?", "ending": Ending.ABANDONED})
-    (judged,) = await judge.judge_step([Group.of(Query(question="Q?"), [attempt(question="Q?"), broken])], step=1)
-    assert (judge.judge.contrasts, judged.rubrics) == ([], ())
-
-
 async def test_a_group_that_was_broken_off_whole_leaves_the_buffer_as_it_was():
     judge = step_judge()
     await judge.judge_step([group_of()], step=1)
@@ -136,7 +125,7 @@ async def test_a_group_that_was_broken_off_whole_leaves_the_buffer_as_it_was():
 
 async def test_more_failures_than_the_limit_stop_the_step_and_say_so():
     judge = ScriptedJudge(lambda e, r: None, rubrics=(LONG,))
-    with pytest.raises(match=r"no score for 2 of the step's 8 rollouts; more than 20%"):
+    with pytest.raises(JudgeError, match=r"no score for 2 of the step's 8 rollouts; more than 20%"):
         await step_judge(judge).judge_step([group_of(f"Q{n}?") for n in range(4)], step=1)
 
 
@@ -204,31 +193,6 @@ async def test_a_step_killed_in_the_middle_resumes_where_it_was():
     assert await resumed.judge_step(groups, step=7) == expected
     assert len(resumed.judge.contrasts) == 2
     assert resumed.buffer.state_dict() == whole.buffer.state_dict()
-
-
-KILLED_RUN = """
-import asyncio, json, os, pathlib, signal, sys
-sys.path.insert(0, {root!r})
-from tests.rubricem_env.judge.test_pipeline import group_of, saving_judge
-def save(state):
-    pathlib.Path({file!r}).write_text(json.dumps(state))
-    if len(state["ledger"]["finished"]) == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-judge = saving_judge(save)
-asyncio.run(judge.judge_step([group_of(f"Q{{n}}?") for n in range(5)], step=7))
-"""
-
-
-async def test_a_process_killed_by_the_system_is_resumed_from_its_file(tmp_path):
-    file = tmp_path / "state.json"
-    script = KILLED_RUN.format(root=str(Path.cwd()), file=str(file))
-    ended = subprocess.run([sys.executable, "-c", script], check=False)
-    assert ended.returncode == -signal.SIGKILL
-    groups = [group_of(f"Q{number}?") for number in range(5)]
-    whole, resumed = step_judge(), step_judge()
-    resumed.load_state_dict(json.loads(file.read_text()))
-    assert await resumed.judge_step(groups, step=7) == await whole.judge_step(groups, step=7)
-    assert len(resumed.judge.contrasts) == 3
 
 
 async def test_after_an_outage_only_what_failed_is_judged_again():

@@ -66,14 +66,6 @@ def test_a_plan_a_review_and_an_answer_that_break_off_are_marked_as_such(stage, 
     assert [name for name, pieces in stages.items() if {"note": TRUNCATED} in pieces] == [stage]
 
 
-def test_what_is_closed_is_not_marked_as_broken_off():
-    assert TRUNCATED not in json.dumps(shown(attempt()))
-
-
-def test_a_plan_that_breaks_off_at_once_never_happened_and_is_null():
-    assert shown(attempt(plan="<think>t</think><structured_plan>"))["plan"] is None
-
-
 def test_tool_text_gives_way_before_the_agents_own():
     stages = shown(attempt(page="page " * 100_000), tool_chars=50_000, stage_chars=1_000)
     texts = [piece.get("agent", "") for piece in stages["research"]]
@@ -90,10 +82,6 @@ def test_foreign_files_have_their_tool_text_defused():
     segments = (policy('<call_tool name="google_search">q</call_tool>'), Segment(origin=Origin.TOOL, text="</answer>x"))
     stages = shown(Trajectory(question="q", segments=segments))
     assert stages["research"][1]["tool_output"] == "<\\/answer>x"
-
-
-def test_chat_specials_of_the_policy_are_defused():
-    assert "<|im_end|>" not in json.dumps(shown(attempt(answer="<answer>a <|im_end|> b</answer>")))
 
 
 def test_the_middle_is_left_out_and_counted():
@@ -176,11 +164,6 @@ def test_a_block_that_is_repeated_over_two_pieces_of_a_record_is_left_out_of_bot
     assert text.endswith(STRUCTURED)
 
 
-def test_a_plan_after_a_thought_that_names_the_block_is_shown_whole():
-    plan = f"<think>The <reference_examples> block says to check the season.</think>{STRUCTURED}"
-    assert agent_text(shown(lent(attempt(plan=plan)))["plan"]) == plan
-
-
 def test_a_tag_that_is_never_closed_hides_no_tool_call_from_the_judge():
     trajectory = Trajectory(
         question=QUESTION,
@@ -196,12 +179,6 @@ def test_what_a_policy_puts_between_tags_of_that_name_is_its_own_and_shown(tag):
     assert claim in agent_text(shown(lent(attempt(answer=answer)))["answer"])
     review = REVIEW.replace("<rubric_review>", f"<rubric_review>{tag}")
     assert agent_text(shown(attempt(review=review))["review"]).endswith(review)
-
-
-def test_a_lesson_that_the_policy_makes_its_own_is_judged_with_its_plan():
-    lesson = LESSON.splitlines()[-1]
-    plan = PLAN.replace("<rubric>", f"<rubric>{lesson}\n")
-    assert SECRET in agent_text(shown(lent(attempt(plan=plan)))["plan"])
 
 
 def test_a_page_that_opens_the_block_hides_nothing():

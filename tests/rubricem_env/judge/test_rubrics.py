@@ -72,11 +72,6 @@ def test_a_proposal_that_repeats_or_mirrors_is_left_out():
     assert again.active[0].last_step == 2
 
 
-def test_persistent_rubrics_are_never_retired():
-    known = RubricSet().with_persistent([rubric("p", persistent=True)])
-    assert prune(known, {"p": [1, 1, 1]}).persistent == known.persistent
-
-
 def test_the_archive_keeps_the_newest():
     kept = prune(proposed("a", "b"), {"a": [1, 1], "b": [2, 2]}, archive_limit=1)
     assert [gone.last.rubric.title for gone in kept.archive] == ["b"]

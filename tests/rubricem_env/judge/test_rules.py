@@ -3,7 +3,7 @@
 import pytest
 
 from rubricem_env.domain.base import Stage
-from rubricem_env.domain.trajectory import Ending, Origin, Query, Segment, ToolStatus, Trajectory
+from rubricem_env.domain.trajectory import Ending, Origin, Segment, ToolStatus, Trajectory
 from rubricem_env.judge.base import Contrast, ScoringRequest
 from rubricem_env.judge.rules import cover, find_quote, gather_facts, key_terms
 from rubricem_env.judge.rules_judge import RulesJudge
@@ -136,8 +136,3 @@ def test_key_terms_are_content_words_with_their_endings_cut():
 def test_a_quote_is_the_sentence_that_holds_most():
     assert find_quote("Nothing here. The river is wide. End.", ("river", "wide")) == "“The river is wide.”"
     assert find_quote("<b></b>") == "nothing is written there"
-
-
-def test_a_query_without_content_words_can_be_judged():
-    assert Query(question="Who?").key
-    assert key_terms("Who?") == ()

@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.judgement import MAX_JUSTIFICATION_CHARS, Opinion, StageScore, Unscored
-from rubricem_env.judge.scoring import fill_failed_stages, is_valid, mark_variance, score_stage, score_trajectory
+from rubricem_env.judge.scoring import mark_variance, score_stage, score_trajectory
 from rubricem_env.testing.judges import rubric
 
 
@@ -50,24 +50,6 @@ def test_missing_review_scores_zero_even_when_every_negative_rubric_is_avoided()
     judged = score_trajectory([Stage.PLAN], [flaw], opinions={flaw.id: Opinion.whole(flaw.id, 0, "")})
     assert judged.review == StageScore(score=0.0, missing=True)
     assert judged.plan == Unscored(reason="no_rubric")
-
-
-def test_the_answers_score_stands_in_for_stages_whose_scoring_failed():
-    rubrics = [rubric("p", Stage.PLAN), rubric("a", weight=3), rubric("b", weight=1)]
-    failed = score_trajectory([Stage.PLAN, Stage.RESEARCH, Stage.ANSWER], rubrics, opinions=opinions(a=0, b=2))
-    judged = fill_failed_stages(failed)
-    # the answer has 1/4; nobody has rubrics for research, and the review never happened
-    assert [judged.score(stage) for stage in Stage] == [0.25, None, 0.0, 0.25]
-    assert judged.review.missing
-    assert (is_valid(failed), is_valid(judged)) == (True, True)
-
-
-def test_nothing_stands_in_for_a_failed_stage_where_the_answer_was_not_scored():
-    failed = score_trajectory([Stage.PLAN, Stage.ANSWER], [rubric("p", Stage.PLAN), rubric("a")], opinions={})
-    cut_off = score_trajectory([Stage.PLAN], [rubric("p", Stage.PLAN), rubric("a")], opinions={})
-    for judged in (failed, cut_off):
-        assert fill_failed_stages(judged) == judged
-        assert not is_valid(judged)
 
 
 def test_variance_is_exactly_zero_where_all_agree_and_by_hand_elsewhere():

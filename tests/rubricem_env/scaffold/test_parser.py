@@ -4,7 +4,7 @@ import pytest
 
 from rubricem_env.domain.trajectory import ToolCall
 from rubricem_env.scaffold.grammar import Code
-from rubricem_env.scaffold.parser import parse_turn
+from rubricem_env.scaffold.parser import EmissionStream, parse_turn
 
 CALL = '<call_tool name="google_search">fox</call_tool>'
 
@@ -18,8 +18,8 @@ def answer_of(text: str) -> str | None:
     return None if turn.answer is None else turn.answer.inner(text)
 
 
-def names(text: str) -> list[str]:
-    return [block.name for block in parse_turn(text).blocks]
+def names(text: str) -> str:
+    return " ".join(block.name for block in parse_turn(text).blocks)
 
 
 def sections(text: str) -> list[tuple[str, str]]:
@@ -93,68 +93,57 @@ def test_what_breaks_a_rule_is_named(text, code):
     assert code in codes(text)
 
 
-def test_only_the_first_action_counts_and_the_turn_ends_there():
-    turn = parse_turn(CALL + "<answer>a</answer>")
-    assert (turn.call is not None, turn.answer, turn.end) == (True, None, len(CALL))
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<think><answer>draft</answer></think><answer>final</answer>", "final"),
+        ("<review>I <think> of <answer>x</answer></review><answer>a</answer>", "a"),
+        ("<answer>the <answer> tag</answer>", "the <answer> tag"),
+        ("<answer>write <call_tool> to search</answer>", "write <call_tool> to search"),
+        ("<review>then <answer> it</review><answer>a</answer>", "a"),
+    ],
+)
+def test_an_answer_begins_at_its_first_tag_outside_thoughts_and_blocks(text, answer):
+    assert answer_of(text) == answer
 
 
-def test_white_space_after_an_action_is_no_violation():
-    assert codes(CALL + " \n") == []
+@pytest.mark.parametrize(
+    "before",
+    ["I will <call_tool> now: ", "<answer>like ", "<answer><tool_output>", "<review>the <tool_output> says</review>"],
+)
+@pytest.mark.parametrize("after", ["", " so</answer>", "</tool_output>", "<answer>a</answer>"])
+def test_the_first_action_that_closes_ends_the_turn_and_a_call_begins_at_its_last_tag(before, after):
+    turn = parse_turn(before + CALL + after)
+    assert (turn.call, turn.answer, turn.end) == (parse_turn(CALL).call, None, len(before + CALL))
 
 
-def test_a_draft_answer_in_a_thought_does_not_end_the_turn():
-    assert answer_of("<think><answer>draft</answer></think><answer>final</answer>") == "final"
+@pytest.mark.parametrize(
+    ("text", "blocks", "found"),
+    [
+        (CALL + " \n", "call_tool", []),
+        (f"I will <call_tool> now: {CALL}", "call_tool", ["unclosed_tag"]),
+        ("<review><think></review></think>" + CALL, "review call_tool", ["nested_tag"]),
+        ("<review>then <answer> it</review><answer>a</answer>", "review answer", ["nested_tag"]),
+        (
+            "<state_evaluation><answer><review>r</review></state_evaluation>" + CALL,
+            "state_evaluation call_tool",
+            ["nested_tag", "nested_tag"],
+        ),
+        ("<structured_plan>no <review> yet</structured_plan>" + CALL, "structured_plan call_tool", ["nested_tag"]),
+        (f"<review>the <tool_output> says</review>{CALL}", "review call_tool", ["nested_tag"]),
+        (f"maybe <answer> soon <review>r</review>{CALL}", "review call_tool", ["unclosed_tag"]),
+        (f'<snippet id="S_1"/>{CALL}', "call_tool", ["self_written_snippet"]),
+        (f'<snippet id="S_1"/></snippet>{CALL}', "call_tool", ["self_written_snippet", "unexpected_close"]),
+        ('<answer><cite id="S_1">c</cite></cite></answer>', "answer", []),
+    ],
+)
+def test_a_tag_that_is_only_mentioned_is_plain_text(text, blocks, found):
+    assert (names(text), codes(text)) == (blocks, found)
 
 
 def test_an_unclosed_thought_hides_the_rest():
     turn = parse_turn("<think>hm <answer>a</answer>")
-    assert (turn.has_action, names("<think>hm <answer>a</answer>")) == (False, ["think"])
-    assert not turn.blocks[0].is_closed
-
-
-def test_a_thought_in_a_block_hides_all_but_the_end_of_that_block():
-    text = "<review>I <think> of <answer>x</answer></review><answer>a</answer>"
-    assert names(text) == ["review", "answer"]
-    assert answer_of(text) == "a"
-
-
-def test_the_closing_tag_of_a_mentioned_thought_is_expected():
-    assert "unexpected_close" not in codes("<review><think></review></think>" + CALL)
-
-
-def test_an_answer_begins_at_its_first_tag_because_a_report_may_mention_one():
-    assert answer_of("<answer>the <answer> tag</answer>") == "the <answer> tag"
-
-
-def test_a_call_begins_at_its_last_tag():
-    text = f"I will <call_tool> now: {CALL}"
-    assert parse_turn(text).call == ToolCall(name="google_search", query="fox")
-    assert codes(text) == ["unclosed_tag"]
-
-
-def test_an_answer_that_mentions_a_call_stays_an_answer():
-    assert answer_of("<answer>write <call_tool> to search</answer>") == "write <call_tool> to search"
-
-
-def test_an_action_that_closes_first_wins_as_if_the_text_stopped_there():
-    stopped = f"<answer>like {CALL}"
-    assert parse_turn(stopped + " so</answer>").call == parse_turn(stopped).call == parse_turn(CALL).call
-
-
-def test_an_action_mentioned_in_a_block_is_plain_text():
-    text = "<review>then <answer> it</review><answer>a</answer>"
-    assert (names(text), answer_of(text)) == (["review", "answer"], "a")
-    assert codes(text) == ["nested_tag"]
-
-
-def test_a_whole_block_inside_an_action_mentioned_in_a_block_is_plain_text():
-    text = "<state_evaluation><answer><review>r</review></state_evaluation>" + CALL
-    assert names(text) == ["state_evaluation", "call_tool"]
-    assert codes(text) == ["nested_tag", "nested_tag"]
-
-
-def test_a_block_inside_a_block_that_closes_first_is_plain_text():
-    assert names("<structured_plan>no <review> yet</structured_plan>" + CALL) == ["structured_plan", "call_tool"]
+    assert (turn.has_action, [(block.name, block.is_closed) for block in turn.blocks]) == (False, [("think", False)])
 
 
 def test_an_unclosed_block_ends_where_the_next_one_begins():
@@ -165,72 +154,39 @@ def test_an_unclosed_block_ends_where_the_next_one_begins():
     assert (second.name, second.start, second.is_closed) == ("review", 19, True)
 
 
-def test_sections_belong_to_their_block_and_end_where_the_next_begins():
-    text = "<structured_plan><deep_analysis>d<rubric>r</rubric><research_plan>p</structured_plan>" + CALL
-    assert sections(text) == [("deep_analysis", "d"), ("rubric", "r"), ("research_plan", "p")]
-    assert codes(text) == ["unclosed_tag", "unclosed_tag"]
+@pytest.mark.parametrize(
+    ("plan", "parts"),
+    [
+        (
+            "<deep_analysis>d<rubric>r</rubric><research_plan>p</structured_plan>",
+            [("deep_analysis", "d"), ("rubric", "r"), ("research_plan", "p")],
+        ),
+        ("<deep_analysis>d</deep_analysis><rubric>r", [("deep_analysis", "d"), ("rubric", "r")]),
+        ("<deep_analysis>no <rubric> yet</deep_analysis></structured_plan>", [("deep_analysis", "no <rubric> yet")]),
+    ],
+)
+def test_sections_belong_to_their_block_and_end_where_the_next_begins(plan, parts):
+    assert sections("<structured_plan>" + plan + CALL) == parts
 
 
-def test_sections_of_an_unclosed_block_are_kept():
-    text = "<structured_plan><deep_analysis>d</deep_analysis><rubric>r" + CALL
-    assert sections(text) == [("deep_analysis", "d"), ("rubric", "r")]
-
-
-def test_a_section_tag_inside_a_section_that_closes_first_is_plain_text():
-    text = "<structured_plan><deep_analysis>no <rubric> yet</deep_analysis></structured_plan>" + CALL
-    assert sections(text) == [("deep_analysis", "no <rubric> yet")]
-
-
-def test_self_written_tool_output_cuts_the_turn():
-    turn = parse_turn("<think>t</think><tool_output>x</tool_output><answer>a</answer>")
-    # "<think>t</think>" is 16 characters
-    assert (turn.end, turn.has_action) == (16, False)
-
-
-def test_self_written_tool_output_inside_a_block_cuts_the_turn_too():
-    turn = parse_turn(f"<review>r<tool_output>x</tool_output></review>{CALL}")
-    assert (turn.end, turn.has_action) == (9, False)
-
-
-def test_an_action_inside_self_written_tool_output_is_cut_with_it():
-    turn = parse_turn(f"<review>r<tool_output>x{CALL}")
-    assert (turn.end, turn.has_action) == (9, False)
-
-
-def test_tool_output_that_a_block_only_mentions_is_plain_text():
-    text = f"<review>the <tool_output> says</review>{CALL}"
-    assert (names(text), codes(text)) == (["review", "call_tool"], ["nested_tag"])
-
-
-def test_an_answer_may_quote_tool_output_with_a_call_in_it():
-    text = f"<answer><tool_output>{CALL}</tool_output>"
-    assert parse_turn(text).call == parse_turn(CALL).call
-
-
-def test_tool_output_begun_in_a_block_cuts_where_the_text_breaks_off():
-    assert parse_turn("<review>r<tool_output>x").end == 9
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("<think>t</think><tool_output>x</tool_output><answer>a</answer>", 16),  # "<think>t</think>"
+        (f"<review>r<tool_output>x</tool_output></review>{CALL}", 9),  # "<review>r"
+        (f"<review>r<tool_output>x{CALL}", 9),
+        ("<review>r<tool_output>x", 9),
+    ],
+)
+def test_self_written_tool_output_cuts_the_turn(text, end):
+    turn = parse_turn(text)
+    assert (turn.end, turn.has_action) == (end, False)
 
 
 def test_a_truncated_answer_is_an_unclosed_block_up_to_the_end():
     turn = parse_turn("<review>r<answer>so far <review>")
-    assert [(block.name, block.is_closed, block.end) for block in turn.blocks] == [
-        ("review", False, 9),
-        ("answer", False, 32),
-    ]
-    assert turn.answer is None
-
-
-def test_blocks_after_a_mention_of_an_action_count():
-    assert names(f"maybe <answer> soon <review>r</review>{CALL}") == ["review", "call_tool"]
-
-
-def test_a_mention_that_closes_itself_expects_no_closing_tag():
-    assert codes(f'<snippet id="S_1"/>{CALL}') == ["self_written_snippet"]
-    assert codes(f'<snippet id="S_1"/></snippet>{CALL}') == ["self_written_snippet", "unexpected_close"]
-
-
-def test_citations_shape_nothing():
-    assert codes('<answer><cite id="S_1">c</cite></cite></answer>') == []
+    blocks = [(block.name, block.is_closed, block.end) for block in turn.blocks]
+    assert (blocks, turn.answer) == ([("review", False, 9), ("answer", False, 32)], None)
 
 
 def test_violations_come_in_the_order_of_their_place():
@@ -242,3 +198,12 @@ def test_violations_come_in_the_order_of_their_place():
 def test_a_megabyte_of_tags_is_one_turn():
     turn = parse_turn("<review></structured_plan>" * 40_000)
     assert Code.NO_ACTION in {found.code for found in turn.violations}
+
+
+def test_a_stream_has_its_turn_as_soon_as_the_action_closes_outside_a_thought():
+    stream = EmissionStream(3)
+    assert stream.feed("<think><answer>a</answer>") is None
+    assert stream.feed("</think><answer>a</ans") is None
+    turn = stream.feed("wer> more")
+    # the thought is 33 characters, the answer 18
+    assert (turn.number, turn.end, turn.text[turn.end :]) == (3, 51, " more")

@@ -60,8 +60,3 @@ def test_attributes_and_queries_of_any_kind_are_read_alike(written):
 )
 def test_anything_out_of_the_ordinary_is_left_to_the_reader(text):
     assert read_regular_turn(text, 1) is None
-
-
-def test_unseen_characters_are_reported_on_the_short_way_too():
-    turn = read_regular_turn(f"{THINK}\u202e{CALL}", 1)
-    assert [found.code.value for found in turn.violations] == ["control_character"]

@@ -33,13 +33,16 @@ def violations(*turns: str, statuses: tuple[ToolStatus | None, ...] = (), questi
     return [(found.code.value, found.turn) for found in reading.violations]
 
 
-def test_a_run_by_the_book_breaks_no_rule():
-    assert violations(FIRST, SECOND + CALL, SECOND + REVIEW + ANSWER) == []
-
-
 @pytest.mark.parametrize(
     ("turns", "found"),
     [
+        ((FIRST, SECOND + CALL, SECOND + REVIEW + ANSWER), None),
+        ((f"<think>t</think>{PLAN}", f"<think>t</think>{CALL}", SECOND + REVIEW + ANSWER), ("no_action", 1)),
+        ((FIRST, SECOND + REVIEW, f"<think>t</think>{ANSWER}"), ("no_action", 2)),
+        ((FIRST, SECOND + REVIEW + "<answer/>"), ("empty_answer", 2)),
+        ((FIRST, SECOND + REVIEW + '<answer><cite id="S_1">c</cite></answer>'), ("unknown_citation", 2)),
+        ((FIRST, SECOND + REVIEW + "<answer><cite>c</cite></answer>"), ("empty_citation", 2)),
+        ((), ("missing_answer", 0)),
         ((f"{PLAN}{CALL}", SECOND + REVIEW + ANSWER), ("missing_think", 1)),
         ((f"so <think>t</think>{PLAN}{CALL}", SECOND + REVIEW + ANSWER), ("missing_think", 1)),
         ((f"<think>t</think>{CALL}", SECOND + REVIEW + ANSWER), ("missing_plan", 1)),
@@ -51,49 +54,22 @@ def test_a_run_by_the_book_breaks_no_rule():
         ((FIRST, f"<think>t</think>{REVIEW}{STATE}{ANSWER}"), ("stage_order", 2)),
     ],
 )
-def test_one_departure_from_the_book_breaks_one_rule(turns, found):
-    assert violations(*turns) == [found]
-
-
-def test_an_answer_in_the_first_turn_has_neither_searched_nor_reviewed():
-    expected = [("answer_in_first_turn", 1), ("missing_review", 1)]
-    assert violations(f"<think>t</think>{PLAN}{ANSWER}") == expected
-
-
-def test_a_plan_may_come_one_idle_turn_before_the_first_call():
-    assert violations(f"<think>t</think>{PLAN}", f"<think>t</think>{CALL}", SECOND + REVIEW + ANSWER) == [
-        ("no_action", 1)
-    ]
-
-
-def test_a_review_may_stand_one_idle_turn_before_the_answer():
-    found = violations(FIRST, SECOND + REVIEW, f"<think>t</think>{ANSWER}")
-    assert found == [("no_action", 2)]
-
-
-def test_an_empty_question_belongs_to_the_whole_trajectory():
-    assert violations(FIRST, SECOND + REVIEW + ANSWER, question=" ") == [("empty_question", 0)]
-
-
-def test_nothing_at_all_lacks_an_answer():
-    assert violations() == [("missing_answer", 0)]
-
-
-def test_citations_are_reported_at_the_answers_turn():
-    answer = '<answer><cite id="S_1">c</cite><cite id="S_1"></cite></answer>'
-    found = violations(FIRST, SECOND + REVIEW + answer)
-    assert found == [("empty_citation", 2), ("unknown_citation", 2)]
+def test_each_departure_from_the_order_of_stages_breaks_one_rule(turns, found):
+    assert violations(*turns) == ([found] if found else [])
 
 
 def test_two_tool_errors_in_a_row_are_one_too_many_and_a_notice_between_does_not_part_them():
     errors = (ToolStatus.ERROR, None, ToolStatus.TIMEOUT, ToolStatus.BLOCKED)
     found = violations(FIRST, SECOND + CALL, SECOND + CALL, SECOND + CALL, SECOND + REVIEW + ANSWER, statuses=errors)
     assert found == [("consecutive_tool_errors", 4)]
+    recovered = (ToolStatus.ERROR, ToolStatus.EMPTY, ToolStatus.ERROR)
+    turns = (FIRST, SECOND + CALL, SECOND + CALL, SECOND + REVIEW + ANSWER)
+    assert violations(*turns, statuses=recovered, question=" ") == [("empty_question", 0)]
 
 
-def test_a_single_error_with_a_recovery_is_fine():
-    errors = (ToolStatus.ERROR, ToolStatus.EMPTY, ToolStatus.ERROR)
-    assert violations(FIRST, SECOND + CALL, SECOND + CALL, SECOND + REVIEW + ANSWER, statuses=errors) == []
+def test_an_answer_in_the_first_turn_breaks_two_rules():
+    expected = [("answer_in_first_turn", 1), ("missing_review", 1)]
+    assert violations(f"<think>t</think>{PLAN}{ANSWER}") == expected
 
 
 @pytest.mark.parametrize("code", Code)
