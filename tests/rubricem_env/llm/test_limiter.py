@@ -2,23 +2,14 @@
 
 import asyncio
 
-import numpy as np
 import pytest
 
-from rubricem_env.llm.limits import Limiter, Rates, Timing
-
-
-class FakeTime:
-    def __init__(self):
-        self.now, self.waits = 0.0, []
-
-    async def sleep(self, seconds):
-        self.waits.append(seconds)
+from rubricem_env.llm.limits import Limiter, Rates
+from rubricem_env.testing.episodes import ManualTime
 
 
 def limiter(time, **rates):
-    timing = Timing(lambda: time.now, lambda seconds: time.sleep(seconds), np.random.default_rng(0))
-    return Limiter(Rates(**rates), timing)
+    return Limiter(Rates(**rates), time.timing())
 
 
 async def take(limits, tokens=1):
@@ -27,27 +18,27 @@ async def take(limits, tokens=1):
 
 
 async def test_the_requests_of_a_minute_are_spread_over_it():
-    time = FakeTime()
+    time = ManualTime()
     limits = limiter(time, requests_per_minute=4)
     for _ in range(4):
         await take(limits)
     # one every 15 s, the first at once
-    assert time.waits == [15.0, 30.0, 45.0]
+    assert time.waits == [15.0, 15.0, 15.0]
 
 
 async def test_a_call_waits_for_the_time_of_the_tokens_before_it():
-    time = FakeTime()
+    time = ManualTime()
     limits = limiter(time, tokens_per_minute=600)
     await take(limits, 400)
     time.now = 30.0
     await take(limits, 1_000)
     await take(limits, 1)
     # 400 tokens take 40 s at 10 a second, of which 30 are over; 1,000 count as a minute's.
-    assert time.waits == [10.0, 70.0]
+    assert time.waits == [10.0, 60.0]
 
 
 def test_slots_limit_the_calls_at_once_on_whichever_loop_runs():
-    limits = limiter(FakeTime(), concurrency=2)
+    limits = limiter(ManualTime(), concurrency=2)
 
     async def crowd():
         inside, most = 0, 0
@@ -69,23 +60,22 @@ def test_slots_limit_the_calls_at_once_on_whichever_loop_runs():
 
 @pytest.mark.parametrize("rates", [{"requests_per_minute": 60}, {"tokens_per_minute": 600, "concurrency": 1}])
 async def test_callers_who_give_up_do_not_delay_those_who_come_after_them(rates):
-    time = FakeTime()
-    limits = limiter(time, **rates)
-    time.sleep = lambda seconds: asyncio.sleep(3_600)
-    async with limits.slot(10):
+    time = ManualTime()
+    limits = Limiter(Rates(**rates), time.timing()._replace(sleep=lambda seconds: asyncio.sleep(3_600)))
+    async with limits.slot(0):
         waiting = [asyncio.create_task(take(limits, 10)) for _ in range(600)]
         await asyncio.sleep(0)
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-    # The one call that was made takes a second of either allowance.
+    # The one call that was made takes a second.
     time.now = 1.0
     async with asyncio.timeout(5):
         await take(limits, 10)
 
 
 async def test_a_call_that_fails_has_used_its_allowance():
-    time = FakeTime()
+    time = ManualTime()
     limits = limiter(time, requests_per_minute=1)
     with pytest.raises(KeyError):
         async with limits.slot(1):

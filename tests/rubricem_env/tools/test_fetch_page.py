@@ -1,7 +1,6 @@
 """The page fetcher: real pages on loopback, which is let through by name of its address alone."""
 
 import gzip
-import socket
 import threading
 import time
 
@@ -11,76 +10,58 @@ from hypothesis import given, strategies as st
 from starlette.responses import RedirectResponse, Response
 
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
-from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing.loopback import free_port, serve_loopback
 from rubricem_env.testing.servers import pages_app
 from rubricem_env.tools import fetch_page
 from rubricem_env.tools.fetch_page import MAX_BYTES, PageFetcher, is_public, pin, read_page
 from rubricem_env.tools.guard import ToolFailure
 from rubricem_env.tools.http import read_capped
 
-PRIVATE = [
-    "127.0.0.1",
-    "127.8.8.8",
-    "10.0.0.1",
-    "172.16.5.4",
-    "192.168.1.1",
-    "169.254.169.254",
-    "100.64.0.1",
-    "100.100.100.200",
-    "168.63.129.16",
-    "0.0.0.0",
-    "255.255.255.255",
-    "224.0.0.1",
-    "240.0.0.1",
-    "198.18.0.1",
-    "192.0.2.1",
-    "::1",
-    "::",
-    "fe80::1",
-    "fe80::1%eth0",
-    "fc00::1",
-    "fd00:ec2::254",
-    "fec0::1",
-    "ff02::1",
-    "2001:db8::1",
-    "::ffff:127.0.0.1",
-    "::ffff:10.0.0.1",
-    "::ffff:169.254.169.254",
-    "::127.0.0.1",
-    "64:ff9b::127.0.0.1",
-    "64:ff9b::a00:1",
-    "64:ff9b:1::a9fe:a9fe",
-    "2002:7f00:1::",
-    "2002:a00:1::1",
-    "not an address",
-]
-PUBLIC = ["93.184.216.34", "8.8.8.8", "2606:2800:220:1:248:1893:25c8:1946", "::ffff:8.8.8.8"]
+PRIVATE = {
+    "loopback": "127.0.0.1 127.8.8.8 ::1",
+    "private networks": "10.0.0.1 172.16.5.4 192.168.1.1 100.64.0.1 fc00::1 fec0::1",
+    "link-local": "169.254.169.254 fe80::1 fe80::1%eth0",
+    "metadata of clouds": "100.100.100.200 168.63.129.16 fd00:ec2::254",
+    "reserved": "0.0.0.0 255.255.255.255 224.0.0.1 240.0.0.1 198.18.0.1 192.0.2.1 :: ff02::1 2001:db8::1",
+    "IPv4 mapped or compatible": "::ffff:127.0.0.1 ::ffff:10.0.0.1 ::ffff:169.254.169.254 ::127.0.0.1",
+    "NAT64": "64:ff9b::127.0.0.1 64:ff9b::a00:1 64:ff9b:1::a9fe:a9fe",
+    "6to4": "2002:7f00:1:: 2002:a00:1::1",
+    "no address": "nothing",
+}
+PUBLIC = "93.184.216.34 8.8.8.8 2606:2800:220:1:248:1893:25c8:1946 ::ffff:8.8.8.8"
 
 
-@pytest.mark.parametrize("address", PRIVATE)
-def test_an_address_inside_is_not_public(address):
-    assert not is_public(address)
+@pytest.mark.parametrize("kind", PRIVATE)
+def test_no_private_address_is_public(kind):
+    assert [address for address in PRIVATE[kind].split() if is_public(address)] == []
 
 
-@pytest.mark.parametrize("address", PUBLIC)
-def test_an_address_outside_is_public(address):
-    assert is_public(address)
+def test_an_address_outside_is_public():
+    assert all(map(is_public, PUBLIC.split()))
 
 
-LOOPBACK = frozenset({"127.0.0.1"})
+def resolver(*answers):
+    """Resolves to the next of the answers, and the last one again and again."""
+    left = list(answers)
 
-
-def resolver(*addresses):
     async def resolve(host, port):
-        return list(addresses)
+        return left.pop(0) if len(left) > 1 else left[0]
 
     return resolve
 
 
-async def refusal(url: str, *addresses: str) -> ToolFailure:
-    with pytest.raises(ToolFailure) as caught:
-        await pin(url, resolver(*(addresses or ("8.8.8.8",))))
-    return caught.value
+async def fetch(url, fetcher=None):
+    fetcher = fetcher or PageFetcher(resolver=resolver(["8.8.8.8"]))
+    return (await fetcher.answer(ToolCall(name="fetch_page", query=url)))[0]
+
+
+async def read(app, path="/", *answers):
+    """A page of a site on loopback, which is allowed by address and port alone."""
+    with serve_loopback(pages_app({path: lambda: app}) if isinstance(app, Response) else app) as url:
+        port = int(url.rsplit(":", 1)[1])
+        site = resolver(*(answers or (["127.0.0.1"],)))
+        fetcher = PageFetcher(ports=frozenset({port}), exceptions=frozenset({"127.0.0.1"}), resolver=site)
+        return await fetch(f"http://pages.example:{port}{path}", fetcher)
 
 
 @pytest.mark.parametrize(
@@ -95,54 +76,35 @@ async def refusal(url: str, *addresses: str) -> ToolFailure:
     ],
 )
 async def test_anything_but_plain_web_is_blocked(url):
-    assert (await refusal(url)).status is ToolStatus.BLOCKED
+    with pytest.raises(ToolFailure) as caught:
+        await fetch(url)
+    assert caught.value.status is ToolStatus.BLOCKED
 
 
 async def test_one_private_address_among_public_ones_is_blocked():
-    failure = await refusal("https://example.org/", "8.8.8.8", "10.0.0.1")
-    assert str(failure) == "the page is not fetched: 'example.org' is not a public host."
+    with pytest.raises(ToolFailure, match=r"'example\.org' is not a public host"):
+        await pin("https://example.org/", resolver(["8.8.8.8", "10.0.0.1"]))
 
 
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "2130706433", "0x7f.1", "127.1", "[::1]", "[::ffff:7f00:1]", "localhost"]
 )
 async def test_every_spelling_of_loopback_is_blocked(host):
-    result = await fetch(f"http://{host}/", PageFetcher())
-    assert result.is_error
-
-
-async def fetch(url: str, fetcher: PageFetcher) -> ToolStatus:
-    try:
-        return (await fetcher.answer(ToolCall(name="fetch_page", query=url)))[0].status
-    except ToolFailure as failure:
-        return failure.status
+    with pytest.raises(ToolFailure):
+        await fetch(f"http://{host}/", PageFetcher())
 
 
 @pytest.mark.parametrize(
     "words", ["no address at all", "", "http://", "https://[", "http://exa mple.org", "//example.org"]
 )
-async def test_what_is_no_address_is_one_sentence(words):
+async def test_text_that_is_no_address_is_refused(words):
     with pytest.raises(ToolFailure):
-        await PageFetcher(resolver=resolver("8.8.8.8")).answer(ToolCall(name="fetch_page", query=words))
-
-
-def site_fetcher(url: str, *addresses: str) -> PageFetcher:
-    """Lets one loopback address through, by name, for the port of the test's site."""
-    port = int(url.rsplit(":", 1)[1])
-    return PageFetcher(ports=frozenset({port}), exceptions=LOOPBACK, resolver=resolver(*(addresses or ("127.0.0.1",))))
-
-
-async def read(path: str, page: Response, **others):
-    pages = {path: lambda: page, **{f"/{name}": (lambda p=p: p) for name, p in others.items()}}
-    with serve_loopback(pages_app(pages)) as url:
-        port = url.rsplit(":", 1)[1]
-        call = ToolCall(name="fetch_page", query=f"http://pages.example:{port}{path}")
-        return (await site_fetcher(url).answer(call))[0]
+        await fetch(words)
 
 
 async def test_a_page_is_read_as_text_with_its_title_and_address():
     html = "<title>River &amp; fox</title><script>steal()</script><p>The Tall Fox<br>is <b>60</b> m wide.</p>"
-    result = await read("/fox", Response(html, media_type="text/html"))
+    result = await read(Response(html, media_type="text/html"), "/fox")
     assert result.snippets[0].title == "River & fox"
     assert result.snippets[0].text == "The Tall Fox\nis 60 m wide."
     assert result.snippets[0].url.startswith("http://pages.example:")
@@ -152,13 +114,11 @@ async def test_the_resolved_address_is_connected_to_and_the_host_kept():
     seen = []
 
     async def app(scope, receive, send):
-        seen.append(dict(scope["headers"])[b"host"].decode())
+        seen.append(dict(scope["headers"])[b"host"].decode().split(":")[0])
         await Response("ok", media_type="text/plain")(scope, receive, send)
 
-    with serve_loopback(app) as url:
-        port = url.rsplit(":", 1)[1]
-        await site_fetcher(url).answer(ToolCall(name="fetch_page", query=f"http://pages.example:{port}/"))
-    assert seen == [f"pages.example:{port}"]
+    await read(app)
+    assert seen == ["pages.example"]
 
 
 @pytest.mark.parametrize(
@@ -166,62 +126,51 @@ async def test_the_resolved_address_is_connected_to_and_the_host_kept():
 )
 async def test_a_redirect_is_checked_as_any_address(target):
     with pytest.raises(ToolFailure) as caught:
-        await read("/go", RedirectResponse(target))
+        await read(RedirectResponse(target))
     assert caught.value.status is ToolStatus.BLOCKED
 
 
 async def test_a_name_that_changes_its_address_is_checked_at_every_step():
-    answers = iter([["127.0.0.1"], ["10.0.0.1"]])
-
-    async def rebinding(host, port):
-        return next(answers)
-
-    with serve_loopback(pages_app({"/go": lambda: RedirectResponse("/next")})) as url:
-        port = int(url.rsplit(":", 1)[1])
-        fetcher = PageFetcher(ports=frozenset({port}), exceptions=LOOPBACK, resolver=rebinding)
-        with pytest.raises(ToolFailure, match="not a public host"):
-            await fetcher.answer(ToolCall(name="fetch_page", query=f"http://pages.example:{port}/go"))
+    with pytest.raises(ToolFailure, match="not a public host"):
+        await read(RedirectResponse("/next"), "/go", ["127.0.0.1"], ["10.0.0.1"])
 
 
-async def test_redirects_have_an_end():
-    with pytest.raises(ToolFailure, match="redirects more than 5 times"):
-        await read("/go", RedirectResponse("/go"))
+def text(body=b"x", status=200, **headers):
+    return Response(body, status, media_type="text/plain", headers=headers)
 
 
-@pytest.mark.parametrize("media_type", ["application/pdf", "image/png", "application/octet-stream", "video/mp4"])
-async def test_other_types_are_refused(media_type):
-    with pytest.raises(ToolFailure, match="only text and HTML are read"):
-        await read("/file", Response(b"x", media_type=media_type))
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (RedirectResponse("/"), "redirects more than 5 times"),
+        (Response(b"x", media_type="application/pdf"), "only text and HTML are read"),
+        (Response(b"x", media_type="video/mp4"), "only text and HTML are read"),
+        (text(**{"content-encoding": "br"}), "which is not read"),
+        (text(**{"content-encoding": "gzip, gzip"}), "which is not read"),
+        (text(b"gone", 404), "404"),
+    ],
+)
+async def test_what_is_no_readable_page_is_refused(page, said):
+    with pytest.raises(ToolFailure, match=said):
+        await read(page)
 
 
 async def test_a_small_bomb_does_not_become_a_large_page():
     bomb = gzip.compress(b"word " * 20_000_000)
     assert len(bomb) < 200_000
     started = time.process_time()
-    result = await read("/bomb", Response(bomb, media_type="text/plain", headers={"content-encoding": "gzip"}))
+    result = await read(text(bomb, **{"content-encoding": "gzip"}))
     assert result.status is ToolStatus.OK
     # 100 MB lie behind; 2 MB are inflated and four passages kept.
     assert sum(len(snippet.text) for snippet in result.snippets) <= 4_000 < MAX_BYTES
     assert time.process_time() - started < 5
 
 
-@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
-async def test_a_compression_that_was_not_asked_for_is_refused(encoding):
-    with pytest.raises(ToolFailure, match="which is not read"):
-        await read("/odd", Response(b"x", media_type="text/plain", headers={"content-encoding": encoding}))
-
-
-async def test_a_missing_page_is_an_error():
-    with pytest.raises(ToolFailure, match="404"):
-        await read("/x", Response("gone", status_code=404))
-
-
-async def test_nobody_there_is_an_error():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    fetcher = PageFetcher(ports=frozenset({port}), exceptions=LOOPBACK)
+async def test_a_server_that_is_not_there_is_an_error():
+    port = free_port()
+    fetcher = PageFetcher(ports=frozenset({port}), exceptions=frozenset({"127.0.0.1"}))
     with pytest.raises(ToolFailure, match="cannot be reached"):
-        await fetcher.answer(ToolCall(name="fetch_page", query=f"http://127.0.0.1:{port}/"))
+        await fetch(f"http://127.0.0.1:{port}/", fetcher)
 
 
 @given(st.text(alphabet=st.sampled_from("<>/!-abst&;\"' \ncriptle"), max_size=300))
@@ -272,6 +221,6 @@ async def test_a_page_is_read_beside_the_event_loop(monkeypatch):
         return read_page(source)
 
     monkeypatch.setattr(fetch_page, "read_page", watched)
-    await read("/fox", Response("<p>60 m", media_type="text/html"))
+    await read(Response("<p>60 m", media_type="text/html"))
     assert len(threads) == 1
     assert threads[0] is not threading.main_thread()

@@ -98,10 +98,10 @@ async def test_every_status_arrives_as_it_was():
 
 
 async def test_health_is_open_and_the_protocol_wants_the_token():
-    with serve_loopback(http_app(server_of(shipped_toolbox()), token=TOKEN)) as url:
+    with serve_loopback(http_app(server_of(shipped_toolbox()), token=TOKEN, is_ready=lambda: False)) as url:
         async with httpx2.AsyncClient() as client:
             assert (await client.get(f"{url}/health")).json() == {"status": "ok"}
-            assert (await client.get(f"{url}/ready")).status_code == 200
+            assert (await client.get(f"{url}/ready")).status_code == 503
             assert (await client.post(f"{url}/mcp", json={})).status_code == 401
             wrong = {"Authorization": "Bearer wrong"}
             assert (await client.post(f"{url}/mcp", json={}, headers=wrong)).status_code == 401
@@ -112,11 +112,6 @@ async def test_a_foreign_host_header_is_refused_on_loopback():
         async with httpx2.AsyncClient() as client:
             refused = await client.post(f"{url}/mcp", json={}, headers={"host": "evil.example"})
     assert refused.status_code in (403, 421)
-
-
-async def test_a_server_that_is_not_ready_says_so():
-    with serve_loopback(http_app(server_of(shipped_toolbox()), token=None, is_ready=lambda: False)) as url:
-        assert httpx2.get(f"{url}/ready").status_code == 503
 
 
 async def test_a_wrong_token_is_an_error_that_says_where_to_look():
@@ -188,20 +183,17 @@ async def test_a_child_that_dies_mid_call_is_an_error_and_is_started_again():
     await check_a_dying_child_is_started_again(crashing_server("mcp.server.mcpserver", "MCPServer"))
 
 
-async def test_a_server_that_answers_with_html_is_an_error():
+@pytest.mark.parametrize(
+    ("address", "said"), [("", "server cannot be reached"), ("http://127.0.0.1:9", "cannot be reached: ConnectError")]
+)
+async def test_a_web_page_or_nobody_at_the_address_is_an_error(address, said):
     page = SearchServer(SearchReply("<html>Sign in</html>", media_type="text/html"))
     with serve_loopback(page.app) as url:
-        remote = McpToolbox(link_to(partial(open_http, f"{url}/mcp"), attempts=2), (GOOGLE_SEARCH_SPEC,))
+        remote = McpToolbox(link_to(partial(open_http, f"{address or url}/mcp"), attempts=2), (GOOGLE_SEARCH_SPEC,))
         result = await remote.call(CALL)
         await remote.aclose()
     assert result.status is ToolStatus.ERROR
-
-
-async def test_nobody_there_is_an_error_with_its_reason():
-    remote = McpToolbox(link_to(partial(open_http, "http://127.0.0.1:9/mcp"), attempts=2), (GOOGLE_SEARCH_SPEC,))
-    result = await remote.call(CALL)
-    await remote.aclose()
-    assert result.message.startswith("server cannot be reached: ConnectError")
+    assert said in result.message
 
 
 def test_a_link_serves_one_event_loop_after_another():
