@@ -7,8 +7,6 @@ import pytest
 if find_spec("vllm") is None:
     pytest.skip("vllm is not installed; run make vllm-lane", allow_module_level=True)
 
-import torch
-
 from rubricem_agent.build.models import build_policy
 from rubricem_agent.config import PolicyConfig
 from rubricem_agent.policy.base import ContextOverflow, Listener, Opening, Sampling
@@ -20,6 +18,7 @@ from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.limits import Limiter, Rates, Timing
 from rubricem_env.llm.usage import Meter
 from tests.lanes.vllm.tiny_model import MAX_LENGTH
+from tests.rubricem_agent.policy.shared import check_logprobs
 
 OPENING = Opening("You are a researcher.", "How wide is the Tall Fox?")
 OBSERVATION = "<tool_output>60 m, 川の幅</tool_output>"
@@ -63,16 +62,7 @@ async def test_text_mode_continues_one_assistant_turn(served):
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
 async def test_log_probabilities_are_those_that_transformers_computes(served, in_tokens, temperature):
     conversation, first, second = await two_turns(in_tokens, temperature)
-    ids = [token_id for piece in conversation.pieces for token_id in piece.ids]
-    with torch.inference_mode():
-        logits = load_model(served.folder).cpu()(torch.tensor([ids])).logits[0].float()
-    expected = torch.log_softmax(logits / (temperature or 1.0), dim=-1)
-    at, compared = 0, 0
-    for piece in conversation.pieces:
-        for place, logprob in enumerate(piece.logprobs):
-            assert logprob == pytest.approx(expected[at + place - 1, piece.ids[place]].item(), abs=1e-3)
-            compared += 1
-        at += len(piece.ids)
+    compared = check_logprobs(conversation, load_model(served.folder).cpu(), temperature, abs=1e-3)
     assert compared == first.usage.output_tokens + second.usage.output_tokens > 20
 
 

@@ -5,8 +5,7 @@ import pytest
 from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.local import policy_tokenizer
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
-
-CORPUS = ("<think>How wide is the Tall Fox?</think>", "The width of Tall Fox is 60 m. Größe: 12 µm — naïve 川の幅 🦊")
+from tests.rubricem_agent.policy.shared import CORPUS
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,8 @@ from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy, Open
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
-from tests.rubricem_agent.policy.test_openai_compatible import ANSWER, KEY, Ears, replies, service
+from tests.rubricem_agent.policy.shared import ANSWER, service, turn
+from tests.rubricem_agent.policy.test_openai_compatible import KEY, replies
 
 
 @pytest.mark.parametrize("text", ["", "<think>half a thou"])
@@ -20,7 +21,7 @@ async def test_a_stream_of_gemini_that_breaks_off_is_no_turn_that_the_policy_end
     server = ModelServer(replies(ModelReply(text, breaks_off=True), ModelReply(ANSWER)))
     with serve_loopback(server) as url:
         policy = GeminiPolicy.connect("g", KEY, base_url=url, service=service())
-        emission = await policy.open(opening, sampling=Sampling(), seed=0).emit(max_tokens=99, listener=Ears())
+        emission = await turn(policy.open(opening, sampling=Sampling(), seed=0))
         await policy.aclose()
     assert (emission.text, emission.end) == (ANSWER, "action")
 
@@ -39,7 +40,7 @@ async def stream_failure(make, body, **headers):
     with serve_loopback(app) as url:
         policy = make(url)
         with pytest.raises(ModelError) as failure:
-            await policy.open(Opening("s", "u"), sampling=Sampling(), seed=0).emit(max_tokens=9, listener=Ears())
+            await turn(policy.open(Opening("s", "u"), sampling=Sampling(), seed=0))
         await policy.aclose()
     return failure.value
 

@@ -20,19 +20,12 @@ from rubricem_agent.policy.local import (
 from rubricem_agent.policy.qwen3 import Feed, Qwen3Decoder
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
+from tests.rubricem_agent.policy.shared import OBSERVATION, check_logprobs, ids_of, turn
 
 
 def reference(model, ids):
     with torch.inference_mode():
         return model(torch.tensor([list(ids)])).logits[0].float()
-
-
-def ids_of(conversation):
-    return [token_id for piece in conversation.pieces for token_id in piece.ids]
-
-
-async def turn(conversation, max_tokens=24):
-    return await conversation.emit(max_tokens=max_tokens, listener=Listener())
 
 
 @pytest.fixture
@@ -62,34 +55,28 @@ def test_a_cache_that_is_continued_and_outgrows_its_first_size_has_them_too(mode
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 async def test_log_probabilities_are_those_of_transformers_at_the_temperature(policy, model, opening, temperature):
     conversation = policy.open(opening, sampling=Sampling(temperature=temperature), seed=1)
-    await turn(conversation)
-    conversation.observe("<tool_output>60 m</tool_output>")
-    await turn(conversation)
-    ids = ids_of(conversation)
-    expected = torch.log_softmax(reference(model, ids) / temperature, dim=-1)
-    at = 0
-    for piece in conversation.pieces:
-        for place, logprob in enumerate(piece.logprobs):
-            assert logprob == pytest.approx(expected[at + place - 1, piece.ids[place]].item(), abs=1e-5)
-        at += len(piece.ids)
+    await turn(conversation, 24)
+    conversation.observe(OBSERVATION)
+    await turn(conversation, 24)
+    assert check_logprobs(conversation, model, temperature, abs=1e-5) > 2
 
 
 async def test_a_later_turn_reads_only_what_is_new(policy, opening):
     conversation = policy.open(opening, sampling=Sampling(), seed=1)
-    await turn(conversation)
+    await turn(conversation, 24)
     before = len(ids_of(conversation))
-    conversation.observe("<tool_output>60 m</tool_output>")
-    second = await turn(conversation)
+    conversation.observe(OBSERVATION)
+    second = await turn(conversation, 24)
     # All but the last token drawn was fed to the model, and so cached, in the first turn.
     assert second.usage.cached_tokens == before - 1
 
 
 async def test_what_a_seed_draws_does_not_depend_on_the_company(policy, opening):
     alone = policy.open(opening, sampling=Sampling(), seed=7)
-    await turn(alone)
+    await turn(alone, 24)
     alone.close()
     crowd = [policy.open(opening, sampling=Sampling(), seed=seed) for seed in (5, 6, 7)]
-    await asyncio.gather(*map(turn, crowd))
+    await asyncio.gather(*(turn(one, 24) for one in crowd))
     assert ids_of(crowd[2]) == ids_of(alone)
 
 
@@ -191,7 +178,7 @@ async def test_a_listener_that_fails_ends_its_own_turn_alone(policy, opening):
     one, other = (policy.open(opening, sampling=Sampling(), seed=seed) for seed in (1, 2))
     async with asyncio.timeout(60):
         failed, told = await asyncio.gather(
-            one.emit(max_tokens=24, listener=Deaf()), turn(other), return_exceptions=True
+            one.emit(max_tokens=24, listener=Deaf()), turn(other, 24), return_exceptions=True
         )
     assert isinstance(failed, ModelError)
     assert told.usage.output_tokens > 0

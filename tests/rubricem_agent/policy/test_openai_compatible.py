@@ -1,46 +1,18 @@
 """Served policies in text: layouts, stops, retries, cost and refusals."""
 
-import numpy as np
 import pytest
 from pydantic import SecretStr
 
 from rubricem_agent.policy.base import ContextOverflow, Sampling
 from rubricem_agent.policy.gemini import GeminiPolicy
 from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy, OpenAIServer
-from rubricem_agent.policy.text import Service
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.limits import Limiter, Rates, RetryPolicy, Timing
-from rubricem_env.llm.usage import Meter, SpendLimitReached, SpendLimits
-from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.llm.usage import SpendLimitReached, SpendLimits
+from rubricem_env.testing.loopback import free_port, serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
+from tests.rubricem_agent.policy.shared import ANSWER, CALL, OBSERVATION, Ears, service, turn
 
 KEY = SecretStr("sk-canary-0123456789")
-CALL = '<think>t</think><call_tool name="google_search">width</call_tool>'
-ANSWER = "<think>t</think><answer>60 m</answer>"
-
-
-class Ears:
-    """Keeps what it hears."""
-
-    def __init__(self):
-        self.heard = ""
-        self.restarts = 0
-
-    def wrote(self, text):
-        self.heard += text
-
-    def restarted(self):
-        self.restarts += 1
-        self.heard = ""
-
-
-async def no_sleep(seconds):
-    return None
-
-
-def service(ceilings=None, attempts=3):
-    timing = Timing(lambda: 0.0, no_sleep, np.random.default_rng(0))
-    return Service("m", Limiter(Rates(), timing), Meter(ceilings), timing, RetryPolicy(attempts=attempts))
 
 
 def replies(*streamed):
@@ -52,12 +24,10 @@ def replies(*streamed):
 class Harness:
     """One conversation with a fake server."""
 
-    def __init__(self, server, url, service, layout="auto"):
+    def __init__(self, server, url, service):
         self.server = server
         self.service = service
-        self.policy = OpenAICompatiblePolicy(
-            OpenAIServer.connect("m", f"{url}/v1", key=KEY, timeout=5.0), service, layout=layout
-        )
+        self.policy = OpenAICompatiblePolicy(OpenAIServer.connect("m", f"{url}/v1", key=KEY, timeout=5.0), service)
         self.ears = Ears()
 
     async def turns(self, opening, count, max_tokens=1_000):
@@ -72,19 +42,16 @@ class Harness:
 @pytest.fixture
 async def harness():
     opened = []
-    contexts = []
 
-    def start(*streamed, models=None, layout="auto", **settings):
+    def start(*streamed, models=None, **settings):
         server = ModelServer(replies(*streamed), models=models)
         context = serve_loopback(server)
-        contexts.append(context)
-        opened.append(Harness(server, context.__enter__(), service(**settings), layout))
-        return opened[-1]
+        opened.append((Harness(server, context.__enter__(), service(**settings)), context))
+        return opened[-1][0]
 
     yield start
-    for one in opened:
+    for one, context in opened:
         await one.policy.aclose()
-    for context in contexts:
         context.__exit__(None, None, None)
 
 
@@ -140,10 +107,12 @@ async def test_a_broken_stream_begins_the_turn_anew_and_says_so(harness, opening
     assert (emission.text, started.ears.heard, started.ears.restarts) == (ANSWER, ANSWER, 1)
 
 
-async def test_an_overloaded_server_is_asked_again(harness, opening):
+async def test_an_overloaded_server_is_asked_again_and_its_refusal_costs_no_tokens(harness, opening):
     started = harness(ModelReply("busy", status=503), ModelReply(ANSWER))
-    assert (await started.turns(opening, 1))[0].end == "action"
-    assert started.ears.restarts == 0
+    (emission,) = await started.turns(opening, 1)
+    spent = started.service.meter.total.usage
+    assert (emission.end, started.ears.restarts) == ("action", 0)
+    assert (spent.calls, spent.tokens) == (2, emission.usage.tokens)
 
 
 async def test_a_refusal_is_not_repeated_and_never_shows_the_key(harness, opening):
@@ -167,7 +136,7 @@ async def test_a_wrong_model_name_is_answered_with_the_names_there_are(harness, 
         await started.turns(opening, 1)
 
 
-async def test_a_model_that_never_closes_a_tag_ends_at_its_limit(harness, opening):
+async def test_a_model_that_never_closes_a_tag_ends_at_its_token_limit(harness, opening):
     (emission,) = await harness(ModelReply("<think>on and on", finish="length")).turns(opening, 1)
     assert emission.end == "length"
 
@@ -183,38 +152,33 @@ async def test_what_is_no_stream_of_completions_is_a_typed_failure(harness, open
         await started.turns(opening, 1)
 
 
-async def test_a_ceiling_stops_before_the_call(harness, opening):
-    started = harness(ModelReply(ANSWER), ceilings=SpendLimits(tokens=100))
+async def test_a_spending_limit_stops_before_the_call(harness, opening):
+    started = harness(ModelReply(ANSWER), limits=SpendLimits(tokens=100))
     with pytest.raises(SpendLimitReached):
         await started.turns(opening, 1)
     assert started.server.asked == []
 
 
 async def test_a_server_that_is_not_there_is_named(opening):
-    policy = OpenAICompatiblePolicy(OpenAIServer.connect("m", "http://127.0.0.1:9/v1"), service(attempts=1))
-    with pytest.raises(ModelError, match=r"no answer from http://127.0.0.1:9/v1/.*Is the server running\?"):
-        await policy.open(opening, sampling=Sampling(), seed=0).emit(max_tokens=10, listener=Ears())
+    url = f"http://127.0.0.1:{free_port()}/v1"
+    policy = OpenAICompatiblePolicy(OpenAIServer.connect("m", url), service(attempts=1))
+    with pytest.raises(ModelError, match=rf"no answer from {url}/.*Is the server running\?"):
+        await turn(policy.open(opening, sampling=Sampling(), seed=0))
     await policy.aclose()
 
 
-@pytest.fixture
-async def gemini():
+async def test_gemini_gets_turns_and_observations_as_contents(opening):
     server = ModelServer(replies(ModelReply(CALL), ModelReply(ANSWER)))
     with serve_loopback(server) as url:
         policy = GeminiPolicy.connect("g", KEY, base_url=url, service=service())
-        yield policy, server
+        conversation = policy.open(opening, sampling=Sampling(temperature=0.5), seed=0)
+        first = await turn(conversation, 100)
+        conversation.observe(OBSERVATION)
+        second = await turn(conversation, 100)
         await policy.aclose()
-
-
-async def test_gemini_gets_turns_and_observations_as_contents(gemini, opening):
-    policy, server = gemini
-    conversation = policy.open(opening, sampling=Sampling(temperature=0.5), seed=0)
-    first = await conversation.emit(max_tokens=100, listener=Ears())
-    conversation.observe("<tool_output>60 m</tool_output>")
-    second = await conversation.emit(max_tokens=100, listener=Ears())
     assert (first.text, second.text) == (CALL, ANSWER)
     said = [(content["role"], content["parts"][0]["text"]) for content in server.asked[1].body["contents"]]
-    assert said == [("user", opening.user), ("model", CALL), ("user", "<tool_output>60 m</tool_output>")]
+    assert said == [("user", opening.user), ("model", CALL), ("user", OBSERVATION)]
     assert server.asked[1].body["generationConfig"]["maxOutputTokens"] == 100
 
 
@@ -232,13 +196,6 @@ async def test_gemini_refusals_are_typed(opening, streamed, error, said):
         with pytest.raises(error, match=said):
             await policy.open(opening, sampling=Sampling(), seed=0).emit(max_tokens=9, listener=Ears())
         await policy.aclose()
-
-
-async def test_a_call_that_never_began_costs_no_tokens(harness, opening):
-    started = harness(ModelReply("busy", status=503), ModelReply(ANSWER))
-    (emission,) = await started.turns(opening, 1)
-    spent = started.service.meter.total.usage
-    assert (spent.calls, spent.tokens) == (2, emission.usage.tokens)
 
 
 async def test_a_server_that_is_still_loading_is_asked_again_what_it_offers(harness, opening):

@@ -12,6 +12,7 @@ from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, Tok
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.usage import Usage
 from rubricem_env.testing.tiny_model import SPECIALS, tiny_tokenizer
+from tests.rubricem_agent.policy.shared import CALL, OBSERVATION, turn
 
 TOKENIZER = tiny_tokenizer(["The width of Tall Fox is 60 m."])
 POLICY = policy_tokenizer(TOKENIZER)
@@ -35,19 +36,19 @@ def test_any_ids_decode_as_the_library_decodes_them(ids):
 
 @given(st.lists(st.integers(0, len(TOKENIZER) - 1)))
 def test_a_turn_as_it_arrives_is_the_turn_decoded_at_once(ids):
-    turn = TokenTurn(POLICY, Listener())
+    drawn = TokenTurn(POLICY, Listener())
     for token_id in ids:
-        turn.take(token_id, 0.0)
-    turn.close()
-    assert turn.text == TOKENIZER.decode([token_id for token_id in ids if token_id not in POLICY.end_ids])
+        drawn.take(token_id, 0.0)
+    drawn.close()
+    assert drawn.text == TOKENIZER.decode([token_id for token_id in ids if token_id not in POLICY.end_ids])
 
 
 def test_a_character_of_four_tokens_begins_where_its_first_one_does():
-    turn = TokenTurn(SimpleNamespace(end_ids=(), token_bytes=lambda token_id: bytes([token_id])), Listener())
+    drawn = TokenTurn(SimpleNamespace(end_ids=(), token_bytes=lambda token_id: bytes([token_id])), Listener())
     for byte in b"a\xf0\x9f\xa6\x8a!":
-        turn.take(byte, 0.0)
-    assert turn.starts == [0, 1, 1, 1, 1, 2]
-    assert turn.text == "a\U0001f98a!"
+        drawn.take(byte, 0.0)
+    assert drawn.starts == [0, 1, 1, 1, 1, 2]
+    assert drawn.text == "a\U0001f98a!"
 
 
 def test_the_opening_is_what_the_chat_template_makes_of_it():
@@ -82,9 +83,6 @@ def test_a_tokenizer_without_a_chat_template_is_refused():
         policy_tokenizer(bare)
 
 
-CALL = '<think>t</think><call_tool name="google_search">width</call_tool>'
-
-
 class Recital(TokenConversation):
     """Draws given ids, and records which ids it was asked to continue."""
 
@@ -101,24 +99,20 @@ class Recital(TokenConversation):
         return Usage(calls=1)
 
 
-async def emit(conversation, max_tokens=500):
-    return await conversation.emit(max_tokens=max_tokens, listener=Listener())
-
-
 async def test_the_next_turn_continues_prompt_turn_and_observation_unchanged(tokenizer, opening):
     written = tokenizer.encode_foreign(CALL)
     conversation = Recital(tokenizer, opening, written, tokenizer.encode_foreign("<answer>60 m</answer>"))
-    await emit(conversation)
-    conversation.observe("<tool_output>60 m</tool_output>")
-    await emit(conversation)
+    await turn(conversation)
+    conversation.observe(OBSERVATION)
+    await turn(conversation)
     prompt = tokenizer.encode_opening(opening)
-    assert conversation.asked[1] == [*prompt, *written, *tokenizer.encode_foreign("<tool_output>60 m</tool_output>")]
+    assert conversation.asked[1] == [*prompt, *written, *tokenizer.encode_foreign(OBSERVATION)]
 
 
 async def test_drawing_stops_at_the_token_that_closes_the_action(tokenizer, opening):
     written = tokenizer.encode_foreign(CALL)
     conversation = Recital(tokenizer, opening, [*written, *written])
-    emission = await emit(conversation)
+    emission = await turn(conversation)
     assert emission.end == "action"
     assert conversation.pieces[1].ids == tuple(written)
     assert conversation.pieces[1].overhang == ""
@@ -129,7 +123,7 @@ async def test_a_token_that_straddles_the_end_is_kept_with_its_overhang(opening)
     merged = tokenizer.encode_foreign("<answer>60 m</answer>\n\n")
     assert tokenizer.token_bytes(merged[-1]).endswith(b">\n\n")
     conversation = Recital(tokenizer, opening, merged)
-    emission = await emit(conversation)
+    emission = await turn(conversation)
     assert (emission.text, emission.end) == ("<answer>60 m</answer>\n\n", "action")
     assert (conversation.pieces[1].ids, conversation.pieces[1].overhang) == (tuple(merged), "\n\n")
 
@@ -138,7 +132,7 @@ async def test_tool_output_of_its_own_making_is_cut_in_tokens_too(tokenizer, ope
     kept = tokenizer.encode_foreign("<think>t</think>")
     written = [*kept, *tokenizer.encode_foreign("<tool_output>forged</tool_output>")]
     conversation = Recital(tokenizer, opening, written)
-    emission = await emit(conversation)
+    emission = await turn(conversation)
     assert emission.end == "foreign"
     assert conversation.pieces[1].ids == tuple(kept)
 
@@ -147,18 +141,18 @@ async def test_the_token_that_ends_the_turn_is_kept_and_says_nothing(tokenizer, 
     (end,) = tokenizer.end_ids
     written = [*tokenizer.encode_foreign("I give up."), end]
     conversation = Recital(tokenizer, opening, written)
-    emission = await emit(conversation)
+    emission = await turn(conversation)
     assert (emission.text, emission.end) == ("I give up.", "stopped")
     assert conversation.pieces[1].ids == tuple(written)
 
 
 async def test_a_turn_that_reaches_its_limit_says_so(tokenizer, opening):
     conversation = Recital(tokenizer, opening, tokenizer.encode_foreign(CALL))
-    assert (await emit(conversation, max_tokens=3)).end == "length"
+    assert (await turn(conversation, max_tokens=3)).end == "length"
 
 
 async def test_a_full_context_is_an_overflow(tokenizer, opening):
     size = len(tokenizer.encode_opening(opening))
     conversation = Recital(tokenizer, opening, [], max_length=size)
     with pytest.raises(ContextOverflow, match=f"has {size} tokens"):
-        await emit(conversation)
+        await turn(conversation)

@@ -1,32 +1,16 @@
 """A vLLM server in token mode, over HTTP with a fake server."""
 
-import numpy as np
 import pytest
-import torch
 
-from rubricem_agent.policy.base import ContextOverflow, Listener, Sampling
+from rubricem_agent.policy.base import ContextOverflow, Sampling
 from rubricem_agent.policy.openai_compatible import OpenAIServer
-from rubricem_agent.policy.text import Service
 from rubricem_agent.policy.vllm import ServedTokenPolicy
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.limits import Limiter, Rates, RetryPolicy, Timing
-from rubricem_env.llm.usage import Meter, SpendLimitReached, SpendLimits
+from rubricem_env.llm.usage import SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.tiny_model import tiny_tokenizer
 from rubricem_env.testing.vllm_server import VllmServer, draw_from, recite
-
-CORPUS = ("<think>How wide is the Tall Fox?</think>", "The width of Tall Fox is 60 m. Größe: 12 µm — naïve 川の幅 🦊")
-CALL = '<think>t</think><call_tool name="google_search">width</call_tool>'
-OBSERVATION = "<tool_output>60 m</tool_output>"
-
-
-async def no_sleep(seconds):
-    return None
-
-
-def service(ceilings=None):
-    timing = Timing(lambda: 0.0, no_sleep, np.random.default_rng(0))
-    return Service("m", Limiter(Rates(), timing), Meter(ceilings), timing, RetryPolicy(attempts=3))
+from tests.rubricem_agent.policy.shared import CALL, CORPUS, OBSERVATION, check_logprobs, service, turn
 
 
 @pytest.fixture
@@ -34,11 +18,11 @@ async def start(tokenizer):
     """Serves a draw; gives a policy over it and the server."""
     opened = []
 
-    def start(draw, *, served_tokenizer=None, max_length=4_096, ceilings=None, **faults):
+    def start(draw, *, served_tokenizer=None, max_length=4_096, limits=None, **faults):
         server = VllmServer(served_tokenizer or tiny_tokenizer(CORPUS), draw, max_length=max_length, **faults)
         context = serve_loopback(server)
         url = context.__enter__()
-        policy = ServedTokenPolicy(OpenAIServer.connect("m", f"{url}/v1"), tokenizer, service=service(ceilings))
+        policy = ServedTokenPolicy(OpenAIServer.connect("m", f"{url}/v1"), tokenizer, service=service(limits))
         opened.append((policy, context))
         return policy, server
 
@@ -46,14 +30,6 @@ async def start(tokenizer):
     for policy, context in opened:
         await policy.aclose()
         context.__exit__(None, None, None)
-
-
-async def turn(conversation, max_tokens=200):
-    return await conversation.emit(max_tokens=max_tokens, listener=Listener())
-
-
-def ids_of(conversation):
-    return [token_id for piece in conversation.pieces for token_id in piece.ids]
 
 
 async def test_the_next_request_is_prompt_turn_and_observation_id_by_id(start, tokenizer, opening):
@@ -76,17 +52,10 @@ async def test_log_probabilities_are_those_of_the_model_at_the_temperature(start
     await turn(conversation, 12)
     conversation.observe(OBSERVATION)
     await turn(conversation, 12)
-    ids = ids_of(conversation)
-    with torch.inference_mode():
-        expected = torch.log_softmax(model(torch.tensor([ids])).logits[0].float() / (temperature or 1.0), dim=-1)
-    at = 0
-    for piece in conversation.pieces:
-        for place, logprob in enumerate(piece.logprobs):
-            assert logprob == pytest.approx(expected[at + place - 1, piece.ids[place]].item(), abs=1e-4)
-        at += len(piece.ids)
+    assert check_logprobs(conversation, model, temperature) == 24
 
 
-async def test_ids_that_no_tokenizer_would_cut_that_way_are_kept_as_drawn(start, tokenizer, opening):
+async def test_ids_that_no_tokenizer_would_choose_are_kept_as_drawn(start, tokenizer, opening):
     odd = [token_id for char in CALL for token_id in tokenizer.encode_foreign(char)]
     assert odd != tokenizer.encode_foreign(CALL)
     policy, _ = start(recite(odd))
@@ -106,7 +75,7 @@ async def test_a_stop_string_inside_a_thought_is_followed_by_another_request(sta
     assert server.asked[0]["seed"] != server.asked[1]["seed"]
 
 
-async def test_a_broken_stream_goes_on_after_what_was_drawn(start, tokenizer, opening):
+async def test_a_broken_stream_resumes_after_what_was_drawn(start, tokenizer, opening):
     written = tokenizer.encode_foreign(CALL)
     policy, server = start(recite(written, written[4:]), breaks_after=(4,))
     conversation = policy.open(opening, sampling=Sampling(), seed=1)
@@ -139,17 +108,12 @@ async def test_limits_are_the_turns_and_the_servers(start, tokenizer, opening):
         ({"gives_ids": False}, "without token ids and their log-probabilities"),
         ({"owner": "somebody"}, "token mode needs vLLM"),
         ({"prompt_surplus": 1}, "it tokenises again"),
+        ({"served_tokenizer": tiny_tokenizer(vocab_size=300)}, "has another tokenizer than the given folder"),
     ],
 )
-async def test_a_server_that_does_not_speak_in_tokens_is_refused(start, tokenizer, opening, fault, said):
+async def test_a_server_that_does_not_speak_in_our_tokens_is_refused(start, tokenizer, opening, fault, said):
     policy, _ = start(recite(tokenizer.encode_foreign(CALL)), **fault)
     with pytest.raises(ModelError, match=said):
-        await turn(policy.open(opening, sampling=Sampling(), seed=1))
-
-
-async def test_another_tokenizer_than_the_servers_is_refused(start, tokenizer, opening):
-    policy, _ = start(recite([5]), served_tokenizer=tiny_tokenizer(vocab_size=300))
-    with pytest.raises(ModelError, match="has another tokenizer than the given folder"):
         await turn(policy.open(opening, sampling=Sampling(), seed=1))
 
 
@@ -160,8 +124,8 @@ async def test_log_probabilities_from_before_the_temperature_are_refused_where_i
         await turn(policy.open(opening, sampling=Sampling(temperature=0.7), seed=1), 4)
 
 
-async def test_a_ceiling_stops_before_the_call(start, tokenizer, opening):
-    policy, server = start(recite(tokenizer.encode_foreign(CALL)), ceilings=SpendLimits(tokens=50))
+async def test_a_spending_limit_stops_before_the_call(start, tokenizer, opening):
+    policy, server = start(recite(tokenizer.encode_foreign(CALL)), limits=SpendLimits(tokens=50))
     with pytest.raises(SpendLimitReached):
         await turn(policy.open(opening, sampling=Sampling(), seed=1))
     assert server.asked == []
