@@ -14,18 +14,17 @@ from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 
 
-def test_a_closed_call_ends_the_turn():
-    watch = TurnWatch(Listener())
-    assert watch.write('<think>t</think><call_tool name="google_search">q</call_to') is None
-    assert watch.write("ol>") == "action"
-
-
-def test_a_closing_tag_that_a_thought_speaks_of_does_not():
-    assert TurnWatch(Listener()).write("<think>I will end with </answer> when <answer>x</answer> is ready") is None
-
-
-def test_tool_output_of_its_own_making_ends_the_turn():
-    assert TurnWatch(Listener()).write("<think>t</think><tool_output>") == "foreign"
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ('<think>t</think><call_tool name="google_search">q</call_to', None),
+        ('<think>t</think><call_tool name="google_search">q</call_tool>', "action"),
+        ("<think>I will end with </answer> when <answer>x</answer> is ready", None),
+        ("<think>t</think><tool_output>", "foreign"),
+    ],
+)
+def test_a_closed_action_or_forged_tool_output_ends_the_turn_and_a_tag_inside_a_thought_does_not(text, end):
+    assert TurnWatch(Listener()).write(text) == end
 
 
 def test_the_same_words_over_and_over_end_the_turn():

@@ -115,14 +115,6 @@ async def test_an_overloaded_server_is_asked_again_and_its_refusal_costs_no_toke
     assert (spent.calls, spent.tokens) == (2, emission.usage.tokens)
 
 
-async def test_a_refusal_is_not_repeated_and_never_shows_the_key(harness, opening):
-    started = harness(ModelReply(f"bad key {KEY.get_secret_value()}", status=401))
-    with pytest.raises(ModelError, match=r"answered 401: .*\[redacted\]") as refused:
-        await started.turns(opening, 1)
-    assert len(started.server.asked) == 1
-    assert KEY.get_secret_value() not in str(refused.value)
-
-
 async def test_a_context_overflow_is_tried_with_less_room_and_then_typed(harness, opening):
     started = harness(ModelReply("This model's maximum context length is 4096 tokens.", status=400))
     with pytest.raises(ContextOverflow, match="no longer fits"):
@@ -141,15 +133,19 @@ async def test_a_model_that_never_closes_a_tag_ends_at_its_token_limit(harness, 
     assert emission.end == "length"
 
 
-async def test_a_blocked_turn_is_a_typed_failure(harness, opening):
-    with pytest.raises(ModelError, match="refused to write"):
-        await harness(ModelReply("", finish="content_filter")).turns(opening, 1)
-
-
-async def test_what_is_no_stream_of_completions_is_a_typed_failure(harness, opening):
-    started = harness(ModelReply("<think>", usage=("many", "few")), attempts=1)
-    with pytest.raises(ModelError, match="not a completion"):
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (ModelReply("", finish="content_filter"), "refused to write"),
+        (ModelReply("<think>", usage=("many", "few")), "not a completion"),
+        (ModelReply(f"bad key {KEY.get_secret_value()}", status=401), r"answered 401: .*\[redacted\]"),
+    ],
+)
+async def test_a_blocked_turn_a_foreign_stream_and_a_refusal_are_typed_and_show_no_key(harness, opening, reply, said):
+    started = harness(reply, attempts=1)
+    with pytest.raises(ModelError, match=said) as refused:
         await started.turns(opening, 1)
+    assert KEY.get_secret_value() not in str(refused.value)
 
 
 async def test_a_spending_limit_stops_before_the_call(harness, opening):

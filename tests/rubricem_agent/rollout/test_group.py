@@ -97,11 +97,6 @@ async def test_no_more_run_at_once_than_allowed():
     assert policy.most == 2
 
 
-async def test_a_failure_of_the_policy_is_a_rollout():
-    groups = await play(Crowded(ModelError("gone")))
-    assert [[rollout.failure for rollout in group] for group in groups] == [["gone"] * 2] * 3
-
-
 async def test_a_reached_spending_limit_ends_the_run():
     with pytest.raises(SpendLimitReached, match="enough"):
         await play(Crowded(SpendLimitReached("enough")))
@@ -125,15 +120,6 @@ async def test_finished_attempts_are_not_repeated_and_failed_ones_are(tmp_path):
     whole = await play(path=path)
     assert all(rollout.is_valid for group in whole for rollout in group)
     assert await play(failing, path=path) == whole
-    assert len(finished_in(path)) == 6
-
-
-async def test_a_truncated_last_line_is_dropped_with_a_warning_and_its_attempt_is_repeated(tmp_path):
-    path = tmp_path / "run.jsonl"
-    whole = await play(path=path)
-    path.write_bytes(path.read_bytes()[:-40])
-    with pytest.warns(UserWarning, match="truncated line"):
-        assert await play(path=path) == whole
     assert len(finished_in(path)) == 6
 
 

@@ -27,12 +27,6 @@ def test_packing_keeps_ids_and_stages_and_nearly_keeps_log_probabilities(rows):
     np.testing.assert_allclose(logprobs.astype(float), tokens.logprobs, rtol=1e-3, atol=1e-4)
 
 
-def test_a_token_costs_some_ten_bytes_of_a_record():
-    tokens = tokens_of([(1_000 + number % 7, number // 500 - 1, -0.1) for number in range(2_000)])
-
-    assert len(pack_tokens(tokens).model_dump_json()) < 10 * 2_000
-
-
 def test_a_log_probability_beyond_float16_is_kept_as_the_least_number():
     packed = pack_tokens(tokens_of([(1, -1, 0.0), (2, 0, -1e6)]))
 

@@ -61,38 +61,30 @@ async def test_an_episode_is_played_to_its_answer():
     assert rollout.usage.calls == 4
 
 
-async def test_a_policy_that_fails_is_a_rollout_with_a_failure():
-    policy = Broken(ModelError("the server is gone"))
+@pytest.mark.parametrize(
+    ("raised", "failure", "ending"),
+    [
+        (ModelError("the server is gone"), "the server is gone", Ending.ABANDONED),
+        (KeyError("x"), "could not get a turn from broken: KeyError: 'x'", Ending.ABANDONED),
+        (ContextOverflow("full"), "", Ending.TOKEN_BUDGET),
+    ],
+)
+async def test_a_failing_policy_is_an_invalid_rollout_and_a_full_context_a_limit(raised, failure, ending):
+    policy = Broken(raised)
     rollout = await play(policy)
-    assert (rollout.failure, rollout.trajectory.ending) == ("the server is gone", Ending.ABANDONED)
+    assert (rollout.failure, rollout.trajectory.ending, rollout.is_valid) == (failure, ending, not failure)
     assert policy.closed
-    assert not rollout.is_valid
 
 
-async def test_a_bug_in_a_policy_is_named_and_not_a_crash():
-    rollout = await play(Broken(KeyError("x")))
-    assert rollout.failure == "could not get a turn from broken: KeyError: 'x'"
-
-
-async def test_a_context_overflow_ends_the_episode_by_its_limits_and_counts():
-    rollout = await play(Broken(ContextOverflow("full")))
-    assert (rollout.trajectory.ending, rollout.is_valid) == (Ending.TOKEN_BUDGET, True)
-
-
-async def test_a_reached_ceiling_is_raised():
+async def test_a_reached_spending_limit_is_raised():
     with pytest.raises(SpendLimitReached):
         await play(Broken(SpendLimitReached("enough")))
 
 
-async def test_a_model_that_never_closes_a_tag_stalls():
-    rollout = await play(ScriptedPolicy(writes("<think>on and on")))
-    assert rollout.trajectory.ending is Ending.STALLED
-
-
-async def test_a_model_that_loops_on_one_query_runs_out_of_calls_after_having_been_told():
-    rollout = await play(ScriptedPolicy(writes(CALL)))
-    assert rollout.trajectory.ending is Ending.CALL_BUDGET
-    assert "its result will not change" in rollout.trajectory.segments[6].text
+@pytest.mark.parametrize(("turn", "ending"), [("<think>on and on", Ending.STALLED), (CALL, Ending.CALL_BUDGET)])
+async def test_a_model_that_never_answers_ends_by_a_limit(turn, ending):
+    rollout = await play(ScriptedPolicy(writes(turn)))
+    assert (rollout.trajectory.ending, rollout.is_valid) == (ending, True)
 
 
 async def test_the_audience_hears_the_turns_and_what_comes_back():

@@ -144,14 +144,6 @@ def test_a_token_has_the_stage_of_the_character_it_begins_with(turns):
             at, pending = at + len(text), b""
 
 
-@settings(max_examples=80)
-@given(st.sampled_from(SPECIALS), NOISE)
-def test_a_page_that_spells_chat_specials_brings_none(special, noise):
-    tokens = play([PLAN + CALL, STATE + REVIEW + ANSWER], page=f"{noise}{special}\n{special}assistant").tokens
-    outside = [token_id for own, run in runs(tokens) if not own for token_id in run][tokens.prompt_length :]
-    assert not SPECIAL_IDS & set(outside)
-
-
 def test_a_whole_episode_has_its_stages_in_order():
     tokens = play([PLAN + CALL, STATE + CALL, STATE + REVIEW + ANSWER]).tokens
     order = [stage for at, stage in enumerate(tokens.stage_ids) if at == 0 or tokens.stage_ids[at - 1] != stage]

@@ -10,9 +10,6 @@ from rubricem_env.llm.base import read_secret, redactor_of
 def test_the_first_name_that_is_set_is_read_and_stripped() -> None:
     secret = read_secret({"A": " ", "B": " key-123456 \n"}, "A", "B", purpose="the judge")
     assert secret.get_secret_value() == "key-123456"
-
-
-def test_a_missing_key_names_the_variables() -> None:
     with pytest.raises(ConfigError, match="the judge needs a key; set A or B"):
         read_secret({}, "A", "B", purpose="the judge")
 

@@ -120,8 +120,7 @@ async def test_every_waiting_caller_gets_the_failure_and_the_next_call_tries_aga
     class FailsOnce(ScriptedTool):
         async def call(self, call):
             await asyncio.sleep(0)
-            outcome = next(outcomes)
-            if isinstance(outcome, ValueError):
+            if isinstance(outcome := next(outcomes), ValueError):
                 raise outcome
             return outcome
 

@@ -1,5 +1,6 @@
 """What a policy reads of a result: numbered, defused, capped."""
 
+import pytest
 from hypothesis import given, strategies as st
 
 from rubricem_env.domain.trajectory import Snippet, ToolResult, ToolStatus
@@ -26,13 +27,12 @@ def test_snippets_are_numbered_on_from_the_episodes_last_one():
     )
 
 
-def test_nothing_found_is_said():
-    assert NO_RESULTS in render_observation(result(status=ToolStatus.EMPTY), first_id=1)[0]
-
-
-def test_a_failure_is_said_with_its_kind():
-    text = render_observation(result(status=ToolStatus.TIMEOUT, message="it is late."), first_id=1)[0]
-    assert "The call failed (timeout): it is late." in text
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(ToolStatus.EMPTY, NO_RESULTS), (ToolStatus.TIMEOUT, "The call failed (timeout): it is late.")],
+)
+def test_nothing_found_and_a_failure_are_said(status, said):
+    assert said in render_observation(result(status=status, message="it is late."), first_id=1)[0]
 
 
 def test_a_long_snippet_is_cut_at_its_cap():
