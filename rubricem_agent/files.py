@@ -1,16 +1,40 @@
-"""Files that survive a kill: atomic writes, append-only journals, logs cut back to a step, and hashes of files."""
+"""Files that are read and written with one sentence for each failure, and survive a kill: atomic writes, append-only journals, logs cut back to a step, and hashes of files."""
 
 import fcntl
 import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
+
+
+def read_text(path: Path, what: str) -> str:
+    """The text of a file; raises FileFormatError, which asks for the path of `what`, where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise FileFormatError(f"cannot read {path}: {cause}. Give the path of {what}.") from cause
+
+
+def read_lines(path: Path, what: str) -> list[tuple[str, str]]:
+    """The lines of a file that are not blank, each after its place, as in "rows.jsonl, line 3"; raises as `read_text`."""
+    # Not splitlines: a line separator such as U+2028 may stand inside a JSON string.
+    lines = enumerate(read_text(path, what).split("\n"), start=1)
+    return [(f"{path}, line {number}", line) for number, line in lines if line.strip()]
+
+
+@contextmanager
+def writing(path: Path, way_out: str) -> Iterator[None]:
+    """Turn the disk's refusal into a ConfigError that names the path and the way out."""
+    try:
+        yield
+    except OSError as cause:
+        raise ConfigError(f"cannot write to {path}: {cause.strerror or cause}. {way_out}") from cause
 
 
 def write_atomic(path: Path, content: bytes | str | Callable[[BinaryIO], object]) -> None:

@@ -99,17 +99,10 @@ def connect_chat_model(
     return model, redactor_of([key] if key else [])
 
 
-class BuiltPolicy(NamedTuple):
-    """A policy and the meter of its cost."""
-
-    policy: Policy
-    meter: Meter
-
-
 def build_policy(
     config: PolicyConfig, environ: Mapping[str, str] = os.environ, *, seed: int | None = None
-) -> BuiltPolicy:
-    """The policy of the settings. `seed` only affects the waits between retries.
+) -> tuple[Policy, Meter]:
+    """The policy of the settings, and the meter of its cost. `seed` only affects the waits between retries.
 
     Raises:
         ConfigError: a name is wrong, a key is missing, or a folder holds no model.
@@ -118,12 +111,12 @@ def build_policy(
     spec = parse_policy(config.policy)
     meter = Meter(config.ceilings)
     if spec.backend == SCRIPTED:
-        return BuiltPolicy(ScriptedPolicy(_quoting_researcher, name=SCRIPTED), meter)
+        return ScriptedPolicy(_quoting_researcher, name=SCRIPTED), meter
     if spec.backend == LOCAL:
-        return BuiltPolicy(_local_policy(spec, config), meter)
+        return _local_policy(spec, config), meter
     timing = Timing.real(seed)
     service = Service(spec.model, Limiter(config.rates, timing), meter, timing, config.retry)
-    return BuiltPolicy(_served_policy(spec, environ, service=service, timeout=config.timeout), meter)
+    return _served_policy(spec, environ, service=service, timeout=config.timeout), meter
 
 
 def _quoting_researcher(opening: Opening, seed: int) -> QuotingResearcher:

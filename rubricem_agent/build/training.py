@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from rubricem_agent.build.models import requires_extra
+from rubricem_agent.files import writing
 from rubricem_agent.learn.metrics import EvaluationLine, LogLine, WarningLine
 from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError, parse_assignment
 
@@ -165,11 +166,9 @@ class Trainer:
 
 
 def _lock_folder(folder: Path) -> IO[bytes]:
-    try:
+    with writing(folder, "Choose another folder with out=FOLDER."):
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / _LOCK_FILE).open("ab")
-    except OSError as cause:
-        raise ConfigError(f"cannot write to out, {folder}: {cause.strerror}. Choose another folder.") from cause
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as cause:
@@ -205,18 +204,14 @@ def run_credit_noise(terminal: object, *, rollouts: int, questions: int, chance:
     experiment.run(terminal, rollouts=rollouts, questions=questions, chance=chance, seed=seed)
 
 
-class Tracker(NamedTuple):
-    """A destination of a run's metrics besides its own log."""
-
-    record: Callable[[int, Mapping[str, float]], None]
-    """Takes the step and the values by name."""
-    close: Callable[[], None]
+Tracker = Callable[[LogLine], None]
+"""Takes each line of a run's log to a destination besides that log."""
 
 
-def open_trackers(out: Path, *, tensorboard: bool, wandb: bool) -> list[Tracker]:
-    """The chosen trackers; raises MissingExtraError where a package is not installed."""
+def open_trackers(out: Path, *, tensorboard: bool, wandb: bool, closing: ExitStack) -> list[Tracker]:
+    """The chosen trackers, which `closing` closes; raises MissingExtraError where a package is not installed."""
     openers = {_open_tensorboard: tensorboard, _open_wandb: wandb}
-    return [opener(out) for opener, is_chosen in openers.items() if is_chosen]
+    return [opener(out, closing) for opener, is_chosen in openers.items() if is_chosen]
 
 
 def scalars(line: LogLine) -> dict[str, float]:
@@ -239,20 +234,21 @@ def scalars(line: LogLine) -> dict[str, float]:
     return {**values, "bank": float(line.bank)}
 
 
-def _open_tensorboard(out: Path) -> Tracker:
+def _open_tensorboard(out: Path, closing: ExitStack) -> Tracker:
     """Event files in `OUT/tensorboard`."""
     with requires_extra("track", "--tensorboard", package="tensorboard"):
         from torch.utils.tensorboard import SummaryWriter
     writer: Any = SummaryWriter(str(out / "tensorboard"))
+    closing.callback(writer.close)
 
-    def record(step: int, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
-            writer.add_scalar(name, value, step)
+    def record(line: LogLine) -> None:
+        for name, value in scalars(line).items():
+            writer.add_scalar(name, value, line.step)
 
-    return Tracker(record, writer.close)
+    return record
 
 
-def _open_wandb(out: Path) -> Tracker:
+def _open_wandb(out: Path, closing: ExitStack) -> Tracker:
     """An offline run in `OUT/wandb`; the user may upload it with `wandb sync`."""
     with requires_extra("track", "--wandb", package="wandb"):
         import wandb  # type: ignore[import-not-found,unused-ignore]
@@ -260,4 +256,5 @@ def _open_wandb(out: Path) -> Tracker:
     # The terminal belongs to the training screen: W&B neither writes to it nor captures it.
     quiet = wandb.Settings(silent=True, console="off")
     run: Any = wandb.init(mode="offline", dir=str(out), project="rubricem", name=out.name, settings=quiet)
-    return Tracker(lambda step, values: run.log(dict(values), step=step), run.finish)
+    closing.callback(run.finish)
+    return lambda line: run.log(scalars(line), step=line.step)

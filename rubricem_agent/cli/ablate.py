@@ -18,6 +18,7 @@ from rubricem_agent.build.training import (
 )
 from rubricem_agent.cli.terminal import Terminal, command, plain_table
 from rubricem_agent.cli.train import ChangesArgument
+from rubricem_agent.files import writing
 from rubricem_agent.learn.metrics import METRICS_FILE, RunLog, read_log
 from rubricem_agent.learn.monitor import RECIPES, Recipe, make_expected
 from rubricem_agent.viewer.ablation import ABLATION_FILE, HEAD, Ablation, render_figure, result_cells, summarise
@@ -185,7 +186,7 @@ def _run_watched(runs: list[AblationRun], *, jobs: int, terminal: Terminal) -> d
 
 
 def _write(out: Path, ablation: Ablation, trained: dict[str, dict[int, RecordedRun]]) -> None:
-    try:
+    with writing(out, "Free some space; the runs remain."):
         (out / ABLATION_FILE).write_text(ablation.model_dump_json(indent=1) + "\n", encoding="utf-8")
         (out / "ablation.svg").write_text(render_figure(ablation), encoding="utf-8")
         (out / "ablation.html").write_text(render_report(out), encoding="utf-8")
@@ -193,8 +194,5 @@ def _write(out: Path, ablation: Ablation, trained: dict[str, dict[int, RecordedR
         folder.mkdir(exist_ok=True)
         for name, of_recipe in trained.items():
             runs = list(of_recipe.values())
-            logs = [run.log for run in runs]
-            curve = make_expected(name, logs, settings=runs[0].settings, made_by=ablation.command)
+            curve = make_expected(name, [run.log for run in runs], settings=runs[0].settings, made_by=ablation.command)
             (folder / f"{name}.json").write_text(curve.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    except OSError as cause:
-        raise UsageError(f"cannot write to {out}: {cause.strerror}. Free some space; the runs remain.") from cause

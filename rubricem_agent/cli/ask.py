@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import typer
 
 from rubricem_agent.build.memory import LessonMemory, open_ask
 from rubricem_agent.cli.terminal import Terminal, command, open_out
 from rubricem_agent.config import POLICY_NAMES, SCRIPTED, PolicyConfig
+from rubricem_agent.files import writing
 from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.policy.base import Listener
 from rubricem_agent.prompting import agent_prompt
@@ -24,12 +25,12 @@ from rubricem_agent.rollout.report import (
     sources_in,
 )
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.run import Attempt, Setting, run_episode
+from rubricem_agent.rollout.run import Attempt, run_episode
 from rubricem_env.domain.base import Stage
-from rubricem_env.domain.errors import ConfigError, FileFormatError
+from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import AnswerFormat, Query, dump_trajectory
 from rubricem_env.llm.limits import RetryPolicy
-from rubricem_env.llm.usage import Meter, SpendLimitReached
+from rubricem_env.llm.usage import SpendLimitReached
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, THINK
 from rubricem_env.scaffold.lexer import Scanner, Token, parse_attributes
 from rubricem_env.scaffold.reading import Reading
@@ -64,6 +65,9 @@ class AskScreen(Listener):
         self._colour = colour
         self._stage: Stage | None = None
         self._has_planned = False
+        self._begin_turn()
+
+    def _begin_turn(self) -> None:
         self._scanner = Scanner()
         self._text = ""
         self._at = 0
@@ -97,14 +101,6 @@ class AskScreen(Listener):
             self._line(f"  {snippet_id}  {' | '.join(part for part in source if part) or '(untitled)'}")
         if not sources:
             self._line("  " + " ".join(_WRAPPERS.sub(" ", text).split())[:300])
-
-    def _begin_turn(self) -> None:
-        self._scanner = Scanner()
-        self._text = ""
-        self._at = 0
-        self._cited = ""
-        self._grey = False
-        self._needs_indent = True
 
     def _enter(self, token: Token) -> None:
         if self._grey and token.name != THINK:
@@ -174,17 +170,6 @@ _RETRY = RetryPolicy(attempts=4, initial_delay=0.5, deadline=300.0)
 """Fewer attempts than in training, because a person waits."""
 
 
-class FinishedAttempt(NamedTuple):
-    """One attempt at the question."""
-
-    rollout: Rollout
-    reading: Reading
-    lesson: str = ""
-    """What was learned from it for the next one."""
-    dollars: float = 0.0
-    """Spent so far, where the model's price is known."""
-
-
 @command
 def ask(
     terminal: Terminal,
@@ -216,7 +201,7 @@ def ask(
     query = Query(question=question.strip(), answer_format=answer_format)
     running = _run_attempts(query, config, terminal=terminal, tools=tools, bank=bank, reuse=reuse, attempts=attempts)
     try:
-        finished = asyncio.run(running)
+        finished, lessons, dollars = asyncio.run(running)
     except SpendLimitReached as reached:
         terminal.warn(f"rubricem: {reached}")
         raise typer.Exit(1) from reached
@@ -228,7 +213,8 @@ def ask(
     _list_sources(last.reading, terminal)
     numbers = {key: number for number, key in enumerate(last.reading.citations.known, 1)}
     brief = linked_answer(last.reading.answer or "", numbers, sources={})
-    terminal.close(_document(finished, out), _summary(last, out), brief=brief)
+    more = {"attempts": len(finished), "lessons": lessons, "dollars": dollars}
+    terminal.close({**_document(last, out), **more}, _summary(last, dollars, out), brief=brief)
     if not last.reading.is_complete:
         terminal.warn(f"rubricem: {_explain(last)}")
         raise typer.Exit(1)
@@ -243,9 +229,10 @@ async def _run_attempts(
     bank: Path | None,
     reuse: Literal["none", "within", "cross"],
     attempts: int,
-) -> list[FinishedAttempt]:
-    """All attempts, in order; one that fails ends the series."""
-    finished: list[FinishedAttempt] = []
+) -> tuple[list[Rollout], list[str], float]:
+    """All attempts in order, of which one that fails is the last, the lessons from them, and the known cost in dollars."""
+    finished: list[Rollout] = []
+    learned: list[str] = []
     lessons_used = {"reads_lessons": reuse != "none", "writes_lessons": attempts > 1}
     async with open_ask(config, os.environ, tools=tools, bank=bank, **lessons_used) as (setting, meter, lessons):
         for number in range(1, attempts + 1):
@@ -255,24 +242,17 @@ async def _run_attempts(
             if lessons is not None and (number > 1 or reuse != "none"):
                 mode: Retrieval = "within" if number > 1 or reuse == "within" else "cross"
                 references = await _retrieve(lessons, query, mode, terminal)
-            last = await _attempt(query, setting, meter, references=references, seed=number - 1, terminal=terminal)
-            if number < attempts and last.rollout.is_valid and lessons is not None:
-                last = last._replace(lesson=await lessons.learn(last.reading))
-                terminal.say(f"\n\n{last.lesson}")
+            prompt = agent_prompt(setting.toolbox.names)
+            attempt = Attempt(query, prompt.opening(query, references=references), prompt.hash, seed=number - 1)
+            screen = AskScreen(lambda text: typer.echo(text, nl=False, color=True), colour=terminal.colour)
+            last = await run_episode(attempt, setting, audience=Listener() if terminal.is_silent else screen)
             finished.append(last)
-            if not last.rollout.is_valid:
+            if not last.is_valid:
                 break
-    return finished
-
-
-async def _attempt(
-    query: Query, setting: Setting, meter: Meter, *, references: str, seed: int, terminal: Terminal
-) -> FinishedAttempt:
-    prompt = agent_prompt(setting.toolbox.names)
-    attempt = Attempt(query, prompt.opening(query, references=references), prompt.hash, seed=seed)
-    screen = AskScreen(lambda text: typer.echo(text, nl=False, color=True), colour=terminal.colour)
-    rollout = await run_episode(attempt, setting, audience=Listener() if terminal.is_silent else screen)
-    return FinishedAttempt(rollout, rollout.reading, dollars=meter.total.dollars)
+            if number < attempts and lessons is not None:
+                learned.append(await lessons.learn(last.reading))
+                terminal.say(f"\n\n{learned[-1]}")
+    return finished, learned, meter.total.dollars
 
 
 async def _retrieve(lessons: LessonMemory, query: Query, mode: Retrieval, terminal: Terminal) -> str:
@@ -289,30 +269,27 @@ async def _retrieve(lessons: LessonMemory, query: Query, mode: Retrieval, termin
     return injection.block
 
 
-def _save(finished: Sequence[FinishedAttempt], out: Path) -> None:
+def _save(finished: Sequence[Rollout], out: Path) -> None:
     """Write the last attempt as trajectory.json and report.md, earlier ones as attempt_1.json and so on."""
     files = {f"attempt_{number}.json": attempt for number, attempt in enumerate(finished[:-1], 1)}
-    try:
+    with writing(out, "Choose another folder with --out."):
         for name, attempt in {**files, TRAJECTORY: finished[-1]}.items():
             (out / name).write_text(dump_trajectory(attempt.reading.trajectory) + "\n", encoding="utf-8")
         (out / REPORT).write_text(render_report(finished[-1].reading), encoding="utf-8")
-    except OSError as cause:
-        raise FileFormatError(f"cannot write to {out}: {cause}. Choose a folder with --out.") from cause
 
 
-def _explain(attempt: FinishedAttempt) -> str:
+def _explain(attempt: Rollout) -> str:
     """Why there is no answer, in one sentence."""
-    if attempt.rollout.failure:
-        return attempt.rollout.failure
+    if attempt.failure:
+        return attempt.failure
     calls = [turn.call.identity for turn in attempt.reading.turns if turn.call is not None]
     most = max((calls.count(identity) for identity in calls), default=0)
     looped = f" It asked the same thing {most} times." if most >= 3 else ""
     return explain_ending(attempt.reading.trajectory.ending) + looped
 
 
-def _document(finished: Sequence[FinishedAttempt], out: Path) -> dict[str, Any]:
+def _document(last: Rollout, out: Path) -> dict[str, Any]:
     """The last attempt as JSON values."""
-    last = finished[-1]
     trajectory = last.reading.trajectory
     sources = shown_sources(trajectory)
     return {
@@ -326,11 +303,8 @@ def _document(finished: Sequence[FinishedAttempt], out: Path) -> dict[str, Any]:
             for key in last.reading.citations.known
         ],
         "unknown_citations": list(last.reading.citations.unknown),
-        "policy": last.rollout.policy,
-        "attempts": len(finished),
-        "lessons": [attempt.lesson for attempt in finished if attempt.lesson],
-        "usage": last.rollout.usage.model_dump(mode="json"),
-        "dollars": last.dollars,
+        "policy": last.policy,
+        "usage": last.usage.model_dump(mode="json"),
         "trajectory": str(out / TRAJECTORY),
         "report": str(out / REPORT),
     }
@@ -346,9 +320,9 @@ def _list_sources(reading: Reading, terminal: Terminal) -> None:
         terminal.say(f"Cited, but never shown by a tool: {', '.join(reading.citations.unknown)}")
 
 
-def _summary(last: FinishedAttempt, out: Path) -> dict[str, object]:
-    usage = last.rollout.usage
-    spent = {"spent": f"${last.dollars:.4f}"} if last.dollars else {}
+def _summary(last: Rollout, dollars: float, out: Path) -> dict[str, object]:
+    usage = last.usage
+    spent = {"spent": f"${dollars:.4f}"} if dollars else {}
     return {
         "turns": len(last.reading.turns),
         "searches": sum(turn.call is not None for turn in last.reading.turns),

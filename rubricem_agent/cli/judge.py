@@ -13,6 +13,7 @@ from rubricem_agent.build.models import build_judge
 from rubricem_agent.cli.look import read_trajectory_rows
 from rubricem_agent.cli.terminal import Terminal, command, inert, plain_table
 from rubricem_agent.config import JUDGE_NAMES, JudgeConfig
+from rubricem_agent.files import read_lines, read_text
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.judgement import Rubric, StageScore
@@ -64,7 +65,7 @@ def judge(
     answer criteria, a negative weight makes one a flaw; "stage" and "polarity" may be given instead.
     """
     group = _read_group(files)
-    given = read_rubrics(_read_text(rubrics, "rubric file"), str(rubrics)) if rubrics is not None else ()
+    given = read_rubrics(read_text(rubrics, "a rubric file"), str(rubrics)) if rubrics is not None else ()
     names = list(group)
     judged, rubric_set, meter, judge_name = asyncio.run(
         _judge(list(group.values()), given, config=JudgeConfig(judge=judge), terminal=terminal)
@@ -101,13 +102,6 @@ def _read_group(files: Sequence[Path]) -> dict[str, Trajectory]:
                 f"{first.question[:60]!r}); trajectories are contrasted within one question. Judge them apart."
             )
     return group
-
-
-def _read_text(file: Path, what: str) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as cause:
-        raise FileFormatError(f"cannot read {file}: {cause}. Give the path of a {what}.") from cause
 
 
 async def _judge(
@@ -232,12 +226,8 @@ def read_examples(file: Path) -> list[LabelledExample]:
     Raises:
         FileFormatError: the file cannot be read, is empty, or a line is not an example.
     """
-    lines = _read_text(file, "file of labelled examples").split("\n")
-    examples = [
-        _read_example(line, f"{file}, line {number}", folder=file.parent)
-        for number, line in enumerate(lines, start=1)
-        if line.strip()
-    ]
+    lines = read_lines(file, "a file of labelled examples")
+    examples = [_read_example(line, where, folder=file.parent) for where, line in lines]
     if not examples:
         raise FileFormatError(f"{file} holds no example; each line is an object with trajectory, rubric and label.")
     return examples

@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from rubricem_env.domain.errors import ConfigError
+from rubricem_agent.files import writing
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result alone: no tables, no progress.")]
@@ -170,19 +170,14 @@ def to_json(document: object) -> str:
 
 def write_out(file: Path, text: str, *, option: str, makes_folder: bool = False) -> None:
     """Write a file; raises a ConfigError that names the option where it cannot be written."""
-    try:
+    with writing(file, f"Choose another file with {option}."):
         if makes_folder:
             file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
-    except OSError as cause:
-        raise ConfigError(f"cannot write {file}: {cause.strerror}. Choose another file with {option}.") from cause
 
 
 def open_out(folder: Path) -> None:
     """Make the folder of --out; raises ConfigError where it cannot be made or written to."""
-    try:
+    with writing(folder, "Choose another folder with --out."):
         folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):
-            pass
-    except OSError as cause:
-        raise ConfigError(f"cannot write to {folder}: {cause.strerror}. Choose another folder with --out.") from cause
+        TemporaryFile(dir=folder).close()

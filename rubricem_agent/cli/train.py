@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any
@@ -21,7 +22,6 @@ from rubricem_agent.build.training import (
     interruptible,
     open_trackers,
     read_trainer_command,
-    scalars,
     trainer_environment,
 )
 from rubricem_agent.cli.terminal import Terminal, command, plain_table
@@ -131,10 +131,11 @@ def train(
 ) -> None:
     """Train by SS-GRPO in the almanac. Ctrl-C stops; the same command resumes from the last checkpoint."""
     trainer = read_trainer_command(config, changes or [])
-    trackers = open_trackers(trainer.out, tensorboard=tensorboard, wandb=wandb)
     began = time.monotonic()
-    with interruptible():
-        _run_watched(trainer, trackers, Console(quiet=terminal.is_silent))
+    with ExitStack() as closing:
+        trackers = open_trackers(trainer.out, tensorboard=tensorboard, wandb=wandb, closing=closing)
+        with interruptible():
+            _run_watched(trainer, trackers, Console(quiet=terminal.is_silent))
     out, model = trainer.out, str(trainer.out / "model")
     run = read_run(out) if (out / METRICS_FILE).is_file() else RecordedRun(out, {}, RunLog([], [], []))
     result = _describe(run.log, seconds=time.monotonic() - began)
@@ -173,15 +174,13 @@ def _run_watched(started: TrainerCommand, trackers: Sequence[Tracker], console: 
             for line in _follow(trainer, new_lines):
                 screen.show(line)
                 for tracker in trackers:
-                    tracker.record(line.step, scalars(line))
+                    tracker(line)
     except KeyboardInterrupt as interrupt:
         trainer.stop()
         typer.echo("\nstopped; the same command resumes from the last checkpoint.", err=True)
         raise typer.Exit(130) from interrupt
     finally:
         trainer.stop()
-        for tracker in trackers:
-            tracker.close()
         trainer.finish()
 
 

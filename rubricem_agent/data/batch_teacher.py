@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from rubricem_agent.data.generate import RepliesPending, Trace, TurnReply
 from rubricem_agent.data.teacher import TeacherPrompts
-from rubricem_agent.files import write_atomic
+from rubricem_agent.files import read_lines, write_atomic
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.trajectory import first_problem
 from rubricem_env.llm.base import ChatRequest
@@ -73,15 +73,13 @@ def _request_files(folder: Path) -> list[Path]:
 
 def _read_replies(path: Path, asked: set[str]) -> dict[str, TurnReply]:
     replies: dict[str, TurnReply] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
-        if not line.strip():
-            continue
+    for where, line in read_lines(path, "a file of replies"):
         try:
             reply = TurnReply.model_validate_json(line)
         except ValidationError as cause:
-            raise FileFormatError(f"{path}, line {number} is no reply: {first_problem(cause)}") from cause
+            raise FileFormatError(f"{where} is no reply: {first_problem(cause)}") from cause
         if reply.id not in asked:
-            raise FileFormatError(f"{path}, line {number} answers {reply.id!r}, which was not asked; remove the line.")
+            raise FileFormatError(f"{where} answers {reply.id!r}, which was not asked; remove the line.")
         replies[reply.id] = reply
     missing = sorted(asked - set(replies))
     if missing:

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from pydantic import ValidationError, model_validator
 
+from rubricem_agent.files import read_lines, writing
 from rubricem_env.domain.base import Frozen, Span, Text
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, Trajectory, first_problem
@@ -97,12 +98,8 @@ def sample_of(trajectory: Trajectory, *, sample_id: str, system: str, user: str)
 def write_samples(path: Path, samples: Iterable[ChatSample]) -> int:
     """Write one sample a line; returns how many."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    count = 0
     with path.open("w", encoding="utf-8") as file:
-        for sample in samples:
-            file.write(sample.model_dump_json() + "\n")
-            count += 1
-    return count
+        return sum(file.write(f"{sample.model_dump_json()}\n") > 0 for sample in samples)
 
 
 def read_samples(path: Path) -> list[ChatSample]:
@@ -111,22 +108,16 @@ def read_samples(path: Path) -> list[ChatSample]:
     Raises:
         FileFormatError: the file cannot be read, holds no sample, or a line is none.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as cause:
-        raise FileFormatError(f"cannot read {path}: {cause}. Give the path of a ChatML JSONL file.") from cause
-    samples = [_parse(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1) if line.strip()]
+    samples = []
+    for where, line in read_lines(path, "a ChatML JSONL file"):
+        try:
+            # Not strict: JSON has lists for tuples and strings for enums.
+            samples.append(ChatSample.model_validate_json(line, strict=False))
+        except ValidationError as cause:
+            raise FileFormatError(f"{where} is not a sample: {first_problem(cause)}") from cause
     if not samples:
         raise FileFormatError(f"{path} holds no sample; write one with `rubricem data teach`.")
     return samples
-
-
-def _parse(line: str, where: str) -> ChatSample:
-    try:
-        # Not strict: JSON has lists for tuples and strings for enums.
-        return ChatSample.model_validate_json(line, strict=False)
-    except ValidationError as cause:
-        raise FileFormatError(f"{where} is not a sample: {first_problem(cause)}") from cause
 
 
 _PROBE = "\u2063probe\u2063"
@@ -212,15 +203,13 @@ def export_rows(
     name = RECIPES[trainer]
     recipe = (files("rubricem_agent.data") / "recipes" / name).read_text(encoding="utf-8")
     written = 0
-    try:
+    with writing(folder, "Choose another folder with --out."):
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / ROWS_FILE).open("w", encoding="utf-8") as file:
             for row in _rows(samples, tokenizer, max_tokens=max_tokens):
                 file.write(json.dumps(row) + "\n")
                 written += 1
         (folder / name.removesuffix(".txt")).write_text(recipe, encoding="utf-8")
-    except OSError as cause:
-        raise ConfigError(f"cannot write to {folder}: {cause.strerror}. Choose another folder with --out.") from cause
     return written, len(samples) - written
 
 

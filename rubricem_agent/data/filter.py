@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from rubricem_agent.data.chatml import ChatSample, sample_of, write_samples
 from rubricem_agent.data.generate import Trace
-from rubricem_agent.files import write_atomic
+from rubricem_agent.files import read_text, write_atomic
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import Origin, Query, Segment, ToolCall, Trajectory, first_problem
@@ -304,9 +304,7 @@ def read_report(folder: Path) -> RejectionReport:
     """
     path = folder / REPORT_FILE
     try:
-        return RejectionReport.model_validate_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as cause:
-        raise FileFormatError(f"cannot read {path}: {cause}. Give the folder of a finished `data teach`.") from cause
+        return RejectionReport.model_validate_json(read_text(path, "a finished `data teach`"))
     except ValidationError as cause:
         raise FileFormatError(f"{path} is no report: {first_problem(cause)}") from cause
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic import ValidationError
 
-from rubricem_agent.files import LineFile
+from rubricem_agent.files import LineFile, read_lines
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import ConfigError, FileFormatError, RubricEMError, ToolError, boundary
@@ -128,21 +128,15 @@ def read_question_file(path: Path, *, split: str = "train") -> QuestionFile:
     Raises:
         FileFormatError: the file cannot be read, a line is no question, an id stands twice, or there is no question.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as cause:
-        raise FileFormatError(f"cannot read the questions {path}: {cause}. Give the path of a JSONL file.") from cause
     tasks: dict[str, TeacherTask] = {}
     almanac: dict[str, Question] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        read_id, query, question = _read_line(line, f"{path}, line {number}")
+    for where, line in read_lines(path, "a JSONL file of questions"):
+        read_id, query, question = _read_line(line, where)
         if question is not None and question.split != split:
             continue
-        name = read_id or str(number)
+        name = read_id or where.rpartition(" ")[2]
         if name in tasks:
-            raise FileFormatError(f"{path}, line {number}: the id {name!r} occurs twice; ids are unique.")
+            raise FileFormatError(f"{where}: the id {name!r} occurs twice; ids are unique.")
         if question is not None:
             almanac[name] = question
         tasks[name] = TeacherTask(name, query)

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from rubricem_agent.data.generate import FORMATS
-from rubricem_agent.files import write_atomic
+from rubricem_agent.files import write_atomic, writing
 from rubricem_env.domain.base import Frozen, Stage
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.judgement import Polarity, Rubric
@@ -264,12 +264,8 @@ def write_training_set(
             yield query.model_dump_json().encode() + b"\n"
         _refuse_unfit(report(), skips_broken=skips_broken)
 
-    try:
+    with writing(path, "Make room, or choose another."):
         write_atomic(path, lambda file: file.writelines(lines()))
-    except OSError as cause:
-        raise FileFormatError(
-            f"cannot write {path}: {cause.strerror or cause}. Make room, or choose another."
-        ) from cause
     return report()
 
 

@@ -32,7 +32,7 @@ def service():
 
 
 def policy_of(spec):
-    return build_policy(PolicyConfig(policy=spec, timeout=60.0), {}).policy
+    return build_policy(PolicyConfig(policy=spec, timeout=60.0), {})[0]
 
 
 @pytest.fixture

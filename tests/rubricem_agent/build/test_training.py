@@ -3,10 +3,11 @@
 import os
 import re
 import sys
+from contextlib import ExitStack
 
 import pytest
 
-from rubricem_agent.build.training import Trainer, TrainerCommand, open_trackers, read_trainer_command, scalars
+from rubricem_agent.build.training import Trainer, TrainerCommand, open_trackers, read_trainer_command
 from rubricem_agent.learn.metrics import EvaluationLine, StepLine
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
@@ -19,18 +20,18 @@ STEPS = [
 EXAM = EvaluationLine(step=2, held_out=SCORES, valid=0.9)
 
 
-def track(out, **chosen):
-    (tracker,) = open_trackers(out, **{"tensorboard": False, "wandb": False, **chosen})
-    for line in (*STEPS, EXAM):
-        tracker.record(line.step, scalars(line))
-    tracker.close()
+def track(out, *lines, **chosen):
+    with ExitStack() as closing:
+        (tracker,) = open_trackers(out, **{"tensorboard": False, "wandb": False, **chosen}, closing=closing)
+        for line in lines:
+            tracker(line)
 
 
 def test_tensorboard_reads_the_scores_of_every_stage_by_step(tmp_path):
     events = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="needs pip install 'rubricem[track]'"
     )
-    track(tmp_path / "run", tensorboard=True)
+    track(tmp_path / "run", *STEPS, EXAM, tensorboard=True)
 
     read = events.EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
 
@@ -47,7 +48,7 @@ def test_wandb_writes_an_offline_run_and_no_key_and_leaves_the_terminal_alone(tm
         monkeypatch.setenv(name, value)
     capfd.readouterr()
 
-    track(tmp_path / "run", wandb=True)
+    track(tmp_path / "run", *STEPS, EXAM, wandb=True)
 
     (written,) = (tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb")
     content = written.read_bytes()
@@ -90,7 +91,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "run").write_text("a file", encoding="utf-8")
     plan, environ = fake_trainer_command(tmp_path, "")
 
-    with pytest.raises(ConfigError, match=r"cannot write to out, .* Choose another folder"):
+    with pytest.raises(ConfigError, match=r"cannot write to .*run: File exists. Choose another folder"):
         Trainer.start(plan, environ)
 
 
@@ -146,11 +147,8 @@ class RecordingWandb:
 def test_wandb_is_fed_offline_and_closed(tmp_path, monkeypatch):
     wandb = RecordingWandb()
     monkeypatch.setitem(sys.modules, "wandb", wandb)
-    line = EvaluationLine(step=8, held_out={"answer": 0.5}, valid=0.9)
 
-    (tracker,) = open_trackers(tmp_path / "run", tensorboard=False, wandb=True)
-    tracker.record(line.step, scalars(line))
-    tracker.close()
+    track(tmp_path / "run", EvaluationLine(step=8, held_out={"answer": 0.5}, valid=0.9), wandb=True)
 
     assert wandb.settings["mode"] == "offline"
     assert wandb.settings["settings"] == {"silent": True, "console": "off"}

@@ -154,7 +154,7 @@ def test_what_is_missing_is_one_sentence_with_the_way_out(run, arguments, said):
 
 def test_a_folder_that_cannot_be_written_is_named(run, tmp_path):
     (tmp_path / "report.md").mkdir()
-    assert "Choose a folder with --out" in str(run(QUESTION).exception)
+    assert "Choose another folder with --out" in str(run(QUESTION).exception)
 
 
 def test_the_tools_may_be_a_file_of_settings_such_as_a_corpus_of_ones_own(run, tmp_path):
