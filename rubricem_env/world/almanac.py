@@ -14,6 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.trajectory import first_problem
 from rubricem_env.tools.corpus_search import Document
 from rubricem_env.world.documents import Library, count_pages, write_hostile_pages, write_pages
 from rubricem_env.world.entities import LARGEST_WORLD, SMALLEST_WORLD, Entity, check_split, populate
@@ -38,8 +39,16 @@ def load_questions(path: Path) -> tuple[Question, ...]:
             f"{path} cannot be read as UTF-8 text ({fault}). Give the path of a JSONL file, or write one with "
             "python -m rubricem_env.world.almanac --out DIR."
         ) from fault
-    numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
-    return tuple(_parse(line, where=f"{path} line {number}") for number, line in numbered)
+    questions = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            questions += [Question.model_validate_json(line)] if line.strip() else []
+        except ValidationError as fault:
+            raise UsageError(
+                f"{path} line {number} is not a Question: {first_problem(fault)} "
+                "Correct the line, or write the file again with python -m rubricem_env.world.almanac."
+            ) from fault
+    return tuple(questions)
 
 
 def shipped_corpus_path() -> Path:
@@ -50,18 +59,6 @@ def shipped_corpus_path() -> Path:
 def shipped_questions_path() -> Path:
     """The questions of the default world, within the package."""
     return Path(str(files("rubricem_env.world") / "shipped" / QUESTIONS_FILE))
-
-
-def _parse(line: str, *, where: str) -> Question:
-    try:
-        return Question.model_validate_json(line)
-    except ValidationError as fault:
-        first = fault.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the line"
-        raise UsageError(
-            f"{where} is not a Question: {place}: {first['msg']}, got {str(first['input'])[:60]!r}. "
-            "Correct the line, or write the file again with python -m rubricem_env.world.almanac."
-        ) from fault
 
 
 ENTITIES_PER_DOMAIN = 10

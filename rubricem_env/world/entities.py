@@ -185,16 +185,26 @@ def populate(seed: int, entities_per_domain: int) -> tuple[Entity, ...]:
     rng = open_stream(seed, "entities")
     entities: dict[str, Entity] = {}
     for domain in DOMAINS:
-        for split in ("train", "validation", "test"):
+        for split in SPLITS:
             flaws = shuffled(rng, [index % 3 for index in range(len(slots[domain.name, split]))])
             targets = slots[domain.target, split]
             for (name, lookalikes), flaw in zip(slots[domain.name, split], flaws, strict=True):
                 values = _draw_values(rng, domain, [entities[i] for i in map(entity_id, lookalikes) if i in entities])
                 related, _ = pick(rng, targets)
-                made = _make_entity(
-                    rng, domain, split, name=name, lookalikes=lookalikes, values=values, related=related, flaw=flaw
+                facts = shuffled(rng, sorted(values.items()))
+                entities[entity_id(name)] = Entity(
+                    id=entity_id(name),
+                    name=name,
+                    domain=domain.name,
+                    split=split,
+                    year=2022 + draw_index(rng, 3),
+                    facts=(facts[0], facts[1], facts[2]),
+                    related_id=entity_id(related),
+                    related_name=related,
+                    aspect_value=pick(rng, domain.aspect_values),
+                    flaw=_make_flaw(rng, domain, facts, flaw),
+                    lookalike_ids=tuple(map(entity_id, lookalikes)),
                 )
-                entities[made.id] = made
     return tuple(entities.values())
 
 
@@ -210,34 +220,6 @@ def _draw_values(rng: np.random.Generator, domain: Domain, rivals: list[Entity])
 def _draw_value(rng: np.random.Generator, attribute: Attribute, taken: set[str]) -> str:
     steps = range(attribute.low, attribute.high + 1, attribute.step)
     return pick(rng, [value for value in (f"{number} {attribute.unit}" for number in steps) if value not in taken])
-
-
-def _make_entity(
-    rng: np.random.Generator,
-    domain: Domain,
-    split: Split,
-    *,
-    name: str,
-    lookalikes: tuple[str, ...],
-    values: dict[str, str],
-    related: str,
-    flaw: int,
-) -> Entity:
-    facts = shuffled(rng, sorted(values.items()))
-    year = 2022 + draw_index(rng, 3)
-    return Entity(
-        id=entity_id(name),
-        name=name,
-        domain=domain.name,
-        split=split,
-        year=year,
-        facts=(facts[0], facts[1], facts[2]),
-        related_id=entity_id(related),
-        related_name=related,
-        aspect_value=pick(rng, domain.aspect_values),
-        flaw=_make_flaw(rng, domain, facts, flaw),
-        lookalike_ids=tuple(map(entity_id, lookalikes)),
-    )
 
 
 def _make_flaw(rng: np.random.Generator, domain: Domain, facts: list[Fact], flaw: int) -> Flaw:

@@ -7,7 +7,7 @@ no trainer may read it: it audits judges and runs.
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Annotated, NamedTuple
 
@@ -77,24 +77,22 @@ MINOR, IMPORTANT, CRITICAL = 1.0, 2.0, 3.0
 _GAP_WORDS = ("missing", "not found", "unknown")
 
 
-class ScoredCriterion(NamedTuple):
-    """A rubric with the score that an attempt truly deserves by it."""
-
-    rubric: Rubric
-    mark: Callable[[Evidence], int]
-
-    def share(self, evidence: Evidence) -> float:
-        """The score as a share of the full score, a flaw's inverted: 1.0 is always good."""
-        marked = self.mark(evidence) / 2
-        return marked if self.rubric.polarity == "positive" else 1.0 - marked
+Mark = Callable[[Evidence], int]
+"""The score that an attempt truly deserves by a criterion, from 0 to 2."""
+Criterion = tuple[Rubric, Mark]
 
 
-def criteria_of(question: Question) -> tuple[ScoredCriterion, ...]:
+def criteria_of(question: Question) -> dict[Rubric, Mark]:
     """Every criterion of the question, in the order of the stages."""
-    return (*_plan(question), *_research(question), *_review(question), *_answer(question))
+    return dict((*_plan(question), *_research(question), *_review(question), *_answer(question)))
 
 
-def _plan(question: Question) -> Iterator[ScoredCriterion]:
+def _share(rubric: Rubric, score: int) -> float:
+    """The score as a share of the full score, a flaw's inverted: 1.0 is always good."""
+    return score / 2 if rubric.polarity == "positive" else 1.0 - score / 2
+
+
+def _plan(question: Question) -> Iterator[Criterion]:
     # The old and the current value of one attribute need one item of the plan.
     for need in {(need.attribute, need.subject_id): need for need in _searchable(question)}.values():
         name = "" if need.depends_on else f" of {_name(need)}"
@@ -118,7 +116,7 @@ def _provided(words: tuple[str, ...], seen: Evidence) -> int:
     return 2 if any(mentions(seen.plan, word) for word in words) else 0
 
 
-def _research(question: Question) -> Iterator[ScoredCriterion]:
+def _research(question: Question) -> Iterator[Criterion]:
     for need in _searchable(question):
         text = f"The search brings up a source for the {need.title}."
         mark = partial(_found, need.document_ids)
@@ -138,7 +136,7 @@ def _repeated(seen: Evidence) -> int:
     return min(2, seen.repeated_calls)
 
 
-def _review(question: Question) -> Iterator[ScoredCriterion]:
+def _review(question: Question) -> Iterator[Criterion]:
     for need in question.truth.needs:
         known = need.title if need.kind == "verdict" else f"the {need.title}"
         text = f"The review states {known} if a source was found, and says that it is missing if none was."
@@ -157,7 +155,7 @@ def _audited(need: Need | ImplicitNeed, seen: Evidence) -> int:
     return 2 if any(word in seen.review.casefold() for word in _GAP_WORDS) else 1
 
 
-def _answer(question: Question) -> Iterator[ScoredCriterion]:
+def _answer(question: Question) -> Iterator[Criterion]:
     is_exact = question.answer_format is AnswerFormat.EXACT
     for need in question.truth.needs[-1:] if is_exact else question.truth.needs:
         text = f"The answer says: {need.sentence}"
@@ -215,11 +213,10 @@ def _criterion(
     title: str,
     description: str,
     weight: float,
-    mark: Callable[[Evidence], int],
+    mark: Mark,
     polarity: Polarity = "positive",
-) -> ScoredCriterion:
-    rubric = Rubric(stage=stage, title=title, description=description, polarity=polarity, weight=weight)
-    return ScoredCriterion(rubric, mark)
+) -> Criterion:
+    return Rubric(stage=stage, title=title, description=description, polarity=polarity, weight=weight), mark
 
 
 MAX_PER_STAGE = 4
@@ -270,8 +267,11 @@ class AlmanacJudge:
         chosen: list[Rubric] = []
         for stage in STAGES:
             there = [seen for seen, reading in zip(evidence, contrast.readings, strict=True) if reading.happened(stage)]
-            own = [criterion for criterion in criteria_of(question) if criterion.rubric.stage is stage]
-            separating = [(_variance(criterion, there), criterion.rubric) for criterion in own]
+            separating = [
+                (mark_variance([float(mark(seen)) for seen in there]), rubric)
+                for rubric, mark in criteria_of(question).items()
+                if rubric.stage is stage
+            ]
             ranked = sorted(separating, key=lambda found: (-found[0], -found[1].weight, found[1].title))
             best = [rubric for variance, rubric in ranked if variance > 0][:MAX_PER_STAGE]
             chosen += [rubric.model_copy(update={"provenance": provenance}) for rubric in best]
@@ -283,24 +283,24 @@ class AlmanacJudge:
         reading = examination.reading
         if self._fails("score", reading.policy_text):
             return Findings(failure="the judge did not answer (its failure knob is on)")
-        criteria = {criterion.rubric.id: criterion for criterion in criteria_of(self._question(examination.question))}
+        marks = {rubric.id: mark for rubric, mark in criteria_of(self._question(examination.question)).items()}
         evidence = Evidence.of(reading)
         there = set(present_stages(reading))
         opinions = {}
         for rubric in examination.rubrics:
-            criterion = criteria.get(rubric.id)
-            if criterion is not None and rubric.stage in there:
+            mark = marks.get(rubric.id)
+            if mark is not None and rubric.stage in there:
                 text = reading.stage_text(rubric.stage)
-                mark = self._distort(criterion.mark(evidence), rubric, text)
-                opinions[rubric.id] = Opinion.whole(rubric.id, mark, find_quote(text, key_terms(rubric.description)))
+                score = self._distort(mark(evidence), rubric, text)
+                opinions[rubric.id] = Opinion.whole(rubric.id, score, find_quote(text, key_terms(rubric.description)))
         return Findings(opinions)
 
     async def judge_reflections(self, task: ReflectionTask) -> tuple[ReflectionOpinion, ...]:
         """Three dimensions for each candidate, against the true criteria that the attempt lost, not the given scores."""
         await self._sleep(self._knobs.latency)
         criteria = criteria_of(self._question(task.question))
-        rubrics = tuple(criterion.rubric for criterion in criteria)
-        return judge_reflections(task._replace(judgement=_true_judgement(criteria, task.reading), rubrics=rubrics))
+        judgement = _true_judgement(criteria, task.reading)
+        return judge_reflections(task._replace(judgement=judgement, rubrics=tuple(criteria)))
 
     def _question(self, text: str) -> Question:
         found = self._questions.get(query_key(text))
@@ -322,17 +322,13 @@ class AlmanacJudge:
         return min(FULL_MARK, max(0, mark))
 
 
-def _variance(criterion: ScoredCriterion, group: Sequence[Evidence]) -> float:
-    return mark_variance([float(criterion.mark(seen)) for seen in group])
-
-
-def _true_judgement(criteria: Sequence[ScoredCriterion], reading: Reading) -> Judgement:
+def _true_judgement(criteria: Mapping[Rubric, Mark], reading: Reading) -> Judgement:
     evidence = Evidence.of(reading)
     outcomes = {}
     for stage in present_stages(reading):
-        own = [criterion for criterion in criteria if criterion.rubric.stage is stage]
-        verdicts = tuple(Opinion(rubric_id=c.rubric.id, mark=c.mark(evidence)) for c in own)
-        share = sum(c.share(evidence) for c in own) / len(own)
+        scores = {rubric: mark(evidence) for rubric, mark in criteria.items() if rubric.stage is stage}
+        verdicts = tuple(Opinion(rubric_id=rubric.id, mark=score) for rubric, score in scores.items())
+        share = sum(_share(rubric, score) for rubric, score in scores.items()) / len(scores)
         outcomes[stage] = StageScore(score=share, verdicts=verdicts)
     return Judgement.of(outcomes)
 
@@ -351,9 +347,8 @@ def true_quality(question: Question, reading: Reading) -> TrueQuality:
     evidence = Evidence.of(reading)
     earned = dict.fromkeys(STAGES, 0.0)
     possible = dict.fromkeys(STAGES, 0.0)
-    for criterion in criteria_of(question):
-        rubric = criterion.rubric
+    for rubric, mark in criteria_of(question).items():
         possible[rubric.stage] += rubric.weight
-        earned[rubric.stage] += rubric.weight * criterion.share(evidence)
+        earned[rubric.stage] += rubric.weight * _share(rubric, mark(evidence))
     shares = (earned[stage] / possible[stage] if reading.happened(stage) else 0.0 for stage in STAGES)
     return TrueQuality(*shares)

@@ -262,21 +262,16 @@ def _ask_chains(library: Library, entities: Sequence[Entity], *, hops: int) -> I
             yield Inquiry("fact" if hops == 1 else "chain", text, (entity,), (*links, goal))
 
 
-def ask_pairs(library: Library, entities: Sequence[Entity]) -> Iterator[Inquiry]:
-    """Two numbers of one entity."""
-    for entity in entities:
-        for names in combinations([attribute for attribute, _ in entity.facts], 2):
-            text = f"State the {names[0]} and the {names[1]} of the {_titled(entity)}."
-            yield _listing(library, "pair", text, entity=entity, attributes=names)
-
-
-def ask_triples(library: Library, entities: Sequence[Entity]) -> Iterator[Inquiry]:
-    """Two numbers and the link of one entity."""
+def _ask_statements(library: Library, entities: Sequence[Entity], *, with_link: bool) -> Iterator[Inquiry]:
+    """Two numbers of one entity (a pair), or two and its link (a triple)."""
     for entity in entities:
         link = domain_named(entity.domain).link
-        for names in combinations([attribute for attribute, _ in entity.facts], 2):
-            text = f"State the {names[0]}, the {names[1]} and the {link} of the {_titled(entity)}."
-            yield _listing(library, "triple", text, entity=entity, attributes=(*names, link))
+        for first, second in combinations([attribute for attribute, _ in entity.facts], 2):
+            listed = f"{first}, the {second} and the {link}" if with_link else f"{first} and the {second}"
+            kind, names = ("triple", (first, second, link)) if with_link else ("pair", (first, second))
+            yield _listing(
+                library, kind, f"State the {listed} of the {_titled(entity)}.", entity=entity, attributes=names
+            )
 
 
 def ask_profiles(library: Library, entities: Sequence[Entity]) -> Iterator[Inquiry]:
@@ -312,7 +307,7 @@ def ask_comparisons(library: Library, entities: Sequence[Entity]) -> Iterator[In
 
 MAKERS: dict[AnswerFormat, tuple[Maker, ...]] = {
     AnswerFormat.EXACT: (partial(_ask_chains, hops=1), partial(_ask_chains, hops=2), partial(_ask_chains, hops=3)),
-    AnswerFormat.SHORT: (ask_pairs, ask_triples),
+    AnswerFormat.SHORT: (partial(_ask_statements, with_link=False), partial(_ask_statements, with_link=True)),
     AnswerFormat.LONG: (ask_comparisons, ask_changes, ask_profiles),
 }
 """The kinds of question of each format, in the order in which they take turns."""

@@ -235,10 +235,10 @@ def _marked(question: Question, slips: Sequence[Slips], readings: Sequence[Readi
     evidence = [Evidence.of(reading) for reading in readings]
     return MarkedGroup(
         faults=np.array([fault_flags(drawn) for drawn in slips]),
-        marks=np.array([[criterion.mark(seen) for criterion in criteria] for seen in evidence], dtype=np.int8),
-        weights=np.array([criterion.rubric.weight for criterion in criteria]),
-        is_flaw=np.array([criterion.rubric.polarity == "negative" for criterion in criteria]),
-        stages=np.array([criterion.rubric.stage.position for criterion in criteria], dtype=np.int8),
+        marks=np.array([[mark(seen) for mark in criteria.values()] for seen in evidence], dtype=np.int8),
+        weights=np.array([rubric.weight for rubric in criteria]),
+        is_flaw=np.array([rubric.polarity == "negative" for rubric in criteria]),
+        stages=np.array([rubric.stage.position for rubric in criteria], dtype=np.int8),
     )
 
 

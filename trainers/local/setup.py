@@ -112,7 +112,7 @@ def make_audit(config: LocalConfig, questions: Mapping[str, Question]) -> HeldOu
     seed = config.seed if settings.seed is None else settings.seed
     judge = AlmanacJudge(questions.values(), knobs=settings.knobs, seed=seed)
     own = questions.items() if settings.rubrics == "held_out" else ()
-    rubrics = {key: [criterion.rubric for criterion in criteria_of(question)] for key, question in own}
+    rubrics = {key: list(criteria_of(question)) for key, question in own}
     return HeldOutAudit(judge, settings=settings, rubrics=rubrics, seed=seed)
 
 

@@ -31,11 +31,11 @@ POOR = attempt("The width of Amber Badger is 270 m.")
 
 def true_marks(reading: Reading) -> dict[str, int]:
     evidence = Evidence.of(reading)
-    return {c.rubric.id: c.mark(evidence) for c in criteria_of(QUESTION) if c.rubric.stage is Stage.ANSWER}
+    return {rubric.id: mark(evidence) for rubric, mark in criteria_of(QUESTION).items() if rubric.stage is Stage.ANSWER}
 
 
 async def given_marks(judge: AlmanacJudge, reading: Reading) -> dict[str, float]:
-    rubrics = tuple(criterion.rubric for criterion in criteria_of(QUESTION))
+    rubrics = tuple(criteria_of(QUESTION))
     findings = await judge.score(ScoringRequest(QUESTION.question, reading, rubrics))
     return {rubric_id: opinion.mark for rubric_id, opinion in findings.opinions.items()}
 
@@ -122,7 +122,7 @@ def researched(policy: str, page: str = PAGE) -> Reading:
 
 def marks(question: Question, reading: Reading, stage: Stage) -> dict[str, int]:
     evidence = Evidence.of(reading)
-    return {c.rubric.title: c.mark(evidence) for c in criteria_of(question) if c.rubric.stage is stage}
+    return {rubric.title: mark(evidence) for rubric, mark in criteria_of(question).items() if rubric.stage is stage}
 
 
 def test_a_value_said_of_its_subject_earns_full_marks_and_a_bare_value_half(question):
@@ -184,7 +184,7 @@ def test_the_scripted_researcher_earns_what_the_criteria_add_up_to(question):
 
 def test_every_question_has_criteria_for_every_stage_and_no_two_alike():
     for question in load_questions(shipped_questions_path()):
-        rubrics = [criterion.rubric for criterion in criteria_of(question)]
+        rubrics = list(criteria_of(question))
         assert {rubric.stage for rubric in rubrics} == set(STAGES)
         assert len({rubric.id for rubric in rubrics}) == len(rubrics)
 
