@@ -19,13 +19,11 @@ from rubricem_env.env.episode import (
     Episode,
     EpisodeLimits,
     Finished,
-    estimate_tokens,
 )
 from rubricem_env.scaffold.reading import read_trajectory
+from tests.rubricem_env.env.conftest import ANSWER, CALL
 
 QUERY = Query(question="How wide is the Tall Fox?")
-CALL = '<call_tool name="google_search">Tall Fox width</call_tool>'
-ANSWER = "<answer>60 m</answer>"
 FOUND = ToolResult(status=ToolStatus.OK, snippets=(Snippet(text="The width is 60 m."),))
 
 
@@ -50,21 +48,13 @@ def test_snippets_are_numbered_through_the_episode():
     assert shown == [("S_1",), ("S_2",)]
 
 
-def test_the_tenth_result_says_that_the_budget_is_used():
+def test_the_tenth_result_ends_the_budget_one_more_call_is_refused_and_the_next_ends_the_episode():
     episode = Episode(QUERY)
     observations = []
     for number in range(10):
         episode.emit(call_number(number))
-        observations.append(episode.observe(FOUND))
-    said = [BUDGET_USED_NOTICE in reply.observation for reply in observations]
-    assert said == [False] * 9 + [True]
-
-
-def test_one_call_over_budget_is_refused_and_the_second_ends_the_episode_without_an_answer():
-    episode = Episode(QUERY)
-    for number in range(10):
-        episode.emit(call_number(number))
-        episode.observe(FOUND)
+        observations.append(episode.observe(FOUND).observation)
+    assert [BUDGET_USED_NOTICE in said for said in observations] == [False] * 9 + [True]
     refused = episode.emit(call_number(11))
     assert isinstance(refused, Continue)
     assert "was not made" in refused.observation
@@ -204,10 +194,3 @@ def test_abandoning_an_answered_episode_leaves_its_ending():
 def test_limits_leave_room_to_answer():
     with pytest.raises(ValueError, match="one more turn than calls"):
         EpisodeLimits(max_calls=10, max_turns=10)
-
-
-def test_four_bytes_are_about_a_token():
-    assert estimate_tokens("") == 0
-    assert estimate_tokens("abcd") == 1
-    assert estimate_tokens("abcde") == 2
-    assert estimate_tokens("\ud800") == 1

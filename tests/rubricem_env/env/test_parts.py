@@ -30,10 +30,11 @@ WRONG = [
 ]
 
 
+@pytest.mark.parametrize("kind", [DeepResearchEnv, DeepResearchVectorEnv])
 @pytest.mark.parametrize(("arguments", "sentence"), WRONG)
-def test_a_part_of_another_kind_is_refused_by_name(arguments, sentence):
+def test_a_part_of_another_kind_is_refused_by_name(kind, arguments, sentence):
     with pytest.raises(UsageError, match=sentence):
-        DeepResearchEnv(**arguments)
+        kind(**arguments)
 
 
 def test_parts_of_their_kinds_are_taken_and_left_out_ones_have_their_defaults():
@@ -58,9 +59,3 @@ def test_a_prompt_that_returns_no_text_is_refused():
         UsageError, match=r"prompt returned None for a query; it must return the text that reset\(\) gives"
     ):
         env.reset(seed=0)
-
-
-@pytest.mark.parametrize(("arguments", "sentence"), WRONG)
-def test_the_vector_environment_refuses_the_same(arguments, sentence):
-    with pytest.raises(UsageError, match=sentence):
-        DeepResearchVectorEnv(2, **arguments)

@@ -101,11 +101,6 @@ def test_a_budget_truncates_and_does_not_terminate(env):
     assert info["violations"] == "no_action"
 
 
-def test_a_page_with_an_answer_tag_earns_nothing(env):
-    env.reset(seed=0)
-    assert env.step("<think><answer>draft</answer></think>" + CALL)[2] is False
-
-
 def test_step_before_reset_and_an_action_that_is_no_text_are_refused(env):
     with pytest.raises(UsageError, match="call reset"):
         env.step(CALL)
@@ -114,29 +109,22 @@ def test_step_before_reset_and_an_action_that_is_no_text_are_refused(env):
         env.step([CALL])
 
 
-def test_answer_mode_pays_the_answers_score_on_the_last_step(queries, toolbox):
-    env = DeepResearchEnv(queries=queries, toolbox=toolbox, reward="answer", scorer=ScoreEach(all_scored))
+@pytest.mark.parametrize(
+    ("mode", "texts", "paid"),
+    [
+        ("answer", (PLAN + CALL, REVIEW + ANSWER), [0.0, 1.0]),
+        # 0.25 for the plan; 0.5 + 0.75 + 1.0 when research, review and answer close together
+        ("stagewise", (PLAN + CALL, CALL, REVIEW + ANSWER), [0.25, 0.0, 2.25]),
+        # A missing plan is paid at the end.
+        ("stagewise", (CALL, ANSWER), [0.0, 2.5]),
+    ],
+)
+def test_each_stage_is_paid_on_the_step_that_closes_it(queries, toolbox, mode, texts, paid):
+    env = DeepResearchEnv(queries=queries, toolbox=toolbox, reward=mode, scorer=ScoreEach(all_scored))
     env.reset(seed=0)
-    assert env.step(PLAN + CALL)[1] == 0.0
-    _, reward, *_, info = env.step(REVIEW + ANSWER)
-    assert reward == 1.0
-    assert info["score_answer"] == 1.0
-    env.close()
-
-
-def test_stagewise_mode_pays_the_plan_at_once_and_the_others_at_the_end(queries, toolbox):
-    env = DeepResearchEnv(queries=queries, toolbox=toolbox, reward="stagewise", scorer=ScoreEach(all_scored))
-    env.reset(seed=0)
-    rewards = [env.step(text)[1] for text in (PLAN + CALL, CALL, REVIEW + ANSWER)]
-    # 0.25 for the plan; 0.5 + 0.75 + 1.0 when research, review and answer close together
-    assert rewards == [0.25, 0.0, 2.25]
-    env.close()
-
-
-def test_stagewise_mode_pays_a_missing_plan_at_the_end(queries, toolbox):
-    env = DeepResearchEnv(queries=queries, toolbox=toolbox, reward="stagewise", scorer=ScoreEach(all_scored))
-    env.reset(seed=0)
-    assert [env.step(text)[1] for text in (CALL, ANSWER)] == [0.0, 2.5]
+    steps = [env.step(text) for text in texts]
+    assert [step[1] for step in steps] == paid
+    assert steps[-1][4]["score_answer"] == 1.0
     env.close()
 
 
@@ -178,19 +166,11 @@ def test_the_ansi_rendering_has_a_heading_for_each_stage_and_no_control_characte
     env.step(PLAN + CALL)
     env.step("<think>\x1b[2J</think>" + REVIEW + ANSWER)
     rendered = env.render()
-    assert [stage for stage in ("PLAN", "RESEARCH", "REVIEW", "ANSWER") if f"── {stage}" in rendered] == [
-        "PLAN",
-        "RESEARCH",
-        "REVIEW",
-        "ANSWER",
-    ]
+    assert all(f"── {stage}" in rendered for stage in ("PLAN", "RESEARCH", "REVIEW", "ANSWER"))
     assert "\x1b[2J" not in rendered
-    env.close()
-
-
-def test_an_environment_without_render_mode_renders_nothing(env):
-    env.reset(seed=0)
+    env.render_mode = None
     assert env.render() is None
+    env.close()
 
 
 def test_a_closed_environment_says_so(queries, toolbox):

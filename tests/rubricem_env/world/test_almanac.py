@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -48,23 +47,10 @@ def test_the_shipped_files_are_what_the_command_writes(tmp_path: Path, capsys: p
     assert capsys.readouterr().out == f"408 documents and 120 questions in {tmp_path}\n"
 
 
-def test_no_entity_is_asked_about_in_two_splits() -> None:
-    asked = {split: _entities_of(WORLD, split) for split in ("train", "validation", "test")}
-    assert all(not asked[one] & asked[other] for one, other in combinations(asked, 2))
-
-
-def test_no_pair_of_entities_is_asked_about_in_two_splits() -> None:
-    pairs = {
-        split: {frozenset(pair) for q in WORLD.questions_of(split) for pair in combinations(q.truth.entity_ids, 2)}
-        for split in ("train", "validation", "test")
-    }
-    assert all(pairs.values())
-    assert all(not pairs[one] & pairs[other] for one, other in combinations(pairs, 2))
-
-
 def test_a_test_name_of_one_world_is_a_train_name_of_no_other() -> None:
     other = Almanac.from_seed(99, entities_per_domain=60)
-    assert not _entities_of(WORLD, "test") & {entity.id for entity in other.entities if entity.split != "test"}
+    tested = {entity for question in WORLD.questions_of("test") for entity in question.truth.entity_ids}
+    assert not tested & {entity.id for entity in other.entities if entity.split != "test"}
 
 
 def test_a_fifth_of_the_entities_is_held_out_for_validation_and_for_test() -> None:
@@ -75,13 +61,9 @@ def test_a_fifth_of_the_entities_is_held_out_for_validation_and_for_test() -> No
 
 def test_each_split_asks_each_format_equally_often() -> None:
     # 8 domains x 15 questions: 9 train, 3 validation, 3 test each, a third of every format
-    counts = {
-        (split, form): sum(q.answer_format == form for q in WORLD.questions_of(split))
-        for split in ("train", "validation", "test")
-        for form in ("exact", "short", "long")
-    }
-    assert [counts["train", form] for form in ("exact", "short", "long")] == [24, 24, 24]
-    assert [counts["test", form] for form in ("exact", "short", "long")] == [8, 8, 8]
+    for split, share in (("train", 24), ("validation", 8), ("test", 8)):
+        formats = [str(question.answer_format) for question in WORLD.questions_of(split)]
+        assert [formats.count(form) for form in ("exact", "short", "long")] == [share] * 3
 
 
 def test_the_largest_world_has_names_enough_and_none_twice() -> None:
@@ -100,24 +82,22 @@ def test_a_world_takes_the_greatest_size_that_fits_the_documents() -> None:
     assert largest_world_within(407) == 9
 
 
-def test_a_world_too_small_for_its_splits_is_refused_with_the_least_size() -> None:
-    with pytest.raises(UsageError, match=r"entities_per_domain is 8; .* need three each\. Use 9 or more\."):
-        Almanac.from_seed(0, entities_per_domain=8)
-
-
-def test_a_world_with_more_entities_than_names_is_refused() -> None:
-    with pytest.raises(UsageError, match="entities_per_domain is 181; names last for 180"):
-        Almanac.from_seed(0, entities_per_domain=181)
+@pytest.mark.parametrize(
+    ("seed", "size", "sentence"),
+    [
+        (0, 8, r"entities_per_domain is 8; .* need three each\. Use 9 or more\."),
+        (0, 181, "entities_per_domain is 181; names last for 180"),
+        (-1, 10, "world seed is -1; a seed must be 0 or greater"),
+    ],
+)
+def test_a_world_that_cannot_be_made_is_refused_with_the_limit(seed: int, size: int, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        Almanac.from_seed(seed, entities_per_domain=size)
 
 
 def test_an_unknown_split_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="no split 'dev'; it has train, validation and test"):
         WORLD.questions_of("dev")
-
-
-def test_a_negative_seed_is_refused() -> None:
-    with pytest.raises(UsageError, match="world seed is -1; a seed must be 0 or greater"):
-        Almanac.from_seed(-1)
 
 
 def test_the_command_says_in_one_line_why_so_few_documents_cannot_be_written(
@@ -128,16 +108,6 @@ def test_the_command_says_in_one_line_why_so_few_documents_cannot_be_written(
     assert not (tmp_path / "none").exists()
 
 
-def _entities_of(world: Almanac, split: str) -> set[str]:
-    return {entity for question in world.questions_of(split) for entity in question.truth.entity_ids}
-
-
-def test_the_shipped_world_is_the_world_of_seed_0() -> None:
-    world = Almanac.from_seed(0)
-    assert tuple(read_documents(shipped_corpus_path())) == world.documents
-    assert load_questions(shipped_questions_path()) == world.questions
-
-
 def test_a_written_world_is_read_back_the_same(tmp_path: Path) -> None:
     world = Almanac.from_seed(5, entities_per_domain=9, hostile=True)
     world.write(tmp_path / "made")
@@ -145,18 +115,23 @@ def test_a_written_world_is_read_back_the_same(tmp_path: Path) -> None:
     assert load_questions(tmp_path / "made" / "questions.jsonl") == world.questions
 
 
-def test_a_malformed_line_is_refused_with_its_file_and_number(tmp_path: Path) -> None:
-    path = tmp_path / "questions.jsonl"
-    path.write_bytes(shipped_questions_path().read_bytes().splitlines(keepends=True)[0] + b"{broken\n")
-    with pytest.raises(UsageError, match=r"questions\.jsonl line 2 is not a Question: .*invalid JSON"):
-        load_questions(path)
+FIRST = shipped_questions_path().read_bytes().splitlines(keepends=True)[0]
 
 
-def test_a_line_with_a_wrong_field_is_refused_with_the_field_and_its_value(tmp_path: Path) -> None:
-    path = tmp_path / "questions.jsonl"
-    path.write_bytes(shipped_questions_path().read_bytes().replace(b'"weight": 1.0', b'"weight": "much"', 1))
-    with pytest.raises(UsageError, match=r"line 1 is not a Question: at rubrics.0.weight: .* \(got 'much'\)"):
-        load_questions(path)
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (FIRST + b"{broken\n", r"questions\.jsonl line 2 is not a Question: .*invalid JSON"),
+        (FIRST.replace(b'"weight": 1.0', b'"weight": "much"'), r"line 1 is not .* at rubrics.0.weight: .*'much'"),
+        (b"\xff\xfe", "cannot be read as UTF-8 text"),
+    ],
+)
+def test_a_malformed_file_is_refused_with_its_line_field_and_value(
+    tmp_path: Path, content: bytes, sentence: str
+) -> None:
+    (tmp_path / "questions.jsonl").write_bytes(content)
+    with pytest.raises(UsageError, match=sentence):
+        load_questions(tmp_path / "questions.jsonl")
 
 
 def test_a_missing_file_is_refused_with_the_command_that_writes_one(tmp_path: Path) -> None:
@@ -164,15 +139,8 @@ def test_a_missing_file_is_refused_with_the_command_that_writes_one(tmp_path: Pa
         load_questions(tmp_path / "none.jsonl")
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "questions.jsonl"
-    path.write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageError, match="cannot be read as UTF-8 text"):
-        load_questions(path)
-
-
 def test_a_line_separator_of_unicode_and_a_blank_line_break_no_question(tmp_path: Path) -> None:
-    first = json.loads(shipped_questions_path().read_text(encoding="utf-8").split("\n")[0])
+    first = json.loads(FIRST)
     path = tmp_path / "questions.jsonl"
     line = json.dumps({**first, "question": "How wide is\u2028Tall Fox?"}, ensure_ascii=False)
     path.write_text(f"{line}\n\n", encoding="utf-8")

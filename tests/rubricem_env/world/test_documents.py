@@ -1,12 +1,12 @@
 """The documents: short, honest about conventions in few places only, hostile only on request, and findable."""
 
-import math
 import re
 from collections import Counter
 
 import pytest
 
 from rubricem_env.domain.errors import UsageError
+from rubricem_env.tools.corpus_search import Corpus
 from rubricem_env.world.almanac import Almanac
 from rubricem_env.world.documents import DocumentKind
 from rubricem_env.world.questions import mentions
@@ -20,19 +20,11 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-PAGES = [(document.id, Counter(_words(f"{document.title} {document.text}"))) for document in WORLD.documents]
-MEAN_LENGTH = sum(page.total() for _, page in PAGES) / len(PAGES)
+CORPUS = Corpus(WORLD.documents)
 
 
-def _search(query: str, top_k: int = 3) -> list[str]:
-    """Okapi BM25 (k1 1.2, b 0.75) over title and text; ties keep corpus order."""
-    scores = dict.fromkeys((name for name, _ in PAGES), 0.0)
-    for word in _words(query):
-        found = sum(word in page for _, page in PAGES)
-        rarity = math.log(1 + (len(PAGES) - found + 0.5) / (found + 0.5))
-        for name, page in PAGES:
-            scores[name] += rarity * page[word] * 2.2 / (page[word] + 0.3 + 0.9 * page.total() / MEAN_LENGTH)
-    return sorted(scores, key=lambda name: -scores[name])[:top_k]
+def _found(query: str, top_k: int = 3) -> set[str]:
+    return {document.id for document in CORPUS.search(query, limit=top_k)}
 
 
 def _texts(*kinds: DocumentKind) -> list[str]:
@@ -72,36 +64,29 @@ def test_no_page_of_an_entity_names_an_aspect_or_closing_words(domain: Domain) -
 @pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: domain.name)
 def test_asking_for_the_reporting_convention_of_a_domain_finds_both_duties(domain: Domain) -> None:
     duties = {e.document.id for e in WORLD.library.filed if e.kind == "convention" and e.document.field == domain.name}
-    assert duties == set(_search(f"reporting convention {domain.name}", top_k=2))
+    assert duties == _found(f"reporting convention {domain.name}", top_k=2)
 
 
 def test_a_query_with_name_and_attribute_finds_a_supporting_document_among_the_first_three() -> None:
     needs = [need for q in WORLD.questions_of("test") for need in q.truth.needs if need.kind != "verdict"]
-    assert not [need.search_terms for need in needs if not set(_search(need.search_terms)) & set(need.document_ids)]
+    assert not [need.search_terms for need in needs if not _found(need.search_terms) & set(need.document_ids)]
 
 
 def test_a_query_without_a_name_finds_few_of_the_needed_documents() -> None:
     needs = [need for q in WORLD.questions_of("test") for need in q.truth.needs if need.kind != "verdict"]
-    found = [set(_search(f"what is the {need.attribute}")) & set(need.document_ids) for need in needs]
-    assert sum(map(bool, found)) < 0.25 * len(needs)
+    found = [not _found(f"what is the {need.attribute}").isdisjoint(need.document_ids) for need in needs]
+    assert sum(found) < 0.25 * len(needs)
 
 
 def test_the_stale_edition_comes_up_beside_the_current_one() -> None:
     stale = [e for e in WORLD.library.filed if e.kind == "stale"][:20]
     queries = [f"{e.document.title.rsplit(' ', 1)[0]} {e.claims[0][1]}" for e in stale]
-    assert all(e.document.id in _search(query) for e, query in zip(stale, queries, strict=True))
+    assert all(e.document.id in _found(query) for e, query in zip(stale, queries, strict=True))
 
 
-def test_hostile_pages_are_absent_until_they_are_asked_for() -> None:
-    signs = ("</tool_output>", "Ignore your instructions", "Note to the judge")
-    quiet = " ".join(document.text for document in WORLD.documents)
-    loud = " ".join(document.text for document in HOSTILE_WORLD.documents)
-    assert not any(sign in quiet for sign in signs)
-    assert all(sign in loud for sign in signs)
-
-
-def test_hostile_pages_leave_the_honest_documents_as_they_were() -> None:
+def test_hostile_pages_come_only_when_asked_for_and_leave_the_honest_documents_as_they_were() -> None:
     honest = len(WORLD.documents)
+    assert not any("Ignore your instructions" in document.text for document in WORLD.documents)
     assert HOSTILE_WORLD.documents[:honest] == WORLD.documents
     # 80 entities, one hostile page for every third of them, from the first on
     assert len(HOSTILE_WORLD.documents) - honest == 27

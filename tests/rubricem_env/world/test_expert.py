@@ -1,6 +1,6 @@
 """The scripted expert: its traces, its faults, and the lessons of its attempts."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -185,13 +185,8 @@ async def test_the_flat_form_makes_the_same_searches_and_gives_the_same_answer()
 
 
 async def test_a_trace_is_short_enough_for_a_policy_of_a_few_million_parameters() -> None:
-    readings = [await play(AlmanacTeacher(question)) for question in QUESTIONS]
-
-    assert max(_words(reading.policy_text for reading in readings)) < 300
-
-
-def _words(texts: Iterable[str]) -> list[int]:
-    return [len(text.split()) for text in texts]
+    for question in QUESTIONS:
+        assert len((await play(AlmanacTeacher(question))).policy_text.split()) < 300
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
@@ -205,28 +200,13 @@ def test_a_lesson_tells_the_duties_and_no_fact(question: Question) -> None:
         assert duty.kind == "closing" or duty.value not in told.split()
 
 
-def test_a_lesson_reads_so() -> None:
-    comparison = next(question for question in QUESTIONS if question.truth.kind == "comparison")
-
-    assert lesson_of(comparison) == (
-        "The answer states the season and says that all figures are at low water.",
-        "Search the reporting convention of rivers and follow it.",
-    )
-
-
 COMPARISON = next(question for question in QUESTIONS if question.truth.kind == "comparison")
 CONVENTION = lesson_of(COMPARISON)
 
 
 async def evidence_of(question: Question, slips: Slips) -> Evidence:
     """What an attempt with those slips shows."""
-    teacher, seen = AlmanacTeacher(question, slips), list[str]()
-    episode = Episode(query_of(question))
-    reply = await advance(episode, shipped_toolbox(), teacher.turn(seen))
-    while not isinstance(reply, Finished):
-        seen.append(reply.observation)
-        reply = await advance(episode, shipped_toolbox(), teacher.turn(seen))
-    return Evidence.of(episode.read())
+    return Evidence.of(await play(AlmanacTeacher(question, slips)))
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from rubricem_env.judge.base import Contrast, ScoringRequest
 from rubricem_env.scaffold.reading import Reading, read_trajectory
 from rubricem_env.testing.episodes import DEMO_QUERY, run_scripted_episode
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
-from rubricem_env.world.judge import AlmanacJudge, Evidence, JudgeKnobs, TrueQuality, criteria_of, true_quality
-from rubricem_env.world.questions import Question
+from rubricem_env.world.judge import AlmanacJudge, Evidence, JudgeKnobs, criteria_of, true_quality
 
 QUESTIONS = load_questions(shipped_questions_path())
 QUESTION = next(question for question in QUESTIONS if question.question == DEMO_QUERY.question)
+"""Compares the widths of Amber Badger (130 m; traps 270 m, 145 m) and Tall Fox (60 m)."""
 
 
 def attempt(answer: str) -> Reading:
@@ -103,13 +103,6 @@ async def test_a_question_of_another_world_is_refused_with_the_way_out():
 PAGE = '<tool_output>\n<snippet id="S_1">Tall Fox sheet | https://almanac.example/d335\nThe width is 60 m.</snippet>\n</tool_output>'
 
 
-@pytest.fixture(scope="module")
-def question() -> Question:
-    """Compares the widths of Amber Badger (130 m; traps 270 m, 145 m) and Tall Fox (60 m)."""
-    asked = {question.question: question for question in load_questions(shipped_questions_path())}
-    return asked[DEMO_QUERY.question]
-
-
 def researched(policy: str, page: str = PAGE) -> Reading:
     call = '<call_tool name="google_search">Tall Fox width</call_tool>'
     segments = (
@@ -120,40 +113,40 @@ def researched(policy: str, page: str = PAGE) -> Reading:
     return read_trajectory(Trajectory(question=DEMO_QUERY.question, segments=segments))
 
 
-def marks(question: Question, reading: Reading, stage: Stage) -> dict[str, int]:
+def marks(reading: Reading, stage: Stage) -> dict[str, int]:
     evidence = Evidence.of(reading)
-    return {rubric.title: mark(evidence) for rubric, mark in criteria_of(question).items() if rubric.stage is stage}
+    return {rubric.title: mark(evidence) for rubric, mark in criteria_of(QUESTION).items() if rubric.stage is stage}
 
 
-def test_a_value_said_of_its_subject_earns_full_marks_and_a_bare_value_half(question):
+def test_a_value_said_of_its_subject_earns_full_marks_and_a_bare_value_half():
     reading = researched("<answer>The width of Amber Badger is 130 m. The other has 60 m.</answer>")
-    marked = marks(question, reading, Stage.ANSWER)
+    marked = marks(reading, Stage.ANSWER)
     assert marked["width of Amber Badger"] == 2
     assert marked["width of Tall Fox"] == 1
 
 
-def test_a_trap_value_is_a_flaw(question):
-    marked = marks(question, researched("<answer>The width of Amber Badger is 270 m.</answer>"), Stage.ANSWER)
+def test_a_trap_value_is_a_flaw():
+    marked = marks(researched("<answer>The width of Amber Badger is 270 m.</answer>"), Stage.ANSWER)
     assert marked["stale value"] == 2
 
 
-def test_a_source_counts_only_if_a_tool_has_shown_it(question):
+def test_a_source_counts_only_if_a_tool_has_shown_it():
     written_by_policy = f"<think>{PAGE}</think><answer>x</answer>"
     nothing_shown = researched(written_by_policy, page="<tool_output>\nNo results.\n</tool_output>")
-    assert marks(question, nothing_shown, Stage.RESEARCH)["finds the width of Tall Fox"] == 0
-    assert marks(question, researched("<answer>x</answer>"), Stage.RESEARCH)["finds the width of Tall Fox"] == 2
+    assert marks(nothing_shown, Stage.RESEARCH)["finds the width of Tall Fox"] == 0
+    assert marks(researched("<answer>x</answer>"), Stage.RESEARCH)["finds the width of Tall Fox"] == 2
 
 
-def test_a_page_that_names_another_page_does_not_count_as_that_page(question):
+def test_a_page_that_names_another_page_does_not_count_as_that_page():
     page = PAGE.replace("The width is 60 m.", "See https://almanac.example/d128\n for more.")
-    marked = marks(question, researched("<answer>x</answer>", page=page), Stage.RESEARCH)
+    marked = marks(researched("<answer>x</answer>", page=page), Stage.RESEARCH)
     assert marked["finds the width of Amber Badger"] == 0
 
 
-def test_a_review_earns_by_stating_what_was_found_and_loses_by_pretending(question):
+def test_a_review_earns_by_stating_what_was_found_and_loses_by_pretending():
     def audited(review: str) -> tuple[int, int]:
         reading = researched(f"<review><rubric_review>{review}</rubric_review></review><answer>x</answer>")
-        marked = marks(question, reading, Stage.REVIEW)
+        marked = marks(reading, Stage.REVIEW)
         return marked["audits the width of Tall Fox"], marked["audits the width of Amber Badger"]
 
     # only Tall Fox's page was shown
@@ -162,19 +155,19 @@ def test_a_review_earns_by_stating_what_was_found_and_loses_by_pretending(questi
     assert audited("Amber Badger is 130 m wide.") == (0, 0)
 
 
-def test_a_repeated_search_is_a_flaw(question):
+def test_a_repeated_search_is_a_flaw():
     call = '<call_tool name="google_search">tall fox  WIDTH</call_tool>'
-    assert marks(question, researched(call), Stage.RESEARCH)["repeats a search"] == 1
+    assert marks(researched(call), Stage.RESEARCH)["repeats a search"] == 1
 
 
-def test_stages_that_never_happened_have_quality_zero(question):
-    quality = true_quality(question, researched("<answer></answer>"))
+def test_stages_that_never_happened_have_quality_zero():
+    quality = true_quality(QUESTION, researched("<answer></answer>"))
     assert (quality.plan, quality.review, quality.answer) == (0.0, 0.0, 0.0)
 
 
-def test_the_scripted_researcher_earns_what_the_criteria_add_up_to(question):
+def test_the_scripted_researcher_earns_what_the_criteria_add_up_to():
     episode = asyncio.run(run_scripted_episode(shipped_toolbox()))
-    quality = true_quality(question, episode.read())
+    quality = true_quality(QUESTION, episode.read())
     # research: 3+3 for the widths, 2 of 2 x 2 for the seasons, 2 for the closing words, 1 for no repetition: 11 of 13
     assert quality.research == pytest.approx(11 / 13)
     # answer: 3 x 3 for the needs, 2 of 3 x 2 for the conventions, 2 x 3 for no trap, 1 for citations: 18 of 22
@@ -183,12 +176,7 @@ def test_the_scripted_researcher_earns_what_the_criteria_add_up_to(question):
 
 
 def test_every_question_has_criteria_for_every_stage_and_no_two_alike():
-    for question in load_questions(shipped_questions_path()):
+    for question in QUESTIONS:
         rubrics = list(criteria_of(question))
         assert {rubric.stage for rubric in rubrics} == set(STAGES)
         assert len({rubric.id for rubric in rubrics}) == len(rubrics)
-
-
-def test_quality_lies_between_zero_and_one(question):
-    quality = true_quality(question, researched("<answer>270 m 145 m</answer>"))
-    assert all(0.0 <= share <= 1.0 for share in TrueQuality(*quality))

@@ -4,7 +4,6 @@ from collections import Counter
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from pydantic import ValidationError
 
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.world.almanac import Almanac
@@ -151,19 +150,14 @@ def test_more_questions_than_the_entities_can_fill_are_refused_with_the_format_t
         Almanac.from_seed(0, questions_per_domain=900)
 
 
-def test_a_question_never_changes_and_admits_no_other_field() -> None:
-    question = WORLD.questions[0]
-    with pytest.raises(ValidationError, match="frozen"):
-        question.question = "What?"  # type: ignore[misc]
-    with pytest.raises(ValidationError, match="extra"):
-        Question.model_validate({**question.model_dump(), "answer": "12 km"})
-
-
-@pytest.mark.parametrize("text", ["120 km", "1,20 km", "1.20 km", "20 kms", "20", "km 20"])
-def test_a_phrase_within_a_longer_word_or_number_is_not_mentioned(text: str) -> None:
-    assert not mentions(text, "20 km")
-
-
-@pytest.mark.parametrize("text", ["20 km", "It is 20 KM.", "(20  km)", "is\n20\nkm, now"])
-def test_a_phrase_is_mentioned_whatever_its_case_and_spacing(text: str) -> None:
-    assert mentions(text, "20 km")
+@pytest.mark.parametrize(
+    ("texts", "is_mentioned"),
+    [
+        (("120 km", "1,20 km", "1.20 km", "20 kms", "20", "km 20"), False),
+        (("20 km", "It is 20 KM.", "(20  km)", "is\n20\nkm, now"), True),
+    ],
+)
+def test_a_phrase_is_mentioned_as_whole_words_in_any_case_and_spacing(
+    texts: tuple[str, ...], is_mentioned: bool
+) -> None:
+    assert [mentions(text, "20 km") for text in texts] == [is_mentioned] * len(texts)
