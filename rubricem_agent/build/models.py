@@ -95,7 +95,7 @@ def connect_chat_model(
     with requires_extra("judge", f"an OpenAI-compatible {role}"):
         from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
     key, variable = key_for(spec.url, environ, own=own_key, who=role)
-    model = OpenAICompatibleModel.connect(spec.model, spec.url, key=key, key_variable=variable, timeout=timeout)
+    model = OpenAICompatibleModel(spec.model, spec.url, key=key, key_variable=variable, timeout=timeout)
     return model, redactor_of([key] if key else [])
 
 
@@ -155,8 +155,9 @@ def _served_policy(spec: ModelSpec, environ: Mapping[str, str], *, service: Serv
             f"there is no folder {folder} with the tokenizer of {spec.model}; name it: vllm:MODEL@URL#FOLDER."
         )
     with requires_extra("judge", "an OpenAI-compatible policy"):
-        from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy, OpenAIServer
-    server = OpenAIServer.connect(spec.model, spec.url, key=key, key_variable=variable, timeout=timeout)
+        from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy
+        from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
+    server = OpenAICompatibleModel(spec.model, spec.url, key=key, key_variable=variable, timeout=timeout)
     if spec.backend != VLLM:
         return OpenAICompatiblePolicy(server, service)
     with requires_extra("local", "a policy in token mode"):

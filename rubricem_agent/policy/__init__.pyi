@@ -1,7 +1,6 @@
 from rubricem_agent.policy.base import (
     TINY as TINY,
     TINY_SYSTEM as TINY_SYSTEM,
-    ContextOverflow as ContextOverflow,
     Conversation as Conversation,
     Emission as Emission,
     Listener as Listener,
@@ -26,3 +25,4 @@ from rubricem_agent.policy.tokens import (
     TokenTurn as TokenTurn,
 )
 from rubricem_agent.policy.vllm import ServedTokenPolicy as ServedTokenPolicy
+from rubricem_env.llm.base import ContextOverflow as ContextOverflow

@@ -14,13 +14,8 @@ from typing import Annotated, Literal, NamedTuple, Protocol
 from pydantic import Field
 
 from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.parser import EmissionStream
-
-
-class ContextOverflow(ModelError):
-    """The conversation exceeds the policy's context. The episode is over; this is not a failure."""
 
 
 class Opening(NamedTuple):

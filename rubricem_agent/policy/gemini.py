@@ -9,11 +9,10 @@ from google import genai
 from google.genai import errors, types
 from pydantic import SecretStr
 
-from rubricem_agent.policy.base import ContextOverflow, Opening, Sampling
-from rubricem_agent.policy.openai_compatible import says_overflow
-from rubricem_agent.policy.text import Delta, Exchange, Service, TextConversation
+from rubricem_agent.policy.base import Opening, Sampling
+from rubricem_agent.policy.text import Exchange, Service, TextConversation
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import Finish, Redactor, redactor_of
+from rubricem_env.llm.base import ContextOverflow, Delta, Finish, Redactor, redactor_of, says_overflow
 from rubricem_env.llm.gemini import open_client, read_usage, typed_failures
 from rubricem_env.tools.render import estimate_tokens
 

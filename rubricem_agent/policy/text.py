@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rubricem_agent.policy.base import Emission, Listener, Opening, TokenSegment, TurnWatch
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import Finish
+from rubricem_env.llm.base import Delta
 from rubricem_env.llm.limits import Limiter, RetryPolicy, Timing, call_with_retry
 from rubricem_env.llm.usage import Meter, Usage
 from rubricem_env.scaffold.parser import parse_turn
@@ -17,20 +17,6 @@ PHASE = "policy"
 REFUSED = "the server refused to write the turn; ask something else or use another model"
 Exchange = tuple[str, str]
 """A turn as the episode kept it, and what the policy read after it."""
-
-
-class Delta(NamedTuple):
-    """The next part of a stream."""
-
-    text: str = ""
-    usage: Usage | None = None
-    """Of this stream so far, where the server reports it."""
-    finish: Finish | None = None
-    at_stop_string: bool = False
-    """The stream ended at one of our stop strings. That may not be the end of the turn."""
-    ids: tuple[int, ...] = ()
-    """The tokens, where the request asked for them."""
-    logprobs: tuple[float, ...] = ()
 
 
 StreamTurn = Callable[[Sequence[Exchange], str, int], AsyncGenerator[Delta, None]]

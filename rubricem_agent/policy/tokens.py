@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from tokenizers import Tokenizer  # type: ignore[import-untyped]
 
 from rubricem_agent.policy.base import (
-    ContextOverflow,
     Emission,
     Listener,
     Opening,
@@ -21,6 +20,7 @@ from rubricem_agent.policy.base import (
     TurnWatch,
 )
 from rubricem_env.domain.errors import ConfigError
+from rubricem_env.llm.base import ContextOverflow
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.parser import parse_turn
 

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from rubricem_agent.policy.base import ContextOverflow, Opening, Sampling
-from rubricem_agent.policy.openai_compatible import STOP_STRINGS, OpenAIServer
-from rubricem_agent.policy.text import PHASE, REFUSED, Delta, Service
+from rubricem_agent.policy.base import Opening, Sampling
+from rubricem_agent.policy.openai_compatible import STOP_STRINGS
+from rubricem_agent.policy.text import PHASE, REFUSED, Service
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ModelError
+from rubricem_env.llm.base import ContextOverflow, Delta
 from rubricem_env.llm.limits import call_with_retry
+from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.llm.usage import Usage
 
 PROBE = "How wide is the river Tall Fox? Größe: 12 µm, 川の幅.\n\nThe answer"
@@ -48,7 +50,7 @@ NO_IDS = (
 class ServedTokenPolicy:
     """A served model in token mode, with the tokenizer that its requests use."""
 
-    def __init__(self, server: OpenAIServer, tokenizer: PolicyTokenizer, *, service: Service) -> None:
+    def __init__(self, server: OpenAICompatibleModel, tokenizer: PolicyTokenizer, *, service: Service) -> None:
         self.server = server
         self.service = service
         self.tokenizer = tokenizer
@@ -86,7 +88,7 @@ class ServedTokenPolicy:
         model = await self.server.find_on_vllm()
         if model is None or not model.max_model_len:
             raise ModelError(
-                f"the server does not list {self.server.model!r} as a model of vLLM with a length; token mode needs "
+                f"the server does not list {self.server.name!r} as a model of vLLM with a length; token mode needs "
                 "vLLM. Use openai:MODEL@URL, which works in text on any server."
             )
         theirs = await self.server.tokenize({"prompt": PROBE, "add_special_tokens": False})
@@ -109,7 +111,7 @@ class ServedTokenPolicy:
     async def _likeliest(self, temperature: float) -> float:
         prompt = self.tokenizer.encode_foreign(PROBE)
         body = {"prompt": prompt, "max_tokens": 1, "temperature": temperature, "logprobs": 1, "top_p": 1.0, "top_k": 0}
-        alternatives = (await self.server.complete(body)).top_logprobs
+        alternatives = (await self.server.complete_prompt(body)).top_logprobs
         return max(((alternatives[0] if alternatives else None) or {}).values(), default=0.0)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rubricem_agent.policy.base import ContextOverflow, Listener, Opening, Policy, Sampling
+from rubricem_agent.policy.base import Listener, Opening, Policy, Sampling
 from rubricem_agent.rollout.rollout import Rollout, RolloutIndex, RolloutJournal
 from rubricem_agent.rollout.tokens import label_tokens
 from rubricem_env.concurrency import run_together
@@ -16,6 +16,7 @@ from rubricem_env.domain.errors import ModelError, boundary
 from rubricem_env.domain.trajectory import Ending, Query
 from rubricem_env.env.episode import Continue, Episode, EpisodeLimits, Finished
 from rubricem_env.env.step import advance
+from rubricem_env.llm.base import ContextOverflow
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.tools.base import Toolbox

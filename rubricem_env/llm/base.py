@@ -48,6 +48,20 @@ class ChatReply(Frozen):
     finish: Finish = "stop"
 
 
+class Delta(NamedTuple):
+    """The next part of a streamed reply."""
+
+    text: str = ""
+    usage: Usage | None = None
+    """Of this stream so far, where the server reports it."""
+    finish: Finish | None = None
+    at_stop_string: bool = False
+    """The stream ended at one of our stop strings. That may not be the end of the turn."""
+    ids: tuple[int, ...] = ()
+    """The tokens, where the request asked for them."""
+    logprobs: tuple[float, ...] = ()
+
+
 class ChatModel(Protocol):
     """A model behind some server, or none. Safe to call many times at once on one event loop."""
 
@@ -63,6 +77,19 @@ class ChatModel(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+class ContextOverflow(ModelError):
+    """The request exceeds the model's context."""
+
+
+_OVERFLOW = ("context_length_exceeded", "maximum context length", "max_model_len", "context window", "context size")
+
+
+def says_overflow(body: str) -> bool:
+    """Whether a refusal is about the length of the context."""
+    lowered = body.lower()
+    return any(phrase in lowered for phrase in _OVERFLOW)
 
 
 def status_error(status: int, message: str, *, retry_after: float | None = None, key_variable: str = "") -> ModelError:

@@ -1,18 +1,35 @@
-"""Any server that speaks OpenAI's chat completions, with a JSON schema where one is asked for."""
+"""Any server that speaks OpenAI's API, with a JSON schema where one is asked for, streams, and what vLLM adds."""
 
-from collections.abc import Mapping
-from typing import Any
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, TypeVar
 
 import httpx2
-from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, status_error
+from rubricem_env.llm.base import (
+    ChatReply,
+    ChatRequest,
+    ContextOverflow,
+    Delta,
+    Finish,
+    redact_failure,
+    redactor_of,
+    says_overflow,
+    status_error,
+)
 from rubricem_env.llm.limits import parse_retry_after
 from rubricem_env.llm.usage import Count, Usage
 
+MIN_TOKENS = 64
+"""If even a request of this size does not fit, the context is full."""
 _FINISH: Mapping[str, Finish] = {"stop": "stop", "length": "length", "content_filter": "blocked"}
-_NO_COMPLETION = "the server answered 200, and its body is not a chat completion"
+_NO_MODEL_LIST_YET = frozenset({401, 403, 408, 425, 429, 502, 503, 504, 529})
+"""Statuses of GET models that do not tell which models there are: the key is wrong, or the server is busy or loading."""
+Reply = TypeVar("Reply")
 
 
 class WireReply(BaseModel):
@@ -67,44 +84,75 @@ class WireReply(BaseModel):
         )
 
 
-def open_client(base_url: str, *, key: SecretStr | None, timeout: float) -> httpx2.AsyncClient:
-    """For one server; `timeout` is in seconds of silence. Redirects are not followed: a key must not wander."""
-    return httpx2.AsyncClient(
-        base_url=base_url,
-        headers={"authorization": f"Bearer {key.get_secret_value()}"} if key else {},
-        timeout=timeout,
-        limits=httpx2.Limits(max_connections=None),
-        follow_redirects=False,
+class ServedModel(BaseModel):
+    """One entry of GET models."""
+
+    id: str
+    owned_by: str = ""
+    max_model_len: int | None = None
+
+
+_MODELS = TypeAdapter(list[ServedModel])
+_TOKENS = TypeAdapter(list[int])
+_TEXT = TypeAdapter(str)
+
+
+async def read_events(lines: AsyncIterator[str]) -> AsyncGenerator[Delta, None]:
+    """The deltas of a server-sent stream of completions or chat chunks, up to its end mark.
+
+    Raises:
+        ModelError: an event is malformed or reports an error, or the stream ends before its end mark.
+    """
+    async for line in lines:
+        if not line.startswith("data:"):
+            continue
+        content = line.removeprefix("data:").strip()
+        if content == "[DONE]":
+            return
+        yield _read_delta(content)
+    raise ModelError("the stream ended before its end mark", is_retryable=True)
+
+
+def _read_delta(content: str) -> Delta:
+    try:
+        event = WireReply.model_validate_json(content)
+    except ValidationError as failure:
+        raise ModelError("the server streamed an event that is not a completion", is_retryable=True) from failure
+    if event.error is not None:
+        message = event.error.get("message", "no message") if isinstance(event.error, dict) else event.error
+        raise ModelError(f"the server aborted the stream: {str(message)[:500]}", is_retryable=True)
+    return Delta(
+        event.text or "",
+        event.usage,
+        event.finish,
+        isinstance(event.stop_reason, str),
+        ids=tuple(event.token_ids or ()),
+        logprobs=tuple(logprob for logprob in event.token_logprobs or () if logprob is not None),
     )
 
 
 class OpenAICompatibleModel:
-    """One model behind `<base_url>/chat/completions`."""
+    """One model on one server: chat completions, streams, and vLLM's tokenizer, with typed failures."""
 
-    def __init__(self, model: str, client: httpx2.AsyncClient, *, key_variable: str = "") -> None:
-        self._model = model
-        self._key_variable = key_variable
-        self._client = client
+    def __init__(
+        self, model: str, base_url: str, *, key: SecretStr | None = None, key_variable: str = "", timeout: float = 300.0
+    ) -> None:
+        """`timeout` is in seconds of silence; local servers often want no key.
 
-    @classmethod
-    def connect(
-        cls,
-        model: str,
-        base_url: str,
-        *,
-        key: SecretStr | None = None,
-        key_variable: str = "",
-        timeout: float = 300.0,
-    ) -> "OpenAICompatibleModel":
-        """A model by name; local servers often want no key.
-
-        `key_variable` is where a person sets the key, for the sentence of a refusal.
+        `key_variable` names the environment variable of the key, for the message of a refusal. Redirects are not
+        followed: a key must not wander.
         """
-        return cls(model, open_client(base_url, key=key, timeout=timeout), key_variable=key_variable)
-
-    @property
-    def name(self) -> str:
-        return self._model
+        self.name = model
+        self._redactor = redactor_of([key] if key else [])
+        self._key_variable = key_variable
+        self._models: asyncio.Task[list[ServedModel]] | None = None
+        self._client = httpx2.AsyncClient(
+            base_url=base_url,
+            headers={"authorization": f"Bearer {key.get_secret_value()}"} if key else {},
+            timeout=timeout,
+            limits=httpx2.Limits(max_connections=None),
+            follow_redirects=False,
+        )
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """One chat completion.
@@ -112,41 +160,127 @@ class OpenAICompatibleModel:
         Raises:
             ModelError: a rate limit, an outage, a broken connection, a reply that is no completion, or a refusal.
         """
-        try:
-            response = await self._client.post("chat/completions", json=self._body(request))
-        except httpx2.RequestError as failure:
-            raise ModelError(f"no answer: {type(failure).__name__}: {failure}", is_retryable=True) from failure
-        if response.status_code != httpx2.codes.OK:
-            wait = parse_retry_after(response.headers.get("retry-after"))
-            raise status_error(response.status_code, response.text, retry_after=wait, key_variable=self._key_variable)
-        try:
-            reply = WireReply.model_validate_json(response.content)
-        except ValidationError as failure:
-            raise ModelError(_NO_COMPLETION, is_retryable=True) from failure
-        if reply.choices is None:
-            raise ModelError(_NO_COMPLETION, is_retryable=True)
+        reply = await self._post("chat/completions", _chat(request), _read_completion)
         return ChatReply(
             text=reply.text or "",
-            model=reply.model or self._model,
+            model=reply.model or self.name,
             usage=reply.usage or Usage(calls=1),
             finish=reply.finish or "other",
         )
+
+    async def complete_prompt(self, body: Mapping[str, Any]) -> WireReply:
+        """One plain completion."""
+        return await self._post("completions", body, _read_completion)
+
+    async def stream(self, path: str, body: Mapping[str, Any], *, max_tokens: int) -> AsyncGenerator[Delta, None]:
+        """The deltas of one stream; retried with fewer tokens while they do not fit after the prompt.
+
+        Raises:
+            ContextOverflow: not even `MIN_TOKENS` fit.
+            ModelError: the server failed, or refuses the request.
+        """
+        sent = {**body, "model": self.name, "stream": True, "max_tokens": max_tokens}
+        try:
+            async with self._client.stream("POST", path, json=sent) as response:
+                if response.status_code == httpx2.codes.OK:
+                    async with aclosing(read_events(response.aiter_lines())) as deltas:
+                        async for delta in deltas:
+                            yield delta
+                    return
+                refusal = self._refusal(response, await response.aread())
+        except httpx2.RequestError as failure:
+            raise self._no_answer(failure) from failure
+        except ModelError as failure:
+            raise redact_failure(failure, self._redactor) from None
+        if not isinstance(refusal, ContextOverflow) or max_tokens <= MIN_TOKENS:
+            raise refusal
+        async with aclosing(self.stream(path, body, max_tokens=max(MIN_TOKENS, max_tokens // 2))) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def find_on_vllm(self) -> ServedModel | None:
+        """The entry of this model, if a vLLM server lists it; the server is asked once.
+
+        Raises:
+            ModelError: the server lists other models and not this one.
+        """
+        request = self._models
+        if request is None or request.cancelled() or (request.done() and request.exception() is not None):
+            request = self._models = asyncio.create_task(self._list_models())
+        models = await asyncio.shield(request)
+        ours = [model for model in models if model.id == self.name]
+        if models and not ours:
+            offered = ", ".join(model.id for model in models[:20])
+            raise ModelError(f"the server has no model {self.name!r}; it has: {offered}. Name one of these.")
+        return next((model for model in ours if model.owned_by == "vllm"), None)
+
+    async def tokenize(self, body: Mapping[str, Any]) -> list[int]:
+        """The ids of vLLM's tokenizer, for a prompt or for messages in the model's chat template."""
+        return await self._post("../tokenize", body, lambda content: _TOKENS.validate_python(content["tokens"]))
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        """The text of vLLM's tokenizer."""
+        body = {"tokens": tokens}
+        return await self._post("../detokenize", body, lambda content: _TEXT.validate_python(content["prompt"]))
 
     async def aclose(self) -> None:
         """Close the connections; the model cannot be used afterwards."""
         await self._client.aclose()
 
-    def _body(self, request: ChatRequest) -> dict[str, Any]:
-        system = [{"role": "system", "content": request.system}] if request.system else []
-        body: dict[str, Any] = {
-            "model": self._model,
-            "messages": [*system, {"role": "user", "content": request.prompt}],
-            "temperature": request.temperature,
-            "max_tokens": request.max_output_tokens,
-        }
-        if request.seed is not None:
-            body["seed"] = request.seed
-        if request.schema is not None:
-            schema = {"name": request.schema.__name__, "strict": True, "schema": request.schema.model_json_schema()}
-            body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        return body
+    async def _post(self, path: str, body: Mapping[str, Any], read: Callable[[Any], Reply]) -> Reply:
+        try:
+            response = await self._client.post(path, json={**body, "model": self.name})
+        except httpx2.RequestError as failure:
+            raise self._no_answer(failure) from failure
+        if response.status_code != httpx2.codes.OK:
+            raise self._refusal(response, response.content)
+        try:
+            return read(json.loads(response.content))
+        except (ValueError, TypeError, KeyError) as failure:
+            raise ModelError(f"the server's reply to {path} cannot be read", is_retryable=True) from failure
+
+    async def _list_models(self) -> list[ServedModel]:
+        """The models that the server lists; empty where it lists none."""
+        try:
+            response = await self._client.get("models")
+        except httpx2.RequestError as failure:
+            raise self._no_answer(failure) from failure
+        if response.status_code in _NO_MODEL_LIST_YET:
+            raise self._refusal(response, response.content)
+        try:
+            return _MODELS.validate_python(json.loads(response.content)["data"])
+        except (ValueError, TypeError, KeyError):
+            return []
+
+    def _no_answer(self, failure: httpx2.RequestError) -> ModelError:
+        said = self._redactor(f"{type(failure).__name__}: {failure}")
+        return ModelError(f"no answer from {self._client.base_url}: {said}. Is the server running?", is_retryable=True)
+
+    def _refusal(self, response: httpx2.Response, content: bytes) -> ModelError:
+        said = self._redactor(content.decode("utf-8", "replace"))
+        if response.status_code in (400, 413, 422) and says_overflow(said):
+            return ContextOverflow(f"the conversation no longer fits the model's context: {said[:300]}")
+        wait = parse_retry_after(response.headers.get("retry-after"))
+        return status_error(response.status_code, said, retry_after=wait, key_variable=self._key_variable)
+
+
+def _read_completion(content: Any) -> WireReply:
+    reply = WireReply.model_validate(content)
+    if reply.choices is None:
+        raise ValueError("no choices")
+    return reply
+
+
+def _chat(request: ChatRequest) -> dict[str, Any]:
+    system = [{"role": "system", "content": request.system}] if request.system else []
+    body: dict[str, Any] = {
+        "messages": [*system, {"role": "user", "content": request.prompt}],
+        "temperature": request.temperature,
+        "max_tokens": request.max_output_tokens,
+    }
+    if request.seed is not None:
+        body["seed"] = request.seed
+    if request.schema is not None:
+        schema = {"name": request.schema.__name__, "strict": True, "schema": request.schema.model_json_schema()}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return body

@@ -9,13 +9,14 @@ if find_spec("vllm") is None:
 
 from rubricem_agent.build.models import build_policy
 from rubricem_agent.config import PolicyConfig
-from rubricem_agent.policy.base import ContextOverflow, Listener, Opening, Sampling
+from rubricem_agent.policy.base import Listener, Opening, Sampling
 from rubricem_agent.policy.local import load_model, load_tokenizer
-from rubricem_agent.policy.openai_compatible import OpenAIServer
 from rubricem_agent.policy.text import Service
 from rubricem_agent.policy.vllm import ServedTokenPolicy
 from rubricem_env.domain.errors import ModelError
+from rubricem_env.llm.base import ContextOverflow
 from rubricem_env.llm.limits import Limiter, Rates, Timing
+from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.llm.usage import Meter
 from tests.lanes.vllm.tiny_model import MAX_LENGTH
 from tests.rubricem_agent.policy.shared import check_logprobs
@@ -93,7 +94,7 @@ async def test_a_model_that_is_not_served_is_named_in_a_sentence(served):
     await policy.aclose()
 
 
-class Forced(OpenAIServer):
+class Forced(OpenAICompatibleModel):
     """A random model writes no tag by itself: this one is held to a text that goes on after its action."""
 
     def stream(self, path, body, *, max_tokens):
@@ -102,7 +103,7 @@ class Forced(OpenAIServer):
 
 async def test_the_server_stops_at_the_closing_tag_and_the_turn_keeps_it(served):
     policy = ServedTokenPolicy(
-        Forced.connect("tiny", served.url, timeout=60.0), load_tokenizer(served.folder), service=service()
+        Forced("tiny", served.url, timeout=60.0), load_tokenizer(served.folder), service=service()
     )
     conversation = policy.open(OPENING, sampling=Sampling(), seed=1)
     emission = await conversation.emit(max_tokens=200, listener=Listener())

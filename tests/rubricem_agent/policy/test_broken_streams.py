@@ -8,8 +8,9 @@ from starlette.responses import Response
 
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.gemini import GeminiPolicy
-from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy, OpenAIServer
+from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy
 from rubricem_env.domain.errors import ModelError
+from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
 from tests.rubricem_agent.policy.shared import ANSWER, service, turn
@@ -48,7 +49,7 @@ async def stream_failure(make, body, **headers):
 MAKERS = {
     "gemini": lambda url: GeminiPolicy.connect("g", KEY, base_url=url, service=service(attempts=1)),
     "openai": lambda url: OpenAICompatiblePolicy(
-        OpenAIServer.connect("m", url, key=KEY), service(attempts=1), layout="messages"
+        OpenAICompatibleModel("m", url, key=KEY), service(attempts=1), layout="messages"
     ),
 }
 
@@ -68,7 +69,7 @@ async def test_a_stream_with_broken_compression_may_pass(kind):
 
 
 async def test_a_question_for_the_models_that_was_cancelled_is_asked_again():
-    server = OpenAIServer.connect("m", "http://127.0.0.1:9/v1")
+    server = OpenAICompatibleModel("m", "http://127.0.0.1:9/v1")
     server._models = asyncio.ensure_future(asyncio.sleep(60))
     server._models.cancel()
     await asyncio.gather(server._models, return_exceptions=True)

@@ -3,10 +3,12 @@
 import pytest
 from pydantic import SecretStr
 
-from rubricem_agent.policy.base import ContextOverflow, Sampling
+from rubricem_agent.policy.base import Sampling
 from rubricem_agent.policy.gemini import GeminiPolicy
-from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy, OpenAIServer
+from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy
 from rubricem_env.domain.errors import ModelError
+from rubricem_env.llm.base import ContextOverflow
+from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import free_port, serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
@@ -27,7 +29,7 @@ class Harness:
     def __init__(self, server, url, service):
         self.server = server
         self.service = service
-        self.policy = OpenAICompatiblePolicy(OpenAIServer.connect("m", f"{url}/v1", key=KEY, timeout=5.0), service)
+        self.policy = OpenAICompatiblePolicy(OpenAICompatibleModel("m", f"{url}/v1", key=KEY, timeout=5.0), service)
         self.ears = Ears()
 
     async def turns(self, opening, count, max_tokens=1_000):
@@ -157,7 +159,7 @@ async def test_a_spending_limit_stops_before_the_call(harness, opening):
 
 async def test_a_server_that_is_not_there_is_named(opening):
     url = f"http://127.0.0.1:{free_port()}/v1"
-    policy = OpenAICompatiblePolicy(OpenAIServer.connect("m", url), service(attempts=1))
+    policy = OpenAICompatiblePolicy(OpenAICompatibleModel("m", url), service(attempts=1))
     with pytest.raises(ModelError, match=rf"no answer from {url}/.*Is the server running\?"):
         await turn(policy.open(opening, sampling=Sampling(), seed=0))
     await policy.aclose()

@@ -2,10 +2,11 @@
 
 import pytest
 
-from rubricem_agent.policy.base import ContextOverflow, Sampling
-from rubricem_agent.policy.openai_compatible import OpenAIServer
+from rubricem_agent.policy.base import Sampling
 from rubricem_agent.policy.vllm import ServedTokenPolicy
 from rubricem_env.domain.errors import ModelError
+from rubricem_env.llm.base import ContextOverflow
+from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.tiny_model import tiny_tokenizer
@@ -22,7 +23,7 @@ async def start(tokenizer):
         server = VllmServer(served_tokenizer or tiny_tokenizer(CORPUS), draw, max_length=max_length, **faults)
         context = serve_loopback(server)
         url = context.__enter__()
-        policy = ServedTokenPolicy(OpenAIServer.connect("m", f"{url}/v1"), tokenizer, service=service(limits))
+        policy = ServedTokenPolicy(OpenAICompatibleModel("m", f"{url}/v1"), tokenizer, service=service(limits))
         opened.append((policy, context))
         return policy, server
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rubricem_agent.policy.base import ContextOverflow, Emission, Listener, Opening, Sampling
+from rubricem_agent.policy.base import Emission, Listener, Opening, Sampling
 from rubricem_agent.policy.local import LocalPolicy, policy_tokenizer
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
@@ -10,6 +10,7 @@ from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.trajectory import Ending, Origin, Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import shipped_toolbox
+from rubricem_env.llm.base import ContextOverflow
 from rubricem_env.llm.usage import SpendLimitReached, Usage
 from rubricem_env.testing.episodes import DEMO_QUERY, ScriptedResearcher, writes
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer

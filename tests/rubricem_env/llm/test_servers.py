@@ -23,7 +23,7 @@ KINDS = ("gemini", "openai")
 def connect(kind, url):
     if kind == "gemini":
         return GeminiModel.connect("gemini-3-flash", KEY, base_url=url, timeout=5.0)
-    return OpenAICompatibleModel.connect("judge-model", f"{url}/v1", key=KEY, timeout=5.0)
+    return OpenAICompatibleModel("judge-model", f"{url}/v1", key=KEY, timeout=5.0)
 
 
 async def ask(kind, answer, request=ChatRequest("hello", system="be brief")):  # noqa: B008
@@ -64,8 +64,8 @@ LATER = {"retry-after": "7"}
 FAILURES = [
     *((ModelReply("slow", status=status, headers=LATER), True, 7.0, "slow") for status in (429, 500, 503)),
     *((ModelReply("no such model", status=status), False, None, str(status)) for status in (400, 401, 404)),
-    (ModelReply(raw=b"<html>gateway</html>"), True, None, "the server answered"),
-    (ModelReply("x", headers={"content-encoding": "gzip"}), True, None, "no answer: DecodingError"),
+    (ModelReply(raw=b"<html>gateway</html>"), True, None, "the server"),
+    (ModelReply("x", headers={"content-encoding": "gzip"}), True, None, "no answer.*: DecodingError"),
 ]
 
 
@@ -125,7 +125,7 @@ async def test_a_spending_limit_holds_against_calls_that_start_together():
 @pytest.mark.parametrize(("status", "is_told"), [(401, True), (403, True), (404, False)])
 async def test_a_refused_key_is_answered_with_its_variable(status, is_told):
     with serve_loopback(ModelServer(lambda _: ModelReply("Not yours.", status=status))) as url:
-        model = OpenAICompatibleModel.connect("m", f"{url}/v1", key=KEY, key_variable="RUBRICEM_JUDGE_KEY")
+        model = OpenAICompatibleModel("m", f"{url}/v1", key=KEY, key_variable="RUBRICEM_JUDGE_KEY")
         with pytest.raises(ModelError) as failure:
             await model.complete(ChatRequest("hello"))
         await model.aclose()
