@@ -13,7 +13,6 @@ from rubricem_agent.evals.answers import (
     answer_in_episodes,
     cross_references,
     seed_of,
-    with_guidance,
     within_references,
 )
 from rubricem_agent.evals.base import Example
@@ -21,7 +20,6 @@ from rubricem_agent.evals.records import AnswerRecord, CaseKey
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import Injector, count_roughly
-from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.reflection.reflector import Reflector
@@ -86,10 +84,6 @@ def test_the_last_of_several_attempts_counts_and_each_sees_what_the_earlier_ones
 
     assert answered.trajectory.policy_text == f"<answer>\\boxed{{{shown}}}</answer>"
     assert answered.usage.calls == attempts
-
-
-def test_guidance_follows_the_form_of_the_answer():
-    assert with_guidance(Opening("rules", "question\n\nform"), "Be brief.").user == "question\n\nform\nBe brief."
 
 
 def test_seeds_differ_by_example_epoch_and_attempt_and_by_nothing_else():
@@ -211,10 +205,6 @@ def test_ids_that_count_from_one_are_refused_by_the_last_of_them():
         "file:a.jsonl has 1 of 2 answers to no example, the first to '2'; the ids of this benchmark are: row numbers "
         "from 0, here '0' to '1'. Correct the ids, or leave these lines out."
     )
-
-
-def test_answers_to_some_of_the_examples_are_let_through():
-    given(n1="a").refuse_unknown(["0", "1"], ids=IDS)
 
 
 def test_an_answer_that_is_gone_has_changed_as_well():

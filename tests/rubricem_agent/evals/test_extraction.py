@@ -5,9 +5,7 @@ from rubricem_agent.evals.base import CitationMode, Extraction, Rules, ScoringEr
 from rubricem_agent.evals.extraction import (
     MAX_ANSWER,
     Extracted,
-    convert_citations,
     extract,
-    extract_answer,
     format_record,
     judged_text,
     unboxed,
@@ -87,48 +85,6 @@ def test_an_unclosed_box_is_no_box():
 
 
 SNIPPET = "<snippet id=s-0>\nTitle: T\nURL: http://a\nSnippet: body\n</snippet>"
-
-
-@pytest.mark.parametrize(
-    ("generated", "answer"),
-    [
-        ("t</think> x <answer> A </answer> y", "A"),
-        ("a</think>b</think>c", "bc"),
-        ("<answer>one<answer>two</answer>", "one"),
-        ("<answer>unclosed ", "unclosed"),
-        ("a long report with \\boxed{x^{2}} in it", "x^{2"),
-        ("\boxed{B}", "B"),
-        (" untouched ", " untouched "),
-    ],
-)
-def test_the_answer_is_cut_out_by_dr_tulus_rule(generated: str, answer: str) -> None:
-    assert extract_answer(generated) == answer
-
-
-def test_cited_claims_are_marked_and_gathered_by_id() -> None:
-    text, claims = convert_citations('A <cite id="x,y">one</cite> <cite id="x">two</cite>')
-
-    assert text == "A . one [x] [y]. . two [x]."
-    assert claims == {"x": ["one", "two"], "y": ["one"]}
-
-
-@pytest.mark.parametrize("text", ['<cite ids="x">a</cite>', '<cite id="">a</cite>', '<cite id="x">a <b>c</b></cite>'])
-def test_other_cite_tags_are_unchanged(text: str) -> None:
-    assert convert_citations(text) == (text, {})
-
-
-def test_a_record_gets_numbered_references_and_pre_scraped_facts() -> None:
-    record = format_record(
-        {
-            "id": 1,
-            "problem": "P",
-            "final_response": '<cite id="s-0">fact</cite>',
-            "full_traces": {"tool_calls": [{"generated_text": SNIPPET}]},
-        }
-    )
-
-    assert record["article"] == ". fact [1].\n\n References: [1] http://a"
-    assert record["citations_deduped"] == {"http://a": {"facts": ["fact"], "url_content": "T\n\nbody"}}
 
 
 def test_results_of_a_call_are_numbered_and_a_chained_tools_raw_output_is_the_fallback() -> None:

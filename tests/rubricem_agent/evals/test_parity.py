@@ -62,12 +62,6 @@ def test_a_whole_file_reports_how_many_cases_agree() -> None:
     assert (agreed, total, disagreements) == (24, 24, ())
 
 
-def test_agreement_writes_one_line_per_file_and_exits_with_0(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "ok.jsonl", a_case())
-
-    assert parity_of(path) == (0, [f"{path}: 1/1"])
-
-
 def test_a_disagreement_is_written_with_id_expected_and_got_and_exits_with_1(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "off.jsonl", a_case(expected={"letter": "B"}))
 

@@ -42,24 +42,9 @@ def test_rows_of_one_cluster_are_drawn_together_so_that_the_interval_is_wider() 
     assert bootstrap_mean(values, rng=rng()).low > 0.3
 
 
-def test_clusters_of_one_row_estimate_what_the_plain_bootstrap_does() -> None:
-    values = [0.1, 0.4, 0.9]
-
-    clustered = clustered_bootstrap_mean(values, "abc", rng=rng())
-
-    plain = bootstrap_mean(values, rng=rng())
-
-    assert (clustered.low, clustered.high) == pytest.approx((plain.low, plain.high))
-
-
 def bounds(successes: int, total: int) -> tuple[float, float]:
     interval = wilson_interval(successes, total)
     return interval.low, interval.high
-
-
-def test_the_wilson_interval_of_half_of_one_hundred() -> None:
-    # p = 1/2, z^2 = 3.8415: centre 1/2, half-width 1.96/(1+.038415) * sqrt(.0025 + 3.8415/40000) = .0962.
-    assert bounds(50, 100) == pytest.approx((0.4038, 0.5962), abs=1e-4)
 
 
 def test_the_wilson_interval_at_the_edges_is_not_empty_and_stays_inside() -> None:

@@ -11,7 +11,6 @@ from rubricem_agent.evals.benchmarks.deepsearchqa import (
     official_summary,
     parse_rating,
     rate,
-    wald_text,
 )
 from rubricem_agent.evals.grading import Grade
 from rubricem_agent.evals.suite import rules_for
@@ -20,15 +19,6 @@ from rubricem_agent.evals.suite import rules_for
 def rating(**changes: object) -> str:
     node = {"Explanation": "e", "Correctness Details": {"a": True, "b": False}, "Excessive Answers": ["c"]}
     return json.dumps({"Answer Correctness": node | changes})
-
-
-def test_precision_recall_and_f1_count_parts_found_missed_and_in_excess() -> None:
-    # Found 1, missed 1, excess 1: P 1/2, R 1/2, F1 1/2.
-    outcome = parse_rating(rating())
-
-    assert outcome == Rating(expected=2, found=1, excessive=1)
-    assert isinstance(outcome, Rating)
-    assert (outcome.precision, outcome.recall, outcome.f1) == (0.5, 0.5, 0.5)
 
 
 def test_no_expected_part_counts_as_correct_with_all_measures_zero() -> None:
@@ -45,36 +35,10 @@ def test_a_json_fence_is_read_with_prose_around_it_and_a_bare_fence_is_not() -> 
     assert parse_rating(f"```\n{rating()}\n```") == "invalid_rater"
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "null",
-        "{}",
-        '{"Answer Correctness": []}',
-        rating(Explanation=None),
-        rating(**{"Correctness Details": {"a": "true"}}),
-        rating(**{"Correctness Details": ["a"]}),
-        rating(**{"Excessive Answers": "b"}),
-        rating(**{"Excessive Answers": None}),
-        rating(**{"Excessive Answers": [1]}),
-        rating()[:-1] + ",}",
-    ],
-)
-def test_a_malformed_rating_is_excluded(reply: str) -> None:
-    assert parse_rating(reply) == "invalid_rater"
-
-
 def test_a_missing_excess_is_fine() -> None:
     reply = '{"Answer Correctness": {"Explanation": "e", "Correctness Details": {"a": true}}}'
 
     assert parse_rating(reply) == Rating(1, 1, 0)
-
-
-def test_json_that_is_no_object_raises_as_the_official_code_does() -> None:
-    with pytest.raises(ScoringError) as raised:
-        parse_rating("[1]")
-
-    assert raised.value.official == "AttributeError"
 
 
 def test_an_empty_answer_is_excluded_before_the_reply_is_looked_at() -> None:
@@ -107,18 +71,3 @@ def test_a_summary_of_nothing_fails_the_official_assertion() -> None:
         official_summary([])
 
     assert raised.value.official == "AssertionError"
-
-
-@pytest.mark.parametrize(
-    ("count", "total", "text"),
-    [
-        # p = 1/2, 1.96 * sqrt(0.25/100) = 9.8 percent.
-        (50, 100, "50.00 ± 9.80 (50/100)"),
-        (0, 5, "0.00 ± 0.00 (0/5) (CI not robust for n<=5)"),
-        (0, 0, "N/A (0/0)"),
-        (7, 6, "100.00 ± 0.00 (6/6)"),
-        (-1, 6, "0.00 ± 0.00 (0/6)"),
-    ],
-)
-def test_the_wald_text_is_the_official_one(count: int, total: int, text: str) -> None:
-    assert wald_text(count, total) == text

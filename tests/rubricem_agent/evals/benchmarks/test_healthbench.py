@@ -1,12 +1,10 @@
 import numpy as np
-import pytest
 
 from rubricem_agent.evals.base import API_ERROR
 from rubricem_agent.evals.benchmarks.healthbench import (
     RubricItem,
     inspect_aggregate,
     inspect_met,
-    parse_verdict,
     strict_verdict,
 )
 
@@ -15,11 +13,6 @@ MET = '{"criteria_met": true}'
 
 def item(points: float, *tags: str) -> RubricItem:
     return RubricItem(criterion="c", points=points, tags=tags)
-
-
-@pytest.mark.parametrize("reply", [MET, f"```json\n{MET}\n```", f"  {MET}\n", f"{MET}```"])
-def test_a_verdict_is_read_bare_or_from_a_json_fence(reply: str) -> None:
-    assert parse_verdict(reply) is True
 
 
 def test_strict_mode_counts_a_missing_verdict_as_the_worst_case() -> None:
