@@ -72,8 +72,7 @@ async def within_references(
 
     Empty before the first attempt, and where the reflection has the wrong form.
 
-    Raises:
-        ModelError: the policy failed while it reflected.
+    Raises ModelError where the policy failed while it reflected.
     """
     if not attempts:
         return ""
@@ -200,18 +199,13 @@ class GivenAnswers:
 
     @classmethod
     def read(cls, path: Path) -> "GivenAnswers":
-        """The answers of a file.
-
-        Raises:
-            FileFormatError: a line is malformed, or an id is given twice.
-        """
+        """The answers of a file. Raises FileFormatError where a line is malformed, or an id is given twice."""
         return cls(f"file:{path.name}", read_answers(path))
 
     def refuse_unknown(self, known: Sequence[str], *, ids: str) -> None:
         """Compare the ids with those of the benchmark, which `ids` describes.
 
-        Raises:
-            FileFormatError: an answer has an id of no example.
+        Raises FileFormatError where an answer has an id of no example.
         """
         unknown = sorted(self._answers.keys() - set(known))
         if unknown:
@@ -224,8 +218,7 @@ class GivenAnswers:
     def refuse_changed(self, answered: Iterable[AnswerRecord]) -> None:
         """Compare the file with the answers that a run has already taken from it; new answers are allowed.
 
-        Raises:
-            UsageError: an answer was changed or removed.
+        Raises UsageError where an answer was changed or removed.
         """
         for record in answered:
             now = self._answers.get(record.id)

@@ -76,11 +76,7 @@ class DataPaths(NamedTuple):
 
 
 def required(path: Path | None, what: str, *, option: str = "--data FILE") -> Path:
-    """The path of a file that must be given.
-
-    Raises:
-        UsageError: the path is missing.
-    """
+    """The path of a file that must be given. Raises UsageError where the path is missing."""
     if path is None:
         raise UsageError(f"{what} needs a file that was not named. Give it with {option}.")
     return path

@@ -121,8 +121,7 @@ def csv_rows(path: Path, *, columns: Sequence[str]) -> list[RowPosition]:
 def read_row(row: RowPosition, model: type[RowT], **fields: str) -> RowT:
     """The row as its model; `fields` are added to it, such as an id that the file does not have.
 
-    Raises:
-        FileFormatError: with position, field, rule and value.
+    Raises FileFormatError with position, field, rule and value.
     """
     content = {**row.content, **fields} if isinstance(row.content, Mapping) else row.content
     try:
@@ -161,8 +160,7 @@ def assemble(
 ) -> Dataset:
     """The data with their provenance; `num_rows` and `sha256` are those of the official file, where they are known.
 
-    Raises:
-        FileFormatError: an id is given twice; or the file is another version, unless `any_version` accepts it.
+    Raises FileFormatError where an id is given twice; or the file is another version, unless `any_version` accepts it.
     """
     by_id: dict[str, Gold] = {}
     for record in gold:

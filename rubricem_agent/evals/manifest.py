@@ -102,11 +102,7 @@ def judge_model(judge: str) -> str:
 
 
 def read_manifest(folder: Path) -> EvaluationManifest:
-    """The manifest of a run.
-
-    Raises:
-        FileFormatError: the folder is no run, or one of a newer release.
-    """
+    """The manifest of a run. Raises FileFormatError where the folder is no run, or one of a newer release."""
     path = folder / MANIFEST_FILE
     try:
         # Not strict: JSON has lists for tuples and strings for enums.
@@ -123,8 +119,7 @@ def read_manifest(folder: Path) -> EvaluationManifest:
 def settle_manifest(folder: Path, wanted: EvaluationManifest) -> EvaluationManifest:
     """Write the manifest of a new run, or compare that of a resumed run.
 
-    Raises:
-        UsageError: the folder holds a run of another kind; the message names the difference and the way out.
+    Raises UsageError where the folder holds a run of another kind; the message names the difference and the way out.
     """
     path = folder / MANIFEST_FILE
     if path.exists() and has_lines(folder):
@@ -254,8 +249,7 @@ SEEN_FILE: Advice = (
 def seen_keys(path: Path) -> frozenset[str]:
     """Keys of every question in a file of JSON lines: training samples, trajectories, exported bank items.
 
-    Raises:
-        FileFormatError: the file cannot be read, or no line of it names a question.
+    Raises FileFormatError where the file cannot be read, or no line of it names a question.
     """
     keys = frozenset(key for line in json_lines(path, SEEN_FILE) for key in _keys_in(line.content))
     if not keys:
@@ -295,9 +289,8 @@ def choose(
 ) -> Inputs:
     """The examples of a run: all, the mode's published sample of `limit`, those of an id file, or the ablation subset.
 
-    Raises:
-        UsageError: two rules are given, or more examples are requested than there are.
-        FileFormatError: the id file has an unknown id.
+    Raises UsageError where two rules are given, or more examples are requested than there are, and FileFormatError where
+    the id file has an unknown id.
     """
     known = [example.id for example in loaded.examples]
     rows, rule = _rows(known, name, limit=limit, ids_file=ids_file, sampling=loaded.rules.sampling)
@@ -332,8 +325,7 @@ def find_seen(examples: Sequence[Example], keys: Collection[str]) -> tuple[str, 
 def without_seen(inputs: Inputs, seen: Collection[str], *, drops: bool, where: str) -> Inputs:
     """The inputs without the examples that training has seen.
 
-    Raises:
-        UsageError: there are some, and dropping them was not requested; or nothing is left.
+    Raises UsageError where there are such examples and dropping them was not requested, or nothing is left.
     """
     found = tuple(example_id for example_id in inputs.ids if example_id in seen)
     if not found:

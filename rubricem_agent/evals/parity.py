@@ -74,8 +74,7 @@ class RecordedCase(Frozen):
 def replay(path: Path) -> tuple[int, int, tuple[tuple[str, tuple[str, ...]], ...]]:
     """Replay every case of a file: cases that agree, all cases, and the differences of the others by case, in order.
 
-    Raises:
-        FileFormatError: the file cannot be read, has no case, or a line (named by its number) is not a case.
+    Raises FileFormatError where the file cannot be read, has no case, or a line (named by its number) is not a case.
     """
     cases = read_cases(path)
     compared = [(case.id, tuple(replay_case(case))) for case in cases]

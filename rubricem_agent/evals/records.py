@@ -90,8 +90,7 @@ def check_budget(limit: float | None, *, spent_before: float, meters: Iterable[M
 
     Calls in progress when the limit is reached are still paid for; none begins after it.
 
-    Raises:
-        SpendLimitReached: the limit is reached; the message says how to resume.
+    Raises SpendLimitReached where it is reached; the message says how to resume.
     """
     spent = spent_before + sum(meter.total.dollars for meter in meters)
     if limit is not None and spent >= limit:
@@ -116,8 +115,7 @@ class Journal(Generic[RecordT]):
     def read(cls, path: Path, kind: type[RecordT]) -> "Journal[RecordT]":
         """The records of a file, which may be missing; a last line truncated by a kill is skipped.
 
-        Raises:
-            FileFormatError: a line is not a record.
+        Raises FileFormatError where a line is not a record.
         """
         journal = cls(path, kind)
         journal._load()
@@ -127,8 +125,7 @@ class Journal(Generic[RecordT]):
     def open(cls, path: Path, kind: type[RecordT]) -> "Journal[RecordT]":
         """As `read`, and ready to append; a truncated last line is removed.
 
-        Raises:
-            UsageError: another run is writing it.
+        Raises UsageError where another run is writing it.
         """
         journal = cls(path, kind)
         try:

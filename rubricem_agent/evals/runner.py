@@ -73,9 +73,8 @@ class CaseJudge:
     async def grade(self, key: CaseKey, grading: Grading) -> Grade:
         """Ask round by round until the grade is complete. Questions with a logged reply are not asked again.
 
-        Raises:
-            JudgeError: a question got no reply; the others of its round are in the log.
-            SpendLimitReached: the budget is used up.
+        Raises JudgeError where a question got no reply (the others of its round are in the log), and SpendLimitReached
+        where the budget is used up.
         """
         try:
             questions = next(grading)

@@ -18,39 +18,20 @@ from rubricem_agent.evals.benchmarks import (
 from rubricem_agent.evals.grading import Benchmark, Loaded
 from rubricem_env.domain.errors import ConfigError
 
-_BENCHMARKS = (
-    healthbench.BENCHMARK,
-    researchqa.BENCHMARK,
-    drb.BENCHMARK,
-    researchrubrics.BENCHMARK,
-    simpleqa.BENCHMARK,
-    twowiki.BENCHMARK,
-    webwalkerqa.BENCHMARK,
-    deepsearchqa.BENCHMARK,
-    almanac.BENCHMARK,
-)
-
-SUITE: Mapping[str, Benchmark] = MappingProxyType({benchmark.name: benchmark for benchmark in _BENCHMARKS})
+_MODULES = (healthbench, researchqa, drb, researchrubrics, simpleqa, twowiki, webwalkerqa, deepsearchqa, almanac)
+SUITE: Mapping[str, Benchmark] = MappingProxyType({each.BENCHMARK.name: each.BENCHMARK for each in _MODULES})
 """In the order of the paper's tables. The sources of each mode's rules are listed in benchmarks.md."""
 
 
 def find_benchmark(name: str) -> Benchmark:
-    """A benchmark by name.
-
-    Raises:
-        ConfigError: the name is unknown.
-    """
+    """A benchmark by name. Raises ConfigError where the name is unknown."""
     if name not in SUITE:
         raise ConfigError(f"there is no benchmark {name!r}; there are {', '.join(SUITE)}.")
     return SUITE[name]
 
 
 def rules_for(benchmark: str, mode: EvaluationMode) -> Rules:
-    """The rules of a mode.
-
-    Raises:
-        ConfigError: the benchmark is unknown, or has no such mode.
-    """
+    """The rules of a mode. Raises ConfigError where the benchmark is unknown, or has no such mode."""
     found = find_benchmark(benchmark)
     if mode == "official":
         return found.official
@@ -68,10 +49,8 @@ def load_benchmark(
 ) -> Loaded:
     """Read and check the files; `any_version` accepts other hashes and row counts.
 
-    Raises:
-        ConfigError: the benchmark is unknown.
-        FileFormatError: a file is missing, of another version or malformed.
-        UsageError: the benchmark needs a file that was not named.
+    Raises ConfigError where the benchmark is unknown, FileFormatError where a file is missing, of another version or
+    malformed, and UsageError where the benchmark needs a file that was not named.
     """
     benchmark = find_benchmark(name)
     data = benchmark.load(paths, any_version=any_version)

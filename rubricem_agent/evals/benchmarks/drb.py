@@ -103,8 +103,7 @@ class DrbGold(Gold):
 def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
     """Prompts for the agent; criteria and reference articles in the gold.
 
-    Raises:
-        FileFormatError: a task lacks criteria, a dimension or its reference article.
+    Raises FileFormatError where a task lacks criteria, a dimension or its reference article.
     """
     path = required(paths.path, "the benchmark drb")
     criteria_path = required(paths.criteria, "DeepResearchBench", option="--criteria FILE")

@@ -154,7 +154,7 @@ def test_examples_that_training_has_seen_are_refused_or_dropped(make_config, tmp
     assert (len(manifest.inputs.ids), manifest.inputs.left_out) == (7, ("2",))
 
 
-def test_a_mode_that_the_predecessor_never_ran_is_refused(make_config):
+def test_a_mode_that_dr_tulu_never_ran_is_refused(make_config):
     with pytest.raises(ConfigError, match="no mode drtulu"):
         plan_run(make_config("deepsearchqa", "drtulu"))
 
