@@ -31,7 +31,10 @@ def find_benchmark(name: str) -> Benchmark:
 
 
 def rules_for(benchmark: str, mode: EvaluationMode) -> Rules:
-    """The rules of a mode. Raises ConfigError where the benchmark is unknown, or has no such mode."""
+    """The rules of a mode.
+
+    Raises ConfigError where the benchmark is unknown, or has no such mode.
+    """
     found = find_benchmark(benchmark)
     if mode == "official":
         return found.official
