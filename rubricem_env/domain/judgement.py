@@ -41,8 +41,12 @@ class Rubric(Frozen):
     @property
     def id(self) -> str:
         """Same stage, polarity and wording, same rubric: whitespace, case and Unicode form do not count."""
-        wording = " ".join(unicodedata.normalize("NFKC", self.description).casefold().split())
-        return hashlib.sha256(f"{self.stage}\0{self.polarity}\0{wording}".encode()).hexdigest()[:16]
+        return hashlib.sha256(f"{self.stage}\0{self.polarity}\0{self.wording}".encode()).hexdigest()[:16]
+
+    @property
+    def wording(self) -> str:
+        """The description without differences of whitespace, case and Unicode form."""
+        return " ".join(unicodedata.normalize("NFKC", self.description).casefold().split())
 
 
 FULL_MARK = 2

@@ -1,8 +1,8 @@
 """Several judges as one: several models, or several samples of one, with combined scores and their spread."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
+from statistics import fmean
 from typing import Literal
 
 from rubricem_env.concurrency import run_together
@@ -61,7 +61,7 @@ class EnsembleJudge:
 
     def _combined(self, rubric_id: str, given: Sequence[Opinion]) -> Opinion:
         marks = tuple(int(opinion.mark) for opinion in given)
-        mark = _COMBINERS[self._combine](marks)
+        mark = _combine(marks, self._combine)
         # The justification is that of the member nearest to the combined score.
         nearest = min(given, key=lambda opinion: abs(opinion.mark - mark))
         why = nearest.justification
@@ -96,19 +96,9 @@ def _opinions(groups: Sequence[GroupJudgement]) -> list[Opinion]:
     return [opinion for group in groups for rollout in group.rollouts for opinion in rollout.opinions]
 
 
-def _mean(marks: Sequence[int]) -> float:
-    return sum(marks) / len(marks)
-
-
-def _majority(marks: Sequence[int]) -> float:
-    counts = Counter(marks)
-    return float(min(counts, key=lambda mark: (-counts[mark], mark)))
-
-
-def _trimmed(marks: Sequence[int]) -> float:
-    return _mean(sorted(marks)[1:-1] if len(marks) > 2 else marks)
-
-
-_COMBINERS: Mapping[Combine, Callable[[Sequence[int]], float]] = MappingProxyType(
-    {"mean": _mean, "majority": _majority, "trimmed": _trimmed}
-)
+def _combine(marks: Sequence[int], combine: Combine) -> float:
+    if combine == "majority":
+        counts = Counter(marks)
+        return float(min(counts, key=lambda mark: (-counts[mark], mark)))
+    trimmed = combine == "trimmed" and len(marks) > 2
+    return fmean(sorted(marks)[1:-1] if trimmed else marks)

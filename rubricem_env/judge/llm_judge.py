@@ -107,11 +107,6 @@ class LLMJudge:
     def name(self) -> str:
         return self._model.name
 
-    @property
-    def prompt_hashes(self) -> dict[str, str]:
-        """To store beside results, so that a changed prompt shows."""
-        return {name: self._hashes[name] for name in (PROPOSE, SCORE, REFLECT)}
-
     async def propose(self, contrast: Contrast) -> Proposal:
         """Rubrics from one call for the whole group; each proposed rubric is admitted or refused by itself."""
         provenance = Provenance(step=contrast.step, model=self.name, prompt_hash=self._hashes[PROPOSE])
@@ -336,14 +331,7 @@ def _render_examination(examination: ScoringRequest, rubrics: Numbered) -> str:
     # A reduced call follows a failed full one, so it is kept small: it has nothing but the answer.
     is_reduced = all(rubric.stage is Stage.ANSWER for rubric in rubrics.values())
     criteria = [
-        {
-            "index": index,
-            "stage": rubric.stage.value,
-            "polarity": rubric.polarity.upper(),
-            "title": rubric.title,
-            "description": rubric.description,
-        }
-        for index, rubric in rubrics.items()
+        {"index": index, **_describe(rubric), "polarity": rubric.polarity.upper()} for index, rubric in rubrics.items()
     ]
     contents = [
         ("QUESTION", shorten_middle(examination.question, QUESTION_CHARS)),

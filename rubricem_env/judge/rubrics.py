@@ -98,9 +98,9 @@ class RubricSet(Frozen):
         active = {entry.rubric.id: entry for entry in self.active}
         retired = {entry.last.rubric.id: entry for entry in self.archive}
         persistent = {rubric.id for rubric in self.persistent}
-        said = {_wording(rubric): rubric.id for rubric in self.rubrics}
+        said = {(rubric.stage, rubric.wording): rubric.id for rubric in self.rubrics}
         for rubric in rubrics:
-            if said.setdefault(_wording(rubric), rubric.id) != rubric.id or rubric.id in persistent:
+            if said.setdefault((rubric.stage, rubric.wording), rubric.id) != rubric.id or rubric.id in persistent:
                 continue
             known = active.get(rubric.id) or (retired.pop(rubric.id).last if rubric.id in retired else None)
             fresh = ActiveRubric(rubric=rubric, created_step=step, last_step=step)
@@ -116,8 +116,12 @@ class RubricSet(Frozen):
         `marks` has each rubric's scores over the valid rollouts. With fewer than two there is nothing to measure, and
         the rubric keeps its variance.
         """
-        measured = [_measure(entry, marks.get(entry.rubric.id, ())) for entry in self.active]
-        flat = {e.rubric.id for e in measured if len(marks.get(e.rubric.id, ())) > 1 and e.variance == 0.0}
+        variances = {key: mark_variance(own) for key, own in marks.items() if len(own) > 1}
+        measured = [
+            entry.model_copy(update={"variance": variances.get(entry.rubric.id, entry.variance)})
+            for entry in self.active
+        ]
+        flat = {key for key, variance in variances.items() if variance == 0.0}
         kept = _within_caps([entry for entry in measured if entry.rubric.id not in flat], caps)
         retired = tuple(
             RetiredRubric(
@@ -132,14 +136,6 @@ class RubricSet(Frozen):
             active=tuple(entry for entry in measured if entry.rubric.id in kept),
             archive=archive[max(0, len(archive) - archive_limit) :],
         )
-
-
-def _wording(rubric: Rubric) -> tuple[Stage, str]:
-    return rubric.stage, " ".join(rubric.description.casefold().split())
-
-
-def _measure(entry: ActiveRubric, marks: Sequence[float]) -> ActiveRubric:
-    return entry if len(marks) < 2 else entry.model_copy(update={"variance": mark_variance(marks)})
 
 
 def _within_caps(entries: Sequence[ActiveRubric], caps: StageCaps) -> set[str]:

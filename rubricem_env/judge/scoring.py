@@ -64,7 +64,7 @@ def fill_failed_stages(judgement: Judgement) -> Judgement:
     Missing stages and stages without rubrics stay as they are. Nothing changes where the answer itself is missing or
     unscored: the 0 of a missing answer is no judge's score.
     """
-    failed = [stage for stage in STAGES if _has_failed(judgement, stage)]
+    failed = [stage for stage in STAGES if _absence(judgement, stage) == "judge_failed"]
     answer = judgement.answer
     if not failed or not isinstance(answer, StageScore) or answer.missing:
         return judgement
@@ -74,15 +74,12 @@ def fill_failed_stages(judgement: Judgement) -> Judgement:
 def is_valid(judgement: Judgement) -> bool:
     """Whether the rollout may enter group statistics and the loss: no scoring failed, or the answer's score stands in."""
     filled = fill_failed_stages(judgement)
-    return not any(_has_failed(filled, stage) for stage in STAGES)
+    return not any(_absence(filled, stage) == "judge_failed" for stage in STAGES)
 
 
-def _has_failed(judgement: Judgement, stage: Stage) -> bool:
+def _absence(judgement: Judgement, stage: Stage) -> UnscoredReason | None:
     outcome = judgement.outcome(stage)
-    return isinstance(outcome, Unscored) and outcome.reason == "judge_failed"
-
-
-_CONSTANT = ("no_rubric", "not_asked")
+    return outcome.reason if isinstance(outcome, Unscored) else None
 
 
 def group_scores(judgements: Sequence[Judgement]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
@@ -100,14 +97,9 @@ def group_scores(judgements: Sequence[Judgement]) -> tuple[npt.NDArray[np.float6
     scores = np.array([[one.score(stage) or 0.0 for stage in STAGES] for one in filled], dtype=np.float64)
     scores = scores.reshape(len(judgements), len(STAGES))
     for stage in STAGES:
-        if any(_absence(judgement, stage) in _CONSTANT for judgement in judgements):
+        if any(_absence(judgement, stage) in ("no_rubric", "not_asked") for judgement in judgements):
             scores[:, stage.position] = 0.0
     return scores, np.array([is_valid(judgement) for judgement in judgements], dtype=bool)
-
-
-def _absence(judgement: Judgement, stage: Stage) -> UnscoredReason | None:
-    outcome = judgement.outcome(stage)
-    return outcome.reason if isinstance(outcome, Unscored) else None
 
 
 def _refuse_unasked(judgements: Sequence[Judgement]) -> None:

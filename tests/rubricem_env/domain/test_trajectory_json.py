@@ -15,6 +15,7 @@ from rubricem_env.domain.trajectory import (
     Trajectory,
     dump_trajectory,
     load_trajectory,
+    query_key,
 )
 
 text = st.text(st.characters(codec=None, exclude_categories=()), max_size=20)
@@ -47,7 +48,7 @@ def test_what_is_written_reads_back_equal_and_writes_the_same_bytes(trajectory):
 def test_a_bare_file_without_a_version_is_read():
     bare = '{"question": "q", "segments": [{"origin": "policy", "text": "hi"}, {"origin": "tool", "text": "x"}]}'
     trajectory = load_trajectory(bare)
-    assert trajectory.policy_text == "hi"
+    assert (trajectory.policy_text, trajectory.query_key) == ("hi", query_key(" q "))
     assert trajectory.ending is None
 
 

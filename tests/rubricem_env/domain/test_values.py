@@ -100,3 +100,4 @@ def test_scores_of_old_files_are_read_and_halves_round_up():
     old = StageScore.model_validate_json('{"score": 0.5, "verdicts": [{"rubric_id": "r", "score": 1}]}')
     assert old.verdicts == (Opinion(rubric_id="r", mark=1.0),)
     assert [Opinion(rubric_id="r", mark=mark).score for mark in (0.49, 0.5, 1.5)] == [0, 1, 2]
+    assert [Opinion(rubric_id="r", mark=1.0, marks=marks).spread for marks in ((), (0, 2, 1))] == [0, 2]

@@ -59,12 +59,6 @@ async def test_a_whole_reply_is_taken_at_its_first_word():
     assert (found, findings.failure, len(model.requests)) == ({1: 2, 2: 0}, "", 1)
 
 
-@pytest.mark.parametrize("fence", ["```json\n{}\n```", "```\n{}\n```", "\n {} \n"])
-async def test_a_fenced_reply_is_read(fence):
-    found, _, model = await marks([fence.replace("{}", scores((1, 1), (2, 1)))])
-    assert (found, len(model.requests)) == ({1: 1, 2: 1}, 1)
-
-
 @pytest.mark.parametrize("bad", ["1.0", "true", "NaN", "Infinity", '"2"', "3", "-1", "null", "1e0"])
 async def test_a_mark_that_is_no_whole_number_is_asked_for_again_by_its_index(bad):
     found, _, model = await marks([scores((1, 2), (2, bad)), scores((2, 1))])

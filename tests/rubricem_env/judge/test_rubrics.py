@@ -48,15 +48,11 @@ def test_equal_variances_are_ordered_by_weight_then_by_age_then_by_id():
     assert set(titles(kept.active)) == {"heavy", "new", "other"}
 
 
-def test_fewer_than_two_marks_leave_a_rubric_its_place():
+def test_fewer_than_two_scores_leave_a_rubric_in_use_with_its_last_variance():
     kept = prune(proposed("a", "b"), {"a": [1]})
-    assert titles(kept.active) == ["a", "b"]
-    assert kept.active[0].variance is None
-
-
-def test_an_unmeasured_rubric_keeps_the_variance_of_its_last_measurement():
-    first = prune(proposed("a"), {"a": [0, 2]})
-    assert prune(first, {}, step=2).active[0].variance == 1.0
+    assert [(entry.rubric.title, entry.variance) for entry in kept.active] == [("a", None), ("b", None)]
+    measured = prune(proposed("a"), {"a": [0, 2]})
+    assert prune(measured, {}, step=2).active[0].variance == 1.0
 
 
 def test_a_retired_rubric_comes_back_with_its_birthday():

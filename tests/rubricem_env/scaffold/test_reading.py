@@ -40,11 +40,7 @@ def test_segments_that_touch_are_one_turn_until_an_action_closes():
 
 def test_tool_output_parts_two_turns():
     assert texts("hm", OUTPUT, OUTPUT, "<think>t</think>") == ["hm", "<think>t</think>"]
-
-
-def test_an_empty_emission_is_a_turn_all_the_same():
-    turns = parse_turns(record("", OUTPUT, ANSWER))
-    assert [(turn.number, turn.text) for turn in turns] == [(1, ""), (2, ANSWER)]
+    assert texts("", OUTPUT, ANSWER) == ["", ANSWER]
 
 
 def test_what_was_cut_is_reported_and_is_part_of_nothing():
@@ -83,20 +79,16 @@ def test_a_stage_happened_when_its_tag_was_opened_and_says_something(parts, happ
 def test_a_truncated_answer_is_what_there_is_of_it():
     reading = read(CALL, OUTPUT, "<answer> so far ")
     assert (reading.answer, reading.is_complete) == ("so far", False)
+    assert (read(CALL).answer, read().answer) == (None, None)
 
 
-def test_no_answer_is_none_and_not_empty():
-    assert read().answer is None
-    assert read(CALL).answer is None
-
-
-def test_a_stages_text_is_cut_from_the_policys():
-    assert read(PLAN + CALL, OUTPUT, ANSWER).stage_text(Stage.RESEARCH) == CALL
-
-
-def test_strict_mode_rejects_what_lenient_mode_records():
-    reading = read(ANSWER)
-    assert Code.ANSWER_IN_FIRST_TURN in {found.code for found in reading.rejections}
+def test_data_generation_rejects_a_trajectory_for_its_strict_violations_alone():
+    reading = read(f"<answer>{CALL}", "<ANSWER>a</ANSWER>")
+    assert reading.stage_text(Stage.ANSWER) == "<ANSWER>a</ANSWER>"
+    assert {Code.TAG_CASE, Code.MISSING_REVIEW} <= {found.code for found in reading.violations}
+    assert {found.code for found in reading.violations} - {found.code for found in reading.rejections} == {
+        Code.TAG_CASE
+    }
 
 
 def test_turns_that_are_given_are_not_parsed_again():
