@@ -90,7 +90,7 @@ def connect_chat_model(
         secret = google_key_for(spec.url, environ, own=own_key, who=f"the {role} gemini:{spec.model}")
         with requires_extra("judge", f"the Gemini {role}"):
             from rubricem_env.llm.gemini import GeminiModel
-        gemini = GeminiModel.connect(spec.model, secret, base_url=spec.url or None, timeout=timeout)
+        gemini = GeminiModel(spec.model, secret, base_url=spec.url or None, timeout=timeout)
         return gemini, redactor_of([secret])
     with requires_extra("judge", f"an OpenAI-compatible {role}"):
         from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
@@ -147,7 +147,7 @@ def _served_policy(spec: ModelSpec, environ: Mapping[str, str], *, service: Serv
         secret = read_secret(environ, *names, purpose=f"the policy gemini:{spec.model}")
         with requires_extra("judge", "the Gemini policy"):
             from rubricem_agent.policy.gemini import GeminiPolicy
-        return GeminiPolicy.connect(spec.model, secret, service=service, base_url=spec.url or None, timeout=timeout)
+        return GeminiPolicy(spec.model, secret, service=service, base_url=spec.url or None, timeout=timeout)
     key, variable = key_for(spec.url, environ, own=POLICY_KEY, who="policy")
     folder = Path(spec.tokenizer).expanduser()
     if spec.backend == VLLM and not folder.is_dir():

@@ -126,7 +126,7 @@ def _backends(config: ToolsConfig, environ: Mapping[str, str]) -> Iterator[tuple
     scope += f" {google.results}" if google.engine == "plain" else ""
     yield _google_backend(google, environ), google.rates, scope
     key = environ.get("S2_API_KEY", "").strip()
-    papers = SemanticScholarSearch.connect(key=SecretStr(key) if key else None, url=scholar.url)
+    papers = SemanticScholarSearch(key=SecretStr(key) if key else None, url=scholar.url)
     yield papers, scholar.rates, f"semantic scholar {scholar.url}"
     if config.fetch_page:
         yield PageFetcher(), RateConfig(), "fetch"
@@ -136,7 +136,7 @@ def _google_backend(config: GoogleSearchConfig, environ: Mapping[str, str]) -> B
     if config.engine == "plain":
         from rubricem_env.tools.serper_search import DEFAULT_URL, PlainWebSearch
 
-        return PlainWebSearch.connect(
+        return PlainWebSearch(
             read_secret(environ, "SERPER_API_KEY", purpose="google_search through a plain search engine"),
             url=config.url or DEFAULT_URL,
             key_header=config.key_header,
@@ -147,7 +147,7 @@ def _google_backend(config: GoogleSearchConfig, environ: Mapping[str, str]) -> B
         from rubricem_env.tools.google_search import GeminiGoogleSearch
     key = google_key_for(config.url or "", environ, own=SEARCH_KEY, who="google_search through Gemini")
     fee = 0.014 if config.fee is None else config.fee
-    return GeminiGoogleSearch.connect(key, model=config.model, base_url=config.url, fee=fee)
+    return GeminiGoogleSearch(key, model=config.model, base_url=config.url, fee=fee)
 
 
 async def _open_cache(config: ToolsConfig, stack: AsyncExitStack) -> SqliteStore | None:

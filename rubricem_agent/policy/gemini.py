@@ -4,8 +4,6 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-import httpx2
-from google import genai
 from google.genai import errors, types
 from pydantic import SecretStr
 
@@ -24,27 +22,13 @@ class GeminiPolicy:
     """One model of the Gemini API in text mode."""
 
     def __init__(
-        self,
-        model: str,
-        client: genai.Client,
-        *,
-        transport: httpx2.AsyncClient,
-        redactor: Redactor,
-        service: Service,
+        self, model: str, key: SecretStr, *, service: Service, base_url: str | None = None, timeout: float = 300.0
     ) -> None:
+        """`timeout` is in seconds."""
         self._model = model
-        self._client = client
-        self._transport = transport
-        self._redactor = redactor
+        self._client, self._transport = open_client(key, base_url=base_url, timeout=timeout)
+        self._redactor = redactor_of([key])
         self._service = service
-
-    @classmethod
-    def connect(
-        cls, model: str, key: SecretStr, *, service: Service, base_url: str | None = None, timeout: float = 300.0
-    ) -> "GeminiPolicy":
-        """A model by name; `timeout` is in seconds."""
-        client, transport = open_client(key, base_url=base_url, timeout=timeout)
-        return cls(model, client, transport=transport, redactor=redactor_of([key]), service=service)
 
     @property
     def name(self) -> str:

@@ -46,21 +46,10 @@ def typed_failures(redactor: Redactor = str) -> Iterator[None]:
 class GeminiModel:
     """One model of the Gemini API, or of any server that speaks it."""
 
-    def __init__(self, model: str, client: genai.Client, transport: httpx2.AsyncClient) -> None:
-        self._model = model
-        self._client = client
-        self._transport = transport
-
-    @classmethod
-    def connect(
-        cls, model: str, key: SecretStr, *, base_url: str | None = None, timeout: float = 300.0
-    ) -> "GeminiModel":
-        """A model by name; `timeout` is in seconds, for one call."""
-        return cls(model, *open_client(key, base_url=base_url, timeout=timeout))
-
-    @property
-    def name(self) -> str:
-        return self._model
+    def __init__(self, model: str, key: SecretStr, *, base_url: str | None = None, timeout: float = 300.0) -> None:
+        """`timeout` is in seconds, for one call."""
+        self.name = model
+        self._client, self._transport = open_client(key, base_url=base_url, timeout=timeout)
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """One call of generateContent.
@@ -70,7 +59,7 @@ class GeminiModel:
         """
         with typed_failures():
             response = await self._client.aio.models.generate_content(
-                model=self._model, contents=request.prompt, config=_config(request)
+                model=self.name, contents=request.prompt, config=_config(request)
             )
         return self._reply(response)
 
@@ -84,7 +73,7 @@ class GeminiModel:
         parts = (candidate.content.parts if candidate and candidate.content else None) or []
         return ChatReply(
             text="".join(part.text for part in parts if part.text and not part.thought),
-            model=response.model_version or self._model,
+            model=response.model_version or self.name,
             usage=read_usage(response.usage_metadata) or Usage(calls=1),
             finish=_finish(candidate),
         )

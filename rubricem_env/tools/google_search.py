@@ -1,7 +1,6 @@
 """`google_search`: Gemini with Google Search grounding, a synthesised summary and its sources as snippets."""
 
 import httpx2
-from google import genai
 from google.genai import errors, types
 from pydantic import SecretStr
 
@@ -63,20 +62,14 @@ class GeminiGoogleSearch:
 
     spec = GOOGLE_SEARCH_SPEC
 
-    def __init__(self, model: str, client: genai.Client, *, transport: httpx2.AsyncClient, fee: float = 0.014) -> None:
+    def __init__(
+        self, key: SecretStr, *, model: str = DEFAULT_MODEL, base_url: str | None = None, fee: float = 0.014
+    ) -> None:
         """`fee` is what a grounded call costs beside its tokens, in dollars."""
         self.model = model
-        self._client = client
-        self._transport = transport
         self.fee = fee
         self.expected = Usage(calls=1, input_tokens=_EXPECTED_INPUT, output_tokens=MAX_OUTPUT_TOKENS)
-
-    @classmethod
-    def connect(
-        cls, key: SecretStr, *, model: str = DEFAULT_MODEL, base_url: str | None = None, fee: float = 0.014
-    ) -> "GeminiGoogleSearch":
-        client, transport = open_client(key, base_url=base_url, timeout=60.0)
-        return cls(model, client, transport=transport, fee=fee)
+        self._client, self._transport = open_client(key, base_url=base_url, timeout=60.0)
 
     async def answer(self, call: ToolCall) -> tuple[ToolResult, Usage]:
         """One grounded generation.

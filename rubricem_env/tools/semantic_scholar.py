@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import httpx2
 from pydantic import SecretStr, ValidationError
 
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus
@@ -25,14 +24,9 @@ class SemanticScholarSearch:
     fee = 0.0
     expected = Usage(calls=1)
 
-    def __init__(self, client: httpx2.AsyncClient, url: str = DEFAULT_URL) -> None:
-        self._client = client
+    def __init__(self, *, key: SecretStr | None = None, url: str = DEFAULT_URL) -> None:
+        self._client = open_json_client({"x-api-key": key.get_secret_value()} if key else {})
         self._url = url.rstrip("/") + _PATH
-
-    @classmethod
-    def connect(cls, *, key: SecretStr | None = None, url: str = DEFAULT_URL) -> "SemanticScholarSearch":
-        headers = {"x-api-key": key.get_secret_value()} if key else {}
-        return cls(open_json_client(headers), url)
 
     async def answer(self, call: ToolCall) -> tuple[ToolResult, Usage]:
         """One request.

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import httpx2
 from pydantic import SecretStr, ValidationError
 
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus
@@ -23,26 +22,19 @@ class PlainWebSearch:
     expected = Usage(calls=1)
 
     def __init__(
-        self, client: httpx2.AsyncClient, *, url: str = DEFAULT_URL, limit: int = 5, fee: float = 0.001
-    ) -> None:
-        self._client = client
-        self._url = url
-        self._limit = limit
-        self.fee = fee
-
-    @classmethod
-    def connect(
-        cls,
+        self,
         key: SecretStr,
         *,
         url: str = DEFAULT_URL,
         key_header: str = "X-API-KEY",
         limit: int = 5,
         fee: float = 0.001,
-    ) -> "PlainWebSearch":
+    ) -> None:
         """`fee` is in dollars a call; `limit` is the number of requested results."""
-        client = open_json_client({key_header: key.get_secret_value()})
-        return cls(client, url=url, limit=limit, fee=fee)
+        self.fee = fee
+        self._client = open_json_client({key_header: key.get_secret_value()})
+        self._url = url
+        self._limit = limit
 
     async def answer(self, call: ToolCall) -> tuple[ToolResult, Usage]:
         """One request.

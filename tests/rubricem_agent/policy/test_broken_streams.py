@@ -21,7 +21,7 @@ from tests.rubricem_agent.policy.test_openai_compatible import KEY, replies
 async def test_a_stream_of_gemini_that_breaks_off_is_no_turn_that_the_policy_ended(opening, text):
     server = ModelServer(replies(ModelReply(text, breaks_off=True), ModelReply(ANSWER)))
     with serve_loopback(server) as url:
-        policy = GeminiPolicy.connect("g", KEY, base_url=url, service=service())
+        policy = GeminiPolicy("g", KEY, base_url=url, service=service())
         emission = await turn(policy.open(opening, sampling=Sampling(), seed=0))
         await policy.aclose()
     assert (emission.text, emission.end) == (ANSWER, "action")
@@ -47,7 +47,7 @@ async def stream_failure(make, body, **headers):
 
 
 MAKERS = {
-    "gemini": lambda url: GeminiPolicy.connect("g", KEY, base_url=url, service=service(attempts=1)),
+    "gemini": lambda url: GeminiPolicy("g", KEY, base_url=url, service=service(attempts=1)),
     "openai": lambda url: OpenAICompatiblePolicy(
         OpenAICompatibleModel("m", url, key=KEY), service(attempts=1), layout="messages"
     ),

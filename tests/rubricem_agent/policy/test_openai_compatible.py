@@ -168,7 +168,7 @@ async def test_a_server_that_is_not_there_is_named(opening):
 async def test_gemini_gets_turns_and_observations_as_contents(opening):
     server = ModelServer(replies(ModelReply(CALL), ModelReply(ANSWER)))
     with serve_loopback(server) as url:
-        policy = GeminiPolicy.connect("g", KEY, base_url=url, service=service())
+        policy = GeminiPolicy("g", KEY, base_url=url, service=service())
         conversation = policy.open(opening, sampling=Sampling(temperature=0.5), seed=0)
         first = await turn(conversation, 100)
         conversation.observe(OBSERVATION)
@@ -190,7 +190,7 @@ async def test_gemini_gets_turns_and_observations_as_contents(opening):
 )
 async def test_gemini_refusals_are_typed(opening, streamed, error, said):
     with serve_loopback(ModelServer(replies(streamed))) as url:
-        policy = GeminiPolicy.connect("g", KEY, base_url=url, service=service())
+        policy = GeminiPolicy("g", KEY, base_url=url, service=service())
         with pytest.raises(error, match=said):
             await policy.open(opening, sampling=Sampling(), seed=0).emit(max_tokens=9, listener=Ears())
         await policy.aclose()

@@ -27,9 +27,9 @@ GROUNDED = grounded_reply(
     spans=(("the Tall Fox is 60 m wide", 0), ("It freezes in winter", 1), ("the Tall Fox is 60 m wide", 1)),
 )
 MAKERS = {
-    "gemini": lambda url: GeminiGoogleSearch.connect(KEY, base_url=url),
-    "scholar": lambda url: SemanticScholarSearch.connect(key=KEY, url=url),
-    "plain": lambda url: PlainWebSearch.connect(KEY, url=f"{url}/search"),
+    "gemini": lambda url: GeminiGoogleSearch(KEY, base_url=url),
+    "scholar": lambda url: SemanticScholarSearch(key=KEY, url=url),
+    "plain": lambda url: PlainWebSearch(KEY, url=f"{url}/search"),
 }
 GOOD = {
     "gemini": GROUNDED,
