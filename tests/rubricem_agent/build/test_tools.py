@@ -46,13 +46,10 @@ def test_a_wrong_setting_is_named_with_the_way_out(settings, message):
         read_tools_config(settings)
 
 
-def test_a_file_may_hold_more_than_tools(tmp_path):
+def test_a_file_may_hold_more_than_tools_and_a_missing_one_is_named(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text('[tools]\nbackend = "web"\n[judge]\nmodel = "m"\n')
     assert load_tools_config(path).backend == "web"
-
-
-def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match="cannot read the config"):
         load_tools_config(tmp_path / "none.toml")
 
@@ -65,9 +62,20 @@ async def test_offline_needs_nothing_and_over_mcp_gives_the_same():
     assert dump_trajectory(through.trajectory) == dump_trajectory(direct.trajectory)
 
 
-async def test_the_web_without_a_key_names_the_variable():
-    with pytest.raises(ConfigError, match="GEMINI_API_KEY or GOOGLE_API_KEY"):
-        async with open_tools(read_tools_config({"backend": "web"}), {}):
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"backend": "web"}, "GEMINI_API_KEY or GOOGLE_API_KEY"),
+        (
+            {"mounted": [{"name": "weather", "command": sys.executable, "arguments": ["-c", THIRD_PARTY]}]},
+            "two tools are named 'google_search'",
+        ),
+        ({"mounted": [{"name": "weather", "command": "/nope"}]}, "'weather' of the settings does not work"),
+    ],
+)
+async def test_tools_that_cannot_be_opened_are_explained(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        async with open_tools(read_tools_config(settings), {}):
             pass
 
 
@@ -91,19 +99,17 @@ async def test_the_web_with_its_cache_asks_each_engine_once(tmp_path):
     assert (len(gemini.requests), len(scholar.requests)) == (1, 1)
 
 
-async def test_a_cache_that_is_off_is_off():
-    plain = SearchServer(SearchReply({"organic": [{"title": "T", "link": "u", "snippet": "s"}]}))
+async def test_a_plain_engine_is_asked_again_for_another_number_of_results_and_where_the_cache_is_off(tmp_path):
+    plain = SearchServer(SearchReply({"organic": [{"title": "T", "link": str(n), "snippet": "s"} for n in range(5)]}))
+    on, off = {"path": tmp_path / "cache.db"}, {"enabled": False}
     with serve_loopback(plain.app) as url:
-        settings = {
-            "backend": "web",
-            "google_search": {"engine": "plain", "url": f"{url}/search"},
-            "cache": {"enabled": False},
-        }
-        async with open_tools(read_tools_config(settings), {"SERPER_API_KEY": "k" * 20}) as tools:
-            for _ in range(2):
-                await tools.toolbox.call(CALL)
-            assert tools.budget.total.dollars == pytest.approx(0.002)
-    assert len(plain.requests) == 2
+        for results, cache in ((2, on), (5, on), (5, off)):
+            google = {"engine": "plain", "url": f"{url}/search", "results": results}
+            config = read_tools_config({"backend": "web", "google_search": google, "cache": cache})
+            async with open_tools(config, {"SERPER_API_KEY": "k" * 20}) as tools:
+                assert len((await tools.toolbox.call(CALL)).snippets) == results
+                assert tools.budget.total.dollars == pytest.approx(0.001)
+    assert len(plain.requests) == 3
 
 
 async def test_a_mounted_server_offers_its_tools_under_their_own_names():
@@ -112,20 +118,6 @@ async def test_a_mounted_server_offers_its_tools_under_their_own_names():
         assert tools.toolbox.names == ("google_search", "snippet_search", "forecast")
         result = await tools.toolbox.call(ToolCall(name="forecast", query="Bonn", parameters=(("days", "3"),)))
         assert result.snippets[0].text == "Bonn: rain for 3 days"
-
-
-async def test_two_tools_of_one_name_are_refused():
-    mounted = {"name": "weather", "command": sys.executable, "arguments": ["-c", THIRD_PARTY]}
-    with pytest.raises(ConfigError, match="two tools are named 'google_search'"):
-        async with open_tools(read_tools_config({"mounted": [mounted]}), {}):
-            pass
-
-
-async def test_a_mounted_server_that_cannot_start_is_named():
-    mounted = {"name": "weather", "command": "/nonexistent/server"}
-    with pytest.raises(ConfigError, match="'weather' of the settings does not work"):
-        async with open_tools(read_tools_config({"mounted": [mounted]}), {}):
-            pass
 
 
 async def test_a_child_gets_the_variables_that_it_is_given_and_no_others():
@@ -175,19 +167,6 @@ async def test_googles_key_is_not_sent_to_the_address_of_a_settings_file():
             pass
     async with open_tools(config, {"RUBRICEM_SEARCH_KEY": "canary-key-4711"}) as tools:
         assert tools.redactor("canary-key-4711") == "[redacted]"
-
-
-async def test_another_number_of_results_is_another_question_to_a_plain_engine(tmp_path):
-    found = [{"title": "T", "link": str(n), "snippet": "s"} for n in range(5)]
-    plain = SearchServer(SearchReply({"organic": found}))
-    with serve_loopback(plain.app) as url:
-        for results in (2, 5):
-            google = {"engine": "plain", "url": f"{url}/search", "results": results}
-            config = read_tools_config(
-                {"backend": "web", "google_search": google, "cache": {"path": tmp_path / "cache.db"}}
-            )
-            async with open_tools(config, {"SERPER_API_KEY": "k" * 20}) as tools:
-                assert len((await tools.toolbox.call(CALL)).snippets) == results
 
 
 @pytest.mark.parametrize("form", ["http://me:canary-4711@127.0.0.1:9/x", "http://127.0.0.1:9/x?key=canary-4711"])

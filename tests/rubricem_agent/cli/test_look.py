@@ -60,58 +60,39 @@ def test_the_demo_says_at_once_that_its_file_cannot_be_written(tmp_path, out, sa
     assert result.output == ""
 
 
-def test_a_run_is_shown_under_the_printed_address_until_an_interrupt():
-    command = [sys.executable, "-m", "rubricem_agent.cli.main", "view", str(RUN), "--json", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        url = json.loads(process.stdout.readline())["url"]
-        address, _, token = url.partition("/#token=")
-        runs = httpx2.get(f"{address}/api/runs", headers={"Authorization": f"Bearer {token}"}, timeout=60).json()
+def test_a_folder_that_is_not_there_and_a_taken_port_are_refused(tmp_path):
+    with socket.create_server((HOST, 0)) as holder:
+        taken = CliRunner().invoke(app, ["view", str(RUN), "--port", str(holder.getsockname()[1])])
+
+    assert isinstance(CliRunner().invoke(app, ["view", str(tmp_path / "none")]).exception, FileFormatError)
+    assert isinstance(taken.exception, ConfigError)
+    assert "--port" in str(taken.exception)
+
+
+def test_a_run_and_a_bank_on_disk_are_served_to_whoever_has_the_printed_address_until_an_interrupt(tmp_path):
+    pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
+    bank = build_bank(BankConfig(folder=tmp_path / "bank", embedder=HASHING))
+    bank.write(make_reflection("Which river is wider?"))
+    command = [sys.executable, "-m", "rubricem_agent.cli.main", "view", str(RUN), "--bank", str(tmp_path / "bank")]
+    with subprocess.Popen(
+        [*command, "--json", "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        address, _, token = json.loads(process.stdout.readline())["url"].partition("/#token=")
+        with httpx2.Client(base_url=address, headers={"Authorization": f"Bearer {token}"}, timeout=60) as client:
+            (run,) = client.get("/api/runs").json()["runs"]
+            found = client.get(f"/api/runs/{run['id']}/bank/search", params={"text": "a river"}).json()["rows"]
+            changed = client.post(f"/api/runs/{run['id']}/bank/1", json={"action": "remove", "reason": "wrong"})
         refused = httpx2.get(f"{address}/api/runs", timeout=60)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
 
     assert address.startswith(f"http://{HOST}:")
-    assert runs["runs"][0]["recorded"] == 32
+    assert run["recorded"] == 32
     assert refused.status_code == 401
     assert (process.returncode, errors) == (0, "")
-
-
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
-    result = CliRunner().invoke(app, ["view", str(tmp_path / "none")])
-
-    assert isinstance(result.exception, FileFormatError)
-
-
-def test_a_taken_port_is_refused_with_the_way_out():
-    with socket.create_server((HOST, 0)) as holder:
-        result = CliRunner().invoke(app, ["view", str(RUN), "--port", str(holder.getsockname()[1])])
-
-    assert isinstance(result.exception, ConfigError)
-    assert "--port" in str(result.exception)
-
-
-def test_a_bank_on_disk_is_looked_after_from_the_page(tmp_path):
-    pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
-    bank = build_bank(BankConfig(folder=tmp_path / "bank", embedder=HASHING))
-    bank.write(make_reflection("Which river is wider?"))
-    command = [sys.executable, "-m", "rubricem_agent.cli.main", "view", str(RUN), "--bank", str(tmp_path / "bank")]
-    with subprocess.Popen([*command, "--json", "--port", "0"], stdout=subprocess.PIPE, text=True) as process:
-        address, _, token = json.loads(process.stdout.readline())["url"].partition("/#token=")
-        with httpx2.Client(base_url=address, headers={"Authorization": f"Bearer {token}"}, timeout=60) as client:
-            run = client.get("/api/runs").json()["runs"][0]["id"]
-            found = client.get(f"/api/runs/{run}/bank/search", params={"text": "a river"}).json()["rows"]
-            changed = client.post(f"/api/runs/{run}/bank/1", json={"action": "remove", "reason": "wrong"})
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-
     assert [row["id"] for row in found] == [1]
     assert changed.json()["row"]["status"] == "removed"
     assert bank.item(1).reason == "wrong"
-
-
-@pytest.mark.parametrize("arguments", [["--port", "70000"], ["--port", "x"]])
-def test_a_port_that_is_none_is_refused(arguments):
-    assert CliRunner().invoke(app, ["view", str(RUN), *arguments]).exit_code == 2
 
 
 @pytest.mark.parametrize(

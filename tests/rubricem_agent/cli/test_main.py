@@ -1,15 +1,27 @@
-"""The command line as its user meets it: in a process of its own."""
+"""The command line as its user meets it: output, error stream and exit code."""
 
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from rubricem_agent.cli.main import main
 
-def rubricem(*arguments: str, cwd=None, env=None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-m", "rubricem_agent.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env, timeout=120, check=False)
+
+@pytest.fixture
+def rubricem(capsys, monkeypatch):
+    """Call the command; gives its output, its error stream and its exit code."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["rubricem", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        stdout, stderr = capsys.readouterr()
+        return SimpleNamespace(stdout=stdout, stderr=stderr, code=ended.value.code)
+
+    return call
 
 
 @pytest.fixture
@@ -29,34 +41,22 @@ def bare_file(tmp_path):
     return path
 
 
-def test_help_names_the_commands():
-    shown = rubricem("--help")
-    assert shown.returncode == 0
-    assert all(command in shown.stdout for command in ("demo", "doctor", "inspect"))
-
-
-def test_the_version_is_printed():
+def test_the_version_is_printed_and_no_command_shows_the_help(rubricem):
     assert rubricem("--version").stdout == "rubricem 0.1.0\n"
+    assert all(command in rubricem().stdout for command in ("Usage", "demo", "doctor", "inspect"))
 
 
-def test_no_command_shows_the_help():
-    assert "Usage" in rubricem().stdout
-
-
-def test_inspect_prints_spans_citations_and_answer_as_json(bare_file):
-    shown = json.loads(rubricem("inspect", str(bare_file), "--json").stdout)
+def test_inspect_prints_spans_citations_and_answer_as_json_and_tables_for_a_person(rubricem, bare_file):
+    shown = json.loads(rubricem("inspect", bare_file, "--json").stdout)
     # the first policy segment is 16 + 45 = 61 characters long, the second one 48
     assert shown["stages"] == {"plan": [], "research": [[0, 61]], "review": [], "answer": [[61, 109]]}
     assert shown["citations"] == {"known": ["S_1"], "unknown": ["S_2"]}
     assert shown["answer"] == '<cite id="S_1, S_2">60 m</cite>'
     assert shown["complete"] is True
     assert {"code": "missing_review", "turn": 2}.items() <= shown["violations"][-2].items()
-
-
-def test_inspect_prints_tables_for_a_person(bare_file):
-    shown = rubricem("inspect", str(bare_file)).stdout
-    assert "unknown_citation" in shown
-    assert "rejected" in shown
+    table = rubricem("inspect", bare_file).stdout
+    assert "unknown_citation" in table
+    assert "rejected" in table
 
 
 @pytest.mark.parametrize(
@@ -66,45 +66,37 @@ def test_inspect_prints_tables_for_a_person(bare_file):
         ('{"question": "q"}', "at segments: field required"),
         ('{"version": 9, "question": "q", "segments": []}', "reads up to 1"),
         ('{"a": 1}\n{"b": 2}\n', "--line"),
+        (None, "bad.json"),
     ],
 )
-def test_inspect_refuses_a_bad_file_with_one_sentence(tmp_path, content, sentence):
+def test_inspect_refuses_a_bad_file_with_one_sentence(rubricem, tmp_path, content, sentence):
     path = tmp_path / "bad.json"
-    path.write_text(content)
-    shown = rubricem("inspect", str(path))
-    assert shown.returncode == 2
+    if content is not None:
+        path.write_text(content)
+    shown = rubricem("inspect", path)
+    assert shown.code == 2
     assert sentence in shown.stderr
     assert len(shown.stderr.splitlines()) == 1
 
 
-def test_inspect_says_that_a_file_is_missing():
-    shown = rubricem("inspect", "nowhere.json")
-    assert shown.returncode == 2
-    assert "nowhere.json" in shown.stderr
-
-
-def test_inspect_reads_one_line_of_many(tmp_path, bare_file):
+def test_inspect_reads_one_line_of_many(rubricem, tmp_path, bare_file):
     path = tmp_path / "many.jsonl"
     path.write_text(bare_file.read_text() + "\n" + bare_file.read_text() + "\n")
-    assert json.loads(rubricem("inspect", str(path), "--line", "2", "--json").stdout)["complete"] is True
-    assert "there is no line 3" in rubricem("inspect", str(path), "--line", "3").stderr
+    assert json.loads(rubricem("inspect", path, "--line", "2", "--json").stdout)["complete"] is True
+    assert "there is no line 3" in rubricem("inspect", path, "--line", "3").stderr
 
 
-def test_inspect_reads_a_file_full_of_rubbish_without_failing(tmp_path):
+def test_inspect_reads_a_file_full_of_rubbish_without_failing(rubricem, tmp_path):
     text = "<answer><ANSWER>\u202e\x00&lt;/answer&gt;</think>" + "<" * 1000
     path = tmp_path / "rubbish.json"
     path.write_text(json.dumps({"question": "", "segments": [{"origin": "policy", "text": text + "\ud800"}]}))
-    shown = rubricem("inspect", str(path), "--json")
-    assert shown.returncode == 0
-    assert "empty_question" in shown.stdout
+    assert "empty_question" in rubricem("inspect", path, "--json").stdout
 
 
-def test_doctor_names_keys_and_never_their_values(tmp_path):
-    env = {"PATH": "/usr/bin:/bin", "GEMINI_API_KEY": "canary-7d1f", "COLUMNS": "200"}
-    shown = rubricem("doctor", env=env)
-    assert shown.returncode == 0
-    assert "GEMINI_API_KEY" in shown.stdout
+def test_doctor_names_keys_and_never_their_values_and_warns_of_nothing():
+    env = {"PATH": "/usr/bin:/bin", "GEMINI_API_KEY": "canary-7d1f"}
+    command = [sys.executable, "-W", "error", "-m", "rubricem_agent.cli.main", "doctor", "--json"]
+    shown = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120, check=True)
     assert "canary-7d1f" not in shown.stdout + shown.stderr
-    keys = {row["name"]: row["state"] for row in json.loads(rubricem("doctor", "--json", env=env).stdout)}
-    assert keys["GEMINI_API_KEY"] == "ok"
-    assert keys["S2_API_KEY"] == "missing"
+    keys = {row["name"]: row["state"] for row in json.loads(shown.stdout)}
+    assert (keys["GEMINI_API_KEY"], keys["S2_API_KEY"]) == ("ok", "missing")

@@ -29,13 +29,8 @@ def run(*arguments: str):
     return CliRunner().invoke(tools_app, list(arguments))
 
 
-def test_call_prints_what_a_policy_would_learn():
-    printed = run("call", "google_search", "Tall Fox width")
-    assert printed.exit_code == 0
-    assert "The width of Tall Fox is 60 m." in printed.output
-
-
-def test_call_prints_json_and_what_was_repaired():
+def test_call_prints_what_a_policy_would_get_and_what_was_repaired():
+    assert "The width of Tall Fox is 60 m." in run("call", "google_search", "Tall Fox width").output
     result = json.loads(run("call", "Scholar_Search", "river", "-p", "numResults=1", "--json").output)
     assert result["status"] == "ok"
     assert result["executed"]["written_name"] == "Scholar_Search"
@@ -44,13 +39,7 @@ def test_call_prints_json_and_what_was_repaired():
 def test_a_failed_call_is_one_sentence_and_exit_code_1():
     printed = run("call", "bing", "x")
     assert printed.exit_code == 1
-    assert (
-        printed.output
-        == "error: there is no tool 'bing'; the tools are google_search, snippet_search. Call one of these.\n"
-    )
-
-
-def test_a_parameter_without_a_value_is_explained():
+    assert printed.output.startswith("error: there is no tool 'bing'; the tools are google_search, snippet_search.")
     mistake = run("call", "google_search", "x", "-p", "limit").exception
     assert isinstance(mistake, ConfigError)
     assert "write KEY=VALUE, such as --param limit=3" in str(mistake)
@@ -114,12 +103,6 @@ def test_the_server_shuts_down_cleanly(server, how):
     assert server.process.returncode in (0, -how, 128 + how)
 
 
-def test_call_reaches_a_server_with_the_token_of_the_environment(server, monkeypatch):
-    monkeypatch.setenv("RUBRICEM_TOOLS_TOKEN", TOKEN)
-    printed = run("call", "google_search", "Tall Fox width", "--url", f"http://127.0.0.1:{server.port}/mcp")
-    assert "The width of Tall Fox is 60 m." in printed.output
-
-
 async def test_every_call_survives_a_server_that_is_killed_and_restarted_under_load(server):
     remote = await McpToolbox.connect(link_to(server.port))
 
@@ -139,26 +122,21 @@ async def test_every_call_survives_a_server_that_is_killed_and_restarted_under_l
     assert statuses == [ToolStatus.OK] * 320
 
 
-def test_a_taken_port_is_explained(server):
-    mistake = run("serve", "--transport", "http", "--port", str(server.port)).exception
-    assert isinstance(mistake, ConfigError)
-    assert "Choose another --port" in str(mistake)
-
-
-@pytest.mark.parametrize(
-    ("token", "path", "said"),
-    [
-        (None, "/mcp", "RUBRICEM_TOOLS_TOKEN is not set; set it to the token"),
-        ("another-token", "/mcp", "RUBRICEM_TOOLS_TOKEN is set; its value must be the token"),
-        (TOKEN, "", "answers at /mcp; the address would be http://127.0.0.1:{port}/mcp. "),
-    ],
-)
-def test_a_server_that_refuses_is_answered_with_what_to_look_at(server, monkeypatch, token, path, said):
-    if token is None:
-        monkeypatch.delenv("RUBRICEM_TOOLS_TOKEN", raising=False)
-    else:
+def test_a_call_needs_the_path_and_the_token_of_the_server_and_a_taken_port_is_explained(server, monkeypatch):
+    def call(path, token):
         monkeypatch.setenv("RUBRICEM_TOOLS_TOKEN", token)
-    mistake = run("call", "google_search", "x", "--url", f"http://127.0.0.1:{server.port}{path}").exception
-    assert isinstance(mistake, ConfigError)
-    assert f"the tool server http://127.0.0.1:{server.port}{path} does not work" in str(mistake)
-    assert said.format(port=server.port) in str(mistake)
+        return run("call", "google_search", "Tall Fox width", "--url", f"http://127.0.0.1:{server.port}{path}")
+
+    assert "The width of Tall Fox is 60 m." in call("/mcp", TOKEN).output
+    for path, token, said in (
+        ("/mcp", "", "RUBRICEM_TOOLS_TOKEN is not set; set it to the token"),
+        ("/mcp", "another-token", "RUBRICEM_TOOLS_TOKEN is set; its value must be the token"),
+        ("", TOKEN, f"answers at /mcp; the address would be http://127.0.0.1:{server.port}/mcp. "),
+    ):
+        mistake = call(path, token).exception
+        assert isinstance(mistake, ConfigError)
+        assert f"the tool server http://127.0.0.1:{server.port}{path} does not work" in str(mistake)
+        assert said in str(mistake)
+    taken = run("serve", "--transport", "http", "--port", str(server.port)).exception
+    assert isinstance(taken, ConfigError)
+    assert "Choose another --port" in str(taken)

@@ -29,29 +29,17 @@ VARIANTS = {
         '<call_tool name="snippet_search" fieldsOfStudy="Art">q</call_tool>'
     ),
     '<call_tool name="google_search" query="q" />': '<call_tool name="google_search">q</call_tool>',
+    '<call_tool name="teleport">q</call_tool>': '<call_tool name="teleport">q</call_tool>',
+    "<scratchpad>Now an <analysis>, then </review>.</scratchpad>": "<think>Now an <analysis>, then </review>.</think>",
 }
 
 
 @pytest.mark.parametrize("written", VARIANTS)
-def test_aliases_and_variants_become_canonical(written: str) -> None:
+def test_aliases_and_variants_become_canonical_but_unknown_tools_and_tags_in_thoughts_stay(written: str) -> None:
     assert normalized(written) == VARIANTS[written]
 
 
-def test_a_tag_that_a_thought_mentions_stays_as_it_is() -> None:
-    text = "<scratchpad>Now an <analysis>, then </review>.</scratchpad>"
-    assert normalized(text) == "<think>Now an <analysis>, then </review>.</think>"
-
-
-def test_a_tool_of_unknown_name_keeps_it() -> None:
-    assert normalized('<call_tool name="teleport">q</call_tool>') == '<call_tool name="teleport">q</call_tool>'
-
-
-def test_what_tools_have_shown_is_never_touched(make_trace: Make) -> None:
-    trajectory = make_trace().trajectory
-    assert normalize(trajectory).segments[2] == trajectory.segments[2]
-
-
-def test_a_normalised_trace_reads_as_before_without_aliases_and_normalising_again_changes_nothing(
+def test_a_normalised_trace_reads_as_before_without_aliases_and_tool_text_is_never_touched(
     make_trace: Make,
 ) -> None:
     before = make_trace().trajectory
@@ -60,7 +48,7 @@ def test_a_normalised_trace_reads_as_before_without_aliases_and_normalising_agai
     assert {found.code for found in read_trajectory(before).violations} == {"alias_tag"}
     assert read_trajectory(after).violations == ()
     assert read_trajectory(after).answer == read_trajectory(before).answer
-    assert normalize(after) == after
+    assert after.segments[2] == before.segments[2]
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,18 @@ import pytest
 from typer.testing import CliRunner
 
 from rubricem_agent.build.data import prepare
-from rubricem_agent.build.eval_inputs import choose_file
+from rubricem_agent.build.eval_inputs import choose_file, fetch_hub_file
 from rubricem_agent.cli.main import app
 from rubricem_agent.data.prepare import read_training_set
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
-from rubricem_env.domain.trajectory import AnswerFormat
+from rubricem_env.domain.trajectory import AnswerFormat, Query
+from rubricem_env.judge.rubrics import read_rubrics
 from rubricem_env.world.almanac import shipped_questions_path
 
 RUN = CliRunner()
 RUBRIC = {"title": "COP", "description": "Explains the coefficient of performance.", "weight": 3.0}
+TRAINABLE = Query(question="Why?", rubrics=read_rubrics(json.dumps([RUBRIC]), "here")).model_dump_json()
 
 
 def written(path: Path, *rows: object) -> Path:
@@ -59,12 +61,15 @@ def test_a_row_of_the_predecessor_becomes_a_query_with_persistent_answer_rubrics
 
 
 def test_questions_that_are_evaluated_on_stay_out_whatever_their_case_and_punctuation(tmp_path: Path) -> None:
-    source = written(tmp_path / "in.jsonl", asked("Why is the sky blue?"), asked("Why is the sea salty?"))
+    questions = ("Why is the sky blue?", "Who wrote Ulysses?", "Why is the sea salty?")
+    source = written(tmp_path / "in.jsonl", *map(asked, questions))
     evals = written(tmp_path / "evals.jsonl", {"prompt": "why IS the sky, blue"})
+    benchmark = tmp_path / "simpleqa.csv"
+    benchmark.write_text("metadata,problem,answer\n{},Who wrote Ulysses?,Joyce\n")
 
-    found = prepare(str(source), tmp_path / "out.jsonl", evals=[str(evals)])
+    found = prepare(str(source), tmp_path / "out.jsonl", evals=[str(evals), f"simpleqa={benchmark}"])
 
-    assert found.left_out == {"is evaluated on": (1,)}
+    assert found.left_out == {"is evaluated on": (1, 2)}
     assert [query.question for query in read_training_set(tmp_path / "out.jsonl")] == ["Why is the sea salty?"]
 
 
@@ -73,16 +78,6 @@ def test_the_almanacs_own_held_out_questions_never_get_in(tmp_path: Path) -> Non
 
     assert found.questions == 72
     assert len(found.left_out["is evaluated on"]) == 48
-
-
-def test_a_benchmark_in_its_own_form_is_kept_out_by_its_name(tmp_path: Path) -> None:
-    benchmark = tmp_path / "simpleqa.csv"
-    benchmark.write_text("metadata,problem,answer\n{},Who wrote Ulysses?,Joyce\n")
-    source = written(tmp_path / "in.jsonl", asked("Who wrote Ulysses?"), asked("Why is the sea salty?"))
-
-    found = prepare(str(source), tmp_path / "out.jsonl", evals=[f"simpleqa={benchmark}"])
-
-    assert found.left_out == {"is evaluated on": (1,)}
 
 
 def test_a_file_of_evaluations_that_names_no_question_is_refused_with_its_row(tmp_path: Path) -> None:
@@ -117,43 +112,30 @@ def test_a_question_twice_without_rubrics_or_too_long_is_left_out_with_the_numbe
         ({"question": "a", "truth": {}}, "row 2: it has a truth and is no question of the almanac"),
     ],
 )
-def test_a_broken_row_is_named_and_nothing_is_written(row: object, said: str, tmp_path: Path) -> None:
-    out = tmp_path / "out.jsonl"
+def test_a_broken_row_is_named_and_the_old_file_stays(row: object, said: str, tmp_path: Path) -> None:
+    out = written(tmp_path / "out.jsonl", "the old one")
     source = str(written(tmp_path / "in.jsonl", asked("Why?"), row))
 
     with pytest.raises(FileFormatError) as told:
         prepare(source, out)
 
     assert said in str(told.value)
-    assert not out.exists()
+    assert out.read_text() == "the old one\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
     assert prepare(source, out, skips_broken=True).left_out == {"cannot be read": (2,)}
 
 
-def test_a_data_set_without_rubrics_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    source = written(tmp_path / "in.jsonl", {"question": "Why?"}, {"question": "How?"})
-
-    shown = RUN.invoke(app, ["data", "prepare", str(source), "-o", str(tmp_path / "out.jsonl")])
-
-    assert isinstance(shown.exception, FileFormatError)
-    assert str(shown.exception).startswith("no row of the data set has rubrics in rubrics or rubric")
-
-
-def test_what_is_left_of_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileFormatError, match="has no rows"):
-        prepare(str(written(tmp_path / "in.jsonl")), tmp_path / "out.jsonl")
-    long = written(tmp_path / "long.jsonl", asked("When? " * 2_000))
-    with pytest.raises(FileFormatError, match="1 has too long a question"):
-        prepare(str(long), tmp_path / "out.jsonl")
-
-
-def test_the_old_training_set_stays_where_the_new_one_fails(tmp_path: Path) -> None:
-    out = written(tmp_path / "out.jsonl", "the old one")
-
-    with pytest.raises(FileFormatError):
-        prepare(str(written(tmp_path / "in.jsonl", "not json")), out)
-
-    assert out.read_text() == "the old one\n"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([], "has no rows"),
+        ([asked("When? " * 2_000)], "1 has too long a question"),
+        ([{"question": "Why?"}, {"question": "How?"}], "no row of the data set has rubrics in rubrics or rubric"),
+    ],
+)
+def test_a_data_set_without_a_question_to_train_on_is_refused(rows: list[object], said: str, tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match=said):
+        prepare(str(written(tmp_path / "in.jsonl", *rows)), tmp_path / "out.jsonl")
 
 
 def test_the_data_set_itself_is_not_written_over(tmp_path: Path) -> None:
@@ -163,15 +145,10 @@ def test_the_data_set_itself_is_not_written_over(tmp_path: Path) -> None:
         prepare(str(source), source)
 
 
-def test_a_json_array_is_read_as_rows(tmp_path: Path) -> None:
+def test_a_json_array_is_read_as_rows_and_a_truncated_one_or_a_missing_file_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "in.json"
     source.write_text(json.dumps([asked("Why?"), asked("How?")]))
-
     assert prepare(str(source), tmp_path / "out.jsonl").questions == 2
-
-
-def test_a_cut_json_array_and_a_missing_file_are_refused(tmp_path: Path) -> None:
-    source = tmp_path / "in.json"
     source.write_text("[1, ")
     with pytest.raises(FileFormatError, match="begins as a JSON array"):
         prepare(str(source), tmp_path / "out.jsonl")
@@ -184,18 +161,15 @@ def test_a_table_needs_its_package(tmp_path: Path) -> None:
         prepare(str(tmp_path / "none.parquet"), tmp_path / "out.jsonl")
 
 
-def test_the_one_file_for_training_is_chosen_on_the_hub() -> None:
+def test_the_only_file_for_training_is_chosen_on_the_hub() -> None:
     assert choose_file(["README.md", "data/rows.jsonl"], "hf:a/b") == "data/rows.jsonl"
     assert choose_file(["test.parquet", "train-00000.parquet"], "hf:a/b") == "train-00000.parquet"
     with pytest.raises(ConfigError, match=r"hf:a/b holds a\.jsonl, b\.jsonl"):
         choose_file(["a.jsonl", "b.jsonl"], "hf:a/b")
     with pytest.raises(ConfigError, match="holds no file"):
         choose_file(["README.md"], "hf:a/b")
-
-
-def test_half_a_name_on_the_hub_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="hf:OWNER/NAME"):
-        prepare("hf:rl-research", tmp_path / "out.jsonl")
+        fetch_hub_file("hf:rl-research")
 
 
 @pytest.mark.parametrize("option", [[], ["--json"]])
@@ -220,21 +194,17 @@ def test_the_command_says_what_became_of_the_rows(option: list[str], tmp_path: P
         ([], "holds no question"),
         (["{}"], "line 1 is no training question"),
         ([json.dumps({"question": "Why?"})], "has no persistent rubrics"),
+        ([TRAINABLE, TRAINABLE], "line 2: the question stands there already"),
+        (None, "cannot read the questions"),
     ],
 )
-def test_a_training_set_that_is_none_is_refused_with_the_way_out(lines: list[str], said: str, tmp_path: Path) -> None:
+def test_a_training_set_that_is_none_is_refused_with_the_way_out(
+    lines: list[str] | None, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "set.jsonl"
     with pytest.raises(FileFormatError, match=said) as told:
-        read_training_set(written(tmp_path / "set.jsonl", *lines))
+        read_training_set(path if lines is None else written(path, *lines))
     assert "rubricem data prepare" in str(told.value)
-
-
-def test_a_training_set_with_a_question_twice_or_none_at_all_is_refused(tmp_path: Path) -> None:
-    prepare(str(written(tmp_path / "in.jsonl", asked("Why?"))), tmp_path / "out.jsonl")
-    (tmp_path / "out.jsonl").write_text((tmp_path / "out.jsonl").read_text() * 2)
-    with pytest.raises(FileFormatError, match="line 2: the question stands there already"):
-        read_training_set(tmp_path / "out.jsonl")
-    with pytest.raises(FileFormatError, match="cannot read the questions"):
-        read_training_set(tmp_path / "none.jsonl")
 
 
 def test_a_data_set_of_the_hub_is_fetched_by_the_one_file_it_holds(

@@ -7,6 +7,7 @@ import pytest
 from rubricem_agent.data.filter import count_rejections, find_rejections, over_length
 from rubricem_agent.data.generate import Trace
 from rubricem_env.domain.trajectory import Origin, Segment, ToolStatus
+from tests.rubricem_agent.data.conftest import FIRST, LAST
 
 Make = Callable[..., Trace]
 NO_PLAN = '<scratchpad>x</scratchpad><call_tool name="google_search">q</call_tool>'
@@ -16,35 +17,23 @@ def reasons(trace: Trace) -> set[tuple[str, bool]]:
     return {(rejection.reason, rejection.is_paper) for rejection in find_rejections(trace)}
 
 
-def test_a_sound_trace_is_accepted(make_trace: Make) -> None:
-    assert find_rejections(make_trace()) == ()
-
-
 @pytest.mark.parametrize(
-    ("old", "new", "reason"),
+    ("old", "new", "reason", "is_paper"),
     [
-        ("</answer>", "", "missing_answer"),
-        ("<state_evaluation>S_1 has it.</state_evaluation>", "", "missing_structure"),
+        ("</answer>", "", "missing_answer", True),
+        ("<state_evaluation>S_1 has it.</state_evaluation>", "", "missing_structure", True),
+        (FIRST[FIRST.index("<call_tool") :], "", "no_tool_call", True),
+        ("<rubric>b</rubric>", "", "missing_structure", True),
+        ("<research_plan>c</research_plan>", "", "missing_research_plan", False),
+        ("Two facts.</scratchpad>", "Two facts.", "unbalanced_thought", False),
+        ('id="S_1">It', 'id="S_9">It', "unknown_citation", False),
     ],
 )
-def test_what_the_last_turn_lacks_is_one_of_the_papers_reasons(
-    make_trace: Make, old: str, new: str, reason: str
+def test_a_trace_that_lacks_something_is_rejected_for_the_papers_reason_or_ours(
+    make_trace: Make, old: str, new: str, reason: str, is_paper: bool
 ) -> None:
-    last = make_trace().trajectory.segments[3].text.replace(old, new)
-    assert (reason, True) in reasons(make_trace(last=last))
-
-
-def test_a_turn_that_calls_no_tool_is_the_papers_reason(make_trace: Make) -> None:
-    first = make_trace().trajectory.segments[1].text.partition("<call_tool")[0]
-    assert reasons(make_trace(first)) >= {("no_tool_call", True)}
-
-
-def test_a_plan_without_rubric_is_the_papers_reason_and_one_without_research_plan_is_ours(make_trace: Make) -> None:
-    first = make_trace().trajectory.segments[1].text
-    assert reasons(make_trace(first.replace("<rubric>b</rubric>", ""))) == {("missing_structure", True)}
-    assert reasons(make_trace(first.replace("<research_plan>c</research_plan>", ""))) == {
-        ("missing_research_plan", False)
-    }
+    assert reasons(make_trace()) == set()
+    assert (reason, is_paper) in reasons(make_trace(FIRST.replace(old, new), LAST.replace(old, new)))
 
 
 def test_two_tool_errors_in_a_row_are_rejected_and_one_is_not(make_trace: Make) -> None:
@@ -61,18 +50,9 @@ def test_two_tool_errors_in_a_row_are_rejected_and_one_is_not(make_trace: Make) 
     assert reasons(failed._replace(trajectory=twice)) == {("consecutive_tool_errors", True)}
 
 
-def test_an_invented_citation_is_ours_and_can_be_allowed_by_number(make_trace: Make) -> None:
-    trace = make_trace(last=make_trace().trajectory.segments[3].text.replace('id="S_1"', 'id="S_9"'))
-
-    assert reasons(trace) == {("unknown_citation", False)}
+def test_invented_citations_can_be_allowed_by_number(make_trace: Make) -> None:
+    trace = make_trace(last=LAST.replace('id="S_1"', 'id="S_9"'))
     assert find_rejections(trace, max_unknown_citations=1) == ()
-
-
-def test_a_thought_that_does_not_close_is_named_as_ours_beside_the_papers_malformed_structure(
-    make_trace: Make,
-) -> None:
-    trace = make_trace(first=make_trace().trajectory.segments[1].text.replace("</scratchpad>", ""))
-    assert ("unbalanced_thought", False) in reasons(trace)
 
 
 def test_a_failed_teacher_is_not_blamed_for_the_missing_answer(make_trace: Make) -> None:

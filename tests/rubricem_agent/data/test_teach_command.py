@@ -28,18 +28,15 @@ def test_the_scripted_teacher_writes_samples_that_can_be_exported(
     taught = RUN.invoke(data_app, ["teach", "--out", str(tmp_path / "run"), "--limit", "5"])
     options = ["--to", "trl", "--tokenizer", str(tmp_path / "tokenizer"), "--out", str(tmp_path / "trl")]
     exported = RUN.invoke(data_app, ["export", str(tmp_path / "run" / "samples.jsonl"), *options])
+    samples = read_samples(tmp_path / "run" / "samples.jsonl")
+    system, user, _ = samples[0].messages
 
     assert "5 traces: 5 accepted, 0 rejected" in taught.output
-    assert len(read_samples(tmp_path / "run" / "samples.jsonl")) == 5
+    assert len(samples) == 5
+    assert "<structured_plan>" in system.content
+    assert user.content.startswith("What is the depth of the river Calm Bridge?\n\n")
+    assert "\\boxed" in user.content
     assert "5 rows in" in exported.output
-
-
-def test_a_sample_holds_the_students_prompt_and_the_question_with_its_form(tmp_path: Path) -> None:
-    (sample,) = teach(TeacherConfig(out=tmp_path, limit=1), {}).samples
-
-    assert "<structured_plan>" in sample.messages[0].content
-    assert sample.messages[1].content.startswith("What is the depth of the river Calm Bridge?\n\n")
-    assert "\\boxed" in sample.messages[1].content
 
 
 def test_a_report_shows_whose_reasons_rejected_what(tmp_path: Path) -> None:
