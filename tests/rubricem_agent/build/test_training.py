@@ -87,26 +87,18 @@ def test_a_config_that_cannot_be_read_is_refused_before_anything_starts(tmp_path
         read_trainer_command(path, changes)
 
 
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
-    (tmp_path / "run").write_text("a file", encoding="utf-8")
-    plan, environ = fake_trainer_command(tmp_path, "")
-
-    with pytest.raises(ConfigError, match=r"cannot write to .*run: File exists. Choose another folder"):
-        Trainer.start(plan, environ)
-
-
-def test_two_trainers_do_not_share_a_folder(tmp_path):
+def test_two_trainers_do_not_share_a_folder_and_a_file_in_its_place_is_refused(tmp_path):
     plan, environ = fake_trainer_command(tmp_path, "import time; time.sleep(60)")
-    first = Trainer.start(plan, environ)
+    for _ in range(2):
+        trainer = Trainer.start(plan, environ)
+        with pytest.raises(ConfigError, match="another process trains in"):
+            Trainer.start(plan, environ)
+        trainer.stop()
+        trainer.finish()
 
-    with pytest.raises(ConfigError, match="another process trains in"):
-        Trainer.start(plan, environ)
-
-    first.stop()
-    first.finish()
-    again = Trainer.start(plan, environ)
-    again.stop()
-    again.finish()
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"cannot write to .*file: File exists\. Choose another folder"):
+        Trainer.start(plan._replace(out=tmp_path / "file"), environ)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,20 @@ def fake(tmp_path):
     return plan, {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
 
 
+def finished_ablation(tmp_path, *, seeds, more="", gain=0.0):
+    """A config, and the folder of its finished runs, whose answers gain a little by their last step."""
+    out, config = tmp_path / "out", tmp_path / "config.yaml"
+    config.write_text(f"policy: p\nout: {out}\nsteps: 8\n{more}", encoding="utf-8")
+    exams = [{"step": at, "held_out": dict.fromkeys(STAGES, 0.5 + at * gain), "valid": 1.0} for at in (0, 8)]
+    for one in list_runs(read_trainer_command(config, []), seeds=seeds, steps=None):
+        one.trainer.out.mkdir(parents=True)
+        log = "".join(json.dumps(exam) + "\n" for exam in exams)
+        (one.trainer.out / "metrics.jsonl").write_text(log, encoding="utf-8")
+        settings = read_settings(config, LocalConfig, changes=one.trainer.changes)
+        (one.trainer.out / "config.json").write_text(settings.model_dump_json(), encoding="utf-8")
+    return out, config
+
+
 def run(runs, environ, jobs=2):
     return run_all(runs, jobs=jobs, environ=environ, report=lambda: None)
 
@@ -102,16 +116,7 @@ def test_the_trainer_understands_the_changes_of_every_recipe(tmp_path):
 
 
 def test_a_finished_ablation_leaves_table_figure_numbers_page_and_expected_curves(tmp_path):
-    out, config = tmp_path / "out", tmp_path / "config.yaml"
-    config.write_text(f"policy: p\nout: {out}\nsteps: 8\n", encoding="utf-8")
-    exams = [{"step": at, "held_out": dict.fromkeys(STAGES, 0.5 + at / 100), "valid": 1.0} for at in (0, 8)]
-    for one in list_runs(read_trainer_command(config, []), seeds=2, steps=None):
-        one.trainer.out.mkdir(parents=True)
-        (one.trainer.out / "metrics.jsonl").write_text(
-            "".join(json.dumps(exam) + "\n" for exam in exams), encoding="utf-8"
-        )
-        settings = read_settings(config, LocalConfig, changes=one.trainer.changes)
-        (one.trainer.out / "config.json").write_text(settings.model_dump_json(), encoding="utf-8")
+    out, config = finished_ablation(tmp_path, seeds=2, gain=0.01)
 
     result = CliRunner().invoke(APP, ["ablate", str(config), "--seeds", "2", "--json"])
 
@@ -134,14 +139,7 @@ def test_a_folder_with_an_ablation_of_nothing_is_refused(tmp_path):
 
 
 def test_a_finished_run_with_other_settings_is_not_passed_off_as_this_one(tmp_path):
-    out, config = tmp_path / "out", tmp_path / "config.yaml"
-    config.write_text(f"policy: p\nout: {out}\nsteps: 8\nlearning_rate: 1e-4\nloss: {{kl_coefficient: 0.5}}\n", "utf-8")
-    for one in list_runs(read_trainer_command(config, []), seeds=1, steps=None):
-        one.trainer.out.mkdir(parents=True)
-        exams = [{"step": at, "held_out": dict.fromkeys(STAGES, 0.5), "valid": 1.0} for at in (0, 8)]
-        (one.trainer.out / "metrics.jsonl").write_text("".join(json.dumps(exam) + "\n" for exam in exams), "utf-8")
-        settings = read_settings(config, LocalConfig, changes=one.trainer.changes)
-        (one.trainer.out / "config.json").write_text(settings.model_dump_json(), "utf-8")
+    _, config = finished_ablation(tmp_path, seeds=1, more="learning_rate: 1e-4\nloss: {kl_coefficient: 0.5}\n")
 
     def again(*changes):
         return CliRunner().invoke(APP, ["ablate", str(config), *changes, "--seeds", "1"])

@@ -62,13 +62,10 @@ def test_offline_it_says_so_shows_the_stages_and_saves_both_files(run, tmp_path)
     assert load_trajectory((tmp_path / "trajectory.json").read_text()).question == QUESTION
 
 
-def test_json_is_one_object_and_nothing_else(run):
+def test_json_is_one_object_and_quiet_the_answer_alone(run):
     shown = json.loads(run(QUESTION, "--json").output)
     assert (shown["ending"], shown["policy"], shown["problem"]) == ("answered", "scripted", "")
     assert shown["citations"][0]["url"].startswith("https://almanac.example/")
-
-
-def test_quiet_is_the_answer_alone(run):
     assert run(QUESTION, "--quiet").output.splitlines()[0] == "Tall Fox is a river. [1]"
 
 
@@ -204,14 +201,7 @@ def test_the_screen_shows_the_same_however_the_text_arrives():
     assert show(text) == show([text])
 
 
-def test_colour_comes_only_where_it_is_asked_for():
+def test_colour_comes_only_where_it_is_asked_for_and_a_model_cannot_drive_the_terminal():
     assert "\x1b[" in show([PLAN], colour=True)
-    assert "\x1b[" not in show([PLAN])
-
-
-def test_a_model_cannot_drive_the_terminal():
-    assert "\x1b" not in show(["<think>\x1b[2J\u202e</think>", "<answer>\x9b31m</answer>"])
-
-
-def test_a_tag_that_a_thought_speaks_of_is_no_heading():
+    assert "\x1b" not in show([PLAN, "<think>\x1b[2J\u202e</think>", "<answer>\x9b31m</answer>"])
     assert "ANSWER" not in show(["<think>then I <answer> it</think>"])

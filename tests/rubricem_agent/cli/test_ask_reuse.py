@@ -56,18 +56,17 @@ def asked(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("mode", "shown", "hidden"), [("within", OWN_LESSON, OTHER_LESSON), ("cross", OTHER_LESSON, OWN_LESSON)]
 )
-def test_within_begins_with_the_questions_own_lesson_and_cross_with_others(bank, asked, mode, shown, hidden):
+def test_within_begins_with_the_questions_own_lesson_cross_with_others_and_neither_without_reuse(
+    bank, asked, mode, shown, hidden
+):
     folder = bank({QUESTION: OWN_LESSON, OTHER: OTHER_LESSON})
     message, output = asked("--reuse", mode, "--bank", str(folder))
     assert shown in message
     assert hidden not in message
     assert message.index(shown) < message.index(QUESTION)
     assert "1 lesson from the bank." in output
-
-
-def test_without_reuse_the_bank_is_not_read(bank, asked):
-    message, output = asked("--bank", str(bank({QUESTION: OWN_LESSON})))
-    assert OWN_LESSON not in message
+    message, output = asked("--bank", str(folder))
+    assert "<reference_examples>" not in message
     assert "lesson" not in output
 
 
@@ -75,7 +74,6 @@ def test_without_reuse_the_bank_is_not_read(bank, asked):
     ("lessons", "mode", "said"),
     [
         ({}, "cross", "No lesson from the bank: it is empty."),
-        ({}, "within", "No lesson from the bank: it is empty."),
         ({OTHER: OTHER_LESSON}, "within", "No lesson from the bank: none of its 1 is of this question."),
         ({QUESTION: OWN_LESSON}, "cross", "none of its 1 is of a similar question."),
     ],

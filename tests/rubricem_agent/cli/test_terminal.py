@@ -1,6 +1,5 @@
 """Every command speaks in three forms: to people, to scripts with --quiet, to programs with --json."""
 
-import io
 import json
 import os
 import pty
@@ -135,17 +134,14 @@ def painted(code: str = PAINTS, **environment: str) -> str:
         return stream.read1(4096).decode()
 
 
-def test_colour_comes_on_a_terminal_and_not_where_no_color_is_set():
+def test_colour_comes_on_a_terminal_and_not_in_a_file_or_where_no_color_is_set():
     assert "\x1b[31m" in painted()
     assert "\x1b[31m" not in painted(NO_COLOR="1")
-
-
-def test_colour_does_not_reach_a_file():
     done = subprocess.run([sys.executable, "-c", PAINTS], capture_output=True, text=True, cwd=ROOT, check=True)
     assert "\x1b" not in done.stdout
 
 
-def test_a_bar_is_shown_on_a_terminal_and_left_out_where_quiet_is_asked_for():
+def test_a_bar_is_shown_on_a_terminal_alone_and_not_where_quiet_is_asked_for(capsys):
     code = (
         "import time; from rubricem_agent.cli.terminal import Terminal; terminal = Terminal(is_quiet={quiet}); "
         "bar = terminal.bar('traces', 2); advance = bar.__enter__(); advance(1); time.sleep(0.3); "
@@ -153,9 +149,6 @@ def test_a_bar_is_shown_on_a_terminal_and_left_out_where_quiet_is_asked_for():
     )
     assert "traces" in painted(code.format(quiet=False))
     assert painted(code.format(quiet=True)).strip() == "done"
-
-
-def test_a_bar_shows_nothing_where_nobody_watches(capsys):
     with Terminal().bar("traces", 2) as advance:
         advance(1)
     assert capsys.readouterr() == ("", "")
@@ -163,9 +156,7 @@ def test_a_bar_shows_nothing_where_nobody_watches(capsys):
 
 def test_a_row_is_not_folded_where_nobody_watches(monkeypatch, capsys):
     monkeypatch.delenv("COLUMNS", raising=False)
-    table = plain_table("name")
-    table.add_row("x" * 150)
-    Terminal().show(table)
+    Terminal().show(plain_table("name", rows=[["x" * 150]]))
     assert "x" * 150 in capsys.readouterr().out
 
 
@@ -178,16 +169,13 @@ def test_a_document_with_nan_is_refused():
         to_json({"score": float("nan")})
 
 
-def test_the_last_word_has_three_forms(monkeypatch):
-    for flags, wanted in (
-        ({"as_json": True, "is_quiet": True}, '{"n": 1}\n'),
-        ({"is_quiet": True}, "1\n"),
-        ({}, "n  1\n"),
-    ):
-        said = io.StringIO()
-        monkeypatch.setattr(sys, "stdout", said)
-        Terminal(**flags).close({"n": 1}, {"n": 1}, brief="1")
-        assert said.getvalue().split() == wanted.split()
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [({"as_json": True, "is_quiet": True}, '{"n": 1}\n'), ({"is_quiet": True}, "1\n"), ({}, "n 1\n")],
+)
+def test_the_result_has_three_forms(capsys, flags, wanted):
+    Terminal(**flags).close({"n": 1}, {"n": 1}, brief="1")
+    assert capsys.readouterr().out.split() == wanted.split()
 
 
 @pytest.mark.parametrize("command", [("ask", "How wide is Tall Fox?"), ("data", "teach", "--limit", "1")])
@@ -201,13 +189,10 @@ def test_a_file_in_the_way_is_one_sentence_and_nothing_is_asked(tmp_path, comman
     assert (tmp_path / "file").read_text(encoding="utf-8") == "x"
 
 
-def test_a_folder_that_can_be_written_is_made_and_left_empty(tmp_path):
+def test_a_folder_that_can_be_written_is_made_and_left_empty_and_any_other_is_named(tmp_path):
     open_out(tmp_path / "a" / "b")
 
     assert list((tmp_path / "a" / "b").iterdir()) == []
-
-
-def test_a_file_system_without_write_permission_is_named():
     # Root may write anywhere but here.
     with pytest.raises(ConfigError, match=r"cannot write to /proc: .*Choose another folder with --out"):
         open_out(Path("/proc"))

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from rubricem_agent.cli.look import report
 from rubricem_agent.cli.main import app
 from rubricem_agent.cli.train import TrainScreen, describe_line, train
-from rubricem_agent.learn.metrics import EvaluationLine, StepLine, WarningLine, follow_log, read_log
+from rubricem_agent.learn.metrics import EvaluationLine, StepLine, WarningLine, read_log
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 
@@ -91,12 +91,6 @@ def wait_for(is_true, process, seconds=180.0):
         time.sleep(0.05)
 
 
-def test_a_folder_that_is_a_file_has_no_log_and_is_left_to_the_trainer_to_refuse(tmp_path):
-    (tmp_path / "run").write_text("a file", encoding="utf-8")
-
-    assert follow_log(tmp_path / "run")() == []
-
-
 def test_an_option_that_is_none_is_answered_with_the_way_to_write_a_setting(config):
     result = CliRunner().invoke(app, ["train", str(config), "--steps", "2"])
 
@@ -159,11 +153,8 @@ def test_on_a_terminal_the_latest_steps_are_a_table_with_truth_and_judge():
     assert len(rows) == 8
 
 
-def test_a_step_without_an_update_says_so():
+def test_a_step_without_an_update_says_so_and_an_old_line_without_counts_has_no_speed():
     assert "nothing to learn from" in describe_line(step(1, task=None), 24)
-
-
-def test_an_old_line_without_habits_has_no_speed():
     assert "; 0 tokens/s;" in describe_line(step(1, habits=None), 24)
 
 
