@@ -1,12 +1,11 @@
 """The write gate: decides which reflections may enter the bank, which outlives every page and policy they came from.
 
 An accepted reflection appears in the prompts of later attempts. So it must be short guidance and nothing else: no
-address, no markup, no tool call, no order to a model, no request to a judge, no sentence copied from a page, nothing
-that a person has removed. Lookalike letters and invisible characters are folded away before anything is matched. In
+address, no key, no markup, no tool call, no order to a model, no request to a judge, no sentence copied from a page,
+nothing that a person has removed. The question is shown with it and is checked alike. Lookalike letters and invisible characters are folded away before anything is matched. In
 doubt the gate refuses: a wrong refusal costs the bank one item, a poisoned item costs every attempt that reads it.
 """
 
-import html
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Sequence
@@ -18,20 +17,40 @@ from pydantic import Field
 from rubricem_agent.memory.store import text_digest
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.judgement import Reflection
-from rubricem_env.scaffold.untrusted import ShownText, neutralize
+from rubricem_env.scaffold.untrusted import ShownText, fold, neutralize
 
 _FLAGS = re.IGNORECASE
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
-)
-_LOOKALIKES = str.maketrans("аеорсухікѕјԁոνοαερικ", "aeopcyxiksjdnvoaepik")
+_BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
+"""Nothing to see, beside what Unicode itself calls controls, formats, private, or not assigned."""
+_UNSEEN_KINDS = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
+_VARIANTS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_MOST_MARKS = 4
+"""Above and below one letter; more hide text."""
 
-_DOMAINS = "com|org|net|edu|gov|info|io|co|ai|dev|app|xyz|ru|cn|uk|de|fr|eu|biz|site|online|top|link|me|tv|onion"
+_DOMAINS = "com|org|net|edu|gov|mil|info|biz|io|onion|xyz|dev|app"
+_MORE_DOMAINS = (
+    "name|pro|online|site|website|web|link|top|page|zip|mov|cloud|tech|blog|wiki|live|news|world|today|email|space|store|shop|"
+    "fun|icu|vip|club|work|life|ltd|group|agency|solutions|center|digital|network|systems|company|media|global|one|art|bot|"
+    "chat|click|download|exchange|finance|health|host|press|science|studio|ac|ad|ae|af|ag|ai|al|am|ao|aq|ar|at|au|aw|ax|az|ba|"
+    "bb|bd|be|bf|bg|bh|bi|bj|bm|bn|bo|br|bs|bt|bw|by|bz|ca|cc|cd|cf|cg|ch|ci|ck|cl|cm|cn|co|cr|cu|cv|cw|cx|cy|cz|de|dj|dk|dm|"
+    "do|dz|ec|ee|eg|er|es|et|eu|fi|fj|fk|fm|fo|fr|ga|gd|ge|gf|gg|gh|gi|gl|gm|gn|gp|gq|gr|gs|gt|gu|gw|gy|hk|hm|hn|hr|ht|hu|id|"
+    "ie|il|im|in|iq|ir|is|it|je|jm|jo|jp|ke|kg|kh|ki|km|kn|kp|kr|kw|ky|kz|la|lb|lc|li|lk|lr|ls|lt|lu|lv|ly|ma|mc|md|me|mg|mh|"
+    "mk|ml|mm|mn|mo|mp|mq|mr|ms|mt|mu|mv|mw|mx|my|mz|na|nc|ne|nf|ng|ni|nl|no|np|nr|nu|nz|om|pa|pe|pf|pg|ph|pk|pl|pm|pn|pr|ps|"
+    "pt|pw|py|qa|re|ro|rs|ru|rw|sa|sb|sc|sd|se|sg|sh|si|sj|sk|sl|sm|sn|so|sr|ss|st|su|sv|sx|sy|sz|tc|td|tf|tg|th|tj|tk|tl|tm|"
+    "tn|to|tr|tt|tv|tw|tz|ua|ug|uk|us|uy|uz|va|vc|ve|vg|vi|vn|vu|wf|ws|ye|yt|za|zm|zw"
+)
+"""Written small or large throughout: "results.In" is the end of a sentence."""
 _ADDRESS = re.compile(
-    rf"\b[a-z][a-z0-9+.-]{{1,20}}\s?:\s?//|\bh(?:tt|xx)ps?\b\s*:|\bwww\s?\."
-    rf"|\b[a-z0-9-]{{2,63}}(?:\.|\s?[\[({{]\s?(?:\.|dot)\s?[\])}}]\s?)(?:{_DOMAINS})\b(?!\.\w)"
-    r"|\b[\w.+-]+@[\w-]+\.[a-z]{2,}|\b\d{1,3}(?:\.\d{1,3}){3}\b|\bdata:[a-z]+/|\bjavascript:",
+    r"\b[a-z][a-z0-9+.-]{1,20}\s?:\s?//|\bh(?:tt|xx)ps?\b\s*:|\bwww\s?\.|\b(?:data:[a-z]+/|javascript:|mailto:)"
+    rf"|\b[a-z0-9-]{{2,63}}(?:[.。]|\s?[\[({{]\s?(?:[.。]|dot)\s?[\])}}]\s?)(?:(?:{_DOMAINS})|(?-i:{_MORE_DOMAINS}|{_MORE_DOMAINS.upper()}))\b"
+    rf"|\b[a-z0-9-]{{2,63}}\s(?:\.|dot)\s(?:{_DOMAINS})\b"
+    r"|\b[\w.+-]{1,64}@[\w-]+\.[a-z]{2,}|\b\d{1,3}(?:\.\d{1,3}){3}\b"
+    r"|(?<![\w:])(?:(?:[0-9a-f]{1,4}:){5,7}[0-9a-f]{1,4}|(?:[0-9a-f]{1,4}:){1,7}:(?:[0-9a-f]{1,4}:?){0,6})(?![\w:])|\[::[\w:]*\]",
     _FLAGS,
+)
+_KEY = re.compile(
+    r"\bAIza[\w-]{20,}|\bya29\.[\w-]{20,}|\bsk-[\w-]{16,}|\bgh[oprsu]_\w{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
+    r"|\b(?:AKIA|ASIA)[0-9A-Z]{12,}|\bhf_\w{16,}|\bxox[abeprs]-[\w-]{10,}|\beyJ[\w-]{10,}\.[\w-]{10,}|-----BEGIN [A-Z ]*KEY"
 )
 _MARKUP = re.compile(r"</?[a-z][\w:-]*(?:\s[^<>]*)?/?>|<!--|<!\[|<<<|>>>|!?\[[^\]\n]{0,200}\]\([^)\n]{1,500}\)", _FLAGS)
 _MACHINE_CALL = re.compile(
@@ -75,19 +94,46 @@ _ORDER = re.compile(
 )
 
 
-def fold(text: str) -> str:
-    """The text as a model may read it: entities resolved, unseen characters gone, lookalike letters made plain."""
-    plain = unicodedata.normalize("NFKC", html.unescape(text))
-    seen = "".join(char for char in plain if unicodedata.category(char) != "Cf")
-    return re.sub(r"[ \t\xa0]+", " ", seen.translate(_LOOKALIKES).translate(_CAPITALS))
-
-
-_CAPITALS = str.maketrans("АВЕНІЈКМОРСТХΑΒΕΗΙΚΜΝΟΡΤΥΧ", "ABEHIJKMOPCTXABEHIKMNOPTYX")
+_FOREIGN_ORDER = re.compile(
+    "|".join(
+        fold(phrase)
+        for phrase in (
+            r"ignor\w* (?:todas? )?(?:as|las|le|tutte le) (?:instru|istru)",
+            r"(?:ignore[rz]?|oublie[rz]?) (?:toutes )?(?:les|tes|vos) (?:instructions|consignes)",
+            r"(?:ignorier|vergiss)\w* (?:alle |die |deine |vorherigen |bisherigen ){1,4}(?:anweisung|befehl|regeln)",
+            r"(?:игнорируй|забудь)\w* .{0,20}(?:инструкц|указан|правил)",
+            r"(?:忽略|无视|無視).{0,8}(?:指令|指示|提示|说明|說明)",
+            r"(?:指示|命令).{0,6}無視",
+            r"(?:지시|명령).{0,8}무시",
+            r"تجاهل .{0,20}(?:التعليمات|الأوامر)",
+        )
+    ),
+    _FLAGS,
+)
+_JOINER = re.compile(r"(?<=\w)[-‐-―·•*~]+(?=\w)|_+")
 
 
 def _find_unseen(text: str) -> str | None:
-    found = _UNSEEN.search(text)
-    return found and found[0]
+    before, marks = " ", 0
+    for char in text:
+        marks = marks + 1 if unicodedata.category(char) in ("Mn", "Me") else 0
+        if marks > _MOST_MARKS or (_is_hidden(char) and not _needs(before, char)):
+            return char
+        before = char
+    return None
+
+
+def _is_hidden(char: str) -> bool:
+    if char in "\t\n\r":
+        return False
+    return unicodedata.category(char) in _UNSEEN_KINDS or char in _BLANKS or bool(_VARIANTS.match(char))
+
+
+def _needs(before: str, char: str) -> bool:
+    """Persian, Hindi and emoji are written with joiners, and emoji with a variant."""
+    if char in "\u200c\u200d":
+        return not before.isascii()
+    return bool(_VARIANTS.match(char)) and unicodedata.category(before) == "So"
 
 
 def _find_markup(text: str) -> str | None:
@@ -106,11 +152,19 @@ def _find(pattern: re.Pattern[str], text: str) -> str | None:
     return found and found[0]
 
 
+def _find_said(pattern: re.Pattern[str], text: str) -> str | None:
+    """As `_find`, where signs that join words count as spaces, or as nothing."""
+    folded = fold(text)
+    forms = dict.fromkeys((folded, _JOINER.sub(" ", folded), _JOINER.sub("", folded)))
+    return next((found for form in forms if (found := _find(pattern, form))), None)
+
+
 Limit = Annotated[int, Field(ge=1)]
 RefusalCode = Literal[
     "format",  # not the two blocks, once each, in order, with something in them
     "too_long",
     "address",
+    "key",  # looks like an API key
     "markup",  # a tag of the scaffold, a chat special, or any other tag
     "order",  # addresses a model with instructions
     "tool_call",
@@ -144,10 +198,12 @@ class GateLimits(Frozen):
 _TEXT_CHECKS: Sequence[tuple[RefusalCode, str, Callable[[str], str | None]]] = (
     ("unseen", "holds a character that nobody sees", _find_unseen),
     ("address", "holds an address", partial(_find, _ADDRESS)),
+    ("key", "holds what looks like a key", partial(_find, _KEY)),
     ("markup", "holds markup", _find_markup),
     ("tool_call", "holds the syntax of a tool call", partial(_find, _MACHINE_CALL)),
-    ("score_request", "speaks to a judge", partial(_find, _SCORE_REQUEST)),
-    ("order", "gives an order to a model", partial(_find, _ORDER)),
+    ("score_request", "speaks to a judge", partial(_find_said, _SCORE_REQUEST)),
+    ("order", "gives an order to a model", partial(_find_said, _ORDER)),
+    ("order", "gives an order to a model", partial(_find, _FOREIGN_ORDER)),
 )
 
 
@@ -188,11 +244,15 @@ class WriteGate:
 
 
 def _refuse_text(reflection: Reflection) -> Refusal | None:
-    for part, text in (("rubrics", reflection.rubrics), ("takeaways", reflection.takeaways)):
+    for part, text in (
+        ("rubrics block", reflection.rubrics),
+        ("takeaways block", reflection.takeaways),
+        ("question", reflection.question),
+    ):
         for code, fault, find in _TEXT_CHECKS:
             found = find(text)
             if found is not None:
-                return Refusal(code, f"the {part} block {fault}: {_shown(found)}.")
+                return Refusal(code, f"the {part} {fault}: {_shown(found)}.")
     return None
 
 

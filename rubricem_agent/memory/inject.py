@@ -11,12 +11,14 @@ from typing import NamedTuple
 from rubricem_agent.memory.bank import Retrieval, Retrieved
 from rubricem_agent.memory.store import BankItem
 from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
-from rubricem_env.scaffold.untrusted import neutralize
+from rubricem_env.scaffold.untrusted import GAP, neutralize
 
 CountTokens = Callable[[str], int]
 BLOCK_TOKENS = 4_096
 """Half of the paper's longest prompt."""
-_HEADING = re.compile(r"^([ \t]*)(#{1,6}(?=\s|$)|-{3,}[ \t]*$|={3,}[ \t]*$)", re.MULTILINE)
+_HEADING = re.compile(
+    rf"^((?:{GAP}(?:[>*+-]|\d+[.)])){{0,9}}{GAP})([#＃﹟]{{1,6}}(?=\s|$)|(?:[-=*_－＝][ \t]*){{3,}}$)"
+)
 _SEPARATOR = "\n\n---\n\n"
 
 
@@ -72,8 +74,9 @@ def _render_example(layout: str, number: int, item: BankItem) -> str:
 
 
 def quote(text: str) -> str:
-    """Foreign text that can neither close the block nor pass for one of its headings."""
-    return _HEADING.sub(r"\1\\\2", neutralize(text.strip()))
+    """Foreign text that can neither close the block nor pass for one of its headings; every line break becomes a plain one."""
+    lines = neutralize(text.strip()).splitlines()
+    return "\n".join(_HEADING.sub(r"\1\\\2", line) for line in lines)
 
 
 def count_roughly(text: str) -> int:

@@ -4,8 +4,8 @@
 """
 
 import hashlib
+import re
 import threading
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,6 +19,7 @@ from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import BoundaryError, FileFormatError, UsageError
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import first_problem
+from rubricem_env.scaffold.untrusted import fold
 
 ItemStatus = Literal[
     "active",
@@ -52,9 +53,11 @@ class BankItem(Frozen):
 
 
 def text_digest(reflection: Reflection) -> str:
-    """Equal for reflections that say the same: case, spacing and Unicode form do not count."""
-    said = unicodedata.normalize("NFKC", f"{reflection.rubrics}\0{reflection.takeaways}").casefold()
-    return hashlib.sha256(" ".join(said.split()).encode("utf-8", "replace")).hexdigest()
+    """Equal for reflections with the same letters and digits: case, accents, spacing and punctuation do not count."""
+    said = "\0".join(
+        re.sub(r"[\W_]+", "", fold(text).casefold()) for text in (reflection.rubrics, reflection.takeaways)
+    )
+    return hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()
 
 
 class UnknownItemError(UsageError):

@@ -2,11 +2,13 @@ r"""Neutralizes foreign text, and finds text that was copied from it.
 
 `neutralize` adds a backslash to everything that looks like a scaffold tag or a chat special token: `</tool_output>`
 becomes `<\/tool_output>`, `<|im_end|>` becomes `<\|im_end|>`. Backslashes after the opening character grow by one, so
-that `restore` undoes it byte for byte. `ShownText` finds long copies of what a policy was shown: rubrics and lessons
-must not contain them.
+that `restore` undoes it byte for byte. `fold` makes texts comparable that look alike. `ShownText` finds long copies of
+what a policy was shown: rubrics and lessons must not contain them.
 """
 
+import html
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import cache
 
@@ -69,6 +71,43 @@ def restore(text: str) -> str:
         if opener in text:
             text = _patterns(opener)[1].sub(opener, text)
     return text
+
+
+# NFKD makes fullwidth, mathematical and circled letters plain by itself, except white ones on black.
+_LOOKALIKES = str.maketrans(
+    "аеорсухікѕјһԁԛԝѵӏмтвАВЕНІЈКМОРСТХЅԌҮӀ"  # Cyrillic
+    "αεικνορτυχγηωΑΒΕΖΗΙΚΜΝΟΡΤΥΧ"  # Greek
+    "օոսհցզաեքռՕՏԼՍ"  # Armenian
+    "ᎠᎡᎢᎥᎪᎫᎬᎳᎷᎻᎾᏀᏃᏏᏒᏔᏕᏚᏙᏞᏟᏢᏦᏴᏻ"  # Cherokee
+    "ꓐꓑꓒꓓꓔꓖꓗꓙꓚꓜꓝꓟꓠꓡꓢꓣꓦꓧꓪꓫꓬꓮꓰꓲꓳꓴ"  # Lisu
+    "ıłøđħŧɑɡɩƒØŁĐᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ",  # Latin beyond ASCII
+    "aeopcyxiksjhdqwvlmtbABEHIJKMOPCTXSGYI"
+    "aeiknoptuxynwABEZHIKMNOPTYX"
+    "onuhgqwtpnOSLU"
+    "DRTiAJEWMHOGZbRWSSVLCPKBG"
+    "BPdDTGKJCZFMNLSRVHWXYAEIOU"
+    "ilodhtagifOLDabcdefghijklmnoprstuvwyz",
+) | {start + index: chr(65 + index) for start in (0x1F150, 0x1F170) for index in range(26)}
+_LOOKALIKES |= {
+    code + 0x97D0: plain for code, plain in _LOOKALIKES.items() if 0x13A0 <= code < 0x13F0
+}  # small Cherokee
+_BLANKS = str.maketrans(dict.fromkeys("\u115f\u1160\u2800", " "))
+_NOT_SHOWN = frozenset({"Cf", "Mn", "Me"})
+
+
+def fold(text: str) -> str:
+    """The text as a reader sees it, to compare and to search: other forms of a letter become the plain one.
+
+    HTML entities are resolved, and letters that look like Latin ones become those. Characters that show nothing go, and
+    so do marks above and below letters; characters that only look empty become spaces. Case, spaces and punctuation stay.
+    """
+    for _ in range(2):  # "&amp;lt;" is "&lt;" is "<"
+        text = html.unescape(text)
+    if text.isascii():
+        return text
+    plain = unicodedata.normalize("NFKD", text).translate(_BLANKS)
+    shown = "".join(char for char in plain if unicodedata.category(char) not in _NOT_SHOWN)
+    return unicodedata.normalize("NFKC", shown).translate(_LOOKALIKES)
 
 
 COPIED_WORDS = 12

@@ -94,10 +94,13 @@ def test_a_quarantined_or_removed_item_is_never_retrieved_nor_the_one_before_it(
     assert bank.retrieve("at 0" if mode == "within" else "at 40", mode) == ()
 
 
-def test_a_removed_text_is_refused_when_it_comes_back_in_other_spacing_and_case(bank):
+@pytest.mark.parametrize(
+    "again", ["Trust  blog\nposts.", "- trust blog posts", "trust_blog-posts", "tru\u0455t bl\u00f6g posts"]
+)
+def test_a_removed_text_is_refused_when_it_comes_back_in_another_form(bank, again):
     bank.write(make_reflection("at 0", takeaways="trust blog posts"))
     bank.remove(1, "poison")
-    refused = bank.write(make_reflection("at 9", takeaways="Trust  blog\nposts"))
+    refused = bank.write(make_reflection("at 9", takeaways=again))
     assert isinstance(refused, Refusal)
     assert refused.code == "removed_before"
 

@@ -2,13 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
 
 from rubricem_agent.cli.bank import bank_app
-from rubricem_agent.memory.store import UnknownItemError
+from rubricem_agent.memory.chroma_store import ChromaStore
+from rubricem_agent.memory.store import BankItem, StoredItem, UnknownItemError
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.testing.judges import make_reflection
 
@@ -131,12 +133,13 @@ def test_a_bank_that_cannot_be_made_is_one_sentence(run, tmp_path):
     assert isinstance(result.exception, FileFormatError)
 
 
-def test_text_of_an_item_cannot_move_the_cursor_or_set_colours(tmp_path):
-    row = make_reflection("How \x1b[2J[red]wide[/red]?", takeaways="Measure it.")
-    (tmp_path / "in.jsonl").write_text(row.model_dump_json())
-    place = ["--bank", str(tmp_path / "bank")]
-    CliRunner().invoke(bank_app, ["import", str(tmp_path / "in.jsonl"), "--embedder", "hashing", *place])
+def test_text_of_an_item_of_an_older_release_cannot_move_the_cursor_or_set_colours(tmp_path):
+    item = BankItem(
+        id=1, revision=1, reflection=make_reflection("How \x1b[2J[red]wide[/red]?", takeaways="Measure it.")
+    )
+    store = ChromaStore.open(tmp_path, embedder="plane", dimension=2)
+    store.put([StoredItem(item, np.ones(2, dtype=np.float32))])
     for command in (["list"], ["show", "1"]):
-        output = CliRunner().invoke(bank_app, [*command, *place]).stdout
+        output = CliRunner().invoke(bank_app, [*command, "--bank", str(tmp_path)]).stdout
         assert "\x1b[2J" not in output
         assert "[red]wide[/red]" in output
