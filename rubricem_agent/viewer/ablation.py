@@ -50,7 +50,7 @@ class RecipeResult(Frozen):
     against_baseline: Spread
     """Answers less answer-only GRPO's, seed by seed; 0 for answer-only GRPO itself."""
     steps_to_baseline: int | None
-    """The first examined step at which the mean over seeds reaches what answer-only GRPO reaches at the end."""
+    """The first evaluated step at which the mean over seeds reaches what answer-only GRPO reaches at the end."""
     seconds: float
     """Of the steps of one run, on average, while others ran beside it."""
     curve: tuple[CurvePoint, ...]
@@ -68,34 +68,34 @@ def summarise(logs: Logs, *, steps: int, command: str) -> Ablation:
     """The ablation from the logs of its runs.
 
     Raises:
-        UsageError: a run lacks an examination after `steps`, or the recipes have no seed in common.
+        UsageError: a run lacks an evaluation after `steps`, or the recipes have no seed in common.
     """
     for name, runs in logs.items():
         for seed, log in runs.items():
-            if not any(exam.step == steps for exam in log.evaluations):
+            if not any(evaluation.step == steps for evaluation in log.evaluations):
                 raise UsageError(
-                    f"the run {name}, seed {seed} was not examined at step {steps}; run the ablation again."
+                    f"the run {name}, seed {seed} was not evaluated at step {steps}; run the ablation again."
                 )
-    goal = float(np.mean([exam_at(log, steps).held_out["answer"] for log in logs[BASELINE.name].values()]))
+    goal = float(np.mean([evaluation_at(log, steps).held_out["answer"] for log in logs[BASELINE.name].values()]))
     results = [_result(recipe, logs, steps=steps, goal=goal) for recipe in RECIPES if recipe.name in logs]
     return Ablation(steps=steps, command=command, results=tuple(results))
 
 
-def exam_at(log: RunLog, step: int) -> EvaluationLine:
-    return next(exam for exam in log.evaluations if exam.step == step)
+def evaluation_at(log: RunLog, step: int) -> EvaluationLine:
+    return next(evaluation for evaluation in log.evaluations if evaluation.step == step)
 
 
 def _result(recipe: Recipe, logs: Logs, *, steps: int, goal: float) -> RecipeResult:
     runs = logs[recipe.name]
-    last = [exam_at(log, steps) for log in runs.values()]
+    last = [evaluation_at(log, steps) for log in runs.values()]
     curve = _curve(list(runs.values()), steps)
     return RecipeResult(
         name=recipe.name,
         title=recipe.title,
         seeds=tuple(runs),
-        answer=spread([exam.held_out["answer"] for exam in last]),
-        all_stages=spread([float(np.mean(list(exam.held_out.values()))) for exam in last]),
-        valid=spread([exam.valid for exam in last]),
+        answer=spread([evaluation.held_out["answer"] for evaluation in last]),
+        all_stages=spread([float(np.mean(list(evaluation.held_out.values()))) for evaluation in last]),
+        valid=spread([evaluation.valid for evaluation in last]),
         against_baseline=_difference(runs, logs[BASELINE.name], steps),
         steps_to_baseline=next((point.step for point in curve if point.step and point.answer.mean >= goal), None),
         seconds=float(np.mean([sum(sum(line.seconds.values()) for line in log.steps) for log in runs.values()])),
@@ -104,15 +104,18 @@ def _result(recipe: Recipe, logs: Logs, *, steps: int, goal: float) -> RecipeRes
 
 
 def _curve(runs: Sequence[RunLog], steps: int) -> tuple[CurvePoint, ...]:
-    """At the steps that all runs examined, up to the last."""
-    by_step = [{exam.step: exam.held_out["answer"] for exam in log.evaluations if exam.step <= steps} for log in runs]
+    """At the steps at which all runs were evaluated, up to the last."""
+    by_step = [
+        {evaluation.step: evaluation.held_out["answer"] for evaluation in log.evaluations if evaluation.step <= steps}
+        for log in runs
+    ]
     shared = sorted(set.intersection(*(set(one) for one in by_step)))
     return tuple(CurvePoint(step=step, answer=spread([one[step] for one in by_step])) for step in shared)
 
 
 def _difference(runs: Mapping[int, RunLog], baseline: Mapping[int, RunLog], steps: int) -> Spread:
-    own = {str(seed): exam_at(log, steps).held_out["answer"] for seed, log in runs.items()}
-    other = {str(seed): exam_at(log, steps).held_out["answer"] for seed, log in baseline.items()}
+    own = {str(seed): evaluation_at(log, steps).held_out["answer"] for seed, log in runs.items()}
+    other = {str(seed): evaluation_at(log, steps).held_out["answer"] for seed, log in baseline.items()}
     found = paired_bootstrap(own, other, rng=np.random.default_rng(0))
     return Spread(mean=found.difference, low=found.low, high=found.high)
 
@@ -131,7 +134,7 @@ _STYLE = (
     "<style>svg{background:#fff;font-family:sans-serif}.grid{stroke:#e3e1da}.tick{fill:#555;font-size:11px}"
     ".title{font-size:12px;font-weight:600}.curve{fill:none;stroke:var(--c);stroke-width:2}"
     ".band{fill:var(--c);opacity:.16}.dot{fill:var(--c)}"
-    + "".join(f".c{place}{{--c:{colour}}}" for place, colour in enumerate(_COLOURS))
+    + "".join(f".c{index}{{--c:{colour}}}" for index, colour in enumerate(_COLOURS))
     + "</style>"
 )
 """Of a chart in a file of its own, which has no page to take colours from."""
@@ -158,8 +161,8 @@ def draw_svg(title: str, curves: Sequence[Curve]) -> str:
     if not drawn:
         raise UsageError(f"there is no point to draw for the figure {title!r}; evaluate the runs at least once.")
     area = (*_widened([x for curve in drawn for x in curve.x]), *_y_range(drawn))
-    marks = "".join(_draw_curve(curve, area, place % len(_COLOURS)) for place, curve in enumerate(drawn))
-    keys = [_key_line(curve.name, place) for place, curve in enumerate(drawn)]
+    marks = "".join(_draw_curve(curve, area, index % len(_COLOURS)) for index, curve in enumerate(drawn))
+    keys = [_key_line(curve.name, index) for index, curve in enumerate(drawn)]
     height = HEIGHT + 30 + 18 * len(keys)
     head = f'<text class="title" x="8" y="18">{escape(title)}</text>'
     inner = f'<svg y="26" width="{WIDTH}" height="{HEIGHT}">{_draw_axes(area)}{marks}</svg>'
@@ -182,9 +185,9 @@ def nice_ticks(low: float, high: float) -> list[float]:
     return [round(number * step, 12) for number in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _key_line(name: str, place: int) -> str:
-    y = HEIGHT + 40 + 18 * place
-    mark = f'<line class="curve c{place % len(_COLOURS)}" x1="48" x2="68" y1="{y - 4}" y2="{y - 4}"/>'
+def _key_line(name: str, index: int) -> str:
+    y = HEIGHT + 40 + 18 * index
+    mark = f'<line class="curve c{index % len(_COLOURS)}" x1="48" x2="68" y1="{y - 4}" y2="{y - 4}"/>'
     return f'{mark}<text class="tick" x="76" y="{y}">{escape(name)}</text>'
 
 
@@ -222,9 +225,9 @@ def _draw_curve(curve: Curve, frame: PlotArea, colour: int) -> str:
         edge = [_position(frame, x, high) for x, high in zip(curve.x, curve.high, strict=True)]
         edge += [_position(frame, x, low) for x, low in zip(curve.x[::-1], curve.low[::-1], strict=True)]
         band = f'<polygon class="band c{colour}" points="{" ".join(edge)}"/>'
-    places = [_position(frame, x, y) for x, y in zip(curve.x, curve.y, strict=True)]
-    line = f'<polyline class="curve c{colour}" points="{" ".join(places)}"/>' if len(places) > 1 else ""
-    dots = places if len(places) <= 40 else []
+    positions = [_position(frame, x, y) for x, y in zip(curve.x, curve.y, strict=True)]
+    line = f'<polyline class="curve c{colour}" points="{" ".join(positions)}"/>' if len(positions) > 1 else ""
+    dots = positions if len(positions) <= 40 else []
     marks = (f'<circle class="dot c{colour}" cx="{x}" cy="{y}" r="2.2"/>' for x, y in (at.split(",") for at in dots))
     return band + line + "".join(marks)
 

@@ -78,8 +78,8 @@ class RunCard(Frozen):
     """Its path under the root."""
     kind: RunKind
     state: Standing
-    """running: a line within the last two minutes; stale: no line for longer, and not at its end; stopped: lost, an
-    alarm ended it."""
+    """running: a line within the last two minutes; stale: no line for longer, and not at its end; stopped: lost, a
+    warning ended it."""
     changed: float
     """Unix time of the last change."""
     recipe: Text = ""
@@ -91,13 +91,13 @@ class RunCard(Frozen):
     steps: int | None = None
     """Of the whole plan."""
     scores: StageScores = StageScores()
-    """Held-out quality by truth at the last examination; an evaluation has its number under `answer`."""
+    """Held-out quality by truth at the last evaluation; an evaluation has its number under `answer`."""
     scored_at: int | None = None
-    """The step of that examination."""
+    """The step of that evaluation."""
     lessons: int = 0
     seconds: float = 0.0
     dollars: float | None = None
-    alarms: int = 0
+    warnings: int = 0
     recorded: int = 0
     """Trajectories that can be looked at."""
     has_bank: bool = False
@@ -121,7 +121,7 @@ class RunDetail(Frozen):
     card: RunCard
     settings: dict[str, Any]
     """As written in its folder."""
-    alarms: tuple[dict[str, int | Text], ...]
+    warnings: tuple[dict[str, int | Text], ...]
     """Each has `step` and `message`."""
     notes: tuple[Text, ...]
     """What is missing and why, such as trajectories that were not recorded."""

@@ -24,7 +24,7 @@ class TrajectoryRow(Frozen):
     step: int
     group: Text
     attempt: int
-    """Its place in the group, from 0."""
+    """Its index in the group, from 0."""
     question: Text
     question_key: Text
     scores: StageScores
@@ -52,7 +52,7 @@ class TrajectoryPage(Page[TrajectoryRow]):
     """First and last."""
 
 
-class Place(Frozen):
+class Passage(Frozen):
     """A passage of an element."""
 
     element: int
@@ -135,7 +135,7 @@ class VerdictView(Frozen):
 
     rubric: Rubric
     opinion: Opinion
-    places: tuple[Place, ...]
+    passages: tuple[Passage, ...]
     """Passages that the reason quotes; empty where it quotes none."""
 
 
@@ -162,7 +162,7 @@ class ViolationView(Frozen):
     message: Text
     strict: bool
     """Whether data generation rejects a trajectory for it."""
-    place: Place | None
+    passage: Passage | None
 
 
 class TrajectoryView(Frozen):
@@ -180,7 +180,7 @@ class TrajectoryView(Frozen):
     """new or repeat; empty outside training."""
     trained: bool | None = None
     lessons: tuple[ShownLesson, ...] = ()
-    bait: tuple[Text, ...] = ()
+    injections: tuple[Text, ...] = ()
     """Kinds of text that speak to the judge."""
     elements: tuple[Element, ...]
     elements_total: int
@@ -195,8 +195,8 @@ class TrajectoryView(Frozen):
     dollars: float | None = None
     num_tokens: int = 0
     """0 where no tokens were recorded."""
-    siblings: tuple[Text, ...] = ()
-    """The ids of the group, in order."""
+    attempts: tuple[Text, ...] = ()
+    """The ids of the group's rollouts, in order."""
 
 
 class TokenPage(Frozen):
@@ -217,9 +217,9 @@ class TokenPage(Frozen):
 class Separator(Frozen):
     """Something that tells the attempts of a group apart, with a value for each."""
 
-    kind: Literal["stage", "rubric", "habit"]
+    kind: Literal["stage", "rubric", "statistic"]
     key: Text
-    """The stage, the rubric's id, or the habit: searches, repeated searches, words of the answer, citations, tokens,
+    """The stage, the rubric's id, or the statistic: searches, repeated searches, words of the answer, citations, tokens,
     violations."""
     title: Text
     stage: Text
@@ -252,7 +252,7 @@ class GroupView(Frozen):
     judge: Text
     rubrics: tuple[Rubric, ...]
     rollouts: tuple[GroupRollout, ...]
-    """In the order asked for."""
+    """In the requested order."""
     separators: tuple[Separator, ...]
     lessons: tuple[ShownLesson, ...]
     proposal_failure: Text
@@ -286,9 +286,9 @@ class RubricEvent(Frozen):
     reason: Text
     """separates_nothing, over_cap; empty unless it was retired."""
     variance: float | None
-    """Of its marks in that step."""
-    marks: tuple[float, ...]
-    """By attempt, where it was marked."""
+    """Of its scores in that step."""
+    scores: tuple[float, ...]
+    """By attempt, where it was scored."""
     mean: float | None
 
 
@@ -377,6 +377,6 @@ class ExampleView(Frozen):
     given: Text
     """An answer from elsewhere, where there is no trajectory."""
     trajectory: TrajectoryView | None
-    """Without verdicts on stages; judges of benchmarks speak in `replies`."""
+    """Without verdicts on stages; those of a benchmark's judges are in `replies`."""
     replies: tuple[VerdictRecord, ...]
     """What the judges replied; each reply is truncated to 8,000 characters."""

@@ -26,7 +26,7 @@ def make_figures(run: RecordedRun) -> tuple[Figure, ...]:
 
 
 def _held_out(run: RecordedRun) -> Iterator[Figure]:
-    answer = [_exam_curve("this run", run.log.evaluations, Stage.ANSWER)]
+    answer = [_evaluation_curve("this run", run.log.evaluations, Stage.ANSWER)]
     expected = find_expected(run.recipe, run.settings) if run.recipe else None
     if expected is not None and run.log.evaluations:
         points = expected.held_out_answer
@@ -41,13 +41,13 @@ def _held_out(run: RecordedRun) -> Iterator[Figure]:
             )
         )
     yield _figure("held_out.answer", HELD_OUT, "Answers to held-out questions", answer, including=SHARE)
-    stages = [_exam_curve(stage.value, run.log.evaluations, stage) for stage in STAGES]
+    stages = [_evaluation_curve(stage.value, run.log.evaluations, stage) for stage in STAGES]
     yield _figure("held_out.stages", HELD_OUT, "All stages on held-out questions", stages, including=SHARE)
     valid = [
         Curve(
             name="valid",
-            x=tuple(float(exam.step) for exam in run.log.evaluations),
-            y=tuple(exam.valid for exam in run.log.evaluations),
+            x=tuple(float(evaluation.step) for evaluation in run.log.evaluations),
+            y=tuple(evaluation.valid for evaluation in run.log.evaluations),
         )
     ]
     yield _figure("held_out.valid", HELD_OUT, "Valid scaffolds on held-out questions", valid, including=SHARE)
@@ -64,20 +64,20 @@ def _judged(run: RecordedRun) -> Iterator[Figure]:
 
 def _policy(run: RecordedRun) -> Iterator[Figure]:
     for key, title, unit, read in (
-        ("kl", "KL from the reference", "nats a token", lambda told: told.kl),
-        ("entropy", "Entropy", "nats a token", lambda told: told.entropy),
-        ("grad_norm", "Gradient norm before clipping", "", lambda told: told.grad_norm),
+        ("kl", "KL from the reference", "nats a token", lambda metrics: metrics.kl),
+        ("entropy", "Entropy", "nats a token", lambda metrics: metrics.entropy),
+        ("grad_norm", "Gradient norm before clipping", "", lambda metrics: metrics.grad_norm),
     ):
         yield _steps(run, f"policy.{key}", POLICY, title, _phases(read), unit=unit, including=(0.0,))
     for stage in STAGES:
         name = stage.value
         lines, title = {name: _kl_of(stage)}, f"KL of the {name} stage"
         yield _steps(run, f"policy.kl.{name}", POLICY, title, lines, unit="nats a token", including=(0.0,), stage=name)
-    habits: Mapping[str, Read] = {
+    statistics: Mapping[str, Read] = {
         "valid": lambda line: line.habits.valid if line.habits else None,
         "repeated searches": lambda line: line.habits.repeated_calls if line.habits else None,
     }
-    yield _steps(run, "policy.habits", POLICY, "Valid scaffolds and repeated searches", habits, including=SHARE)
+    yield _steps(run, "policy.habits", POLICY, "Valid scaffolds and repeated searches", statistics, including=SHARE)
     words: Mapping[str, Read] = {"words": lambda line: line.habits.answer_words if line.habits else None}
     yield _steps(run, "policy.words", POLICY, "Words of an answer", words)
     cosine: Mapping[str, Read] = {"task and reflection": lambda line: line.gradients.cosine if line.gradients else None}
@@ -119,8 +119,12 @@ def _seconds_of(part: str) -> Read:
     return lambda line: line.seconds.get(part)
 
 
-def _exam_curve(name: str, exams: Sequence[EvaluationLine], stage: Stage) -> Curve:
-    known = [(exam.step, exam.held_out[stage.value]) for exam in exams if stage.value in exam.held_out]
+def _evaluation_curve(name: str, evaluations: Sequence[EvaluationLine], stage: Stage) -> Curve:
+    known = [
+        (evaluation.step, evaluation.held_out[stage.value])
+        for evaluation in evaluations
+        if stage.value in evaluation.held_out
+    ]
     return Curve(
         name=name, x=tuple(float(step) for step, _ in known), y=tuple(value for _, value in known), stage=stage.value
     )
@@ -169,7 +173,7 @@ def _figure(
 
 
 MAX_VALUE = 200
-_PLACES = ("out",)
+_IGNORED = ("out",)
 """Settings that differ between any two runs and say nothing."""
 
 
@@ -212,7 +216,7 @@ def _merge(key: str, cards: Sequence[RunCard], split: Sequence[Sequence[Figure]]
 def _differences(settings: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
     flat = [_flatten(one) for one in settings]
     keys = sorted(set().union(*flat))
-    rows = {key: tuple(one.get(key, "") for one in flat) for key in keys if key not in _PLACES}
+    rows = {key: tuple(one.get(key, "") for one in flat) for key in keys if key not in _IGNORED}
     return {key: values for key, values in rows.items() if len(set(values)) > 1}
 
 

@@ -132,19 +132,19 @@ def _separators(members: Sequence[Member], rubrics: Mapping[str, Rubric]) -> Ite
         values = [score_of(row.scores, stage) for row, _, _ in members]
         yield from _differing(values, means, kind="stage", key=stage.value, title=stage.value, stage=stage.value)
     for rubric in rubrics.values():
-        marks = [_fulfilled(entry, rubric) for _, entry, _ in members]
-        yield from _differing(marks, means, kind="rubric", key=rubric.id, title=rubric.title, stage=rubric.stage.value)
-    for name, read in _HABITS.items():
+        scores = [_fulfilled(entry, rubric) for _, entry, _ in members]
+        yield from _differing(scores, means, kind="rubric", key=rubric.id, title=rubric.title, stage=rubric.stage.value)
+    for name, read in _STATISTICS.items():
         counts = [float(read(row, reading)) for row, _, reading in members]
         scale = max(counts, default=0.0)
-        yield from _differing(counts, means, kind="habit", key=name, title=name, stage="", scale=scale)
+        yield from _differing(counts, means, kind="statistic", key=name, title=name, stage="", scale=scale)
 
 
 def _differing(
     values: Sequence[float | None],
     means: Sequence[float | None],
     *,
-    kind: Literal["stage", "rubric", "habit"],
+    kind: Literal["stage", "rubric", "statistic"],
     key: str,
     title: str,
     stage: str,
@@ -185,7 +185,7 @@ def _repeated(_: TrajectoryRow, reading: Reading) -> int:
     return len(calls) - len(set(calls))
 
 
-_HABITS: Mapping[str, Callable[[TrajectoryRow, Reading], int]] = {
+_STATISTICS: Mapping[str, Callable[[TrajectoryRow, Reading], int]] = {
     "searches": lambda row, _: row.calls,
     "repeated searches": _repeated,
     "words of the answer": lambda _, reading: len((reading.answer or "").split()),
@@ -265,15 +265,15 @@ def _event(rubric: Rubric, group: JudgedGroup, *, was_active: bool, is_first: bo
     if not is_used and rubric.id not in retired:
         return None
     gone = retired.get(rubric.id)
-    marks = _marks(rubric.id, rollouts)
+    scores = _scores(rubric.id, rollouts)
     return RubricEvent(
         step=entry.step,
         group=group_id,
         fate="retired" if gone else _fate(was_active=was_active, is_first=is_first),
         reason=gone.reason if gone else "",
-        variance=_variance(rubric.id, active, gone, marks),
-        marks=tuple(marks),
-        mean=number_or_none(sum(marks) / len(marks)) if marks else None,
+        variance=_variance(rubric.id, active, gone, scores),
+        scores=tuple(scores),
+        mean=number_or_none(sum(scores) / len(scores)) if scores else None,
     )
 
 
@@ -284,15 +284,15 @@ def _fate(*, was_active: bool, is_first: bool) -> Fate:
 
 
 def _variance(
-    rubric_id: str, active: Mapping[str, ActiveRubric], gone: RetiredRubric | None, marks: Sequence[float]
+    rubric_id: str, active: Mapping[str, ActiveRubric], gone: RetiredRubric | None, scores: Sequence[float]
 ) -> float | None:
     known = active.get(rubric_id) or (gone.last if gone else None)
     if known is not None and known.variance is not None:
         return number_or_none(known.variance)
-    return number_or_none(mark_variance(marks)) if len(marks) > 1 else None
+    return number_or_none(mark_variance(scores)) if len(scores) > 1 else None
 
 
-def _marks(rubric_id: str, rollouts: Sequence[RolloutEntry]) -> list[float]:
+def _scores(rubric_id: str, rollouts: Sequence[RolloutEntry]) -> list[float]:
     return [
         opinion.mark for rollout in rollouts for opinion in rollout.judged.opinions if opinion.rubric_id == rubric_id
     ]
@@ -317,7 +317,7 @@ def list_trajectories(run: RunFolder, wanted: RolloutFilter) -> TrajectoryPage:
 
 
 def _wanted_groups(record: RunRecordReader, wanted: RolloutFilter) -> npt.NDArray[np.bool_] | None:
-    """Which groups pass, by number; None where nothing is asked of them."""
+    """Which groups pass, by number; None where all are wanted."""
     if not (wanted.q.strip() or wanted.question or wanted.group or wanted.lesson):
         return None
     questions = record.questions_with(wanted.q)
@@ -347,8 +347,8 @@ def view_attempt(run: RunFolder, rollout_id: str, *, from_element: int = 0) -> T
         own = make_row(record, number)
         attempts = record.table.rows["attempt"][record.table.of_group(group)].tolist()
         entry, group_entry = record.read_rollout(number), record.read_group(group)
-    siblings = tuple(f"{own.group}-{attempt}" for attempt in attempts)
-    return view_rollout(own, entry, group_entry, siblings=siblings, from_element=from_element)
+    attempts = tuple(f"{own.group}-{attempt}" for attempt in attempts)
+    return view_rollout(own, entry, group_entry, attempts=attempts, from_element=from_element)
 
 
 def view_element(run: RunFolder, rollout_id: str, index: int, *, offset: int) -> ElementText:

@@ -137,8 +137,8 @@ def answer(request: Request, model: Frozen) -> Response:
 
 
 def problem(status: int, message: str) -> Response:
-    told = Problem(status=status, message=message)
-    return Response(told.model_dump_json(), status_code=status, media_type=JSON)
+    body = Problem(status=status, message=message)
+    return Response(body.model_dump_json(), status_code=status, media_type=JSON)
 
 
 async def tell_error(request: Request, error: Exception) -> Response:
@@ -152,8 +152,8 @@ async def tell_invalid(request: Request, error: Exception) -> Response:
     """A parameter or a body that breaks a rule."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return problem(422, f"{place}: {first['msg']}")
+    name = ".".join(str(part) for part in first["loc"])
+    return problem(422, f"{name}: {first['msg']}")
 
 
 async def tell_http(request: Request, error: Exception) -> Response:

@@ -75,10 +75,10 @@ class RunFolder:
 
 def _mark(path: Path) -> tuple[int, int]:
     try:
-        told = path.stat()
+        found = path.stat()
     except OSError:
         return 0, 0
-    return told.st_mtime_ns, told.st_size
+    return found.st_mtime_ns, found.st_size
 
 
 PATIENCE = 120.0
@@ -102,7 +102,7 @@ def make_detail(run: RunFolder, card: RunCard, notes: Sequence[str] = ()) -> Run
     return RunDetail(
         card=card,
         settings=read.settings if read else {},
-        alarms=tuple({"step": line.step, "message": line.alarm} for line in read.log.warnings) if read else (),
+        warnings=tuple({"step": line.step, "message": line.alarm} for line in read.log.warnings) if read else (),
         notes=tuple(notes),
     )
 
@@ -111,7 +111,7 @@ def _training_card(run: RunFolder) -> RunCard:
     run.record.refresh()
     read = run.read()
     last = read.log.steps[-1] if read.log.steps else None
-    exam = read.log.evaluations[-1] if read.log.evaluations else None
+    evaluation = read.log.evaluations[-1] if read.log.evaluations else None
     card = _blank(run, _standing(run, read, last))
     return card.model_copy(
         update={
@@ -119,13 +119,13 @@ def _training_card(run: RunFolder) -> RunCard:
             "title": read.title,
             "step": last.step if last else 0,
             "steps": _planned(read),
-            "scores": StageScores(**{name: exam.held_out.get(name) for name in StageScores.model_fields})
-            if exam
+            "scores": StageScores(**{name: evaluation.held_out.get(name) for name in StageScores.model_fields})
+            if evaluation
             else _EMPTY,
-            "scored_at": exam.step if exam else None,
+            "scored_at": evaluation.step if evaluation else None,
             "lessons": last.bank if last else 0,
             "seconds": round(sum(sum(line.seconds.values()) for line in read.log.steps), 1),
-            "alarms": len(read.log.warnings),
+            "warnings": len(read.log.warnings),
             "recorded": len(run.record.table),
             "has_bank": run.bank.is_there,
         }
@@ -139,8 +139,8 @@ def _standing(run: RunFolder, read: RecordedRun, last: StepLine | None) -> Stand
     patience = max(PATIENCE, 4 * sum(last.seconds.values()) if last else 0.0)
     if time.time() - run.changed < patience:
         return "running"
-    alarms = read.log.warnings
-    return "stopped" if alarms and alarms[-1].step == step else "stale"
+    warnings = read.log.warnings
+    return "stopped" if warnings and warnings[-1].step == step else "stale"
 
 
 def _planned(read: RecordedRun) -> int | None:
@@ -183,9 +183,9 @@ def read_scores(run: RunFolder) -> Scores | None:
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as cause:
-        told = first_problem(cause) if isinstance(cause, ValidationError) else str(cause)
+        reason = first_problem(cause) if isinstance(cause, ValidationError) else str(cause)
         raise FileFormatError(
-            f"{path} cannot be read: {told} Make it anew with `rubricem eval rescore {run.folder}`."
+            f"{path} cannot be read: {reason} Write it again with `rubricem eval rescore {run.folder}`."
         ) from cause
 
 
@@ -305,8 +305,8 @@ class RunShelf:
 
 def _folders(root: Path) -> Iterator[Path]:
     """The root and what lies under it, a few levels deep; links are not followed."""
-    for seen, (place, names, _) in enumerate(os.walk(root)):
-        folder = Path(place)
+    for seen, (path, names, _) in enumerate(os.walk(root)):
+        folder = Path(path)
         depth = len(folder.relative_to(root).parts)
         names[:] = [name for name in sorted(names) if depth < DEPTH and _is_looked_into(name)]
         if seen >= MOST_FOLDERS:

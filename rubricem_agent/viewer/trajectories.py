@@ -18,7 +18,7 @@ from rubricem_agent.viewer.api_trajectories import (
     Element,
     ElementKind,
     ElementText,
-    Place,
+    Passage,
     SectionView,
     SnippetView,
     StageView,
@@ -244,14 +244,14 @@ def element_text(pieces: Sequence[ElementSegment], number: int, *, offset: int) 
 
 
 def _repeated_calls(pieces: Sequence[ElementSegment]) -> frozenset[int]:
-    """The calls that ask the same thing as an earlier one."""
-    asked = set()
+    """The calls that repeat an earlier one."""
+    known = set()
     repeated = set()
     for number, piece in enumerate(pieces):
         if piece.call is not None:
-            if piece.call.identity in asked:
+            if piece.call.identity in known:
                 repeated.add(number)
-            asked.add(piece.call.identity)
+            known.add(piece.call.identity)
     return frozenset(repeated)
 
 
@@ -259,39 +259,39 @@ _QUOTED = re.compile(r'“([^”]{2,400})”|"([^"]{2,400})"|«([^»]{2,400})»'
 _MOST = 8
 
 
-Passages = Sequence[tuple[int, ElementSegment]]
+PolicyPieces = Sequence[tuple[int, ElementSegment]]
 """The policy's pieces with their numbers, by where they begin in its text."""
 
 
-def policy_pieces(pieces: Sequence[ElementSegment]) -> Passages:
+def select_policy_pieces(pieces: Sequence[ElementSegment]) -> PolicyPieces:
     return [(number, piece) for number, piece in enumerate(pieces) if piece.start >= 0]
 
 
-def _index_after(passages: Passages, start: int) -> int:
-    return bisect_right(passages, start, key=lambda one: one[1].start)
+def _index_after(policy_pieces: PolicyPieces, start: int) -> int:
+    return bisect_right(policy_pieces, start, key=lambda one: one[1].start)
 
 
-def locate(passages: Passages, start: int, end: int) -> Place | None:
-    """A range of the policy's text as a place in an element; None where it begins between two of them."""
-    found = _index_after(passages, start) - 1
-    if found < 0 or start >= passages[found][1].end:
+def locate(policy_pieces: PolicyPieces, start: int, end: int) -> Passage | None:
+    """A range of the policy's text as a passage of an element; None where it begins between two of them."""
+    found = _index_after(policy_pieces, start) - 1
+    if found < 0 or start >= policy_pieces[found][1].end:
         return None
-    number, piece = passages[found]
+    number, piece = policy_pieces[found]
     units = Utf16(piece.text)
     last = min(end, piece.end)
-    return Place(element=number, start=units.at(start - piece.start), end=units.at(last - piece.start))
+    return Passage(element=number, start=units.at(start - piece.start), end=units.at(last - piece.start))
 
 
-def find_quotations(reason: str, reading: Reading, stage: Stage, *, passages: Passages) -> tuple[Place, ...]:
+def find_quotations(reason: str, reading: Reading, stage: Stage, *, policy_pieces: PolicyPieces) -> tuple[Passage, ...]:
     """The quoted passages of a reason, each where it first stands: in the stage, or else anywhere."""
-    places = []
+    found = []
     for groups in _QUOTED.findall(reason)[:_MOST]:
         quoted = next(filter(None, groups)).strip().rstrip("….")
         start = _find(quoted, reading.policy_text, reading.spans.get(stage))
-        place = locate(passages, start, start + len(quoted)) if start >= 0 and quoted else None
-        if place is not None and place not in places:
-            places.append(place)
-    return tuple(places)
+        passage = locate(policy_pieces, start, start + len(quoted)) if start >= 0 and quoted else None
+        if passage is not None and passage not in found:
+            found.append(passage)
+    return tuple(found)
 
 
 def _find(quoted: str, text: str, within: Span | None) -> int:
@@ -306,13 +306,13 @@ def rubrics_of(group: GroupEntry) -> dict[str, Rubric]:
 
 
 def stage_views(
-    entry: RolloutEntry, reading: Reading, *, rubrics: Mapping[str, Rubric], passages: Passages
+    entry: RolloutEntry, reading: Reading, *, rubrics: Mapping[str, Rubric], policy_pieces: PolicyPieces
 ) -> tuple[StageView, ...]:
     """All four stages of a rollout, in their order."""
     opinions = {opinion.rubric_id: opinion for opinion in entry.judged.opinions}
     views = []
     for stage in STAGES:
-        place, outcome = stage.position, entry.judged.judgement.outcome(stage)
+        index, outcome = stage.position, entry.judged.judgement.outcome(stage)
         judged = [one for one in rubrics.values() if one.stage is stage and one.id in opinions]
         views.append(
             StageView(
@@ -321,14 +321,16 @@ def stage_views(
                 score=number_or_none(outcome.score) if isinstance(outcome, StageScore) else None,
                 unscored=outcome.reason if isinstance(outcome, Unscored) else "",
                 detail=outcome.detail if isinstance(outcome, Unscored) else "",
-                true=entry.true[place] if entry.true else None,
-                returned=number_or_none(entry.returns[place]) if entry.returns else None,
-                advantage=number_or_none(entry.advantages[place]) if entry.advantages else None,
+                true=entry.true[index] if entry.true else None,
+                returned=number_or_none(entry.returns[index]) if entry.returns else None,
+                advantage=number_or_none(entry.advantages[index]) if entry.advantages else None,
                 verdicts=tuple(
                     VerdictView(
                         rubric=one,
                         opinion=opinions[one.id],
-                        places=find_quotations(opinions[one.id].justification, reading, stage, passages=passages),
+                        passages=find_quotations(
+                            opinions[one.id].justification, reading, stage, policy_pieces=policy_pieces
+                        ),
                     )
                     for one in judged
                 ),
@@ -343,11 +345,11 @@ MAX_QUESTION = 20_000
 
 
 def view_rollout(
-    row: TrajectoryRow, entry: RolloutEntry, group: GroupEntry, *, siblings: tuple[str, ...], from_element: int = 0
+    row: TrajectoryRow, entry: RolloutEntry, group: GroupEntry, *, attempts: tuple[str, ...], from_element: int = 0
 ) -> TrajectoryView:
-    """A rollout of training with its group; `siblings` are the ids of the group's rollouts."""
+    """A rollout of training with its group; `attempts` are the ids of the group's rollouts."""
     reading = read_trajectory(entry.rollout.trajectory)
-    passages = policy_pieces(cut_trajectory(reading))
+    policy_pieces = select_policy_pieces(cut_trajectory(reading))
     view = view_trajectory(reading, row, from_element=from_element)
     return view.model_copy(
         update={
@@ -361,12 +363,12 @@ def view_rollout(
             "encounter": group.encounter,
             "trained": entry.trained,
             "lessons": group.lessons,
-            "bait": entry.judged.bait,
-            "stages": stage_views(entry, reading, rubrics=rubrics_of(group), passages=passages),
+            "injections": entry.judged.bait,
+            "stages": stage_views(entry, reading, rubrics=rubrics_of(group), policy_pieces=policy_pieces),
             "input_tokens": entry.rollout.usage.input_tokens,
             "output_tokens": entry.rollout.usage.output_tokens,
             "num_tokens": entry.tokens.length if entry.tokens else 0,
-            "siblings": siblings,
+            "attempts": attempts,
         }
     )
 
@@ -381,7 +383,7 @@ def view_trajectory(reading: Reading, row: TrajectoryRow, *, from_element: int =
         seed=reading.trajectory.seed,
         elements=make_elements(pieces, from_element, cited=cited, shown=frozenset(shown)),
         elements_total=len(pieces),
-        violations=_violations(reading, policy_pieces(pieces)),
+        violations=_violations(reading, select_policy_pieces(pieces)),
         unknown_citations=reading.citations.unknown[:MAX_VIOLATIONS],
         turns=len(reading.turns),
     )
@@ -412,15 +414,15 @@ def view_tokens(entry: RolloutEntry, vocabulary: Sequence[str], *, offset: int, 
     )
 
 
-def _begin(passages: Passages, start: int) -> Place | None:
+def _begin(policy_pieces: PolicyPieces, start: int) -> Passage | None:
     """Where something begins: in an element, or at the start of the next one."""
-    found, following = locate(passages, start, start), _index_after(passages, start)
-    if found is None and following < len(passages):
-        return Place(element=passages[following][0], start=0, end=0)
+    found, following = locate(policy_pieces, start, start), _index_after(policy_pieces, start)
+    if found is None and following < len(policy_pieces):
+        return Passage(element=policy_pieces[following][0], start=0, end=0)
     return found
 
 
-def _violations(reading: Reading, passages: Passages) -> tuple[ViolationView, ...]:
+def _violations(reading: Reading, policy_pieces: PolicyPieces) -> tuple[ViolationView, ...]:
     starts = [0]
     for turn in reading.turns:
         starts.append(starts[-1] + len(turn.text))
@@ -430,7 +432,9 @@ def _violations(reading: Reading, passages: Passages) -> tuple[ViolationView, ..
             turn=found.turn,
             message=found.message,
             strict=found.code in STRICT,
-            place=_begin(passages, starts[found.turn - 1] + found.start) if 0 < found.turn <= len(starts) else None,
+            passage=_begin(policy_pieces, starts[found.turn - 1] + found.start)
+            if 0 < found.turn <= len(starts)
+            else None,
         )
         for found in reading.violations[:MAX_VIOLATIONS]
     )

@@ -34,7 +34,7 @@ def test_the_end_is_the_mean_over_seeds_and_the_difference_is_paired_by_seed():
     assert (WHOLE.against_baseline.low, WHOLE.against_baseline.high) == pytest.approx((0.2, 0.3))
 
 
-def test_a_recipe_reaches_the_baselines_end_at_the_first_examined_step_whose_mean_does():
+def test_a_recipe_reaches_the_baselines_end_at_the_first_evaluated_step_whose_mean_does():
     # Answer-only ends at (0.6 + 0.4) / 2 = 0.5; the whole has (0.6 + 0.5) / 2 at step 8.
     assert WHOLE.steps_to_baseline == 8
     assert BASELINE.steps_to_baseline == 16
@@ -54,8 +54,8 @@ def test_steps_beyond_the_budget_do_not_count():
     assert [point.step for point in found.results[0].curve] == [0, 8]
 
 
-def test_a_run_without_its_last_examination_is_named():
-    with pytest.raises(UsageError, match="the run whole, seed 1 was not examined at step 16"):
+def test_a_run_without_its_last_evaluation_is_named():
+    with pytest.raises(UsageError, match="the run whole, seed 1 was not evaluated at step 16"):
         summarise({**LOGS, "whole": {0: log(0.1, 0.1, 0.1), 1: log(0.1)}}, steps=16, command="")
 
 

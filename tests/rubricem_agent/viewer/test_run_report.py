@@ -100,7 +100,7 @@ def test_json_in_a_script_element_has_no_character_that_html_reads():
     assert json.loads(text) == {HOSTILE: HOSTILE}
 
 
-def test_the_page_names_the_recipe_the_change_and_the_alarms(tmp_path):
+def test_the_page_names_the_recipe_the_change_and_the_warnings(tmp_path):
     alarms = [{"step": 2, "alarm": "judge & truth part"}, {"step": 2, "alarm": "answers are shrinking"}]
 
     answers = page_of(write(tmp_path, exam(0, 0.4), step(1), step(2), exam(2, 0.6), *alarms)).answers
@@ -112,7 +112,7 @@ def test_the_page_names_the_recipe_the_change_and_the_alarms(tmp_path):
     assert held_out["curves"][0]["y"] == [0.4, 0.6]
     # Two steps of 30 + 2 + 8 seconds.
     assert card["seconds"] == 80
-    assert answers["/runs/run"]["alarms"] == [{"step": one["step"], "message": one["alarm"]} for one in alarms]
+    assert answers["/runs/run"]["warnings"] == [{"step": one["step"], "message": one["alarm"]} for one in alarms]
 
 
 OLD_STEP = {key: value for key, value in step(1).items() if key not in ("habits", "gradients")}

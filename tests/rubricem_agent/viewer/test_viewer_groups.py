@@ -29,7 +29,7 @@ def test_what_tells_attempts_apart_comes_with_its_spread_and_goes_with_the_score
     assert {(one["spread"], one["agreement"]) for one in separators} == {(0.5, 1.0)}
 
 
-def test_habits_that_differ_are_named_with_a_value_for_each_attempt(recording, get):
+def test_statistics_that_differ_are_named_with_a_value_for_each_attempt(recording, get):
     recording.add(scores=(0.9, 0.1), trajectories=(attempt(), careless()))
 
     separators = {one["key"]: one for one in get("/groups/1-0")["separators"]}
@@ -73,7 +73,7 @@ def test_the_rubric_of_a_data_set_is_always_in_use_and_scores_come_with_their_me
     first, second = get(f"/questions/{query_key(QUESTION)}")["rubrics"]
 
     assert (first["status"], [one["fate"] for one in first["events"]]) == ("persistent", ["born"])
-    assert (second["events"][0]["marks"], second["events"][0]["mean"]) == ([2.0, 2.0], 2.0)
+    assert (second["events"][0]["scores"], second["events"][0]["mean"]) == ([2.0, 2.0], 2.0)
 
 
 def test_questions_are_listed_with_the_steps_in_which_they_were_met(recording, get):

@@ -51,7 +51,7 @@ def test_the_state_of_a_run_is_read_from_its_log_and_its_clock(recording, get, p
     card = get("")["card"]
 
     assert card["state"] == state
-    assert (card["step"], card["steps"], card["alarms"]) == (2, planned, int(alarm))
+    assert (card["step"], card["steps"], card["warnings"]) == (2, planned, int(alarm))
 
 
 def test_a_card_has_the_numbers_of_the_log(recording, get):

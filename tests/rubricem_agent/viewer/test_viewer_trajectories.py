@@ -90,7 +90,7 @@ def test_a_trajectory_is_shown_element_by_element_with_its_stages(recording, get
     assert view["elements"][4]["snippets"][0]["id"] == "S_1"
     stages = dict.fromkeys(element["stage"] for element in view["elements"])
     assert list(stages) == ["", "plan", "research", "review", "answer"]
-    assert view["siblings"] == ["1-0-0", "1-0-1", "1-0-2"]
+    assert view["attempts"] == ["1-0-0", "1-0-1", "1-0-2"]
     assert [stage["advantage"] for stage in view["stages"]] == [-1.0, 0.0, 0.5, 1.0]
 
 
@@ -106,10 +106,10 @@ def test_citations_and_quotations_have_places_that_a_script_can_cut_out(recordin
     cut = [units[2 * one["start"] : 2 * one["end"]].decode("utf-16-le") for one in answer["citations"]]
     assert [text.startswith('<cite id="S_') for text in cut] == [True, True]
     (verdict,) = view["stages"][3]["verdicts"]
-    (place,) = verdict["places"]
+    (passage,) = verdict["passages"]
     assert (verdict["opinion"]["mark"], verdict["rubric"]["title"]) == (2.0, "The answer names the wider river.")
-    assert place["element"] == answer["index"]
-    assert units[2 * place["start"] : 2 * place["end"]].decode("utf-16-le") == "Amber Badger is wider"
+    assert passage["element"] == answer["index"]
+    assert units[2 * passage["start"] : 2 * passage["end"]].decode("utf-16-le") == "Amber Badger is wider"
 
 
 def test_an_invented_citation_and_a_repeated_search_are_marked(recording, get):
@@ -122,8 +122,8 @@ def test_an_invented_citation_and_a_repeated_search_are_marked(recording, get):
     assert view["elements"][-1]["citations"][0]["known"] == []
     codes = {violation["code"] for violation in view["violations"]}
     assert {"unknown_citation", "missing_review"} <= codes
-    places = [violation["place"] for violation in view["violations"] if violation["turn"]]
-    assert all(place["element"] < view["elements_total"] for place in places)
+    passages = [violation["passage"] for violation in view["violations"] if violation["turn"]]
+    assert all(passage["element"] < view["elements_total"] for passage in passages)
 
 
 def test_a_very_long_trajectory_comes_in_pages_and_its_long_elements_in_parts(recording, get):

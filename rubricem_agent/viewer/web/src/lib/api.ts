@@ -27,7 +27,7 @@ export interface RunCard {
   lessons: number;
   seconds: number;
   dollars: number | null;
-  alarms: number;
+  warnings: number;
   recorded: number;
   has_bank: boolean;
   problem: string;
@@ -43,7 +43,7 @@ export interface RunList {
 export interface RunDetail {
   card: RunCard;
   settings: Record<string, unknown>;
-  alarms: Array<Record<string, number | string>>;
+  warnings: Array<Record<string, number | string>>;
   notes: Array<string>;
 }
 
@@ -157,7 +157,7 @@ export interface TrajectoryPage {
   steps: [number, number] | null;
 }
 
-export interface Place {
+export interface Passage {
   element: number;
   start: number;
   end: number;
@@ -212,7 +212,7 @@ export interface ElementText {
 export interface VerdictView {
   rubric: Rubric;
   opinion: Opinion;
-  places: Array<Place>;
+  passages: Array<Passage>;
 }
 
 export interface StageView {
@@ -232,7 +232,7 @@ export interface ViolationView {
   turn: number;
   message: string;
   strict: boolean;
-  place: Place | null;
+  passage: Passage | null;
 }
 
 export interface TrajectoryView {
@@ -247,7 +247,7 @@ export interface TrajectoryView {
   encounter: string;
   trained: boolean | null;
   lessons: Array<ShownLesson>;
-  bait: Array<string>;
+  injections: Array<string>;
   elements: Array<Element>;
   elements_total: number;
   stages: Array<StageView>;
@@ -259,7 +259,7 @@ export interface TrajectoryView {
   seconds: number | null;
   dollars: number | null;
   num_tokens: number;
-  siblings: Array<string>;
+  attempts: Array<string>;
 }
 
 export interface TokenPage {
@@ -273,7 +273,7 @@ export interface TokenPage {
 }
 
 export interface Separator {
-  kind: "stage" | "rubric" | "habit";
+  kind: "stage" | "rubric" | "statistic";
   key: string;
   title: string;
   stage: string;
@@ -328,7 +328,7 @@ export interface RubricEvent {
   fate: "born" | "kept" | "returned" | "retired";
   reason: string;
   variance: number | null;
-  marks: Array<number>;
+  scores: Array<number>;
   mean: number | null;
 }
 

@@ -21,9 +21,9 @@ export class ReadingState {
     const all = view.stages.flatMap((stage) => stage.verdicts);
     this.verdicts = all.map((verdict, place) => ({ number: place + 1, verdict }));
     for (const { number, verdict } of this.verdicts) {
-      for (const { element, start, end } of verdict.places) add(this.#marks, element, { start, end, verdict: number });
+      for (const { element, start, end } of verdict.passages) add(this.#marks, element, { start, end, verdict: number });
     }
-    for (const violation of view.violations) if (violation.place) add(this.#violations, violation.place.element, violation);
+    for (const violation of view.violations) if (violation.passage) add(this.#violations, violation.passage.element, violation);
     const cited = view.elements.flatMap((element) => element.citations.flatMap((citation) => citation.ids));
     for (const id of cited) if (!this.references.has(id)) this.references.set(id, this.references.size + 1);
   }
