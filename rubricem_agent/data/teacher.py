@@ -14,7 +14,7 @@ from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.domain.trajectory import Origin, Query
-from rubricem_env.llm.base import ChatModel, ChatRequest
+from rubricem_env.llm.base import ChatModel, ChatRequest, ask_once
 from rubricem_env.llm.limits import RetryPolicy, Timing, call_with_retry
 from rubricem_env.llm.usage import PRICES, Price, Spent, Usage, price_of
 from rubricem_env.tools.render import estimate_tokens
@@ -121,7 +121,7 @@ class ChatTeacher:
     async def _write(self, trace: Trace) -> TurnReply:
         try:
             reply = await call_with_retry(
-                partial(self._model.complete, self._prompts.request(trace)),
+                partial(ask_once, self._model, self._prompts.request(trace)),
                 doing=f"ask the teacher for turn {trace.next_id}",
                 error=ModelError,
                 policy=self._retry,
@@ -129,8 +129,6 @@ class ChatTeacher:
             )
         except ModelError as failure:
             return TurnReply(id=trace.next_id, error=str(failure))
-        if reply.finish == "blocked":
-            return TurnReply(id=trace.next_id, error="the server refused to write this turn")
         return TurnReply(id=trace.next_id, text=reply.text)
 
 

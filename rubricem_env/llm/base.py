@@ -21,7 +21,7 @@ _UNAUTHORIZED = (401, 403)
 
 
 Finish = Literal["stop", "length", "blocked", "other"]
-"""Why a reply ends; `length` is the token limit, `blocked` a refusal of the server."""
+"""Why a reply ends: the model ended it, the token limit, a refusal of the server, or anything else, such as an abort."""
 
 
 class ChatRequest(NamedTuple):
@@ -46,6 +46,17 @@ class ChatReply(Frozen):
     """As the server names it."""
     usage: Usage = Usage(calls=1)
     finish: Finish = "stop"
+
+    @property
+    def outage(self) -> str:
+        """Why this is a failure of the server and no answer of the model; empty where the text can be read."""
+        if self.finish == "blocked":
+            return "the server blocked the reply"
+        if self.finish == "other":
+            return "the server ended the reply before the model did"
+        if self.text.strip():
+            return ""
+        return f"the reply is empty{' at its token limit' if self.finish == 'length' else ''}"
 
 
 class Delta(NamedTuple):
@@ -147,6 +158,18 @@ def redact_failure(failure: ModelError, redactor: Redactor) -> ModelError:
     return ModelError(redacted, is_retryable=failure.is_retryable, retry_after=failure.retry_after)
 
 
+async def ask_once(model: ChatModel, request: ChatRequest) -> ChatReply:
+    """One call whose reply is an answer of the model.
+
+    Raises:
+        ModelError: as the model says; also for an empty, blocked or aborted reply, after which a retry may help.
+    """
+    reply = await model.complete(request)
+    if reply.outage:
+        raise ModelError(reply.outage, is_retryable=True)
+    return reply
+
+
 Parsed = TypeVar("Parsed")
 MAX_REPLY_CHARS = 200_000
 _CODE = "```"
@@ -176,7 +199,7 @@ async def ask_for(
             if complaint
             else ""
         )
-        reply = await model.complete(request._replace(prompt=request.prompt + again))
+        reply = await ask_once(model, request._replace(prompt=request.prompt + again))
         try:
             return parse(reply)
         except ModelError as failure:
@@ -198,10 +221,8 @@ def parse_json_object(reply: ChatReply) -> dict[str, object]:
     NaN and Infinity become strings, so that only the field with such a value is invalid.
 
     Raises:
-        ModelError: blocked, truncated, too long, not JSON, or not an object.
+        ModelError: truncated, too long, not JSON, or not an object.
     """
-    if reply.finish == "blocked":
-        raise ModelError("the server blocked the reply", is_retryable=True)
     if len(reply.text) > MAX_REPLY_CHARS:
         raise ModelError(
             f"the reply has {len(reply.text)} characters; at most {MAX_REPLY_CHARS} are read", is_retryable=True

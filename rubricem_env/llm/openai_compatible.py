@@ -26,7 +26,12 @@ from rubricem_env.llm.usage import Count, Usage
 
 MIN_TOKENS = 64
 """If even a request of this size does not fit, the context is full."""
-_FINISH: Mapping[str, Finish] = {"stop": "stop", "length": "length", "content_filter": "blocked"}
+_FINISH: Mapping[str, Finish] = {
+    **dict.fromkeys(("stop", "eos", "eos_token", "stop_sequence", "end_turn"), "stop"),
+    **dict.fromkeys(("length", "max_tokens", "model_length"), "length"),
+    "content_filter": "blocked",
+}
+"""As OpenAI writes it, and as other servers do."""
 _NO_MODEL_LIST_YET = frozenset({401, 403, 408, 425, 429, 502, 503, 504, 529})
 """Statuses of GET models that do not tell which models there are: the key is wrong, or the server is busy or loading."""
 Reply = TypeVar("Reply")
@@ -165,7 +170,7 @@ class OpenAICompatibleModel:
             text=reply.text or "",
             model=reply.model or self.name,
             usage=reply.usage or Usage(calls=1),
-            finish=reply.finish or "other",
+            finish=reply.finish or "stop",
         )
 
     async def complete_prompt(self, body: Mapping[str, Any]) -> WireReply:
@@ -266,7 +271,7 @@ class OpenAICompatibleModel:
 
 def _read_completion(content: Any) -> WireReply:
     reply = WireReply.model_validate(content)
-    if reply.choices is None:
+    if not reply.choices:
         raise ValueError("no choices")
     return reply
 

@@ -63,9 +63,9 @@ async def test_a_live_teacher_retries_what_is_retryable_and_replies_with_other_e
         TurnReply(id="q1.1", text="a plan"),
         TurnReply(id="q2.2", error="no such model"),
     ]
-    blocked = ScriptedModel([ChatReply(text="", model="m", finish="blocked")])
+    blocked = ScriptedModel([ChatReply(text="", model="m", finish="blocked")] * 6)
     (reply,) = await ChatTeacher(blocked, PROMPTS, timing=TIMING, retry=RetryPolicy()).write(pending[:1])
-    assert reply.error == "the server refused to write this turn"
+    assert reply.error == "the server blocked the reply"
 
 
 async def test_a_folder_is_the_teacher_requests_go_out_once_and_replies_come_in(

@@ -83,7 +83,7 @@ async def test_unknown_indices_are_dropped_after_one_question():
 
 
 @pytest.mark.parametrize(
-    "rubbish", ["", "I think they are good.", "[]", "null", '{"scores": "all 2"}', '{"scores": [1, "2"]}']
+    "rubbish", ["I think they are good.", "[]", "null", '{"scores": "all 2"}', '{"scores": [1, "2"]}']
 )
 async def test_rubbish_is_asked_again_with_what_was_wrong(rubbish):
     found, _, model = await marks([rubbish, scores((1, 0), (2, 0))])

@@ -8,7 +8,7 @@ from pydantic import BaseModel, SecretStr
 
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.judge.prompting import WireProposal, WireReflectionScores, WireScores
-from rubricem_env.llm.base import ChatRequest, MeteredModel, redactor_of
+from rubricem_env.llm.base import ChatRequest, MeteredModel, ask_once, redactor_of
 from rubricem_env.llm.gemini import GeminiModel
 from rubricem_env.llm.limits import Limiter, Rates, Timing
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
@@ -91,9 +91,55 @@ async def test_a_server_that_is_not_there_may_come_back(kind):
     assert failure.value.is_retryable
 
 
-async def test_an_answer_without_choices_is_empty_and_not_a_crash():
-    reply, _ = await ask("openai", lambda _: ModelReply(raw=b'{"choices": []}'))
-    assert (reply.text, reply.finish) == ("", "other")
+def chat(content, finish="stop", **message):
+    return {"choices": [{"message": {"content": content, **message}, "finish_reason": finish}]}
+
+
+def generated(text, finish="STOP"):
+    return {"candidates": [{"content": {"parts": [{"text": text}]}, "finishReason": finish}]}
+
+
+NO_ANSWERS = {
+    "openai": [
+        {"choices": []},
+        {"choices": None},
+        chat(None),
+        chat(""),
+        chat(" \n"),
+        chat(None, "length"),
+        chat("", "content_filter"),
+        chat("A, by half", "content_filter"),
+        chat("A", "abort"),
+        chat("A", "error"),
+        chat(None, refusal="I cannot help with that."),
+        chat(None, "tool_calls", tool_calls=[]),
+    ],
+    "gemini": [
+        {},
+        {"promptFeedback": {"blockReason": "SAFETY"}},
+        generated(""),
+        generated(" ", "MAX_TOKENS"),
+        generated("A", "SAFETY"),
+        generated("A", "MALFORMED_FUNCTION_CALL"),
+        generated("A", "OTHER"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("kind", "body"), [(kind, body) for kind in KINDS for body in NO_ANSWERS[kind]])
+async def test_a_reply_without_an_answer_of_the_model_is_an_outage(kind, body):
+    with serve_loopback(ModelServer(lambda _: ModelReply(raw=json.dumps(body).encode()))) as url:
+        model = connect(kind, url)
+        with pytest.raises(ModelError) as failure:
+            await ask_once(model, ChatRequest("hello"))
+        await model.aclose()
+    assert failure.value.is_retryable
+
+
+@pytest.mark.parametrize("finish", ["stop", "eos", None, "length"])
+async def test_text_that_the_model_wrote_is_an_answer_also_where_it_is_truncated(finish):
+    reply, _ = await ask("openai", lambda _: ModelReply(raw=json.dumps(chat("A", finish)).encode()))
+    assert (reply.text, reply.outage) == ("A", "")
 
 
 def metered(model, **limits):
