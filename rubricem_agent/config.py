@@ -4,10 +4,10 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from rubricem_agent.evals.answers import Reuse
 from rubricem_agent.evals.base import EvaluationMode, Rules
@@ -286,21 +286,7 @@ Dollars = Annotated[float, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
 
 
-class _Settings(BaseModel):
-    """A group of keys; an unknown key is refused with the nearest known name."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _knows_its_keys(cls, given: Any) -> Any:
-        for key in given if isinstance(given, Mapping) else ():
-            if key not in cls.model_fields:
-                raise ValueError(f"there is no key {key!r}; {suggest_name(str(key), cls.model_fields, cutoff=0.5)}")
-        return given
-
-
-class RateConfig(_Settings):
+class RateConfig(Frozen):
     """Rate limits of one engine."""
 
     concurrency: Count = 64
@@ -308,7 +294,7 @@ class RateConfig(_Settings):
     tokens_per_minute: Count | None = None
 
 
-class GoogleSearchConfig(_Settings):
+class GoogleSearchConfig(Frozen):
     """The engine behind google_search."""
 
     engine: Literal["gemini", "plain"] = "gemini"
@@ -325,14 +311,14 @@ class GoogleSearchConfig(_Settings):
     rates: RateConfig = RateConfig(requests_per_minute=1_000)
 
 
-class SnippetSearchConfig(_Settings):
+class SnippetSearchConfig(Frozen):
     """Semantic Scholar; S2_API_KEY is used where it is set."""
 
     url: str = "https://api.semanticscholar.org"
     rates: RateConfig = RateConfig(concurrency=4, requests_per_minute=60)
 
 
-class ToolCacheConfig(_Settings):
+class ToolCacheConfig(Frozen):
     """The cache of results. Errors are never cached."""
 
     enabled: bool = True
@@ -342,14 +328,7 @@ class ToolCacheConfig(_Settings):
     entries: Count = 100_000
 
 
-class ToolBudgetConfig(_Settings):
-    """The most that a run may spend on tools; None is no limit."""
-
-    calls: Count | None = None
-    dollars: Dollars | None = None
-
-
-class RemoteToolsConfig(_Settings):
+class RemoteToolsConfig(Frozen):
     """A remote `rubricem tools serve`; its token is read from RUBRICEM_TOOLS_TOKEN."""
 
     url: str
@@ -357,7 +336,7 @@ class RemoteToolsConfig(_Settings):
     timeout: Seconds = 90.0
 
 
-class MountedServerConfig(_Settings):
+class MountedServerConfig(Frozen):
     """A third-party MCP server: a command to start, or an address."""
 
     name: str
@@ -382,7 +361,7 @@ class MountedServerConfig(_Settings):
         return self
 
 
-class ToolsConfig(_Settings):
+class ToolsConfig(Frozen):
     """The search tools; the defaults need no key and no network."""
 
     backend: Literal["offline", "web"] = "offline"
@@ -393,7 +372,7 @@ class ToolsConfig(_Settings):
     fetch_page: bool = False
     """Web: offer fetch_page as well."""
     cache: ToolCacheConfig = ToolCacheConfig()
-    budget: ToolBudgetConfig = ToolBudgetConfig()
+    budget: SpendLimits = SpendLimits()
     timeout: Seconds = 30.0
     """For one attempt of one call."""
     total: Seconds = 60.0
@@ -413,10 +392,42 @@ class ToolsConfig(_Settings):
         return self
 
 
+def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: str, separator: str = ".") -> None:
+    """Refuse a key that the model, or a model within it, does not have; `separator` stands after `where` in a path.
+
+    Raises:
+        ConfigError: there is such a key.
+    """
+    for key, value in section.items():
+        field = kind.model_fields.get(key)
+        if field is None:
+            raise ConfigError(f"{where} has the unknown key {key!r}; {_hint(str(key), kind)}")
+        inner = _model_in(field.annotation)
+        if inner is not None:
+            for part in value if isinstance(value, list) else [value]:
+                if isinstance(part, Mapping):
+                    refuse_unknown(part, inner, where=f"{where}{separator}{key}")
+
+
+def _hint(key: str, kind: type[BaseModel]) -> str:
+    section, dot, inner = key.partition(".")
+    if dot and section in kind.model_fields:
+        return f"write the whole section, as in {section}='{{{inner}: VALUE}}'."
+    return suggest_name(key, kind.model_fields, cutoff=0.5)
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    """The model that a field holds, optional, in a tuple or alone."""
+    found = [one for one in (annotation, *get_args(annotation)) if isinstance(one, type) and issubclass(one, BaseModel)]
+    return found[0] if found else None
+
+
 def read_tools_config(settings: Mapping[str, Any], where: str = "tools") -> ToolsConfig:
     """Read settings from a mapping; raises ConfigError on an unknown key or a value out of range."""
+    refuse_unknown(settings, ToolsConfig, where=f"config {where}", separator=": ")
     try:
-        return ToolsConfig.model_validate(settings)
+        # Not strict: TOML has strings for paths and lists for tuples.
+        return ToolsConfig.model_validate(settings, strict=False)
     except ValidationError as cause:
         raise ConfigError(f"config {where}, {first_problem(cause)}") from cause
 

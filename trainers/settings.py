@@ -3,16 +3,17 @@
 `with_run_seed` gives the run's seed to every section that has none.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from rubricem_agent.build.training import parse_yaml_assignment, read_yaml
+from rubricem_agent.config import refuse_unknown
 from rubricem_agent.learn.metrics import SETTINGS_FILE
 from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.errors import ConfigError, suggest_name
+from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import first_problem
 
 Settings = TypeVar("Settings", bound=Frozen)
@@ -47,34 +48,6 @@ def make_out(folder: Path, *, settings: str | None = None, key: str = "out") -> 
         raise ConfigError(
             f"cannot write to {key}, {folder}: {cause.strerror}. Make room, or choose another."
         ) from cause
-
-
-def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: str, separator: str = ".") -> None:
-    """Refuse a key that the model, or a model within it, does not have; `separator` stands after `where` in a path.
-
-    Raises:
-        ConfigError: there is such a key.
-    """
-    for key, value in section.items():
-        field = kind.model_fields.get(key)
-        if field is None:
-            raise ConfigError(f"{where} has the unknown key {key!r}; {_hint(str(key), kind)}")
-        inner = _model_in(field.annotation)
-        if inner is not None and isinstance(value, Mapping):
-            refuse_unknown(value, inner, where=f"{where}{separator}{key}")
-
-
-def _hint(key: str, kind: type[BaseModel]) -> str:
-    section, dot, inner = key.partition(".")
-    if dot and section in kind.model_fields:
-        return f"write the whole section, as in {section}='{{{inner}: VALUE}}'."
-    return suggest_name(key, kind.model_fields)
-
-
-def _model_in(annotation: object) -> type[BaseModel] | None:
-    """The model that a field holds, optional or not."""
-    found = [one for one in (annotation, *get_args(annotation)) if isinstance(one, type) and issubclass(one, BaseModel)]
-    return found[0] if found else None
 
 
 def with_run_seed(settings: Settings, seed: int) -> Settings:

@@ -57,7 +57,7 @@ async def open_tools(config: ToolsConfig, environ: Mapping[str, str]) -> AsyncIt
         ConfigError: a key is missing, or a server of the settings cannot be reached.
         MissingExtraError: a package is missing.
     """
-    budget = Meter(SpendLimits(calls=config.budget.calls, dollars=config.budget.dollars))
+    budget = Meter(config.budget)
     variables = {*_SECRETS, *(server.token_variable or "" for server in config.mounted)}
     variables |= {name for server in config.mounted for name in server.environment}
     secrets = (environ.get(name, "").strip() for name in sorted(variables))

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, ValidationError, model_validator
 
-from rubricem_agent.config import BankConfig, JudgeConfig, RateConfig, ToolsConfig
+from rubricem_agent.config import BankConfig, JudgeConfig, RateConfig, ToolsConfig, refuse_unknown
 from rubricem_agent.data.prepare import read_training_set
 from rubricem_agent.learn.credit import PAPER_MATRIX, CreditMode, check_matrix
 from rubricem_agent.learn.curriculum import Curriculum
@@ -26,7 +26,6 @@ from rubricem_env.env.research_env import query_of
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import JudgeKnobs
 from rubricem_env.world.questions import Question
-from trainers.settings import refuse_unknown
 
 SECTION = "rubricem"
 Count = Annotated[int, Field(ge=1)]
@@ -128,6 +127,7 @@ def share_of(tools: ToolsConfig, workers: int) -> ToolsConfig:
             "budget": budget.model_copy(
                 update={
                     "calls": _part(budget.calls, workers),
+                    "tokens": _part(budget.tokens, workers),
                     "dollars": None if budget.dollars is None else budget.dollars / workers,
                 }
             ),

@@ -32,12 +32,13 @@ server.run("stdio")
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"bakend": "web"}, "no key 'bakend'; did you mean 'backend'"),
-        ({"cache": {"ttl": 3}}, "at cache: there is no key 'ttl'; did you mean 'ttl_hours'"),
+        ({"bakend": "web"}, "unknown key 'bakend'; did you mean 'backend'"),
+        ({"cache": {"ttl": 3}}, "tools: cache has the unknown key 'ttl'; did you mean 'ttl_hours'"),
         ({"zzz": 1}, "the keys are backend, corpus"),
         ({"backend": "bing"}, "at backend"),
         ({"cache": {"entries": 0}}, "at cache.entries"),
         ({"record": "a", "replay": "b"}, "record and replay are both set"),
+        ({"mounted": [{"nme": "x"}]}, "mounted has the unknown key 'nme'; did you mean 'name'"),
         ({"mounted": [{"name": "x"}]}, "needs either a command or a url"),
     ],
 )
