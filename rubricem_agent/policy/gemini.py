@@ -10,12 +10,11 @@ from pydantic import SecretStr
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.text import Exchange, Service, TextConversation
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import ContextOverflow, Delta, Finish, Redactor, redactor_of, says_overflow
-from rubricem_env.llm.gemini import open_client, read_usage, typed_failures
+from rubricem_env.llm.base import ABORTED, ContextOverflow, Delta, Redactor, redactor_of, says_overflow
+from rubricem_env.llm.gemini import open_client, read_candidate, read_usage, typed_failures
 from rubricem_env.tools.render import estimate_tokens
 
 _OVERFLOW = "exceeds the maximum number of tokens"
-_STOPS = frozenset({"STOP", "FINISH_REASON_UNSPECIFIED"})
 
 
 class GeminiPolicy:
@@ -69,9 +68,11 @@ class GeminiPolicy:
                 config=settings.model_copy(update={"max_output_tokens": max_tokens}),
             )
             async for chunk in chunks:
-                delta = _read_delta(chunk)
-                has_ended = has_ended or delta.finish is not None
-                yield delta
+                text, finish = read_candidate(chunk)
+                if finish == "other":
+                    raise ModelError(ABORTED, is_retryable=True)
+                has_ended = has_ended or finish is not None
+                yield Delta(text, read_usage(chunk.usage_metadata), finish)
         if not has_ended:
             # The connection ended the turn, not the policy.
             raise ModelError("the stream ended before its end mark", is_retryable=True)
@@ -90,22 +91,3 @@ def _typed_overflow(redactor: Redactor) -> Iterator[None]:
 
 def _content(role: str, text: str) -> types.Content:
     return types.Content(role=role, parts=[types.Part(text=text or "(nothing)")])
-
-
-def _read_delta(chunk: types.GenerateContentResponse) -> Delta:
-    candidate = chunk.candidates[0] if chunk.candidates else None
-    parts = (candidate.content.parts if candidate and candidate.content else None) or []
-    text = "".join(part.text for part in parts if part.text and not part.thought)
-    return Delta(text, read_usage(chunk.usage_metadata), _read_finish(chunk, candidate))
-
-
-def _read_finish(chunk: types.GenerateContentResponse, candidate: types.Candidate | None) -> Finish | None:
-    if candidate is None:
-        # A chunk with usage alone has no candidate either. A blocked prompt has a reason.
-        return "blocked" if chunk.prompt_feedback and chunk.prompt_feedback.block_reason else None
-    if candidate.finish_reason is None:
-        return None
-    reason = candidate.finish_reason.value
-    if reason == "MAX_TOKENS":
-        return "length"
-    return "stop" if reason in _STOPS else "blocked"

@@ -38,6 +38,9 @@ class ChatRequest(NamedTuple):
     seed: int | None = None
 
 
+ABORTED = "the server ended the reply before the model did"
+
+
 class ChatReply(Frozen):
     """What came back."""
 
@@ -53,7 +56,7 @@ class ChatReply(Frozen):
         if self.finish == "blocked":
             return "the server blocked the reply"
         if self.finish == "other":
-            return "the server ended the reply before the model did"
+            return ABORTED
         if self.text.strip():
             return ""
         return f"the reply is empty{' at its token limit' if self.finish == 'length' else ''}"

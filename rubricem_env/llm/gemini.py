@@ -1,7 +1,7 @@
 """Gemini through google-genai, with response schemas. Retries are ours: the library's ignore Retry-After."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,14 @@ from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, Redactor, stat
 from rubricem_env.llm.limits import parse_retry_after
 from rubricem_env.llm.usage import Usage
 
-_BLOCKS = frozenset({"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE"})
+_FINISH: Mapping[str, Finish | None] = {
+    "FINISH_REASON_UNSPECIFIED": None,
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    **dict.fromkeys(
+        ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE", "IMAGE_SAFETY"), "blocked"
+    ),
+}
 
 
 def open_client(key: SecretStr, *, base_url: str | None, timeout: float) -> tuple[genai.Client, httpx2.AsyncClient]:
@@ -61,22 +68,18 @@ class GeminiModel:
             response = await self._client.aio.models.generate_content(
                 model=self.name, contents=request.prompt, config=_config(request)
             )
-        return self._reply(response)
+        text, finish = read_candidate(response)
+        return ChatReply(
+            text=text,
+            model=response.model_version or self.name,
+            usage=read_usage(response.usage_metadata) or Usage(calls=1),
+            finish=finish or "stop",
+        )
 
     async def aclose(self) -> None:
         """Close the connections; the model cannot be used afterwards."""
         await self._client.aio.aclose()
         await self._transport.aclose()
-
-    def _reply(self, response: types.GenerateContentResponse) -> ChatReply:
-        candidate = response.candidates[0] if response.candidates else None
-        parts = (candidate.content.parts if candidate and candidate.content else None) or []
-        return ChatReply(
-            text="".join(part.text for part in parts if part.text and not part.thought),
-            model=response.model_version or self.name,
-            usage=read_usage(response.usage_metadata) or Usage(calls=1),
-            finish=_finish(candidate),
-        )
 
 
 def _config(request: ChatRequest) -> types.GenerateContentConfig:
@@ -102,15 +105,15 @@ def read_usage(metadata: types.GenerateContentResponseUsageMetadata | None) -> U
     )
 
 
-def _finish(candidate: types.Candidate | None) -> Finish:
-    # No candidate at all is how the API says that it blocked the prompt.
+def read_candidate(response: types.GenerateContentResponse) -> tuple[str, Finish | None]:
+    """The text of a reply or of a part of a stream, without thoughts, and why it ends; None where it does not say."""
+    candidate = response.candidates[0] if response.candidates else None
     if candidate is None:
-        return "blocked"
-    reason = str(getattr(candidate.finish_reason, "value", "") or "")
-    if reason in _BLOCKS:
-        return "blocked"
-    finishes: dict[str, Finish] = {"STOP": "stop", "MAX_TOKENS": "length"}
-    return finishes.get(reason, "other")
+        # A part with usage alone has no candidate either. A blocked prompt has a reason.
+        return "", "blocked" if response.prompt_feedback and response.prompt_feedback.block_reason else None
+    parts = (candidate.content.parts if candidate.content else None) or []
+    text = "".join(part.text for part in parts if part.text and not part.thought)
+    return text, _FINISH.get(candidate.finish_reason.value, "other") if candidate.finish_reason else None
 
 
 def read_retry_after(failure: errors.APIError) -> float | None:

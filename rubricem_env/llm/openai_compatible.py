@@ -106,15 +106,21 @@ async def read_events(lines: AsyncIterator[str]) -> AsyncGenerator[Delta, None]:
     """The deltas of a server-sent stream of completions or chat chunks, up to its end mark.
 
     Raises:
-        ModelError: an event is malformed or reports an error, or the stream ends before its end mark.
+        ModelError: an event is malformed or reports an error, the server aborted the reply, or the stream ends before
+            its end mark or before it says anything.
     """
+    has_reply = False
     async for line in lines:
         if not line.startswith("data:"):
             continue
         content = line.removeprefix("data:").strip()
         if content == "[DONE]":
+            if not has_reply:
+                raise ModelError("the stream ended without a reply", is_retryable=True)
             return
-        yield _read_delta(content)
+        delta = _read_delta(content)
+        has_reply = has_reply or bool(delta.text or delta.ids or delta.finish)
+        yield delta
     raise ModelError("the stream ended before its end mark", is_retryable=True)
 
 
@@ -126,6 +132,8 @@ def _read_delta(content: str) -> Delta:
     if event.error is not None:
         message = event.error.get("message", "no message") if isinstance(event.error, dict) else event.error
         raise ModelError(f"the server aborted the stream: {str(message)[:500]}", is_retryable=True)
+    if event.finish == "other":
+        raise ModelError(f"the server ended the reply with {event.finish_reason!r:.50}", is_retryable=True)
     return Delta(
         event.text or "",
         event.usage,

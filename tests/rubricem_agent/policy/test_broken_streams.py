@@ -1,6 +1,7 @@
 """Streams that break off, are garbage, or echo the key: typed failures that may pass, and no turn of the policy."""
 
 import asyncio
+import json
 import traceback
 
 import pytest
@@ -34,11 +35,15 @@ GARBAGE = [
 ]
 
 
-async def stream_failure(make, body, **headers):
+def streaming(body, **headers):
     async def app(scope, receive, send):
         await Response(body, media_type="text/event-stream", headers=headers)(scope, receive, send)
 
-    with serve_loopback(app) as url:
+    return app
+
+
+async def stream_failure(make, body, **headers):
+    with serve_loopback(streaming(body, **headers)) as url:
         policy = make(url)
         with pytest.raises(ModelError) as failure:
             await turn(policy.open(Opening("s", "u"), sampling=Sampling(), seed=0))
@@ -60,6 +65,57 @@ async def test_garbage_in_a_stream_may_pass_and_never_shows_the_key(kind, body):
     failure = await stream_failure(MAKERS[kind], body)
     assert failure.is_retryable
     assert KEY.get_secret_value() not in "".join(traceback.format_exception(failure))
+
+
+def event(text=None, finish=None):
+    return (
+        b"data: " + json.dumps({"choices": [{"delta": {"content": text}, "finish_reason": finish}]}).encode() + b"\n\n"
+    )
+
+
+def part(text="", finish=None):
+    candidate = {"content": {"parts": [{"text": text}]}, **({"finishReason": finish} if finish else {})}
+    return b"data: " + json.dumps({"candidates": [candidate]}).encode() + b"\n\n"
+
+
+DONE = b"data: [DONE]\n\n"
+HALF = "<think>t</think><answer>60"
+NO_TURNS = [
+    ("openai", DONE),
+    ("openai", b'data: {"choices": []}\n\n' + DONE),
+    ("openai", b": ping\n\n" * 3 + DONE),
+    ("openai", event() + DONE),
+    ("openai", event(HALF) + event(finish="abort") + DONE),
+    ("openai", event(HALF) + event(finish="error") + DONE),
+    ("openai", event(finish="tool_calls") + DONE),
+    ("openai", b'{"error": {"message": "overloaded"}}'),
+    ("gemini", b""),
+    ("gemini", part(HALF)),
+    ("gemini", part(HALF, "OTHER")),
+    ("gemini", part("", "MALFORMED_FUNCTION_CALL")),
+    ("gemini", part("", "FINISH_REASON_UNSPECIFIED")),
+]
+
+
+@pytest.mark.parametrize(("kind", "body"), NO_TURNS)
+async def test_a_stream_that_the_server_ends_is_its_failure_and_no_turn_of_the_policy(kind, body):
+    assert (await stream_failure(MAKERS[kind], body)).is_retryable
+
+
+@pytest.mark.parametrize(
+    ("body", "text", "end"),
+    [
+        (event(ANSWER) + DONE, ANSWER, "action"),
+        (event("<think>t</think>") + event(finish="eos") + DONE, "<think>t</think>", "stopped"),
+        (event("", "stop") + DONE, "", "stopped"),
+    ],
+)
+async def test_a_stream_that_the_policy_ends_is_a_turn_even_without_an_action(body, text, end):
+    with serve_loopback(streaming(body)) as url:
+        policy = MAKERS["openai"](url)
+        emission = await turn(policy.open(Opening("s", "u"), sampling=Sampling(), seed=0))
+        await policy.aclose()
+    assert (emission.text, emission.end) == (text, end)
 
 
 @pytest.mark.parametrize("kind", MAKERS)
