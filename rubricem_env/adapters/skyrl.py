@@ -7,8 +7,6 @@
 The string lets every worker of a trainer find the class; each calls it from a pool of threads.
 """
 
-import asyncio
-import threading
 from typing import Any, ClassVar
 
 from rubricem_env.adapters.session import EpisodeSession, require_tested, turn_rewards
@@ -33,19 +31,15 @@ class ResearchTextEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]  # SkyRL
 
     research: ClassVar[Setup]
     _loop: ClassVar[LoopThread]
-    _starting: ClassVar[threading.Lock]
-    _has_started: ClassVar[bool] = False
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """All episodes of a class share one event loop in a thread, and with it the tools."""
         super().__init_subclass__(**keywords)
         cls._loop = LoopThread()
-        cls._starting = threading.Lock()
 
     def __init__(self, env_config: Any = None, extras: Any = None) -> None:
         super().__init__()
         del env_config  # The setup has every setting.
-        self._start_loop()
         key = (extras or {}).get("query_key")
         if key is None:
             raise UsageError("the data row has no query_key; add the key of its question to the row's extra fields.")
@@ -91,11 +85,3 @@ class ResearchTextEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]  # SkyRL
     def close(self) -> None:
         """Abandon an unfinished episode. The event loop belongs to the class and keeps running."""
         self._session.abandon()
-
-    @classmethod
-    def _start_loop(cls) -> None:
-        """Start the loop once: two threads that use it first at the same moment would start two."""
-        with cls._starting:
-            if not cls._has_started:
-                cls._loop.run(asyncio.sleep(0))
-                cls._has_started = True

@@ -62,7 +62,8 @@ def draw_slips(question: Question, faults: Faults, *, seed: int) -> Slips:
     # Every chance is drawn, so that turning one knob leaves the other faults as they were.
     chances = (rng.random() < chance for chance in faults.model_dump().values())
     skips, repeats, trusts, claims, forgets, misses = chances
-    skippable = _skippable(question.truth.needs)
+    used = {name for need in question.truth.needs for name in need.depends_on}
+    skippable = [need for need in question.truth.needs if need.id not in used and len(question.truth.needs) > 1]
     skipped = pick(rng, skippable).id if skippable and skips else ""
     facts = [need for need in question.truth.needs if need.kind != "verdict" and need.id != skipped]
     return Slips(
@@ -74,12 +75,6 @@ def draw_slips(question: Question, faults: Faults, *, seed: int) -> Slips:
         forgets_citation=forgets,
         misses_convention=misses and bool(question.truth.implicit_needs),
     )
-
-
-def _skippable(needs: tuple[Need, ...]) -> list[Need]:
-    """The needs on which no other depends; none where there is only one need."""
-    used = {name for need in needs for name in need.depends_on}
-    return [need for need in needs if need.id not in used] if len(needs) > 1 else []
 
 
 def _inventions(need: Need, rng: np.random.Generator) -> tuple[str, ...]:
@@ -121,7 +116,9 @@ def lesson_after(
     question: Question, seen: Evidence, *, overlooks: Callable[[Lesson], bool] = lambda fault: False
 ) -> Lesson:
     """What this attempt teaches: what the answer owes, then each fault that is not overlooked."""
-    asked = ", ".join(f"the {_askable(need)}" for need in _owed(question) if need.kind != "verdict")
+    # A step of a chain is named by its attribute, since its title would tell the step before.
+    named = [need.attribute if need.depends_on else need.title for need in _owed(question) if need.kind != "verdict"]
+    asked = ", ".join(f"the {name}" for name in named)
     faults = [fault for fault in find_faults(question, seen) if not overlooks(fault)]
     rubrics = [f"The answer states {asked}.", *(fault.rubrics for fault in faults)]
     takeaways = [fault.takeaways for fault in faults] or [SOUND]
@@ -145,11 +142,6 @@ def find_faults(question: Question, seen: Evidence) -> Iterator[Lesson]:
 def _owed(question: Question) -> tuple[Need, ...]:
     """The needs that the answer must state: of a chain with an exact answer, the last."""
     return question.truth.needs[-1:] if question.answer_format is AnswerFormat.EXACT else question.truth.needs
-
-
-def _askable(need: Need) -> str:
-    """Its title; of a step of a chain the attribute alone, since the title would tell the step before."""
-    return need.attribute if need.depends_on else need.title
 
 
 Target = Need | ImplicitNeed
@@ -178,14 +170,13 @@ class Shown(NamedTuple):
 
 
 class ExpertProgress(NamedTuple):
-    """The searches made, the searches ahead, and the snippets shown so far."""
+    """The searches ahead, and the snippets shown so far."""
 
-    asked: tuple[Errand, ...]
     ahead: tuple[Errand, ...]
     shown: tuple[Shown, ...]
     """Of all observations, in order."""
-    num_new: int
-    """The number of snippets of the last observation."""
+    new: tuple[Shown, ...]
+    """Of the last observation."""
 
     def source_of(self, document_ids: Sequence[str]) -> Shown | None:
         """The first snippet shown from any of the documents."""
@@ -222,25 +213,19 @@ def follow(errands: Sequence[Errand], observations: Sequence[str]) -> ExpertProg
 
     A need without a source is searched for once more; searches that depend on a need without a source are given up.
     """
-    ahead, asked, shown, num_new = list(errands), list[Errand](), list[Shown](), 0
-    for observation in observations:
+    ahead, shown, new = list(errands), list[Shown](), list[Shown]()
+    for number, observation in enumerate(observations, 1):
         errand = ahead.pop(0)
-        asked.append(errand)
-        new = read_snippets(observation)
-        shown, num_new = shown + new, len(new)
+        new = [Shown(*found) for found in _SNIPPET.findall(observation)]
+        shown += new
         pages = {snippet.document_id for snippet in shown}
         lacking = [target for target in errand.targets if pages.isdisjoint(target.document_ids)]
         if errand.limit:
             ahead = [later for later in ahead if _is_within_reach(later, lacking)]
         else:
             ahead = [Errand(SNIPPET_SEARCH, target.search_terms, (target,), RETRY_LIMIT) for target in lacking] + ahead
-        ahead = ahead[: MAX_SEARCHES - len(asked)]
-    return ExpertProgress(tuple(asked), tuple(ahead), tuple(shown), num_new)
-
-
-def read_snippets(observation: str) -> list[Shown]:
-    """The snippets of an observation as the policy reads it."""
-    return [Shown(*found) for found in _SNIPPET.findall(observation)]
+        ahead = ahead[: MAX_SEARCHES - number]
+    return ExpertProgress(tuple(ahead), tuple(shown), tuple(new))
 
 
 def _direct(needs: Sequence[Need]) -> Iterator[Errand]:
@@ -289,13 +274,6 @@ def find_all(question: Question, slips: Slips, *, progress: ExpertProgress) -> t
             found[need.id] = _look_up(need, progress, found=found)
     duties = (_look_up(duty, progress, found=found) for duty in wanted_duties(question, slips))
     return (*found.values(), *duties)
-
-
-def set_aside(question: Question, slips: Slips, *, progress: ExpertProgress) -> tuple[str, ...]:
-    """The newly shown snippets that a careful reader distrusts: an old edition, or the side that lost a dispute."""
-    new = progress.shown[len(progress.shown) - progress.num_new :]
-    wrong = {name for trap in question.truth.traps if trap.kind in ("stale", "rival") for name in trap.document_ids}
-    return () if slips.trusts_stale else tuple(shown.snippet_id for shown in new if shown.document_id in wrong)
 
 
 def _look_up(target: Target, progress: ExpertProgress, *, found: dict[str, NeedAnswer]) -> NeedAnswer:
@@ -379,7 +357,10 @@ class AlmanacTeacher:
         )
 
     def _evaluation(self, progress: ExpertProgress) -> str:
-        doubts = "".join(f" {name} is out." for name in set_aside(self.question, self.slips, progress=progress))
+        # A careful reader distrusts an old edition and the side that lost a dispute.
+        traps = () if self.slips.trusts_stale else self.question.truth.traps
+        wrong = {name for trap in traps if trap.kind in ("stale", "rival") for name in trap.document_ids}
+        doubts = "".join(f" {shown.snippet_id} is out." for shown in progress.new if shown.document_id in wrong)
         step = "" if progress.ahead else " Now review."
         said = reading_text(self.question, self.slips, progress=progress)
         return f"<think>I read the result.{doubts}</think><state_evaluation>{said}{step}</state_evaluation>"
@@ -387,7 +368,7 @@ class AlmanacTeacher:
 
 def reading_text(question: Question, slips: Slips, *, progress: ExpertProgress) -> str:
     """What the last result brought, snippet by snippet, and the next search."""
-    new = {shown.snippet_id: shown.document_id for shown in progress.shown[len(progress.shown) - progress.num_new :]}
+    new = {shown.snippet_id: shown.document_id for shown in progress.new}
     fresh = [found for found in find_all(question, slips, progress=progress) if _is_read_off(found)]
     said = [f"{found.sources[-1]}: {found.sentence}" for found in fresh if new.keys() & set(found.sources)]
     asked = {duty.aspect: duty for duty in wanted_duties(question, slips) if duty.kind == "stated"}
