@@ -57,6 +57,10 @@ class AnswerRecord(Frozen):
         return not self.failure
 
 
+PAGES = "pages"
+"""The judge's name in the log where a page was read."""
+
+
 class VerdictRecord(Frozen):
     """A judge's replies to one question, all tries in order. An outage is recorded as well, and asked again."""
 
@@ -82,7 +86,8 @@ class VerdictRecord(Frozen):
 
     @property
     def is_final(self) -> bool:
-        return not self.failure
+        """Whether the judge replied. Earlier releases recorded empty replies, which are outages; a page may be empty."""
+        return not self.failure and (self.judge == PAGES or all(reply.strip() for reply in self.replies))
 
 
 def check_budget(limit: float | None, *, spent_before: float, meters: Iterable[Meter]) -> None:

@@ -197,6 +197,12 @@ def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
 
 
+def unreadable_text(judge: JudgeScores) -> str:
+    """How many replies of the judge hold no verdict, with their share where it is known."""
+    share = "" if judge.unreadable_share is None else f" ({percent(judge.unreadable_share)} % of {judge.replies})"
+    return f"{judge.unreadable} replies of the judge could not be read{share}"
+
+
 def interval_text(judge: JudgeScores) -> str:
     """The interval of a judge's score; a dash where there is none."""
     spread = judge.interval
@@ -263,7 +269,7 @@ def _judge(judge: JudgeScores) -> Markup:
     left_out = [
         *(("excluded by the mode", reason, count) for reason, count in judge.excluded.items()),
         *(("ungraded: outage", reason, count) for reason, count in judge.ungraded.items()),
-        *((("judge", "replies that could not be read", judge.unreadable),) if judge.unreadable else ()),
+        *((("unreadable", unreadable_text(judge), judge.unreadable),) if judge.unreadable else ()),
     ]
     parts: list[Markup] = [element("h3", f"Judge: {judge.judge}"), element("div", *tables, css="columns")]
     if left_out:
@@ -376,6 +382,7 @@ def _left_out(run: Scores, judge: JudgeScores) -> str:
     counts = {
         "excluded": sum(judge.excluded.values()),
         "ungraded": sum(judge.ungraded.values()),
+        "unreadable": judge.unreadable,
         "unanswered": run.expected - run.answered,
     }
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "none"
@@ -450,7 +457,7 @@ def _print_details(run: Scores, console: Console) -> None:
         for reason, count in list(reasons.items())[:5]:
             console.print(RichText(f"  {count} {what}: {reason}"))
     if judge.unreadable:
-        console.print(RichText(f"  {judge.unreadable} replies of the judge could not be read"))
+        console.print(RichText(f"  {unreadable_text(judge)}"))
     for pair in run.agreements:
         kappa = f"{100 * pair.share:.1f} % the same, kappa {pair.kappa:.2f}, n {pair.n}"
         console.print(RichText(f"  {pair.first} and {pair.second}: {kappa}"))

@@ -13,6 +13,7 @@ from rubricem_agent.evals.answers import Answerer
 from rubricem_agent.evals.extraction import Extracted, extract, judged_text
 from rubricem_agent.evals.grading import Case, Grade, Grading, GradingQuestion, JudgeReplies, Loaded, replay
 from rubricem_agent.evals.records import (
+    PAGES,
     AnswerRecord,
     CaseKey,
     Journal,
@@ -29,8 +30,6 @@ from rubricem_env.llm.limits import RetryPolicy, Timing, call_with_retry
 from rubricem_env.llm.usage import SpendLimitReached, Usage, price_of
 
 PURPOSE = "judge"
-PAGES = "pages"
-"""The judge's name in the log where a page was read."""
 OUTAGES_IN_A_ROW = 20
 """After this many the judge counts as down, and the rest is left for a resumed run."""
 
@@ -114,14 +113,15 @@ class CaseJudge:
     async def _ask(self, key: CaseKey, question: GradingQuestion) -> VerdictRecord:
         begun = self._timing.clock()
         replies: list[ChatReply] = []
+        spent: list[Usage] = []
         failure = ""
         try:
             with boundary(JudgeError, f"judge {question.key} of example {key.id}"):
                 while len(replies) < question.tries and not (replies and question.accepts(replies[-1].text)):
-                    replies.append(await self._one_reply(question))
+                    replies.append(await self._one_reply(question, spent))
         except (JudgeError, ModelError) as outage:
             failure = str(outage)
-        usage = sum((reply.usage for reply in replies), Usage())
+        usage = sum(spent, Usage())
         model = replies[-1].model if replies else ""
         return VerdictRecord(
             benchmark=self._loaded.name,
@@ -139,7 +139,8 @@ class CaseJudge:
             seconds=max(0.0, self._timing.clock() - begun),
         )
 
-    async def _one_reply(self, question: GradingQuestion) -> ChatReply:
+    async def _one_reply(self, question: GradingQuestion, spent: list[Usage]) -> ChatReply:
+        """A reply that has text; `spent` gets the usage of those without, too."""
         if question.is_page:
             page = "" if self._read_page is None else await self._read_page(question.prompt)
             return ChatReply(text=page, model=PAGES, usage=Usage())
@@ -148,8 +149,16 @@ class CaseJudge:
         if self._model is None:
             raise JudgeError("there is no judge in this run; name one with --judge")
         model, request = self._model, self._request(question)
+
+        async def ask() -> ChatReply:
+            reply = await model.complete(request)
+            spent.append(reply.usage)
+            if reply.outage:
+                raise ModelError(reply.outage, is_retryable=True)
+            return reply
+
         return await call_with_retry(
-            lambda: model.complete(request),
+            ask,
             doing=f"ask {self.name}",
             error=ModelError,
             policy=self._retry,

@@ -14,8 +14,8 @@ from pydantic import JsonValue
 
 from rubricem_agent.evals.grading import Grade, GradingQuestion, JudgeReplies, Loaded, replay
 from rubricem_agent.evals.manifest import EvaluationManifest
-from rubricem_agent.evals.records import AnswerRecord, CaseKey, Journal, ModelCost, VerdictRecord, costs_of
-from rubricem_agent.evals.runner import PAGES, case_keys, case_of, verdict_key
+from rubricem_agent.evals.records import PAGES, AnswerRecord, CaseKey, Journal, ModelCost, VerdictRecord, costs_of
+from rubricem_agent.evals.runner import case_keys, case_of, verdict_key
 from rubricem_agent.evals.statistics import (
     DRAWS,
     MeanInterval,
@@ -54,6 +54,13 @@ class JudgeScores(Frozen):
     """Outages, by reason: never a score. With any, the run is incomplete."""
     unreadable: int
     """Replies of the judge from which no verdict could be read."""
+    replies: int = 0
+    """All replies of the judge that were read; 0 in the files of earlier releases."""
+
+    @property
+    def unreadable_share(self) -> float | None:
+        """The share of replies that could not be read; None where there is no reply."""
+        return self.unreadable / self.replies if self.replies else None
 
     @property
     def interval(self) -> MeanInterval | None:
@@ -143,7 +150,9 @@ def score_run(loaded: Loaded, manifest: EvaluationManifest, *, logs: Logs) -> Sc
         judge: _grade_all(loaded, final, verdicts=verdicts, judge=judge) for judge in manifest.judges or (NO_JUDGE,)
     }
     judges = tuple(
-        _judge_scores(loaded, manifest, judge=judge, grades=grades, ungraded=ungraded)
+        _judge_scores(loaded, manifest, judge=judge, grades=grades, ungraded=ungraded).model_copy(
+            update={"replies": _count_replies(verdicts, judge, graded=grades)}
+        )
         for judge, (grades, ungraded) in by_judge.items()
     )
     first = _scores_by_id(next(iter(by_judge.values()))[0])
@@ -218,6 +227,11 @@ def _judge_scores(
         ungraded=count_reasons(ungraded.values()),
         unreadable=sum(grade.unreadable for grade in every),
     )
+
+
+def _count_replies(verdicts: Journal[VerdictRecord], judge: str, *, graded: _Grades) -> int:
+    read = (one for one in verdicts.records if one.judge == judge and one.is_final and one.key[0] in graded)
+    return sum(len(one.replies) for one in read)
 
 
 def _scores_by_id(grades: _Grades) -> dict[str, list[float]]:

@@ -405,9 +405,11 @@ def grade(case: Case, grader: Grader) -> Grading:
     if case.answer.is_empty:
         return grader.excluded("there is no article")
     prompt = grader.user_prompt("drb_clean", article=case.answer.text, language=gold.language)
-    ((*_, cleaned),) = yield (GradingQuestion("clean", prompt, tries=CLEANING_TRIES, accepts=is_article),)
+    (cleanings,) = yield (GradingQuestion("clean", prompt, tries=CLEANING_TRIES, accepts=is_article),)
+    cleaned = cleanings[-1]
     if not is_article(cleaned):
-        return grader.excluded(f"the cleaned article has fewer than {LEAST_CLEANED} characters")
+        reason = f"the cleaned article has fewer than {LEAST_CLEANED} characters"
+        return grader.excluded(reason, unreadable=len(cleanings))
     prompt = grader.user_prompt(
         "drb_race",
         task=case.example.prompt_text,

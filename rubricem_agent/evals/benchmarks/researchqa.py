@@ -156,9 +156,9 @@ def grade(case: Case, grader: Grader) -> Grading:
     failed = 0
     for batch, tries in zip(batches, replies, strict=True):
         parsed = parse_batch(tries[-1], size=len(batch))
-        failed += len(tries) - (not isinstance(parsed, Unparsed))
+        failed += len(tries) - (not isinstance(parsed, Unparsed) and LEVELS.keys() >= set(parsed))
         labels += [""] * len(batch) if isinstance(parsed, Unparsed) else parsed
-    readable = {f"item-{number}": label for number, label in enumerate(labels) if label}
+    readable = {f"item-{number}": label for number, label in enumerate(labels) if label in LEVELS}
     try:
         if "" in labels:
             raise ScoringError("dropped", f"a batch got no {rules.batch_size} lines in {rules.tries} tries")

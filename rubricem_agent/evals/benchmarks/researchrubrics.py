@@ -114,7 +114,10 @@ class ReplyShape(BaseModel):
 
 
 def grade(case: Case, grader: Grader) -> Grading:
-    """One round: every criterion. An empty report writes no rows officially, so that it leaves the mean."""
+    """One round: every criterion. An empty report writes no rows officially, so that it leaves the mean.
+
+    So does a report of which no verdict could be read; among others such an item counts 0, as officially.
+    """
     if case.answer.is_empty:
         return grader.excluded("the report is empty")
     rubrics = case.gold_as(ResearchRubricsGold).rubrics
@@ -139,12 +142,15 @@ def grade(case: Case, grader: Grader) -> Grading:
     scores = [score for _, score, _ in items]
     weights = [item.weight for item in rubrics]
     worst = strict_compliance(scores, weights)
+    unreadable = sum(calls - (score is not None) for _, score, calls in items)
+    if items and unreadable == sum(calls for _, _, calls in items) and not grader.rules.is_strict:
+        return Grade(None, worst, "the judge gave no verdict", unreadable=unreadable)
     return Grade(
         worst if grader.rules.is_strict else compliance(scores, weights),
         worst,
         metrics=_by_axis(rubrics, scores),
         labels={f"item-{number}": str(score) for number, score in enumerate(scores) if score is not None},
-        unreadable=sum(calls - (score is not None) for _, score, calls in items),
+        unreadable=unreadable,
     )
 
 

@@ -1,7 +1,7 @@
 """SimpleQA: one letter per answer (A correct, B incorrect, C not attempted) and the rates of the three.
 
 The letter is the first capital A, B or C anywhere in the reply, so that INCORRECT and CORRECT read as C and
-"Answer: C" reads as A. A reply without such a letter, as of a refused request, is C. Files are CSV; rows have no id.
+"Answer: C" reads as A. Prose without a verdict leaves the mean. Files are CSV; rows have no id.
 """
 
 import re
@@ -32,6 +32,8 @@ from rubricem_env.domain.trajectory import AnswerFormat
 Letter = Literal["A", "B", "C"]
 
 _ALONE = re.compile(r"\b([ABC])\b")
+_VERDICT = re.compile(r"\b([ABC]|CORRECT|INCORRECT|NOT[ _]ATTEMPTED)\b")
+"""What the judge was asked for, or spells out in its place; the official parse finds a letter in any other prose too."""
 _MEANINGS = {"is_correct": "A", "is_incorrect": "B", "is_not_attempted": "C"}
 
 
@@ -105,7 +107,10 @@ def official_metrics(letters: Sequence[Letter]) -> dict[str, float]:
 
 
 def grade(case: Case, grader: Grader) -> Grading:
-    """One question. An empty answer is judged as well, as officially; strict mode reads standalone letters only."""
+    """One question. An empty answer is judged as well, as officially; strict mode reads standalone letters only.
+
+    Prose without a verdict, such as "An error occurred", has no grade; officially it would be correct, by its first A.
+    """
     prompt = grader.user_prompt(
         "simpleqa",
         question=case.example.prompt_text,
@@ -113,13 +118,12 @@ def grade(case: Case, grader: Grader) -> Grading:
         answer=case.answer.text,
     )
     ((reply,),) = yield (GradingQuestion("grade", prompt),)
+    is_readable = _VERDICT.search(reply) is not None
+    if not is_readable and not grader.rules.is_strict:
+        return grader.excluded("the judge gave no letter", unreadable=1)
     letter = strict_letter(reply) if grader.rules.is_strict else parse_letter(reply)
-    return Grade(
-        float(letter == "A"),
-        float(strict_letter(reply) == "A"),
-        labels={"grade": letter},
-        unreadable=int(not any(character in "ABC" for character in reply)),
-    )
+    score, worst = float(letter == "A"), float(strict_letter(reply) == "A")
+    return Grade(score, worst, labels={"grade": letter}, unreadable=int(not is_readable))
 
 
 def total(grades: Sequence[Grade], rules: Rules) -> Totals:

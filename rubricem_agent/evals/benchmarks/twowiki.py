@@ -280,19 +280,23 @@ def exact_match_total(grades: Sequence[Grade], rules: Rules) -> Totals:
 
 
 def yes_no_grade(case: Case, grader: Grader) -> Grading:
-    """DR Tulu's judge for short answers: one question. Its own exact match and F1 are reported beside the verdict."""
+    """DR Tulu's judge for short answers: one question. Its own exact match and F1 are reported beside the verdict.
+
+    A reply without a verdict has no grade; DR Tulu counts it as wrong.
+    """
     golds = case.gold.accepted_answers()
     prompt = grader.user_prompt(
         "short_answer", question=case.example.prompt_text, response=case.answer.text, gold=" / ".join(golds)
     )
     ((reply,),) = yield (GradingQuestion("grade", prompt),)
+    if _VERDICT.search(reply) is None:
+        return grader.excluded("the judge gave no verdict", unreadable=1)
     correct = float(judge_says_correct(reply))
     return Grade(
         correct,
         correct,
         metrics={"em": float(drtulu_exact(case.answer.text, golds)), "f1": drtulu_f1(case.answer.text, golds)},
         labels={"grade": "yes" if correct else "no"},
-        unreadable=int("correct:" not in reply.lower()),
     )
 
 

@@ -65,8 +65,9 @@ def test_an_answer_of_two_megabytes_is_judged_as_none_and_said_to_be_too_long(ma
     [
         ("webwalkerqa", "official", {"the judge gave no grade": 8}, None),
         ("webwalkerqa", "strict", {}, 0.0),
-        # No capital A, B or C: officially C, not attempted; strictly B.
-        ("simpleqa", "official", {}, 0.0),
+        ("simpleqa", "official", {"the judge gave no letter": 8}, None),
+        # Strictly B.
+        ("simpleqa", "strict", {}, 0.0),
         ("deepsearchqa", "official", {"invalid_rater": 8}, None),
         ("deepsearchqa", "strict", {}, 0.0),
         ("healthbench", "official", {"none of 1 judge replies holds a verdict": 8}, None),

@@ -1,0 +1,124 @@
+"""What a server sends in place of a reply is an outage of that item; prose without a verdict is unreadable. Neither is a score."""
+
+import asyncio
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from rubricem_agent.build.eval_plan import plan_run
+from rubricem_agent.build.evals import run_evaluation
+from rubricem_agent.evals.report import print_summary, render_page, summarize
+from rubricem_env.llm.limits import RetryPolicy
+from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing.servers import ModelReply, ModelServer
+
+
+def run(config):
+    return asyncio.run(run_evaluation(plan_run(config)))
+
+
+def sent(content: object, finish: str | None = "stop", **message: object) -> bytes:
+    choice = {"index": 0, "message": {"role": "assistant", "content": content, **message}, "finish_reason": finish}
+    return json.dumps({"model": "j", "choices": [choice]}).encode()
+
+
+TOOL_CALL = [{"id": "1", "type": "function", "function": {"name": "x", "arguments": "{}"}}]
+OUTAGES = {
+    "null content": sent(None),
+    "empty content": sent(""),
+    "whitespace": sent("\n \u00a0\u3000\n"),
+    "content filter without text": sent(None, "content_filter"),
+    "content filter after a letter": sent("A", "content_filter"),
+    "all tokens thought": sent("", "length"),
+    "aborted after a letter": sent("A", "abort"),
+    "an error as finish reason": sent("A", "error"),
+    "a refusal field": sent(None, refusal="I cannot."),
+    "a tool call": sent(None, "tool_calls", tool_calls=TOOL_CALL),
+    "content of another type": sent(5),
+    "content in pieces": sent([{"type": "text", "text": "A"}]),
+    "no choices": b'{"choices": []}',
+    "null choices": b'{"choices": null}',
+    "an error with status 200": b'{"error": {"message": "overloaded"}}',
+    "an empty object": b"{}",
+    "a web page": b"<html>502 Bad Gateway: ask A, B or C</html>",
+}
+
+
+@pytest.mark.parametrize("reply", OUTAGES.values(), ids=OUTAGES.keys())
+def test_what_is_no_reply_is_an_outage_that_a_resume_asks_again(make_config, judge_url, reply):
+    with serve_loopback(ModelServer(lambda asked: ModelReply(raw=reply))) as url:
+        broken = run(make_config("simpleqa", judges=(f"openai:judge@{url}/v1",), limit=2))
+
+    judged = broken.scores.headline
+    assert (judged.score, sum(judged.ungraded.values()), broken.scores.is_complete) == (None, 2, False)
+    assert len(broken.runner.failures) == 2
+    assert run(make_config("simpleqa", judges=(f"openai:judge@{judge_url}",), limit=2)).scores.is_complete
+
+
+@pytest.mark.parametrize(
+    "name", ["healthbench", "researchqa", "researchrubrics", "webwalkerqa", "deepsearchqa", "drb", "twowiki"]
+)
+def test_no_benchmark_makes_a_score_of_an_empty_reply(make_config, name):
+    with serve_loopback(ModelServer(lambda asked: ModelReply(raw=sent(None)))) as url:
+        mode = "drtulu" if name == "twowiki" else "official"
+        scores = run(make_config(name, mode, judges=(f"openai:judge@{url}/v1",))).scores
+
+    assert (scores.headline.score, scores.headline.graded, scores.is_complete) == (None, 0, False)
+
+
+def test_an_empty_reply_is_asked_again_and_paid_for(make_config):
+    replies = [sent(""), sent("A")]
+
+    with serve_loopback(ModelServer(lambda asked: ModelReply(raw=replies.pop(0)))) as url:
+        retry = RetryPolicy(attempts=2, initial_delay=0.01)
+        scores = run(make_config("simpleqa", judges=(f"openai:judge@{url}/v1",), limit=1, retry=retry)).scores
+
+    assert (scores.headline.score, scores.costs[-1].usage.calls) == (1.0, 2)
+
+
+def test_a_server_that_names_no_finish_reason_is_taken_at_its_word(make_config):
+    with serve_loopback(ModelServer(lambda asked: ModelReply(raw=sent("A", None)))) as url:
+        assert run(make_config("simpleqa", judges=(f"openai:judge@{url}/v1",), limit=1)).scores.headline.score == 1.0
+
+
+def test_an_empty_verdict_in_the_log_of_an_earlier_release_is_asked_again(make_config, judge_app):
+    finished = run(make_config("simpleqa", limit=1))
+    log = finished.folder / "verdicts.jsonl"
+    line = json.loads(log.read_text())
+    log.write_text(json.dumps({**line, "replies": [""]}) + "\n")
+    before = len(judge_app.asked)
+
+    assert run(make_config("simpleqa", limit=1)).scores.judges == finished.scores.judges
+    assert len(judge_app.asked) == before + 1
+
+
+@pytest.mark.parametrize("prose", ["Service overloaded, try later", "An error occurred.", "I'm sorry, I can't."])
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("simpleqa", "official"),
+        ("twowiki", "drtulu"),
+        ("webwalkerqa", "official"),
+        ("deepsearchqa", "official"),
+        ("researchqa", "official"),
+        ("researchrubrics", "official"),
+        ("healthbench", "official"),
+    ],
+)
+def test_prose_in_place_of_a_verdict_is_unreadable_with_its_share(make_config, name, mode, prose):
+    with serve_loopback(ModelServer(lambda asked: prose)) as url:
+        scores = run(make_config(name, mode, judges=(f"openai:judge@{url}/v1",), limit=2)).scores
+
+    judged = scores.headline
+    assert (judged.score, judged.graded, sum(judged.excluded.values()), scores.is_complete) == (None, 0, 2, True)
+    assert judged.unreadable == judged.replies > 0
+    assert "replies of the judge could not be read (100.0 %" in shown(scores)
+    assert "100.0 %" in render_page(summarize([scores]))
+
+
+def shown(scores) -> str:
+    console = Console(file=io.StringIO(), width=220)
+    print_summary(summarize([scores]), console)
+    return console.file.getvalue()
