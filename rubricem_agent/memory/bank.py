@@ -33,7 +33,7 @@ from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import query_key
-from rubricem_env.scaffold.untrusted import ShownText
+from rubricem_env.scaffold.copies import ShownText
 
 Retrieval = Literal["cross", "within"]
 """Which lessons are retrieved: those of other, similar questions, or the question's own."""

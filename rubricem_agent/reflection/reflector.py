@@ -29,8 +29,8 @@ from rubricem_env.domain.judgement import Judgement, Provenance, Reflection, Ref
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.judge.base import Group, ReflectionJudge, ReflectionMode, ReflectionOpinion, ReflectionTask
 from rubricem_env.judge.scoring import GroupJudgement
+from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.reading import Reading
-from rubricem_env.scaffold.untrusted import ShownText
 
 _NOTHING = ReflectionScore(diagnosis=0.0, specificity=0.0, scope=0.0)
 """The score of a candidate that is empty, or whose unreadable form counts."""

@@ -53,7 +53,7 @@ from rubricem_env.llm.base import (
     parse_json_object,
 )
 from rubricem_env.llm.limits import RetryPolicy, Timing
-from rubricem_env.scaffold.untrusted import ShownText
+from rubricem_env.scaffold.copies import ShownText
 
 PROPOSE = "propose"
 SCORE = "score"

@@ -18,9 +18,10 @@ from pydantic import ValidationError, create_model
 from rubricem_env.domain.base import STAGES, Frozen, Span, Stage, UnitScore
 from rubricem_env.domain.judgement import Mark
 from rubricem_env.domain.trajectory import Origin
+from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.grammar import RESERVED
 from rubricem_env.scaffold.reading import Reading
-from rubricem_env.scaffold.untrusted import ShownText, neutralize
+from rubricem_env.scaffold.untrusted import neutralize
 
 
 def read_prompt(name: str) -> str:

@@ -18,7 +18,7 @@ from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.trajectory import first_problem
 from rubricem_env.judge.scoring import mark_variance
-from rubricem_env.scaffold.untrusted import COPIED_WORDS, ShownText
+from rubricem_env.scaffold.copies import COPIED_WORDS, ShownText
 
 Step = Annotated[int, Field(ge=0)]
 

@@ -37,7 +37,7 @@ from rubricem_env.judge.rules import (
     score_cover,
 )
 from rubricem_env.judge.scoring import fulfillment, mark_variance
-from rubricem_env.scaffold.untrusted import ShownText
+from rubricem_env.scaffold.copies import ShownText
 
 _TAKEAWAYS = re.compile(r"<reflection_takeaways>(.*?)(?:</reflection_takeaways>|\Z)", re.S | re.I)
 _GENERIC = re.compile(

@@ -1,4 +1,4 @@
-r"""Neutralizes foreign text, and finds text that was copied from it.
+r"""Neutralizes foreign text: nothing in it is read as structure.
 
 `neutralize` adds a backslash to everything that looks like a scaffold tag or a chat special token: `</tool_output>`
 becomes `<\/tool_output>`, `<|im_end|>` becomes `<\|im_end|>`. Backslashes after the opening character grow by one, so
@@ -9,11 +9,9 @@ what a policy was shown: rubrics and lessons must not contain them.
 import html
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 
-from rubricem_env.domain.base import Span
-from rubricem_env.domain.trajectory import Origin, Trajectory
 from rubricem_env.scaffold.grammar import RESERVED
 
 # Invisible characters, which a language model ignores.
@@ -108,49 +106,3 @@ def fold(text: str) -> str:
     plain = unicodedata.normalize("NFKD", text).translate(_BLANKS)
     shown = "".join(char for char in plain if unicodedata.category(char) not in _NOT_SHOWN)
     return unicodedata.normalize("NFKC", shown).translate(_LOOKALIKES)
-
-
-COPIED_WORDS = 12
-"""This many words in a row are a copy. Fewer may be a name or a common phrase."""
-_WORD = re.compile(r"\w+")
-
-
-class ShownText:
-    """The words of what was shown, without case and punctuation."""
-
-    def __init__(self, texts: Iterable[str] = ()) -> None:
-        # Sequences of words in a set: a search in the texts would take a second for the rubrics of a group.
-        self._runs = frozenset(run for text in set(texts) for run in _runs(text))
-
-    @classmethod
-    def in_trajectories(cls, trajectories: Iterable[Trajectory]) -> "ShownText":
-        """All tool text of these attempts."""
-        return cls(
-            segment.text
-            for trajectory in trajectories
-            for segment in trajectory.segments
-            if segment.origin is Origin.TOOL
-        )
-
-    def find_copy(self, text: str) -> str | None:
-        """The first words of the text that are a copy; None if there are none."""
-        found = next((run for run in _runs(text) if run in self._runs), None)
-        return " ".join(found) if found else None
-
-    def find_copies(self, text: str) -> tuple[Span, ...]:
-        """The spans of all copies; copies that overlap are one."""
-        words = [(word, *found.span()) for found in _WORD.finditer(text) for word in _WORD.findall(found[0].casefold())]
-        copies: list[Span] = []
-        for at in range(len(words) - COPIED_WORDS + 1):
-            run = words[at : at + COPIED_WORDS]
-            if tuple(word for word, _, _ in run) in self._runs:
-                start, end = run[0][1], run[-1][2]
-                if copies and start < copies[-1].end:
-                    start = copies.pop().start
-                copies.append(Span(start, end))
-        return tuple(copies)
-
-
-def _runs(text: str) -> Iterator[tuple[str, ...]]:
-    words = _WORD.findall(text.casefold())
-    return (tuple(words[at : at + COPIED_WORDS]) for at in range(len(words) - COPIED_WORDS + 1))

@@ -4,7 +4,7 @@ import pytest
 
 from rubricem_agent.memory.gate import GateLimits, Refusal, WriteGate
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
-from rubricem_env.scaffold.untrusted import ShownText
+from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.testing.judges import make_reflection
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 

@@ -15,8 +15,8 @@ from rubricem_env.judge.rubrics import RubricBuffer, refuse_rubric
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.judge.scoring import score_trajectory
 from rubricem_env.llm.base import ScriptedModel
+from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.scaffold.untrusted import ShownText
 from rubricem_env.testing.judges import ANSWER, QUESTION, attempt, careless, empty_proposal, read_fenced, rubric
 from rubricem_env.world.documents import ATTACKS
 

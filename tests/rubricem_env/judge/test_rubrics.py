@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, StageCaps, refuse_rubric
-from rubricem_env.scaffold.untrusted import ShownText
+from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.testing.judges import attempt, rubric
 
 CAPS = StageCaps()

@@ -1,7 +1,7 @@
 """What was shown is known again word for word, wherever it stands and however it is written."""
 
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
-from rubricem_env.scaffold.untrusted import COPIED_WORDS, ShownText
+from rubricem_env.scaffold.copies import COPIED_WORDS, ShownText
 
 SHOWN = "The harbour of Vell was dredged to nine metres in the spring of 1974 and has silted up since then."
 OTHER = "Ferries to the outer islands leave from the northern quay twice a day between May and late September."

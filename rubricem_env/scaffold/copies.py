@@ -1,0 +1,163 @@
+"""Finds text that was copied from a page, in any script and in disguise.
+
+Texts are compared by their folded letters alone: compatibility forms, case, accents, lookalike letters, invisible
+characters, spaces and punctuation do not count. So a hyphen between the letters hides a copy no more than a Cyrillic a.
+A copy is `COPIED_WORDS` words in a row, or as much text of a script that is written without spaces.
+"""
+
+import re
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import accumulate
+
+from rubricem_env.domain.base import Span
+from rubricem_env.domain.trajectory import Origin, Trajectory
+
+COPIED_WORDS = 12
+"""This many words in a row are a copy. Fewer may be a name or a common phrase."""
+
+LOOKALIKES = str.maketrans(
+    # Cyrillic, Greek, Armenian, Cherokee, and Latin letters that have no decomposition
+    "АВЕЅІЈКМНОРСТУХҮԌԚԜаеорсухіјѕԁһӏԛԝѵкмтнвгүҽ"
+    "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧαβεζηικμνορτυχωγϲϳ"
+    "ՕԼՍաօոսհյցքզլ"
+    "ᎪᏴᏟᎠᎬᏀᎻᎥᎫᏦᏞᎷᏢᎡᏚᎢᏙᎳᏃᎽ"
+    "ıɑɡɩʀʏᴀʙᴄᴅᴇɢʜᴊᴋʟᴍɴᴏᴘᴛᴜᴠᴡᴢøđłħ",
+    "ABESIJKMHOPCTYXYGQWaeopcyxijsdhlqwvkmthbrye"
+    "ABEZHIKMNOPTYXabeznikuvoptuxwycj"
+    "OLUwonuhjgpql"
+    "ABCDEGHiJKLMPRSTVWZY"
+    "iagiryabcdeghjklmnoptuvwzodlh",
+)
+"""For `str.translate`: letters of other scripts that look like a Latin one; the case is that of the look."""
+
+# Look the same in one of the cases or fonts: v and N are the two cases of one Greek letter, l is 1 in many fonts.
+_SAME = str.maketrans("hvnymul10345 7".replace(" ", ""), "nnnuuuiioeast")
+_INVISIBLE = "\u115f\u1160\u3164\uffa0\u17b4\u17b5"
+"""Letters by their category that are never seen."""
+
+
+class _Folding(dict[int, str | None]):
+    """For `str.translate`: each character as its folded letters, a space between words, or nothing if it is not seen."""
+
+    def __missing__(self, code: int) -> str | None:
+        letters = ""
+        is_separator = False
+        for char in unicodedata.normalize("NFKD", chr(code)):
+            if char.isalnum() and char not in _INVISIBLE:
+                plain = unicodedata.normalize("NFKD", char.translate(LOOKALIKES).casefold())
+                letters += "".join(filter(str.isalnum, plain)).translate(LOOKALIKES).translate(_SAME)
+            elif unicodedata.category(char) not in ("Mn", "Me", "Cf") and char not in _INVISIBLE:
+                is_separator = True
+        self[code] = letters or (" " if is_separator else None)
+        return self[code]
+
+
+_FOLDING = _Folding()
+
+
+def fold_letters(text: str) -> str:
+    """The letters and digits of a text in a form that is equal for texts that look alike; the key for comparisons."""
+    return text.translate(_FOLDING).replace(" ", "")
+
+
+_WORD_COST = 60
+"""What a word is worth in units; the other costs say how many characters make as much text as twelve words."""
+_COSTS = (
+    (re.compile("[\u2e80-\u2fff\u3005-\u3007\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"), 36),  # Han: 20
+    (re.compile("[\u3040-\u30ff\u3105-\u312f\u31f0-\u31ff\ua000-\ua4cf]"), 27),  # kana, bopomofo, Yi: 27
+    (re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\ua9e0-\uaadf]"), 15),  # Thai, Burmese, Khmer: 48
+)
+_UNSPACED = re.compile("|".join(pattern.pattern for pattern, _ in _COSTS))
+_LONGEST_WORD = 20
+_LONG_WORD_COST = 9
+"""A letter of a longer word, such as of a text whose spaces were removed: 80 letters."""
+_FEWEST_LETTERS = 20
+"""A copy has at least this many letters, however short its words are."""
+
+
+class ShownText:
+    """What was shown, to be searched for in other texts."""
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        # Runs of letters in a set: a search in the texts would take a second for the rubrics of a group.
+        self._runs = set().union(*map(_runs, set(texts)))
+        self._beginnings = {run[:_FEWEST_LETTERS] for run in self._runs}
+        self._lengths = sorted(set(map(len, self._runs)), reverse=True)
+
+    @classmethod
+    def in_trajectories(cls, trajectories: Iterable[Trajectory]) -> "ShownText":
+        """All tool text of these attempts."""
+        return cls(
+            segment.text
+            for trajectory in trajectories
+            for segment in trajectory.segments
+            if segment.origin is Origin.TOOL
+        )
+
+    def find_copy(self, text: str) -> str | None:
+        """The first passage of the text that is a copy, as it is written; None if there is none."""
+        found = self.find_copies(text)
+        return found[0].of(text) if found else None
+
+    def find_copies(self, text: str) -> tuple[Span, ...]:
+        """The spans of all copies; copies that overlap are one."""
+        letters = fold_letters(text)
+        copies: list[Span] = []
+        for start, end in self._copied(letters):
+            if copies and start < copies[-1].end:
+                start, end = copies[-1].start, max(end, copies.pop().end)
+            copies.append(Span(start, end))
+        if not copies:
+            return ()
+        # Each letter's place in the text: one character may be several letters, or none.
+        places = [at for at, char in enumerate(text) for _ in fold_letters(char)]
+        return tuple(Span(places[start], places[end - 1] + 1) for start, end in copies)
+
+    def _copied(self, letters: str) -> Iterator[Span]:
+        """Every run of what was shown, in the letters."""
+        for start in range(len(letters) - _FEWEST_LETTERS + 1):
+            if letters[start : start + _FEWEST_LETTERS] in self._beginnings:
+                ends = (start + length for length in self._lengths)
+                end = next((end for end in ends if end <= len(letters) and letters[start:end] in self._runs), None)
+                if end is not None:
+                    yield Span(start, end)
+
+
+def _runs(text: str) -> set[str]:
+    """For each word, or character of a script without spaces, the letters of the shortest copy that begins there."""
+    folded = text.translate(_FOLDING)
+    words = folded.split()
+    if max(map(len, words), default=0) <= _LONGEST_WORD and (folded.isascii() or not _UNSPACED.search(folded)):
+        offsets = [0, *accumulate(map(len, words))]
+        ends = offsets[COPIED_WORDS:]
+    else:
+        words, costs = _split(words)
+        offsets = [0, *accumulate(map(len, words))]
+        spent = [0, *accumulate(costs)]
+        needed = COPIED_WORDS * _WORD_COST
+        ends = [offsets[bisect_left(spent, before + needed)] for before in spent if before + needed <= spent[-1]]
+    letters = "".join(words)
+    runs = (letters[start : max(end, start + _FEWEST_LETTERS)] for start, end in zip(offsets, ends, strict=False))
+    return {run for run in runs if len(run) >= _FEWEST_LETTERS}
+
+
+def _split(words: Iterable[str]) -> tuple[list[str], list[int]]:
+    """Words of ordinary length whole, and others letter by letter; with what each is worth."""
+    units: list[str] = []
+    costs: list[int] = []
+    for word in words:
+        if len(word) <= _LONGEST_WORD and (word.isascii() or not _UNSPACED.search(word)):
+            units.append(word)
+            costs.append(_WORD_COST)
+        else:
+            units += word
+            costs += map(_cost, word)
+    return units, costs
+
+
+@cache
+def _cost(char: str) -> int:
+    return next((cost for kind, cost in _COSTS if kind.match(char)), _LONG_WORD_COST)
