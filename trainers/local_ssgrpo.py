@@ -10,14 +10,12 @@ Deliberately absent: a critic, an entropy bonus, format rewards, several passes 
 reflections are written while nothing else runs, so deferral changes which step trains on them, not the time.
 """
 
-import argparse
 import asyncio
 import signal
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from transformers.utils.logging import disable_progress_bar
@@ -39,7 +37,6 @@ from rubricem_agent.learn.samples import Batch, Sample, pad_batch, reflection_sa
 from rubricem_agent.memory.bank import Retrieved
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.reflection.reflector import judged_attempts, mean_utility, readable_share
-from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.run import Setting, run_groups
 from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.base import STAGES
@@ -47,27 +44,13 @@ from rubricem_env.domain.errors import RubricEMError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.research_env import query_of
 from rubricem_env.judge.base import Group
-from rubricem_env.judge.scoring import GroupJudgement
-from rubricem_env.world.judge import TrueQuality, true_quality
+from rubricem_env.world.judge import true_quality
 from trainers.local.checkpoint import resume_run, save_policy, save_run
 from trainers.local.learner import compare_gradients
 from trainers.local.logging import begin_record, evaluate_step, record_step
 from trainers.local.settings import LocalConfig
-from trainers.local.setup import Parts, make_parts
-from trainers.settings import make_out, read_settings
-
-
-class JudgedStep(NamedTuple):
-    """A step's rollouts, group by group, with their scores."""
-
-    groups: list[list[Rollout]]
-    readings: list[Group]
-    """The same rollouts as the judge reads them."""
-    judgements: tuple[GroupJudgement, ...]
-    true: list[TrueQuality]
-    """The true quality of each rollout, group by group: it audits the judge, and nothing that trains reads it."""
-    shown: dict[str, tuple[Retrieved, ...]]
-    """Lessons in the prompt of each question, by its key."""
+from trainers.local.setup import JudgedStep, Parts, make_parts
+from trainers.settings import make_out, read_command, run_command
 
 
 async def train(parts: Parts) -> None:
@@ -110,15 +93,7 @@ async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
     samples, credit = task_samples(
         judged.groups, judged.judgements, mode=parts.config.credit, version=parts.learner.updates
     )
-    record_step(
-        parts,
-        batch,
-        judged.groups,
-        judgements=judged.judgements,
-        true=judged.true,
-        credit=credit,
-        shown=judged.shown,
-    )
+    record_step(parts, batch, judged, credit)
     compared = compare_phases(parts, samples, lessons, step=batch.step)
     phase_a = update(parts, lessons, batch.step)
     phase_b = update(parts, samples, batch.step)
@@ -256,22 +231,21 @@ def say(step: int, steps: int, metrics: dict[str, Any]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train. Returns 2, with one sentence on stderr, for a mistake or a refused step, and 130 for an interrupt."""
-    parser = argparse.ArgumentParser(prog="python trainers/local_ssgrpo.py", description="Train in one process.")
-    parser.add_argument("--config", type=Path, required=True)
-    parser.add_argument("changes", nargs="*", metavar="KEY=VALUE")
-    chosen = parser.parse_args(arguments)
     disable_progress_bar()  # type: ignore[no-untyped-call]
+
+    def run() -> None:
+        config = read_command(
+            arguments, LocalConfig, prog="python trainers/local_ssgrpo.py", description="Train in one process."
+        )
+        asyncio.run(train(make_parts(config)))
+
     try:
-        asyncio.run(train(make_parts(read_settings(chosen.config, LocalConfig, changes=chosen.changes))))
-    except RubricEMError as mistake:
-        sys.stderr.write(f"local_ssgrpo: {mistake}\n")
-        return 2
+        return run_command("local_ssgrpo", run)
     except KeyboardInterrupt:
         # Only the decoding thread is left to end; a second interrupt would only print a traceback.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.stderr.write("local_ssgrpo: stopped; the same command resumes from the last checkpoint\n")
         return 130
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Reads a trainer's settings from a YAML file and KEY=VALUE arguments; an unknown key at any depth is refused.
+"""What the commands of the trainers share: settings from a YAML file and KEY=VALUE arguments, and the exit code.
 
-`with_run_seed` gives the run's seed to every section that has none.
+An unknown key at any depth is refused. `with_run_seed` gives the run's seed to every section that has none.
 """
 
-from collections.abc import Iterable
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,10 +15,39 @@ from rubricem_agent.build.training import parse_yaml_assignment, read_yaml
 from rubricem_agent.config import refuse_unknown
 from rubricem_agent.learn.metrics import SETTINGS_FILE
 from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.errors import ConfigError, RubricEMError
 from rubricem_env.domain.trajectory import first_problem
 
 Settings = TypeVar("Settings", bound=Frozen)
+
+
+def run_command(name: str, command: Callable[[], object]) -> int:
+    """Run a command; returns 0, or 2 with one sentence on stderr for a mistake, a failed step or a full disk."""
+    try:
+        command()
+    except RubricEMError as mistake:
+        sys.stderr.write(f"{name}: {mistake}\n")
+        return 2
+    except OSError as refusal:
+        sys.stderr.write(
+            f"{name}: cannot write {refusal.filename or 'the results'}: {refusal.strerror or refusal}. Make room; the "
+            "same command resumes from the last checkpoint, if there is one.\n"
+        )
+        return 2
+    return 0
+
+
+def read_command(arguments: Sequence[str] | None, kind: type[Settings], *, prog: str, description: str) -> Settings:
+    """The settings that a command line names: `--config FILE`, and changes of it.
+
+    Raises:
+        ConfigError: as `read_settings`.
+    """
+    parser = argparse.ArgumentParser(prog=prog, description=description)
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="settings that differ from the file's")
+    chosen = parser.parse_args(arguments)
+    return read_settings(chosen.config, kind, changes=chosen.changes)
 
 
 def read_settings(path: Path, kind: type[Settings], *, changes: Iterable[str] = ()) -> Settings:

@@ -11,7 +11,6 @@ Stop it at any moment; the same command resumes from its last checkpoint with th
 Deliberately absent: LoRA, dropout, label smoothing, evaluation during training.
 """
 
-import argparse
 import hashlib
 import json
 import sys
@@ -29,8 +28,8 @@ from rubricem_agent.data.chatml import TokenSample, encode_sample, read_samples
 from rubricem_agent.files import trim_log
 from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_agent.learn.metrics import METRICS_FILE, append_line
-from rubricem_env.domain.errors import ConfigError, RubricEMError
-from trainers.settings import make_out, read_settings
+from rubricem_env.domain.errors import ConfigError
+from trainers.settings import make_out, read_command, run_command
 from trainers.sft_parts.batches import TokenizedRow, make_row, make_rows
 from trainers.sft_parts.checkpoint import disk_refusals
 from trainers.sft_parts.launch import OneProcess
@@ -213,15 +212,6 @@ class ProgressWriter:
             sys.stdout.flush()
 
 
-def read_arguments(arguments: Sequence[str] | None) -> SftConfig:
-    """The settings that the command line names."""
-    parser = argparse.ArgumentParser(prog="python trainers/sft.py", description="Span-masked fine-tuning.")
-    parser.add_argument("--config", type=Path, required=True)
-    parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="settings that differ from the file's")
-    chosen = parser.parse_args(arguments)
-    return read_settings(chosen.config, SftConfig, changes=chosen.changes)
-
-
 def run(config: SftConfig, place: OneProcess) -> None:
     """Train with progress, and say where the model is."""
     make_out(config.out)
@@ -235,29 +225,25 @@ def _say_nothing(step: StepResult, last: int) -> None:
     """Only one process reports."""
 
 
-def run_command(arguments: Sequence[str] | None, here: Callable[[Precision], OneProcess]) -> int:
+def run_sft(arguments: Sequence[str] | None, here: Callable[[Precision], OneProcess]) -> int:
     """The command line, wherever it computes: 2 and one sentence on stderr for a mistake, 130 for an interrupt."""
-    try:
-        config = read_arguments(arguments)
-        run(config, here(config.precision))
-    except RubricEMError as mistake:
-        sys.stderr.write(f"sft: {mistake}\n")
-        return 2
-    except OSError as refusal:
-        sys.stderr.write(
-            f"sft: cannot write {refusal.filename or 'what was trained'}: {refusal.strerror or refusal}. Make room; the "
-            "same command resumes from the last checkpoint.\n"
+
+    def train() -> None:
+        config = read_command(
+            arguments, SftConfig, prog="python trainers/sft.py", description="Span-masked fine-tuning."
         )
-        return 2
+        run(config, here(config.precision))
+
+    try:
+        return run_command("sft", train)
     except KeyboardInterrupt:
         sys.stderr.write("sft: stopped; the same command resumes from the last checkpoint\n")
         return 130
-    return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train in this process."""
-    return run_command(arguments, OneProcess.here)
+    return run_sft(arguments, OneProcess.here)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ accelerate launch --config_file configs/accelerate_zero3.yaml trainers/sft_accel
 import sys
 from collections.abc import Sequence
 
-from trainers.sft import run_command
+from trainers.sft import run_sft
 from trainers.sft_parts.accelerated import Accelerated
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train with the processes that accelerate has started."""
-    return run_command(arguments, Accelerated.here)
+    return run_sft(arguments, Accelerated.here)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from trainers.local.settings import LocalConfig
 from trainers.settings import with_run_seed
 from trainers.verl_backend.settings import VerlSettings
@@ -23,9 +21,3 @@ def test_a_seed_of_their_own_stays_and_so_does_everything_else():
     filled = with_run_seed(own, 7)
     assert filled.reflection == own.reflection
     assert filled.model_copy(update={"judge": own.judge, "audit": own.audit}) == own
-
-
-@pytest.mark.parametrize("settings", [LOCAL, VERL], ids=["local", "verl"])
-def test_settings_without_an_open_seed_stay_as_they_are(settings):
-    filled = with_run_seed(settings, 7)
-    assert with_run_seed(filled, 9) == filled

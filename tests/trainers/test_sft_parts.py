@@ -65,21 +65,6 @@ def test_a_setting_within_a_section_is_told_how_to_be_written(tmp_path: Path) ->
         read_settings(file, LocalConfig, changes=["watch.window=3"])
 
 
-def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
-    file = tmp_path / "c.yaml"
-    file.write_text(NEEDED)
-    config = read_settings(file, SftConfig)
-
-    assert (config.epochs, config.learning_rate, config.warmup_share) == (5, 4e-5, 0.1)
-    assert (config.batch_size, config.max_tokens, config.weight_decay) == (128, 16_384, 0.0)
-
-
-def test_yaml_may_write_the_rate_as_the_paper_does(tmp_path: Path) -> None:
-    file = tmp_path / "c.yaml"
-    file.write_text(NEEDED + "learning_rate: 4e-5\n")
-    assert read_settings(file, SftConfig).learning_rate == 4e-5
-
-
 @pytest.mark.parametrize(
     ("text", "changes", "message"),
     [

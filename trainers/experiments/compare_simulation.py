@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from rubricem_agent.learn.metrics import StepLine, read_log
 from rubricem_agent.viewer.logs import read_run
-from rubricem_env.domain.errors import ConfigError, RubricEMError
+from rubricem_env.domain.errors import ConfigError
 from trainers.experiments.step_simulation import Scenario, average, simulate
+from trainers.settings import run_command
 from trainers.verl_backend.planning.estimate import PhaseTimes
 
 _LOCAL, _VERL = "sample", "gen"
@@ -48,18 +49,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--attempts", type=int, help="per question; default: likewise")
     parser.add_argument("--window", type=int, help="default: likewise")
     chosen = parser.parse_args(arguments)
-    try:
+
+    def compare() -> None:
         scenario = read_scenario(chosen.run, questions=chosen.questions, attempts=chosen.attempts, window=chosen.window)
         others, other = (read_log(chosen.of).steps, read_scenario(chosen.of)) if chosen.of else (None, None)
         measured, predicted = predict_run(read_log(chosen.run).steps, scenario, others=others, other=other)
-    except RubricEMError as error:
-        sys.stderr.write(f"compare_simulation: {error}\n")
-        return 2
-    rows = zip((*StepSeconds._fields, "step"), (*measured, sum(measured)), (*predicted, sum(predicted)), strict=True)
-    for name, real, simulated in rows:
-        ratio = f"{simulated / real:.2f}" if real else "-"
-        sys.stdout.write(f"{name:<8} measured {real:8.2f} s   predicted {simulated:8.2f} s   ratio {ratio}\n")
-    return 0
+        rows = zip(
+            (*StepSeconds._fields, "step"), (*measured, sum(measured)), (*predicted, sum(predicted)), strict=True
+        )
+        for name, real, simulated in rows:
+            ratio = f"{simulated / real:.2f}" if real else "-"
+            sys.stdout.write(f"{name:<8} measured {real:8.2f} s   predicted {simulated:8.2f} s   ratio {ratio}\n")
+
+    return run_command("compare_simulation", compare)
 
 
 def read_scenario(

@@ -28,7 +28,7 @@ from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import Setting, run_groups
 from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.errors import ConfigError, RubricEMError
+from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.research_env import query_of
 from rubricem_env.scaffold.reading import Reading, read_trajectory
@@ -36,6 +36,7 @@ from rubricem_env.world.judge import AlmanacJudge, true_quality
 from trainers.local.checkpoint import resume_run
 from trainers.local.settings import LocalConfig
 from trainers.local.setup import Parts, make_parts
+from trainers.settings import run_command
 
 Mode = tuple[str, np.ndarray, float]
 """A way to use the bank, the quality of its answers (a row a question, a column a stage), the share with a lesson."""
@@ -165,25 +166,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=4, help="episodes a question")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here as well")
     chosen = parser.parse_args(arguments)
-    try:
+
+    def evaluate() -> None:
         rows = asyncio.run(_evaluate(chosen.folder, chosen.bank, max(1, chosen.repeats)))
-    except RubricEMError as error:
-        sys.stderr.write(f"reuse_evaluation: {error}\n")
-        return 2
-    for row in rows:
-        told = "  ".join(
-            f"{stage.value} {row[stage.value]['mean']:.3f} ({row[stage.value]['gain']:+.3f})" for stage in STAGES
-        )
-        sys.stdout.write(f"{row['reuse']:>6}: {told}; {row['questions_served']:.0%} of questions served\n")
-    try:
+        for row in rows:
+            scores = "  ".join(f"{s.value} {row[s.value]['mean']:.3f} ({row[s.value]['gain']:+.3f})" for s in STAGES)
+            sys.stdout.write(f"{row['reuse']:>6}: {scores}; {row['questions_served']:.0%} of questions served\n")
         if chosen.json:
             chosen.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    except OSError as cause:
-        sys.stderr.write(
-            f"reuse_evaluation: cannot write {chosen.json}: {cause.strerror}. The numbers are those above.\n"
-        )
-        return 2
-    return 0
+
+    return run_command("reuse_evaluation", evaluate)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from rubricem_env.domain.errors import ConfigError, RubricEMError
+from rubricem_env.domain.errors import ConfigError
 from trainers.experiments.step_simulation import Scenario, StepMeans, average, simulate
+from trainers.settings import run_command
 from trainers.verl_backend.planning.estimate import estimate_times
 from trainers.verl_backend.planning.plan import NODES
 from trainers.verl_backend.planning.run_shape import (
@@ -51,7 +52,8 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Simulate and print. A user error gives exit code 2 and one sentence on stderr."""
     chosen = _parser().parse_args(arguments)
-    try:
+
+    def run() -> None:
         assumed = read_assumptions(chosen.assume)
         shape = read_run_shape(read_run_file(chosen.config, chosen.changes))
         outcomes = list(
@@ -59,14 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 shape, assumed, nodes=chosen.nodes, steps=chosen.steps, seed=chosen.seed, measured=chosen.times
             )
         )
-    except RubricEMError as error:
-        sys.stderr.write(f"simulate: {error}\n")
-        return 2
-    if chosen.json:
-        sys.stdout.write(json.dumps([_document(*outcome) for outcome in outcomes], allow_nan=False) + "\n")
-    else:
-        _show(outcomes, Console(width=_COLUMNS, highlight=False, file=sys.stdout))
-    return 0
+        if chosen.json:
+            sys.stdout.write(json.dumps([_document(*outcome) for outcome in outcomes], allow_nan=False) + "\n")
+        else:
+            _show(outcomes, Console(width=_COLUMNS, highlight=False, file=sys.stdout))
+
+    return run_command("simulate", run)
 
 
 def simulate_variants(

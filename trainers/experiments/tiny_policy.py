@@ -6,7 +6,6 @@ The traces go through the pipeline of any teacher: rounds, rejection, normalisat
 The result should nearly always write a valid scaffold, with about half of the answers right.
 """
 
-import argparse
 import asyncio
 import json
 import sys
@@ -26,7 +25,6 @@ from rubricem_agent.data.teacher import ScriptedTeacher
 from rubricem_agent.files import LineFile
 from rubricem_agent.prompting import AgentPrompt, prompt_from_text
 from rubricem_env.domain.base import Frozen, UnitScore
-from rubricem_env.domain.errors import RubricEMError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.world.almanac import Almanac
@@ -43,7 +41,7 @@ from trainers.experiments.tiny_pretraining import (
     reflection_sample,
     train_tokenizer,
 )
-from trainers.settings import make_out, read_settings
+from trainers.settings import make_out, read_command, run_command
 from trainers.sft import run
 from trainers.sft_parts.launch import OneProcess
 from trainers.sft_parts.settings import SftConfig
@@ -218,14 +216,14 @@ def train(config: TinyConfig, base: Path) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make, train and evaluate the tiny policy. A user error gives exit code 2 and one sentence on stderr."""
-    parser = argparse.ArgumentParser(
-        prog="python trainers/experiments/tiny_policy.py", description="Make the tiny policy."
-    )
-    parser.add_argument("--config", type=Path, required=True)
-    parser.add_argument("changes", nargs="*", metavar="KEY=VALUE")
-    chosen = parser.parse_args(arguments)
-    try:
-        config = read_settings(chosen.config, TinyConfig, changes=chosen.changes)
+
+    def make() -> None:
+        config = read_command(
+            arguments,
+            TinyConfig,
+            prog="python trainers/experiments/tiny_policy.py",
+            description="Make the tiny policy.",
+        )
         make_out(config.out)
         model = train(config, pretrain_reading(config, make_policy(config, make_samples(config))))
         scores = asyncio.run(
@@ -233,10 +231,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         (config.out / "exam.json").write_text(json.dumps(scores._asdict(), indent=1) + "\n", encoding="utf-8")
         sys.stdout.write(f"{scores.sentence}\n")
-    except RubricEMError as error:
-        sys.stderr.write(f"tiny_policy: {error}\n")
-        return 2
-    return 0
+
+    return run_command("tiny_policy", make)
 
 
 if __name__ == "__main__":

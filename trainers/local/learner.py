@@ -16,6 +16,7 @@ at the same weights. The paper shares one policy between both and assumes that e
 
 import copy
 import math
+from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -153,26 +154,17 @@ def report_by_stage(sums: Tensor) -> dict[str, StageMetrics]:
     }
 
 
+@dataclass
 class Learner:
     """Policy, reference and optimiser. The policy may be sampled from between updates, not within one."""
 
-    def __init__(
-        self,
-        policy: Qwen3ForCausalLM,
-        reference: Qwen3ForCausalLM,
-        optimizer: torch.optim.Optimizer,
-        *,
-        loss: LossSettings,
-        max_grad_norm: float,
-        micro_batch_tokens: int,
-    ) -> None:
-        self.policy = policy
-        self.optimizer = optimizer
-        self.updates = 0
-        self._reference = reference
-        self._loss = loss
-        self._max_grad_norm = max_grad_norm
-        self._micro_batch_tokens = micro_batch_tokens
+    policy: Qwen3ForCausalLM
+    reference: Qwen3ForCausalLM
+    optimizer: torch.optim.Optimizer
+    loss: LossSettings
+    max_grad_norm: float
+    micro_batch_tokens: int
+    updates: int = 0
 
     @classmethod
     def over(
@@ -192,9 +184,7 @@ class Learner:
         refuse_sliding_window(policy)
         reference = copy.deepcopy(policy).requires_grad_(False)
         optimizer = torch.optim.AdamW(policy.parameters(), lr=learning_rate, weight_decay=0.0)
-        return cls(
-            policy, reference, optimizer, loss=loss, max_grad_norm=max_grad_norm, micro_batch_tokens=micro_batch_tokens
-        )
+        return cls(policy, reference, optimizer, loss, max_grad_norm, micro_batch_tokens)
 
     def update(self, batch: Batch) -> UpdateMetrics:
         """One step. The batch is passed over once, so the ratio is exactly 1 and the clip never binds.
@@ -203,7 +193,7 @@ class Learner:
             NonFiniteLossError: the weights are untouched; the caller saves the batch.
         """
         total, gap, sums = self.accumulate_gradient(batch)
-        norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self._max_grad_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
         if not bool(torch.isfinite(norm)):
             raise NonFiniteLossError(f"the gradient's norm is {float(norm)}; the step is refused.")
         self.optimizer.step()
@@ -222,15 +212,15 @@ class Learner:
 
         Returns sums over the batch: the loss, |log-probability here - as sampled|, and what `policy_loss` sums by stage.
         """
-        denominator = self._loss.denominator(batch.num_policy_tokens, batch.num_samples)
+        denominator = self.loss.denominator(batch.num_policy_tokens, batch.num_samples)
         self.optimizer.zero_grad(set_to_none=True)
         total, gap, sums = 0.0, 0.0, torch.zeros(5, NUM_STAGES, device=self.policy.device)
-        for pack in pack_samples(batch, max_tokens=self._micro_batch_tokens):
+        for pack in pack_samples(batch, max_tokens=self.micro_batch_tokens):
             new, entropy = policy_logprobs(self.policy, pack)
             with torch.no_grad():
-                reference, _ = policy_logprobs(self._reference, pack)
+                reference, _ = policy_logprobs(self.reference, pack)
             tokens = _policy_tokens(pack.part, new, reference, entropy=entropy)
-            loss, by_stage = policy_loss(tokens, settings=self._loss, denominator=denominator)
+            loss, by_stage = policy_loss(tokens, settings=self.loss, denominator=denominator)
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
             gap += float((tokens.old_logprobs - tokens.rollout_logprobs).abs().sum())

@@ -1,17 +1,11 @@
 """What a local run records for the viewer: each step's groups and rollouts, and the changes of the bank."""
 
-from collections.abc import Mapping, Sequence
-
 from rubricem_agent.learn.credit import Credit
 from rubricem_agent.learn.curriculum import QueryBatch
 from rubricem_agent.learn.held_out import evaluate_held_out, record_evaluation
 from rubricem_agent.learn.metrics import METRICS_FILE
 from rubricem_agent.learn.record import RolloutEntry, credited, four_numbers, group_entry, rollout_entry
-from rubricem_agent.memory.bank import Retrieved
-from rubricem_agent.rollout.rollout import Rollout
-from rubricem_env.judge.scoring import GroupJudgement
-from rubricem_env.world.judge import TrueQuality
-from trainers.local.setup import Parts
+from trainers.local.setup import JudgedStep, Parts
 
 
 def begin_record(parts: Parts, step: int) -> None:
@@ -24,33 +18,24 @@ def begin_record(parts: Parts, step: int) -> None:
     recorder.record_vocabulary(lambda: [tokenizer.decode([token_id]) for token_id in range(tokenizer.size)])
 
 
-def record_step(
-    parts: Parts,
-    batch: QueryBatch,
-    groups: Sequence[Sequence[Rollout]],
-    *,
-    judgements: Sequence[GroupJudgement],
-    true: Sequence[TrueQuality],
-    credit: Credit,
-    shown: Mapping[str, Sequence[Retrieved]],
-) -> None:
-    """Record a step after its credit was assigned; `true` and the rows of `credit` follow the rollouts, group by group."""
+def record_step(parts: Parts, batch: QueryBatch, judged: JudgedStep, credit: Credit) -> None:
+    """Record a step after its credit was assigned; the rows of `credit` follow the rollouts, group by group."""
     if parts.recorder is None:
         return
     row = 0
     entries = []
-    for index, (rollouts, judgement) in enumerate(zip(groups, judgements, strict=True)):
+    for index, (rollouts, judgement) in enumerate(zip(judged.groups, judged.judgements, strict=True)):
         group = group_entry(
             judgement,
             parts.judge.buffer.rubrics(judgement.query_key),
             place=index,
             encounter=batch.encounter,
             question=parts.train[judgement.query_key].question,
-            shown=shown.get(judgement.query_key, ()),
+            shown=judged.shown.get(judgement.query_key, ()),
         )
         attempts: list[RolloutEntry] = []
-        for rollout, judged in zip(rollouts, judgement.rollouts, strict=True):
-            entry = rollout_entry(group, rollout, judged, attempt=len(attempts), true=four_numbers(true[row]))
+        for rollout, scores in zip(rollouts, judgement.rollouts, strict=True):
+            entry = rollout_entry(group, rollout, scores, attempt=len(attempts), true=four_numbers(judged.true[row]))
             attempts.append(
                 credited(
                     entry,

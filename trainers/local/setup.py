@@ -9,19 +9,22 @@ import torch
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.learn.record import RECORD_FOLDER, RunRecorder
-from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.bank import Retrieved, RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import Injector
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
 from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector
+from rubricem_agent.rollout.rollout import Rollout
 from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.judge.audit import HeldOutAudit
+from rubricem_env.judge.base import Group
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
+from rubricem_env.judge.scoring import GroupJudgement
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
-from rubricem_env.world.judge import AlmanacJudge, criteria_of
+from rubricem_env.world.judge import AlmanacJudge, TrueQuality, criteria_of
 from rubricem_env.world.questions import Question
 from trainers.local.learner import Learner
 from trainers.local.settings import LocalConfig
@@ -53,6 +56,19 @@ class Parts(NamedTuple):
     """None where nothing is recorded for the viewer."""
     audit: HeldOutAudit | None
     """None where no held-out judge scores rollouts."""
+
+
+class JudgedStep(NamedTuple):
+    """A step's rollouts, group by group, with their scores."""
+
+    groups: list[list[Rollout]]
+    readings: list[Group]
+    """The same rollouts as the judge reads them."""
+    judgements: tuple[GroupJudgement, ...]
+    true: list[TrueQuality]
+    """The true quality of each rollout, group by group: it audits the judge, and nothing that trains reads it."""
+    shown: dict[str, tuple[Retrieved, ...]]
+    """Lessons in the prompt of each question, by its key."""
 
 
 def make_parts(config: LocalConfig) -> Parts:

@@ -28,12 +28,6 @@ def test_samples_are_padded_to_the_longest_and_padding_is_no_policy_token():
     assert batch.num_policy_tokens == 3
 
 
-def test_what_the_policy_did_not_write_has_no_advantage_and_no_logprob():
-    batch = pad_batch([sample(rollout_logprobs=[np.nan, -0.25, np.nan, -0.25])], pad_id=0)
-    assert batch.advantages.tolist() == [[0.0, 0.5, 0.0, 0.5]]
-    assert batch.rollout_logprobs.tolist() == [[0.0, -0.25, 0.0, -0.25]]
-
-
 def test_a_selection_is_cut_to_its_longest_sample():
     batch = pad_batch([sample(), sample((-1, 2)), sample((-1, 1, 1))], pad_id=0)
     part = batch.select([2, 1])
@@ -48,11 +42,6 @@ def test_a_saved_batch_comes_back_as_it_was(tmp_path):
     for before, after in zip(batch, again, strict=True):
         np.testing.assert_array_equal(before, after)
         assert before.dtype == after.dtype
-
-
-def test_a_batch_without_samples_is_empty():
-    batch = pad_batch([], pad_id=0)
-    assert (batch.num_samples, batch.num_policy_tokens) == (0, 0)
 
 
 @pytest.mark.parametrize(

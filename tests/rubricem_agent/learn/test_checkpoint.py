@@ -42,10 +42,7 @@ def test_a_buffer_of_another_step_is_not_saved_beside_newer_weights(tmp_path):
     parts = {"weights": weights(step=600), "rubric_buffer": json_part({}, file="buffer.json", step=590)}
     with pytest.raises(UsageError) as refusal:
         save_checkpoint(tmp_path, step=600, parts=parts)
-    assert str(refusal.value) == (
-        "checkpoint at step 600 holds a rubric buffer of step 590; refusing to mix them. "
-        "Use --from-step 590 or delete the newer weights."
-    )
+    assert "checkpoint at step 600 holds a rubric buffer of step 590; refusing to mix" in str(refusal.value)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -99,27 +96,25 @@ def test_a_part_that_this_run_never_had_is_refused(tmp_path):
         save(tmp_path).path("bank")
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"format": 1, "step": 1, "parts": {"w": {"file": "../../etc/passwd"}}}'])
-def test_a_broken_manifest_is_no_checkpoint(tmp_path, text):
+def edit_manifest(folder: Path, before: str, after: str) -> None:
+    manifest = folder / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(before, after))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "refusal"),
+    [
+        ("{", "", "is no finished checkpoint"),
+        ("parts", "part", "is no finished checkpoint"),
+        ("weights.bin", "../weights.bin", "is no finished checkpoint"),
+        ('"format": 1', '"format": 2', "has format 2; this version reads format 1"),
+        ('"sha256": "', '"sha256": "0', "is not the weights that step 1 wrote"),
+    ],
+)
+def test_a_manifest_that_was_edited_is_refused(tmp_path, before, after, refusal):
     folder = save(tmp_path).folder
-    (folder / "manifest.json").write_text(text)
-    with pytest.raises(UsageError, match="is no finished checkpoint"):
-        load_checkpoint(folder)
-
-
-def test_a_manifest_cannot_point_outside_its_folder(tmp_path):
-    folder = save(tmp_path).folder
-    text = (folder / "manifest.json").read_text().replace("weights.bin", "../weights.bin")
-    (folder / "manifest.json").write_text(text)
-    with pytest.raises(UsageError, match="is no finished checkpoint"):
-        load_checkpoint(folder)
-
-
-def test_a_newer_format_is_refused(tmp_path):
-    folder = save(tmp_path).folder
-    text = (folder / "manifest.json").read_text().replace('"format": 1', '"format": 2')
-    (folder / "manifest.json").write_text(text)
-    with pytest.raises(UsageError, match="has format 2; this version reads format 1"):
+    edit_manifest(folder, before, after)
+    with pytest.raises(UsageError, match=refusal):
         load_checkpoint(folder)
 
 
@@ -163,11 +158,11 @@ def test_what_a_killed_save_left_is_cleared_away_by_the_next(tmp_path):
 
 SAVE_FOREVER = """
 import itertools, pathlib, sys
-from rubricem_agent.learn.checkpoint import Part, save_checkpoint
+from rubricem_agent.learn.checkpoint import save_checkpoint
 print("ready", flush=True)
 for turn in itertools.count():
     step = turn % 3 + 1
-    part = Part("weights.bin", lambda path: path.write_bytes(b"x" * 50_000) and None, step)
+    part = ("weights.bin", lambda path: path.write_bytes(b"x" * 50_000) and None, step)
     save_checkpoint(pathlib.Path(sys.argv[1]), step=step, parts={"weights": part})
 """
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from rubricem_agent.cli.look import credit
 from rubricem_agent.learn.credit_file import parse_credit_request, read_credit_file
-from rubricem_env.domain.errors import FileFormatError, UsageError
+from rubricem_env.domain.errors import FileFormatError
 
 app = typer.Typer()
 app.command()(credit)
@@ -87,22 +87,12 @@ def test_a_bad_file_is_refused_in_one_sentence(text, sentence):
     assert "\n" not in str(refusal.value)
 
 
-def test_a_matrix_that_looks_back_is_refused(tmp_path):
-    matrix = [[1, 0, 0, 0], [0.5, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
-    result = run(tmp_path, {"scores": [[0] * 4] * 2, "matrix": matrix})
-    assert isinstance(result.exception, UsageError)
-    assert "0.5 in row 2, column 1: below the diagonal it must be 0" in str(result.exception)
-
-
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(FileFormatError, match=r"absent.json: No such file or directory"):
         read_credit_file(tmp_path / "absent.json")
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FileFormatError, match=r"binary.json: it is not UTF-8 text"):
         read_credit_file(tmp_path / "binary.json")
-
-
-def test_a_refusal_names_the_file(tmp_path):
     (tmp_path / "empty.json").write_text("{}")
     with pytest.raises(FileFormatError, match=r"empty.json: no scores"):
         read_credit_file(tmp_path / "empty.json")

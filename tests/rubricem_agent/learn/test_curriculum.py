@@ -59,11 +59,6 @@ def test_an_epoch_is_a_permutation_even_where_a_window_runs_over_its_end():
     assert sorted(drawn) == sorted([f"q{index}" for index in range(7)] * 6)
 
 
-def test_the_same_seed_gives_the_same_order_and_another_seed_another():
-    assert list(islice(curriculum(seed=1), 30)) == list(islice(curriculum(seed=1), 30))
-    assert list(islice(curriculum(seed=1), 30)) != list(islice(curriculum(seed=2), 30))
-
-
 @given(sizes, st.integers(0, 40))
 @settings(max_examples=50)
 def test_a_run_killed_at_any_step_goes_on_in_the_same_order(size, step):
@@ -109,8 +104,3 @@ def test_settings_that_cannot_work_are_refused_in_a_sentence(settings, sentence)
 def test_a_question_that_stands_twice_is_named():
     with pytest.raises(ConfigError, match="'b' is listed twice"):
         Curriculum(["a", "b", "c", "b"], batch_size=1, window=1, rng=np.random.default_rng(0))
-
-
-def test_it_is_its_own_iterator():
-    stream = curriculum()
-    assert iter(stream) is stream

@@ -96,13 +96,7 @@ async def test_a_bug_in_the_work_is_raised_and_not_swallowed():
         stage.deferred.collect(step=2)
 
 
-async def test_waiting_for_a_lesson_that_is_there_takes_no_time():
-    stage = Stage()
-    await stage.end(await stage.launch(1, "a"))
-    assert await stage.deferred.wait("a", timeout=0.0) == "ready"
-
-
-async def test_a_lesson_that_ends_within_the_time_is_no_miss():
+async def test_a_wait_ends_with_the_lesson():
     stage = Stage()
     ticket = await stage.launch(1, "a")
     waiting = asyncio.ensure_future(stage.deferred.wait("a", timeout=30.0))
@@ -113,7 +107,7 @@ async def test_a_lesson_that_ends_within_the_time_is_no_miss():
     assert await waiting == "ready"
 
 
-async def test_a_lesson_that_does_not_is_a_miss_and_goes_on_undisturbed():
+async def test_a_wait_ends_after_its_time_and_the_work_continues():
     stage = Stage()
     ticket = await stage.launch(1, "a")
     waiting = asyncio.ensure_future(stage.deferred.wait("a", timeout=30.0))
@@ -124,14 +118,14 @@ async def test_a_lesson_that_does_not_is_a_miss_and_goes_on_undisturbed():
     assert await stage.deferred.wait("a", timeout=0.0) == "ready"
 
 
-async def test_failed_and_unknown_lessons_are_misses_at_once():
+async def test_nobody_waits_for_a_failed_or_unknown_lesson():
     stage = Stage()
     await stage.end(await stage.launch(1, "a"), JudgeError("no"))
     assert await stage.deferred.wait("a", timeout=30.0) == "failed"
     assert await stage.deferred.wait("never", timeout=30.0) == "unknown"
 
 
-async def test_work_of_which_the_bank_took_nothing_is_trained_on_and_is_a_miss():
+async def test_work_whose_lesson_the_bank_refused_is_trained_on():
     stage = Stage()
     ticket = await stage.launch(1, "a")
     await stage.end(ticket, "all refused")
@@ -190,18 +184,6 @@ async def test_a_state_of_before_that_names_no_latest_work_is_read():
     assert await after.deferred.wait("a", timeout=0.0) == "failed"
 
 
-async def test_giving_up_a_wait_leaves_the_work_running():
-    stage = Stage()
-    ticket = await stage.launch(1, "a")
-    waiting = asyncio.ensure_future(stage.deferred.wait("a", timeout=30.0))
-    await settle()
-    waiting.cancel()
-    await settle()
-    assert stage.deferred.pending == (ticket,)
-    await stage.end(ticket)
-    assert stage.deferred.collect(step=2) == ([(ticket, "lesson")], [])
-
-
 async def test_a_killed_run_keeps_what_was_ready_and_launches_the_rest_again():
     before = Stage()
     ready, failed, running = [await before.launch(3, key) for key in ("ready", "failed", "running")]
@@ -217,15 +199,6 @@ async def test_a_killed_run_keeps_what_was_ready_and_launches_the_rest_again():
     await settle()
     await after.end(running, "late lesson")
     assert after.deferred.collect(step=4) == ([(ready, "lesson"), (running, "late lesson")], [(failed, "no")])
-
-
-async def test_a_resumed_run_still_knows_which_lessons_there_are():
-    before = Stage()
-    await before.end(await before.launch(1, "a"))
-    before.deferred.collect(step=2)
-    after = Stage()
-    after.deferred.load_state_dict(before.deferred.state_dict())
-    assert await after.deferred.wait("a", timeout=30.0) == "ready"
 
 
 async def test_cancelling_stops_the_work_and_keeps_its_tickets():

@@ -139,13 +139,6 @@ def test_lessons_are_written_when_they_change_and_once(recorder, tmp_path):
     assert again.bank_revision == 1
 
 
-def test_the_vocabulary_is_written_once(recorder, tmp_path):
-    recorder.record_vocabulary(lambda: ["a", "\ud800"])
-    recorder.record_vocabulary(lambda: ["other"])
-
-    assert json.loads((tmp_path / "vocabulary.json").read_text(encoding="utf-8")) == ["a", "?"]
-
-
 def test_a_folder_that_cannot_be_written_is_said_to_be(tmp_path):
     (tmp_path / "record").write_text("a file")
 

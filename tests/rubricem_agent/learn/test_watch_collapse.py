@@ -67,10 +67,6 @@ def test_one_bad_step_is_no_collapse():
     assert find_collapse([line(1), line(2), line(3), line(4, words=20.0, kl=3.0), line(5)], WATCH) is None
 
 
-def test_nothing_is_judged_before_there_are_two_windows():
-    assert find_collapse([line(1), line(2), line(3, valid=0.0)], WATCH) is None
-
-
 def test_a_policy_that_never_wrote_a_valid_scaffold_cannot_lose_it():
     assert find_collapse([line(step, valid=0.0, words=0.0, entropy=0.0) for step in range(1, 9)], WATCH) is None
 

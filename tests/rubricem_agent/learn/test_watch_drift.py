@@ -25,21 +25,13 @@ def test_a_judge_that_rises_while_the_truth_stays_rings():
     assert "step 4: the judge gives +0.30 more than at first and the truth has moved by +0.00" in found
 
 
-def test_a_judge_that_rises_while_the_truth_falls_rings():
-    assert find_drift(lines((0.4, 0.5), (0.4, 0.5), (0.48, 0.4), (0.48, 0.4)), SETTINGS) is not None
-
-
 @pytest.mark.parametrize(
     "end",
-    [(0.7, 0.8), (0.4, 0.8), (0.2, 0.2), (0.4, 0.5), (0.48, 0.5)],
-    ids=["both rise", "truth alone rises", "both fall", "nothing moves", "parted by less than allowed"],
+    [(0.7, 0.8), (0.4, 0.8), (0.2, 0.2), (0.4, 0.5), (0.48, 0.5), (0.42, 0.1)],
+    ids=["both rise", "truth rises", "both fall", "nothing moves", "small gap", "truth alone falls"],
 )
 def test_the_alarm_is_silent_while_judge_and_truth_go_together(end):
     assert find_drift(lines((0.4, 0.5), (0.4, 0.5), end, end), SETTINGS) is None
-
-
-def test_a_truth_that_falls_under_a_judge_that_stays_is_bad_but_no_drift_of_the_judge():
-    assert find_drift(lines((0.4, 0.5), (0.4, 0.5), (0.42, 0.1), (0.42, 0.1)), SETTINGS) is None
 
 
 def test_stages_and_steps_that_the_judge_could_not_score_are_left_out():
@@ -50,10 +42,6 @@ def test_stages_and_steps_that_the_judge_could_not_score_are_left_out():
     rise = measure_rise([*lines((0.4, 0.5), (0.4, 0.5)), unscored, *lines((0.6, 0.6), (0.6, 0.6))], 2)
 
     assert rise == pytest.approx((0.2, 0.1))
-
-
-def test_nothing_is_said_before_there_are_two_windows():
-    assert measure_rise(lines((0.1, 0.9), (0.9, 0.1), (0.9, 0.1)), 2) is None
 
 
 def audited(*warnings):

@@ -48,9 +48,6 @@ def test_a_run_is_held_against_the_latest_step_that_both_have(answer, verdict):
     assert found is not None
     assert "at step 8" in found
     assert found.startswith(verdict)
-
-
-def test_a_run_without_a_shared_step_is_not_compared():
     assert compare_with(EXPECTED, log(at_5=0.5)) is None
 
 

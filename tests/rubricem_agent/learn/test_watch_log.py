@@ -85,15 +85,6 @@ def test_a_follower_gives_each_line_once_and_a_retaken_step_again(tmp_path):
     assert [(line.step, line.bank) for line in new_lines()] == [(2, 1)]
 
 
-def test_a_follower_of_a_resumed_run_leaves_out_what_was_there(tmp_path):
-    write(tmp_path, step(1))
-    new_lines = follow_log(tmp_path)
-
-    append_line(tmp_path / "metrics.jsonl", step(2))
-
-    assert [line.step for line in new_lines()] == [2]
-
-
 def test_a_full_disk_is_one_sentence_with_the_way_out(tmp_path):
     full = tmp_path / "metrics.jsonl"
     full.symlink_to("/dev/full")

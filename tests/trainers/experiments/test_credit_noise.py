@@ -50,6 +50,7 @@ def test_a_true_judge_makes_stage_credit_exact_and_terminal_credit_short_of_the_
     assert level.stage_error["plan"] == pytest.approx(0.0)
     assert level.terminal_error["plan"] == pytest.approx(7 / 12)
     assert level.terminal_angle["plan"] == pytest.approx(0.0)
+    assert turnover([level], Stage.PLAN) is None
 
 
 def test_a_judge_that_turns_every_intermediate_mark_round_hands_the_lead_to_terminal_credit(group):
@@ -66,11 +67,6 @@ def test_full_shift_noise_leaves_no_signal(group):
     # every mark of 0 or 2 becomes 1: the estimate is 0, as far from the oracle as the oracle is long
     assert level.stage_error["plan"] == pytest.approx(1.0)
     assert level.stage_angle["plan"] == pytest.approx(1.0)
-
-
-def test_stage_credit_that_stays_ahead_has_no_turnover(group):
-    levels = compare_estimators([group], [Stage.PLAN], kind="shift", noises=(0.0, 0.1), **DRAWN)
-    assert turnover(levels, Stage.PLAN) is None
 
 
 def test_played_groups_carry_the_drawn_faults_and_true_marks():

@@ -1,5 +1,7 @@
 """Reuse at inference: gains are counted question by question, and a folder without a run is refused."""
 
+import asyncio
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,9 @@ from rubricem_agent.memory.snapshot import save_snapshot
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.testing.judges import PlaneEmbedder, make_reflection
 from trainers.experiments.reuse_evaluation import describe, load_bank, main
+from trainers.local.settings import LocalConfig
+from trainers.local.setup import make_parts
+from trainers.local_ssgrpo import train
 
 
 def test_a_gain_is_the_mean_over_the_questions_with_an_interval_that_holds_it():
@@ -50,13 +55,12 @@ def test_a_run_without_a_checkpoint_lends_no_bank(tmp_path: Path):
         load_bank(RubricBank.in_memory(PlaneEmbedder()), tmp_path)
 
 
-def test_numbers_that_cannot_be_written_are_still_said(tmp_path: Path, monkeypatch, capsys):
-    async def examined(folder: Path, bank: Path | None, repeats: int):
-        return describe([("none", np.full((2, 4), 0.5), 0.0)], seed=0)
+def test_a_run_is_evaluated_without_its_bank_across_questions_and_within_them(config: LocalConfig, tmp_path, capsys):
+    asyncio.run(train(make_parts(config.model_copy(update={"steps": 1}))))
 
-    monkeypatch.setattr("trainers.experiments.reuse_evaluation._evaluate", examined)
-
-    assert main([str(tmp_path), "--json", str(tmp_path / "no" / "such.json")]) == 2
+    assert main([str(config.out), "--repeats", "1", "--json", str(tmp_path / "rows.json")]) == 0
+    assert [row["reuse"] for row in json.loads((tmp_path / "rows.json").read_text())] == ["none", "cross", "within"]
+    assert main([str(config.out), "--repeats", "1", "--json", str(tmp_path / "no" / "such.json")]) == 2
     shown = capsys.readouterr()
-    assert "answer 0.500" in shown.out
+    assert shown.out.count("of questions served") == 6
     assert "cannot write" in shown.err

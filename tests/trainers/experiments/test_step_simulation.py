@@ -8,28 +8,11 @@ from trainers.experiments.step_simulation import (
     Process,
     Scenario,
     Seats,
-    Signal,
     StepRecord,
     average,
     simulate,
 )
 from trainers.verl_backend.planning.estimate import PhaseTimes
-
-
-def test_processes_run_in_the_order_of_their_times() -> None:
-    clock, seen = Clock(), []
-
-    def waits(name: str, seconds: float) -> Process:
-        yield seconds
-        seen.append((name, clock.now))
-        yield seconds
-        seen.append((name, clock.now))
-
-    clock.start(waits("slow", 3))
-    clock.start(waits("fast", 1))
-    clock.run()
-
-    assert seen == [("fast", 1), ("fast", 2), ("slow", 3), ("slow", 6)]
 
 
 def test_a_process_that_waits_for_several_goes_on_with_the_last() -> None:
@@ -42,29 +25,6 @@ def test_a_process_that_waits_for_several_goes_on_with_the_last() -> None:
     clock.run(until=done)
 
     assert clock.now == 9
-
-
-def test_a_thousand_signals_that_have_fired_are_passed_without_depth() -> None:
-    clock = Clock()
-    fired = [Signal() for _ in range(5_000)]
-    for signal in fired:
-        signal.fire()
-
-    assert clock.start(signal for signal in fired).has_fired
-
-
-def test_watchers_are_seen_of_every_stretch_of_time_once() -> None:
-    clock, seen = Clock(), []
-    clock.watchers.append(seen.append)
-
-    def waits() -> Process:
-        yield 2.0
-        yield 3.0
-
-    clock.start(waits())
-    clock.run()
-
-    assert seen == [2.0, 3.0]
 
 
 def test_seats_are_taken_in_the_order_of_asking() -> None:
@@ -107,22 +67,12 @@ def test_two_requests_share_the_engines_speed() -> None:
     assert ends == pytest.approx([2, 4])
 
 
-def test_a_lone_request_is_no_faster_than_one_sequence_can_be() -> None:
-    clock = Clock()
-    assert served(Engine(clock, speed=100, fastest=4, seats=9), clock, (0, 20)) == pytest.approx([5])
-
-
 def test_a_late_request_slows_the_early_one_down() -> None:
     clock = Clock()
     # Alone until 1 s: 10 of 20 tokens. Then 5/s each: the early one is done at 3 s, the late one has 10 left, alone.
     ends = served(Engine(clock, speed=10, fastest=10, seats=9), clock, (0, 20), (1, 20))
 
     assert ends == pytest.approx([3, 4])
-
-
-def test_a_request_without_a_seat_waits_for_one() -> None:
-    clock = Clock()
-    assert served(Engine(clock, speed=10, fastest=10, seats=1), clock, (0, 10), (0, 10)) == pytest.approx([1, 2])
 
 
 def test_a_paused_engine_keeps_what_was_sampled_and_adds_nothing() -> None:
@@ -230,12 +180,6 @@ def test_apart_sampling_goes_on_while_training() -> None:
     }
 
 
-def test_the_engine_is_counted_busy_only_while_it_samples() -> None:
-    first = simulate(TIMES, IN_TURN._replace(has_lessons=False))[0]
-
-    assert first.engine_seconds == pytest.approx(10)  # twice 5 s; the tools have the 3 s between
-
-
 def test_a_judge_with_one_seat_makes_a_queue() -> None:
     first = simulate(TIMES.model_copy(update={"judge_seats": 1}), IN_TURN._replace(has_lessons=False))[0]
 
@@ -263,23 +207,3 @@ def test_no_attempt_is_longer_or_searches_more_than_its_limits() -> None:
     assert max(record.seconds["waits for rollouts"] for record in records) == pytest.approx(
         100
     )  # 100 tokens at 1 a second
-
-
-def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
-    spread = TIMES.model_copy(update={"spread": 0.5})
-
-    totals = [[record.total for record in simulate(spread, IN_TURN._replace(seed=seed))] for seed in (1, 1, 2)]
-
-    assert totals[0] == totals[1]
-    assert totals[0] != totals[2]
-
-
-def test_what_takes_most_of_a_step_binds_it() -> None:
-    record = StepRecord(1, IN_TURN)
-    record.book("waits for the judge", 5, engine_is_busy=False)
-    record.book("trains on rollouts", 3, engine_is_busy=True)
-
-    means = average([record])
-
-    assert means.binds == "waits for the judge"
-    assert means.engine_share == pytest.approx(3 / 8)

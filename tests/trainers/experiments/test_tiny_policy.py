@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoTokenizer
 
 from rubricem_agent.data.chatml import TokenSample, read_samples
 from rubricem_agent.memory.gate import Refusal
@@ -43,14 +42,6 @@ def test_the_whole_way_ends_in_a_model_and_its_grades(made: Path) -> None:
     assert (made / "sft" / "model" / "model.safetensors").exists()
     assert scores["questions"] == 2
     assert 0.0 <= scores["needs_met"] <= 1.0
-
-
-def test_the_vocabulary_is_as_large_as_the_tokenizer_and_head_dim_is_set(made: Path) -> None:
-    shape = AutoConfig.from_pretrained(made / "untrained")
-
-    assert shape.vocab_size == len(AutoTokenizer.from_pretrained(made / "untrained"))
-    assert shape.head_dim == 32
-    assert shape.model_type == "qwen3"
 
 
 def test_its_samples_are_of_no_validation_or_test_question_and_some_are_guided(made: Path) -> None:
@@ -133,11 +124,6 @@ def test_any_text_comes_back_as_it_was() -> None:
     assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
 
 
-def test_a_mistake_in_the_config_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--config", str(CONFIG), "layer=1"]) == 2
-    assert "the unknown key 'layer'; did you mean 'layers'" in capsys.readouterr().err
-
-
 def test_padding_changes_nothing_in_the_pretraining_loss() -> None:
     model = tiny_qwen3(vocab_size=64)
     samples = [TokenSample([1, 2, 3, 4, 5], [False, False, True, True, True]), TokenSample([6, 7], [False, True])]
@@ -146,10 +132,3 @@ def test_padding_changes_nothing_in_the_pretraining_loss() -> None:
     apart = [float(pretraining_loss(model, *pad([sample]), process=process).detach()) for sample in samples]
 
     assert float(together.detach()) == pytest.approx((3 * apart[0] + apart[1]) / 4, rel=1e-5)
-
-
-def test_an_out_that_cannot_be_made_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").write_text("")
-
-    assert main(["--config", str(CONFIG), f"out={tmp_path / 'file' / 'run'}"]) == 2
-    assert capsys.readouterr().err.startswith(f"tiny_policy: cannot write to out, {tmp_path / 'file' / 'run'}: ")

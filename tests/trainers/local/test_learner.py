@@ -55,15 +55,6 @@ def test_how_the_batch_is_cut_does_not_change_the_step():
         assert torch.allclose(left, right, atol=1e-5)
 
 
-def test_the_first_step_is_at_the_reference_and_the_second_is_not():
-    trained = learner()
-    reports = [trained.update(batch()), trained.update(batch())]
-    kl = [next(iter(report.stages.values())).kl for report in reports]
-    assert kl[0] == pytest.approx(0.0, abs=1e-9)
-    assert kl[1] > 0
-    assert trained.updates == 2
-
-
 def test_an_advantage_that_is_infinite_leaves_the_weights_untouched():
     trained = learner()
     before = [parameter.clone() for parameter in trained.policy.parameters()]

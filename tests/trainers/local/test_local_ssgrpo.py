@@ -55,20 +55,6 @@ def test_a_run_that_is_stopped_and_resumed_writes_the_same_log(config, tmp_path)
     assert [row for row in resumed if not (row["step"] == 1 and "held_out" in row)] == whole
 
 
-def test_a_checkpoint_of_another_recipe_is_refused(config):
-    run(config.model_copy(update={"steps": 1}))
-    with pytest.raises(UsageError, match="other"):
-        run(config.model_copy(update={"credit": "terminal"}))
-
-
-def test_the_seed_of_a_run_is_that_of_its_reflections_and_its_judge_unless_they_have_their_own(config):
-    parts = make_parts(config.model_copy(update={"seed": 7}))
-    assert (parts.config.reflection.seed, parts.judge.settings.seed) == (7, 7)
-    own = config.reflection.model_copy(update={"seed": 3})
-    parts = make_parts(config.model_copy(update={"seed": 7, "reflection": own}))
-    assert (parts.config.reflection.seed, parts.judge.settings.seed) == (3, 7)
-
-
 def with_reflection_seed(config: LocalConfig, seed: int) -> LocalConfig:
     return config.model_copy(update={"reflection": config.reflection.model_copy(update={"seed": seed})})
 

@@ -58,10 +58,6 @@ def test_a_sample_that_is_a_beginning_of_its_sibling_leaves_each_its_last_token(
     assert pack.runs == (SampleTokens(0, 0, 0, 4), SampleTokens(0, 2, 4, 5))
 
 
-def test_no_samples_make_no_packs():
-    assert pack_samples(pad_batch([], pad_id=0), max_tokens=8) == []
-
-
 def test_packed_hidden_states_and_gradients_are_those_of_the_model_sample_by_sample():
     model = tiny_qwen3(VOCABULARY)
     rows = [[1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 5, 6, 9, 9], [7, 6, 5], [7, 6, 4, 4]]

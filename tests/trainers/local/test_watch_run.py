@@ -8,7 +8,7 @@ from rubricem_agent.learn.metrics import append_line, read_log
 from rubricem_agent.learn.monitor import DriftSettings, WatchSettings
 from rubricem_env.domain.errors import RubricEMError
 from trainers.local.settings import LocalConfig
-from trainers.local_ssgrpo import main, watch_run
+from trainers.local_ssgrpo import watch_run
 
 
 @pytest.fixture
@@ -46,21 +46,3 @@ def test_thresholds_are_no_part_of_a_runs_identity(config):
     other = config.model_copy(update={"watch": WatchSettings(fewest_valid=None), "compare_gradients_every": 3})
 
     assert other.model_dump_json() == config.model_dump_json()
-
-
-def test_an_unknown_key_is_answered_with_the_nearest_one(tmp_path, capsys):
-    (tmp_path / "config.yaml").write_text("policy: x\nout: y\n", encoding="utf-8")
-
-    code = main(["--config", str(tmp_path / "config.yaml"), "stepps=3"])
-
-    assert code == 2
-    assert "did you mean 'steps'" in capsys.readouterr().err
-
-
-def test_a_folder_without_a_policy_is_named(tmp_path, capsys):
-    (tmp_path / "config.yaml").write_text(f"policy: {tmp_path}\nout: {tmp_path}/run\n", encoding="utf-8")
-
-    code = main(["--config", str(tmp_path / "config.yaml")])
-
-    assert code == 2
-    assert f"{tmp_path} holds no config.json" in capsys.readouterr().err
