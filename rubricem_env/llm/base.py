@@ -6,6 +6,7 @@ tests, dry runs and rehearsed attacks. Secrets are SecretStr values, read from a
 
 import inspect
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, quote_plus
@@ -106,9 +107,19 @@ def says_overflow(body: str) -> bool:
     return any(phrase in lowered for phrase in _OVERFLOW)
 
 
+WEB_PAGE = "a web page in place of the API; check the address of the server"
+_PAGE_BEGIN = re.compile(r"\s*<(?:!doctype html|html|head|body)\b", re.IGNORECASE)
+
+
+def is_web_page(body: str) -> bool:
+    """Whether a body is HTML, as a gateway, a login page or a wrong address answers with."""
+    return _PAGE_BEGIN.match(body) is not None
+
+
 def status_error(status: int, message: str, *, retry_after: float | None = None, key_variable: str = "") -> ModelError:
     """The typed failure for an HTTP status. `key_variable` is named in the message if the key is refused."""
-    said = f"the server answered {status}: {message.strip()[:500] or 'no message'}"
+    shown = f" with {WEB_PAGE}" if is_web_page(message) else f": {message.strip()[:500] or 'no message'}"
+    said = f"the server answered {status}{shown}"
     if status in _UNAUTHORIZED and key_variable:
         said = f"{said.rstrip('.')}. Set {key_variable} in the environment to a key that this server takes."
     return ModelError(said, is_retryable=status in RETRYABLE_STATUS, retry_after=retry_after)

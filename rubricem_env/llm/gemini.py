@@ -47,7 +47,9 @@ def typed_failures(redactor: Redactor = str) -> Iterator[None]:
         raise ModelError(f"no answer: {type(failure).__name__}: {failure}", is_retryable=True) from failure
     except (errors.UnknownApiResponseError, json.JSONDecodeError, ValidationError):
         # The library passes whatever it cannot read on in several ways; a gateway's page is the usual cause.
-        raise ModelError("the server answered with what is no reply of the Gemini API", is_retryable=True) from None
+        raise ModelError(
+            "the server answered with what is no reply of the Gemini API; check its address", is_retryable=True
+        ) from None
 
 
 class GeminiModel:

@@ -11,11 +11,13 @@ from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, Secr
 
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.base import (
+    WEB_PAGE,
     ChatReply,
     ChatRequest,
     ContextOverflow,
     Delta,
     Finish,
+    is_web_page,
     redact_failure,
     redactor_of,
     says_overflow,
@@ -24,6 +26,9 @@ from rubricem_env.llm.base import (
 from rubricem_env.llm.limits import parse_retry_after
 from rubricem_env.llm.usage import Count, Usage
 
+MAX_REPLY_BYTES = 5_000_000
+"""Of a whole reply, and of one line of a stream, after decompression; a long reply has a tenth of it."""
+MAX_STREAM_BYTES = 100_000_000
 MIN_TOKENS = 64
 """If even a request of this size does not fit, the context is full."""
 _FINISH: Mapping[str, Finish] = {
@@ -111,6 +116,8 @@ async def read_events(lines: AsyncIterator[str]) -> AsyncGenerator[Delta, None]:
     """
     has_reply = False
     async for line in lines:
+        if is_web_page(line):
+            raise ModelError(f"the server answered with {WEB_PAGE}", is_retryable=True)
         if not line.startswith("data:"):
             continue
         content = line.removeprefix("data:").strip()
@@ -196,11 +203,11 @@ class OpenAICompatibleModel:
         try:
             async with self._client.stream("POST", path, json=sent) as response:
                 if response.status_code == httpx2.codes.OK:
-                    async with aclosing(read_events(response.aiter_lines())) as deltas:
+                    async with aclosing(read_events(_lines(response))) as deltas:
                         async for delta in deltas:
                             yield delta
                     return
-                refusal = self._refusal(response, await response.aread())
+                refusal = self._refusal(response, await _read_whole(response))
         except httpx2.RequestError as failure:
             raise self._no_answer(failure) from failure
         except ModelError as failure:
@@ -241,28 +248,33 @@ class OpenAICompatibleModel:
         await self._client.aclose()
 
     async def _post(self, path: str, body: Mapping[str, Any], read: Callable[[Any], Reply]) -> Reply:
+        response, content = await self._request("POST", path, {**body, "model": self.name})
+        if response.status_code != httpx2.codes.OK:
+            raise self._refusal(response, content)
         try:
-            response = await self._client.post(path, json={**body, "model": self.name})
+            return read(json.loads(content))
+        except (ValueError, TypeError, KeyError, RecursionError) as failure:
+            if is_web_page(content[:100].decode("utf-8", "replace")):
+                raise ModelError(f"the server answered with {WEB_PAGE}", is_retryable=True) from None
+            raise ModelError(f"the server's reply to {path} cannot be read", is_retryable=True) from failure
+
+    async def _request(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> tuple[httpx2.Response, bytes]:
+        try:
+            async with self._client.stream(method, path, json=body) as response:
+                return response, await _read_whole(response)
         except httpx2.RequestError as failure:
             raise self._no_answer(failure) from failure
-        if response.status_code != httpx2.codes.OK:
-            raise self._refusal(response, response.content)
-        try:
-            return read(json.loads(response.content))
-        except (ValueError, TypeError, KeyError) as failure:
-            raise ModelError(f"the server's reply to {path} cannot be read", is_retryable=True) from failure
 
     async def _list_models(self) -> list[ServedModel]:
         """The models that the server lists; empty where it lists none."""
-        try:
-            response = await self._client.get("models")
-        except httpx2.RequestError as failure:
-            raise self._no_answer(failure) from failure
+        response, content = await self._request("GET", "models")
         if response.status_code in _NO_MODEL_LIST_YET:
-            raise self._refusal(response, response.content)
+            raise self._refusal(response, content)
         try:
-            return _MODELS.validate_python(json.loads(response.content)["data"])
-        except (ValueError, TypeError, KeyError):
+            return _MODELS.validate_python(json.loads(content)["data"])
+        except (ValueError, TypeError, KeyError, RecursionError):
             return []
 
     def _no_answer(self, failure: httpx2.RequestError) -> ModelError:
@@ -275,6 +287,31 @@ class OpenAICompatibleModel:
             return ContextOverflow(f"the conversation no longer fits the model's context: {said[:300]}")
         wait = parse_retry_after(response.headers.get("retry-after"))
         return status_error(response.status_code, said, retry_after=wait, key_variable=self._key_variable)
+
+
+async def _read_whole(response: httpx2.Response) -> bytes:
+    content = bytearray()
+    async for chunk in response.aiter_bytes():
+        content += chunk
+        if len(content) > MAX_REPLY_BYTES:
+            raise ModelError(
+                f"the server answered with more than {MAX_REPLY_BYTES:,} bytes; the reply is not read",
+                is_retryable=True,
+            )
+    return bytes(content)
+
+
+async def _lines(response: httpx2.Response) -> AsyncGenerator[str, None]:
+    """The lines of a stream; a line, and the whole stream, have a limit."""
+    total, rest = 0, b""
+    async for chunk in response.aiter_bytes():
+        total += len(chunk)
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.decode("utf-8", "replace")
+        if len(rest) > MAX_REPLY_BYTES or total > MAX_STREAM_BYTES:
+            raise ModelError(f"the server streamed more than {total:,} bytes; the rest is not read", is_retryable=True)
+    yield rest.decode("utf-8", "replace")
 
 
 def _read_completion(content: Any) -> WireReply:

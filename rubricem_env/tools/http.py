@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx2
 
+from rubricem_env.llm.base import is_web_page
 from rubricem_env.llm.limits import parse_retry_after
 from rubricem_env.tools.guard import ToolFailure, http_failure, malformed_reply
 
@@ -89,4 +90,7 @@ async def _read_json(response: httpx2.Response, name: str) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as problem:
+        if is_web_page(content[:100].decode("utf-8", "replace")):
+            message = f"{name} answered with a web page in place of JSON; its address may be wrong."
+            raise ToolFailure(message, is_retryable=True) from None
         raise malformed_reply(name) from problem

@@ -89,6 +89,8 @@ NO_TURNS = [
     ("openai", event(HALF) + event(finish="error") + DONE),
     ("openai", event(finish="tool_calls") + DONE),
     ("openai", b'{"error": {"message": "overloaded"}}'),
+    ("openai", b"\n<html><p>Sign in</html>"),
+    ("openai", b"data: " + b"x" * 6_000_000),
     ("gemini", b""),
     ("gemini", part(HALF)),
     ("gemini", part(HALF, "OTHER")),

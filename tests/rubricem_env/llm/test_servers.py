@@ -64,7 +64,7 @@ LATER = {"retry-after": "7"}
 FAILURES = [
     *((ModelReply("slow", status=status, headers=LATER), True, 7.0, "slow") for status in (429, 500, 503)),
     *((ModelReply("no such model", status=status), False, None, str(status)) for status in (400, 401, 404)),
-    (ModelReply(raw=b"<html>gateway</html>"), True, None, "the server"),
+    (ModelReply(raw=b"<html>gateway</html>"), True, None, "check (its|the) address"),
     (ModelReply("x", headers={"content-encoding": "gzip"}), True, None, "no answer.*: DecodingError"),
 ]
 
@@ -73,6 +73,8 @@ FAILURES = [
     ("kind", "reply", "is_retryable", "wait", "said"),
     [
         *((kind, *failure) for kind in KINDS for failure in FAILURES),
+        ("openai", ModelReply(raw=b"<!DOCTYPE html><p>x", status=502), True, None, "502 with a web page in place"),
+        ("openai", ModelReply(raw=b'"' + b"x" * 6_000_000), True, None, "more than 5,000,000 bytes"),
         ("gemini", ModelReply(status=429, raw=json.dumps(GOOGLES_429).encode()), True, 12.5, "429: quota"),
     ],
 )
