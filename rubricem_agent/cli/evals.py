@@ -226,10 +226,13 @@ def report(
     terminal: Terminal,
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
     html_file: Annotated[Path | None, typer.Option("--html", help="Write one self-contained page.")] = None,
+    across_judges: Annotated[
+        bool, typer.Option("--across-judges", help="Compare runs that different judges have scored.")
+    ] = False,
 ) -> None:
     """Show runs beside the paper's rows; two runs of one benchmark are compared on the examples they share."""
     with terminal.working("comparing"):
-        summary = summarize([read_scores(folder) for folder in runs])
+        summary = summarize([read_scores(folder) for folder in runs], across_judges=across_judges)
     if html_file is not None:
         write_out(html_file, render_page(summary), option="--html")
     _close(summary, terminal)

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text as RichText
 
 from rubricem_agent.evals.records import NO_PRICE, cost_text
-from rubricem_agent.evals.scores import JudgeScores, Scores, reference_rows
+from rubricem_agent.evals.scores import NO_JUDGE, JudgeScores, Scores, reference_rows
 from rubricem_agent.evals.statistics import RunComparison, paired_bootstrap
 from rubricem_agent.evals.suite import SUITE, find_benchmark
 from rubricem_env.domain.base import Frozen, Text
@@ -141,15 +141,19 @@ class Summary(Frozen):
     runs: tuple[Scores, ...]
     averages: tuple[Average, ...]
     comparisons: tuple[RunComparison, ...]
+    not_compared: tuple[Text, ...] = ()
+    """One sentence for every two runs of one benchmark that have no judge in common."""
     published: tuple[PublishedTable, ...]
 
 
-def summarize(runs: Sequence[Scores], *, seed: int = 0) -> Summary:
-    """The runs in the order given."""
+def summarize(runs: Sequence[Scores], *, seed: int = 0, across_judges: bool = False) -> Summary:
+    """The runs in the order given; those that have no judge in common are compared only `across_judges`."""
+    comparisons, not_compared = _compare(runs, np.random.default_rng(seed), across_judges=across_judges)
     return Summary(
         runs=tuple(runs),
         averages=_averages(runs),
-        comparisons=tuple(_comparisons(runs, np.random.default_rng(seed))),
+        comparisons=tuple(comparisons),
+        not_compared=tuple(not_compared),
         published=published_tables([_title(run) for run in runs]),
     )
 
@@ -227,15 +231,38 @@ def _averages(runs: Sequence[Scores]) -> tuple[Average, ...]:
     return tuple(averages)
 
 
-def _comparisons(runs: Sequence[Scores], rng: np.random.Generator) -> list[RunComparison]:
-    """Every two runs of one benchmark in one mode that share examples."""
-    found = []
+def _compare(
+    runs: Sequence[Scores], rng: np.random.Generator, *, across_judges: bool
+) -> tuple[list[RunComparison], list[str]]:
+    """Every two runs of one benchmark in one mode that share examples, by the first judge of both."""
+    compared: list[RunComparison] = []
+    refused: list[str] = []
     for first, second in combinations(runs, 2):
-        ours, theirs = first.headline.per_example, second.headline.per_example
-        is_comparable = first.manifest.benchmark == second.manifest.benchmark
-        if is_comparable and first.manifest.label == second.manifest.label and ours.keys() & theirs.keys():
-            found.append(paired_bootstrap(ours, theirs, rng=rng, names=(name_of(first), name_of(second))))
-    return found
+        if (first.manifest.benchmark, first.manifest.mode) != (second.manifest.benchmark, second.manifest.mode):
+            continue
+        theirs = {judge.judge: judge for judge in second.judges}
+        one = next((judge for judge in first.judges if judge.judge in theirs), first.headline)
+        other = theirs.get(one.judge, second.headline)
+        if not one.per_example.keys() & other.per_example.keys():
+            continue
+        names = (_judged_name(first, one), _judged_name(second, other))
+        if one.judge == other.judge or across_judges:
+            gap = paired_bootstrap(one.per_example, other.per_example, rng=rng, names=names)
+            note = "" if one.judge == other.judge else ACROSS_JUDGES
+            compared.append(gap.model_copy(update={"note": note}))
+        else:
+            refused.append(
+                f"not compared: {names[0]} and {names[1]} have no judge in common, so that a difference would be the "
+                "judges' as well. Judge both by one, or use --across-judges."
+            )
+    return compared, refused
+
+
+ACROSS_JUDGES = "two judges: not a difference of policies alone"
+
+
+def _judged_name(run: Scores, judge: JudgeScores) -> str:
+    return name_of(run) if judge.judge == NO_JUDGE else f"{name_of(run)}, judged by {judge.judge}"
 
 
 _QUIET = (":n_samples", ":bootstrap_std", ":std")
@@ -409,12 +436,13 @@ def _tables(summary: Summary) -> Iterator[tuple[str, Sequence[str], Sequence[Seq
             f"{percent(gap.low)} to {percent(gap.high)}",
             f"{gap.p_value:.3f}",
             str(gap.n),
+            gap.note,
         )
         for gap in summary.comparisons
     ]
     yield (
         "Paired bootstrap",
-        ("first", "second", "first minus second", "95 % interval", "p", "shared examples"),
+        ("first", "second", "first minus second", "95 % interval", "p", "shared examples", ""),
         comparisons,
     )
     for published in summary.published:
@@ -435,6 +463,8 @@ def print_summary(summary: Summary, console: Console) -> None:
     for title, headings, rows in _tables(summary):
         if rows:
             _print_table(console, title, headings=headings, rows=rows)
+    for sentence in summary.not_compared:
+        console.print(RichText(sentence))
 
 
 def _print_table(console: Console, title: str, *, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -480,6 +510,7 @@ def render_page(summary: Summary) -> str:
     for title, headings, rows in _tables(summary):
         cells = [[element("span", cell, css="own") for cell in row] if row[0].startswith(OWN) else row for row in rows]
         body += [element("h3", title), table(headings, cells, css="notes")] if rows else []
+    body += [element("p", sentence, css="warn") for sentence in summary.not_compared]
     body += [run_section(run) for run in summary.runs]
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'

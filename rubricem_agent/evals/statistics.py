@@ -41,6 +41,8 @@ class RunComparison(Frozen):
     p_value: float
     """Two-sided, by the share of resamples across zero."""
     n: int
+    note: Text = ""
+    """What else differs between the two than their names say."""
 
 
 def bootstrap_mean(

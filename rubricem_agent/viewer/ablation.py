@@ -261,20 +261,21 @@ def load_ablation(folder: Path) -> Ablation:
 
 def result_cells(result: RecipeResult) -> tuple[str, ...]:
     """A row of the table, in the order of HEAD."""
-    own = result.against_baseline
+
+    def cell(value: Spread, sign: str = "") -> str:
+        # One seed has no interval: the bootstrap over seeds would draw the same one again and again.
+        interval = f"[{value.low:{sign}.3f}, {value.high:{sign}.3f}]" if len(result.seeds) > 1 else "[-]"
+        return f"{value.mean:{sign}.3f} {interval}"
+
     return (
         result.title,
-        format_spread(result.answer),
-        format_spread(result.all_stages),
+        cell(result.answer),
+        cell(result.all_stages),
         f"{result.valid.mean:.0%}",
-        "-" if result.name == BASELINE.name else f"{own.mean:+.3f} [{own.low:+.3f}, {own.high:+.3f}]",
+        "-" if result.name == BASELINE.name else cell(result.against_baseline, "+"),
         "not reached" if result.steps_to_baseline is None else str(result.steps_to_baseline),
         f"{result.seconds:.0f}",
     )
-
-
-def format_spread(value: Spread) -> str:
-    return f"{value.mean:.3f} [{value.low:.3f}, {value.high:.3f}]"
 
 
 def render_figure(ablation: Ablation) -> str:

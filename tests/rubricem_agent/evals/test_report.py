@@ -1,13 +1,15 @@
 import asyncio
+import io
 import re
 from html.parser import HTMLParser
 
 import pytest
+from rich.console import Console
 
 from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.config import EvalConfig
-from rubricem_agent.evals.report import LONG, Summary, own_rows, published_tables, render_page, summarize
+from rubricem_agent.evals.report import LONG, Summary, own_rows, print_summary, published_tables, render_page, summarize
 from rubricem_agent.evals.scores import Scores
 
 HOSTILE = "<script>alert(1)</script>\"'&"
@@ -93,3 +95,45 @@ def test_a_summary_survives_json(almanac):
     summary = summarize([almanac])
 
     assert Summary.model_validate_json(summary.model_dump_json()) == summary
+
+
+def judged_by(scores: Scores, *names: str) -> Scores:
+    """The run as several judges would have scored it, each a tenth lower than the one before."""
+    judges = [
+        scores.headline.model_copy(
+            update={"judge": name, "per_example": {each: v - k / 10 for each, v in scores.headline.per_example.items()}}
+        )
+        for k, name in enumerate(names)
+    ]
+    manifest = scores.manifest.model_copy(update={"judges": names})
+    return scores.model_copy(update={"manifest": manifest, "judges": tuple(judges)})
+
+
+def as_text(summary: Summary) -> str:
+    console = Console(file=io.StringIO(), width=260)
+    print_summary(summary, console)
+    return console.file.getvalue()
+
+
+def test_runs_of_two_judges_are_not_compared_unless_asked(almanac):
+    runs = [judged_by(almanac, "strict-judge"), judged_by(almanac, "kind-judge")]
+
+    refused, asked = summarize(runs), summarize(runs, across_judges=True)
+
+    assert refused.comparisons == ()
+    for shown in (as_text(refused), render_page(refused)):
+        assert "not compared: Almanac, expert (scaffold), judged by strict-judge and" in shown
+        assert "--across-judges" in shown
+    for shown in (as_text(asked), render_page(asked)):
+        assert "judged by kind-judge" in shown
+        assert "two judges: not a difference of policies alone" in shown
+
+
+def test_a_comparison_names_policy_and_judge_and_takes_the_judge_that_both_have(almanac):
+    summary = summarize([judged_by(almanac, "one", "other"), judged_by(almanac, "other")])
+
+    (gap,) = summary.comparisons
+
+    # The second judge of the first run is a tenth lower than the only one of the second.
+    assert (gap.first, gap.second) == ("Almanac, expert (scaffold), judged by other",) * 2
+    assert (gap.difference, gap.note) == (pytest.approx(-0.1), "")
