@@ -101,6 +101,11 @@ def read_fields(config: Path, changes: Sequence[str]) -> dict[str, Any]:
     return read_yaml(config) | dict(parse_yaml_assignment(change, example="steps=12") for change in changes)
 
 
+def python_command(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module in a process of its own, without importing anything from the current folder."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
 class Trainer:
     """A running trainer process. This object and the process both hold the lock of its folder."""
 
@@ -120,7 +125,7 @@ class Trainer:
         lock = _lock_folder(command.out)
         with (command.out / ERRORS_FILE).open("wb") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", command.module, "--config", str(command.config), *command.changes],
+                python_command(command.module, "--config", str(command.config), *command.changes),
                 env=dict(environ),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

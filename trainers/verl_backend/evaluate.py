@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from rubricem_agent.build.training import python_command
 from rubricem_agent.learn.held_out import evaluate_held_out, record_evaluation
 from rubricem_agent.learn.metrics import METRICS_FILE
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
@@ -91,9 +92,8 @@ def merge_shards(actor: Path, target: Path) -> None:
         ConfigError: the command failed; the message quotes the end of its output.
     """
     options = ("--backend", "fsdp", "--local_dir", str(actor), "--target_dir", str(target))
-    done = subprocess.run(
-        [sys.executable, "-m", "verl.model_merger", "merge", *options], capture_output=True, text=True, check=False
-    )
+    command = python_command("verl.model_merger", "merge", *options)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ConfigError(
             f"veRL could not merge {actor}: {done.stderr.strip()[-300:]} Run this where veRL is installed."
