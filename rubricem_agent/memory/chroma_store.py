@@ -52,7 +52,7 @@ class ChromaStore:
         """Open the bank of a folder; where there is none, it is made for vectors of that embedder.
 
         Raises:
-            FileFormatError: written by a newer release, or no bank.
+            FileFormatError: written by a newer release, no bank, or its database is lost.
             BankStoreError: Chroma cannot open it.
         """
         with boundary(BankStoreError, f"make the bank {folder}"):
@@ -66,6 +66,12 @@ class ChromaStore:
             client: Any = chromadb.PersistentClient(
                 str(folder / "chroma"), settings=Settings(anonymized_telemetry=False, is_persistent=True)
             )
+            known = {collection.name for collection in client.list_collections()}
+            if header.collection not in known and _count_changes(folder):
+                raise FileFormatError(
+                    f"the bank {folder} has lost its database: items were written to it, and {folder / 'chroma'} does not "
+                    f"hold {header.collection}. Restore that folder from a copy, or remove {folder} to begin anew."
+                )
             client.get_or_create_collection(header.collection, embedding_function=None, configuration=_CONFIGURATION)
         return cls(folder, client, header)
 
@@ -84,10 +90,7 @@ class ChromaStore:
             yield
 
     def change_mark(self) -> int:
-        try:
-            return (self._folder / "changes").stat().st_size
-        except FileNotFoundError:
-            return 0
+        return _count_changes(self._folder)
 
     def generation(self) -> str:
         """The name of the current collection, read again: another process may have replaced it."""
@@ -101,10 +104,10 @@ class ChromaStore:
     def changed_since(self, revision: int) -> Iterator[StoredItem]:
         with boundary(BankStoreError, f"read the bank {self._folder}"):
             if revision > 0:
-                yield from _read_rows(self._collection.get(where={"revision": {"$gt": revision}}, include=_PARTS))
+                yield from self._rows_of(self._collection.get(where={"revision": {"$gt": revision}}, include=_PARTS))
                 return
             for offset in range(0, self._collection.count(), _PAGE):
-                yield from _read_rows(self._collection.get(limit=_PAGE, offset=offset, include=_PARTS))
+                yield from self._rows_of(self._collection.get(limit=_PAGE, offset=offset, include=_PARTS))
 
     def put(self, rows: Sequence[StoredItem]) -> None:
         with boundary(BankStoreError, f"write to the bank {self._folder}"):
@@ -139,9 +142,24 @@ class ChromaStore:
             self._collection = self._client.get_collection(header.collection, embedding_function=None)
         self._header = header
 
+    def _rows_of(self, found: Any) -> Iterator[StoredItem]:
+        for text, beside in zip(found["documents"], found["metadatas"], strict=True):
+            item = BankItem.model_validate_json(text)
+            vector = np.frombuffer(b64decode(beside["vector"]), dtype="<f4")
+            if len(vector) != self.dimension or not np.isfinite(vector).all():
+                raise ValueError(f"the vector of item {item.id} is damaged")
+            yield StoredItem(item, vector)
+
     def _note_change(self) -> None:
         with (self._folder / "changes").open("ab") as file:
             file.write(b".")
+
+
+def _count_changes(folder: Path) -> int:
+    try:
+        return (folder / "changes").stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 _PARTS = ["documents", "metadatas"]
@@ -163,11 +181,6 @@ def _upsert(collection: Any, rows: Sequence[StoredItem]) -> None:
             for row in rows
         ],
     )
-
-
-def _read_rows(found: Any) -> Iterator[StoredItem]:
-    for text, beside in zip(found["documents"], found["metadatas"], strict=True):
-        yield StoredItem(BankItem.model_validate_json(text), np.frombuffer(b64decode(beside["vector"]), dtype="<f4"))
 
 
 @contextmanager

@@ -1,18 +1,25 @@
 """Real Chroma: killed, reopened, shared by two processes, replaced."""
 
+import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+from base64 import b64encode
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
 
+from chromadb.api.shared_system_client import SharedSystemClient
+
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.chroma_store import ChromaStore
+from rubricem_agent.memory.store import BankItem, BankStoreError
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.testing.judges import PlaneEmbedder, make_reflection
 
@@ -50,6 +57,37 @@ def test_a_bank_opened_again_has_what_was_written(tmp_path):
     bank.write(make_reflection("at 0"))
     assert not bank._store._client.get_settings().anonymized_telemetry
     assert [item.reflection for item in open_bank(tmp_path).items()] == [make_reflection("at 0")]
+
+
+@pytest.mark.parametrize("damage", ["empty", "missing", "without its folder"])
+def test_a_bank_whose_database_is_lost_is_refused_and_not_opened_as_an_empty_one(tmp_path, damage):
+    open_bank(tmp_path).write(make_reflection("at 0"))
+    if damage == "without its folder":
+        shutil.rmtree(tmp_path / "chroma")
+    else:
+        (tmp_path / "chroma" / "chroma.sqlite3").unlink()
+        if damage == "empty":
+            (tmp_path / "chroma" / "chroma.sqlite3").touch()
+    SharedSystemClient.clear_system_cache()  # as a new process finds it
+    with pytest.raises(FileFormatError, match=r"has lost its database: .* Restore that folder from a copy"):
+        open_bank(tmp_path)
+
+
+@pytest.mark.parametrize("vector", [[1.0], [math.nan, 0.0]])
+def test_a_damaged_vector_is_refused_with_the_number_of_its_item(tmp_path, vector):
+    store = ChromaStore.open(tmp_path, embedder="plane", dimension=2)
+    item = BankItem(id=7, revision=1, reflection=make_reflection("at 0"))
+    put_vector = {"vector": b64encode(np.array(vector, dtype="<f4").tobytes()).decode(), "revision": 1}
+    store._collection.upsert(
+        ids=["7"], embeddings=[[1.0, 0.0]], documents=[item.model_dump_json()], metadatas=[put_vector]
+    )
+    with pytest.raises(BankStoreError, match="the vector of item 7 is damaged"):
+        RubricBank.open(store, PlaneEmbedder())
+
+
+def test_a_bank_that_was_never_written_to_is_opened_again(tmp_path):
+    (tmp_path / "bank.json").write_text('{"version": 1, "embedder": "plane", "dimension": 2}')
+    assert len(open_bank(tmp_path)) == 0
 
 
 def test_after_kill_9_during_writes_every_acknowledged_row_is_found_and_more_can_be_written(tmp_path):
