@@ -178,6 +178,8 @@ class Reflector:
         self._judge = judge
         self._bank = bank
         self._version = version
+        self.writing = asyncio.Lock()
+        """Whoever holds it finds each reflection written and finished, or neither; a checkpoint is taken under it."""
         self._latest: dict[str, int] = {}
         """By question, the step of the latest attempt whose lesson the bank has accepted."""
         self.settings = settings or ReflectionSettings()
@@ -211,7 +213,9 @@ class Reflector:
             form_counts=self.settings.form_counts,
         )
         provenance = Provenance(step=step, model=self._policy.name, prompt_hash=prompt_hash)
-        chosen, item, refusals = await self._offer(attempt.reading, assessed, provenance=provenance, step=step)
+        async with self.writing:
+            chosen, item, refusals = await self._offer(attempt.reading, assessed, provenance=provenance, step=step)
+        # No waiting from here on: the outcome is there before anyone else gets the lock.
         return ReflectionOutcome(
             query_key=key,
             step=step,

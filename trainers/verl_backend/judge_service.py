@@ -6,6 +6,7 @@ scores. Other groups continue to be sampled meanwhile.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -168,15 +169,17 @@ class JudgeService:
         groups are judged. Returns the groups scored since the last checkpoint, which the queue has to contain first.
         """
         self._may_score.clear()
-        scored, self._scored = tuple(self._scored), []
-        state = ServiceState(
-            judge=self.judge.state_dict(),
-            deferred=self.reflections.state_dict(),
-            waiting={ticket: self._attempts[ticket] for ticket in self.reflections.pending},
-            noted=self._record.state_dict() if self._record is not None else {},
-            stream=stream,
-        )
-        await asyncio.to_thread(save_service, root, state, bank=self.bank, step=step, identity=identity)
+        # No reflection may enter the bank, which is written last, after the others were counted as pending.
+        async with self._reflector.writing if self._reflector is not None else nullcontext():
+            scored, self._scored = tuple(self._scored), []
+            state = ServiceState(
+                judge=self.judge.state_dict(),
+                deferred=self.reflections.state_dict(),
+                waiting={ticket: self._attempts[ticket] for ticket in self.reflections.pending},
+                noted=self._record.state_dict() if self._record is not None else {},
+                stream=stream,
+            )
+            await asyncio.to_thread(save_service, root, state, bank=self.bank, step=step, identity=identity)
         return scored
 
     async def resume_scoring(self) -> None:

@@ -1,6 +1,7 @@
 """The judge service: complete groups are judged, lessons are served, reflections wait for the next step, all is saved."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -179,6 +180,47 @@ async def test_a_reflection_that_was_pending_at_the_checkpoint_is_written_after_
     assert len(outcomes) == 1
     assert other.bank.retrieve(QUERY.question, "within")
     await service.reflections.cancel()
+
+
+class SlowBank:
+    """Writes only when its contents are requested, or after half a second; until then the writer waits."""
+
+    def __init__(self, bank):
+        self.bank, self.requested, self.written = bank, threading.Event(), threading.Event()
+
+    def __getattr__(self, name):
+        return getattr(self.bank, name)
+
+    def __len__(self):
+        return len(self.bank)
+
+    def write(self, *arguments, **options):
+        self.requested.wait(0.5)
+        try:
+            return self.bank.write(*arguments, **options)
+        finally:
+            self.written.set()
+
+    def contents(self, *, since=0):
+        self.requested.set()
+        self.written.wait(2)
+        return self.bank.contents(since=since)
+
+
+async def test_a_reflection_that_ends_while_a_checkpoint_is_taken_is_written_once(model_folder, tokenizer, tmp_path):
+    service = make_service(model_folder)
+    service.bank = SlowBank(service.bank)
+    await service.open(FakeClient(tokenizer, [REFLECTION]))
+    await submit_group(service)
+    await asyncio.sleep(0.2)  # the candidates are drawn and judged; the best one is being written
+    await save(service, tmp_path)
+    other = make_service(model_folder)
+    await other.load(tmp_path, step=1, identity=identity(other))
+    await other.open(FakeClient(tokenizer, [REFLECTION]))
+    await other.drain()
+    assert len(other.bank.history(QUERY.key)) == 1
+    outcomes, _ = await other.collect(step=2)
+    assert len(outcomes) == 1
 
 
 async def test_a_group_that_is_played_again_after_a_resume_is_not_reflected_on_twice(model_folder, tokenizer, tmp_path):
