@@ -45,7 +45,7 @@ from rubricem_agent.learn.credit import Credit
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.metrics import METRICS_FILE
 from rubricem_agent.learn.samples import Sample, reflection_samples
-from rubricem_env.domain.errors import BoundaryError, ConfigError, RubricEMError
+from rubricem_env.domain.errors import BoundaryError, ConfigError, RubricEMError, boundary
 from trainers.verl_backend.actors import LOOPS_FILE, start_judge_service
 from trainers.verl_backend.checkpoint import FOLDER, identity_of, prune
 from trainers.verl_backend.queue import (
@@ -489,23 +489,23 @@ def train(config: Any) -> None:
     OmegaConf.resolve(config)
     validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     try:
-        run_ppo(config, task_runner_class=ray.remote(num_cpus=1)(TaskRunner))
-    except RayError as failure:
-        raise root_cause(failure) from failure
-    except (ConnectionError, RuntimeError, TimeoutError, ValueError) as failure:
-        if ray.is_initialized():
-            raise
-        reason = " ".join(str(failure).split()).rstrip(".")
-        raise BoundaryError(
-            f"Ray refuses the run: {reason}. Its settings are under ray_kwargs.ray_init, its logs under "
-            "/tmp/ray/session_latest/logs."
-        ) from failure
+        with boundary(BoundaryError, "run on Ray"):
+            run_ppo(config, task_runner_class=ray.remote(num_cpus=1)(TaskRunner))
+    except RubricEMError as error:
+        converted = error.__cause__ if type(error) is BoundaryError else None
+        failure = converted or error
+        raise root_cause(failure, is_started=ray.is_initialized()) from failure
     finally:
         ray.shutdown()
 
 
-def root_cause(failure: BaseException) -> BaseException:
-    """Our own error under Ray's wrappers, or the death of a process; the failure itself where it is neither."""
+def root_cause(failure: BaseException, *, is_started: bool = True) -> BaseException:
+    """Our own error under Ray's wrappers, the death of a process, or why Ray `is_started` not; else the failure itself."""
+    if not is_started and (isinstance(failure, RayError) or not isinstance(failure, RubricEMError)):
+        return BoundaryError(
+            f"Ray did not start: {' '.join(str(failure).split()).rstrip('.') or type(failure).__name__}. Its settings are "
+            "under ray_kwargs.ray_init, its logs under /tmp/ray/session_latest/logs."
+        )
     inner: BaseException | None = failure
     while inner is not None:
         if isinstance(inner, RubricEMError) and not isinstance(inner, RayError):
