@@ -79,6 +79,9 @@ def judge(
     )
     if judged.failures:
         terminal.warn(f"the judge gave no score for {judged.failures} of {len(names)} trajectories.")
+    if judged.proposal_failure:
+        terminal.warn(f"the judge could not propose criteria: {inert(judged.proposal_failure)}")
+    if judged.failures or judged.proposal_failure:
         raise typer.Exit(1)
 
 

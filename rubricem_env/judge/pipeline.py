@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from rubricem_env.concurrency import derive_seed, open_generator, run_together
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError, JudgeError, UsageError
-from rubricem_env.domain.judgement import Judgement, Rubric, StageScore, Unscored
+from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
 from rubricem_env.domain.trajectory import Query, Trajectory, first_problem
 from rubricem_env.judge.base import (
     Contrast,
@@ -28,7 +28,6 @@ from rubricem_env.judge.base import (
 from rubricem_env.judge.prompting import find_injections
 from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, drop_rubrics
 from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement, fill_failed_stages, score_trajectory
-from rubricem_env.scaffold.reading import Reading
 
 
 def describe_group(judged: GroupJudgement, names: Sequence[str], *, rubrics: RubricSet) -> dict[str, Any]:
@@ -152,7 +151,10 @@ class StepJudge:
             rollouts = tuple(
                 await run_together(
                     self._score(
-                        group, reading, rubrics=used, seed=derive_seed(settings.seed, step, group.key, "score", i)
+                        ScoringRequest(
+                            group.query.question, reading, used, derive_seed(settings.seed, step, group.key, "score", i)
+                        ),
+                        proposal.failure,
                     )
                     for i, reading in enumerate(group.readings)
                 )
@@ -236,20 +238,25 @@ class StepJudge:
         proposal = await self.judge.propose(Contrast(group.query.question, intact, known=rubrics, step=step, seed=seed))
         return rubrics.with_proposed(proposal.rubrics, step=step), proposal
 
-    async def _score(self, group: Group, reading: Reading, *, rubrics: Sequence[Rubric], seed: int) -> RolloutJudgement:
-        present = present_stages(reading)
-        asked = tuple(rubric for rubric in rubrics if rubric.stage in present)
-        findings = Findings()
-        if asked:
-            findings = await self.judge.score(ScoringRequest(group.query.question, reading, asked, seed))
-        judgement = score_trajectory(present, rubrics, opinions=findings.opinions, failure=findings.failure)
+    async def _score(self, request: ScoringRequest, proposal_failure: str) -> RolloutJudgement:
+        present = present_stages(request.reading)
+        asked = tuple(rubric for rubric in request.rubrics if rubric.stage in present)
+        findings = await self.judge.score(request._replace(rubrics=asked)) if asked else Findings()
+        judgement = score_trajectory(
+            present,
+            request.rubrics,
+            opinions=findings.opinions,
+            failure=findings.failure,
+            proposal_failure=proposal_failure,
+        )
+        failed = next((one for one in map(judgement.outcome, STAGES) if isinstance(one, Unscored) and one.detail), None)
         return RolloutJudgement(
             judgement=fill_failed_stages(judgement) if findings.is_answer_only else judgement,
             opinions=tuple(findings.opinions.values()),
             is_answer_only=findings.is_answer_only,
-            failure=findings.failure,
+            failure=findings.failure or (failed.detail if failed else ""),
             prompt_hash=findings.prompt_hash,
-            bait=find_injections(reading.policy_text),
+            bait=find_injections(request.reading.policy_text),
         )
 
 

@@ -24,12 +24,15 @@ def fulfillment(rubric: Rubric, mark: float) -> float:
 
 
 def score_stage(
-    rubrics: Sequence[Rubric], opinions: Mapping[str, Opinion], *, failure: str = ""
+    rubrics: Sequence[Rubric], opinions: Mapping[str, Opinion], *, failure: str = "", proposal_failure: str = ""
 ) -> StageScore | Unscored:
     """R = sum of w t over sum of w, over the rubrics that the judge scored; `failure` says why it scored none.
 
-    A stage without rubrics is unscored. So is one with rubrics of which none was scored: the judge failed. Neither is 0.
+    A stage without rubrics is unscored. So is one with rubrics of which none was scored: the judge failed, as it did
+    where there are no rubrics because proposing them failed. None of these is 0.
     """
+    if not rubrics and proposal_failure:
+        return Unscored(reason="judge_failed", detail=f"no rubric could be proposed: {proposal_failure}")
     if not rubrics:
         return Unscored(reason="no_rubric")
     scored = [(rubric, opinions[rubric.id]) for rubric in rubrics if rubric.id in opinions]
@@ -44,18 +47,19 @@ def score_stage(
 
 
 def score_trajectory(
-    present: Iterable[Stage], rubrics: Sequence[Rubric], *, opinions: Mapping[str, Opinion], failure: str = ""
+    present: Iterable[Stage],
+    rubrics: Sequence[Rubric],
+    *,
+    opinions: Mapping[str, Opinion],
+    failure: str = "",
+    proposal_failure: str = "",
 ) -> Judgement:
     """Every stage's outcome: scored where it is present, 0 where it is missing."""
-    there = set(present)
-    return Judgement.of(
-        {
-            stage: score_stage([rubric for rubric in rubrics if rubric.stage is stage], opinions, failure=failure)
-            if stage in there
-            else MISSING
-            for stage in STAGES
-        }
-    )
+    outcomes: dict[Stage, StageScore | Unscored] = dict.fromkeys(STAGES, MISSING)
+    for stage in present:
+        own = [rubric for rubric in rubrics if rubric.stage is stage]
+        outcomes[stage] = score_stage(own, opinions, failure=failure, proposal_failure=proposal_failure)
+    return Judgement.of(outcomes)
 
 
 def fill_failed_stages(judgement: Judgement) -> Judgement:

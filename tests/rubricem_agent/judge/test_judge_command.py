@@ -158,6 +158,14 @@ def test_a_judge_that_refuses_is_unscored_and_the_exit_code_says_so(files, tmp_p
     assert "404" in found["trajectories"][0]["stages"]["answer"]["detail"]
 
 
+def test_a_dead_judge_without_any_rubric_is_no_success(files):
+    with serve_loopback(ModelServer(lambda _: ModelReply("no such model", status=404))) as url:
+        result = run(*files, "--judge", f"openai:m@{url}", "--json")
+    assert result.exit_code == 1
+    assert "could not propose criteria" in result.output
+    assert "404" in json.loads(result.stdout)["trajectories"][0]["stages"]["plan"]["detail"]
+
+
 def test_openais_key_goes_to_openai_alone():
     config = JudgeConfig(judge="openai:m@https://api.openai.com/v1")
     with pytest.raises(ConfigError, match="OPENAI_API_KEY"):

@@ -1,0 +1,67 @@
+"""A judge that is dead is an outage, also where a question has no rubrics yet: a failure is never a score."""
+
+import pytest
+
+from rubricem_env.domain.base import Stage
+from rubricem_env.domain.errors import JudgeError, ModelError
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.judge.base import Group, Proposal
+from rubricem_env.judge.llm_judge import AskSettings, LLMJudge
+from rubricem_env.judge.pipeline import GroupScorer, StepJudge
+from rubricem_env.judge.rubrics import RubricBuffer
+from rubricem_env.llm.base import ChatReply, ScriptedModel
+from rubricem_env.llm.limits import RetryPolicy
+from rubricem_env.testing.judges import QUESTION, ScriptedJudge, attempt, careless, rubric
+
+ONCE = RetryPolicy(attempts=1)
+DEAD = {
+    "503": ModelError("503", is_retryable=True),
+    "401": ModelError("401: the key is refused"),
+    "prose": "Service overloaded, try later.",
+    "no JSON object": "[]",
+    "NaN": '{"stage_1": NaN}',
+    "empty": ChatReply(text="", model="m"),
+    "blocked": ChatReply(text="I cannot", model="m", finish="blocked"),
+    "truncated": ChatReply(text='{"stage_1": {', model="m", finish="length"),
+}
+
+
+def dead_judge(reply) -> StepJudge:
+    model = ScriptedModel(lambda _: reply)
+    return StepJudge(LLMJudge.over(model, settings=AskSettings(retry=ONCE, fallback_retry=ONCE)), RubricBuffer())
+
+
+def group(number=0, rubrics=()) -> Group:
+    question = f"{QUESTION} {number}"
+    return Group.of(Query(question=question, rubrics=rubrics), [attempt(question=question), careless()])
+
+
+@pytest.mark.parametrize("reply", DEAD.values(), ids=DEAD)
+async def test_a_judge_that_is_dead_before_the_first_rubric_stops_the_step(reply):
+    with pytest.raises(JudgeError, match=r"no score for \d of the step's 8 rollouts.*First failure: .*no rubric"):
+        await dead_judge(reply).judge_step([group(number) for number in range(4)], step=1)
+
+
+async def test_an_environment_gets_no_score_from_a_dead_judge():
+    scores = await GroupScorer(dead_judge(DEAD["503"])).score([attempt(), careless()])
+    assert {outcome.reason for outcome in (scores[0].plan, scores[0].answer, scores[1].answer)} == {"judge_failed"}
+    assert scores[1].review.missing
+
+
+class CannotPropose(ScriptedJudge):
+    async def propose(self, contrast):
+        return Proposal(failure="down")
+
+
+async def test_where_proposing_alone_fails_the_answers_score_stands_in_as_for_a_failed_score():
+    judge = StepJudge(CannotPropose(lambda *_: 1), RubricBuffer())
+    (judged,) = await judge.judge_step([group(rubrics=(rubric("given", persistent=True),))], step=1)
+    # the answer has 1/2; without rubrics of their own, plan and research cannot be scored
+    assert [judged.judgements[0].score(stage) for stage in Stage] == [None, None, None, 0.5]
+    assert judged.judgements[0].plan.reason == "judge_failed"
+    assert (judged.failures, judged.proposal_failure) == (0, "down")
+
+
+async def test_a_judge_with_nothing_to_add_is_not_a_failure():
+    (judged,) = await StepJudge(ScriptedJudge(lambda *_: 1), RubricBuffer()).judge_step([group()], step=1)
+    assert (judged.failures, judged.judgements[0].plan.reason) == (0, "no_rubric")
