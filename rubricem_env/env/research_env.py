@@ -8,11 +8,12 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Text
+from gymnasium.vector.utils.shared_memory import create_shared_memory
 
 from rubricem_env.concurrency import LoopThread
 from rubricem_env.domain.base import Stage
@@ -99,6 +100,16 @@ class AnyText(Text):
 
     def __hash__(self) -> int:
         return hash(("AnyText", self.max_length))
+
+
+@create_shared_memory.register(AnyText)
+def _refuse_shared_memory(space: AnyText, n: int = 1, ctx: object = None) -> NoReturn:
+    """Gymnasium would fill the buffer to its full length, and lose every character outside the sample set."""
+    del space, n, ctx
+    raise UsageError(
+        "vectorization_mode='async' keeps observations in shared memory, which cannot hold text of any length. Leave "
+        "the mode out for one process in which tool calls overlap, or add vector_kwargs={'shared_memory': False}."
+    )
 
 
 @cache
@@ -332,7 +343,7 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
         """Take the policy's next emission; the class describes the result."""
         if not isinstance(action, str):
-            raise UsageError(f"the action is a {type(action).__name__}; it must be the text of one emission, a str.")
+            raise UsageError(f"the action is {_kind(action)}; it must be the text of one emission, a str.")
         setup = self.setup
         step = take_step(self.episode, action, toolbox=setup.toolbox, mode=setup.reward, scorer=setup.scorer)
         return self._loop.run(step)

@@ -124,7 +124,9 @@ class EmissionChecker(gymnasium.Wrapper[str, str, str, str]):
         observation, reward, terminated, truncated, info = self.env.step(action)
         return observation, float(reward), terminated, truncated, info
 
-    def _check(self, action: str) -> None:
+    def _check(self, action: object) -> None:
+        if not isinstance(action, str):
+            return  # the environment refuses it
         for tag in (CALL_TOOL, ANSWER):
             if action.rfind(f"<{tag}") > action.rfind(f"</{tag}>"):
                 self._warn("stop_stripped", tag=tag)

@@ -11,6 +11,7 @@ from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
 from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.env.research_env import DeepResearchEnv
 from rubricem_env.env.rewards import ScoreEach
+from rubricem_env.env.wrappers import CharacterLimit, EmissionChecker
 from tests.rubricem_env.env.conftest import ANSWER, CALL, PLAN, REVIEW
 
 # plan 0.25, research 0.5, review 0.75, answer 1.0
@@ -101,12 +102,18 @@ def test_a_budget_truncates_and_does_not_terminate(env):
     assert info["violations"] == "no_action"
 
 
-def test_step_before_reset_and_an_action_that_is_no_text_are_refused(env):
+def test_a_step_before_reset_is_refused(env):
     with pytest.raises(UsageError, match="call reset"):
         env.step(CALL)
-    env.reset(seed=0)
-    with pytest.raises(UsageError, match="a list"):
-        env.step([CALL])
+
+
+@pytest.mark.parametrize("wrapper", [lambda env: env, EmissionChecker, lambda env: CharacterLimit(env, 9)])
+@pytest.mark.parametrize(("action", "kind"), [(5, "an int"), (None, "None"), ([CALL], "a list"), (b"x", "a bytes")])
+def test_an_action_that_is_no_text_is_refused_in_one_sentence_under_every_wrapper(env, wrapper, action, kind):
+    wrapped = wrapper(env)
+    wrapped.reset(seed=0)
+    with pytest.raises(UsageError, match=f"the action is {kind}; it must be the text of one emission, a str"):
+        wrapped.step(action)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import asyncio
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.vector import AsyncVectorEnv
 
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
@@ -36,28 +35,25 @@ def envs(queries, toolbox):
     made.close()
 
 
-def plain_text_env() -> gymnasium.Env:
-    """An environment whose text spaces are Gymnasium's own."""
-
-    class Greeter(gymnasium.Env):
-        observation_space = gymnasium.spaces.Text(20)
-        action_space = gymnasium.spaces.Text(20)
-
-        def reset(self, *, seed=None, options=None):
-            return "hello", {}
-
-        def step(self, action):
-            return "hello", 0.0, False, False, {}
-
-    return Greeter()
+def test_gymnasiums_processes_refuse_shared_memory_and_carry_text_without_it():
+    with pytest.raises(UsageError, match=r"Leave the mode out .*, or add vector_kwargs=\{'shared_memory': False\}"):
+        gymnasium.make_vec("rubricem/DeepResearch-v0", num_envs=1, vectorization_mode="async")
+    envs = gymnasium.make_vec(
+        "rubricem/DeepResearch-v0",
+        num_envs=1,
+        vectorization_mode="async",
+        vector_kwargs={"shared_memory": False},
+        prompt=accented,
+    )
+    assert envs.reset(seed=0)[0] == (ACCENTED,)
+    envs.close()
 
 
-def test_gymnasiums_async_vector_environment_loses_text():
-    # This is why there is one of our own. Should it ever fail, Gymnasium was mended and ours may go.
-    lossy = AsyncVectorEnv([plain_text_env])
-    observations, _ = lossy.reset()
-    lossy.close()
-    assert observations != ("hello",)
+ACCENTED = "|\u00e9t\u00e9 \U0001f40d"
+
+
+def accented(query):
+    return ACCENTED
 
 
 def test_text_arrives_whole(envs):
