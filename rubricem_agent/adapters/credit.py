@@ -11,7 +11,6 @@ import numpy.typing as npt
 from rubricem_agent.learn.credit import assign_credit, spread_to_tokens
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import NO_STAGE, RolloutTokens
-from rubricem_env.adapters.session import AdapterWarning
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement
 from rubricem_env.judge.scoring import group_scores
@@ -84,7 +83,6 @@ def group_by_query(keys: Sequence[str], group_size: int) -> list[list[int]]:
         warnings.warn(
             f"{len(incomplete)} of {len(groups)} groups are incomplete: the first has {incomplete[0]} attempts instead "
             f"of {group_size}. Give each process whole groups: make its batch a multiple of the group size.",
-            AdapterWarning,
             stacklevel=3,
         )
     return list(groups.values())

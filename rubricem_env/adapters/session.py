@@ -1,12 +1,10 @@
 """Episodes for other RL libraries: what every adapter shares.
 
 - `EpisodeSession`: one episode as a library steps it, text in and text out, scored at the end; rewards by turn.
-- `GatheringScorer`: judges whole groups where a library scores one episode at a time.
 - The check of a library's version.
 - `offline_setup`: the shipped almanac judged by rules, without model or network.
 """
 
-import asyncio
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -20,7 +18,7 @@ from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.env.episode import Episode, Finished
 from rubricem_env.env.research_env import Prompt, Setup, make_setup, offline_queries, question_prompt
-from rubricem_env.env.rewards import RewardMode, Scorer, score_info, score_step, stages_to_score, step_reward
+from rubricem_env.env.rewards import GatheringScorer, RewardMode, score_info, score_step, stages_to_score, step_reward
 from rubricem_env.env.step import StepOutcome, advance, step_outcome
 from rubricem_env.judge.pipeline import GroupScorer, StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
@@ -63,16 +61,12 @@ class EpisodeSession:
             return step_outcome(episode, reply, reward=step_reward(*payout), scores={})
         if setup.scorer is not None:
             self.judgement = (await setup.scorer.score([episode.trajectory]))[0]
-        reward = step_reward(self.judgement, stages_to_score(episode, setup.reward))
+        reward = step_reward(self.judgement, stages_to_score(episode, setup.reward, setup.scorer))
         return step_outcome(episode, reply, reward=reward, scores=score_info(self.judgement, STAGES))
 
     def abandon(self) -> None:
         """End the episode because the library stops it; safe to call twice."""
         self._episode.abandon()
-
-
-class AdapterWarning(UserWarning):
-    """A group is incomplete, or a library's version is not the tested one."""
 
 
 def turn_rewards(trajectory: Trajectory, judgement: Judgement) -> list[float | None]:
@@ -124,65 +118,8 @@ def warn_if_untested(package: str, installed: str, tested: str) -> None:
         warnings.warn(
             f"{package} {installed} is installed; the adapter was tested with {package} {tested}. "
             f"If something fails, install a tested version: pip install '{package}{tested}'",
-            AdapterWarning,
             stacklevel=4,
         )
-
-
-Judging = asyncio.Task[Sequence[Judgement]]
-
-
-class GatheringScorer:
-    """Buffers finished episodes until `group_size` attempts at the question are complete, and scores them together.
-
-    After `patience` seconds the group is scored without the missing attempts, with an `AdapterWarning`. An episode
-    that is still running is scored at once. All calls come from one event loop.
-    """
-
-    def __init__(self, scorer: Scorer, group_size: int, *, patience: float = 600.0) -> None:
-        if group_size < 1 or patience <= 0:
-            raise UsageError(
-                f"group_size is {group_size} and patience {patience} s; they must be at least 1 and above 0."
-            )
-        self._scorer = scorer
-        self._group_size = group_size
-        self._patience = patience
-        self._open: dict[str, tuple[list[Trajectory], asyncio.Future[Judging]]] = {}
-        """By query key, the attempts that wait, and the task that will judge them once the group is closed."""
-
-    async def score(self, trajectories: Sequence[Trajectory]) -> Sequence[Judgement]:
-        """The judgements of these attempts, made within their whole group."""
-        if len(trajectories) != 1 or trajectories[0].ending is None:
-            return await self._scorer.score(trajectories)
-        key = trajectories[0].query_key
-        if key not in self._open:
-            self._open[key] = [], asyncio.get_running_loop().create_future()
-        attempts, closed = self._open[key]
-        index = len(attempts)
-        attempts.append(trajectories[0])
-        if len(attempts) == self._group_size:
-            self._close(key)
-        try:
-            await asyncio.wait_for(asyncio.shield(closed), self._patience)
-        except TimeoutError:
-            if not closed.done():
-                self._close(key)
-                warnings.warn(
-                    f"a group of {self._group_size} is incomplete: {len(attempts)} attempts came within "
-                    f"{self._patience:g} s and are judged without the rest.",
-                    AdapterWarning,
-                    stacklevel=2,
-                )
-        # Shielded: cancelling one attempt does not lose the scores of the others.
-        return [(await asyncio.shield(closed.result()))[index]]
-
-    def _close(self, key: str) -> None:
-        """Judge the group; no further attempt joins it."""
-        attempts, closed = self._open.pop(key)
-        closed.set_result(asyncio.ensure_future(self._judge(attempts)))
-
-    async def _judge(self, attempts: Sequence[Trajectory]) -> Sequence[Judgement]:
-        return await self._scorer.score(attempts)
 
 
 def offline_scorer(queries: Sequence[Query] | None = None) -> GroupScorer:

@@ -10,7 +10,12 @@ from rubricem_env.env.research_env import (
     query_of as query_of,
     shipped_toolbox as shipped_toolbox,
 )
-from rubricem_env.env.rewards import RewardMode as RewardMode, ScoreEach as ScoreEach, Scorer as Scorer
+from rubricem_env.env.rewards import (
+    GatheringScorer as GatheringScorer,
+    RewardMode as RewardMode,
+    ScoreEach as ScoreEach,
+    Scorer as Scorer,
+)
 from rubricem_env.env.step import advance as advance, take_step as take_step
 from rubricem_env.env.vector import DeepResearchVectorEnv as DeepResearchVectorEnv
 from rubricem_env.env.wrappers import (

@@ -3,6 +3,8 @@
 When several episodes attempt one question, the scorer contrasts them: it gets the group in one call, once all are over.
 """
 
+import asyncio
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, get_args, runtime_checkable
 
@@ -53,6 +55,62 @@ class ScoreEach:
         return judgement
 
 
+Judging = asyncio.Task[Sequence[Judgement]]
+
+
+class GatheringScorer:
+    """Buffers finished episodes until `group_size` attempts at the question are complete, and scores them together.
+
+    After `patience` seconds the group is scored without the missing attempts, with a warning. An episode
+    that is still running is scored at once and alone, so environments pay a group its plans at the end. All calls come
+    from one event loop.
+    """
+
+    def __init__(self, scorer: Scorer, group_size: int, *, patience: float = 600.0) -> None:
+        if group_size < 1 or patience <= 0:
+            raise UsageError(
+                f"group_size is {group_size} and patience {patience} s; they must be at least 1 and above 0."
+            )
+        self._scorer = scorer
+        self.group_size = group_size
+        self._patience = patience
+        self._open: dict[str, tuple[list[Trajectory], asyncio.Future[Judging]]] = {}
+        """By query key, the attempts that wait, and the task that will judge them once the group is closed."""
+
+    async def score(self, trajectories: Sequence[Trajectory]) -> Sequence[Judgement]:
+        """The judgements of these attempts, made within their whole group."""
+        if len(trajectories) != 1 or trajectories[0].ending is None:
+            return await self._scorer.score(trajectories)
+        key = trajectories[0].query_key
+        if key not in self._open:
+            self._open[key] = [], asyncio.get_running_loop().create_future()
+        attempts, closed = self._open[key]
+        index = len(attempts)
+        attempts.append(trajectories[0])
+        if len(attempts) == self.group_size:
+            self._close(key)
+        try:
+            await asyncio.wait_for(asyncio.shield(closed), self._patience)
+        except TimeoutError:
+            if not closed.done():
+                self._close(key)
+                warnings.warn(
+                    f"a group of {self.group_size} is incomplete: {len(attempts)} attempts came within "
+                    f"{self._patience:g} s and are judged without the rest.",
+                    stacklevel=2,
+                )
+        # Shielded: cancelling one attempt does not lose the scores of the others.
+        return [(await asyncio.shield(closed.result()))[index]]
+
+    def _close(self, key: str) -> None:
+        """Judge the group; no further attempt joins it."""
+        attempts, closed = self._open.pop(key)
+        closed.set_result(asyncio.ensure_future(self._judge(attempts)))
+
+    async def _judge(self, attempts: Sequence[Trajectory]) -> Sequence[Judgement]:
+        return await self._scorer.score(attempts)
+
+
 def check_reward(reward: RewardMode, scorer: Scorer | None) -> None:
     """Refuse an unknown mode, a mode without its scorer, and a scorer without a `score` method."""
     if reward not in get_args(RewardMode):
@@ -78,12 +136,15 @@ def stages_of(mode: RewardMode) -> tuple[Stage, ...]:
     return {"none": (), "answer": (Stage.ANSWER,), "stagewise": STAGES}[mode]
 
 
-def stages_to_score(episode: Episode, mode: RewardMode) -> tuple[Stage, ...]:
+def stages_to_score(episode: Episode, mode: RewardMode, scorer: Scorer | None) -> tuple[Stage, ...]:
     """The stages that this step pays to an episode that is alone with its question; empty where it pays nothing.
 
     The Plan stage is the first plan before any search. It is paid on the step that writes it, the rest on the last step.
+    With a scorer that gathers a group, all stages are paid on the last step: a plan is judged beside its group's plans.
     """
     whole = stages_of(mode)
+    if isinstance(scorer, GatheringScorer) and scorer.group_size > 1:
+        return whole if episode.is_over else ()
     first = next((number for number, turn in enumerate(episode.turns, 1) if turn.call or turn.first(PLAN)), 0)
     plan_turn = first if first and episode.turns[first - 1].first(PLAN) is not None else 0
     is_last = plan_turn == len(episode.turns)
@@ -94,7 +155,7 @@ def stages_to_score(episode: Episode, mode: RewardMode) -> tuple[Stage, ...]:
 
 async def score_step(episode: Episode, mode: RewardMode, scorer: Scorer | None) -> Payout:
     """What this step pays."""
-    stages = stages_to_score(episode, mode)
+    stages = stages_to_score(episode, mode, scorer)
     if scorer is None or not stages:
         return None, stages
     return (await scorer.score([episode.trajectory]))[0], stages

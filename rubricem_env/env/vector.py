@@ -174,7 +174,8 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
             if all(episodes[index].is_over for index in group):
                 stages = stages_of(self.setup.reward)
             else:
-                stages = stages_to_score(episodes[group[0]], self.setup.reward) if len(group) == 1 else ()
+                alone = episodes[group[0]] if len(group) == 1 else None
+                stages = () if alone is None else stages_to_score(alone, self.setup.reward, self.setup.scorer)
             if stages:
                 yield group, stages
 

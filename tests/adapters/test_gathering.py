@@ -4,11 +4,15 @@ import asyncio
 
 import pytest
 
-from rubricem_env.adapters.session import AdapterWarning, GatheringScorer
+from rubricem_env.adapters.session import EpisodeSession
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore
-from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
+from rubricem_env.domain.trajectory import Ending, Origin, Query, Segment, Trajectory
+from rubricem_env.env.research_env import make_setup
+from rubricem_env.env.rewards import GatheringScorer
+from tests.rubricem_env.env.conftest import ANSWER, CALL, PLAN
+from tests.rubricem_env.env.test_rewards import FullMarks
 
 
 class CountingScorer:
@@ -56,14 +60,14 @@ async def test_questions_do_not_mix():
 
 async def test_a_group_cut_short_is_judged_and_said():
     inner = CountingScorer()
-    with pytest.warns(AdapterWarning, match=r"a group of 4 is incomplete: 2 attempts came within 0.02 s"):
+    with pytest.warns(UserWarning, match=r"a group of 4 is incomplete: 2 attempts came within 0.02 s"):
         assert await answers(GatheringScorer(inner, 4, patience=0.02), [attempt(0.1), attempt(0.2)]) == [0.1, 0.2]
     assert inner.sizes == [2]
 
 
 async def test_an_attempt_that_comes_after_the_cut_is_of_a_new_group():
     scorer = GatheringScorer(CountingScorer(), 2, patience=0.02)
-    with pytest.warns(AdapterWarning):
+    with pytest.warns(UserWarning, match="group of 2 is incomplete: 1 attempts"):
         assert await answers(scorer, [attempt(0.1)]) == [0.1]
     assert await answers(scorer, [attempt(0.2), attempt(0.3)]) == [0.2, 0.3]
 
@@ -90,3 +94,20 @@ async def test_a_scorer_that_raises_raises_for_every_attempt():
 def test_settings_without_sense_are_refused(size, patience):
     with pytest.raises(UsageError, match="at least 1 and above 0"):
         GatheringScorer(CountingScorer(), size, patience=patience)
+
+
+@pytest.mark.parametrize(
+    ("size", "asked", "paid"),
+    # Gathered, the four stages are paid at the end; alone, the plan at once and the other three at the end.
+    [(2, [["Who?", "Who?"]], [0.0, 4.0]), (1, [["Who?"]] * 4, [1.0, 3.0])],
+)
+async def test_the_plans_of_a_gathered_group_are_judged_together_with_the_rest(size, asked, paid):
+    inner = FullMarks()
+    setup = make_setup(reward="stagewise", scorer=GatheringScorer(inner, size, patience=5))
+
+    async def play():
+        session = EpisodeSession(setup, Query(question="Who?"))
+        return [(await session.step(text)).reward for text in (PLAN + CALL, ANSWER)]
+
+    assert await asyncio.gather(play(), play()) == [paid, paid]
+    assert inner.asked == asked

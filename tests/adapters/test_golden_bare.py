@@ -8,8 +8,9 @@ import pytest
 
 from docs.adapters.tutor import tutored_query
 from rubricem_agent.learn.credit import PAPER_MATRIX
-from rubricem_env.adapters.session import EpisodeSession, GatheringScorer
+from rubricem_env.adapters.session import EpisodeSession
 from rubricem_env.env.research_env import make_setup
+from rubricem_env.env.rewards import GatheringScorer
 from tests.adapters.golden_group import (
     GOLDEN,
     SIZE,

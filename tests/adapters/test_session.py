@@ -19,7 +19,7 @@ from rubricem_agent.adapters.credit import (
 )
 from rubricem_agent.learn.credit import assign_credit
 from rubricem_agent.rollout.tokens import RolloutTokens
-from rubricem_env.adapters.session import AdapterWarning, EpisodeSession, turn_rewards, turns_of_stage
+from rubricem_env.adapters.session import EpisodeSession, turn_rewards, turns_of_stage
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
@@ -115,7 +115,7 @@ def test_whole_groups_are_silent_also_where_a_question_comes_twice():
 
 
 def test_a_group_cut_short_is_said_with_the_way_out():
-    with pytest.warns(AdapterWarning, match=r"1 of 2 groups are incomplete: the first has 1 attempts instead of 2"):
+    with pytest.warns(UserWarning, match=r"1 of 2 groups are incomplete: the first has 1 attempts instead of 2"):
         group_by_query(["a", "a", "b"], 2)
 
 

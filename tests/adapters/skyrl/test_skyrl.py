@@ -12,10 +12,10 @@ from skyrl_gym.envs.registration import deregister
 from skyrl_gym.metrics import aggregate_for_environment
 
 from docs.adapters.tutor import tutored_query
-from rubricem_env.adapters.session import GatheringScorer
 from rubricem_env.adapters.skyrl import ResearchTextEnv
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.env.research_env import make_setup
+from rubricem_env.env.rewards import GatheringScorer
 from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_scores, group_scorer, tutor
 

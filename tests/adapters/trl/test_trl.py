@@ -17,7 +17,6 @@ from rubricem_agent.adapters.credit import stage_advantages
 from rubricem_agent.adapters.local_play import play_locally
 from rubricem_agent.adapters.trl import StageGRPOTrainer, TrlSpec
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
-from rubricem_env.adapters.session import AdapterWarning
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.trajectory import Ending
@@ -157,7 +156,7 @@ def test_a_trainer_that_tokenises_again_is_found_out(make_trainer):
 
 def test_a_group_that_a_batch_cuts_short_is_said(make_trainer):
     trainer = make_trainer()
-    with pytest.warns(AdapterWarning, match="the first has 3 attempts instead of 4"):
+    with pytest.warns(UserWarning, match="the first has 3 attempts instead of 4"):
         trainer.rollout_func([row["prompt"] for row in rows_of(trainer)][:3], trainer)
 
 
