@@ -143,6 +143,19 @@ def read_secret(environ: Mapping[str, str], *names: str, purpose: str) -> Secret
     raise ConfigError(f"{purpose} needs a key; set {' or '.join(names)} in the environment.")
 
 
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9_.-]+))(?::[0-9]{1,5})?")
+
+
+def host_of(netloc: str) -> str:
+    """The host of a Host header, or of an address's part between // and the path; empty for anything but HOST[:PORT].
+
+    A login before the host, and text after the brackets of an IPv6 address, make it something else.
+    """
+    found = _HOST.fullmatch(netloc.strip().lower())
+    return (found[1] or found[2]) if found else ""
+
+
 Redactor = Callable[[str], str]
 """Replaces known secrets in a text; `str` replaces none."""
 

@@ -21,6 +21,7 @@ from mcp_types import (
     ToolAnnotations,
 )
 from pydantic import SecretStr
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -28,6 +29,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rubricem_env.domain.errors import ToolError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
+from rubricem_env.llm.base import LOOPBACK, host_of
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.guard import result_of_failure
 from rubricem_env.tools.spec import ToolSpec, find_tool
@@ -123,7 +125,6 @@ def _offer(spec: ToolSpec) -> Tool:
 PATH = "/mcp"
 HEALTH_PATH = "/health"
 READY_PATH = "/ready"
-LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 _OPEN_PATHS = frozenset({HEALTH_PATH, READY_PATH})
 
 
@@ -147,29 +148,39 @@ def http_app(
         answer = is_ready()
         return JSONResponse({"ready": answer}, status_code=200 if answer else 503)
 
-    security = None if host in LOOPBACK_HOSTS else TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app = server.streamable_http_app(
         streamable_http_path=PATH,
         json_response=True,
         stateless_http=True,
         host=host,
-        transport_security=security,
+        # Its check takes 127.0.0.1:1@evil.example for this machine; ours parses the host.
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         custom_starlette_routes=[Route(HEALTH_PATH, health), Route(READY_PATH, ready)],
     )
-    return app if token is None else _with_token(app, token)
+    return _guarded(app, token, is_local=host in LOOPBACK)
 
 
-def _with_token(app: ASGIApp, token: SecretStr) -> ASGIApp:
-    """The app behind a bearer token. The health and readiness routes need none."""
-    expected = f"Bearer {token.get_secret_value()}".encode()
+def _guarded(app: ASGIApp, token: SecretStr | None, *, is_local: bool) -> ASGIApp:
+    """The app behind its checks. The health and readiness routes need no token."""
 
     async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = None
         if scope["type"] == "http" and scope["path"] not in _OPEN_PATHS:
-            given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-            if not hmac.compare_digest(given, expected):
-                sentence = {"error": "send the server's token: Authorization: Bearer <token>"}
-                refusal = JSONResponse(sentence, status_code=401, headers={"WWW-Authenticate": "Bearer"})
-                return await refusal(scope, receive, send)
-        await app(scope, receive, send)
+            refusal = _refusal(Headers(scope=scope), token, is_local=is_local)
+        await (refusal or app)(scope, receive, send)
 
     return checked
+
+
+def _refusal(headers: Headers, token: SecretStr | None, *, is_local: bool) -> Response | None:
+    if is_local and host_of(headers.get("host", "")) not in LOOPBACK:
+        return JSONResponse({"error": "this server answers under the name of this machine alone"}, status_code=421)
+    origin = headers.get("origin")
+    if is_local and origin is not None and host_of(origin.partition("://")[2]) not in LOOPBACK:
+        return JSONResponse({"error": "a page of another host may not call this server"}, status_code=403)
+    expected = f"Bearer {token.get_secret_value()}" if token else None
+    given = headers.get("authorization", "")
+    if expected is None or hmac.compare_digest(given.encode(), expected.encode()):
+        return None
+    sentence = {"error": "send the server's token: Authorization: Bearer <token>"}
+    return JSONResponse(sentence, status_code=401, headers={"WWW-Authenticate": "Bearer"})

@@ -102,10 +102,24 @@ async def test_health_is_open_and_the_protocol_wants_the_token():
             assert (await client.post(f"{url}/mcp", json={}, headers=wrong)).status_code == 401
 
 
-async def test_a_foreign_host_header_is_refused_on_loopback():
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "127.0.0.1:1@evil.example"},
+        {"host": "[::1].evil.example"},
+        {"host": "[::1]evil.example:80"},
+        {"host": "localhost.evil.example"},
+        {"host": "127.0.0.1:80:80"},
+        {"origin": "http://127.0.0.1:1@evil.example"},
+        {"origin": "http://[::1].evil.example"},
+        {"origin": "null"},
+    ],
+)
+async def test_a_request_under_a_foreign_name_is_refused_on_loopback(headers):
     with serve_loopback(http_app(server_of(shipped_toolbox()), token=None)) as url:
         async with httpx2.AsyncClient() as client:
-            refused = await client.post(f"{url}/mcp", json={}, headers={"host": "evil.example"})
+            refused = await client.post(f"{url}/mcp", json={}, headers=headers)
     assert refused.status_code in (403, 421)
 
 
