@@ -35,13 +35,14 @@ from rubricem_agent.evals.manifest import (
     judge_model,
     read_manifest,
     refuse_difference,
+    refuse_incomplete,
     without_seen,
 )
-from rubricem_agent.evals.records import AnswerRecord, Journal, ModelCost, VerdictRecord
+from rubricem_agent.evals.records import NO_ROOM, AnswerRecord, Journal, ModelCost, VerdictRecord
 from rubricem_agent.evals.runner import case_keys, rehearse
 from rubricem_agent.evals.scores import Logs, Scores, score_run
 from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
-from rubricem_agent.files import write_atomic
+from rubricem_agent.files import write_atomic, writing
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.domain.trajectory import first_problem
@@ -97,7 +98,9 @@ def read_logs(folder: Path) -> Logs:
 
 def write_scores(folder: Path, scores: Scores) -> None:
     """Write the scores atomically."""
-    write_atomic(folder / SCORES_FILE, scores.model_dump_json(indent=1))
+    path = folder / SCORES_FILE
+    with writing(path, NO_ROOM):
+        write_atomic(path, scores.model_dump_json(indent=1))
 
 
 def read_parts(folder: Path, wanted: EvaluationManifest) -> tuple[Logs, ...]:
@@ -278,6 +281,7 @@ def _inputs(config: EvalConfig, loaded: Loaded, source: EvaluationManifest | Non
     for path in config.seen:
         seen = find_seen(loaded.examples, read_seen(path))
         inputs = without_seen(inputs, seen, drops=config.drop_seen, where=str(path))
+    refuse_incomplete(loaded, inputs.ids)
     return inputs.model_copy(
         update={
             "criteria": str(config.criteria or ""),

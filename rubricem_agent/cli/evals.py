@@ -20,10 +20,11 @@ from rubricem_agent.evals.answers import Reuse
 from rubricem_agent.evals.base import EvaluationMode
 from rubricem_agent.evals.manifest import SubsetName
 from rubricem_agent.evals.parity import AGREED, DISAGREED, UNREADABLE, replay
-from rubricem_agent.evals.records import NO_PRICE
+from rubricem_agent.evals.records import NO_PRICE, NO_ROOM
 from rubricem_agent.evals.report import Summary, name_of, percent, print_summary, render_page, summarize
 from rubricem_agent.evals.runner import Listener, RunPhase
 from rubricem_agent.evals.suite import SUITE
+from rubricem_agent.files import writing
 from rubricem_agent.prompting import Style
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 
@@ -140,7 +141,8 @@ def run(terminal: Terminal, options: RunOptions) -> None:
     if not terminal.is_silent:
         _warn_of_failures(finished, terminal)
     summary = summarize([finished.scores])
-    (finished.folder / _PAGE_FILE).write_text(render_page(summary), encoding="utf-8")
+    with writing(page := finished.folder / _PAGE_FILE, NO_ROOM):
+        page.write_text(render_page(summary), encoding="utf-8")
     _close(summary, terminal)
     if planned.config.shard == (1, 1) and not finished.scores.is_complete:
         missing = finished.scores.expected - finished.scores.answered

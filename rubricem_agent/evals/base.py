@@ -54,6 +54,10 @@ class Gold(Frozen):
         """Every answer that counts as right; none where rubrics score the example."""
         return ()
 
+    def lacks(self) -> str:
+        """What scoring needs and the files do not have, such as "criteria"; empty where nothing is missing."""
+        return ""
+
 
 @dataclass(frozen=True)
 class Dataset:

@@ -15,7 +15,8 @@ from pydantic import Field, JsonValue, ValidationError
 from rubricem_agent.evals.base import EvaluationMode, Example, Rules, Sampling
 from rubricem_agent.evals.files import Advice, json_lines, read_text
 from rubricem_agent.evals.grading import Loaded
-from rubricem_agent.files import write_atomic
+from rubricem_agent.evals.records import NO_ROOM
+from rubricem_agent.files import write_atomic, writing
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import first_problem, query_key
@@ -126,7 +127,8 @@ def settle_manifest(folder: Path, wanted: EvaluationManifest) -> EvaluationManif
         known = read_manifest(folder)
         refuse_difference(folder, known, wanted=wanted)
         return known
-    write_atomic(path, wanted.model_dump_json(indent=1))
+    with writing(path, NO_ROOM):
+        write_atomic(path, wanted.model_dump_json(indent=1))
     return wanted
 
 
@@ -315,6 +317,19 @@ def _rows(
         if limit is None
         else (published_rows(sampling, size, limit), RULES[sampling].format(limit))
     )
+
+
+def refuse_incomplete(loaded: Loaded, ids: Sequence[str]) -> None:
+    """Raise FileFormatError where an example that is run lacks what scoring it needs."""
+    lacking = {example_id: what for example_id in ids if (what := loaded.gold[example_id].lacks())}
+    if lacking:
+        what = next(iter(lacking.values()))
+        listed = [example_id for example_id, each in lacking.items() if each == what]
+        shown = ", ".join(listed[:10]) + (f" and {len(listed) - 10} more" if len(listed) > 10 else "")
+        raise FileFormatError(
+            f"example {shown} of {loaded.path} has no {what}, and every example that is run is scored by them. "
+            "Give the file of the same release, or choose examples that have it with --limit or --ids."
+        )
 
 
 def find_seen(examples: Sequence[Example], keys: Collection[str]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Annotated, Generic, NamedTuple, TypeVar
 
 from pydantic import Field, ValidationError
 
-from rubricem_agent.files import LineFile
+from rubricem_agent.files import LineFile, writing
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import Trajectory, first_problem
@@ -105,6 +105,7 @@ def check_budget(limit: float | None, *, spent_before: float, meters: Iterable[M
         )
 
 
+NO_ROOM = "Make room, or make the folder writable; the same command then resumes."
 RecordT = TypeVar("RecordT", AnswerRecord, VerdictRecord)
 
 
@@ -133,11 +134,14 @@ class Journal(Generic[RecordT]):
         Raises UsageError where another run is writing it.
         """
         journal = cls(path, kind)
-        try:
-            journal._file.lock()
-        except OSError as cause:
-            raise UsageError(f"{path} is being written by another run; wait for it, or use another --out.") from cause
-        journal._file.repair()
+        with writing(path, NO_ROOM):
+            try:
+                journal._file.lock()
+            except BlockingIOError as cause:
+                raise UsageError(
+                    f"{path} is being written by another run; wait for it, or use another --out."
+                ) from cause
+            journal._file.repair()
         journal._load()
         return journal
 
@@ -151,8 +155,12 @@ class Journal(Generic[RecordT]):
         return self._records.get(key)
 
     def append(self, record: RecordT) -> None:
-        """Write one line and add the record. The line outlives the process, not a power cut."""
-        self._file.append([record.model_dump_json(exclude_defaults=True).encode()])
+        """Write one line and add the record. The line outlives the process, not a power cut.
+
+        Raises ConfigError where the disk refuses; the line is then not in the file.
+        """
+        with writing(self._file.path, NO_ROOM):
+            self._file.append([record.model_dump_json(exclude_defaults=True).encode()])
         self._add(record)
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -187,6 +188,34 @@ def test_a_run_is_not_begun_where_nothing_can_be_written(tmp_path, out):
 
     assert isinstance(result.exception, ConfigError)
     assert "Choose another folder with --out" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("room", "is_answered", "refused_file"),
+    # A manifest has about 1,000 bytes, two answers 8,000, the scores 2,000, the page 5,000.
+    [
+        (10, False, "run.json"),
+        (1_500, False, "answers"),
+        (6_000, False, "answers"),
+        (1_000, True, "scores"),
+        (4_000, True, "report"),
+    ],
+)
+def test_a_full_disk_is_one_sentence_and_the_same_command_resumes(tmp_path, room, is_answered, refused_file):
+    words = ("almanac", "--policy", "expert", "--limit", 2, "--out", tmp_path / "run")
+    if is_answered:
+        call(*words)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limit[1]))
+    try:
+        refused = call(*words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+    assert isinstance(refused.exception, ConfigError)
+    said = str(refused.exception)
+    assert re.search(rf"cannot write to .*{refused_file}.*: File too large\. Make room.*command then resumes", said)
+    assert call(*words).exit_code == 0
 
 
 @pytest.mark.parametrize("page", ["nowhere/page.html", "."])

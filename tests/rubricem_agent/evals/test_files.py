@@ -173,11 +173,6 @@ def test_drb_tasks_load_with_their_criteria_and_language(tmp_path: Path) -> None
     assert len(benchmark.gold["51"].criteria.criterions) == 4
 
 
-def test_a_criteria_file_without_one_of_the_tasks_is_refused_with_the_task() -> None:
-    with pytest.raises(FileFormatError, match="has no criteria for task 57"):
-        drb.load(DataPaths(SAMPLES / "drb.query.jsonl", SAMPLES / "drb.criteria.jsonl", ARTICLES))
-
-
 def test_criteria_without_a_dimension_are_refused(tmp_path: Path) -> None:
     query, criteria = drb_files(tmp_path)
     task = json.loads(criteria.read_text().splitlines()[0])

@@ -23,11 +23,18 @@ def given(path: Path, *answers: str) -> str:
     return f"file:{path}"
 
 
-def test_a_missing_reference_article_is_refused_before_anything_is_paid_for(make_config, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "named"), [("criteria", "no criteria in the file of --criteria"), ("references", "no reference article")]
+)
+def test_only_the_tasks_that_are_run_need_criteria_and_a_reference(make_config, tmp_path, name, named):
     config = make_config("drb")
-    config.references.write_text(config.references.read_text().split("\n", 1)[1])
+    lines = getattr(config, name).read_text().splitlines()
+    path = tmp_path / "shorter.jsonl"
+    path.write_text("\n".join(line for line in lines if json.loads(line)["id"] != 53))
+    config = config.model_copy(update={name: path})
 
-    with pytest.raises(FileFormatError, match="has no article for task 51"):
+    assert plan_run(config.model_copy(update={"limit": 2})).manifest.inputs.ids == ("51", "52")
+    with pytest.raises(FileFormatError, match=f"example 53 of .* has {named}.* --limit or --ids"):
         plan_run(config)
 
 
