@@ -219,7 +219,7 @@ def _read_line(line: str, where: str) -> LogLine:
         return parse_line(fields)
     except ValidationError as cause:
         raise FileFormatError(f"{where} is no line of a run {first_problem(cause)}") from cause
-    except json.JSONDecodeError as cause:
+    except (ValueError, RecursionError) as cause:
         raise FileFormatError(f"{where} is not JSON: {cause}. Delete the line, or restore the file.") from cause
 
 

@@ -40,7 +40,8 @@ VOCABULARY_FILE = "vocabulary.json"
 QUESTION_CHARS = 500
 """Of a question in an index."""
 
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+"""At most what a number of JSON can hold exactly."""
 Number = float | None
 FourNumbers = tuple[Number, Number, Number, Number]
 
@@ -183,7 +184,7 @@ class RunRecorder:
             _replace(self._path(LESSONS), header.model_copy(update={"embedder": embedder}), kept)
         except OSError as cause:
             raise self._refused(cause) from cause
-        except (ValueError, KeyError, TypeError) as cause:
+        except (ValueError, KeyError, TypeError, RecursionError) as cause:
             raise UsageError(
                 f"a line of the record {self._folder} cannot be read, so it cannot be gone on with. Move that folder "
                 f"away, and the same command begins a new one at its step; or train with {self._switch}."

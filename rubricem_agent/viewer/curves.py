@@ -8,7 +8,9 @@ from rubricem_agent.learn.metrics import EvaluationLine, StepLine, UpdateMetrics
 from rubricem_agent.learn.monitor import find_expected
 from rubricem_agent.viewer.api_runs import Comparison, Curve, Figure, RunCard
 from rubricem_agent.viewer.logs import RecordedRun
+from rubricem_agent.viewer.records import UnreadableRunError
 from rubricem_env.domain.base import STAGES, Stage
+from rubricem_env.domain.errors import boundary
 
 HELD_OUT, JUDGE, POLICY, COST = (
     "Held-out quality",
@@ -21,8 +23,13 @@ Read = Callable[[StepLine], float | None]
 
 
 def make_figures(run: RecordedRun) -> tuple[Figure, ...]:
-    """All figures of a run; those without curves were not measured in it."""
-    return (*_held_out(run), *_judged(run), *_policy(run), *_cost(run))
+    """All figures of a run; those without curves were not measured in it.
+
+    Raises:
+        UnreadableRunError: the log has a number that no curve can hold.
+    """
+    with boundary(UnreadableRunError, f"draw the curves of {run.folder}"):
+        return (*_held_out(run), *_judged(run), *_policy(run), *_cost(run))
 
 
 def _held_out(run: RecordedRun) -> Iterator[Figure]:

@@ -63,7 +63,7 @@ def _numbers(scores: Scores) -> Mapping[str, object]:
         "complete": scores.is_complete,
         "scores": tuple(judge.model_copy(update={"per_example": {}, "texts": {}}) for judge in scores.judges),
         "agreements": scores.agreements,
-        "published": _published(scores) if scores.manifest.benchmark in SUITE else (),
+        "published": _published(scores) if scores.judges and scores.manifest.benchmark in SUITE else (),
         "endings": scores.endings,
         "failures": scores.failures,
         "found": scores.found,

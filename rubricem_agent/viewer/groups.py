@@ -381,10 +381,8 @@ def _vocabulary(run: Path) -> Sequence[str]:
     """What each token says; empty where that was not recorded."""
     path = run / RECORD_FOLDER / VOCABULARY_FILE
     try:
-        texts = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return ()
-    except (OSError, ValueError) as cause:
+        texts = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else ()
+    except (OSError, ValueError, RecursionError) as cause:
         raise FileFormatError(f"{path} cannot be read: {cause}. Remove it to see token numbers instead.") from cause
     return [str(text) for text in texts] if isinstance(texts, list) else ()
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from rubricem_agent.evals.manifest import ANSWERS_FILE, VERDICTS_FILE
 from rubricem_agent.evals.records import AnswerRecord, CaseKey, VerdictRecord
@@ -224,10 +225,12 @@ def read_run(folder: Path) -> RecordedRun:
     log = read_log(folder)
     path = folder / SETTINGS_FILE
     try:
-        settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as cause:
+        written = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        # Once more, because a lone surrogate or a deeper nesting could not be served as JSON.
+        settings = from_json(json.dumps(written, ensure_ascii=False).encode("utf-8", "replace"))
+    except (OSError, ValueError, RecursionError) as cause:
         raise FileFormatError(
-            f"{path} is not JSON: {cause}. Start the run's command again to write it anew."
+            f"{path} cannot be read as JSON: {cause}. Start the run's command again to write it anew."
         ) from cause
     if not isinstance(settings, dict):
         raise FileFormatError(f"{path} holds no JSON object. Start the run's command again to write it anew.")

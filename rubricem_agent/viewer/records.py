@@ -1,10 +1,11 @@
 """Read the record of a run while it is written: groups and rollouts by index, each line loaded on demand.
 
 An index follower returns each whole line once, and all lines again after a resume. The rollouts are kept in columns
-of about eighty bytes a row, which are filtered and sorted without a trajectory being read.
+of about a hundred bytes a row, which are filtered and sorted without a trajectory being read.
 """
 
 import math
+import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,12 +29,16 @@ from rubricem_agent.learn.record import (
 from rubricem_agent.viewer.api_runs import StageScores
 from rubricem_agent.viewer.api_trajectories import Sort, TrajectoryRow
 from rubricem_env.domain.base import Frozen, Stage
-from rubricem_env.domain.errors import FileFormatError, UsageError
+from rubricem_env.domain.errors import BoundaryError, FileFormatError, UsageError
 from rubricem_env.domain.trajectory import first_problem
 
 
 class NotThereError(UsageError):
     """There is no such run, trajectory, question, item or example."""
+
+
+class UnreadableRunError(BoundaryError):
+    """The folder of a run holds what no release has written."""
 
 
 _MAX_HEADER = 65_536
@@ -57,6 +62,8 @@ class IndexFollower(Generic[LineT]):
         Raises:
             FileFormatError: a newer release wrote the file, or its first line is none of a record.
         """
+        if not self._path.is_file():
+            return [], self._forget()
         try:
             with self._path.open("rb") as file:
                 first = file.readline(_MAX_HEADER)
@@ -65,8 +72,6 @@ class IndexFollower(Generic[LineT]):
                 is_restarted = self._settle(first)
                 file.seek(self._offset)
                 content = file.read()
-        except FileNotFoundError:
-            return [], self._forget()
         except OSError as cause:
             raise FileFormatError(f"cannot read {self._path}: {cause.strerror or cause}.") from cause
         end = content.rfind(b"\n") + 1
@@ -116,7 +121,7 @@ def read_bytes(path: Path, at: int, size: int) -> bytes:
     try:
         with path.open("rb") as file:
             file.seek(at)
-            return file.read(size)
+            return file.read(min(size, max(0, os.fstat(file.fileno()).st_size - at)))
     except OSError as cause:
         raise FileFormatError(f"cannot read {path}: {cause.strerror or cause}.") from cause
 
@@ -126,11 +131,9 @@ FloatT = TypeVar("FloatT", np.float32, np.float64)
 MAX_SIZE = 200
 _ROW = np.dtype(
     [
-        *(("at", np.int64), ("size", np.int32)),
-        *(("step", np.int32), ("place", np.int32), ("attempt", np.int32), ("group", np.int32)),
+        *((name, np.int64) for name in ("at", "size", "step", "place", "attempt", "calls", "tokens", "violations")),
+        *(("group", np.int32), ("ending", np.int32), ("valid", np.bool_), ("complete", np.bool_)),
         *(("scores", np.float32, 4), ("true", np.float32, 4)),
-        *(("valid", np.bool_), ("complete", np.bool_), ("ending", np.int8)),
-        *(("calls", np.int32), ("tokens", np.int32), ("violations", np.int32)),
     ]
 )
 
@@ -231,10 +234,9 @@ class RolloutTable:
         if head.ending not in self._endings:
             self._endings.append(head.ending)
         return (
-            *(head.at, head.size, head.step, head.place, head.attempt, group),
+            *(head.at, head.size, head.step, head.place, head.attempt, head.calls, head.tokens, head.violations),
+            *(group, self._endings.index(head.ending), head.valid, head.complete),
             *(_numbers(head.scores), _numbers(head.true)),
-            *(head.valid, head.complete, self._endings.index(head.ending)),
-            *(head.calls, head.tokens, head.violations),
         )
 
 

@@ -23,9 +23,10 @@ from rubricem_agent.viewer.bank import BankViews
 from rubricem_agent.viewer.curves import make_figures
 from rubricem_agent.viewer.evaluations import view_evaluation, view_example, view_examples
 from rubricem_agent.viewer.groups import list_questions, list_tokens, view_attempt, view_group, view_history
+from rubricem_agent.viewer.records import UnreadableRunError
 from rubricem_agent.viewer.runs import RunFolder, kind_of, make_card, make_detail
 from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.errors import FileFormatError, boundary
 
 QUESTIONS, LESSONS = 8, 40
 TOKEN_VIEWS, TOKENS = 8, 2_000
@@ -185,7 +186,7 @@ def render_report(folder: Path) -> str:
     """The page of a folder; of a training run from the first line of its log on.
 
     Raises:
-        FileFormatError: the folder holds no run, or it cannot be read.
+        FileFormatError, UnreadableRunError: the folder holds no run, or it cannot be read.
     """
     kind = kind_of(folder)
     if kind is None:
@@ -194,11 +195,13 @@ def render_report(folder: Path) -> str:
             "names as `out`, after the first step, or that of `rubricem eval`."
         )
     run = RunFolder(folder, kind, run_id="run", name=folder.resolve().name)
-    answers = _training(run) if kind == "training" else _evaluation(run) if kind == "evaluation" else _ablation(run)
-    card = make_card(run)
-    if card.problem:
-        raise FileFormatError(card.problem)
-    return _file(run, card, answers)
+    make = {"training": _training, "evaluation": _evaluation, "ablation": _ablation}[kind]
+    with boundary(UnreadableRunError, f"read the run {run.name}"):
+        answers = make(run)
+        card = make_card(run)
+        if card.problem:
+            raise FileFormatError(card.problem)
+        return _file(run, card, answers)
 
 
 def _file(run: RunFolder, card: RunCard, answers: Answers) -> str:

@@ -173,36 +173,36 @@ def run_of(request: Request, run: str) -> RunFolder:
     return shelf_of(request).find(run)
 
 
-def recorded_run_of(request: Request, run: str) -> RunFolder:
+TheRun = Annotated[RunFolder, Depends(run_of)]
+
+
+def recorded_run_of(run: TheRun) -> RunFolder:
     """The run that a path names, its record read up to now.
 
     Raises:
         NotThereError: nothing was recorded of it.
     """
-    found = run_of(request, run)
-    found.record.refresh()
-    if not found.record.groups:
+    run.record.refresh()
+    if not run.record.groups:
         raise NotThereError(
-            f"the run {found.name} has recorded no trajectories: it has just begun, or it was trained with "
+            f"the run {run.name} has recorded no trajectories: it has just begun, or it was trained with "
             "record=false, or by a release that did not record them."
         )
-    return found
+    return run
 
 
-def evaluation_of(request: Request, run: str) -> RunFolder:
+def evaluation_of(run: TheRun) -> RunFolder:
     """The evaluation that a path names.
 
     Raises:
         NotThereError: the run is none.
     """
-    found = run_of(request, run)
-    if found.kind != "evaluation":
-        raise NotThereError(f"{found.name} is no evaluation.")
-    return found
+    if run.kind != "evaluation":
+        raise NotThereError(f"{run.name} is no evaluation.")
+    return run
 
 
 Shelf = Annotated[RunShelf, Depends(shelf_of)]
-TheRun = Annotated[RunFolder, Depends(run_of)]
 Recorded = Annotated[RunFolder, Depends(recorded_run_of)]
 Evaluation = Annotated[RunFolder, Depends(evaluation_of)]
 PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]

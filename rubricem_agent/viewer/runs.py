@@ -21,8 +21,8 @@ from rubricem_agent.viewer.ablation import ABLATION_FILE, load_ablation
 from rubricem_agent.viewer.api_runs import RunCard, RunDetail, RunKind, StageScores, Standing
 from rubricem_agent.viewer.bank import BankViews
 from rubricem_agent.viewer.logs import AnswerIndex, RecordedBank, RecordedRun, read_run
-from rubricem_agent.viewer.records import NotThereError, RunRecordReader, number_or_none
-from rubricem_env.domain.errors import FileFormatError, UsageError
+from rubricem_agent.viewer.records import NotThereError, RunRecordReader, UnreadableRunError, number_or_none
+from rubricem_env.domain.errors import FileFormatError, RubricEMError, boundary
 from rubricem_env.domain.trajectory import first_problem
 
 _WATCHED = (METRICS_FILE, SETTINGS_FILE, ANSWERS_FILE, VERDICTS_FILE, SCORES_FILE, ABLATION_FILE)
@@ -89,10 +89,11 @@ _EMPTY = StageScores()
 def make_card(run: RunFolder) -> RunCard:
     """The card of a run; one that cannot be read says why."""
     try:
-        if run.kind == "evaluation":
-            return _evaluation_card(run)
-        return _ablation_card(run) if run.kind == "ablation" else _training_card(run)
-    except UsageError as problem:
+        with boundary(UnreadableRunError, f"read the run {run.name}"):
+            if run.kind == "evaluation":
+                return _evaluation_card(run)
+            return _ablation_card(run) if run.kind == "ablation" else _training_card(run)
+    except RubricEMError as problem:
         return _blank(run, "unreadable").model_copy(update={"problem": str(problem)})
 
 
@@ -179,9 +180,7 @@ def read_scores(run: RunFolder) -> Scores | None:
     """
     path = run.folder / SCORES_FILE
     try:
-        return Scores.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
+        return Scores.model_validate_json(path.read_bytes()) if path.is_file() else None
     except (OSError, ValidationError) as cause:
         reason = first_problem(cause) if isinstance(cause, ValidationError) else str(cause)
         raise FileFormatError(

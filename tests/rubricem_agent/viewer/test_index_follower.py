@@ -39,6 +39,4 @@ def test_a_file_that_is_no_index_is_refused_with_the_way_out(path):
 
 def test_what_cannot_be_opened_is_refused(tmp_path):
     with pytest.raises(FileFormatError, match="cannot read"):
-        IndexFollower(tmp_path, GroupHead).read()
-    with pytest.raises(FileFormatError, match="cannot read"):
         read_bytes(tmp_path / "none", 0, 1)
