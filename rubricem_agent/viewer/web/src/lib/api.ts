@@ -487,6 +487,7 @@ export interface JudgeScores {
   excluded: Record<string, number>;
   ungraded: Record<string, number>;
   unreadable: number;
+  replies: number;
 }
 
 export interface JudgeAgreement {
