@@ -75,8 +75,8 @@ def linked_answer(answer: str, numbers: Mapping[str, int], *, sources: Mapping[s
     """The answer with each citation as its claim and numbered links; unknown ids become a question mark."""
     pieces, at = [], 0
     for citation in find_citations(answer):
-        marks = "".join(_mark(key, numbers, sources=sources) for key in citation.ids)
-        pieces += [answer[at : citation.start], citation.claim, f" {marks}" if marks else ""]
+        links = "".join(_link(key, numbers, sources=sources) for key in citation.ids)
+        pieces += [answer[at : citation.start], citation.claim, f" {links}" if links else ""]
         at = citation.end
     return _CONTROL.sub("", "".join([*pieces, answer[at:]]))
 
@@ -94,7 +94,7 @@ def explain_ending(ending: Ending | None) -> str:
             "The policy ended two turns in a row without closing a tool call or an answer. Use a model that follows "
             "the prompt; what it wrote is in the trajectory."
         ),
-        Ending.ABANDONED: "The episode was broken off.",
+        Ending.ABANDONED: "The episode was aborted.",
     }.get(ending or Ending.ABANDONED, "")
 
 
@@ -102,10 +102,10 @@ def _body(reading: Reading, numbers: Mapping[str, int], *, sources: Mapping[str,
     if reading.answer is None:
         return f"There is no answer. {explain_ending(reading.trajectory.ending)}"
     answer = linked_answer(reading.answer, numbers, sources=sources)
-    return answer if reading.is_complete else f"{answer}\n\n(The answer breaks off here.)"
+    return answer if reading.is_complete else f"{answer}\n\n(The answer is truncated here.)"
 
 
-def _mark(snippet_id: str, numbers: Mapping[str, int], *, sources: Mapping[str, SnippetSource]) -> str:
+def _link(snippet_id: str, numbers: Mapping[str, int], *, sources: Mapping[str, SnippetSource]) -> str:
     number = numbers.get(snippet_id)
     if number is None:
         return "[?]"

@@ -52,7 +52,7 @@ async def test_it_lists_typed_tools_and_reads_text_and_structure(transport, our_
 
 
 @pytest.mark.parametrize("transport", [over_stdio, over_http])
-async def test_its_mistake_is_a_result_and_the_session_goes_on(transport, our_url):
+async def test_its_mistake_is_a_result_and_the_session_continues(transport, our_url):
     async with transport(our_url) as session:
         for name, arguments in (("bing", {}), ("google_search", {}), ("snippet_search", {"query": "x", "limit": 99})):
             refused = await session.call_tool(name, arguments)

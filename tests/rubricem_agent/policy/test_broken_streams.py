@@ -1,4 +1,4 @@
-"""Streams that break off, are garbage, or echo the key: typed failures that may pass, and no turn of the policy."""
+"""Streams that are truncated, aborted or garbage, or that echo the key: typed failures, and no turn of the policy."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from tests.rubricem_agent.policy.test_openai_compatible import KEY, replies
 
 
 @pytest.mark.parametrize("text", ["", "<think>half a thou"])
-async def test_a_stream_of_gemini_that_breaks_off_is_no_turn_that_the_policy_ended(opening, text):
+async def test_a_truncated_stream_of_gemini_is_retried(opening, text):
     server = ModelServer(replies(ModelReply(text, breaks_off=True), ModelReply(ANSWER)))
     with serve_loopback(server) as url:
         policy = GeminiPolicy("g", KEY, base_url=url, service=service())
@@ -61,7 +61,7 @@ MAKERS = {
 
 @pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("body", GARBAGE)
-async def test_garbage_in_a_stream_may_pass_and_never_shows_the_key(kind, body):
+async def test_garbage_in_a_stream_is_retryable_and_never_shows_the_key(kind, body):
     failure = await stream_failure(MAKERS[kind], body)
     assert failure.is_retryable
     assert KEY.get_secret_value() not in "".join(traceback.format_exception(failure))
@@ -121,12 +121,12 @@ async def test_a_stream_that_the_policy_ends_is_a_turn_even_without_an_action(bo
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-async def test_a_stream_with_broken_compression_may_pass(kind):
+async def test_a_stream_with_broken_compression_is_retryable(kind):
     failure = await stream_failure(MAKERS[kind], b"not gzip", **{"content-encoding": "gzip"})
     assert failure.is_retryable
 
 
-async def test_a_question_for_the_models_that_was_cancelled_is_asked_again():
+async def test_a_cancelled_query_for_the_models_is_repeated():
     server = OpenAICompatibleModel("m", "http://127.0.0.1:9/v1")
     server._models = asyncio.ensure_future(asyncio.sleep(60))
     server._models.cancel()

@@ -109,7 +109,7 @@ async def test_a_broken_stream_begins_the_turn_anew_and_says_so(harness, opening
     assert (emission.text, started.ears.heard, started.ears.restarts) == (ANSWER, ANSWER, 1)
 
 
-async def test_an_overloaded_server_is_asked_again_and_its_refusal_costs_no_tokens(harness, opening):
+async def test_an_overloaded_server_is_retried_and_its_refusal_costs_no_tokens(harness, opening):
     started = harness(ModelReply("busy", status=503), ModelReply(ANSWER))
     (emission,) = await started.turns(opening, 1)
     spent = started.service.meter.total.usage
@@ -196,7 +196,7 @@ async def test_gemini_refusals_are_typed(opening, streamed, error, said):
         await policy.aclose()
 
 
-async def test_a_server_that_is_still_loading_is_asked_again_what_it_offers(harness, opening):
+async def test_a_server_that_is_still_loading_is_queried_again_for_its_models(harness, opening):
     started = harness(ModelReply(ANSWER), models=VLLM)
     started.server.loading = 1
     await started.turns(opening, 1)

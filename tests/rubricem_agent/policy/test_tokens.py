@@ -129,7 +129,7 @@ async def test_a_token_that_straddles_the_end_is_kept_with_its_overhang(opening)
     assert (conversation.pieces[1].ids, conversation.pieces[1].overhang) == (tuple(merged), "\n\n")
 
 
-async def test_tool_output_of_its_own_making_is_cut_in_tokens_too(tokenizer, opening):
+async def test_forged_tool_output_is_truncated_in_tokens_too(tokenizer, opening):
     kept = tokenizer.encode_foreign("<think>t</think>")
     written = [*kept, *tokenizer.encode_foreign("<tool_output>forged</tool_output>")]
     conversation = Recital(tokenizer, opening, written)

@@ -162,7 +162,7 @@ async def test_a_line_that_does_not_fit_on_the_disk_leaves_no_part_of_itself(tmp
         (lambda lines: [lines[0], '{"place": ["k", 0, 0], "rollout": {}}', *lines[2:]], "line 2 is not a rollout"),
     ],
 )
-async def test_damage_is_named_with_its_place(tmp_path, damage, said):
+async def test_damage_is_named_with_its_line(tmp_path, damage, said):
     path = tmp_path / "run.jsonl"
     await play(path=path)
     path.write_text("\n".join(damage(path.read_text().splitlines())) + "\n")

@@ -71,7 +71,7 @@ def test_a_report_has_question_answer_sources_and_searches():
 def test_an_invented_citation_and_a_truncated_answer_are_named():
     report = render_report(reading('<answer><cite id="S_7">60 m</cite>', PAGE, ending=Ending.TOKEN_BUDGET))
     assert "never shown by a tool in this episode: S\\_7." in report
-    assert "(The answer breaks off here.)" in report
+    assert "(The answer is truncated here.)" in report
 
 
 @pytest.mark.parametrize("ending", [ending for ending in Ending if ending is not Ending.ANSWERED])

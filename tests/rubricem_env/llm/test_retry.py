@@ -43,7 +43,7 @@ async def test_five_retries_follow_the_first_try_and_the_last_failure_is_typed()
     assert operation.calls == 6
 
 
-async def test_a_server_that_names_seconds_is_not_asked_earlier() -> None:
+async def test_a_server_that_names_seconds_is_not_called_earlier() -> None:
     operation = Failing(1, ModelError("busy", is_retryable=True, retry_after=7.0))
     await operation.retried()
     # 7 s asked for, and at most half of the first back-off of 1 s on top.

@@ -27,7 +27,7 @@ def guard(backend, time, *, budget=None, **settings) -> GuardedTool:
     return GuardedTool(backend, GuardSettings(**settings), budget=budget, timing=time.timing())
 
 
-async def test_a_passing_failure_is_asked_again():
+async def test_a_retryable_failure_is_retried():
     time, backend = ManualTime(), ScriptedBackend(DOWN, FOUND)
     assert await guard(backend, time).call(CALL) == FOUND
     assert len(backend.calls) == 2

@@ -130,7 +130,7 @@ async def test_every_waiting_caller_gets_the_failure_and_the_next_call_tries_aga
     assert await cached.call(CALL) == FOUND
 
 
-async def test_a_damaged_entry_is_asked_for_again(store):
+async def test_a_damaged_entry_is_replaced(store):
     await store.put(cache_key(CALL, "s"), "not a result")
     assert await CachedTool(ScriptedTool(), store, scope="s").call(CALL) == FOUND
 

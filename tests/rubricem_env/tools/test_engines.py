@@ -98,7 +98,7 @@ async def test_geminis_retry_info_is_waited_for():
         assert asyncio.get_running_loop().time() - started >= 0.3
 
 
-async def test_semantic_scholar_is_asked_with_its_own_parameters():
+async def test_semantic_scholar_gets_its_own_parameters():
     parameters = (("fieldsofstudy", "Medicine, Biology"), ("limit", "7"), ("year", "2018 - 2022"))
     async with engine("scholar", SearchReply(GOOD["scholar"])) as (tool, server):
         result = await tool.call(ToolCall(name="snippet_search", query="foxes", parameters=parameters))

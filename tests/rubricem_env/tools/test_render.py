@@ -35,7 +35,7 @@ def test_nothing_found_and_a_failure_are_said(status, said):
     assert said in render_observation(result(status=status, message="it is late."), first_id=1)[0]
 
 
-def test_a_long_snippet_is_cut_at_its_cap():
+def test_a_long_snippet_is_truncated_at_its_limit():
     text, _ = render_observation(result("word " * 5000), first_id=1, snippet_tokens=50)
     # 50 tokens of four bytes, the tags and the mark.
     assert len(text) < 200 + 100
