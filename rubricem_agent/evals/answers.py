@@ -146,7 +146,7 @@ class ExpertWriter:
         return self._teacher.turn(self._observations)
 
 
-def expert_policy(questions: Sequence[Question], *, is_flat: bool, faults: Faults | None = None) -> ScriptedPolicy:
+def expert_policy(questions: Sequence[Question], *, is_flat: bool) -> ScriptedPolicy:
     """The expert for any of the questions, found by the question's words in the prompt.
 
     Its episodes raise UsageError for other questions.
@@ -157,7 +157,7 @@ def expert_policy(questions: Sequence[Question], *, is_flat: bool, faults: Fault
         words = next((words for words in by_words if words in opening.user), None)
         if words is None:
             raise UsageError("the policy expert knows the questions of the almanac alone. Use it with that benchmark.")
-        teacher = AlmanacTeacher.for_seed(by_words[words], faults or Faults(), seed=seed, is_flat=is_flat)
+        teacher = AlmanacTeacher.for_seed(by_words[words], Faults(), seed=seed, is_flat=is_flat)
         return ExpertWriter(teacher)
 
     return ScriptedPolicy(open_episode, name="expert")

@@ -146,9 +146,9 @@ class Summary(Frozen):
     published: tuple[PublishedTable, ...]
 
 
-def summarize(runs: Sequence[Scores], *, seed: int = 0, across_judges: bool = False) -> Summary:
+def summarize(runs: Sequence[Scores], *, across_judges: bool = False) -> Summary:
     """The runs in the order given; those that have no judge in common are compared only `across_judges`."""
-    comparisons, not_compared = _compare(runs, np.random.default_rng(seed), across_judges=across_judges)
+    comparisons, not_compared = _compare(runs, np.random.default_rng(0), across_judges=across_judges)
     return Summary(
         runs=tuple(runs),
         averages=_averages(runs),

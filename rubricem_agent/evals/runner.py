@@ -253,10 +253,13 @@ Listener = Callable[[RunPhase, str], None]
 """Called after each answer and each verdict, with the failure or an empty text: for progress bars."""
 
 
+EXAMPLE_SECONDS = 3600.0
+
+
 class Runner:
     """Runs what is missing of one run and logs it. It computes no score: scores are computed from the logs.
 
-    `concurrency` is the number of attempts at once. An attempt that takes longer than `example_seconds` is recorded as a
+    `concurrency` is the number of attempts at once. An attempt that takes longer than EXAMPLE_SECONDS is recorded as a
     failure. What the run did is in `answered`, `judged` and `failures` (one sentence for each example that failed), and
     in `stopped` why it stopped early, empty where it did not.
     """
@@ -270,7 +273,6 @@ class Runner:
         judges: Sequence[CaseJudge],
         clock: Callable[[], float],
         concurrency: int = 16,
-        example_seconds: float = 3600.0,
         check_budget: Callable[[], None] = lambda: None,
         listener: Listener = lambda phase, failure: None,
     ) -> None:
@@ -283,7 +285,6 @@ class Runner:
         self._answerer = answerer
         self._judges = judges
         self._slots = asyncio.Semaphore(concurrency)
-        self._example_seconds = example_seconds
         self._check_budget = check_budget
         self._clock = clock
         self._listener = listener
@@ -327,7 +328,7 @@ class Runner:
     async def _attempt(self, key: CaseKey) -> AnswerRecord:
         try:
             with boundary(ModelError, f"answer example {key.id}"):
-                async with asyncio.timeout(self._example_seconds):
+                async with asyncio.timeout(EXAMPLE_SECONDS):
                     return await self._answerer(
                         self._loaded.example(key.id),
                         answer_format=self._loaded.format_of(key.id),

@@ -45,23 +45,16 @@ class RunComparison(Frozen):
     """What else differs between the two than their names say."""
 
 
-def bootstrap_mean(
-    values: Sequence[float], *, rng: np.random.Generator, draws: int = DRAWS, level: float = LEVEL
-) -> MeanInterval:
+def bootstrap_mean(values: Sequence[float], *, rng: np.random.Generator) -> MeanInterval:
     """Percentile bootstrap over examples."""
     column = _column(values)
-    picks = rng.integers(0, len(column), size=(draws, len(column)))
-    low, high = _percentiles(column[picks].mean(axis=1), level)
+    picks = rng.integers(0, len(column), size=(DRAWS, len(column)))
+    low, high = _percentiles(column[picks].mean(axis=1))
     return MeanInterval(low=low, high=high, stderr=standard_error(values), n=len(column))
 
 
 def clustered_bootstrap_mean(
-    values: Sequence[float],
-    clusters: Sequence[Hashable],
-    *,
-    rng: np.random.Generator,
-    draws: int = DRAWS,
-    level: float = LEVEL,
+    values: Sequence[float], clusters: Sequence[Hashable], *, rng: np.random.Generator
 ) -> MeanInterval:
     """Bootstrap over clusters, such as rows that share a prompt: a cluster is drawn with all its rows.
 
@@ -74,9 +67,9 @@ def clustered_bootstrap_mean(
     member_of = np.asarray([index[cluster] for cluster in clusters])
     sums = np.bincount(member_of, weights=column)
     sizes = np.bincount(member_of).astype(np.float64)
-    picks = rng.integers(0, len(index), size=(draws, len(index)))
+    picks = rng.integers(0, len(index), size=(DRAWS, len(index)))
     means = sums[picks].sum(axis=1) / sizes[picks].sum(axis=1)
-    low, high = _percentiles(means, level)
+    low, high = _percentiles(means)
     return MeanInterval(low=low, high=high, stderr=float(means.std()), n=len(column))
 
 
@@ -86,16 +79,16 @@ def standard_error(values: Sequence[float]) -> float:
     return float(column.std(ddof=1) / np.sqrt(len(column))) if len(column) > 1 else 0.0
 
 
-def wilson_interval(successes: int, total: int, *, z: float = Z_95) -> MeanInterval:
+def wilson_interval(successes: int, total: int) -> MeanInterval:
     """The Wilson score interval of a rate. It is inside 0..1 and not empty at 0 or at 1."""
     if total < 1 or not 0 <= successes <= total:
         raise UsageError(
             f"{successes} of {total} is not a rate; give 0 <= successes <= total and a total of at least 1."
         )
     share = successes / total
-    spread = z * z / total
+    spread = Z_95 * Z_95 / total
     center = (share + spread / 2) / (1 + spread)
-    half = z / (1 + spread) * float(np.sqrt(share * (1 - share) / total + spread / (4 * total)))
+    half = Z_95 / (1 + spread) * float(np.sqrt(share * (1 - share) / total + spread / (4 * total)))
     # At the edges centre and half-width cancel exactly but for rounding.
     low = 0.0 if successes == 0 else max(0.0, center - half)
     high = 1.0 if successes == total else min(1.0, center + half)
@@ -110,7 +103,6 @@ def paired_bootstrap(
     rng: np.random.Generator,
     names: tuple[str, str] = ("first", "second"),
     draws: int = DRAWS,
-    level: float = LEVEL,
 ) -> RunComparison:
     """Compare two runs on the ids that both have, in sorted order, so that completion order does not matter."""
     shared = sorted(first.keys() & second.keys())
@@ -121,7 +113,7 @@ def paired_bootstrap(
     one_sided = min(float(np.mean(means <= 0)), float(np.mean(means >= 0)))
     # A p-value of 0 cannot be shown with finitely many draws.
     p_value = min(1.0, max(2 * one_sided, 1 / draws))
-    low, high = _percentiles(means, level)
+    low, high = _percentiles(means)
     return RunComparison(
         first=names[0],
         second=names[1],
@@ -166,7 +158,7 @@ def _column(values: Sequence[float]) -> Values:
     return column
 
 
-def _percentiles(means: Values, level: float) -> tuple[float, float]:
-    tail = (1 - level) / 2 * 100
+def _percentiles(means: Values) -> tuple[float, float]:
+    tail = (1 - LEVEL) / 2 * 100
     low, high = np.percentile(means, [tail, 100 - tail])
     return float(low), float(high)

@@ -424,8 +424,8 @@ def grade(case: Case, grader: Grader) -> Grading:
         result = Grade(score, score, metrics=outcome.dimensions, labels=labels, unreadable=unreadable)
     if grader.prompts != FACT_PROMPTS:
         return result
-    record = yield from drb_fact.check_citations(case, grader, language=gold.language)
-    return result._replace(record=record)
+    record, failed = yield from drb_fact.check_citations(case, grader, language=gold.language)
+    return result._replace(record=record, unreadable=result.unreadable + failed)
 
 
 def total(grades: Sequence[Grade], rules: Rules) -> Totals:

@@ -172,15 +172,15 @@ def clean_escape(text: str) -> str:
 
 def check_citations(
     case: Case, grader: Grader, *, language: str
-) -> Generator[tuple[GradingQuestion, ...], tuple[JudgeReplies, ...], dict[str, JsonValue]]:
-    """The record of one task, in the shape that the official scorer reads.
+) -> Generator[tuple[GradingQuestion, ...], tuple[JudgeReplies, ...], tuple[dict[str, JsonValue], int]]:
+    """The record of one task, in the shape that the official scorer reads, and the replies that could not be read.
 
     Officially: extract, deduplicate, read pages, validate. DR Tulu takes facts and pages from its own traces.
     """
     if grader.rules.mode == "drtulu":
-        facts, pages = traced_citations(case)
+        (facts, pages), unreadable = traced_citations(case), 0
     else:
-        facts = yield from _extract(case, grader)
+        facts, unreadable = yield from _extract(case, grader)
         pages = yield from _read_pages(list(facts))
     asked = tuple(_validation_question(grader, url, listed, page=pages[url]) for url, listed in facts.items())
     replies = (yield asked) if asked else ()
@@ -194,17 +194,19 @@ def check_citations(
             "validate_res": [] if isinstance(results, Unparsed) else list(results),
             "validate_error": results.reason if isinstance(results, Unparsed) else None,
         }
+        unreadable += len(attempts) - (not isinstance(results, Unparsed))
     citations: list[JsonValue] = [{"fact": fact, "url": url} for url, listed in facts.items() for fact in listed]
-    return {"citations": citations, "citations_deduped": checked}
+    return {"citations": citations, "citations_deduped": checked}, unreadable
 
 
 def _extract(
     case: Case, grader: Grader
-) -> Generator[tuple[GradingQuestion, ...], tuple[JudgeReplies, ...], FactsByUrl]:
-    """The facts that the judge extracts; of several facts of one url those that it keeps."""
+) -> Generator[tuple[GradingQuestion, ...], tuple[JudgeReplies, ...], tuple[FactsByUrl, int]]:
+    """The facts that the judge extracts (of several facts of one url those that it keeps), and its unreadable replies."""
     prompt = grader.user_prompt("drb_extract", article=clean_urls(case.answer.text))
-    ((*_, reply),) = yield (GradingQuestion("extract", prompt, tries=MAX_TRIES, accepts=is_list),)
-    facts = group_facts(reply)
+    (extracted,) = yield (GradingQuestion("extract", prompt, tries=MAX_TRIES, accepts=is_list),)
+    facts = group_facts(extracted[-1])
+    unreadable = len(extracted) - is_list(extracted[-1])
     crowded = [url for url, listed in facts.items() if len(listed) > 1]
     asked = tuple(
         GradingQuestion(
@@ -217,12 +219,13 @@ def _extract(
     )
     replies = (yield asked) if asked else ()
     for url, attempts in zip(crowded, replies, strict=True):
+        unreadable += len(attempts) - is_list(attempts[-1])
         try:
             facts[url] = deduplicate([(url, facts[url])], replies=attempts)[0][url]
         except ScoringError:
             # The judge named a fact that does not exist: all of them stay.
             continue
-    return facts
+    return facts, unreadable
 
 
 def _validation_question(grader: Grader, url: str, facts: Sequence[str], *, page: str) -> GradingQuestion:

@@ -129,9 +129,9 @@ def grade_item(replies: Sequence[str]) -> tuple[bool, int]:
     )
 
 
-def strict_verdict(replies: Sequence[str], *, points: float, max_tries: int = 3) -> bool:
-    """Strict mode: after the last try a missing verdict counts as the worst case, met where points are negative."""
-    for reply in replies[:max_tries]:
+def strict_verdict(replies: Sequence[str], *, points: float) -> bool:
+    """Strict mode: after three tries a missing verdict counts as the worst case, met where points are negative."""
+    for reply in replies[:3]:
         verdict = parse_json(_unfenced(reply))
         met = verdict.get("criteria_met") if isinstance(verdict, dict) else None
         if isinstance(met, bool):

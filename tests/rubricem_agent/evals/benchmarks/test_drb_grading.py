@@ -126,3 +126,14 @@ def test_a_report_that_cites_nothing_has_no_fact_numbers():
 
     assert totals["fact:citation_accuracy"] is None
     assert totals["overall_score"] == 0.8
+
+
+def test_prose_in_place_of_facts_or_verdicts_on_a_page_is_counted_as_unreadable():
+    prose = {"extract": "Service overloaded", f"validate {A}": "Service overloaded"}
+
+    def replies(*keys: str):
+        return lambda question: (prose[question.key] if question.key in keys else answer(question)[0],)
+
+    assert replay(grader().grade(case()), answer).unreadable == 0
+    assert replay(grader().grade(case()), replies("extract")).unreadable == 1
+    assert replay(grader().grade(case()), replies(f"validate {A}")).unreadable == 1
