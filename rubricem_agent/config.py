@@ -312,7 +312,7 @@ class GoogleSearchConfig(Frozen):
 
 
 class SnippetSearchConfig(Frozen):
-    """Semantic Scholar; S2_API_KEY is used where it is set."""
+    """Semantic Scholar; S2_API_KEY is used where it is set. Another host gets it if S2_API_KEY_HOST names it."""
 
     url: str = "https://api.semanticscholar.org"
     rates: RateConfig = RateConfig(concurrency=4, requests_per_minute=60)
@@ -329,7 +329,7 @@ class ToolCacheConfig(Frozen):
 
 
 class RemoteToolsConfig(Frozen):
-    """A remote `rubricem tools serve`; its token is read from RUBRICEM_TOOLS_TOKEN."""
+    """A remote `rubricem tools serve`; its token is read from RUBRICEM_TOOLS_TOKEN, and its host from RUBRICEM_TOOLS_TOKEN_HOST."""
 
     url: str
     concurrency: Count = 256

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from rubricem_agent.build.models import build_policy, requires_extra
-from rubricem_agent.build.tools import open_tools
+from rubricem_agent.build.tools import naming_host, open_tools
 from rubricem_agent.config import (
     EMBEDDERS,
     HASHING,
@@ -30,6 +30,7 @@ from rubricem_agent.rollout.run import Setting
 from rubricem_env.domain.errors import BoundaryError, ConfigError
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.rules_judge import RulesJudge
+from rubricem_env.llm.base import url_host
 from rubricem_env.llm.usage import Meter
 from rubricem_env.scaffold.reading import Reading
 from rubricem_env.domain.errors import FileFormatError
@@ -170,7 +171,8 @@ async def open_ask(
     try:
         uses_lessons = reads_lessons or writes_lessons
         lessons = LessonMemory.open(bank, policy, creates=writes_lessons) if uses_lessons else None
-        async with open_tools(settings, environ) as opened:
+        named = naming_host(tools, environ) if url_host(tools) else environ
+        async with open_tools(settings, named) as opened:
             yield Setting(policy, opened.toolbox, EpisodeLimits(), config.sampling), meter, lessons
     finally:
         await policy.aclose()

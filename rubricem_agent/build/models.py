@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
@@ -29,7 +28,16 @@ from rubricem_env.judge.base import Judge, ReflectionJudge
 from rubricem_env.judge.ensemble import EnsembleJudge
 from rubricem_env.judge.llm_judge import LLMJudge
 from rubricem_env.judge.rules_judge import RulesJudge
-from rubricem_env.llm.base import ChatModel, MeteredModel, Redactor, read_secret, redactor_of
+from rubricem_env.llm.base import (
+    LOOPBACK,
+    ChatModel,
+    MeteredModel,
+    Redactor,
+    url_host,
+    read_secret,
+    redactor_of,
+    refuse_plain_http,
+)
 from rubricem_env.llm.limits import Limiter, Timing
 from rubricem_env.llm.usage import Meter
 
@@ -39,7 +47,6 @@ JUDGE_KEY = "RUBRICEM_JUDGE_KEY"
 _OPENAI_HOST = "api.openai.com"
 _GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 _GEMINI_HOST = "googleapis.com"
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @contextmanager
@@ -55,26 +62,55 @@ def key_for(url: str, environ: Mapping[str, str], *, own: str, who: str) -> tupl
     """The key for a server, or None, and the variable that holds it or would hold it.
 
     The variable `own` serves any server. OpenAI's key is sent to OpenAI alone, so that a URL cannot obtain it; raises
-    ConfigError where the server is OpenAI's and there is no key.
+    ConfigError where the server is OpenAI's and there is no key, or where a key would be sent unencrypted.
     """
-    if written := environ.get(own, "").strip():
-        return SecretStr(written), own
-    if urlsplit(url).hostname != _OPENAI_HOST:
-        return None, own
-    return read_secret(environ, OPENAI_KEY, own, purpose=f"the {who} at {_OPENAI_HOST}"), OPENAI_KEY
+    key, variable = environ.get(own, "").strip(), own
+    if not key:
+        if url_host(url) != _OPENAI_HOST:
+            return None, own
+        secret = read_secret(environ, OPENAI_KEY, own, purpose=f"the {who} at {_OPENAI_HOST}")
+        key, variable = secret.get_secret_value(), OPENAI_KEY
+    refuse_plain_http(url, variable)
+    return SecretStr(key), variable
 
 
 def google_key_for(url: str, environ: Mapping[str, str], *, own: str, who: str) -> SecretStr:
     """The key for a server of Gemini's API; raises ConfigError where there is none that may be sent to it."""
-    host = urlsplit(url).hostname or _GEMINI_HOST
-    return read_secret(environ, *google_key_names(url, own=own), purpose=f"{who} at {host}")
+    names = google_key_names(url, own=own)
+    key = read_secret(environ, *names, purpose=f"{who} at {url_host(url) or _GEMINI_HOST}")
+    if url:
+        refuse_plain_http(url, " or ".join(names))
+    return key
 
 
 def google_key_names(url: str, *, own: str) -> tuple[str, ...]:
     """The variables that may hold the key: `own` for any server, Google's for Google and this machine alone."""
-    host = urlsplit(url).hostname or _GEMINI_HOST
-    is_trusted = host == _GEMINI_HOST or host.endswith(f".{_GEMINI_HOST}") or host in _LOOPBACK
+    host = url_host(url) if url else _GEMINI_HOST
+    is_trusted = host == _GEMINI_HOST or host.endswith(f".{_GEMINI_HOST}") or host in LOOPBACK
     return (own, *_GEMINI_KEYS) if is_trusted else (own,)
+
+
+def tool_key(variable: str, environ: Mapping[str, str], *, url: str, home: str = "") -> SecretStr | None:
+    """The key of a search engine or a tool server; None where the variable is not set.
+
+    It goes to its own service `home`, to this machine, and to the host that the user names in VARIABLE_HOST, so that the
+    address in a settings file cannot obtain it.
+
+    Raises:
+        ConfigError: the address has another host, or the key would be sent unencrypted.
+    """
+    key = environ.get(variable, "").strip()
+    if not key:
+        return None
+    host, named = url_host(url), environ.get(f"{variable}_HOST", "").strip().lower()
+    if host not in {home, named, *LOOPBACK} - {""}:
+        way_out = f"set {variable}_HOST={host} to allow it" if host else "use an address with a plain host"
+        raise ConfigError(
+            f"{variable} is not sent to {host or 'an address with a login or without a plain host'}: a settings file alone "
+            f"names that server. In the environment, {way_out}, or unset {variable}."
+        )
+    refuse_plain_http(url, variable)
+    return SecretStr(key)
 
 
 def connect_chat_model(

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from rubricem_agent.build.models import google_key_for, requires_extra
+from rubricem_agent.build.models import google_key_for, google_key_names, requires_extra, tool_key
 from rubricem_agent.config import (
     SEARCH_KEY,
     GoogleSearchConfig,
@@ -22,7 +22,7 @@ from rubricem_agent.config import (
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, ToolError
 from rubricem_env.env.research_env import shipped_toolbox
-from rubricem_env.llm.base import Redactor, read_secret, redactor_of
+from rubricem_env.llm.base import Redactor, url_host, read_secret, redactor_of
 from rubricem_env.llm.limits import Rates, RetryPolicy, Timing
 from rubricem_env.llm.usage import Meter, SpendLimits
 from rubricem_env.tools.base import LocalToolbox, Tool, Toolbox
@@ -47,6 +47,11 @@ class OpenTools(NamedTuple):
     """Empty for a replay, which only knows names."""
     budget: Meter
     redactor: Redactor
+
+
+def naming_host(url: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a command whose user has named this tool server: the token may go to its host."""
+    return {**environ, f"{TOKEN_VARIABLE}_HOST": url_host(url)}
 
 
 @asynccontextmanager
@@ -125,8 +130,8 @@ def _backends(config: ToolsConfig, environ: Mapping[str, str]) -> Iterator[tuple
     # The results of a plain engine depend on how many are requested.
     scope += f" {google.results}" if google.engine == "plain" else ""
     yield _google_backend(google, environ), google.rates, scope
-    key = environ.get("S2_API_KEY", "").strip()
-    papers = SemanticScholarSearch(key=SecretStr(key) if key else None, url=scholar.url)
+    key = tool_key("S2_API_KEY", environ, url=scholar.url, home="api.semanticscholar.org")
+    papers = SemanticScholarSearch(key=key, url=scholar.url)
     yield papers, scholar.rates, f"semantic scholar {scholar.url}"
     if config.fetch_page:
         yield PageFetcher(), RateConfig(), "fetch"
@@ -136,16 +141,21 @@ def _google_backend(config: GoogleSearchConfig, environ: Mapping[str, str]) -> B
     if config.engine == "plain":
         from rubricem_env.tools.serper_search import DEFAULT_URL, PlainWebSearch
 
+        url = config.url or DEFAULT_URL
+        tool_key("SERPER_API_KEY", environ, url=url, home="google.serper.dev")
         return PlainWebSearch(
             read_secret(environ, "SERPER_API_KEY", purpose="google_search through a plain search engine"),
-            url=config.url or DEFAULT_URL,
+            url=url,
             key_header=config.key_header,
             limit=config.results,
             fee=0.001 if config.fee is None else config.fee,
         )
     with requires_extra("tools", "google_search through Gemini", package="google-genai"):
         from rubricem_env.tools.google_search import GeminiGoogleSearch
-    key = google_key_for(config.url or "", environ, own=SEARCH_KEY, who="google_search through Gemini")
+    url = config.url or ""
+    if google_key_names(url, own=SEARCH_KEY) == (SEARCH_KEY,):
+        tool_key(SEARCH_KEY, environ, url=url)
+    key = google_key_for(url, environ, own=SEARCH_KEY, who="google_search through Gemini")
     fee = 0.014 if config.fee is None else config.fee
     return GeminiGoogleSearch(key, model=config.model, base_url=config.url, fee=fee)
 
@@ -211,6 +221,7 @@ async def _connect(server: MountedServerConfig, environ: Mapping[str, str], stac
     else:
         token = None
         if server.token_variable is not None:
+            tool_key(server.token_variable, environ, url=server.url or "")
             token = read_secret(environ, server.token_variable, purpose=f"the MCP server {server.name!r}")
         opener = partial(open_http, server.url or "", token, timeout=server.timeout)
     link = McpLink(

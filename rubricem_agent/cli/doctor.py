@@ -17,14 +17,23 @@ State = Literal["ok", "missing", "wrong", "note"]
 
 KEYS = (
     ("GEMINI_API_KEY", "google_search, and gemini:MODEL policies, judges and teachers; GOOGLE_API_KEY works as well"),
-    ("S2_API_KEY", "a higher rate at Semantic Scholar; snippet_search works without"),
+    (
+        "S2_API_KEY",
+        "a higher rate at Semantic Scholar; snippet_search works without; it goes to no other host but S2_API_KEY_HOST",
+    ),
     ("OPENAI_API_KEY", "policies, judges and teachers at api.openai.com; it goes to no other address"),
     ("RUBRICEM_POLICY_KEY", "a policy at any other address that needs one, such as --policy openai:MODEL@URL"),
     ("RUBRICEM_JUDGE_KEY", "a judge at any other address that needs one, such as --judge openai:MODEL@URL"),
     ("RUBRICEM_TEACHER_KEY", "a teacher at any other address that needs one, such as --teacher openai:MODEL@URL"),
-    ("RUBRICEM_TOOLS_TOKEN", "a remote tool server, such as --tools http://HOST:8765/mcp"),
-    ("SERPER_API_KEY", "the plain web-search backend"),
-    ("RUBRICEM_SEARCH_KEY", "google_search at any other address that speaks Gemini's API (google_search.url)"),
+    (
+        "RUBRICEM_TOOLS_TOKEN",
+        "a remote tool server, such as --tools https://HOST/mcp; it goes to the host of the command, or of RUBRICEM_TOOLS_TOKEN_HOST",
+    ),
+    ("SERPER_API_KEY", "the plain web-search backend; it goes to google.serper.dev, or to SERPER_API_KEY_HOST"),
+    (
+        "RUBRICEM_SEARCH_KEY",
+        "google_search at the host of RUBRICEM_SEARCH_KEY_HOST, which speaks Gemini's API (google_search.url)",
+    ),
 )
 CONFLICTS = (
     ("verifiers", "openenv", "verifiers pins mcp 2.0.0 and openenv needs mcp below 2: use one environment for each."),

@@ -3,13 +3,14 @@
 import asyncio
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 from pydantic import SecretStr
 
-from rubricem_agent.build.tools import TOKEN_VARIABLE, open_tools, serve_tools
+from rubricem_agent.build.tools import TOKEN_VARIABLE, naming_host, open_tools, serve_tools
 from rubricem_agent.cli.terminal import Terminal, command, to_json
 from rubricem_agent.config import RemoteToolsConfig, ToolsConfig, load_tools_config
 from rubricem_env.domain.errors import parse_assignment
@@ -74,14 +75,15 @@ def call(
     config: ConfigOption = None,
 ) -> None:
     """Call one tool and print the text that a policy would get. Exit code 1 means that the call failed."""
-    settings = _settings(config, backend)
+    settings, environ = _settings(config, backend), dict(os.environ)
     if url is not None:
         settings = settings.model_copy(update={"remote": RemoteToolsConfig(url=url)})
+        environ = naming_host(url, environ)
     pairs = (parse_assignment(given, example="--param limit=3") for given in parameter or [])
     parameters = tuple(sorted((key.lower(), value) for key, value in pairs))
     request = ToolCall(name=name, query=query, parameters=parameters)
     with terminal.working(f"calling {name}"):
-        result = asyncio.run(_call(settings, request))
+        result = asyncio.run(_call(settings, request, environ))
     if result.executed:
         written = "".join(f", {key}={value}" for key, value in result.executed.parameters)
         terminal.say(f"(read as {result.executed.name}{written})")
@@ -90,8 +92,8 @@ def call(
         raise typer.Exit(1)
 
 
-async def _call(settings: ToolsConfig, request: ToolCall) -> ToolResult:
-    async with open_tools(settings, os.environ) as tools:
+async def _call(settings: ToolsConfig, request: ToolCall, environ: Mapping[str, str]) -> ToolResult:
+    async with open_tools(settings, environ) as tools:
         return await tools.toolbox.call(request)
 
 

@@ -24,6 +24,7 @@ from rubricem_agent.viewer.records import MAX_SIZE, NotThereError
 from rubricem_agent.viewer.runs import RunFolder, RunShelf
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import RubricEMError
+from rubricem_env.llm.base import LOOPBACK, host_of
 
 API = "/api/"
 MAX_BODY = 16_384
@@ -49,7 +50,6 @@ HEADERS: Mapping[str, str] = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "cache-control": "no-store",
 }
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class Guard:
@@ -72,7 +72,7 @@ class Guard:
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         """Status and sentence, or None for a request that may pass."""
-        if _hostname(headers.get("host", "")) not in self._hosts:
+        if host_of(headers.get("host", "")) not in self._hosts:
             return 421, "this server answers under the name of this machine alone. Open the address that it printed."
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return 405, "only GET, HEAD and POST are answered."
@@ -95,14 +95,6 @@ class Guard:
         if not length.isdecimal() or len(length) > 9 or int(length) > MAX_BODY:
             return 413, f"a change has a length of at most {MAX_BODY} bytes, and names it."
         return None
-
-
-def _hostname(host: str) -> str:
-    """The name without its port; empty for what is no host."""
-    try:
-        return (urlsplit(f"//{host}").hostname or "") if "@" not in host else ""
-    except ValueError:
-        return ""
 
 
 def _with_headers(send: Send) -> Send:

@@ -31,7 +31,6 @@ from rubricem_agent.viewer.groups import (
 )
 from rubricem_agent.viewer.records import NotThereError, RolloutFilter
 from rubricem_agent.viewer.requests import (
-    LOOPBACK,
     ElementNumber,
     Evaluation,
     Guard,
@@ -50,6 +49,7 @@ from rubricem_agent.viewer.requests import (
 from rubricem_agent.viewer.runs import RunFolder, RunShelf, make_card, make_detail
 from rubricem_env import __version__
 from rubricem_env.domain.errors import RubricEMError
+from rubricem_env.llm.base import LOOPBACK
 
 bank_routes = APIRouter(prefix="/runs/{run}/bank")
 ItemNumber = Annotated[int, PathParameter(ge=1, le=2**53)]

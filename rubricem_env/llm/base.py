@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, Protocol, TypeVar
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, urlsplit
 
 from pydantic import BaseModel, SecretStr
 
@@ -154,6 +154,24 @@ def host_of(netloc: str) -> str:
     """
     found = _HOST.fullmatch(netloc.strip().lower())
     return (found[1] or found[2]) if found else ""
+
+
+def url_host(url: str) -> str:
+    """The host of a whole address, as `host_of`."""
+    try:
+        return host_of(urlsplit(url).netloc)
+    except ValueError:
+        return ""
+
+
+def refuse_plain_http(url: str, variable: str) -> None:
+    """Raise ConfigError where a key would be sent to an address unencrypted, other than within this machine."""
+    host = url_host(url)
+    if not host or (urlsplit(url).scheme.lower() != "https" and host not in LOOPBACK):
+        raise ConfigError(
+            f"{variable} is not sent to {host or 'an address with a login or without a plain host'} unencrypted. Use an "
+            f"https address or a tunnel to 127.0.0.1, or unset {variable}."
+        )
 
 
 Redactor = Callable[[str], str]

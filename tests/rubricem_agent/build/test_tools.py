@@ -166,7 +166,8 @@ async def test_googles_key_is_not_sent_to_the_address_of_a_settings_file():
     with pytest.raises(ConfigError, match=r"at evil\.example needs a key; set RUBRICEM_SEARCH_KEY in"):
         async with open_tools(config, {"GEMINI_API_KEY": "canary-key-4711"}):
             pass
-    async with open_tools(config, {"RUBRICEM_SEARCH_KEY": "canary-key-4711"}) as tools:
+    named = {"RUBRICEM_SEARCH_KEY": "canary-key-4711", "RUBRICEM_SEARCH_KEY_HOST": "evil.example"}
+    async with open_tools(config, named) as tools:
         assert tools.redactor("canary-key-4711") == "[redacted]"
 
 

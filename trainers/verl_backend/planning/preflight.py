@@ -28,6 +28,7 @@ from rubricem_agent.config import (
 )
 from rubricem_agent.data.prepare import read_training_set
 from rubricem_env.domain.errors import ConfigError, FileFormatError
+from rubricem_env.llm.base import url_host
 from trainers.verl_backend.planning.estimate import plan_memory, refuse_small_gpu
 from trainers.verl_backend.planning.run_shape import (
     Assumptions,
@@ -220,7 +221,7 @@ def _needed_keys(shape: RunShape) -> Iterator[tuple[str, str]]:
         judge = parse_judge(name)
         if judge.backend == GEMINI:
             yield " or ".join((*_GEMINI_KEYS, _JUDGE_KEY)), f"the judge {name}"
-        elif judge.backend == OPENAI and "api.openai.com" in judge.url:
+        elif judge.backend == OPENAI and url_host(judge.url) == "api.openai.com":
             yield f"OPENAI_API_KEY or {_JUDGE_KEY}", f"the judge {name}"
     if tools.remote is not None:
         yield "RUBRICEM_TOOLS_TOKEN", f"the tool server {tools.remote.url}"
