@@ -142,6 +142,10 @@ class LineFile:
             self.close()
             raise
 
+    def fileno(self) -> int:
+        """The descriptor that holds the lock, to hand it over to a process as its standard input."""
+        return self._locked
+
     def close(self) -> None:
         """Release the lock; safe to call twice."""
         if self._locked >= 0:
@@ -158,6 +162,39 @@ def _write_all(file: int, content: bytes, *, start: int) -> None:
         with suppress(OSError):  # a device cannot be truncated
             os.ftruncate(file, start)
         raise
+
+
+RUN_LOCK = ".lock"
+
+
+def lock_folder(folder: Path, *, key: str = "out") -> LineFile:
+    """Make the folder of a run, named as `key` in its config, and keep other processes from writing it until `close`.
+
+    A process that is started with a locked file as its standard input shares the lock.
+
+    Raises:
+        ConfigError: the folder cannot be written to, or another process has locked it.
+    """
+    lock = LineFile(folder / RUN_LOCK)
+    try:
+        if _is_standard_input(lock.path):
+            fcntl.flock(0, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            lock.lock()
+    except BlockingIOError as cause:
+        raise ConfigError(f"another process trains in {folder}; wait for it, or choose another {key}.") from cause
+    except OSError as cause:
+        raise ConfigError(
+            f"cannot write to {key}, {folder}: {cause.strerror}. Make room, or choose another folder."
+        ) from cause
+    return lock
+
+
+def _is_standard_input(path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(0), path.stat())
+    except OSError:
+        return False
 
 
 def trim_log(path: Path, step: int) -> None:

@@ -15,12 +15,13 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 from transformers.utils.logging import disable_progress_bar
 
-from rubricem_agent.files import trim_log
+from rubricem_agent.files import lock_folder, trim_log
 from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_agent.learn.curriculum import QueryBatch
 from rubricem_agent.learn.deferred import Ticket
@@ -56,27 +57,27 @@ from trainers.settings import make_out, read_command, run_command
 async def train(parts: Parts) -> None:
     """Run to the end of the plan, from the last checkpoint or the beginning."""
     config = parts.config
-    make_out(config.out)
     log = config.out / METRICS_FILE
-    done = resume_run(parts)
-    # Only now: a refused start must not overwrite the settings of the run in the folder.
-    make_out(config.out, settings=config.model_dump_json(indent=1))
-    parts.deferred.relaunch()
-    trim_log(log, done or -1)  # without a checkpoint the evaluation at step 0 is repeated too
-    begin_record(parts, done)
-    if done == 0:
-        await evaluate_step(parts, 0)
-    for step in range(done + 1, config.steps + 1):
-        metrics = await train_step(parts, next(parts.curriculum))
-        append_line(log, {"step": step, **metrics})
-        say(step, config.steps, metrics)
-        watch_run(config, step)
-        if step % config.evaluate_every == 0 or step == config.steps:
-            await evaluate_step(parts, step)
-        if step % config.checkpoint_every == 0 or step == config.steps:
-            save_run(parts, step)
-    save_policy(parts)
-    await parts.policy.aclose()
+    with closing(lock_folder(config.out)):
+        done = resume_run(parts)
+        # Only now: a refused start must not overwrite the settings of the run in the folder.
+        make_out(config.out, settings=config.model_dump_json(indent=1))
+        parts.deferred.relaunch()
+        trim_log(log, done or -1)  # without a checkpoint the evaluation at step 0 is repeated too
+        begin_record(parts, done)
+        if done == 0:
+            await evaluate_step(parts, 0)
+        for step in range(done + 1, config.steps + 1):
+            metrics = await train_step(parts, next(parts.curriculum))
+            append_line(log, {"step": step, **metrics})
+            say(step, config.steps, metrics)
+            watch_run(config, step)
+            if step % config.evaluate_every == 0 or step == config.steps:
+                await evaluate_step(parts, step)
+            if step % config.checkpoint_every == 0 or step == config.steps:
+                save_run(parts, step)
+        save_policy(parts)
+        await parts.policy.aclose()
 
 
 async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:

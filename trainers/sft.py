@@ -16,6 +16,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,11 +26,11 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rubricem_agent.data.chatml import TokenSample, encode_sample, read_samples
-from rubricem_agent.files import trim_log
+from rubricem_agent.files import lock_folder, trim_log
 from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_agent.learn.metrics import METRICS_FILE, append_line
 from rubricem_env.domain.errors import ConfigError
-from trainers.settings import make_out, read_command, run_command
+from trainers.settings import read_command, run_command
 from trainers.sft_parts.batches import TokenizedRow, make_row, make_rows
 from trainers.sft_parts.checkpoint import disk_refusals
 from trainers.sft_parts.launch import OneProcess
@@ -214,11 +215,11 @@ class ProgressWriter:
 
 def run(config: SftConfig, place: OneProcess) -> None:
     """Train with progress, and say where the model is."""
-    make_out(config.out)
-    progress = ProgressWriter(config.out / METRICS_FILE, time.monotonic)
-    folder = fit(config, place, report=progress if place.rank == 0 else _say_nothing)
-    if place.rank == 0:
-        sys.stdout.write(f"model: {folder}\n")
+    with closing(lock_folder(config.out)) if place.rank == 0 else nullcontext():
+        progress = ProgressWriter(config.out / METRICS_FILE, time.monotonic)
+        folder = fit(config, place, report=progress if place.rank == 0 else _say_nothing)
+        if place.rank == 0:
+            sys.stdout.write(f"model: {folder}\n")
 
 
 def _say_nothing(step: StepResult, last: int) -> None:

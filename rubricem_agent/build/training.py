@@ -1,6 +1,5 @@
 """Runs the local trainer as a process: reads its config, locks its folder, stops it, and reports to TensorBoard and W&B."""
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -10,15 +9,15 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rubricem_agent.build.models import requires_extra
 from rubricem_agent.files import writing
+from rubricem_agent.files import LineFile, lock_folder
 from rubricem_agent.learn.metrics import EvaluationLine, LogLine, WarningLine
 from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError, parse_assignment
 
 ERRORS_FILE = "trainer.err"
-_LOCK_FILE = ".lock"
 _DEFAULT_STEPS = 24
 _STOP_SECONDS = 60.0
 """Time for the trainer to end after an interrupt."""
@@ -109,7 +108,7 @@ def python_command(module: str, *arguments: str) -> list[str]:
 class Trainer:
     """A running trainer process. This object and the process both hold the lock of its folder."""
 
-    def __init__(self, out: Path, process: "subprocess.Popen[bytes]", lock: IO[bytes]) -> None:
+    def __init__(self, out: Path, process: "subprocess.Popen[bytes]", lock: LineFile) -> None:
         self._errors = out / ERRORS_FILE
         self._process = process
         self._lock = lock
@@ -122,15 +121,14 @@ class Trainer:
         Raises:
             ConfigError: the folder cannot be written to, or another process trains in it.
         """
-        lock = _lock_folder(command.out)
+        lock = lock_folder(command.out)
         with (command.out / ERRORS_FILE).open("wb") as errors:
             process = subprocess.Popen(
                 python_command(command.module, "--config", str(command.config), *command.changes),
                 env=dict(environ),
-                stdin=subprocess.DEVNULL,
+                stdin=lock.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
-                pass_fds=(lock.fileno(),),
                 start_new_session=True,
             )
         return cls(command.out, process, lock)
@@ -168,18 +166,6 @@ class Trainer:
             memory = " The system may have run out of memory." if name == "SIGKILL" else ""
             return f"the trainer was ended by {name}.{memory} {resume}"
         return f"the trainer failed: {lines[-1]} (full output in {self._errors}). {resume}"
-
-
-def _lock_folder(folder: Path) -> IO[bytes]:
-    with writing(folder, "Choose another folder with out=FOLDER."):
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / _LOCK_FILE).open("ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as cause:
-        lock.close()
-        raise ConfigError(f"another process trains in {folder}; wait for it, or choose another `out`.") from cause
-    return lock
 
 
 @contextmanager

@@ -2,10 +2,12 @@
 
 import resource
 import signal
+import subprocess
+import sys
 
 import pytest
 
-from rubricem_agent.files import LineFile, trim_log, write_atomic
+from rubricem_agent.files import LineFile, lock_folder, trim_log, write_atomic
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_partial_one(tmp_path):
@@ -72,3 +74,23 @@ def test_trimming_drops_later_steps_and_broken_lines(tmp_path):
     path.write_text('{"step": 1}\n{"step": 2}\nbroken\n{"step": 1, "alarm": "x"}\n{"ste')
     trim_log(path, 1)
     assert path.read_text() == '{"step": 1}\n{"step": 1, "alarm": "x"}\n'
+
+
+SHARES = """
+import pathlib, sys
+from rubricem_agent.files import lock_folder
+lock_folder(pathlib.Path(sys.argv[1]))
+"""
+
+
+def test_a_locked_folder_is_shared_only_with_a_process_that_was_given_the_lock(tmp_path):
+    def start(**options):
+        return subprocess.run([sys.executable, "-c", SHARES, tmp_path / "run"], **options, stderr=subprocess.PIPE)
+
+    lock = lock_folder(tmp_path / "run")
+    assert start(stdin=lock.fileno()).returncode == 0
+    assert b"another process trains in" in start(stdin=subprocess.DEVNULL).stderr
+    with (tmp_path / "run" / ".lock").open() as unlocked:
+        assert b"another process trains in" in start(stdin=unlocked).stderr
+    lock.close()
+    assert start(stdin=subprocess.DEVNULL).returncode == 0

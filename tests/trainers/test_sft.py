@@ -14,13 +14,13 @@ from rubricem_agent.data.chatml import ChatSample, encode_sample, read_samples, 
 from rubricem_agent.data.filter import harvest
 from rubricem_agent.data.generate import Generation, TeacherTask
 from rubricem_agent.data.teacher import ScriptedTeacher
-from rubricem_agent.files import LineFile
+from rubricem_agent.files import LineFile, lock_folder
 from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from trainers.experiments.tiny_pretraining import train_tokenizer
-from trainers.sft import ProgressWriter, StepResult, encode_all, fit, main, row_loss, run_sft, share_of, train_step
+from trainers.sft import ProgressWriter, StepResult, encode_all, fit, main, row_loss, run, run_sft, share_of, train_step
 from trainers.sft_parts.batches import make_rows
 from trainers.sft_parts.launch import OneProcess
 from trainers.sft_parts.settings import Precision, SftConfig, SftSchedule
@@ -236,6 +236,13 @@ def test_an_interrupt_is_no_traceback(config: SftConfig, tmp_path: Path, capsys:
 
     assert run_sft(["--config", str(file)], interrupted) == 130
     assert "the same command resumes from the last checkpoint" in capsys.readouterr().err
+
+
+def test_a_second_process_does_not_write_into_the_folder_of_a_running_one(config: SftConfig) -> None:
+    lock = lock_folder(config.out)
+    with pytest.raises(ConfigError, match="another process trains in"):
+        run(config, CPU)
+    lock.close()
 
 
 def test_a_disk_that_refuses_is_one_sentence(

@@ -97,7 +97,7 @@ def test_two_trainers_do_not_share_a_folder_and_a_file_in_its_place_is_refused(t
         trainer.finish()
 
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"cannot write to .*file: File exists\. Choose another folder"):
+    with pytest.raises(ConfigError, match=r"cannot write to .*file: (File exists|Not a directory)\. Make room, or choose another folder"):
         Trainer.start(plan._replace(out=tmp_path / "file"), environ)
 
 

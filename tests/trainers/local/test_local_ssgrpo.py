@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.files import trim_log
-from rubricem_env.domain.errors import UsageError
+from rubricem_agent.files import lock_folder, trim_log
+from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.judge.base import JudgeSettings
 from trainers.local.settings import LocalAuditSettings, LocalConfig
 from trainers.local.setup import make_parts
@@ -158,3 +158,14 @@ def test_a_refused_start_leaves_the_settings_of_the_run_in_the_folder(config):
         run(config.model_copy(update={"credit": "terminal"}))
 
     assert (config.out / "config.json").read_text() == kept
+
+
+def test_a_second_process_does_not_write_into_the_folder_of_a_running_one(config):
+    lock = lock_folder(config.out)
+
+    # In this process too: the lock belongs to whoever opened it.
+    with pytest.raises(ConfigError, match=r"another process trains in .*choose another out"):
+        run(config)
+
+    lock.close()
+    assert not (config.out / "metrics.jsonl").exists()
