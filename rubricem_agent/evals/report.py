@@ -168,13 +168,14 @@ def name_of(run: Scores) -> str:
 
 
 def own_rows(summary: Summary, columns: Sequence[str]) -> list[PublishedScores]:
-    """Our runs as rows of a published table: one for each agent and mode with a number for one of the columns."""
-    groups: dict[tuple[str, str], list[Scores]] = {}
+    """Our runs as rows of a published table: one for each agent, mode and judge with a number for one of the columns."""
+    groups: dict[tuple[str, str, str], list[Scores]] = {}
     for run in summary.runs:
         if _title(run) in columns:
-            groups.setdefault((agent_name(run), run.manifest.label), []).append(run)
+            groups.setdefault((agent_name(run), run.manifest.label, run.headline.judge), []).append(run)
     rows = []
-    for (agent, label), runs in groups.items():
+    for (agent, label, judge), runs in groups.items():
+        judged = () if judge == NO_JUDGE else (f"judged by {judge}",)
         scores = {_title(run): run.headline.score for run in reversed(runs)}
         measured = [scores.get(column) for column in columns[:-1]]
         if None not in measured:
@@ -182,7 +183,7 @@ def own_rows(summary: Summary, columns: Sequence[str]) -> list[PublishedScores]:
             scores[columns[-1]] = sum(value for value in measured if value is not None) / len(measured)
         sizes = "; ".join(f"{_title(run)} n {run.headline.graded} ({run.manifest.inputs.subset})" for run in runs)
         values = tuple(None if (score := scores.get(column)) is None else 100 * score for column in columns)
-        rows.append(PublishedScores(system=f"{OWN}{agent}", values=values, flags=(f"mode {label}; {sizes}",)))
+        rows.append(PublishedScores(system=f"{OWN}{agent}", values=values, flags=(f"mode {label}; {sizes}", *judged)))
     return rows
 
 

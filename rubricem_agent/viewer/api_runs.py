@@ -163,6 +163,12 @@ class Comparison(Frozen):
     """Figures of several runs side by side, or of one run."""
 
     runs: tuple[RunCard, ...] = ()
+    policies: tuple[Text, ...] = ()
+    """The policy of each run's latest attempt; empty where none was recorded."""
+    judges: tuple[Text, ...] = ()
+    """The judge of each run's latest attempt; empty where none was recorded."""
+    note: Text = ""
+    """What the runs cannot be compared by."""
     differs: dict[Text, tuple[Text, ...]] = Field(default_factory=dict)
     """The settings in which they differ: a value for each run, in their order; empty where a run has none."""
     figures: tuple[Figure, ...]

@@ -184,12 +184,23 @@ _IGNORED = ("out",)
 """Settings that differ between any two runs and say nothing."""
 
 
-def compare_runs(runs: Sequence[tuple[RunCard, RecordedRun]]) -> Comparison:
+ACROSS_JUDGES = (
+    "These runs have different judges, so their scores by the judge are no difference of policies alone. Held-out "
+    "quality is by truth."
+)
+
+
+def compare_runs(
+    runs: Sequence[tuple[RunCard, RecordedRun]], *, policies: Sequence[str], judges: Sequence[str]
+) -> Comparison:
     """Compare runs in the given order. A figure of one line has one curve for each run; others are split by line."""
     split = [[single for figure in make_figures(run) for single in _split(figure)] for _, run in runs]
     keys = dict.fromkeys(figure.key for figures in split for figure in figures)
     return Comparison(
         runs=tuple(card for card, _ in runs),
+        policies=tuple(policies),
+        judges=tuple(judges),
+        note=ACROSS_JUDGES if len(set(filter(None, judges))) > 1 else "",
         differs=_differences([run.settings for _, run in runs]),
         figures=tuple(_merge(key, [card for card, _ in runs], split) for key in keys),
     )

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from rubricem_agent.evals.manifest import ANSWERS_FILE, MANIFEST_FILE, SCORES_FILE, VERDICTS_FILE, read_manifest
 from rubricem_agent.evals.report import agent_name
-from rubricem_agent.evals.scores import Scores
+from rubricem_agent.evals.scores import NO_JUDGE, Scores
 from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.learn.metrics import METRICS_FILE, SETTINGS_FILE, StepLine
 from rubricem_agent.learn.record import RECORD_FOLDER
@@ -157,11 +157,13 @@ def _evaluation_card(run: RunFolder) -> RunCard:
     answered = sum(not row.failure for row in rows)
     is_fresh = time.time() - run.changed < PATIENCE
     title = SUITE[manifest.benchmark].title if manifest.benchmark in SUITE else manifest.benchmark
+    judge = scores.headline.judge if scores and scores.judges else NO_JUDGE
     state: Standing = "finished" if scores is not None and scores.is_complete else "running" if is_fresh else "stale"
     card = _blank(run, state)
     return card.model_copy(
         update={
-            "title": f"{title}, {agent_name(scores) if scores else manifest.agent.policy}",
+            "title": f"{title}, {agent_name(scores) if scores else manifest.agent.policy}"
+            + (f", judged by {judge}" if judge != NO_JUDGE else ""),
             "step": answered,
             "steps": expected,
             "scores": StageScores(answer=number_or_none(scores.headline.score)) if scores and scores.judges else _EMPTY,

@@ -21,6 +21,7 @@ from rubricem_agent.viewer.bank import BankViews
 from rubricem_agent.viewer.curves import compare_runs, make_figures
 from rubricem_agent.viewer.evaluations import view_evaluation, view_example, view_examples
 from rubricem_agent.viewer.groups import (
+    latest_names,
     list_questions,
     list_tokens,
     list_trajectories,
@@ -136,10 +137,12 @@ def list_runs(request: Request, shelf: Shelf) -> Response:
 @run_routes.get("/compare")
 def compare(request: Request, shelf: Shelf, run: Annotated[list[str], Query(max_length=MOST_COMPARED)]) -> Response:
     found = [shelf.find(one) for one in dict.fromkeys(run)]
-    training = [(make_card(one), one.read()) for one in found if one.kind == "training"]
+    training = [one for one in found if one.kind == "training"]
     if len(training) < 2:
         raise NotThereError("a comparison needs two training runs or more.")
-    return answer(request, compare_runs(training))
+    pairs = [(make_card(one), one.read()) for one in training]
+    policies, judges = zip(*map(latest_names, training), strict=True)
+    return answer(request, compare_runs(pairs, policies=policies, judges=judges))
 
 
 @run_routes.get("/runs/{run}")

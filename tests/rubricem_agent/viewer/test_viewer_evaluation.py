@@ -130,12 +130,14 @@ def test_an_answer_from_a_file_has_no_trajectory(copy, get):
 
 def test_the_papers_rows_stand_beside_a_benchmark_of_the_paper(copy, get):
     for name in ("run.json", "scores.json"):
-        path = copy / name
-        path.write_text(path.read_text().replace('"benchmark": "almanac"', '"benchmark": "healthbench"'))
+        text = (copy / name).read_text().replace('"benchmark": "almanac"', '"benchmark": "healthbench"')
+        (copy / name).write_text(text.replace('"judge": "none"', '"judge": "openai:kind"'))
 
     (table,) = get("/evaluation")["published"]
 
     (own,) = table["own"]
+    assert "judged by openai:kind" in own["flags"]
+    assert get("")["card"]["title"].endswith(", judged by openai:kind")
     assert own["values"][table["columns"].index("HealthBench")] == 100.0
     assert any(row["system"].startswith("RubricEM") for row in table["rows"])
 

@@ -80,12 +80,15 @@ def test_runs_side_by_side_differ_in_settings_and_share_their_figures(tmp_path, 
     for name, credit, kl in (("a", "stages", 0.1), ("b", "terminal", 0.2)):
         run = made.Recording(tmp_path / name)
         run.settings({"credit": credit, "out": name, "loss": {"kl": kl}, "steps": 2})
+        run.add(group={"judge": f"judge {name}"})
 
     get = serve(tmp_path)
     runs = [get.cards[name]["id"] for name in ("a", "b")]
     found = get.client.get("/api/compare", params={"run": runs}).json()
 
     assert found["differs"] == {"credit": ['"stages"', '"terminal"'], "loss.kl": ["0.1", "0.2"]}
+    assert (found["policies"], found["judges"]) == (["scripted", "scripted"], ["judge a", "judge b"])
+    assert "different judges" in found["note"]
     figure = next(figure for figure in found["figures"] if figure["key"] == "judged.plan:truth")
     assert [curve["run"] for curve in figure["curves"]] == runs
 

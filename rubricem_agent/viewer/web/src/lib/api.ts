@@ -70,6 +70,9 @@ export interface Figure {
 
 export interface Comparison {
   runs: Array<RunCard>;
+  policies: Array<string>;
+  judges: Array<string>;
+  note: string;
   differs: Record<string, Array<string>>;
   figures: Array<Figure>;
 }
