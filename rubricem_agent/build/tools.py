@@ -26,7 +26,7 @@ from rubricem_env.llm.base import Redactor, url_host, read_secret, redactor_of
 from rubricem_env.llm.limits import Rates, RetryPolicy, Timing
 from rubricem_env.llm.usage import Meter, SpendLimits
 from rubricem_env.tools.base import LocalToolbox, Tool, Toolbox
-from rubricem_env.tools.cache import CachedTool, SqliteStore
+from rubricem_env.tools.cache import CachedTool, CacheStore, InMemoryCache, SqliteStore
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.tools.guard import Backend, GuardedTool, GuardSettings, ToolFailure
 from rubricem_env.tools.record import RecordingToolbox, ReplayToolbox
@@ -160,11 +160,14 @@ def _google_backend(config: GoogleSearchConfig, environ: Mapping[str, str]) -> B
     return GeminiGoogleSearch(key, model=config.model, base_url=config.url, fee=fee)
 
 
-async def _open_cache(config: ToolsConfig, stack: AsyncExitStack) -> SqliteStore | None:
+async def _open_cache(config: ToolsConfig, stack: AsyncExitStack) -> CacheStore | None:
     cache = config.cache
     if not cache.enabled:
         return None
-    store = SqliteStore(cache.path, time.time, ttl=cache.ttl_hours * 3600, max_entries=cache.entries)
+    ttl = cache.ttl_hours * 3600
+    store: CacheStore = InMemoryCache(time.time, ttl=ttl, max_entries=cache.entries)
+    if cache.path is not None:
+        store = SqliteStore(cache.path, time.time, ttl=ttl, max_entries=cache.entries)
     # Fail now, not at the first search, where the file cannot be used.
     await store.get("")
     stack.push_async_callback(store.aclose)

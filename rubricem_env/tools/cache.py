@@ -1,4 +1,4 @@
-"""A cache in front of a tool, in SQLite: in memory for one process, or in a file for many.
+"""A cache in front of a tool. Results are kept in memory for one process, or in a SQLite file for many.
 
 Only successes are kept. Equal calls at the same time share one call of the tool.
 """
@@ -10,7 +10,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,15 +26,44 @@ TTL_SECONDS = 10 * 24 * 3600.0
 MAX_ENTRIES = 100_000
 
 
-class SqliteStore:
-    """One file, shared by any number of processes and threads through SQLite's locks; without a path, this process alone.
+class InMemoryCache:
+    """The most recently used entries of one process; `ttl` is in seconds."""
 
-    A file is read and written in a thread, so that a busy disk never stops the event loop. The clock is wall time, the
-    same for all processes; `ttl` is in seconds. What was written first is dropped first.
+    def __init__(self, clock: Callable[[], float], *, ttl: float = TTL_SECONDS, max_entries: int = MAX_ENTRIES) -> None:
+        self._clock = clock
+        self._ttl = ttl
+        self._max_entries = max_entries
+        self._entries: OrderedDict[str, tuple[str, float]] = OrderedDict()
+
+    async def get(self, key: str) -> str | None:
+        text, expires = self._entries.get(key, (None, 0.0))
+        if text is None:
+            return None
+        if expires <= self._clock():
+            del self._entries[key]
+            return None
+        self._entries.move_to_end(key)
+        return text
+
+    async def put(self, key: str, text: str) -> None:
+        self._entries[key] = (text, self._clock() + self._ttl)
+        self._entries.move_to_end(key)
+        while len(self._entries) > self._max_entries:
+            self._entries.popitem(last=False)
+
+    async def aclose(self) -> None:
+        self._entries.clear()
+
+
+class SqliteStore:
+    """One file, shared by any number of processes and threads through SQLite's locks.
+
+    It is read and written in a thread, so that a busy disk never stops the event loop. The clock is wall time, the
+    same for all processes; `ttl` is in seconds.
     """
 
     def __init__(
-        self, path: Path | None, clock: Callable[[], float], *, ttl: float = TTL_SECONDS, max_entries: int = MAX_ENTRIES
+        self, path: Path, clock: Callable[[], float], *, ttl: float = TTL_SECONDS, max_entries: int = MAX_ENTRIES
     ) -> None:
         self._path = path
         self._clock = clock
@@ -46,13 +75,10 @@ class SqliteStore:
         self._writes = 0
 
     async def get(self, key: str) -> str | None:
-        return self._get(key) if self._path is None else await asyncio.to_thread(self._get, key)
+        return await asyncio.to_thread(self._get, key)
 
     async def put(self, key: str, text: str) -> None:
-        if self._path is None:
-            self._put(key, text)
-        else:
-            await asyncio.to_thread(self._put, key, text)
+        await asyncio.to_thread(self._put, key, text)
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self._close)
@@ -86,20 +112,16 @@ class SqliteStore:
                 self._connection.close()
             self._connection = None
 
-    def __del__(self) -> None:
-        self._close()
 
-
-def _open(path: Path | None) -> sqlite3.Connection:
+def _open(path: Path) -> sqlite3.Connection:
     try:
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(path or ":memory:", timeout=_BUSY_SECONDS, check_same_thread=False)
-        try:
-            _make_table(connection)
-        except sqlite3.DatabaseError:
-            connection.close()
-            raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        with connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, text TEXT, expires REAL)")
+            connection.execute("CREATE INDEX IF NOT EXISTS by_expiry ON results (expires)")
     except (OSError, sqlite3.DatabaseError) as cause:
         raise FileFormatError(
             f"the tool cache {path} cannot be used: {cause}. Delete it or name another file."
@@ -107,14 +129,7 @@ def _open(path: Path | None) -> sqlite3.Connection:
     return connection
 
 
-def _make_table(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=NORMAL")
-    with connection:
-        connection.execute("CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, text TEXT, expires REAL)")
-        connection.execute("CREATE INDEX IF NOT EXISTS by_expiry ON results (expires)")
-
-
+CacheStore = InMemoryCache | SqliteStore
 _FORMAT = "1"
 _log = logging.getLogger(__name__)
 
@@ -122,7 +137,7 @@ _log = logging.getLogger(__name__)
 class CachedTool:
     """A cache in front of one tool. Errors are never kept: the next call tries again."""
 
-    def __init__(self, tool: Tool, store: SqliteStore, *, scope: str) -> None:
+    def __init__(self, tool: Tool, store: CacheStore, *, scope: str) -> None:
         """`scope` names what results depend on besides the call, such as the engine and its model; no secrets."""
         self._tool = tool
         self._store = store

@@ -17,7 +17,7 @@ from rubricem_env.llm.limits import Timing
 from rubricem_env.testing.episodes import ScriptedBackend, ScriptedTool, run_scripted_episode
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.base import LocalToolbox
-from rubricem_env.tools.cache import CachedTool, SqliteStore
+from rubricem_env.tools.cache import CachedTool, InMemoryCache
 from rubricem_env.tools.guard import GuardedTool
 from rubricem_env.tools.mcp_client import McpLink, McpToolbox, open_http
 from rubricem_env.tools.mcp_server import http_app, tool_server
@@ -82,7 +82,7 @@ def test_bench_a_kept_connection_against_a_new_one_per_call(benchmark):
 def test_bench_256_episodes_of_ten_calls_against_their_critical_path(benchmark):
     async def measure() -> float:
         tool = ScriptedTool(lambda _: FIVE, delay=0.05)
-        store = SqliteStore(None, time.time)
+        store = InMemoryCache(time.time)
         toolbox = LocalToolbox(CachedTool(tool, store, scope="bench"))
 
         async def episode(number: int) -> None:
@@ -107,7 +107,7 @@ def test_bench_what_cache_limits_and_render_add_to_an_mcp_call(benchmark, is_hit
     async def measure() -> tuple[float, float]:
         backend = ScriptedBackend(FIVE)
         plain = GuardedTool(backend, timing=Timing.real(0))
-        cached = CachedTool(plain, SqliteStore(None, time.time), scope="bench")
+        cached = CachedTool(plain, InMemoryCache(time.time), scope="bench")
         toolbox = LocalToolbox(cached)
         number = 0
 
@@ -136,7 +136,7 @@ def test_bench_what_cache_limits_and_render_add_to_an_mcp_call(benchmark, is_hit
 def test_bench_eight_rollouts_that_ask_the_same(benchmark):
     async def measure() -> int:
         tool = ScriptedTool(lambda _: FIVE, delay=0.05)
-        cached = CachedTool(tool, SqliteStore(None, time.time), scope="bench")
+        cached = CachedTool(tool, InMemoryCache(time.time), scope="bench")
         await asyncio.gather(*(run_scripted_episode(LocalToolbox(cached)) for _ in range(8)))
         return len(tool.calls)
 

@@ -10,7 +10,7 @@ import pytest
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 from rubricem_env.testing.episodes import FOUND, ScriptedTool
-from rubricem_env.tools.cache import CachedTool, SqliteStore, cache_key
+from rubricem_env.tools.cache import CachedTool, InMemoryCache, SqliteStore, cache_key
 
 CALL = ToolCall(name="google_search", query="Tall Fox")
 
@@ -25,7 +25,8 @@ class Clock:
 @pytest.fixture(params=["memory", "file"])
 async def store(request, tmp_path):
     clock, limits = Clock(), {"ttl": 60, "max_entries": 300}
-    opened = SqliteStore(tmp_path / "c.db" if request.param == "file" else None, clock, **limits)
+    is_file = request.param == "file"
+    opened = SqliteStore(tmp_path / "c.db", clock, **limits) if is_file else InMemoryCache(clock, **limits)
     opened.clock = clock
     yield opened
     await opened.aclose()
@@ -100,7 +101,7 @@ async def test_an_abandoned_call_that_is_slow_to_end_does_not_replace_its_succes
                 raise
             return FOUND
 
-    cached = CachedTool(SlowToEnd(), SqliteStore(None, Clock()), scope="s")
+    cached = CachedTool(SlowToEnd(), InMemoryCache(Clock()), scope="s")
     abandoned = asyncio.create_task(cached.call(CALL))
     await asyncio.sleep(0.005)
     abandoned.cancel()
@@ -124,7 +125,7 @@ async def test_every_waiting_caller_gets_the_failure_and_the_next_call_tries_aga
                 raise outcome
             return outcome
 
-    cached = CachedTool(FailsOnce(), SqliteStore(None, Clock()), scope="s")
+    cached = CachedTool(FailsOnce(), InMemoryCache(Clock()), scope="s")
     failures = await asyncio.gather(*(cached.call(CALL) for _ in range(3)), return_exceptions=True)
     assert [str(failure) for failure in failures] == ["no"] * 3
     assert await cached.call(CALL) == FOUND
@@ -136,11 +137,11 @@ async def test_a_damaged_entry_is_replaced(store):
 
 
 async def test_a_store_that_fails_costs_the_entry_and_not_the_call(caplog):
-    class Full(SqliteStore):
+    class Full(InMemoryCache):
         async def put(self, key, text):
             raise sqlite3.OperationalError("database or disk is full")
 
-    assert await CachedTool(ScriptedTool(), Full(None, Clock()), scope="s").call(CALL) == FOUND
+    assert await CachedTool(ScriptedTool(), Full(Clock()), scope="s").call(CALL) == FOUND
     assert "disk is full" in caplog.text
 
 
