@@ -88,15 +88,43 @@ async def test_keys_of_large_providers_are_not_sent_to_other_addresses(name):
     assert [request.key for request in server.asked] == [""]
 
 
-async def test_the_key_is_in_no_error_even_if_the_server_repeats_it():
-    server = ModelServer(lambda request: ModelReply(f"bad {request.key}", status=400))
-    config = PolicyConfig(policy="openai:m@{url}/v1", retry=RetryPolicy(attempts=1))
+async def play_served(reply, environ=None):
+    """One rollout with a policy behind a server that always replies so."""
+    server = ModelServer(reply)
     with serve_loopback(server) as url:
-        config = config.model_copy(update={"policy": f"openai:m@{url}/v1"})
-        policy, _ = build_policy(config, {"RUBRICEM_POLICY_KEY": CANARY})
+        config = PolicyConfig(policy=f"openai:m@{url}/v1", retry=RetryPolicy(attempts=1))
+        policy, _ = build_policy(config, environ or {})
         setting = Setting(policy, Page(Snippet(text="x")))
         rollout = await run_episode(Attempt(QUERY, Opening("rules", "Q")), setting)
         await policy.aclose()
+    return rollout, server
+
+
+HALF = b'data: {"choices": [{"delta": {"content": "<think>t</think><answer>60"}, "finish_reason": null}]}\n\n'
+ENDED = b'data: {"choices": [{"delta": {}, "finish_reason": "%s"}]}\n\ndata: [DONE]\n\n'
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        b"data: [DONE]\n\n",
+        b": ping\n\n: ping\n\ndata: [DONE]\n\n",
+        b'data: {"choices": []}\n\ndata: [DONE]\n\n',
+        b'data: {"choices": [{"delta": {"content": null}, "finish_reason": null}]}\n\ndata: [DONE]\n\n',
+        *(HALF + ENDED % reason for reason in (b"abort", b"error", b"tool_calls", b"gpu_lost", b"content_filter")),
+        HALF,
+        b"<html>Bad gateway</html>",
+        b'{"error": {"message": "overloaded"}}',
+    ],
+)
+async def test_a_server_that_ends_the_stream_breaks_the_rollout_and_scores_no_zero(stream):
+    rollout, _ = await play_served(lambda request: ModelReply(raw=stream))
+    assert (rollout.is_valid, rollout.trajectory.ending) == (False, Ending.ABANDONED)
+
+
+async def test_the_key_is_in_no_error_even_if_the_server_repeats_it():
+    environ = {"RUBRICEM_POLICY_KEY": CANARY}
+    rollout, server = await play_served(lambda request: ModelReply(f"bad {request.key}", status=400), environ)
     assert server.asked[0].key == CANARY
     assert "400: " in rollout.failure
     assert CANARY not in rollout.model_dump_json()
