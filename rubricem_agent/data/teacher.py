@@ -17,6 +17,7 @@ from rubricem_env.domain.trajectory import Origin, Query
 from rubricem_env.llm.base import ChatModel, ChatRequest, ask_once
 from rubricem_env.llm.limits import RetryPolicy, Timing, call_with_retry
 from rubricem_env.llm.usage import PRICES, Price, Spent, Usage, price_of
+from rubricem_env.scaffold.untrusted import defuse, neutralize
 from rubricem_env.tools.render import estimate_tokens
 from rubricem_env.world.expert import AlmanacTeacher, Faults
 from rubricem_env.world.questions import Question
@@ -26,7 +27,7 @@ PURPOSE = "teacher"
 
 def asked(query: Query) -> str:
     """The question with the instruction of its format."""
-    return f"{query.question.strip()}\n\n{read_prompt(f'format_{query.answer_format}').text.strip()}"
+    return f"{neutralize(query.question.strip())}\n\n{read_prompt(f'format_{query.answer_format}').text.strip()}"
 
 
 class TeacherPrompts(NamedTuple):
@@ -53,7 +54,7 @@ class TeacherPrompts(NamedTuple):
         parts = {"question": asked(trace.task.query)}
         if trace.round > 1:
             written = (segment.text for segment in trace.trajectory.segments if segment.origin is not Origin.PROMPT)
-            parts["history"] = "\n".join(written)
+            parts["history"] = defuse("\n".join(written))
             parts["rounds_left"] = str(self.max_rounds - trace.round + 1)
         return ChatRequest(
             prompt=fill(prompt.section("user"), parts),

@@ -13,6 +13,7 @@ from rubricem_agent.evals.base import Dataset, Example, Gold, Rules, Unit
 from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
 from rubricem_env.domain.trajectory import AnswerFormat, Trajectory
+from rubricem_env.scaffold.untrusted import defuse
 
 _NOTHING: Mapping[str, Never] = MappingProxyType({})
 
@@ -111,8 +112,9 @@ class Grader:
         return hashlib.sha256(together.encode()).hexdigest()[:16]
 
     def user_prompt(self, name: str, **values: str) -> str:
-        """The user message of a prompt file, its placeholders filled."""
-        return fill(self._prompt_files[name].section("user"), values)
+        """The user message of a prompt file, its placeholders filled with text whose control tokens are inert."""
+        inert = {key: defuse(value) for key, value in values.items()}
+        return fill(self._prompt_files[name].section("user"), inert)
 
     def system_prompt(self, name: str) -> str:
         """The system message of a prompt file."""

@@ -18,7 +18,8 @@ from rubricem_agent.memory.store import text_digest
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.scaffold.copies import ShownText
-from rubricem_env.scaffold.untrusted import fold, neutralize
+from rubricem_env.scaffold.folding import fold
+from rubricem_env.scaffold.untrusted import neutralize
 
 _FLAGS = re.IGNORECASE
 _BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")

@@ -19,7 +19,7 @@ from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import BoundaryError, FileFormatError, UsageError
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import first_problem
-from rubricem_env.scaffold.untrusted import fold
+from rubricem_env.scaffold.folding import fold
 
 ItemStatus = Literal[
     "active",

@@ -22,7 +22,7 @@ from rubricem_env.domain.trajectory import Origin
 from rubricem_env.judge.base import ReflectionMode
 from rubricem_env.judge.prompting import shorten_middle
 from rubricem_env.scaffold.reading import Reading
-from rubricem_env.scaffold.untrusted import neutralize
+from rubricem_env.scaffold.untrusted import defuse, neutralize
 
 
 class ReflectionSample(Frozen):
@@ -81,9 +81,6 @@ class ReflectionError(BoundaryError):
     """This question gets no reflection in this step; other questions are unaffected."""
 
 
-_CHAT_SPECIAL = re.compile(r"<(\\*)\|")
-
-
 _Piece = tuple[str, Literal["tool", "own", "answer"]]
 """A part of the attempt, and who wrote it: a tool, or the policy before or in its answer."""
 
@@ -137,7 +134,7 @@ def _pieces(reading: Reading) -> Iterator[_Piece]:
             offset += len(segment.text)
         elif segment.origin is Origin.TOOL:
             # Our own observations are neutralized already; those of foreign files may not be.
-            yield (segment.text if segment.observation is not None else neutralize(segment.text)), "tool"
+            yield (defuse(segment.text) if segment.observation is not None else neutralize(segment.text)), "tool"
 
 
 def _policy_pieces(reading: Reading, within: Span) -> Iterator[_Piece]:
@@ -149,7 +146,7 @@ def _policy_pieces(reading: Reading, within: Span) -> Iterator[_Piece]:
         (Span(cut, within.end), "answer"),
     )
     for span, author in parts:
-        text = _CHAT_SPECIAL.sub(r"<\\\1|", span.of(reading.policy_text))
+        text = defuse(span.of(reading.policy_text))
         if text.strip():
             yield text, author
 

@@ -54,6 +54,7 @@ from rubricem_env.llm.base import (
 )
 from rubricem_env.llm.limits import RetryPolicy, Timing
 from rubricem_env.scaffold.copies import ShownText
+from rubricem_env.scaffold.untrusted import neutralize
 
 PROPOSE = "propose"
 SCORE = "score"
@@ -258,7 +259,7 @@ def _render_contrast(contrast: Contrast) -> str:
         "active": [_describe(entry.rubric) for entry in known.active],
         "retired_titles": [f"{entry.last.rubric.stage.value}: {entry.last.rubric.title}" for entry in known.archive],
     }
-    question = shorten_middle(contrast.question, QUESTION_CHARS)
+    question = shorten_middle(neutralize(contrast.question), QUESTION_CHARS)
     return delimit([("QUESTION", question), ("ATTEMPTS", attempts), ("EXISTING", existing)], contrast.seed)
 
 
@@ -266,8 +267,8 @@ def _describe(rubric: Rubric) -> dict[str, str]:
     return {
         "stage": rubric.stage.value,
         "polarity": rubric.polarity,
-        "title": rubric.title,
-        "description": rubric.description,
+        "title": neutralize(rubric.title),
+        "description": neutralize(rubric.description),
     }
 
 
@@ -334,7 +335,7 @@ def _render_examination(examination: ScoringRequest, rubrics: Numbered) -> str:
         {"index": index, **_describe(rubric), "polarity": rubric.polarity.upper()} for index, rubric in rubrics.items()
     ]
     contents = [
-        ("QUESTION", shorten_middle(examination.question, QUESTION_CHARS)),
+        ("QUESTION", shorten_middle(neutralize(examination.question), QUESTION_CHARS)),
         ("TRAJECTORY", {"left_out": "only the answer is to be marked"} if is_reduced else stages),
         ("ANSWER", answer),
         ("CRITERIA", criteria),
@@ -348,7 +349,7 @@ def _render_task(task: ReflectionTask, numbered: Mapping[int, int]) -> str:
         for number, index in numbered.items()
     ]
     contents = [
-        ("QUESTION", shorten_middle(task.question, QUESTION_CHARS)),
+        ("QUESTION", shorten_middle(neutralize(task.question), QUESTION_CHARS)),
         ("TRAJECTORY", render_stages(task.reading)),
         ("MARKS", _render_scores(task)),
         ("CANDIDATES", candidates),
@@ -366,10 +367,10 @@ def _render_scores(task: ReflectionTask) -> dict[str, Any]:
             continue
         criteria = [
             {
-                "criterion": rubrics[verdict.rubric_id].title,
+                "criterion": neutralize(rubrics[verdict.rubric_id].title),
                 "polarity": rubrics[verdict.rubric_id].polarity,
                 "mark": verdict.score,
-                "why": verdict.justification,
+                "why": neutralize(verdict.justification),
             }
             for verdict in outcome.verdicts
             if verdict.rubric_id in rubrics

@@ -21,7 +21,7 @@ from rubricem_env.domain.trajectory import Origin
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.grammar import RESERVED
 from rubricem_env.scaffold.reading import Reading
-from rubricem_env.scaffold.untrusted import neutralize
+from rubricem_env.scaffold.untrusted import defuse, neutralize
 
 
 def read_prompt(name: str) -> str:
@@ -88,8 +88,9 @@ def delimit(contents: Sequence[tuple[str, object]], seed: int) -> str:
     """One labelled block for each (label, content), as JSON between two delimiter lines.
 
     The nonce of the delimiters depends on all of the content, so that no part of it can know or contain the nonce.
-    JSON escapes line breaks, so no line of the content can look like a delimiter.
+    JSON escapes line breaks, so no line of the content can look like a delimiter. Control tokens are made inert.
     """
+    contents = [(label, _defuse_all(content)) for label, content in contents]
     body = _dump([content for _, content in contents])
     attempt = 0
     while (nonce := digest(f"{seed}\0{attempt}\0{body}")) in body:
@@ -102,6 +103,14 @@ def delimit(contents: Sequence[tuple[str, object]], seed: int) -> str:
 def read_blocks(prompt: str) -> dict[str, Any]:
     """The blocks of a prompt by label, for scripted judges."""
     return {found["label"]: json.loads(found["body"]) for found in _DELIMITED_BLOCK.finditer(prompt)}
+
+
+def _defuse_all(content: object) -> object:
+    if isinstance(content, str):
+        return defuse(content)
+    if isinstance(content, Mapping):
+        return {name: _defuse_all(part) for name, part in content.items()}
+    return [_defuse_all(part) for part in content] if isinstance(content, list | tuple) else content
 
 
 def _dump(content: object) -> str:
@@ -201,7 +210,6 @@ def read_entries(
 
 
 TRUNCATED = "[truncated]"
-_CHAT_SPECIAL = re.compile(r"<(\\*)\|")
 QUESTION_CHARS = 20_000
 """The most characters that a judge is shown of a question. Longer text keeps its head and its tail."""
 TOOL_CHARS, GROUP_TOOL_CHARS = 1_500, 600
@@ -245,7 +253,7 @@ def _pieces(reading: Reading, tool_chars: int) -> Iterator[_Piece]:
                 own = Span(max(span.start, offset), min(span.end, end))
                 text = leave_out(repeats, reading.policy_text, within=own) if own.end > own.start else ""
                 if text.strip():
-                    yield stage, Origin.POLICY, _CHAT_SPECIAL.sub(r"<\\\1|", text)
+                    yield stage, Origin.POLICY, text
             offset = end
         elif segment.origin is Origin.TOOL:
             # Our own observations are neutralized already; those of files from elsewhere may not be.

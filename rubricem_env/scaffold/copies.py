@@ -6,7 +6,6 @@ A copy is `COPIED_WORDS` words in a row, or as much text of a script that is wri
 """
 
 import re
-import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -14,54 +13,10 @@ from itertools import accumulate
 
 from rubricem_env.domain.base import Span
 from rubricem_env.domain.trajectory import Origin, Trajectory
+from rubricem_env.scaffold.folding import fold_letters, fold_words
 
 COPIED_WORDS = 12
 """This many words in a row are a copy. Fewer may be a name or a common phrase."""
-
-LOOKALIKES = str.maketrans(
-    # Cyrillic, Greek, Armenian, Cherokee, and Latin letters that have no decomposition
-    "АВЕЅІЈКМНОРСТУХҮԌԚԜаеорсухіјѕԁһӏԛԝѵкмтнвгүҽ"
-    "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧαβεζηικμνορτυχωγϲϳ"
-    "ՕԼՍաօոսհյցքզլ"
-    "ᎪᏴᏟᎠᎬᏀᎻᎥᎫᏦᏞᎷᏢᎡᏚᎢᏙᎳᏃᎽ"
-    "ıɑɡɩʀʏᴀʙᴄᴅᴇɢʜᴊᴋʟᴍɴᴏᴘᴛᴜᴠᴡᴢøđłħ",
-    "ABESIJKMHOPCTYXYGQWaeopcyxijsdhlqwvkmthbrye"
-    "ABEZHIKMNOPTYXabeznikuvoptuxwycj"
-    "OLUwonuhjgpql"
-    "ABCDEGHiJKLMPRSTVWZY"
-    "iagiryabcdeghjklmnoptuvwzodlh",
-)
-"""For `str.translate`: letters of other scripts that look like a Latin one; the case is that of the look."""
-
-# Look the same in one of the cases or fonts: v and N are the two cases of one Greek letter, l is 1 in many fonts.
-_SAME = str.maketrans("hvnymul10345 7".replace(" ", ""), "nnnuuuiioeast")
-_INVISIBLE = "\u115f\u1160\u3164\uffa0\u17b4\u17b5"
-"""Letters by their category that are never seen."""
-
-
-class _Folding(dict[int, str | None]):
-    """For `str.translate`: each character as its folded letters, a space between words, or nothing if it is not seen."""
-
-    def __missing__(self, code: int) -> str | None:
-        letters = ""
-        is_separator = False
-        for char in unicodedata.normalize("NFKD", chr(code)):
-            if char.isalnum() and char not in _INVISIBLE:
-                plain = unicodedata.normalize("NFKD", char.translate(LOOKALIKES).casefold())
-                letters += "".join(filter(str.isalnum, plain)).translate(LOOKALIKES).translate(_SAME)
-            elif unicodedata.category(char) not in ("Mn", "Me", "Cf") and char not in _INVISIBLE:
-                is_separator = True
-        self[code] = letters or (" " if is_separator else None)
-        return self[code]
-
-
-_FOLDING = _Folding()
-
-
-def fold_letters(text: str) -> str:
-    """The letters and digits of a text in a form that is equal for texts that look alike; the key for comparisons."""
-    return text.translate(_FOLDING).replace(" ", "")
-
 
 _WORD_COST = 60
 """What a word is worth in units; the other costs say how many characters make as much text as twelve words."""
@@ -128,9 +83,9 @@ class ShownText:
 
 def _runs(text: str) -> set[str]:
     """For each word, or character of a script without spaces, the letters of the shortest copy that begins there."""
-    folded = text.translate(_FOLDING)
-    words = folded.split()
-    if max(map(len, words), default=0) <= _LONGEST_WORD and (folded.isascii() or not _UNSPACED.search(folded)):
+    words = fold_words(text)
+    letters = "".join(words)
+    if max(map(len, words), default=0) <= _LONGEST_WORD and (letters.isascii() or not _UNSPACED.search(letters)):
         offsets = [0, *accumulate(map(len, words))]
         ends = offsets[COPIED_WORDS:]
     else:
@@ -139,7 +94,6 @@ def _runs(text: str) -> set[str]:
         spent = [0, *accumulate(costs)]
         needed = COPIED_WORDS * _WORD_COST
         ends = [offsets[bisect_left(spent, before + needed)] for before in spent if before + needed <= spent[-1]]
-    letters = "".join(words)
     runs = (letters[start : max(end, start + _FEWEST_LETTERS)] for start, end in zip(offsets, ends, strict=False))
     return {run for run in runs if len(run) >= _FEWEST_LETTERS}
 

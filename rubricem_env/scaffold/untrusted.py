@@ -1,16 +1,15 @@
-r"""Neutralizes foreign text: nothing in it is read as structure.
+r"""Makes foreign text inert: nothing in it is read as structure, by the scaffold or by a chat model.
 
-`neutralize` adds a backslash to everything that looks like a scaffold tag or a chat special token: `</tool_output>`
-becomes `<\/tool_output>`, `<|im_end|>` becomes `<\|im_end|>`. Backslashes after the opening character grow by one, so
-that `restore` undoes it byte for byte. `fold` makes texts comparable that look alike. `ShownText` finds long copies of
-what a policy was shown: rubrics and lessons must not contain them.
+`neutralize` adds a backslash to everything that looks like a scaffold tag or a control token of a chat model:
+`</tool_output>` becomes `<\/tool_output>`, `<|im_end|>` becomes `<\|im_end|>`. Backslashes after the opening character
+grow by one, so that `restore` undoes it byte for byte. `defuse` is for prompts: it touches control tokens alone, leaves
+what is inert already, and is not undone.
 """
 
-import html
 import re
-import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
+from types import MappingProxyType
 
 from rubricem_env.scaffold.grammar import RESERVED
 
@@ -20,14 +19,32 @@ _UNSEEN = (
 )
 GAP = f"[{_UNSEEN}]*+"
 _OPENERS = "<\uff1c\ufe64\u2039"
-# Written like tags by the chat templates of Qwen, Gemma and Llama 2, and in square brackets by those of Mistral.
-_CHAT_TAGS = (
-    *("tool_call", "tool_response", "tools", "start_of_turn", "end_of_turn", "start_of_image", "end_of_image"),
-    *("s", "bos", "eos", "pad", "unk", "sys", "system", "user", "assistant"),
+CONTROL_TAGS: Mapping[str, str] = MappingProxyType(
+    {
+        "Qwen, Hermes": "tool_call tool_response tools",
+        "Gemma": r"start_of_turn end_of_turn start_of_image end_of_image image_soft_token unused\d+",
+        "Llama 2, SentencePiece": r"s bos eos pad unk sys 0x[0-9a-f]{2} cls sep mask(?=>)",
+        "Command": "bos_token eos_token eop_token pad_token unk_token mask_token",
+        "DeepSeek, Claude": "function_calls function_results invoke function(?=[=>]) parameter(?=[=>]) parameters(?=>)",
+        "GLM, InternLM": "sop eop eom eoa eoh arg_key arg_value",
+        "MiniMax, Seed, LongCat": r"minimax:\w+ seed:\w+ longcat_\w+ beginning_of_sentence end_of_sentence",
+        "Nemotron, T5, Baichuan": r"special_\d+ extra_id_\d+ reserved_\d+ available_tools toolcall toolresponse",
+        "StarCoder": r"fim_prefix fim_middle fim_suffix fim_pad file_sep repo_name reponame filename jupyter_\w+",
+        "vision and speech": r"image(?=>) img(?=>) video(?=>) audio(?=>) box(?=>) ref(?=>) quad(?=>) im_start im_end im_patch",
+        "roles": "system user assistant developer human bot",
+    }
 )
-_BRACKETED = (
-    "inst|available_tools|tool_(?:calls|results|content)|system_prompt|think|args|call_id|prefix|middle|suffix|img"
+"""By model family, what is a control token between angle brackets: regular expressions, separated by spaces.
+
+Names that HTML has too count in their exact form alone. Tokens that begin with `<|` or `<\uff5c`, as those of Llama 3 and 4, Phi, GPT, Granite, Kimi and DeepSeek, need no list."""
+CONTROL_BRACKETS: Mapping[str, str] = MappingProxyType(
+    {
+        "Llama 2, Mistral": "inst available_tools tool_calls tool_results tool_content system_prompt model_settings "
+        "think args call_id audio begin_audio prefix middle suffix img img_break img_end",
+        "GLM, BERT": "gmask smask cls sep mask pad unk",
+    }
 )
+"""The same between square brackets. Those of EXAONE begin with `[|`, those of MiniMax are `]~b]` and `[e~[`."""
 
 
 def spaced_names(names: Iterable[str]) -> str:
@@ -36,12 +53,21 @@ def spaced_names(names: Iterable[str]) -> str:
     return "|".join(GAP.join(re.escape(char) for char in name) for name in longest_first)
 
 
-_TAG_BODY = rf"{GAP}/?{GAP}(?:{spaced_names((*RESERVED, *_CHAT_TAGS))})(?![\w-])"
-# <tag ...>, <|special|> and [INST]; the look-ahead leaves all but the opener and its backslashes alone.
-_INJECTION = rf"(?={_TAG_BODY}|{GAP}[|\uff5c])"
-_BRACKET_INJECTION = rf"(?=/?(?:{_BRACKETED})\])"
+def _any_of(tokens: Mapping[str, str]) -> str:
+    """By first letter, which is several times as fast as one long alternative."""
+    by_letter: dict[str, list[str]] = {}
+    for token in " ".join(tokens.values()).split():
+        by_letter.setdefault(token[0], []).append(token[1:])
+    return "|".join(f"{letter}(?:{'|'.join(rest)})" for letter, rest in by_letter.items())
+
+
+_TAG_BODY = rf"{GAP}/?{GAP}(?:{spaced_names(RESERVED)}|{_any_of(CONTROL_TAGS)})(?![\w-])"
+_BAR = rf"{GAP}[|\uff5c]"
+_BRACKET = rf"/?(?:{_any_of(CONTROL_BRACKETS)})\]|\|(?:system|user|assistant|tool|endofturn)\|\]|e~\["
+# <tag ...>, <|special|>, [INST]; a look-ahead leaves all but the opener and its backslashes alone.
+_INJECTIONS = {**dict.fromkeys(_OPENERS, f"{_TAG_BODY}|{_BAR}"), "[": _BRACKET, "]": r"~[!b]"}
+_CONTROL = rf"{GAP}/?{GAP}(?:{_any_of(CONTROL_TAGS)})(?![\w-])|{_BAR}"
 _FLAGS = re.IGNORECASE | re.ASCII
-_INJECTIONS = {**dict.fromkeys(_OPENERS, _INJECTION), "[": _BRACKET_INJECTION}
 
 
 @cache
@@ -52,11 +78,17 @@ def _patterns(opener: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     when the opener first occurs: compiling them all takes a third of a second.
     """
     start, injection = re.escape(opener), _INJECTIONS[opener]
-    return re.compile(rf"{start}(?=\\*+{injection})", _FLAGS), re.compile(rf"{start}\\(?=\\*+{injection})", _FLAGS)
+    threat, neutralized = rf"{start}(?=\\*+(?:{injection}))", rf"{start}\\(?=\\*+(?:{injection}))"
+    return re.compile(threat, _FLAGS), re.compile(neutralized, _FLAGS)
+
+
+@cache
+def _control_token(opener: str) -> re.Pattern[str]:
+    return re.compile(rf"{re.escape(opener)}(?={_CONTROL if opener in _OPENERS else _INJECTIONS[opener]})", _FLAGS)
 
 
 def neutralize(text: str) -> str:
-    """The text with every reserved tag and chat special token neutralized; all other text is unchanged."""
+    """The text with every reserved tag and control token neutralized; all other text is unchanged."""
     for opener in _INJECTIONS:
         if opener in text:
             text = _patterns(opener)[0].sub(rf"{opener}\\", text)
@@ -71,38 +103,9 @@ def restore(text: str) -> str:
     return text
 
 
-# NFKD makes fullwidth, mathematical and circled letters plain by itself, except white ones on black.
-_LOOKALIKES = str.maketrans(
-    "аеорсухікѕјһԁԛԝѵӏмтвАВЕНІЈКМОРСТХЅԌҮӀ"  # Cyrillic
-    "αεικνορτυχγηωΑΒΕΖΗΙΚΜΝΟΡΤΥΧ"  # Greek
-    "օոսհցզաեքռՕՏԼՍ"  # Armenian
-    "ᎠᎡᎢᎥᎪᎫᎬᎳᎷᎻᎾᏀᏃᏏᏒᏔᏕᏚᏙᏞᏟᏢᏦᏴᏻ"  # Cherokee
-    "ꓐꓑꓒꓓꓔꓖꓗꓙꓚꓜꓝꓟꓠꓡꓢꓣꓦꓧꓪꓫꓬꓮꓰꓲꓳꓴ"  # Lisu
-    "ıłøđħŧɑɡɩƒØŁĐᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ",  # Latin beyond ASCII
-    "aeopcyxiksjhdqwvlmtbABEHIJKMOPCTXSGYI"
-    "aeiknoptuxynwABEZHIKMNOPTYX"
-    "onuhgqwtpnOSLU"
-    "DRTiAJEWMHOGZbRWSSVLCPKBG"
-    "BPdDTGKJCZFMNLSRVHWXYAEIOU"
-    "ilodhtagifOLDabcdefghijklmnoprstuvwyz",
-) | {start + index: chr(65 + index) for start in (0x1F150, 0x1F170) for index in range(26)}
-_LOOKALIKES |= {
-    code + 0x97D0: plain for code, plain in _LOOKALIKES.items() if 0x13A0 <= code < 0x13F0
-}  # small Cherokee
-_BLANKS = str.maketrans(dict.fromkeys("\u115f\u1160\u2800", " "))
-_NOT_SHOWN = frozenset({"Cf", "Mn", "Me"})
-
-
-def fold(text: str) -> str:
-    """The text as a reader sees it, to compare and to search: other forms of a letter become the plain one.
-
-    HTML entities are resolved, and letters that look like Latin ones become those. Characters that show nothing go, and
-    so do marks above and below letters; characters that only look empty become spaces. Case, spaces and punctuation stay.
-    """
-    for _ in range(2):  # "&amp;lt;" is "&lt;" is "<"
-        text = html.unescape(text)
-    if text.isascii():
-        return text
-    plain = unicodedata.normalize("NFKD", text).translate(_BLANKS)
-    shown = "".join(char for char in plain if unicodedata.category(char) not in _NOT_SHOWN)
-    return unicodedata.normalize("NFKC", shown).translate(_LOOKALIKES)
+def defuse(text: str) -> str:
+    """The text without control tokens, however often it is defused; the scaffold's tags stay what they are."""
+    for opener in _INJECTIONS:
+        if opener in text:
+            text = _control_token(opener).sub(rf"{opener}\\", text)
+    return text

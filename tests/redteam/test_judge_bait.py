@@ -17,6 +17,7 @@ from rubricem_env.judge.scoring import score_trajectory
 from rubricem_env.llm.base import ScriptedModel
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.scaffold.untrusted import defuse
 from rubricem_env.testing.judges import ANSWER, QUESTION, attempt, careless, empty_proposal, read_fenced, rubric
 from rubricem_env.world.documents import ATTACKS
 
@@ -174,4 +175,4 @@ async def test_a_reflection_cannot_leave_its_fence(bait):
     model = ScriptedModel(read_fenced(half_by_length))
     await LLMJudge.over(model).judge_reflections(task)
     candidates = read_blocks(model.requests[0].prompt)["CANDIDATES"]
-    assert {row["reflection"] for row in candidates} == {bait, "plain"}
+    assert {row["reflection"] for row in candidates} == {defuse(bait), "plain"}
