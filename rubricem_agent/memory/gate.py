@@ -155,9 +155,10 @@ def _find(pattern: re.Pattern[str], text: str) -> str | None:
 
 
 def _find_said(pattern: re.Pattern[str], text: str) -> str | None:
-    """As `_find`, where signs that join words count as spaces, or as nothing."""
+    """As `_find`, where signs that join words count as spaces, or as nothing, and spaced letters are a word."""
     folded = fold(text)
-    forms = dict.fromkeys((folded, _JOINER.sub(" ", folded), _JOINER.sub("", folded)))
+    spaced = re.sub(r"(?<=\b\w) (?=\w\b)", "", folded)
+    forms = dict.fromkeys((folded, _JOINER.sub(" ", folded), _JOINER.sub("", folded), spaced))
     return next((found for form in forms if (found := _find(pattern, form))), None)
 
 

@@ -17,16 +17,19 @@ NAME = "cpu"
 _KIBIBYTE = 1_024
 
 
+def _nothing(*_: object, **__: object) -> None:
+    """A CPU has nothing to choose, to synchronise, to empty, to limit or to profile."""
+
+
+def _resident_bytes(*_: object, **__: object) -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE
+
+
 class CPUPlatform(PlatformBase):  # type: ignore[misc,unused-ignore]
     """One device, always available."""
 
-    @property
-    def device_name(self) -> str:
-        return NAME
-
-    @property
-    def vendor_name(self) -> str:
-        return NAME
+    device_name = vendor_name = NAME
+    set_device = synchronize = set_allocator_settings = empty_cache = profiler_start = profiler_stop = cudart = _nothing
 
     @property
     def device_module(self) -> ModuleType:
@@ -42,23 +45,10 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc,unused-ignore]
     def device_count(self) -> int:
         return 1
 
-    def set_device(self, device_index: int) -> None:
-        return None
-
-    def synchronize(self, device_index: int | None = None) -> None:
-        return None
-
     def manual_seed(self, seed: int) -> None:
         torch.manual_seed(seed)
 
-    def manual_seed_all(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def set_allocator_settings(self, settings: str) -> None:
-        return None
-
-    def empty_cache(self) -> None:
-        return None
+    manual_seed_all = manual_seed
 
     def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
         return None, None
@@ -73,12 +63,6 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc,unused-ignore]
     def nvtx_range(self, msg: str) -> Iterator[None]:
         yield
 
-    def profiler_start(self) -> None:
-        return None
-
-    def profiler_stop(self) -> None:
-        return None
-
     def ray_resource_name(self) -> str:
         return "GPU"
 
@@ -88,17 +72,6 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc,unused-ignore]
     def is_ipc_supported(self) -> bool:
         """No: veRL then sends weights to vLLM through shared memory."""
         return False
-
-    def cudart(self) -> None:
-        return None
-
-
-def _nothing(*_: object, **__: object) -> None:
-    """A CPU has nothing to synchronise, to empty or to limit."""
-
-
-def _resident_bytes(*_: object, **__: object) -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE
 
 
 def _device_module() -> ModuleType:

@@ -290,18 +290,14 @@ def estimate_times(shape: RunShape, model: ModelShape, assumed: Assumptions, *, 
     cached = plan_memory(shape, model, assumed).cached_tokens
     reflection = shape.settings.reflection
     lesson = min(assumed.sequence + assumed.reflection_tokens, reflection.total_tokens)
+    assumptions = assumed.model_dump(include=set(PhaseTimes.model_fields) - {"reflection_tokens"})
     return PhaseTimes(
+        **assumptions,
         engine_speed=assumed.engine_tokens * sampling * _REFERENCE / model.parameters,
         sequence_speed=assumed.sequence_tokens,
         engine_seats=max(1, engines * min(shape.engine_seats, int(cached / assumed.sequence))),
-        written_tokens=assumed.written_tokens,
         longest_tokens=shape.response_tokens,
-        searches=assumed.searches,
         most_searches=shape.settings.limits.max_calls,
-        tool_seconds=assumed.tool_seconds,
-        propose_seconds=assumed.propose_seconds,
-        score_seconds=assumed.score_seconds,
-        reflect_seconds=assumed.reflect_seconds,
         judge_seats=shape.settings.judge.rates.concurrency,
         reflection_tokens=min(assumed.reflection_tokens, reflection.new_tokens),
         candidates=reflection.num_candidates,
@@ -310,8 +306,6 @@ def estimate_times(shape: RunShape, model: ModelShape, assumed: Assumptions, *, 
         * reflection.num_candidates
         * _train_seconds(lesson, shape, model, assumed)
         / training,
-        swap_seconds=assumed.swap_seconds,
-        spread=assumed.spread,
     )
 
 
