@@ -6,6 +6,7 @@ This module imports neither veRL nor Ray: both read the environment when they ar
 import os
 import socket
 from collections.abc import Sequence
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hydra.errors import HydraException  # type: ignore[import-not-found,unused-
 from omegaconf import OmegaConf  # type: ignore[import-not-found,unused-ignore]
 from omegaconf.errors import OmegaConfBaseException  # type: ignore[import-not-found,unused-ignore]
 
+from rubricem_agent.files import lock_folder
 from rubricem_env.domain.errors import BoundaryError, ConfigError
 from trainers.verl_backend.checkpoint import FOLDER, check_identity, identity_of
 from trainers.verl_backend.settings import SECTION, read_section, refuse_impossible
@@ -39,9 +41,10 @@ def launch(file: Path, changes: Sequence[str]) -> None:
     config = read_config(file, changes)
     refuse_impossible(config, read_section(OmegaConf.to_container(config.get(SECTION), resolve=True)))
     _refuse_unknown_engine(config.actor_rollout_ref.rollout.name)
-    check_resume(config)
-    refuse_unreachable(os.environ.get("RAY_ADDRESS", ""))
-    import_module(TRAINER).train(config)
+    with closing(lock_folder(Path(config.trainer.default_local_dir).absolute(), key="trainer.default_local_dir")):
+        check_resume(config)
+        refuse_unreachable(os.environ.get("RAY_ADDRESS", ""))
+        import_module(TRAINER).train(config)
 
 
 def set_environment(file: Path) -> None:

@@ -1,13 +1,16 @@
 """A checkpoint of another run is refused by the command itself, before Ray is started."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from rubricem_agent.files import lock_folder
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.errors import UsageError
+from tests.lanes.verl.runs import LIMIT, SMALL, started
 from trainers.verl_backend.checkpoint import FOLDER, ServiceState, run_identity, save_service
 from trainers.verl_backend.launch import MARKER, check_resume, read_config
 from trainers.verl_backend.settings import read_section
@@ -65,3 +68,12 @@ def test_weights_without_our_state_are_refused(tmp_path):
 def test_a_run_that_is_told_to_begin_anew_looks_at_nothing(tmp_path):
     (tmp_path / MARKER).write_text("6")
     check_resume(config(tmp_path, "trainer.resume_mode=disable"))
+
+
+def test_a_second_run_in_one_folder_is_refused_before_ray_is_started(policy, tmp_path):
+    folder = tmp_path / "run"
+    with closing(lock_folder(folder)), started(folder, policy, *SMALL) as second:
+        assert second.wait(LIMIT) == 2, second.tail()
+        assert second.sentences[-1].startswith(f"verl_ssgrpo: another process trains in {folder}; ")
+        assert "choose another trainer.default_local_dir" in second.sentences[-1]
+    assert not list(folder.glob("metrics.jsonl"))
