@@ -401,19 +401,14 @@ def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: 
     for key, value in section.items():
         field = kind.model_fields.get(key)
         if field is None:
-            raise ConfigError(f"{where} has the unknown key {key!r}; {_hint(str(key), kind)}")
+            raise ConfigError(
+                f"{where} has the unknown key {key!r}; {suggest_name(str(key), kind.model_fields, cutoff=0.5)}"
+            )
         inner = _model_in(field.annotation)
         if inner is not None:
             for part in value if isinstance(value, list) else [value]:
                 if isinstance(part, Mapping):
                     refuse_unknown(part, inner, where=f"{where}{separator}{key}")
-
-
-def _hint(key: str, kind: type[BaseModel]) -> str:
-    section, dot, inner = key.partition(".")
-    if dot and section in kind.model_fields:
-        return f"write the whole section, as in {section}='{{{inner}: VALUE}}'."
-    return suggest_name(key, kind.model_fields, cutoff=0.5)
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:
@@ -433,10 +428,25 @@ def read_tools_config(settings: Mapping[str, Any], where: str = "tools") -> Tool
 
 
 def load_tools_config(path: Path) -> ToolsConfig:
-    """Read settings from a TOML file, at its top level or in its table [tools]; raises ConfigError as above."""
+    """Read settings from a TOML file, at its top level or in its table [tools]; raises ConfigError as above.
+
+    Relative paths in the file are relative to its folder.
+    """
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as cause:
         raise ConfigError(f"cannot read the config {path}: {cause}. Give the path of a TOML file.") from cause
     inner = settings.get("tools")
-    return read_tools_config(inner if isinstance(inner, dict) else settings, str(path))
+    config = read_tools_config(inner if isinstance(inner, dict) else settings, str(path))
+
+    def beside(named: Path | None) -> Path | None:
+        return None if named is None else path.parent / named.expanduser()
+
+    return config.model_copy(
+        update={
+            "corpus": beside(config.corpus),
+            "cache": config.cache.model_copy(update={"path": beside(config.cache.path)}),
+            "record": beside(config.record),
+            "replay": beside(config.replay),
+        }
+    )

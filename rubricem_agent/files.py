@@ -28,6 +28,10 @@ def read_lines(path: Path, what: str) -> list[tuple[str, str]]:
     return [(f"{path}, line {number}", line) for number, line in lines if line.strip()]
 
 
+MAKE_ROOM = "Make room, then run the same command again to resume."
+"""The way out where a run can be resumed."""
+
+
 @contextmanager
 def writing(path: Path, way_out: str) -> Iterator[None]:
     """Turn the disk's refusal into a ConfigError that names the path and the way out."""

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from rubricem_agent.build.training import parse_yaml_assignment, read_yaml
+from rubricem_agent.build.training import read_fields
 from rubricem_agent.config import refuse_unknown
 from rubricem_agent.learn.metrics import SETTINGS_FILE
 from rubricem_env.domain.base import Frozen
@@ -56,7 +56,7 @@ def read_settings(path: Path, kind: type[Settings], *, changes: Iterable[str] = 
     Raises:
         ConfigError: the file or a change cannot be read, a key is unknown, or a value is out of range.
     """
-    fields = read_yaml(path) | dict(parse_yaml_assignment(change, example="epochs=1") for change in changes)
+    fields = read_fields(path, changes)
     refuse_unknown(fields, kind, where=str(path), separator=": ")
     try:
         # Not strict: YAML has strings for paths, and reads 4e-5 as text.

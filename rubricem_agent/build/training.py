@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -24,19 +24,16 @@ _STOP_SECONDS = 60.0
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; an empty file is an empty mapping.
-
-    Raises:
-        ConfigError: the file cannot be read, or is not a mapping.
-    """
+    """The mapping in a YAML file; raises ConfigError where it cannot be read, is empty, or is not a mapping."""
     try:
         fields = _parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
         reason = " ".join(str(cause).split())
         raise ConfigError(f"cannot read the config {path}: {reason}. Give the path of a YAML file.") from cause
-    if not isinstance(fields, dict | None):
-        raise ConfigError(f"{path} holds a YAML {type(fields).__name__}; a config is a mapping of keys to values.")
-    return fields or {}
+    if not isinstance(fields, dict) or not fields:
+        held = "is empty" if not fields else f"holds a YAML {type(fields).__name__}"
+        raise ConfigError(f"{path} {held}; a config has lines KEY: VALUE, as those in configs/ do.")
+    return fields
 
 
 def parse_yaml_assignment(text: str, *, example: str) -> tuple[str, Any]:
@@ -92,12 +89,32 @@ def read_trainer_command(config: Path, changes: Sequence[str]) -> TrainerCommand
     return TrainerCommand(config, tuple(changes), Path(out), steps)
 
 
-def read_fields(config: Path, changes: Sequence[str]) -> dict[str, Any]:
-    """The settings of a config with changes on top; raises ConfigError where the file or a change cannot be read."""
-    dashed = next((change for change in changes if change.startswith("-")), None)
-    if dashed is not None:
-        raise ConfigError(f"{dashed} is no option; settings are written KEY=VALUE without dashes, such as steps=12.")
-    return read_yaml(config) | dict(parse_yaml_assignment(change, example="steps=12") for change in changes)
+def read_fields(config: Path, changes: Iterable[str], *, example: str = "steps=12") -> dict[str, Any]:
+    """The settings of a config with KEY=VALUE changes on top; SECTION.KEY=VALUE changes one key of a section.
+
+    Raises:
+        ConfigError: the file or a change cannot be read, or the config is one of veRL.
+    """
+    fields = read_yaml(config)
+    if not fields.keys().isdisjoint(("hydra", "actor_rollout_ref")):
+        raise ConfigError(
+            f"{config} is a config of veRL, which has a trainer of its own: python trainers/verl_ssgrpo.py "
+            f"--config-name {config.stem}"
+        )
+    for change in changes:
+        if change.startswith("-"):
+            raise ConfigError(f"{change} is no option; settings are written KEY=VALUE without dashes, such as {example}.")
+        key, value = parse_yaml_assignment(change, example=example)
+        *sections, last = key.split(".")
+        section = fields
+        for name in sections:
+            inner = section.get(name) or {}
+            if not isinstance(inner, dict):
+                raise ConfigError(f"{change}: {name} is {inner!r}, not a section. Write {name}=VALUE.")
+            section[name] = dict(inner)
+            section = section[name]
+        section[last] = value
+    return fields
 
 
 def python_command(module: str, *arguments: str) -> list[str]:

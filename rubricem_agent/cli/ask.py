@@ -173,7 +173,7 @@ _RETRY = RetryPolicy(attempts=4, initial_delay=0.5, deadline=300.0)
 @command
 def ask(
     terminal: Terminal,
-    question: Annotated[str, typer.Argument(help="The question to research.")],
+    words: Annotated[list[str], typer.Argument(metavar="QUESTION", help="The question to research, in quotes.")],
     answer_format: Annotated[AnswerFormat, typer.Option("--format", help="The format of the answer.")] = (
         AnswerFormat.LONG
     ),
@@ -190,6 +190,9 @@ def ask(
     out: Annotated[Path, typer.Option(help="Where to write trajectory.json and report.md.")] = Path("runs/ask"),
 ) -> None:
     """Research a question stage by stage and write a report. Exit code 1 means that there is no answer."""
+    question = " ".join(words)
+    if len(words) > 1:
+        raise ConfigError(f'the question has no quotes; put it in one pair of them, as in: rubricem ask "{question}"')
     if not question.strip():
         raise ConfigError('the question is empty; ask one, as in: rubricem ask "How wide is the river Tall Fox?"')
     if bank is None and (reuse == "cross" or (reuse == "within" and attempts == 1)):

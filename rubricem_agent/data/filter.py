@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from rubricem_agent.data.chatml import ChatSample, sample_of, write_samples
 from rubricem_agent.data.generate import Trace
-from rubricem_agent.files import read_text, write_atomic
+from rubricem_agent.files import MAKE_ROOM, read_text, write_atomic, writing
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import Origin, Query, Segment, ToolCall, Trajectory, first_problem
@@ -289,11 +289,11 @@ USAGE_FILE = "usage.json"
 
 def write_harvest(folder: Path, harvested: Harvest) -> None:
     """Write the samples, the rejected traces with their reasons, and the report; what was there is replaced."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_samples(folder / SAMPLES_FILE, harvested.samples)
     lines = "".join(json.dumps(_fields(*rejected), ensure_ascii=False) + "\n" for rejected in harvested.rejected)
-    (folder / REJECTED_FILE).write_text(lines, encoding="utf-8")
-    (folder / REPORT_FILE).write_text(harvested.report.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    with writing(folder, MAKE_ROOM):
+        write_samples(folder / SAMPLES_FILE, harvested.samples)
+        (folder / REJECTED_FILE).write_text(lines, encoding="utf-8")
+        (folder / REPORT_FILE).write_text(harvested.report.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
 def read_report(folder: Path) -> RejectionReport:
@@ -311,7 +311,8 @@ def read_report(folder: Path) -> RejectionReport:
 
 def keep_usage(folder: Path, meter: Meter) -> None:
     """Write what was spent, so that a limit holds over restarts."""
-    write_atomic(folder / USAGE_FILE, json.dumps(meter.state_dict()))
+    with writing(folder, MAKE_ROOM):
+        write_atomic(folder / USAGE_FILE, json.dumps(meter.state_dict()))
 
 
 def recall_usage(folder: Path, meter: Meter) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic import ValidationError
 
-from rubricem_agent.files import LineFile, read_lines
+from rubricem_agent.files import MAKE_ROOM, LineFile, read_lines, writing
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import ConfigError, FileFormatError, RubricEMError, ToolError, boundary
@@ -92,8 +92,9 @@ class JournalEntry(Frozen):
 
 
 def append_entries(journal: LineFile, entries: Iterable[JournalEntry]) -> None:
-    """Add entries in one write. A `kill -9` afterwards loses none of them."""
-    journal.append([entry.model_dump_json(exclude_none=True).encode() for entry in entries])
+    """Add entries in one write. A `kill -9` afterwards loses none of them; raises ConfigError where the disk refuses."""
+    with writing(journal.path, MAKE_ROOM):
+        journal.append([entry.model_dump_json(exclude_none=True).encode() for entry in entries])
 
 
 def recover_entries(journal: LineFile) -> dict[str, list[JournalEntry]]:

@@ -56,13 +56,18 @@ def test_the_rate_warms_up_over_a_tenth_and_falls_along_a_cosine_to_zero() -> No
     assert plan.rate(20) == pytest.approx(0.0)
 
 
-def test_a_setting_within_a_section_is_told_how_to_be_written(tmp_path: Path) -> None:
+def test_a_dotted_key_changes_one_setting_of_a_section_and_leaves_the_others(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
-    file.write_text("policy: tiny\nout: o\n")
-    with pytest.raises(
-        ConfigError, match=r"the unknown key 'watch\.window'; write the whole section, as in watch='\{window: VALUE\}'"
-    ):
-        read_settings(file, LocalConfig, changes=["watch.window=3"])
+    file.write_text("policy: tiny\nout: o\nwatch: {window: 5, shortest_answer: 7}\n")
+
+    settings = read_settings(file, LocalConfig, changes=["watch.window=3", "limits.max_turns=4"])
+
+    assert (settings.watch.window, settings.watch.shortest_answer) == (3, 7)
+    assert settings.limits.max_turns == 4
+    with pytest.raises(ConfigError, match=r"watch has the unknown key 'windw'; did you mean 'window'"):
+        read_settings(file, LocalConfig, changes=["watch.windw=3"])
+    with pytest.raises(ConfigError, match=r"policy\.path=x: policy is 'tiny', not a section\. Write policy=VALUE"):
+        read_settings(file, LocalConfig, changes=["policy.path=x"])
 
 
 @pytest.mark.parametrize(
@@ -72,7 +77,7 @@ def test_a_setting_within_a_section_is_told_how_to_be_written(tmp_path: Path) ->
         (NEEDED + "zzz: 3", [], "the unknown key 'zzz'; the keys are model, samples"),
         (NEEDED + "epochs: 0", [], "is refused at epochs: input should be greater than or equal to 1"),
         ("model: m\n", [], "is refused at samples: field required"),
-        ("- a\n", [], "holds a YAML list; a config is a mapping"),
+        ("- a\n", [], "holds a YAML list; a config has lines KEY: VALUE"),
         ("a: [", [], "cannot read the config"),
         (NEEDED, ["epochs"], "'epochs' is not a setting; write KEY=VALUE"),
     ],

@@ -47,10 +47,14 @@ def test_a_wrong_setting_is_named_with_the_way_out(settings, message):
         read_tools_config(settings)
 
 
-def test_a_file_may_hold_more_than_tools_and_a_missing_one_is_named(tmp_path):
+def test_a_file_may_hold_more_than_tools_its_paths_are_relative_to_it_and_a_missing_one_is_named(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text('[tools]\nbackend = "web"\n[judge]\nmodel = "m"\n')
     assert load_tools_config(path).backend == "web"
+    path.write_text('corpus = "c.jsonl"\nrecord = "/r.jsonl"\ncache = {path = "sub/cache.db"}\n')
+    config = load_tools_config(path)
+    assert (config.corpus, config.cache.path) == (tmp_path / "c.jsonl", tmp_path / "sub" / "cache.db")
+    assert (str(config.record), config.replay) == ("/r.jsonl", None)
     with pytest.raises(ConfigError, match="cannot read the config"):
         load_tools_config(tmp_path / "none.toml")
 

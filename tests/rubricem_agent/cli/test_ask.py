@@ -117,6 +117,7 @@ def test_a_model_that_does_not_answer_is_explained_in_a_sentence(run, turns, sai
     ("arguments", "said"),
     [
         ([" "], "question is empty"),
+        (["How", "wide", "is", "it?"], 'put it in one pair of them, as in: rubricem ask "How wide is it?"'),
         (["Q", "--policy", "nope"], "no policy 'nope'"),
         (["Q", "--policy", "scripted:x"], "no policy"),
         (["Q", "--policy", "openai:m"], "lacks a URL"),

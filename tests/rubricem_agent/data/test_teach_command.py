@@ -1,6 +1,8 @@
 """`rubricem data`, as its user meets it."""
 
 import json
+import resource
+import signal
 import sys
 from pathlib import Path
 
@@ -109,3 +111,21 @@ def test_a_model_teacher_without_its_key_is_refused(tmp_path: Path) -> None:
         ConfigError, match=r"the teacher gemini-batch:m at googleapis\.com needs a key; set .*GEMINI_API_KEY"
     ):
         teach(TeacherConfig(out=tmp_path, limit=1, teacher="gemini-batch:m"), {})
+
+
+@pytest.mark.parametrize("room", [500, 20_000])
+def test_a_full_disk_is_one_sentence_and_the_same_command_resumes(tmp_path: Path, room: int) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    heard = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limit[1]))
+    try:
+        full = RUN.invoke(data_app, ["teach", "--out", str(tmp_path), "--limit", "2"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, heard)
+    again = RUN.invoke(data_app, ["teach", "--out", str(tmp_path), "--limit", "2"])
+
+    assert isinstance(full.exception, ConfigError)
+    assert str(full.exception).startswith(f"cannot write to {tmp_path}")
+    assert str(full.exception).endswith("Make room, then run the same command again to resume.")
+    assert "2 traces: 2 accepted, 0 rejected" in again.output
