@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from rubricem_agent.evals.base import Example
+from rubricem_agent.evals.base import Example, shown
 from rubricem_agent.evals.files import read_answers
 from rubricem_agent.evals.records import AnswerRecord, CaseKey
 from rubricem_agent.memory.bank import RubricBank
@@ -102,7 +102,9 @@ async def answer_in_episodes(
     done: list[Rollout] = []
     for number in range(attempts):
         block = await references(query.question, done)
-        opening = with_guidance(prompt.opening(query, references=block), guidance)
+        opening = prompt.opening(query, references=block)
+        if guidance:
+            opening = opening._replace(user=f"{opening.user}\n{guidance}")
         attempt_seed = seed_of(seed, key, attempt=number)
         done.append(await run_episode(Attempt(query, opening, prompt.hash, attempt_seed), setting))
         if done[-1].failure:
@@ -117,11 +119,6 @@ async def answer_in_episodes(
         usage=usage,
         model=setting.policy.name,
     )
-
-
-def with_guidance(opening: Opening, guidance: str) -> Opening:
-    """The prompt with its suffix on a separate line."""
-    return opening._replace(user=f"{opening.user}\n{guidance}") if guidance else opening
 
 
 def seed_of(seed: int, key: CaseKey, *, attempt: int) -> int:
@@ -187,9 +184,6 @@ async def read_page(toolbox: Toolbox, url: str) -> str:
     return result.summary or "\n".join(snippet.text for snippet in result.snippets)
 
 
-_SHOWN = 60
-
-
 class GivenAnswers:
     """Answers from a file, by example id."""
 
@@ -225,7 +219,7 @@ class GivenAnswers:
             if record.is_final and record.given != now:
                 raise UsageError(
                     f"{self._name} has changed since the run took its answers: example {record.id} was "
-                    f"{_shown(record.given)} and is now {_shown(now)}; its numbers would mix both. Use another --out."
+                    f"{shown(record.given)} and is now {shown(now)}; its numbers would mix both. Use another --out."
                 )
 
     async def answer(
@@ -235,9 +229,3 @@ class GivenAnswers:
         given = self._answers.get(example.id)
         failure = "" if given is not None else f"{self._name} has no answer for this example"
         return AnswerRecord(id=example.id, epoch=epoch, given=given, failure=failure)
-
-
-def _shown(answer: str | None) -> str:
-    if answer is None:
-        return "not there"
-    return repr(answer) if len(answer) <= _SHOWN else f"{answer[:_SHOWN]!r}..."

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
-from rubricem_agent.evals.base import EvaluationMode, Example, Rules, Sampling
+from rubricem_agent.evals.base import EvaluationMode, Example, Rules, Sampling, shown
 from rubricem_agent.evals.files import Advice, json_lines, read_text
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.records import NO_ROOM
@@ -165,7 +165,7 @@ def refuse_difference(folder: Path, known: EvaluationManifest, *, wanted: Evalua
         for what, before, now in settings:
             if before != now:
                 raise UsageError(
-                    f"{folder} holds a run with {what} {_shown(before)}; refusing to resume with {_shown(now)}, because "
+                    f"{folder} holds a run with {what} {shown(before)}; refusing to resume with {shown(now)}, because "
                     f"its numbers would mix both. Give what that run was made with, or {another_out}."
                 )
 
@@ -176,11 +176,6 @@ def _agent_settings(known: Agent, wanted: Agent) -> Iterator[tuple[str, object, 
         # Earlier releases did not record hashes: their runs cannot be compared, and may resume.
         if before or name not in _HASH_NAMES:
             yield _HASH_NAMES.get(name, f"the agent's {name}"), before, after[name]
-
-
-def _shown(value: object) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 ABLATION_SEED: Final = 100

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
 
 from rubricem_agent.evals import extraction
-from rubricem_agent.evals.base import Scorer, ScoringError, Unit
+from rubricem_agent.evals.base import Scorer, ScoringError, Unit, shown
 from rubricem_agent.evals.files import Advice, RowPosition, json_lines
 from rubricem_agent.evals.suite import SUITE
 from rubricem_env.domain.base import Frozen, Text, well_formed
@@ -32,7 +32,6 @@ UNITS: Mapping[str, Mapping[str, Unit]] = {
 AGREED, DISAGREED, UNREADABLE = 0, 1, 2
 """The exit codes of `rubricem parity`."""
 TOLERANCE = 1e-12
-SHOWN = 300
 
 _COMMENTS = ("note", "message")
 """Keys of `expected` that describe the case and are not results."""
@@ -171,9 +170,8 @@ def _agree(expected: object, computed: object, *, is_status: bool) -> bool:
 
 
 def _sentence(where: str, *, expected: object, computed: object) -> str:
-    return f"{where}: expected {_shown(expected)}, got {_shown(computed)}"
+    return f"{where}: expected {_result(expected)}, got {_result(computed)}"
 
 
-def _shown(value: object) -> str:
-    text = "nothing" if value is _MISSING else repr(value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text)} characters)"
+def _result(value: object) -> str:
+    return "nothing" if value is _MISSING else shown(repr(value), limit=300)

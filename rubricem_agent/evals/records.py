@@ -184,7 +184,7 @@ class Journal(Generic[RecordT]):
 
 
 NO_PRICE = "no price known"
-_IN_PROCESS = ("scripted", "expert")
+_IN_PROCESS = ("scripted", "expert", "local:")
 
 
 class ModelCost(Frozen):
@@ -196,11 +196,6 @@ class ModelCost(Frozen):
     dollars: float
     is_priced: bool
     """Whether the model's price is known; otherwise the dollars are incomplete."""
-
-
-def has_price(model: str) -> bool:
-    """Whether the model's price is known: from the price table, or because it runs in this process."""
-    return price_of(model) is not None or model in _IN_PROCESS or model.startswith("local:")
 
 
 def dollars_of(model: str, usage: Usage) -> float:
@@ -223,7 +218,7 @@ def costs_of(answers: Iterable[AnswerRecord], verdicts: Iterable[VerdictRecord])
             model=model,
             usage=usage,
             dollars=dollars_of(model, usage),
-            is_priced=has_price(model) or not usage.tokens,
+            is_priced=not usage.tokens or price_of(model) is not None or model.startswith(_IN_PROCESS),
         )
         for (stage, model), usage in sums.items()
     )

@@ -210,8 +210,8 @@ def rehearse(
         # Each turn reads the conversation so far again, half of the whole on average.
         read = turns * limits.max_tokens // 2
         episode = Usage(calls=turns, input_tokens=read, output_tokens=limits.max_tokens)
-        estimates.append(_priced("answers, at most", policy, usage=_times(episode, len(ids) * epochs)))
-    return estimates + [_priced("verdicts", judge, usage=_times(asked, epochs)) for judge in judges]
+        estimates.append(_priced("answers, at most", policy, usage=sum([episode] * len(ids) * epochs, Usage())))
+    return estimates + [_priced("verdicts", judge, usage=sum([asked] * epochs, Usage())) for judge in judges]
 
 
 def _judge_usage(loaded: Loaded, example_id: str) -> Usage:
@@ -229,14 +229,6 @@ def _judge_usage(loaded: Loaded, example_id: str) -> Usage:
         calls=len(asked),
         input_tokens=sum((len(one.prompt) + len(one.system)) // CHARS_PER_TOKEN for one in asked),
         output_tokens=sum(LONG_REPLY_TOKENS if one.key in _LONG else REPLY_TOKENS for one in asked),
-    )
-
-
-def _times(usage: Usage, times: int) -> Usage:
-    return Usage(
-        calls=usage.calls * times,
-        input_tokens=usage.input_tokens * times,
-        output_tokens=usage.output_tokens * times,
     )
 
 

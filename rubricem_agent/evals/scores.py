@@ -136,8 +136,6 @@ Logs = tuple[Journal[AnswerRecord], Journal[VerdictRecord]]
 """The answers and the verdicts of a run."""
 
 _Grades = dict[CaseKey, Grade]
-_Ungraded = dict[CaseKey, str]
-"""Why there is no grade."""
 
 
 def score_run(loaded: Loaded, manifest: EvaluationManifest, *, logs: Logs) -> Scores:
@@ -146,21 +144,26 @@ def score_run(loaded: Loaded, manifest: EvaluationManifest, *, logs: Logs) -> Sc
     keys = case_keys(manifest.inputs.ids, manifest.epochs)
     records = [record for key in sorted(keys) if (record := answers.find(key)) is not None]
     final = [record for record in records if record.is_final]
-    by_judge = {
-        judge: _grade_all(loaded, final, verdicts=verdicts, judge=judge) for judge in manifest.judges or (NO_JUDGE,)
+    outcomes = {
+        judge: {record.key: _grade(loaded, record, verdicts=verdicts, judge=judge) for record in final}
+        for judge in manifest.judges or (NO_JUDGE,)
     }
-    judges = tuple(
-        _judge_scores(loaded, manifest, judge=judge, grades=grades, ungraded=ungraded).model_copy(
-            update={"replies": _count_replies(verdicts, judge, graded=grades)}
-        )
-        for judge, (grades, ungraded) in by_judge.items()
-    )
-    first = _scores_by_id(next(iter(by_judge.values()))[0])
+    by_judge = {
+        judge: {key: grade for key, grade in graded.items() if isinstance(grade, Grade)}
+        for judge, graded in outcomes.items()
+    }
+    judges = []
+    for judge, grades in by_judge.items():
+        ungraded = count_reasons(why for why in outcomes[judge].values() if isinstance(why, str))
+        replies = _count_replies(verdicts, judge, graded=grades)
+        numbers = _judge_scores(loaded, manifest, judge=judge, grades=grades)
+        judges.append(numbers.model_copy(update={"ungraded": ungraded, "replies": replies}))
+    first = _scores_by_id(next(iter(by_judge.values())))
     cases = [case_of(loaded, record).answer for record in final]
     return Scores(
         manifest=manifest,
-        judges=judges,
-        agreements=_agreements({judge: grades for judge, (grades, _) in by_judge.items()}),
+        judges=tuple(judges),
+        agreements=_agreements(by_judge),
         variance=epoch_variance(first) if manifest.epochs > 1 and first else None,
         expected=len(keys),
         answered=len(final),
@@ -170,21 +173,6 @@ def score_run(loaded: Loaded, manifest: EvaluationManifest, *, logs: Logs) -> Sc
         costs=costs_of(answers.records, verdicts.records),
         seconds=sum(one.seconds for one in answers.records) + sum(one.seconds for one in verdicts.records),
     )
-
-
-def _grade_all(
-    loaded: Loaded, records: Sequence[AnswerRecord], *, verdicts: Journal[VerdictRecord], judge: str
-) -> tuple[_Grades, _Ungraded]:
-    """Grades by one judge from its recorded replies, in the order of the records."""
-    grades: _Grades = {}
-    ungraded: _Ungraded = {}
-    for record in records:
-        grade = _grade(loaded, record, verdicts=verdicts, judge=judge)
-        if isinstance(grade, Grade):
-            grades[record.key] = grade
-        else:
-            ungraded[record.key] = grade
-    return grades, ungraded
 
 
 def _grade(loaded: Loaded, record: AnswerRecord, *, verdicts: Journal[VerdictRecord], judge: str) -> Grade | str:
@@ -204,9 +192,8 @@ def _grade(loaded: Loaded, record: AnswerRecord, *, verdicts: Journal[VerdictRec
     return known.failure if known is not None else "not judged yet"
 
 
-def _judge_scores(
-    loaded: Loaded, manifest: EvaluationManifest, *, judge: str, grades: _Grades, ungraded: _Ungraded
-) -> JudgeScores:
+def _judge_scores(loaded: Loaded, manifest: EvaluationManifest, *, judge: str, grades: _Grades) -> JudgeScores:
+    """The numbers of the grades; what is not graded is added by `score_run`."""
     grader, every = loaded.grader, tuple(grades.values())
     metrics = dict(grader.total(every))
     scores = _scores_by_id(grades)
@@ -224,7 +211,7 @@ def _judge_scores(
         per_example={example_id: sum(values) / len(values) for example_id, values in scores.items()},
         graded=num_scored,
         excluded=count_reasons(grade.excluded for grade in every if grade.score is None),
-        ungraded=count_reasons(ungraded.values()),
+        ungraded={},
         unreadable=sum(grade.unreadable for grade in every),
     )
 

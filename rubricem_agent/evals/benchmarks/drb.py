@@ -77,10 +77,6 @@ class TaskCriteria(FileRow):
     dimension_weight: dict[str, float] = Field(default_factory=dict)
     criterions: dict[str, tuple[RaceCriterion, ...]] = Field(default_factory=dict)
 
-    def weights_in(self, dimension: str) -> dict[str, float]:
-        """Criterion text to weight, in file order; of two equal texts the last weight wins."""
-        return {item.criterion: item.weight for item in self.criterions.get(dimension, ())}
-
     def for_judge(self) -> str:
         """The criteria by dimension, with their explanations and without their weights."""
         lines: list[str] = []
@@ -281,7 +277,8 @@ def score_task(scores: Mapping[str, JsonValue], criteria: TaskCriteria) -> TaskS
     targets: dict[str, float] = {}
     references: dict[str, float] = {}
     for dimension, entries in scores.items():
-        known = criteria.weights_in(dimension)
+        # In file order; of two equal texts the last weight wins.
+        known = {item.criterion: item.weight for item in criteria.criterions.get(dimension, ())}
         if isinstance(entries, list) and dimension in criteria.dimension_weight and known:
             targets[dimension], references[dimension] = _averages(entries, known)
     target, reference = (_weighted_total(side, criteria.dimension_weight) for side in (targets, references))

@@ -208,7 +208,7 @@ def test_ids_that_count_from_one_are_refused_by_the_last_of_them():
 
 
 def test_an_answer_that_is_gone_has_changed_as_well():
-    with pytest.raises(UsageError, match="example 1 was 'b' and is now not there"):
+    with pytest.raises(UsageError, match="example 1 was b and is now not there"):
         given(n0="a").refuse_changed([record("0", "a"), record("1", "b")])
 
 

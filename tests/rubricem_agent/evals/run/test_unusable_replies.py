@@ -57,6 +57,27 @@ def test_what_is_no_reply_is_an_outage_that_a_resume_asks_again(make_config, jud
     assert run(make_config("simpleqa", judges=(f"openai:judge@{judge_url}",), limit=2)).scores.is_complete
 
 
+GEMINI_OUTAGES = {
+    "a blocked prompt": {"promptFeedback": {"blockReason": "SAFETY"}},
+    "a blocked reply": {"candidates": [{"content": {"parts": [{"text": "A"}]}, "finishReason": "SAFETY"}]},
+    "all tokens thought": {"candidates": [{"content": {"role": "model"}, "finishReason": "MAX_TOKENS"}]},
+    "thoughts alone": {
+        "candidates": [{"content": {"parts": [{"text": "A", "thought": True}]}, "finishReason": "STOP"}]
+    },
+    "a broken call": {"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL"}]},
+    "an empty object": {},
+}
+
+
+@pytest.mark.parametrize("reply", GEMINI_OUTAGES.values(), ids=GEMINI_OUTAGES.keys())
+def test_what_is_no_reply_of_gemini_is_an_outage_too(make_config, reply):
+    with serve_loopback(ModelServer(lambda asked: ModelReply(raw=json.dumps(reply).encode()))) as url:
+        config = make_config("simpleqa", judges=(f"gemini:gemini-2.5-pro@{url}",), limit=1)
+        scores = asyncio.run(run_evaluation(plan_run(config), {"GEMINI_API_KEY": "key-of-tests"})).scores
+
+    assert (scores.headline.score, sum(scores.headline.ungraded.values())) == (None, 1)
+
+
 @pytest.mark.parametrize(
     "name", ["healthbench", "researchqa", "researchrubrics", "webwalkerqa", "deepsearchqa", "drb", "twowiki"]
 )
