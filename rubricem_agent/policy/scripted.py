@@ -125,15 +125,13 @@ class QuotingResearcher:
         )
 
     def _read(self, observation: str) -> None:
+        stems = _stems(self._question)
         for snippet_id, body in _SNIPPET.findall(observation):
             text = body.partition("\n")[2] or body
-            quote = max(_SENTENCE.split(" ".join(text.split())), key=self._closeness)
+            sentences = _SENTENCE.split(" ".join(text.split()))
+            quote = max(sentences, key=lambda sentence: len(stems & _stems(sentence)))
             if quote and quote not in self._quotes.values():
                 self._quotes[snippet_id] = quote
-
-    def _closeness(self, sentence: str) -> int:
-        """How many word stems a sentence shares with the question."""
-        return len(_stems(self._question) & _stems(sentence))
 
     def _review(self) -> str:
         return (

@@ -95,15 +95,12 @@ def _fit(snippets: tuple[Snippet, ...], limit: int, count: TokenCount, *, room: 
     for snippet in snippets:
         if room < _LEAST:
             break
-        body = neutralize(cap_text(_write(snippet), min(limit, room), count))
+        head = " | ".join(part for part in (snippet.title[:_MAX_TITLE], snippet.url[:_MAX_URL]) if part)
+        written = f"{head}\n{snippet.text}" if head else snippet.text
+        body = neutralize(cap_text(written, min(limit, room), count))
         bodies.append(body)
         room -= count(body)
     return bodies
-
-
-def _write(snippet: Snippet) -> str:
-    head = " | ".join(part for part in (snippet.title[:_MAX_TITLE], snippet.url[:_MAX_URL]) if part)
-    return f"{head}\n{snippet.text}" if head else snippet.text
 
 
 def _wrap(lines: list[str]) -> str:
