@@ -186,7 +186,7 @@ def lock_folder(folder: Path, *, key: str = "out") -> LineFile:
         else:
             lock.lock()
     except BlockingIOError as cause:
-        raise ConfigError(f"another process trains in {folder}; wait for it, or choose another {key}.") from cause
+        raise ConfigError(f"another process trains in {folder}; wait for it, or choose another `{key}`.") from cause
     except OSError as cause:
         raise ConfigError(
             f"cannot write to {key}, {folder}: {cause.strerror}. Make room, or choose another folder."

@@ -245,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         # Only the decoding thread is left to end; a second interrupt would only print a traceback.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        sys.stderr.write("local_ssgrpo: stopped; the same command resumes from the last checkpoint\n")
+        sys.stderr.write("local_ssgrpo: stopped; the same command resumes from the last checkpoint, if there is one\n")
         return 130
 
 

@@ -238,7 +238,7 @@ def run_sft(arguments: Sequence[str] | None, here: Callable[[Precision], OneProc
     try:
         return run_command("sft", train)
     except KeyboardInterrupt:
-        sys.stderr.write("sft: stopped; the same command resumes from the last checkpoint\n")
+        sys.stderr.write("sft: stopped; the same command resumes from the last checkpoint, if there is one\n")
         return 130
 
 

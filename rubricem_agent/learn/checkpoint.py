@@ -11,7 +11,8 @@ new one. Reading checks every hash, and that no part belongs to another step (ch
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from pydantic import Field, ValidationError
 
 from rubricem_agent.files import flush, sha256, write_text
 from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.errors import RubricEMError, UsageError
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -28,6 +29,20 @@ _NAME = re.compile(r"step-(\d{6,})")
 
 CheckpointItem = tuple[str, Callable[[Path], None], int]
 """One thing to save: its file name in the checkpoint, a writer of that file, and the step that the state belongs to."""
+
+
+_UNREADABLE = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What readers of a part raise where its contents are not what they expect."""
 
 
 class PartEntry(Frozen):
@@ -66,6 +81,23 @@ class Checkpoint(Frozen):
         """A part that was written by `json_part`."""
         return json.loads(self.path(name).read_text(encoding="utf-8"))
 
+    @contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Within it, a part that cannot be restored is refused in one sentence, whatever is wrong with it.
+
+        Raises:
+            UsageError: a part has other contents than its writer gives it, though its hash is right.
+        """
+        try:
+            yield
+        except RubricEMError:
+            raise
+        except _UNREADABLE as cause:
+            reason = (str(cause).strip() or "no detail given").splitlines()[0][:200]
+            raise UsageError(
+                f"{self.folder} cannot be restored: {type(cause).__name__}: {reason}. {_way_out(self.folder)}"
+            ) from cause
+
 
 def json_part(state: object, *, file: str, step: int) -> CheckpointItem:
     """A part from a `state_dict()`.
@@ -101,7 +133,7 @@ def save_checkpoint(root: Path, *, step: int, parts: Mapping[str, CheckpointItem
         shutil.rmtree(partial, ignore_errors=True)
         raise UsageError(
             f"cannot write the checkpoint of step {step} to {root}: {cause.strerror or cause}. "
-            "The earlier checkpoints are whole; make room and resume from the latest."
+            f"Make room; the same command {'resumes from the latest checkpoint' if _folders(root) else 'starts again'}."
         ) from cause
     return checkpoint
 
@@ -121,11 +153,10 @@ def load_checkpoint(folder: Path, *, step: int | None = None) -> Checkpoint:
     for name, entry in manifest.parts.items():
         path = folder / entry.file
         if not path.is_file():
-            raise UsageError(f"{folder} lacks {entry.file}, its {name}. Resume from an earlier checkpoint.")
+            raise UsageError(f"{folder} lacks {entry.file}, its {name}. {_way_out(folder)}")
         if path.stat().st_size != entry.num_bytes or sha256(path) != entry.sha256:
             raise UsageError(
-                f"{path} is not the {name} that step {manifest.step} wrote (its hash differs). "
-                "Put the file back, or resume from an earlier checkpoint."
+                f"{path} is not the {name} that step {manifest.step} wrote (its hash differs). {_way_out(folder)}"
             )
     return manifest
 
@@ -147,6 +178,25 @@ def find_checkpoint(root: Path, *, step: int | None = None) -> Path:
         wanted = "checkpoint" if step is None else f"checkpoint of step {step}"
         raise UsageError(f"no {wanted} in {root}; {there}.")
     return folders[max(folders) if step is None else step]
+
+
+def latest_checkpoint(root: Path) -> Checkpoint | None:
+    """The latest checkpoint, to resume from; None where nothing was saved yet.
+
+    Raises:
+        UsageError: it is damaged, or a folder beside it has lost its manifest, which no kill does.
+    """
+    for folder in sorted(root.glob("step-*")):
+        if _NAME.fullmatch(folder.name) and not (folder / MANIFEST).is_file():
+            raise UsageError(f"{folder} has lost its {MANIFEST}. {_way_out(folder)}")
+    return load_checkpoint(find_checkpoint(root)) if _folders(root) else None
+
+
+def _way_out(folder: Path) -> str:
+    """What to do about a checkpoint that cannot be used."""
+    others = sorted(step for step, path in _folders(folder.parent).items() if path != folder)
+    then = f"resume from step {others[-1]}" if others else "start again, as there is no other checkpoint"
+    return f"Put the file back, or delete that folder to {then}."
 
 
 def _folders(root: Path) -> dict[int, Path]:
@@ -202,5 +252,5 @@ def _read_manifest(folder: Path) -> Checkpoint:
         return manifest.model_copy(update={"folder": folder})
     except (OSError, ValidationError, UnicodeDecodeError) as cause:
         raise UsageError(
-            f"{folder} is no finished checkpoint: its {MANIFEST} cannot be read. Resume from an earlier one."
+            f"{folder} is no finished checkpoint: its {MANIFEST} cannot be read. {_way_out(folder)}"
         ) from cause

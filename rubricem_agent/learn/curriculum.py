@@ -90,10 +90,10 @@ class Curriculum:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken.
+        """Continue where `state` was taken.
 
         Raises:
-            UsageError: it was taken with other questions, or with another batch size or window.
+            UsageError: it was taken with other questions, batch size or window, or names questions that there are not.
         """
         for name, here in self._identity().items():
             if state[name] != here:
@@ -101,6 +101,11 @@ class Curriculum:
                     f"the checkpoint's curriculum has {name.replace('_', ' ')} {state[name]}, this run has {here}; "
                     "the order of questions cannot go on. Resume with the same questions and train settings."
                 )
+        indices = (*state["waiting"], *state["held"])
+        if state["step"] < 0 or not all(type(index) is int and 0 <= index < len(self._keys) for index in indices):
+            raise UsageError(
+                f"the curriculum's state holds a step or a question outside the {len(self._keys)} there are."
+            )
         self._step = state["step"]
         self._waiting = list(state["waiting"])
         self._held = list(state["held"])

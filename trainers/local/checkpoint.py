@@ -1,12 +1,6 @@
 """Checkpoints of a local run: weights, moments, curriculum, rubrics, bank and deferred work under one manifest."""
 
-from rubricem_agent.learn.checkpoint import (
-    checkpoint_steps,
-    find_checkpoint,
-    json_part,
-    load_checkpoint,
-    save_checkpoint,
-)
+from rubricem_agent.learn.checkpoint import json_part, latest_checkpoint, save_checkpoint
 from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
 from rubricem_env.domain.errors import UsageError
 from trainers.local.setup import Parts
@@ -37,19 +31,19 @@ def resume_run(parts: Parts) -> int:
     Raises:
         UsageError: it is damaged, or belongs to a run with other settings.
     """
-    root = parts.config.out / "checkpoints"
-    if not checkpoint_steps(root):
+    checkpoint = latest_checkpoint(parts.config.out / "checkpoints")
+    if checkpoint is None:
         return 0
-    checkpoint = load_checkpoint(find_checkpoint(root))
     learner = parts.learner
-    restore(checkpoint, model=learner.policy, optimizer=learner.optimizer, identity=_identity(parts))
-    parts.curriculum.load_state_dict(checkpoint.read_json("curriculum"))
-    parts.judge.load_state_dict(checkpoint.read_json("judge"))
-    parts.deferred.load_state_dict(checkpoint.read_json("deferred"))
-    learner.updates = checkpoint.read_json("learner")["updates"]
-    if parts.audit is not None and "audit" in checkpoint.parts:
-        parts.audit.load_state_dict(checkpoint.read_json("audit"))
-    load_snapshot(parts.bank, checkpoint.path("bank"), step=checkpoint.step)
+    with checkpoint.restoring():
+        restore(checkpoint, model=learner.policy, optimizer=learner.optimizer, identity=_identity(parts))
+        parts.curriculum.load_state_dict(checkpoint.read_json("curriculum"))
+        parts.judge.load_state_dict(checkpoint.read_json("judge"))
+        parts.deferred.load_state_dict(checkpoint.read_json("deferred"))
+        learner.updates = int(checkpoint.read_json("learner")["updates"])
+        if parts.audit is not None and "audit" in checkpoint.parts:
+            parts.audit.load_state_dict(checkpoint.read_json("audit"))
+        load_snapshot(parts.bank, checkpoint.path("bank"), step=checkpoint.step)
     return checkpoint.step
 
 

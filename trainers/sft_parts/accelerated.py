@@ -9,7 +9,7 @@ from accelerate import Accelerator  # type: ignore[import-not-found, unused-igno
 from accelerate.utils import DistributedType  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor, nn
 
-from rubricem_env.domain.errors import UsageError
+from trainers.sft_parts.checkpoint import refuse_other_run
 from trainers.sft_parts.launch import OneProcess
 from trainers.sft_parts.settings import Precision
 
@@ -67,10 +67,7 @@ class Accelerated(OneProcess):
         whole = sorted(path.parent for path in root.glob(f"accelerate-*/{IDENTITY}"))
         if not whole:
             return 0
-        if (whole[-1] / IDENTITY).read_text(encoding="utf-8") != identity:
-            raise UsageError(
-                f"{whole[-1]} belongs to a run with other samples, model or settings; use another folder for `out`."
-            )
+        refuse_other_run(whole[-1], (whole[-1] / IDENTITY).read_text(encoding="utf-8"), identity)
         self._accelerator.load_state(str(whole[-1]))
         return int(whole[-1].name.rpartition("-")[2])
 

@@ -3,6 +3,8 @@
 Tensors are in safetensors files and all else in JSON: nothing is unpickled.
 """
 
+import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,22 +48,52 @@ def restore(checkpoint: Checkpoint, *, model: nn.Module, optimizer: torch.optim.
         UsageError: it belongs to a run with other settings or samples.
     """
     progress = checkpoint.read_json("progress")
-    if progress["identity"] != identity:
-        raise UsageError(
-            f"{checkpoint.folder} belongs to a run with other samples, model or settings; "
-            "resuming from it would mix the two. Use another folder for `out`, or put the settings back."
-        )
-    load_model(model, str(checkpoint.path("weights")))
-    moments = load_file(str(checkpoint.path("moments")))
+    refuse_other_run(checkpoint.folder, progress["identity"], identity)
+    with disk_refusals():
+        load_model(model, str(checkpoint.path("weights")))
+        moments = load_file(str(checkpoint.path("moments")))
     for name, parameter in model.named_parameters():
         if f"{name}.exp_avg" in moments:
             optimizer.state[parameter] = {
                 "step": torch.tensor(float(progress["counts"][name])),
-                "exp_avg": moments[f"{name}.exp_avg"].to(parameter.device),
-                "exp_avg_sq": moments[f"{name}.exp_avg_sq"].to(parameter.device),
+                "exp_avg": moments[f"{name}.exp_avg"].reshape(parameter.shape).to(parameter.device),
+                "exp_avg_sq": moments[f"{name}.exp_avg_sq"].reshape(parameter.shape).to(parameter.device),
             }
     torch.set_rng_state(torch.tensor(progress["torch_rng"], dtype=torch.uint8))
     return checkpoint.step
+
+
+def refuse_other_run(folder: Path, saved: str, here: str) -> None:
+    """Refuse a checkpoint that was written with other settings or samples; the sentence names those that differ.
+
+    Raises:
+        UsageError: it was.
+    """
+    if saved == here:
+        return
+    before, now = _settings_in(saved), _settings_in(here)
+    differing = [
+        f"{name} was {before.get(name, 'not set')} and is {now.get(name, 'not set')}"
+        for name in {**before, **now}
+        if before.get(name) != now.get(name)
+    ]
+    raise UsageError(
+        f"{folder} belongs to a run with other settings or samples: {'; '.join(differing)}. Resuming would mix the two: "
+        "put the settings back, or use another folder for `out`."
+    )
+
+
+def _settings_in(identity: str, prefix: str = "") -> dict[str, str]:
+    """The settings of an identity by name: a JSON object, or `name=value` pairs."""
+    if not identity.startswith("{"):
+        return dict(re.findall(r"(\w+)=([^\s,()]+)", identity))
+    found: dict[str, str] = {}
+    for name, value in json.loads(identity).items():
+        inner = isinstance(value, dict)
+        found |= (
+            _settings_in(json.dumps(value), f"{prefix}{name}.") if inner else {f"{prefix}{name}": json.dumps(value)}
+        )
+    return found
 
 
 def _write_weights(model: nn.Module, path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rubricem_agent.learn.checkpoint import checkpoint_steps, find_checkpoint, load_checkpoint, save_checkpoint
+from rubricem_agent.learn.checkpoint import latest_checkpoint, save_checkpoint
 from trainers.sft_parts.checkpoint import learning_parts, restore
 from trainers.sft_parts.settings import Precision
 
@@ -55,10 +55,11 @@ class OneProcess:
 
     def restore(self, root: Path, *, model: nn.Module, optimizer: torch.optim.Optimizer, identity: str) -> int:
         """Load the latest checkpoint; returns its step, 0 where there is none."""
-        if not checkpoint_steps(root):
+        checkpoint = latest_checkpoint(root)
+        if checkpoint is None:
             return 0
-        checkpoint = load_checkpoint(find_checkpoint(root))
-        return restore(checkpoint, model=model, optimizer=optimizer, identity=identity)
+        with checkpoint.restoring():
+            return restore(checkpoint, model=model, optimizer=optimizer, identity=identity)
 
     def save(self, model: nn.Module, folder: Path) -> None:
         """Write the model as transformers loads it. Every process calls this."""

@@ -15,6 +15,7 @@ from rubricem_agent.learn.checkpoint import (
     checkpoint_steps,
     find_checkpoint,
     json_part,
+    latest_checkpoint,
     load_checkpoint,
     save_checkpoint,
 )
@@ -183,3 +184,29 @@ def test_a_run_killed_while_saving_leaves_only_whole_checkpoints(tmp_path, delay
 def test_a_state_with_nan_in_it_is_not_saved():
     with pytest.raises(UsageError, match=r"the state for bank.json of step 3 cannot be saved"):
         json_part({"utility": float("nan")}, file="bank.json", step=3)
+
+
+@pytest.mark.parametrize(("others", "way_out"), [((), "start again"), ((3,), "resume from step 3")])
+def test_a_checkpoint_that_lost_its_manifest_is_not_passed_over(tmp_path, others, way_out):
+    for step in (5, *others):
+        save(tmp_path, step)
+    (tmp_path / "step-000005" / "manifest.json").unlink()
+    with pytest.raises(UsageError, match=f"step-000005 has lost its manifest.json.* to {way_out}"):
+        latest_checkpoint(tmp_path)
+
+
+def test_nothing_saved_yet_and_a_save_that_was_killed_are_no_damage(tmp_path):
+    assert latest_checkpoint(tmp_path / "nowhere") is None
+    (tmp_path / "step-000002.partial").mkdir()
+    assert latest_checkpoint(tmp_path) is None
+
+
+def test_what_a_reader_of_a_part_raises_is_a_sentence_and_our_own_refusal_stays(tmp_path):
+    checkpoint = save(tmp_path)
+    with (
+        pytest.raises(UsageError, match=r"cannot be restored: KeyError: 'rng'\. Put the file back"),
+        checkpoint.restoring(),
+    ):
+        raise KeyError("rng")
+    with pytest.raises(UsageError, match=r"^own$"), checkpoint.restoring():
+        raise UsageError("own")

@@ -1,15 +1,21 @@
 """What a run leaves on a disk that is full, or that is left in the middle of a line."""
 
+import hashlib
+import json
+import pickle
 import resource
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from rubricem_agent.files import trim_log
 from rubricem_agent.learn.checkpoint import checkpoint_steps, find_checkpoint, load_checkpoint
-from rubricem_env.domain.errors import UsageError
-from trainers.local.checkpoint import save_policy, save_run
+from rubricem_env.domain.errors import RubricEMError, UsageError
+from trainers.local.checkpoint import resume_run, save_policy, save_run
+from trainers.local.settings import LocalConfig
 from trainers.local.setup import make_parts
 
 
@@ -29,7 +35,7 @@ def room_for(num_bytes: int) -> Iterator[None]:
 def test_a_full_disk_leaves_the_earlier_checkpoint_whole_and_nothing_else(config, num_bytes):
     parts = make_parts(config)
     save_run(parts, 1)
-    with room_for(num_bytes), pytest.raises(UsageError, match="make room and resume"):
+    with room_for(num_bytes), pytest.raises(UsageError, match="Make room; the same command resumes"):
         save_run(parts, 2)
     root = config.out / "checkpoints"
     assert [path.name for path in root.iterdir()] == ["step-000001"]
@@ -54,3 +60,60 @@ def test_a_log_that_cannot_be_trimmed_is_still_there(tmp_path):
     ):
         trim_log(log, 150)
     assert log.read_text() == written
+
+
+@pytest.fixture(scope="module")
+def saved(policy_folder, tmp_path_factory):
+    """The components of a run, and its only checkpoint."""
+    out = tmp_path_factory.mktemp("saved")
+    fields = {"policy": policy_folder, "out": out, "questions_per_step": 1, "window": 1}
+    parts = make_parts(LocalConfig.model_validate(fields, strict=False))
+    save_run(parts, 1)
+    return parts, out / "checkpoints" / "step-000001"
+
+
+def tamper(folder: Path, file: str, content: bytes) -> None:
+    """Change a part, and its hash in the manifest, so that only the contents are wrong."""
+    (folder / file).write_bytes(content)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    part = next(part for part in manifest["parts"].values() if part["file"] == file)
+    part |= {"num_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+FILES = ("bank.npz", "moments.safetensors", "weights.safetensors", *(
+    f"{name}.json" for name in ("curriculum", "deferred", "judge", "learner", "progress")
+))  # fmt: skip
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"null", b"{}", b"[" * 100_000, "{}".encode("utf-16"), pickle.dumps({})]
+)
+def test_a_part_with_other_contents_and_the_right_hash_is_one_sentence(saved, tmp_path, file, content):
+    parts, folder = saved
+    copy = tmp_path / "checkpoints" / folder.name
+    shutil.copytree(folder, copy)
+    tamper(copy, file, content)
+    with pytest.raises(RubricEMError) as refusal:
+        resume_run(parts._replace(config=parts.config.model_copy(update={"out": tmp_path})))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after"),
+    [
+        ("learner.json", b"0", b'"x"'),
+        ("curriculum.json", b'"step": 0', b'"step": -7'),
+        ("curriculum.json", b'"held": []', b'"held": [9999]'),
+        ("progress.json", b'"torch_rng": [', b'"torch_rng": [1.5, '),
+    ],
+)
+def test_a_value_that_cannot_be_is_one_sentence(saved, tmp_path, file, before, after):
+    parts, folder = saved
+    copy = tmp_path / "checkpoints" / folder.name
+    shutil.copytree(folder, copy)
+    assert before in (copy / file).read_bytes()
+    tamper(copy, file, (copy / file).read_bytes().replace(before, after, 1))
+    with pytest.raises(UsageError, match=r"delete that folder to start again|outside the"):
+        resume_run(parts._replace(config=parts.config.model_copy(update={"out": tmp_path})))
