@@ -1,7 +1,7 @@
 """Gemini through google-genai, with response schemas. Retries are ours: the library's ignore Retry-After."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,8 @@ from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, Redactor, stat
 from rubricem_env.llm.limits import parse_retry_after
 from rubricem_env.llm.usage import Usage
 
+MAX_REPLY_BYTES = 20_000_000
+"""Of a whole reply, or of a whole stream."""
 _FINISH: Mapping[str, Finish | None] = {
     "FINISH_REASON_UNSPECIFIED": None,
     "STOP": "stop",
@@ -25,12 +27,43 @@ _FINISH: Mapping[str, Finish | None] = {
 }
 
 
+class _LimitedStream(httpx2.AsyncByteStream):
+    """A reply that fails beyond `MAX_REPLY_BYTES`."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        total = 0
+        async for chunk in self._stream:
+            total += len(chunk)
+            if total > MAX_REPLY_BYTES:
+                raise httpx2.ReadError(f"the reply has more than {MAX_REPLY_BYTES:,} bytes and is not read")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _limit_size(response: httpx2.Response) -> None:
+    # A small compressed reply could become a large one, and none was asked for.
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise httpx2.DecodingError("the reply is compressed, which was not requested", request=response.request)
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    response.stream = _LimitedStream(response.stream)
+
+
 def open_client(key: SecretStr, *, base_url: str | None, timeout: float) -> tuple[genai.Client, httpx2.AsyncClient]:
     """A client and its transport; close both. `timeout` is in seconds, for one call.
 
     The transport is ours: the library switches to aiohttp where that is installed, which fails with other exceptions.
     """
-    transport = httpx2.AsyncClient(timeout=timeout, limits=httpx2.Limits(max_connections=None))
+    transport = httpx2.AsyncClient(
+        timeout=timeout,
+        limits=httpx2.Limits(max_connections=None),
+        headers={"accept-encoding": "identity"},
+        event_hooks={"response": [_limit_size]},
+    )
     options = types.HttpOptions(base_url=base_url, timeout=int(timeout * 1000), httpx_async_client=transport)
     return genai.Client(api_key=key.get_secret_value(), vertexai=False, http_options=options), transport
 

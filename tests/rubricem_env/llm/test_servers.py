@@ -75,6 +75,7 @@ FAILURES = [
         *((kind, *failure) for kind in KINDS for failure in FAILURES),
         ("openai", ModelReply(raw=b"<!DOCTYPE html><p>x", status=502), True, None, "502 with a web page in place"),
         ("openai", ModelReply(raw=b'"' + b"x" * 6_000_000), True, None, "more than 5,000,000 bytes"),
+        ("gemini", ModelReply(raw=b'"' + b"x" * 21_000_000), True, None, "more than 20,000,000 bytes"),
         ("gemini", ModelReply(status=429, raw=json.dumps(GOOGLES_429).encode()), True, 12.5, "429: quota"),
     ],
 )
