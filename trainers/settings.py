@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from rubricem_agent.build.training import read_fields
 from rubricem_agent.config import refuse_unknown
@@ -56,7 +56,11 @@ def read_settings(path: Path, kind: type[Settings], *, changes: Iterable[str] = 
     Raises:
         ConfigError: the file or a change cannot be read, a key is unknown, or a value is out of range.
     """
-    fields = read_fields(path, changes)
+    sections = {
+        name: field.default for name, field in kind.model_fields.items() if isinstance(field.default, BaseModel)
+    }
+    defaults = {name: section.model_dump(exclude_unset=True) for name, section in sections.items()}
+    fields = read_fields(path, changes, defaults=defaults)
     refuse_unknown(fields, kind, where=str(path), separator=": ")
     try:
         # Not strict: YAML has strings for paths, and reads 4e-5 as text.

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rubricem_agent.build.models import requires_extra
@@ -89,8 +90,16 @@ def read_trainer_command(config: Path, changes: Sequence[str]) -> TrainerCommand
     return TrainerCommand(config, tuple(changes), Path(out), steps)
 
 
-def read_fields(config: Path, changes: Iterable[str], *, example: str = "steps=12") -> dict[str, Any]:
+def read_fields(
+    config: Path,
+    changes: Iterable[str],
+    *,
+    example: str = "steps=12",
+    defaults: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> dict[str, Any]:
     """The settings of a config with KEY=VALUE changes on top; SECTION.KEY=VALUE changes one key of a section.
+
+    `defaults` are the sections that such a change begins with where the config has none.
 
     Raises:
         ConfigError: the file or a change cannot be read, or the config is one of veRL.
@@ -108,8 +117,8 @@ def read_fields(config: Path, changes: Iterable[str], *, example: str = "steps=1
         *sections, last = key.split(".")
         section = fields
         for name in sections:
-            inner = section.get(name) or {}
-            if not isinstance(inner, dict):
+            inner = section.get(name) or defaults.get(name, {})
+            if not isinstance(inner, Mapping):
                 raise ConfigError(f"{change}: {name} is {inner!r}, not a section. Write {name}=VALUE.")
             section[name] = dict(inner)
             section = section[name]

@@ -58,12 +58,13 @@ def test_the_rate_warms_up_over_a_tenth_and_falls_along_a_cosine_to_zero() -> No
 
 def test_a_dotted_key_changes_one_setting_of_a_section_and_leaves_the_others(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
-    file.write_text("policy: tiny\nout: o\nwatch: {window: 5, shortest_answer: 7}\n")
+    file.write_text("policy: tiny\nout: o\nwatch: {window: 5, shortest_answer: 0.5}\n")
 
-    settings = read_settings(file, LocalConfig, changes=["watch.window=3", "limits.max_turns=4"])
+    settings = read_settings(file, LocalConfig, changes=["watch.window=3", "limits.max_calls=4"])
 
-    assert (settings.watch.window, settings.watch.shortest_answer) == (3, 7)
-    assert settings.limits.max_turns == 4
+    assert (settings.watch.window, settings.watch.shortest_answer) == (3, 0.5)
+    # The section that the file lacks keeps its defaults, of which 1,400 tokens is the trainer's own.
+    assert (settings.limits.max_calls, settings.limits.max_tokens) == (4, 1_400)
     with pytest.raises(ConfigError, match=r"watch has the unknown key 'windw'; did you mean 'window'"):
         read_settings(file, LocalConfig, changes=["watch.windw=3"])
     with pytest.raises(ConfigError, match=r"policy\.path=x: policy is 'tiny', not a section\. Write policy=VALUE"):
