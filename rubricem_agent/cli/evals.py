@@ -298,7 +298,8 @@ def export(
 ) -> None:
     """Write a run as a log that `inspect view` opens; needs the extra `eval`."""
     open_out(out.parent)
-    export_inspect_log(folder, out)
+    with writing(out, "Choose another file with --out."):
+        export_inspect_log(folder, out)
     terminal.close({"log": str(out)}, f"wrote {out}", brief=str(out))
 
 

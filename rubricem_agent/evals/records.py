@@ -87,7 +87,8 @@ class VerdictRecord(Frozen):
     @property
     def is_final(self) -> bool:
         """Whether the judge replied. Earlier releases recorded empty replies, which are outages; a page may be empty."""
-        return not self.failure and (self.judge == PAGES or all(reply.strip() for reply in self.replies))
+        is_empty = bool(self.replies) and not self.replies[-1].strip()
+        return not self.failure and (self.judge == PAGES or not is_empty)
 
 
 def check_budget(limit: float | None, *, spent_before: float, meters: Iterable[Meter]) -> None:

@@ -189,7 +189,7 @@ def _grade(loaded: Loaded, record: AnswerRecord, *, verdicts: Journal[VerdictRec
     if isinstance(outcome, Grade):
         return outcome
     known = find(outcome)
-    return known.failure if known is not None else "not judged yet"
+    return "not judged yet" if known is None else known.failure or "the reply is empty"
 
 
 def _judge_scores(loaded: Loaded, manifest: EvaluationManifest, *, judge: str, grades: _Grades) -> JudgeScores:

@@ -75,7 +75,7 @@ main()
 """
 
 
-def test_ctrl_c_says_that_the_same_command_goes_on_and_it_does(tmp_path):
+def test_ctrl_c_says_that_the_same_command_resumes_and_it_does(tmp_path):
     asked, victim = [], []
 
     def answer(request):
@@ -107,7 +107,7 @@ def test_list_names_all_nine_whole_on_a_narrow_screen(monkeypatch):
     assert all(name in output for name in (*names, "deepsearchqa", "almanac"))
 
 
-def test_a_run_with_missing_answers_exits_with_3_and_can_go_on(tmp_path, monkeypatch):
+def test_a_run_with_missing_answers_exits_with_3(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")  # the table breaks words where it is narrow
     answers = tmp_path / "answers.jsonl"
     answers.write_text('{"id": "test-rivers-01", "answer": "12 m"}\n')
@@ -173,7 +173,7 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, words, named):
     assert re.search(named, str(result.exception))
 
 
-def test_a_judge_that_nothing_asks_is_said_to_be_none(tmp_path):
+def test_a_judge_that_is_not_needed_is_named_in_a_warning(tmp_path):
     result = call("almanac", "--limit", 1, "--judge", "gemini:gemini-2.5-flash", "--out", tmp_path)
 
     assert result.exit_code == 0

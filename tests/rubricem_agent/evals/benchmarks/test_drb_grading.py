@@ -87,7 +87,7 @@ def test_weights_never_reach_the_judge():
     assert "0.25" not in asked[1].prompt
 
 
-def test_an_article_that_cleaning_eats_up_has_no_score_and_strictly_a_zero():
+def test_an_article_too_short_after_cleaning_has_no_score_and_strictly_a_zero():
     official = replay(grader(with_fact=False).grade(case()), lambda question: ("gone",))
     strict = replay(grader(with_fact=False, mode="strict").grade(case()), lambda question: ("gone",))
 

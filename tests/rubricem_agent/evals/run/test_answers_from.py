@@ -38,7 +38,7 @@ def test_examples_epochs_and_policy_are_those_of_the_run_and_nothing_is_answered
     assert other.scores.manifest.inputs.subset == "simple-evals sample of 2, seed 0"
 
 
-def test_the_same_command_goes_on(strict):
+def test_the_same_command_resumes(strict):
     first = run(strict())
 
     # What was judged before is looked up in the log, and counted as judged again.
@@ -64,7 +64,7 @@ def test_some_of_the_examples_can_be_chosen_and_others_are_refused(strict):
         ({"stage": "answers"}, "Leave --stage answers out"),
     ],
 )
-def test_what_is_said_of_the_answers_and_is_not_so_is_refused(strict, change, named):
+def test_options_that_contradict_the_judged_run_are_refused(strict, change, named):
     with pytest.raises(ConfigError, match=named):
         plan_run(strict(**change))
 

@@ -57,7 +57,7 @@ def test_strictly_an_empty_answer_counts_as_wrong(make_config, tmp_path):
     assert (judged.graded, judged.score) == (8, pytest.approx(2 / 8))
 
 
-def test_an_answer_of_two_megabytes_is_judged_as_none_and_said_to_be_too_long(make_config, judge_app, tmp_path):
+def test_an_answer_of_two_megabytes_counts_as_too_long_and_is_not_judged(make_config, judge_app, tmp_path):
     policy = given(tmp_path / "a.jsonl", "x" * 2_000_000, *["yes"] * 7)
 
     scores = run(make_config("webwalkerqa", policy=policy)).scores
@@ -138,7 +138,7 @@ def test_a_run_is_not_resumed_as_another_one_and_the_way_out_is_named(make_confi
     assert way_out in str(refusal.value)
 
 
-def test_a_budget_stops_the_run_and_a_larger_one_lets_it_go_on(make_config, judge_url):
+def test_a_budget_stops_the_run_and_a_larger_one_resumes_it(make_config, judge_url):
     priced = {"judges": (f"openai:gpt-4.1@{judge_url}",), "budget": 0.05}
 
     stopped = run(make_config("simpleqa", **priced))

@@ -30,7 +30,7 @@ def test_the_first_final_record_of_a_key_stands_and_a_failure_gives_way_to_it(tm
 
 
 @pytest.mark.parametrize("kept", range(1, 12))
-def test_a_line_cut_off_by_a_kill_is_removed_before_the_next_one(tmp_path, kept):
+def test_a_line_truncated_by_a_kill_is_removed_before_the_next_one(tmp_path, kept):
     path = tmp_path / "log"
     written(path, record("a", "yes"))
     whole = path.read_bytes()

@@ -73,7 +73,7 @@ def test_a_run_is_not_resumed_over_another_corpus(tmp_path):
         run(EvalConfig(benchmark="almanac", limit=1, tools=changed, out=tmp_path / "run"))
 
 
-def test_a_run_that_wrote_no_hash_down_goes_on(tmp_path):
+def test_a_run_of_an_earlier_release_without_hashes_resumes(tmp_path):
     config = EvalConfig(benchmark="almanac", limit=1, tools=tools(tmp_path), out=tmp_path / "run")
     run(config)
     forget_hashes(tmp_path / "run")

@@ -7,7 +7,7 @@ import json
 import pytest
 from rich.console import Console
 
-from rubricem_agent.build.eval_plan import plan_run
+from rubricem_agent.build.eval_plan import plan_run, rescore_run
 from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.evals.report import print_summary, render_page, summarize
 from rubricem_env.llm.limits import RetryPolicy
@@ -111,6 +111,7 @@ def test_an_empty_verdict_in_the_log_of_an_earlier_release_is_asked_again(make_c
     log.write_text(json.dumps({**line, "replies": [""]}) + "\n")
     before = len(judge_app.asked)
 
+    assert rescore_run(finished.folder).headline.ungraded == {"the reply is empty": 1}
     assert run(make_config("simpleqa", limit=1)).scores.judges == finished.scores.judges
     assert len(judge_app.asked) == before + 1
 
