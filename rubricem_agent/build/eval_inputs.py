@@ -23,6 +23,8 @@ from rubricem_agent.config import (
 )
 from rubricem_agent.evals.base import Rules
 from rubricem_agent.evals.manifest import judge_model, seen_keys
+from rubricem_agent.files import sha256
+from rubricem_agent.policy.base import model_folder
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.llm.usage import price_of
 
@@ -150,6 +152,15 @@ def beside_sha256(*paths: Path | None) -> str:
     """Hash of the files beside the data file, such as criteria; empty without any."""
     contents = [path.read_bytes() for path in paths if path is not None]
     return hashlib.sha256(b"".join(contents)).hexdigest() if contents else ""
+
+
+def policy_sha256(policy: str) -> str:
+    """Hash of the model that `local:PATH` names: its weights, tokenizer and settings; empty for any other policy."""
+    folder = model_folder(Path(policy.removeprefix(f"{LOCAL}:")).expanduser())
+    if not policy.startswith(f"{LOCAL}:") or not folder.is_dir():
+        return ""
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".json", ".jinja", ".txt"))
+    return hashlib.sha256("".join(f"{path.name} {sha256(path)}\n" for path in files).encode()).hexdigest()
 
 
 def search_sha256(settings: Path | None) -> str:

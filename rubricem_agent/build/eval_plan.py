@@ -15,6 +15,7 @@ from rubricem_agent.build.eval_inputs import (
     judge_names,
     model_names,
     read_seen,
+    policy_sha256,
     search_sha256,
     split_by_price,
 )
@@ -319,6 +320,7 @@ def _answered(config: EvalConfig, source: Inputs, *, chosen: Inputs) -> Inputs:
 def _agent(config: EvalConfig) -> Agent:
     return Agent(
         policy=config.policy,
+        policy_sha256="" if config.stage == "verdicts" else policy_sha256(config.policy),
         style=config.style,
         search=str(config.tools or "offline corpus"),
         search_sha256=search_sha256(config.tools),

@@ -131,6 +131,14 @@ def python_command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
+def read_local_settings(config: Path, changes: Sequence[str]) -> dict[str, Any]:
+    """All settings of a local run as JSON, defaults included; raises ConfigError as the trainer would."""
+    kind = import_module("trainers.local.settings").LocalConfig
+    settings: Any = import_module("trainers.settings").read_settings(config, kind, changes=changes)
+    fields: dict[str, Any] = settings.model_dump(mode="json")
+    return fields
+
+
 class Trainer:
     """A running trainer process. This object and the process both hold the lock of its folder."""
 

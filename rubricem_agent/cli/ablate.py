@@ -12,7 +12,7 @@ from rubricem_agent.build.training import (
     Trainer,
     TrainerCommand,
     interruptible,
-    read_fields,
+    read_local_settings,
     read_trainer_command,
     trainer_environment,
 )
@@ -122,14 +122,13 @@ def _check_settings(runs: Sequence[AblationRun], requested: Mapping[str, Any]) -
 
 
 def _differs(requested: object, recorded: object) -> bool:
-    """Of a section only the requested keys count; YAML reads 4e-5 as text."""
+    """Keys that an older release did not record do not count, nor does an open seed, which is the run's."""
     if isinstance(requested, Mapping) and isinstance(recorded, Mapping):
-        return any(_differs(value, recorded.get(key)) for key, value in requested.items() if key in recorded)
-    if isinstance(requested, str) and isinstance(recorded, int | float):
-        try:
-            return float(requested) != recorded
-        except ValueError:
-            return True
+        return any(
+            _differs(value, recorded[key])
+            for key, value in requested.items()
+            if key in recorded and not (key == "seed" and value is None)
+        )
     return requested != recorded
 
 
@@ -145,7 +144,7 @@ def ablate(
     """Train every recipe with every seed and compare them by truth. Ctrl-C stops; the same command resumes."""
     base = read_trainer_command(config, changes or [])
     runs = list_runs(base, seeds=seeds, steps=steps)
-    _check_settings(runs, read_fields(config, changes or []))
+    _check_settings(runs, read_local_settings(config, changes or []))
     failures = _run_watched(runs, jobs=jobs, terminal=terminal)
     if failures:
         reasons = "; ".join(f"{name}: {message}" for name, message in failures.items())

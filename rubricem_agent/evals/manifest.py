@@ -25,6 +25,7 @@ MANIFEST_VERSION = 1
 _HASH_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "search_sha256": "a search (the settings of --tools and the corpus that they name) of sha256",
+        "policy_sha256": "a policy (the model in the folder of local:) of sha256",
         "bank_sha256": "a bank (the lessons in --bank) of sha256",
     }
 )
@@ -56,6 +57,8 @@ class Agent(Frozen):
     """Who answered, and how."""
 
     policy: Text
+    policy_sha256: Text = ""
+    """Of a local model's files; empty for a model on a server, and in runs of earlier releases."""
     style: Text = "scaffold"
     search: Text = ""
     """The backend: web benchmarks drift with it and with the date."""

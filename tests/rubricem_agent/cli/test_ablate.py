@@ -145,8 +145,17 @@ def test_a_finished_run_with_other_settings_is_not_passed_off_as_this_one(tmp_pa
         return CliRunner().invoke(APP, ["ablate", str(config), *changes, "--seeds", "1"])
 
     assert again("learning_rate=0.0001", "loss={kl_coefficient: 0.5}").exit_code == 0
-    assert "learning_rate=0.0001; learning_rate=1e-2 is requested" in str(again("learning_rate=1e-2").exception)
+    assert "learning_rate=0.0001; learning_rate=0.01 is requested" in str(again("learning_rate=1e-2").exception)
     assert "another folder" in str(again("loss={kl_coefficient: 0.1}").exception)
+
+
+def test_a_key_that_was_removed_from_the_config_is_a_changed_setting(tmp_path):
+    out, config = finished_ablation(tmp_path, seeds=1, more="temperature: 0.7\n")
+    config.write_text(f"policy: p\nout: {out}\nsteps: 8\n", encoding="utf-8")
+
+    refusal = CliRunner().invoke(APP, ["ablate", str(config), "--seeds", "1"]).exception
+
+    assert "temperature=0.7; temperature=1.0 is requested" in str(refusal)
 
 
 def test_a_folder_in_which_another_process_trains_stops_no_other_run(fake):

@@ -11,6 +11,7 @@ from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.build.memory import build_bank
 from rubricem_agent.config import BankConfig, EvalConfig
+from rubricem_agent.evals.manifest import refuse_difference
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import query_key
@@ -94,7 +95,7 @@ def test_a_corpus_that_is_not_there_is_refused_before_anything_is_asked(tmp_path
     path = tmp_path / "tools.toml"
     path.write_text('corpus = "nowhere.jsonl"\n')
 
-    with pytest.raises(ConfigError, match=r"corpus of .*tools\.toml cannot be read: nowhere\.jsonl"):
+    with pytest.raises(ConfigError, match=r"corpus of .*tools\.toml cannot be read: .*nowhere\.jsonl"):
         plan_run(EvalConfig(benchmark="almanac", tools=path))
 
 
@@ -127,3 +128,20 @@ def test_a_part_of_another_run_is_not_taken_over(make_config, tmp_path):
 
     with pytest.raises(UsageError, match=r"1-of-2 holds a run with the agent's policy"):
         run(make_config("simpleqa", policy=given(tmp_path / "b.jsonl", dict.fromkeys(range(8), "no"))))
+
+
+def test_weights_that_were_changed_in_place_are_another_policy(make_config, tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"first")
+    config = make_config("simpleqa", policy=f"local:{folder}")
+    before = plan_run(config).manifest
+    (folder / "README.md").write_text("Notes are no weights.")
+    assert plan_run(config).manifest.agent == before.agent
+
+    (folder / "model.safetensors").write_bytes(b"other")
+
+    with pytest.raises(UsageError, match=r"holds a run with a policy .* of sha256"):
+        refuse_difference(tmp_path, before, wanted=plan_run(config).manifest)
+    old = before.model_copy(update={"agent": before.agent.model_copy(update={"policy_sha256": ""})})
+    refuse_difference(tmp_path, old, wanted=plan_run(config).manifest)
