@@ -180,7 +180,7 @@ def _build_teacher(
         key = google_key_for(spec.url, environ, own=TEACHER_KEY, who=f"the teacher gemini-batch:{spec.model}")
         with requires_extra("judge", "Gemini batch jobs"):
             from rubricem_agent.data.gemini_batch import GeminiBatch
-        carrier = GeminiBatch.connect(spec.model, key, timing=timing, base_url=spec.url or None)
+        carrier = GeminiBatch(spec.model, key, timing=timing, base_url=spec.url or None)
         return BatchTeacher(
             config.out / "batches",
             prompts=prompts,

@@ -21,27 +21,15 @@ class GeminiBatch:
     """Submits, waits and delivers. The job's name lies beside its request file, so that it is paid for once."""
 
     def __init__(
-        self, model: str, client: genai.Client, *, timing: Timing, transport: httpx2.AsyncClient | None = None
+        self, model: str, key: SecretStr, *, timing: Timing, base_url: str | None = None, timeout: float = 300.0
     ) -> None:
+        """`timeout` is in seconds, for one call and not for a job."""
         self._model = model
-        self._client = client
         self._timing = timing
-        self._transport = transport
-
-    @classmethod
-    def connect(
-        cls, model: str, key: SecretStr, *, timing: Timing, base_url: str | None = None, timeout: float = 300.0
-    ) -> "GeminiBatch":
-        """A model by name; `timeout` is in seconds, for one call and not for a job."""
         # Our own transport, because the library switches to aiohttp wherever that is installed, and fails otherwise then.
-        transport = httpx2.AsyncClient(timeout=timeout)
-        options = types.HttpOptions(base_url=base_url, timeout=int(timeout * 1000), httpx_async_client=transport)
-        return cls(
-            model,
-            genai.Client(api_key=key.get_secret_value(), http_options=options),
-            timing=timing,
-            transport=transport,
-        )
+        self._transport = httpx2.AsyncClient(timeout=timeout)
+        options = types.HttpOptions(base_url=base_url, timeout=int(timeout * 1000), httpx_async_client=self._transport)
+        self._client = genai.Client(api_key=key.get_secret_value(), vertexai=False, http_options=options)
 
     @property
     def name(self) -> str:
@@ -60,8 +48,7 @@ class GeminiBatch:
 
     async def aclose(self) -> None:
         await self._client.aio.aclose()
-        if self._transport is not None:
-            await self._transport.aclose()
+        await self._transport.aclose()
 
     async def _job_name(self, requests: Path) -> str:
         kept = requests.with_suffix(".job")

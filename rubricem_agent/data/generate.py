@@ -15,10 +15,11 @@ from pydantic import ValidationError
 from rubricem_agent.files import MAKE_ROOM, LineFile, read_lines, writing
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.errors import ConfigError, FileFormatError, RubricEMError, ToolError, boundary
-from rubricem_env.domain.trajectory import Origin, Query, ToolCall, ToolResult, ToolStatus, Trajectory, first_problem
+from rubricem_env.domain.errors import ConfigError, FileFormatError, RubricEMError
+from rubricem_env.domain.trajectory import Origin, Query, ToolCall, ToolResult, Trajectory, first_problem
 from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.env.research_env import query_of
+from rubricem_env.env.step import call_tool
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.questions import Question
 
@@ -302,17 +303,8 @@ class Generation:
     async def _call_tools(self, attempts: Sequence[_Attempt]) -> None:
         async def call(attempt: _Attempt) -> None:
             assert attempt.call is not None
-            entry = JournalEntry(task=attempt.task.id, result=await _answer(self._toolbox, attempt.call))
+            entry = JournalEntry(task=attempt.task.id, result=await call_tool(self._toolbox, attempt.call))
             append_entries(self._journal, [entry])
             attempt.take(entry)
 
         await run_together(call(attempt) for attempt in attempts)
-
-
-async def _answer(toolbox: Toolbox, call: ToolCall) -> ToolResult:
-    """The toolbox's answer; what it raises is an error result: the teacher may recover from one."""
-    try:
-        with boundary(ToolError, f"call {call.name}"):
-            return await toolbox.call(call)
-    except ToolError as failure:
-        return ToolResult(status=ToolStatus.ERROR, message=str(failure))

@@ -30,11 +30,11 @@ async def advance(episode: Episode, toolbox: Toolbox, text: str) -> Continue | F
     """Give the policy's text to the episode, make its tool call, and return what the policy reads next."""
     reply = episode.emit(text)
     if isinstance(reply, ToolCall):
-        return episode.observe(await _call(toolbox, reply))
+        return episode.observe(await call_tool(toolbox, reply))
     return reply
 
 
-async def _call(toolbox: Toolbox, call: ToolCall) -> ToolResult:
+async def call_tool(toolbox: Toolbox, call: ToolCall) -> ToolResult:
     """The toolbox's answer. If it raises, against its contract, the policy reads an error and the episode continues."""
     try:
         with boundary(ToolError, f"call {call.name}"):

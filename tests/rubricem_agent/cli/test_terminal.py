@@ -101,6 +101,14 @@ def test_json_is_one_document_quiet_is_no_longer_than_what_people_get_and_nothin
         assert len(told[words, "--quiet"].stdout) <= len(told[words, ""].stdout), words
 
 
+def test_parity_prints_agreed_over_total_and_exits_with_2_for_an_unreadable_file(tmp_path):
+    path = str(FIXTURES / "simpleqa.dev.jsonl")
+    result = CliRunner().invoke(app, ["parity", path, str(tmp_path / "absent.jsonl")])
+    assert result.exit_code == 2
+    assert result.output.startswith(f"{path}: 24/24\n")
+    assert "cannot be read" in result.output
+
+
 @pytest.mark.parametrize("form", ["--json", "--quiet"])
 def test_a_bank_speaks_in_all_forms(tmp_path, form):
     pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
