@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rubricem_agent.learn.checkpoint import (
+    Checkpoint,
     checkpoint_steps,
     find_checkpoint,
     json_part,
@@ -77,13 +78,15 @@ def run_identity(settings: VerlSettings, *, batch_size: int, group_size: int, ra
     }
 
 
-def check_identity(root: Path, *, step: int, identity: Mapping[str, Any]) -> None:
-    """Check the checkpoint that a run would resume from, before anything is started.
+def check_identity(root: Path, *, step: int, identity: Mapping[str, Any]) -> Checkpoint:
+    """The checkpoint that a run resumes from, after checking that the run has its settings.
 
     Raises:
         UsageError: there is none for that step, it is damaged, or it belongs to a run with other settings.
     """
-    saved = load_checkpoint(find_checkpoint(root, step=step), step=step).read_json("identity")
+    checkpoint = load_checkpoint(find_checkpoint(root, step=step), step=step)
+    with checkpoint.restoring():
+        saved = dict(checkpoint.read_json("identity"))
     for name, value in identity.items():
         if name not in saved or saved[name] != value:
             reason = "its rubrics, lessons and advantages would not match"
@@ -93,6 +96,7 @@ def check_identity(root: Path, *, step: int, identity: Mapping[str, Any]) -> Non
                 f"the checkpoint was written with {name}={saved.get(name, 'nothing')}, and this run has {value}; "
                 f"{reason}. Resume with that value, or start a new run in another trainer.default_local_dir."
             )
+    return checkpoint
 
 
 def save_service(root: Path, state: ServiceState, *, bank: RubricBank, step: int, identity: dict[str, Any]) -> None:
@@ -108,15 +112,9 @@ def save_service(root: Path, state: ServiceState, *, bank: RubricBank, step: int
     save_checkpoint(root, step=step, parts=parts)
 
 
-def load_service(root: Path, bank: RubricBank, *, step: int, identity: dict[str, Any]) -> ServiceState:
-    """Read the checkpoint of the step that the weights are of; the bank is restored in place.
-
-    Raises:
-        UsageError: there is none, it is damaged, or it belongs to a run with other settings.
-    """
-    check_identity(root, step=step, identity=identity)
-    checkpoint = load_checkpoint(find_checkpoint(root, step=step), step=step)
-    load_snapshot(bank, checkpoint.path("bank"), step=step)
+def load_service(checkpoint: Checkpoint, bank: RubricBank) -> ServiceState:
+    """Read the state of the step that the weights are of; the bank is restored in place."""
+    load_snapshot(bank, checkpoint.path("bank"), step=checkpoint.step)
     states = {name: checkpoint.read_json(name) for name in ServiceState._fields}
     return ServiceState(**{**states, "waiting": dict(map(_unpack, states["waiting"]))})
 

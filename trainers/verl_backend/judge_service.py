@@ -36,7 +36,7 @@ from rubricem_env.judge.scoring import GroupJudgement, group_scores
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import AlmanacJudge, true_quality
 from trainers.settings import with_run_seed
-from trainers.verl_backend.checkpoint import ServiceState, load_service, save_service
+from trainers.verl_backend.checkpoint import ServiceState, check_identity, load_service, save_service
 from trainers.verl_backend.engine_policy import EnginePolicy
 from trainers.verl_backend.reporting import GroupRecord
 from trainers.verl_backend.rows import RolloutScores, ScheduledQuery
@@ -192,13 +192,15 @@ class JudgeService:
         Raises:
             UsageError: there is none for that step, it is damaged, or it belongs to a run with other settings.
         """
-        state = load_service(root, self.bank, step=step, identity=identity)
-        self.judge.load_state_dict(state.judge)
-        self.reflections.load_state_dict(state.deferred)
-        self._attempts = dict(state.waiting)
-        self._launched = state.launched
-        if self._record is not None:
-            self._record.load_state_dict(state.noted)
+        checkpoint = check_identity(root, step=step, identity=identity)
+        with checkpoint.restoring():
+            state = load_service(checkpoint, self.bank)
+            self.judge.load_state_dict(state.judge)
+            self.reflections.load_state_dict(state.deferred)
+            self._attempts = dict(state.waiting)
+            self._launched = state.launched
+            if self._record is not None:
+                self._record.load_state_dict(state.noted)
         return state.stream
 
     async def begin_record(self, run: Path, step: int) -> None:

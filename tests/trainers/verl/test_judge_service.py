@@ -1,6 +1,8 @@
 """The judge service: complete groups are judged, lessons are served, reflections wait for the next step, all is saved."""
 
 import asyncio
+import hashlib
+import json
 import threading
 
 import pytest
@@ -302,3 +304,19 @@ async def test_a_checkpoint_names_the_groups_that_were_scored_since_the_last_one
     await service.resume_scoring()
     await submit_group(service, group="third")
     assert await save(service, tmp_path, step=2) == ("third",)
+
+
+@pytest.mark.parametrize("name", ["judge", "deferred", "waiting", "identity", "bank"])
+@pytest.mark.parametrize("content", [b"", b"[7]", b'{"waiting": null}', b"[" * 100_000])
+async def test_a_damaged_checkpoint_is_one_sentence(model_folder, tmp_path, name, content):
+    service = make_service(model_folder)
+    await save(service, tmp_path)
+    manifest = tmp_path / "step-000001" / "manifest.json"
+    described = json.loads(manifest.read_text())
+    part = described["parts"][name]
+    part |= {"num_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (manifest.parent / part["file"]).write_bytes(content)
+    manifest.write_text(json.dumps(described))
+    with pytest.raises(UsageError) as refusal:
+        await make_service(model_folder).load(tmp_path, step=1, identity=identity(service))
+    assert "\n" not in str(refusal.value)
