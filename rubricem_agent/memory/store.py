@@ -4,7 +4,6 @@
 """
 
 import hashlib
-import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -19,7 +18,7 @@ from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import BoundaryError, FileFormatError, UsageError
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import first_problem
-from rubricem_env.scaffold.folding import fold
+from rubricem_env.scaffold.folding import fold_letters
 
 ItemStatus = Literal[
     "active",
@@ -54,10 +53,8 @@ class BankItem(Frozen):
 
 def text_digest(reflection: Reflection) -> str:
     """Equal for reflections with the same letters and digits: case, accents, spacing and punctuation do not count."""
-    said = "\0".join(
-        re.sub(r"[\W_]+", "", fold(text).casefold()) for text in (reflection.rubrics, reflection.takeaways)
-    )
-    return hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()
+    letters = f"{fold_letters(reflection.rubrics)}\0{fold_letters(reflection.takeaways)}"
+    return hashlib.sha256(letters.encode("utf-8", "replace")).hexdigest()
 
 
 class UnknownItemError(UsageError):
