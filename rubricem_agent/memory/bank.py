@@ -26,7 +26,6 @@ from rubricem_agent.memory.store import (
     ItemStore,
     MemoryStore,
     StoredItem,
-    UnknownItemError,
     text_digest,
 )
 from rubricem_env.domain.base import Frozen
@@ -348,13 +347,13 @@ class RubricBank:
         """One item.
 
         Raises:
-            UnknownItemError: there is none of that number.
+            UsageError: there is none of that number.
         """
         with self._lock:
             self.refresh()
             found = self._index.items.get(number)
         if found is None:
-            raise UnknownItemError(f"the bank has no item {number}; `rubricem bank list --all` shows those it has.")
+            raise UsageError(f"the bank has no item {number}; `rubricem bank list --all` shows those it has.")
         return found
 
     def history(self, question_key: str) -> tuple[BankItem, ...]:
@@ -367,7 +366,7 @@ class RubricBank:
         """Make a quarantined item the active one of its question.
 
         Raises:
-            UnknownItemError: no such item, or it was superseded or removed.
+            UsageError: no such item, or it was superseded or removed.
         """
         return self._change(number, "active", _CURRENT)
 
@@ -375,7 +374,7 @@ class RubricBank:
         """Withhold an active item.
 
         Raises:
-            UnknownItemError: no such item, or it is not active.
+            UsageError: no such item, or it is not active.
         """
         return self._change(number, "quarantined", _CURRENT, reason=reason)
 
@@ -383,7 +382,7 @@ class RubricBank:
         """Turn an item into a tombstone: never retrieved or exported, and its text is refused from now on.
 
         Raises:
-            UnknownItemError: no such item.
+            UsageError: no such item.
         """
         return self._change(number, "removed", STATUSES, reason=reason)
 
@@ -446,9 +445,7 @@ class RubricBank:
             item = self.item(number)
             if item.status not in from_statuses:
                 allowed = " or ".join(from_statuses)
-                raise UnknownItemError(
-                    f"item {number} is {item.status}; only one that is {allowed} can become {status}."
-                )
+                raise UsageError(f"item {number} is {item.status}; only one that is {allowed} can become {status}.")
             changed = item.model_copy(update={"status": status, "reason": reason, "revision": self._index.revision + 1})
             known = self._index.vector(item.key)
             assert known is not None, "an item in the index has its vector there"

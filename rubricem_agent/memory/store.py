@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from rubricem_agent.files import write_atomic
 from rubricem_agent.memory.embed import Floats
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.errors import BoundaryError, FileFormatError, UsageError
+from rubricem_env.domain.errors import BoundaryError, FileFormatError
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import first_problem
 from rubricem_env.scaffold.folding import fold_letters
@@ -55,10 +55,6 @@ def text_digest(reflection: Reflection) -> str:
     """Equal for reflections with the same letters and digits: case, accents, spacing and punctuation do not count."""
     letters = f"{fold_letters(reflection.rubrics)}\0{fold_letters(reflection.takeaways)}"
     return hashlib.sha256(letters.encode("utf-8", "replace")).hexdigest()
-
-
-class UnknownItemError(UsageError):
-    """The bank has no item of that number, or the item cannot change in the requested way."""
 
 
 class BankStoreError(BoundaryError):

@@ -11,7 +11,8 @@ from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.store import STATUSES, BankItem, ItemStatus
 from rubricem_agent.viewer.api_runs import BankChange, BankItemView, BankPage, BankRow, LessonUse, StageScores
 from rubricem_agent.viewer.logs import RecordedBank
-from rubricem_agent.viewer.records import RunRecordReader, mean_of, number_or_none, stage_scores
+from rubricem_agent.viewer.records import NotThereError, RunRecordReader, mean_of, number_or_none, stage_scores
+from rubricem_env.domain.errors import UsageError
 
 MAX_TEXT = 20_000
 MAX_QUESTION = 500
@@ -139,9 +140,12 @@ class BankViews:
         """An item whole.
 
         Raises:
-            UnknownItemError: there is none of that number.
+            NotThereError: there is none of that number.
         """
-        item = self.bank.item(number)
+        try:
+            item = self.bank.item(number)
+        except UsageError as cause:
+            raise NotThereError(str(cause)) from cause
         counts = self._uses()
         with self._record.lock:
             uses, gain, num_compared = find_uses(self._record, number)
@@ -166,7 +170,7 @@ class BankViews:
         """Approve, quarantine or remove an item of an editable bank.
 
         Raises:
-            UnknownItemError: there is no such item, or it is not in a state that can change so.
+            UsageError: there is no such item, or it is not in a state that can change so.
         """
         if change.action == "approve":
             self.bank.approve(number)

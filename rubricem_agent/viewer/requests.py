@@ -18,7 +18,6 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rubricem_agent.memory.store import UnknownItemError
 from rubricem_agent.viewer.api_runs import Problem
 from rubricem_agent.viewer.records import MAX_SIZE, NotThereError
 from rubricem_agent.viewer.runs import RunFolder, RunShelf
@@ -136,8 +135,7 @@ def problem(status: int, message: str) -> Response:
 async def tell_error(request: Request, error: Exception) -> Response:
     """One of our own errors: the sentence is meant for a person."""
     assert isinstance(error, RubricEMError)
-    is_missing = isinstance(error, NotThereError) or (isinstance(error, UnknownItemError) and request.method != "POST")
-    return problem(404 if is_missing else 409, str(error))
+    return problem(404 if isinstance(error, NotThereError) else 409, str(error))
 
 
 async def tell_invalid(request: Request, error: Exception) -> Response:

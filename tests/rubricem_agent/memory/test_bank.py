@@ -9,8 +9,8 @@ from hypothesis import given, strategies as st
 
 from rubricem_agent.memory.bank import RetrievalSettings, RubricBank
 from rubricem_agent.memory.gate import Refusal
-from rubricem_agent.memory.store import BankItem, MemoryStore, UnknownItemError
-from rubricem_env.domain.errors import FileFormatError
+from rubricem_agent.memory.store import BankItem, MemoryStore
+from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.testing.judges import PlaneEmbedder, make_reflection
 
@@ -125,12 +125,12 @@ def test_an_approved_item_replaces_the_active_one(embedder):
 def test_a_removed_item_cannot_be_approved(bank):
     bank.write(make_reflection("at 0"))
     bank.remove(1, "poison")
-    with pytest.raises(UnknownItemError, match="item 1 is removed; only one that is quarantined or active"):
+    with pytest.raises(UsageError, match="item 1 is removed; only one that is quarantined or active"):
         bank.approve(1)
 
 
 def test_an_unknown_number_is_refused_with_the_way_out(bank):
-    with pytest.raises(UnknownItemError, match="no item 7; `rubricem bank list --all`"):
+    with pytest.raises(UsageError, match="no item 7; `rubricem bank list --all`"):
         bank.remove(7, "")
 
 
@@ -160,7 +160,7 @@ CHANGES = st.lists(
 def test_no_history_of_changes_lets_a_question_have_two_active_items_or_offers_one_that_is_not(changes):
     bank = open_bank(PlaneEmbedder())
     for number, change in changes:
-        with suppress(UnknownItemError):
+        with suppress(UsageError):
             if change == "write":
                 bank.write(make_reflection(f"at {number * 20}", takeaways=f"text {len(bank.items())}"))
             elif change == "approve":

@@ -10,7 +10,7 @@ pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
 
 from rubricem_agent.cli.bank import bank_app
 from rubricem_agent.memory.chroma_store import ChromaStore
-from rubricem_agent.memory.store import BankItem, StoredItem, UnknownItemError
+from rubricem_agent.memory.store import BankItem, StoredItem
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.testing.judges import make_reflection
 
@@ -45,7 +45,7 @@ def test_show_tells_where_an_item_came_from(run):
     assert "utility 0.500" in shown
     assert "by tiny with prompt abc" in shown
     assert json.loads(run("show", "2", "--json"))["history"] == [2]
-    with pytest.raises(UnknownItemError, match="the bank has no item 9"):
+    with pytest.raises(UsageError, match="the bank has no item 9"):
         run("show", "9")
 
 
