@@ -5,6 +5,7 @@ characters, spaces and punctuation do not count. So a hyphen between the letters
 A copy is `COPIED_WORDS` words in a row, or as much text of a script that is written without spaces.
 """
 
+import html
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
@@ -53,9 +54,10 @@ class ShownText:
         )
 
     def find_copy(self, text: str) -> str | None:
-        """The first passage of the text that is a copy, as it is written; None if there is none."""
-        found = self.find_copies(text)
-        return found[0].of(text) if found else None
+        """The first passage of the text, its HTML entities resolved, that is a copy; None if there is none."""
+        plain = html.unescape(text)
+        found = self.find_copies(plain)
+        return found[0].of(plain) if found else None
 
     def find_copies(self, text: str) -> tuple[Span, ...]:
         """The spans of all copies; copies that overlap are one."""

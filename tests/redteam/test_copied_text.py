@@ -68,6 +68,7 @@ DISGUISES = {
     "accents": "".join(c + "\u0301" if c.isalpha() else c for c in PAGE),
     "digits for letters": swap("eoit", "3017"),
     "capitals": PAGE.upper(),
+    "entities": "".join(f"&#{ord(c)};" for c in PAGE),
     "hyphens": PAGE.replace(" ", "-"),
     "underscores": PAGE.replace(" ", "_"),
     "no spaces": PAGE.replace(" ", ""),
@@ -111,7 +112,8 @@ def test_a_disguised_copy_is_a_copy(disguise):
     written = DISGUISES[disguise]
     assert written != PAGE
     assert shown(PAGE).find_copy(f"Note: {written}") is not None
-    assert shown(written).find_copy(f"Note: {PAGE}") is not None
+    if disguise != "entities":  # those of a page are resolved by the tool that fetched it
+        assert shown(written).find_copy(f"Note: {PAGE}") is not None
 
 
 @pytest.mark.parametrize("script", ["Cyrillic", "Greek", "Arabic", "Hebrew", "Devanagari", "Chinese", "Thai"])
