@@ -1,5 +1,6 @@
 """Synthetic benchmarks, given answers, and a judge on loopback whose verdicts can be added up by hand."""
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rubricem_agent.build.eval_plan import plan_run
+from rubricem_agent.build.evals import FinishedRun, run_evaluation
 from rubricem_agent.config import EvalConfig
 from rubricem_agent.evals.base import EvaluationMode
 from rubricem_env.llm.limits import RetryPolicy
@@ -93,6 +96,11 @@ def judge_app(served_judge: tuple[ModelServer, str]) -> ModelServer:
 @pytest.fixture
 def judge_url(served_judge: tuple[ModelServer, str]) -> str:
     return served_judge[1]
+
+
+@pytest.fixture
+def run() -> Callable[[EvalConfig], FinishedRun]:
+    return lambda config: asyncio.run(run_evaluation(plan_run(config)))
 
 
 @pytest.fixture

@@ -9,12 +9,8 @@ from rubricem_agent.build.evals import run_evaluation
 from rubricem_env.domain.errors import ConfigError, UsageError
 
 
-def run(config):
-    return asyncio.run(run_evaluation(plan_run(config)))
-
-
 @pytest.fixture
-def strict(make_config, tmp_path):
+def strict(run, make_config, tmp_path):
     """Settings of a strict run on the answers of an official one of two examples by the scripted policy."""
     run(make_config("simpleqa", policy="scripted", limit=2, epochs=2))
 
@@ -25,7 +21,7 @@ def strict(make_config, tmp_path):
     return make
 
 
-def test_examples_epochs_and_policy_are_those_of_the_run_and_nothing_is_answered(make_config, tmp_path):
+def test_examples_epochs_and_policy_are_those_of_the_run_and_nothing_is_answered(run, make_config, tmp_path):
     run(make_config("simpleqa", limit=2, epochs=2))
 
     config = make_config(
@@ -38,7 +34,7 @@ def test_examples_epochs_and_policy_are_those_of_the_run_and_nothing_is_answered
     assert other.scores.manifest.inputs.subset == "simple-evals sample of 2, seed 0"
 
 
-def test_the_same_command_resumes(strict):
+def test_the_same_command_resumes(run, strict):
     first = run(strict())
 
     # What was judged before is looked up in the log, and counted as judged again.
@@ -78,7 +74,7 @@ def test_answers_of_another_benchmark_or_to_another_file_are_refused(make_config
         plan_run(strict(data=str(tmp_path / "other.csv")))
 
 
-def test_a_run_that_is_unfinished_is_judged_as_far_as_it_goes(make_config, tmp_path):
+def test_a_run_that_is_unfinished_is_judged_as_far_as_it_goes(run, make_config, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"id": 0, "answer": "yes"}\n')
     run(make_config("simpleqa", policy=f"file:{tmp_path / 'a.jsonl'}"))
 

@@ -1,20 +1,14 @@
 """What users and judges get wrong: one sentence each, one example each, never a number out of thin air."""
 
-import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
 from rubricem_agent.build.eval_plan import plan_run
-from rubricem_agent.build.evals import run_evaluation
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
-
-
-def run(config):
-    return asyncio.run(run_evaluation(plan_run(config)))
 
 
 def given(path: Path, *answers: str) -> str:
@@ -38,7 +32,7 @@ def test_only_the_tasks_that_are_run_need_criteria_and_a_reference(make_config, 
         plan_run(config)
 
 
-def test_an_empty_answer_is_excluded_where_the_official_scorer_excludes_it(make_config, tmp_path):
+def test_an_empty_answer_is_excluded_where_the_official_scorer_excludes_it(run, make_config, tmp_path):
     policy = given(tmp_path / "a.jsonl", "", *["yes"] * 7)
 
     judged = run(make_config("deepsearchqa", policy=policy)).scores.headline
@@ -49,7 +43,7 @@ def test_an_empty_answer_is_excluded_where_the_official_scorer_excludes_it(make_
     assert judged.worst == pytest.approx(2 / 8)
 
 
-def test_strictly_an_empty_answer_counts_as_wrong(make_config, tmp_path):
+def test_strictly_an_empty_answer_counts_as_wrong(run, make_config, tmp_path):
     policy = given(tmp_path / "a.jsonl", "", *["yes"] * 7)
 
     judged = run(make_config("deepsearchqa", "strict", policy=policy)).scores.headline
@@ -57,7 +51,7 @@ def test_strictly_an_empty_answer_counts_as_wrong(make_config, tmp_path):
     assert (judged.graded, judged.score) == (8, pytest.approx(2 / 8))
 
 
-def test_an_answer_of_two_megabytes_counts_as_too_long_and_is_not_judged(make_config, judge_app, tmp_path):
+def test_an_answer_of_two_megabytes_counts_as_too_long_and_is_not_judged(run, make_config, judge_app, tmp_path):
     policy = given(tmp_path / "a.jsonl", "x" * 2_000_000, *["yes"] * 7)
 
     scores = run(make_config("webwalkerqa", policy=policy)).scores
@@ -81,7 +75,7 @@ def test_an_answer_of_two_megabytes_counts_as_too_long_and_is_not_judged(make_co
         ("drb", "strict", {}, 0.0),
     ],
 )
-def test_a_judge_that_replies_i_cannot_gives_no_number_but_the_modes_own(make_config, name, mode, excluded, score):
+def test_a_judge_that_replies_i_cannot_gives_no_number_but_the_modes_own(run, make_config, name, mode, excluded, score):
     with serve_loopback(ModelServer(lambda asked: "I cannot.")) as url:
         scores = run(make_config(name, mode, judges=(f"openai:refuser@{url}/v1",))).scores
 
@@ -91,7 +85,7 @@ def test_a_judge_that_replies_i_cannot_gives_no_number_but_the_modes_own(make_co
     assert scores.headline.unreadable > 0 or name == "drb"
 
 
-def test_an_outage_leaves_examples_ungraded_and_a_resumed_run_grades_them(make_config, judge_url):
+def test_an_outage_leaves_examples_ungraded_and_a_resumed_run_grades_them(run, make_config, judge_url):
     with serve_loopback(ModelServer(lambda asked: ModelReply("down", status=503))) as url:
         broken = run(make_config("simpleqa", judges=(f"openai:judge@{url}/v1",)))
 
@@ -106,7 +100,7 @@ def test_an_outage_leaves_examples_ungraded_and_a_resumed_run_grades_them(make_c
     assert mended.scores.headline.score == 0.5
 
 
-def test_one_refused_question_spoils_its_own_example_alone(make_config):
+def test_one_refused_question_spoils_its_own_example_alone(run, make_config):
     def answer(asked):
         return ModelReply("no", status=400) if "question 3," in asked.prompt else "A"
 
@@ -129,7 +123,7 @@ def test_one_refused_question_spoils_its_own_example_alone(make_config):
         ({"epochs": 2}, "the number of epochs 1", "another --out"),
     ],
 )
-def test_a_run_is_not_resumed_as_another_one_and_the_way_out_is_named(make_config, change, named, way_out):
+def test_a_run_is_not_resumed_as_another_one_and_the_way_out_is_named(run, make_config, change, named, way_out):
     run(make_config("simpleqa"))
 
     with pytest.raises(UsageError, match=named) as refusal:
@@ -138,7 +132,7 @@ def test_a_run_is_not_resumed_as_another_one_and_the_way_out_is_named(make_confi
     assert way_out in str(refusal.value)
 
 
-def test_a_budget_stops_the_run_and_a_larger_one_resumes_it(make_config, judge_url):
+def test_a_budget_stops_the_run_and_a_larger_one_resumes_it(run, make_config, judge_url):
     priced = {"judges": (f"openai:gpt-4.1@{judge_url}",), "budget": 0.05}
 
     stopped = run(make_config("simpleqa", **priced))

@@ -42,7 +42,8 @@ def test_a_run_killed_at_its_twentieth_question_loses_only_what_was_under_way(ma
 
     # 36 items in all; at most the four calls under way are made twice.
     assert 16 <= logged < 36
-    assert len(asked) - before == 36 - logged
+    # A call that was under way may reach the server after the process is gone.
+    assert 36 - logged <= len(asked) - before < 36 - logged + 4
     # Everything is met, the item of -6 points too: 6/12, 9/15, 14/20 and 21/27, each twice.
     assert scores.headline.score == (6 / 12 + 9 / 15 + 14 / 20 + 21 / 27) / 4
     assert scores.is_complete

@@ -1,6 +1,5 @@
 """What a run has read stands by content: nothing of it may change under a resumed run, and old runs may be resumed."""
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -8,17 +7,12 @@ import pytest
 
 from rubricem_agent.build.eval_inputs import bank_sha256, search_sha256
 from rubricem_agent.build.eval_plan import plan_run
-from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.build.memory import build_bank
 from rubricem_agent.config import BankConfig, EvalConfig
 from rubricem_agent.evals.manifest import refuse_difference
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import query_key
-
-
-def run(config):
-    return asyncio.run(run_evaluation(plan_run(config)))
 
 
 def given(path: Path, answers: dict[int, str]) -> str:
@@ -44,7 +38,7 @@ def forget_hashes(folder: Path) -> None:
     (folder / "run.json").write_text(json.dumps(manifest))
 
 
-def test_an_answer_that_was_corrected_in_place_is_not_mixed_with_the_old_ones(make_config, tmp_path):
+def test_an_answer_that_was_corrected_in_place_is_not_mixed_with_the_old_ones(run, make_config, tmp_path):
     answers = dict.fromkeys(range(7), "yes")
     run(make_config("simpleqa", policy=given(tmp_path / "a.jsonl", answers)))
 
@@ -55,7 +49,7 @@ def test_an_answer_that_was_corrected_in_place_is_not_mixed_with_the_old_ones(ma
     assert (tmp_path / "run" / "answers.jsonl").read_text().count('"id":"7"') == 1
 
 
-def test_an_answer_that_was_missing_is_taken_from_the_longer_file(make_config, tmp_path):
+def test_an_answer_that_was_missing_is_taken_from_the_longer_file(run, make_config, tmp_path):
     answers = dict.fromkeys(range(7), "yes")
     first = run(make_config("simpleqa", policy=given(tmp_path / "a.jsonl", answers)))
     assert (first.scores.answered, first.scores.is_complete) == (7, False)
@@ -65,7 +59,7 @@ def test_an_answer_that_was_missing_is_taken_from_the_longer_file(make_config, t
     assert (again.runner.answered, again.scores.is_complete) == (1, True)
 
 
-def test_a_run_is_not_resumed_over_another_corpus(tmp_path):
+def test_a_run_is_not_resumed_over_another_corpus(run, tmp_path):
     run(EvalConfig(benchmark="almanac", limit=1, tools=tools(tmp_path), out=tmp_path / "run"))
 
     changed = tools(tmp_path, text="The Tall Fox is 90 m wide.")
@@ -74,7 +68,7 @@ def test_a_run_is_not_resumed_over_another_corpus(tmp_path):
         run(EvalConfig(benchmark="almanac", limit=1, tools=changed, out=tmp_path / "run"))
 
 
-def test_a_run_of_an_earlier_release_without_hashes_resumes(tmp_path):
+def test_a_run_of_an_earlier_release_without_hashes_resumes(run, tmp_path):
     config = EvalConfig(benchmark="almanac", limit=1, tools=tools(tmp_path), out=tmp_path / "run")
     run(config)
     forget_hashes(tmp_path / "run")
@@ -108,7 +102,7 @@ def lesson(question: str) -> Reflection:
     )
 
 
-def test_a_bank_that_has_learned_since_is_another_bank(tmp_path):
+def test_a_bank_that_has_learned_since_is_another_bank(run, tmp_path):
     pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
     bank = build_bank(BankConfig(folder=tmp_path / "bank", embedder="hashing"))
     bank.write(lesson("How wide is the river Calm Otter?"))
@@ -123,7 +117,7 @@ def test_a_bank_that_has_learned_since_is_another_bank(tmp_path):
         run(config)
 
 
-def test_a_part_of_another_run_is_not_taken_over(make_config, tmp_path):
+def test_a_part_of_another_run_is_not_taken_over(run, make_config, tmp_path):
     run(make_config("simpleqa", shard=(1, 2), policy=given(tmp_path / "a.jsonl", dict.fromkeys(range(8), "yes"))))
 
     with pytest.raises(UsageError, match=r"1-of-2 holds a run with the agent's policy"):

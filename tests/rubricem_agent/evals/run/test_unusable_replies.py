@@ -15,10 +15,6 @@ from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
 
 
-def run(config):
-    return asyncio.run(run_evaluation(plan_run(config)))
-
-
 def sent(content: object, finish: str | None = "stop", **message: object) -> bytes:
     choice = {"index": 0, "message": {"role": "assistant", "content": content, **message}, "finish_reason": finish}
     return json.dumps({"model": "j", "choices": [choice]}).encode()
@@ -47,7 +43,7 @@ OUTAGES = {
 
 
 @pytest.mark.parametrize("reply", OUTAGES.values(), ids=OUTAGES.keys())
-def test_what_is_no_reply_is_an_outage_that_a_resume_asks_again(make_config, judge_url, reply):
+def test_what_is_no_reply_is_an_outage_that_a_resume_asks_again(run, make_config, judge_url, reply):
     with serve_loopback(ModelServer(lambda asked: ModelReply(raw=reply))) as url:
         broken = run(make_config("simpleqa", judges=(f"openai:judge@{url}/v1",), limit=2))
 
@@ -81,7 +77,7 @@ def test_what_is_no_reply_of_gemini_is_an_outage_too(make_config, reply):
 @pytest.mark.parametrize(
     "name", ["healthbench", "researchqa", "researchrubrics", "webwalkerqa", "deepsearchqa", "drb", "twowiki"]
 )
-def test_no_benchmark_makes_a_score_of_an_empty_reply(make_config, name):
+def test_no_benchmark_makes_a_score_of_an_empty_reply(run, make_config, name):
     with serve_loopback(ModelServer(lambda asked: ModelReply(raw=sent(None)))) as url:
         mode = "drtulu" if name == "twowiki" else "official"
         scores = run(make_config(name, mode, judges=(f"openai:judge@{url}/v1",))).scores
@@ -89,7 +85,7 @@ def test_no_benchmark_makes_a_score_of_an_empty_reply(make_config, name):
     assert (scores.headline.score, scores.headline.graded, scores.is_complete) == (None, 0, False)
 
 
-def test_an_empty_reply_is_asked_again_and_paid_for(make_config):
+def test_an_empty_reply_is_asked_again_and_paid_for(run, make_config):
     replies = [sent(""), sent("A")]
 
     with serve_loopback(ModelServer(lambda asked: ModelReply(raw=replies.pop(0)))) as url:
@@ -99,12 +95,12 @@ def test_an_empty_reply_is_asked_again_and_paid_for(make_config):
     assert (scores.headline.score, scores.costs[-1].usage.calls) == (1.0, 2)
 
 
-def test_a_server_that_names_no_finish_reason_is_taken_at_its_word(make_config):
+def test_a_server_that_names_no_finish_reason_is_taken_at_its_word(run, make_config):
     with serve_loopback(ModelServer(lambda asked: ModelReply(raw=sent("A", None)))) as url:
         assert run(make_config("simpleqa", judges=(f"openai:judge@{url}/v1",), limit=1)).scores.headline.score == 1.0
 
 
-def test_an_empty_verdict_in_the_log_of_an_earlier_release_is_asked_again(make_config, judge_app):
+def test_an_empty_verdict_in_the_log_of_an_earlier_release_is_asked_again(run, make_config, judge_app):
     finished = run(make_config("simpleqa", limit=1))
     log = finished.folder / "verdicts.jsonl"
     line = json.loads(log.read_text())
@@ -129,7 +125,7 @@ def test_an_empty_verdict_in_the_log_of_an_earlier_release_is_asked_again(make_c
         ("healthbench", "official"),
     ],
 )
-def test_prose_in_place_of_a_verdict_is_unreadable_with_its_share(make_config, name, mode, prose):
+def test_prose_in_place_of_a_verdict_is_unreadable_with_its_share(run, make_config, name, mode, prose):
     with serve_loopback(ModelServer(lambda asked: prose)) as url:
         scores = run(make_config(name, mode, judges=(f"openai:judge@{url}/v1",), limit=2)).scores
 

@@ -1,13 +1,11 @@
 """Every benchmark, whole, with real clients against a judge on loopback; killed anywhere, it comes to the same numbers."""
 
-import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
-from rubricem_agent.build.eval_plan import plan_run, rescore_run
-from rubricem_agent.build.evals import run_evaluation
+from rubricem_agent.build.eval_plan import rescore_run
 from rubricem_env.domain.errors import ConfigError
 
 HEALTHBENCH = (5 / 12 + 5 / 15 + 5 / 20 + 5 / 27) / 4
@@ -33,12 +31,8 @@ RUNS = [
 ]
 
 
-def run(config):
-    return asyncio.run(run_evaluation(plan_run(config)))
-
-
 @pytest.mark.parametrize(("name", "mode", "expected"), RUNS)
-def test_a_whole_run_gives_the_number_worked_by_hand(make_config, name, mode, expected):
+def test_a_whole_run_gives_the_number_worked_by_hand(run, make_config, name, mode, expected):
     finished = run(make_config(name, mode))
 
     assert finished.scores.is_complete
@@ -49,7 +43,7 @@ def test_a_whole_run_gives_the_number_worked_by_hand(make_config, name, mode, ex
 @pytest.mark.parametrize(
     ("name", "mode", "share"), [(name, mode, (0.3, 0.77)[at % 2]) for at, (name, mode, _) in enumerate(RUNS)]
 )
-def test_truncated_logs_are_completed_to_the_same_numbers(make_config, judge_app, name, mode, share):
+def test_truncated_logs_are_completed_to_the_same_numbers(run, make_config, judge_app, name, mode, share):
     config = make_config(name, mode)
     whole = run(config).scores
     asked = len(judge_app.asked)
@@ -64,7 +58,7 @@ def test_truncated_logs_are_completed_to_the_same_numbers(make_config, judge_app
     assert len(judge_app.asked) - asked <= asked
 
 
-def test_resuming_a_finished_run_asks_nothing_and_writes_nothing(make_config, judge_app):
+def test_resuming_a_finished_run_asks_nothing_and_writes_nothing(run, make_config, judge_app):
     config = make_config("healthbench")
     run(config)
     before, asked = contents(config.folder), len(judge_app.asked)
@@ -74,13 +68,13 @@ def test_resuming_a_finished_run_asks_nothing_and_writes_nothing(make_config, ju
     assert (contents(config.folder), len(judge_app.asked)) == (before, asked)
 
 
-def test_rescoring_needs_no_judge_and_gives_the_stored_numbers(make_config):
+def test_rescoring_needs_no_judge_and_gives_the_stored_numbers(run, make_config):
     finished = run(make_config("researchrubrics"))
 
     assert rescore_run(finished.folder).judges == finished.scores.judges
 
 
-def test_two_judges_are_scored_apart_and_their_agreement_is_counted(make_config, judge_url):
+def test_two_judges_are_scored_apart_and_their_agreement_is_counted(run, make_config, judge_url):
     judges = (f"openai:first@{judge_url}", f"openai:second@{judge_url}")
 
     scores = run(make_config("simpleqa", judges=judges)).scores
@@ -89,7 +83,7 @@ def test_two_judges_are_scored_apart_and_their_agreement_is_counted(make_config,
     assert (scores.agreements[0].kappa, scores.agreements[0].n) == (1.0, 8)
 
 
-def test_epochs_repeat_every_example_and_split_the_variance(make_config):
+def test_epochs_repeat_every_example_and_split_the_variance(run, make_config):
     scores = run(make_config("simpleqa", epochs=3)).scores
 
     # Half right, half wrong, the same in every epoch: all variance is between examples.
@@ -98,7 +92,7 @@ def test_epochs_repeat_every_example_and_split_the_variance(make_config):
     assert scores.headline.spread.method.startswith("bootstrap over 8 prompts")
 
 
-def test_answers_can_be_made_first_and_judged_later(make_config, judge_app):
+def test_answers_can_be_made_first_and_judged_later(run, make_config, judge_app):
     answers_only = run(make_config("simpleqa", stage="answers")).scores
     assert (answers_only.answered, len(judge_app.asked)) == (8, 0)
     assert answers_only.headline.ungraded == {"not judged yet": 8}
@@ -108,7 +102,7 @@ def test_answers_can_be_made_first_and_judged_later(make_config, judge_app):
     assert judged.headline.score == 0.5
 
 
-def test_another_mode_judges_the_same_answers_without_making_them_anew(make_config, tmp_path):
+def test_another_mode_judges_the_same_answers_without_making_them_anew(run, make_config, tmp_path):
     run(make_config("simpleqa"))
 
     other = run(make_config("simpleqa", "strict", out=tmp_path / "strict", answers_from=tmp_path / "run"))
@@ -127,7 +121,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix == ".jsonl"}
 
 
-def test_every_line_of_the_logs_is_keyed_by_benchmark_mode_example_and_epoch(make_config):
+def test_every_line_of_the_logs_is_keyed_by_benchmark_mode_example_and_epoch(run, make_config):
     finished = run(make_config("simpleqa"))
 
     for name in ("answers.jsonl", "verdicts.jsonl"):
@@ -138,7 +132,7 @@ def test_every_line_of_the_logs_is_keyed_by_benchmark_mode_example_and_epoch(mak
         ]
 
 
-def test_a_policy_with_tools_is_judged_on_the_answer_that_it_gave(make_config, judge_app):
+def test_a_policy_with_tools_is_judged_on_the_answer_that_it_gave(run, make_config, judge_app):
     scores = run(make_config("simpleqa", policy="scripted", limit=3)).scores
 
     assert scores.is_complete
@@ -149,6 +143,6 @@ def test_a_policy_with_tools_is_judged_on_the_answer_that_it_gave(make_config, j
     assert all("<answer>" not in asked.prompt for asked in judge_app.asked)
 
 
-def test_fact_is_refused_where_no_tool_can_read_a_page(make_config):
+def test_fact_is_refused_where_no_tool_can_read_a_page(run, make_config):
     with pytest.raises(ConfigError, match="fetch_page = true"):
         run(make_config("drb", fact=True))
