@@ -44,7 +44,7 @@ _MORE_DOMAINS = (
 """Written small or large throughout: "results.In" is the end of a sentence."""
 _ADDRESS = re.compile(
     r"\b[a-z][a-z0-9+.-]{1,20}\s?:\s?//|\bh(?:tt|xx)ps?\b\s*:|\bwww\s?\.|\b(?:data:[a-z]+/|javascript:|mailto:)"
-    rf"|\b[a-z0-9-]{{2,63}}(?:[.。]|\s?[\[({{]\s?(?:[.。]|dot)\s?[\])}}]\s?)(?:(?:{_DOMAINS})|(?-i:{_MORE_DOMAINS}|{_MORE_DOMAINS.upper()}))\b"
+    rf"|\blocalhost\b|\b(?=[0-9-]*[a-z])[a-z0-9-]{{1,63}}(?:[.。]|\s?[\[({{]\s?(?:[.。]|dot)\s?[\])}}]\s?)(?:(?:{_DOMAINS})|(?-i:{_MORE_DOMAINS}|{_MORE_DOMAINS.upper()}))\b"
     rf"|\b[a-z0-9-]{{2,63}}\s(?:\.|dot)\s(?:{_DOMAINS})\b"
     r"|\b[\w.+-]{1,64}@[\w-]+\.[a-z]{2,}|\b\d{1,3}(?:\.\d{1,3}){3}\b"
     r"|(?<![\w:])(?:(?:[0-9a-f]{1,4}:){5,7}[0-9a-f]{1,4}|(?:[0-9a-f]{1,4}:){1,7}:(?:[0-9a-f]{1,4}:?){0,6})(?![\w:])|\[::[\w:]*\]",
@@ -53,6 +53,8 @@ _ADDRESS = re.compile(
 _KEY = re.compile(
     r"\bAIza[\w-]{20,}|\bya29\.[\w-]{20,}|\bsk-[\w-]{16,}|\bgh[oprsu]_\w{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
     r"|\b(?:AKIA|ASIA)[0-9A-Z]{12,}|\bhf_\w{16,}|\bxox[abeprs]-[\w-]{10,}|\beyJ[\w-]{10,}\.[\w-]{10,}|-----BEGIN [A-Z ]*KEY"
+    # Whatever its service: long, of letters and digits, without a space.
+    r"|\b[rsp]k_(?:live|test)_\w{10,}|\b(?=[A-Za-z_]*\d)(?=[\d_]*[A-Za-z])\w{32,}"
 )
 _MARKUP = re.compile(r"</?[a-z][\w:-]*(?:\s[^<>]*)?/?>|<!--|<!\[|<<<|>>>|!?\[[^\]\n]{0,200}\]\([^)\n]{1,500}\)", _FLAGS)
 _MACHINE_CALL = re.compile(
