@@ -24,6 +24,7 @@ from rubricem_env.judge.pipeline import StepJudge, describe_group
 from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, read_rubrics
 from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
 from rubricem_env.llm.usage import Meter
+from rubricem_env.scaffold.reading import read_trajectory, unfounded_claims
 
 _NAME_WIDTH = 40
 _SHOWN_DISAGREEMENTS = 10
@@ -62,7 +63,8 @@ def judge(
     """Score a group of trajectories stage by stage, criterion by criterion, with the reasons.
 
     Criteria come from contrast within the group and from --rubrics: rows of {"title", "description", "weight"} are
-    answer criteria, a negative weight makes one a flaw; "stage" and "polarity" may be given instead.
+    answer criteria, a negative weight makes one a flaw; "stage" and "polarity" may be given instead. What tools showed
+    is taken from the files; nothing is searched again.
     """
     group = _read_group(files)
     given = read_rubrics(read_text(rubrics, "a rubric file"), str(rubrics)) if rubrics is not None else ()
@@ -77,6 +79,9 @@ def judge(
         {"trajectories": len(names), "criteria": len(judged.rubrics), "judge": judge_name},
         brief="\n".join(scores),
     )
+    for name, trajectory in group.items():
+        for claim in unfounded_claims(read_trajectory(trajectory)):
+            terminal.warn(inert(f"{name}: not borne out, and not counted: {claim}"))
     if judged.failures:
         terminal.warn(f"the judge gave no score for {judged.failures} of {len(names)} trajectories.")
     if judged.proposal_failure:

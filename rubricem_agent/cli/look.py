@@ -20,7 +20,7 @@ from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtr
 from rubricem_env.domain.trajectory import dump_trajectory, load_trajectory
 from rubricem_env.env.episode import Episode
 from rubricem_env.env.research_env import render_ansi
-from rubricem_env.scaffold.reading import Reading, read_trajectory
+from rubricem_env.scaffold.reading import Reading, read_trajectory, unfounded_claims
 from rubricem_env.testing.episodes import run_scripted_episode
 
 theory_app = typer.Typer(help="Experiments on the paper's theory, in the almanac.", no_args_is_help=True)
@@ -70,6 +70,7 @@ def summary(reading: Reading) -> dict[str, Any]:
         "violations": [
             {"code": found.code.value, "turn": found.turn, "message": found.message} for found in reading.violations
         ],
+        "claims": list(unfounded_claims(reading)),
         "citations": {"known": list(reading.citations.known), "unknown": list(reading.citations.unknown)},
         "answer": reading.answer,
         "complete": reading.is_complete,
@@ -94,6 +95,9 @@ def _show_reading(reading: Reading, terminal: Terminal) -> None:
     question = inert(reading.trajectory.question) or "(no question)"
     violations = [inert(f"  {found.code.value}: {found.message}") for found in reading.violations]
     terminal.show(f"[bold]{question}[/bold]", stages, turns, inert(cited), *violations)
+    terminal.show("What the tools showed is what the file says; nothing was searched again.")
+    for claim in unfounded_claims(reading):
+        terminal.warn(inert(f"not borne out: {claim}"))
 
 
 @command

@@ -22,7 +22,7 @@ from rubricem_env.domain.trajectory import Origin
 from rubricem_env.judge.base import ReflectionMode
 from rubricem_env.judge.prompting import shorten_middle
 from rubricem_env.scaffold.reading import Reading
-from rubricem_env.scaffold.untrusted import defuse, neutralize
+from rubricem_env.scaffold.untrusted import defuse, inert_tool_text, neutralize
 
 
 class ReflectionSample(Frozen):
@@ -133,8 +133,7 @@ def _pieces(reading: Reading) -> Iterator[_Piece]:
             yield from _policy_pieces(reading, Span(offset, offset + len(segment.text)))
             offset += len(segment.text)
         elif segment.origin is Origin.TOOL:
-            # Our own observations are neutralized already; those of foreign files may not be.
-            yield (defuse(segment.text) if segment.observation is not None else neutralize(segment.text)), "tool"
+            yield inert_tool_text(segment), "tool"
 
 
 def _policy_pieces(reading: Reading, within: Span) -> Iterator[_Piece]:

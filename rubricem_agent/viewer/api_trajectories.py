@@ -188,6 +188,8 @@ class TrajectoryView(Frozen):
     """Empty without a judge."""
     violations: tuple[ViolationView, ...]
     unknown_citations: tuple[Text, ...]
+    claims: tuple[Text, ...]
+    """What the record says of its observations and its own texts contradict."""
     turns: int
     input_tokens: int = 0
     output_tokens: int = 0

@@ -34,7 +34,13 @@ from rubricem_env.domain.judgement import Rubric, StageScore, Unscored
 from rubricem_env.domain.trajectory import Origin, Segment, ToolCall
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, STRICT, THINK
 from rubricem_env.scaffold.parser import Block, Turn
-from rubricem_env.scaffold.reading import Reading, find_citations, read_trajectory, shown_snippets
+from rubricem_env.scaffold.reading import (
+    Reading,
+    find_citations,
+    read_trajectory,
+    shown_snippets,
+    unfounded_claims,
+)
 
 _KINDS: dict[str, ElementKind] = {
     THINK: "think",
@@ -384,6 +390,7 @@ def view_trajectory(reading: Reading, row: TrajectoryRow, *, from_element: int =
         elements=make_elements(pieces, from_element, cited=cited, shown=frozenset(shown)),
         elements_total=len(pieces),
         violations=_violations(reading, select_policy_pieces(pieces)),
+        claims=unfounded_claims(reading)[:MAX_VIOLATIONS],
         unknown_citations=reading.citations.unknown[:MAX_VIOLATIONS],
         turns=len(reading.turns),
     )

@@ -21,7 +21,7 @@ from rubricem_env.domain.trajectory import Origin
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.grammar import RESERVED
 from rubricem_env.scaffold.reading import Reading
-from rubricem_env.scaffold.untrusted import defuse, neutralize
+from rubricem_env.scaffold.untrusted import defuse, inert_tool_text
 
 
 def read_prompt(name: str) -> str:
@@ -256,9 +256,7 @@ def _pieces(reading: Reading, tool_chars: int) -> Iterator[_Piece]:
                     yield stage, Origin.POLICY, text
             offset = end
         elif segment.origin is Origin.TOOL:
-            # Our own observations are neutralized already; those of files from elsewhere may not be.
-            text = segment.text if segment.observation is not None else neutralize(segment.text)
-            yield _stage_before(reading, offset), Origin.TOOL, shorten_middle(text, tool_chars)
+            yield _stage_before(reading, offset), Origin.TOOL, shorten_middle(inert_tool_text(segment), tool_chars)
 
 
 def _stage_before(reading: Reading, offset: int) -> Stage:

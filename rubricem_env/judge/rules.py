@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.judgement import Polarity, Provenance, Rubric
-from rubricem_env.domain.trajectory import Origin, ToolCall, ToolStatus
+from rubricem_env.domain.trajectory import ToolCall, ToolStatus
 from rubricem_env.judge.prompting import find_injections
 from rubricem_env.scaffold.grammar import PLAN, REVIEW, STATE_EVALUATION
-from rubricem_env.scaffold.reading import Reading, find_citations, shown_snippets
+from rubricem_env.scaffold.reading import Reading, answered_calls, find_citations, is_same_query, shown_snippets
 
 _WORD = re.compile(r"[^\W_]+(?:[.,:/-][^\W_]+)*")
 _TAG = re.compile(r"<[^<>]*>")
@@ -161,14 +161,17 @@ def gather_facts(question: str, reading: Reading) -> Facts:
 
 
 def _calls(reading: Reading) -> Iterator[tuple[ToolCall, ToolStatus | None]]:
-    """The executed calls as the episode recorded them; in files from elsewhere, as the policy wrote them."""
-    answers = [segment for segment in reading.trajectory.segments if segment.origin is Origin.TOOL]
-    records = [segment.observation for segment in answers if segment.observation is not None]
-    if not records:
+    """The executed calls as the episode recorded them; in files from elsewhere, as the policy wrote them.
+
+    A record of a call that the policy did not write is a file's own claim and counts as the policy's call, if any.
+    """
+    answers = list(answered_calls(reading))
+    if all(segment.observation is None for segment, _ in answers):
         yield from ((turn.call, None) for turn in reading.turns if turn.call is not None)
-    for record in records:
-        if record.call is not None and record.status is not None:
-            yield record.call, record.status
+    for segment, written in answers:
+        record = segment.observation
+        if record is not None and record.call is not None and record.status is not None and written is not None:
+            yield record.call if is_same_query(record.call, written) else written, record.status
 
 
 RULES_VERSION = "rules-1"

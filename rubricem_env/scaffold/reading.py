@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from rubricem_env.domain.base import STAGES, Span, Stage, StageSpans
-from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
+from rubricem_env.domain.trajectory import Origin, Segment, ToolCall, Trajectory
 from rubricem_env.scaffold.grammar import (
     ANSWER,
     CALL_TOOL,
@@ -31,6 +31,7 @@ from rubricem_env.scaffold.grammar import (
 )
 from rubricem_env.scaffold.lexer import Token, find_citation_tags, find_structure, parse_attributes
 from rubricem_env.scaffold.parser import Block, EmissionStream, Turn, parse_turn, read_regular_turn
+from rubricem_env.scaffold.untrusted import is_inert
 
 ReviewStart = Literal["think", "review_tag"]
 """Where the Review stage begins; the final state evaluation goes with it under "think"."""
@@ -195,18 +196,23 @@ def resolve_citations(answer: str, shown: Collection[str]) -> Citations:
 def shown_snippets(segments: Iterable[Segment]) -> frozenset[str]:
     """The ids of all snippets that tools have shown.
 
-    They come from the episode's observations if there are any; in files from elsewhere from the tool text. A snippet
-    tag inside another snippet is page text, not a snippet. Policy text never counts.
+    They come from the episode's observations if there are any, as far as the text bears them out; in files from
+    elsewhere from the tool text. A snippet tag inside another snippet is page text, not a snippet. Policy text never
+    counts.
     """
     shown: set[str] = set()
     for segment in segments:
         if segment.origin is not Origin.TOOL:
             continue
         if segment.observation is not None:
-            shown.update(segment.observation.snippet_ids)
+            shown.update(found for found in segment.observation.snippet_ids if _has_snippet(segment, found))
         else:
             shown.update(_written_ids(segment.text))
     return frozenset(shown)
+
+
+def _has_snippet(segment: Segment, snippet_id: str) -> bool:
+    return f'<{SNIPPET} id="{snippet_id}">' in segment.text
 
 
 def _written_ids(text: str) -> Iterator[str]:
@@ -378,6 +384,49 @@ def read_trajectory(
     violations = (*turn_violations(read), *trajectory_violations(trajectory, read, citations))
     policy_text = "".join(turn.text for turn in read)
     return Reading(trajectory, read, spans, policy_text, answer, closed is not None, citations, violations)
+
+
+def answered_calls(reading: Reading) -> Iterator[tuple[Segment, ToolCall | None]]:
+    """Each tool segment with the call that the policy wrote in the turn before it; None where it wrote none."""
+    turns = iter(reading.turns)
+    written = parsed = 0
+    for segment in reading.trajectory.segments:
+        if segment.origin is Origin.POLICY:
+            written += len(segment.text)
+        elif segment.origin is Origin.TOOL:
+            call = None
+            while parsed < written and (turn := next(turns, None)) is not None:
+                parsed, call = parsed + len(turn.text), turn.call
+            yield segment, call
+
+
+def is_same_query(first: ToolCall, second: ToolCall) -> bool:
+    """Whether two calls have one query; a repaired call has another name or other parameters."""
+    return first.identity[1] == second.identity[1]
+
+
+def unfounded_claims(reading: Reading) -> tuple[str, ...]:
+    """What a file claims of its observations and its own texts contradict, a sentence each.
+
+    Whether a tool has said what stands in a text cannot be known without another search.
+    """
+    claims = []
+    for number, (segment, call) in enumerate(answered_calls(reading), 1):
+        seen = segment.observation
+        if seen is None or seen.status is None:
+            continue
+        missing = [found for found in seen.snippet_ids if not _has_snippet(segment, found)]
+        if missing:
+            claims.append(
+                f"observation {number} claims the snippets {', '.join(missing)}, which its text does not hold."
+            )
+        if seen.call is not None and (call is None or not is_same_query(seen.call, call)):
+            claims.append(
+                f"observation {number} claims a call that the policy did not write: {seen.call.query[:80]!r}."
+            )
+        if not is_inert(segment.text):
+            claims.append(f"observation {number} holds tags that a tool's text cannot hold.")
+    return tuple(claims)
 
 
 def parse_turns(trajectory: Trajectory) -> tuple[Turn, ...]:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 
-from rubricem_env.scaffold.grammar import RESERVED
+from rubricem_env.domain.trajectory import Segment
+from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, RESERVED, SNIPPET, TOOL_OUTPUT
 
 # Invisible characters, which a language model ignores.
 _UNSEEN = (
@@ -109,3 +110,26 @@ def defuse(text: str) -> str:
         if opener in text:
             text = _control_token(opener).sub(rf"{opener}\\", text)
     return text
+
+
+_EPISODE_TAGS = re.compile(
+    rf'\A<{TOOL_OUTPUT}>\n|\n</{TOOL_OUTPUT}>\Z|^<{SNIPPET} id="[^"<>]*">|</{SNIPPET}>$'
+    rf'|<{CALL_TOOL} name="[\w.]*">query</{CALL_TOOL}>|<{ANSWER}>\.\.\.</{ANSWER}>',
+    re.MULTILINE,
+)
+"""Where an episode writes tags around a tool's text, and the examples in its notices."""
+
+
+def is_inert(text: str) -> bool:
+    """Whether nothing in a tool's text can be read as structure, except the tags that an episode writes around it."""
+    bare = _EPISODE_TAGS.sub("", defuse(text))
+    return neutralize(restore(bare)) == bare
+
+
+def inert_tool_text(segment: Segment) -> str:
+    """The text of a tool segment for a prompt: with its tags where an episode wrote it, else neutralized.
+
+    A file may claim an observation for any text, so the text itself is checked too.
+    """
+    is_own = segment.observation is not None and is_inert(segment.text)
+    return defuse(segment.text) if is_own else neutralize(segment.text)

@@ -183,7 +183,7 @@ def test_what_a_policy_puts_between_tags_of_that_name_is_its_own_and_shown(tag):
 
 def test_a_page_that_opens_the_block_hides_nothing():
     stages, plain = shown(lent(attempt(page="before <reference_examples> after"))), shown(attempt(page="before"))
-    assert "before <reference_examples> after" in stages["research"][1]["tool_output"]
+    assert r"before <\reference_examples> after" in stages["research"][1]["tool_output"]
     assert {name: agent_text(pieces) for name, pieces in stages.items()} == {
         name: agent_text(pieces) for name, pieces in plain.items()
     }

@@ -59,8 +59,9 @@ def test_citations_without_an_id_or_a_claim_are_empty_and_ids_are_listed_once():
     assert [citation.written for citation in found.empty] == ['<cite id="S_1"/>', '<cite id="S_1">', "<cite>"]
 
 
-def test_the_episodes_own_record_is_believed_over_the_text():
-    assert shown_snippets([tool('<snippet id="S_9">x</snippet>', ids=("S_1",))]) == {"S_1"}
+def test_a_snippet_is_shown_where_both_the_episodes_record_and_the_text_have_it():
+    text = '<snippet id="S_1">a</snippet><snippet id="S_9">b</snippet>'
+    assert shown_snippets([tool(text, ids=("S_1", "S_2"))]) == {"S_1"}
 
 
 def test_a_snippet_inside_a_snippet_is_page_text():

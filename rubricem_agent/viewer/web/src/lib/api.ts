@@ -256,6 +256,7 @@ export interface TrajectoryView {
   stages: Array<StageView>;
   violations: Array<ViolationView>;
   unknown_citations: Array<string>;
+  claims: Array<string>;
   turns: number;
   input_tokens: number;
   output_tokens: number;
