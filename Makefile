@@ -13,9 +13,9 @@ export TOKENIZERS_PARALLELISM := false
 WHOLLY_COVERED := rubricem_env/domain/*,rubricem_env/scaffold/*,rubricem_agent/learn/credit.py
 THEIR_TESTS := tests/rubricem_env/domain tests/rubricem_env/scaffold tests/redteam tests/rubricem_agent/learn/test_credit.py
 
-LANES := mcp-lane docs-lane python-lane browser-lane verl-lane adapters vllm-lane verl-vllm-lane verl-edges-lane
+LANES := fuzz-lane kill-lane mcp-lane docs-lane python-lane browser-lane verl-lane adapters vllm-lane verl-vllm-lane verl-edges-lane
 
-.PHONY: help demo test bench lint format clean lanes
+.PHONY: help demo test bench lint format clean lanes fuzz-lane kill-lane
 
 help:
 	@echo "make demo    set up, then play an episode, train a policy offline and write the page of the run"
@@ -51,6 +51,13 @@ bench: $(VENV)/.installed-test
 	$(BIN)/python -m pytest tests/bench -p no:cacheprovider --benchmark-only --benchmark-disable-gc -q -s
 
 lanes: $(LANES)
+
+# Random attacks with a new seed, and training and evaluation killed at random moments: docs/security.md.
+fuzz-lane: $(VENV)/.installed-test
+	timeout --kill-after=10s 280 $(BIN)/python -m tests.lanes.fuzz.fuzz
+
+kill-lane: $(VENV)/.installed-test
+	timeout --kill-after=10s 1200 $(BIN)/python -m tests.lanes.fuzz.kill
 
 include Makefile.python Makefile.mcp Makefile.docs Makefile.browser Makefile.verl Makefile.adapters Makefile.vllm
 

@@ -56,7 +56,7 @@ def _parse_yaml(text: str) -> Any:
 
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as cause:
+    except (yaml.YAMLError, RecursionError) as cause:
         raise ValueError(str(cause)) from cause
 
 

@@ -48,7 +48,7 @@ _UNREADABLE = (
 class PartEntry(Frozen):
     """What the manifest says of a part."""
 
-    file: Annotated[str, Field(pattern=r"^[^/\\]+$")]
+    file: Annotated[str, Field(pattern=r"^[^/\\\x00]+$", max_length=100)]
     """A name, not a path: a manifest cannot point outside its folder."""
     num_bytes: int
     sha256: str

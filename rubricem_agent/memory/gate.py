@@ -160,7 +160,8 @@ def _find_said(pattern: re.Pattern[str], text: str) -> str | None:
     """As `_find`, where signs that join words count as spaces, or as nothing, and spaced letters are a word."""
     folded = fold(text)
     spaced = re.sub(r"(?<=\b\w) (?=\w\b)", "", folded)
-    forms = dict.fromkeys((folded, _JOINER.sub(" ", folded), _JOINER.sub("", folded), spaced))
+    joined = (_JOINER.sub(" ", folded), _JOINER.sub("", folded), _JOINER.sub("", folded.replace("_", " ")))
+    forms = dict.fromkeys((folded, *joined, spaced))
     return next((found for form in forms if (found := _find(pattern, form))), None)
 
 
@@ -208,7 +209,7 @@ _TEXT_CHECKS: Sequence[tuple[RefusalCode, str, Callable[[str], str | None]]] = (
     ("tool_call", "holds the syntax of a tool call", partial(_find, _MACHINE_CALL)),
     ("score_request", "speaks to a judge", partial(_find_said, _SCORE_REQUEST)),
     ("order", "gives an order to a model", partial(_find_said, _ORDER)),
-    ("order", "gives an order to a model", partial(_find, _FOREIGN_ORDER)),
+    ("order", "gives an order to a model", partial(_find_said, _FOREIGN_ORDER)),
 )
 
 

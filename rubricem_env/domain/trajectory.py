@@ -212,7 +212,9 @@ def first_problem(error: ValidationError) -> str:
     """The first problem that pydantic found, as one sentence with its location and value."""
     problem = error.errors(include_url=False, include_context=False)[0]
     location = ".".join(str(part) for part in problem["loc"]) or "the object"
-    value = repr(problem["input"])
-    shown = value if len(value) <= 60 else value[:57] + "..."
     message = problem["msg"].removeprefix("Value error, ").rstrip(".")
-    return f"at {location}: {message[:1].lower()}{message[1:]} (got {shown})."
+    return f"at {_shortened(location)}: {message[:1].lower()}{message[1:]} (got {_shortened(repr(problem['input']))})."
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -335,9 +335,10 @@ class RubricBuffer:
         Raises:
             FileFormatError: of another version, or malformed.
         """
-        if state.get("version") != BUFFER_VERSION:
+        version = state.get("version") if isinstance(state, Mapping) else None
+        if version != BUFFER_VERSION:
             raise FileFormatError(
-                f"the rubric buffer's state has the version {state.get('version')!r}; this release reads {BUFFER_VERSION}."
+                f"the rubric buffer's state has the version {version!r}; this release reads {BUFFER_VERSION}."
             )
         try:
             texts = dict(state["questions"].items())

@@ -8,13 +8,13 @@ import unicodedata
 
 # NFKD makes fullwidth, mathematical and circled letters plain by itself, except white ones on black.
 LOOKALIKES = str.maketrans(
-    "аеорсухікѕјһԁԛԝѵӏмтвАВЕНІЈКМОРСТХЅԌҮӀ"  # Cyrillic
+    "аеорсухікѕјһԁԛԝѵӏмтвАВЕНІЈКМОРСТУХЅԌҮӀԚԜ"  # Cyrillic
     "αεικνορτυχγηωΑΒΕΖΗΙΚΜΝΟΡΤΥΧ"  # Greek
     "օոսհցզաեքռՕՏԼՍ"  # Armenian
     "ᎠᎡᎢᎥᎪᎫᎬᎳᎷᎻᎾᏀᏃᏏᏒᏔᏕᏚᏙᏞᏟᏢᏦᏴᏻ"  # Cherokee
     "ꓐꓑꓒꓓꓔꓖꓗꓙꓚꓜꓝꓟꓠꓡꓢꓣꓦꓧꓪꓫꓬꓮꓰꓲꓳꓴ"  # Lisu
     "ıłøđħŧɑɡɩƒØŁĐᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ",  # Latin beyond ASCII
-    "aeopcyxiksjhdqwvlmtbABEHIJKMOPCTXSGYI"
+    "aeopcyxiksjhdqwvlmtbABEHIJKMOPCTYXSGYIQW"
     "aeiknoptuxynwABEZHIKMNOPTYX"
     "onuhgqwtpnOSLU"
     "DRTiAJEWMHOGZbRWSSVLCPKBG"

@@ -108,6 +108,7 @@ def edit_manifest(folder: Path, before: str, after: str) -> None:
         ("{", "", "is no finished checkpoint"),
         ("parts", "part", "is no finished checkpoint"),
         ("weights.bin", "../weights.bin", "is no finished checkpoint"),
+        ("weights.bin", "w" * 300, "is no finished checkpoint"),
         ('"format": 1', '"format": 2', "has format 2; this version reads format 1"),
         ('"sha256": "', '"sha256": "0', "is not the weights that step 1 wrote"),
     ],

@@ -40,8 +40,11 @@ policy: {policy}
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_config(tmp_path_factory.mktemp("taught"), steps=STEPS)
+
+
+def write_config(folder: Path, *, steps: int) -> Path:
     """A run of a policy that has learnt one answer by heart, so that there is something to train on."""
-    folder = tmp_path_factory.mktemp("taught")
     tokenizer = tiny_tokenizer([LESSON])
     model = tiny_qwen3(len(tokenizer))
     ids = torch.tensor([tokenizer(f"<|im_start|>assistant\n{LESSON}<|im_end|>")["input_ids"]])
@@ -53,7 +56,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer.save_pretrained(folder / "policy")
     model.save_pretrained(folder / "policy")
     path = folder / "config.yaml"
-    path.write_text(CONFIG.format(steps=STEPS, policy=folder / "policy"))
+    path.write_text(CONFIG.format(steps=steps, policy=folder / "policy"))
     return path
 
 
@@ -102,14 +105,15 @@ def last_step(out: Path) -> int:
     return sum('"encounter"' in line for line in lines)
 
 
-def test_a_run_killed_at_five_random_moments_and_resumed_has_the_curve_of_one_that_was_not(config, tmp_path):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
+def kill_and_resume(config: Path, folder: Path, rng: np.random.Generator, *, steps: int, kills: int) -> None:
+    """One run that nobody ends, and one killed at random moments and resumed; their curves are the same."""
+    whole, parts = folder / "whole", folder / "parts"
     finish(start(config, whole))
     assert any(row.get("task") for row in curve(whole)), "a run that trains on nothing proves nothing"
-    for moment in np.random.default_rng(6).uniform(0.0, 0.4 * working_seconds(whole), 5):
+    for moment in rng.uniform(0.0, 2.0 / kills * working_seconds(whole), kills):
         trainer = start(config, parts)
         end = time.monotonic() + moment
-        wait_until(lambda end=end: time.monotonic() >= end or last_step(parts) >= STEPS - 1)
+        wait_until(lambda end=end: time.monotonic() >= end or last_step(parts) >= steps - 1)
         trainer.send_signal(signal.SIGKILL)
         told = finish(trainer)
         assert trainer.returncode == -signal.SIGKILL, told
@@ -117,6 +121,10 @@ def test_a_run_killed_at_five_random_moments_and_resumed_has_the_curve_of_one_th
     told = finish(last)
     assert last.returncode == 0, told
     assert curve(parts) == curve(whole)
+
+
+def test_a_run_killed_at_five_random_moments_and_resumed_has_the_curve_of_one_that_was_not(config, tmp_path):
+    kill_and_resume(config, tmp_path, np.random.default_rng(6), steps=STEPS, kills=5)
 
 
 def test_an_interrupt_says_how_to_go_on_and_a_second_one_does_not_wait(config, tmp_path):
