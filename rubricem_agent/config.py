@@ -434,7 +434,7 @@ def load_tools_config(path: Path) -> ToolsConfig:
     """
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as cause:
+    except (OSError, UnicodeDecodeError, RecursionError, tomllib.TOMLDecodeError) as cause:
         raise ConfigError(f"cannot read the config {path}: {cause}. Give the path of a TOML file.") from cause
     inner = settings.get("tools")
     config = read_tools_config(inner if isinstance(inner, dict) else settings, str(path))

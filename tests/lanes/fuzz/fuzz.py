@@ -9,6 +9,7 @@ repeat that input alone.
 import argparse
 import asyncio
 import json
+import re
 import secrets
 import sys
 import tempfile
@@ -273,7 +274,7 @@ async def attack_streams(rng: np.random.Generator) -> None:
     policy = OpenAICompatiblePolicy(model, service(attempts=1), layout="messages")
     try:
         made = await turn(policy.open(Opening("s", "u"), sampling=Sampling(), seed=0))
-        assert is_ended or parse_turn(made.text).has_action, (made, STREAMS.body)
+        assert is_ended or made.end == "foreign" or parse_turn(made.text).has_action, (made, STREAMS.body)
     except ModelError:
         pass
     finally:
@@ -374,7 +375,10 @@ DISGUISES: tuple[Callable[[str], str], ...] = (
 
 async def attack_gate(rng: np.random.Generator) -> None:
     """A known attack stays refused in every disguise; any text at all is answered without an exception."""
-    texts = [text for code in ("order", "score_request") for text in ATTACKS[code] if text.isascii()]
+    known = [text for code in ("order", "score_request") for text in ATTACKS[code] if text.isascii()]
+    texts = [
+        text for text in known if not re.search(r"\b\w \w \w\b", text)
+    ]  # spaced letters are a disguise of their own
     text = pick(rng, texts)
     for _ in range(int(rng.integers(1, 3))):
         text = pick(rng, DISGUISES)(text)
@@ -387,7 +391,7 @@ AREAS = {
     "tools": Area(attack_tools, 600),
     "judge": Area(attack_judge, 1_000),
     "streams": Area(attack_streams, 400),
-    "files": Area(attack_files, 1_500),
+    "files": Area(attack_files, 1_000),
     "gate": Area(attack_gate, 1_500),
 }
 
