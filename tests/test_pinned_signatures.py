@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PINNED = {
     "rubricem_env/judge/base.py:Judge.propose": ("(self, contrast: Contrast) -> Proposal"),
-    "rubricem_env/judge/base.py:Judge.score": ("(self, examination: ScoringRequest) -> Findings"),
+    "rubricem_env/judge/base.py:Judge.score": ("(self, request: ScoringRequest) -> ScoringResult"),
     "rubricem_agent/policy/base.py:Policy.open": (
         "(self, opening: Opening, *, sampling: Sampling, seed: int) -> Conversation"
     ),

@@ -19,7 +19,7 @@ from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.judgement import Rubric, StageScore
 from rubricem_env.domain.trajectory import Query, Trajectory, first_problem, load_trajectory
 from rubricem_env.judge.audit import Agreement, Calibration, LabelledExample, calibrate as run_calibration
-from rubricem_env.judge.base import Contrast, Findings, Group, Judge, Proposal, ScoringRequest
+from rubricem_env.judge.base import Contrast, Group, Judge, Proposal, ScoringRequest, ScoringResult
 from rubricem_env.judge.pipeline import StepJudge, describe_group
 from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, read_rubrics
 from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
@@ -45,7 +45,7 @@ class WatchedJudge:
     async def propose(self, contrast: Contrast) -> Proposal:
         return await self._judge.propose(contrast)
 
-    async def score(self, request: ScoringRequest) -> Findings:
+    async def score(self, request: ScoringRequest) -> ScoringResult:
         scored = await self._judge.score(request)
         self._on_scored(1)
         return scored

@@ -27,7 +27,7 @@ from rubricem_env.concurrency import derive_seed, open_generator
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.judgement import Judgement, Provenance, Reflection, ReflectionScore, Rubric, Unscored
 from rubricem_env.domain.trajectory import Ending
-from rubricem_env.judge.base import Group, ReflectionJudge, ReflectionMode, ReflectionOpinion, ReflectionTask
+from rubricem_env.judge.base import CandidateScore, Group, ReflectionJudge, ReflectionMode, ReflectionTask
 from rubricem_env.judge.scoring import GroupJudgement
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.reading import Reading
@@ -109,11 +109,11 @@ def mean_utility(outcomes: Sequence[ReflectionOutcome]) -> float | None:
     return round(float(np.mean(utilities)), 4) if utilities else None
 
 
-Assessed = tuple[ReflectionSample, ReflectionOpinion, Blocks | Refusal]
+Assessed = tuple[ReflectionSample, CandidateScore, Blocks | Refusal]
 """A candidate with the judge's opinion, and its blocks or why it lacks them."""
 
 
-def _score(opinion: ReflectionOpinion) -> ReflectionScore | None:
+def _score(opinion: CandidateScore) -> ReflectionScore | None:
     return None if isinstance(opinion.outcome, Unscored) else opinion.outcome
 
 
@@ -145,9 +145,9 @@ async def assess(
     opinions = dict(zip(written, judged, strict=True))
     for index in range(len(candidates)):
         if index not in opinions:
-            opinions[index] = ReflectionOpinion(_NOTHING, "the candidate is empty")
+            opinions[index] = CandidateScore(_NOTHING, "the candidate is empty")
         if form_counts and isinstance(blocks[index], Refusal):
-            opinions[index] = ReflectionOpinion(_NOTHING, "the blocks cannot be read")
+            opinions[index] = CandidateScore(_NOTHING, "the blocks cannot be read")
     return tuple((candidate, opinions[at], blocks[at]) for at, candidate in enumerate(candidates))
 
 

@@ -10,7 +10,7 @@ from rubricem_agent.evals.scores import JudgeAgreement, JudgeScores
 from rubricem_agent.learn.record import ShownLesson
 from rubricem_agent.viewer.api_runs import Page, StageScores
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.judgement import Opinion, Rubric
+from rubricem_env.domain.judgement import Rubric, RubricScore
 from rubricem_env.domain.trajectory import ToolCall
 
 Sort = Literal["newest", "oldest", "best", "worst"]
@@ -134,7 +134,7 @@ class VerdictView(Frozen):
     """A judge's score of this trajectory on one rubric."""
 
     rubric: Rubric
-    opinion: Opinion
+    opinion: RubricScore
     passages: tuple[Passage, ...]
     """Passages that the reason quotes; empty where it quotes none."""
 

@@ -54,7 +54,7 @@ Mark = Annotated[int, Field(strict=True, ge=0, le=FULL_MARK)]
 """0 absent, 1 partial, 2 full. Strict: True and 1.0 are refused, which Literal[0, 1, 2] would let in."""
 
 
-class Opinion(Frozen):
+class RubricScore(Frozen):
     """A judge's score of one trajectory on one rubric, with the reason.
 
     A single judge gives 0, 1 or 2; an ensemble's mean may lie between them.
@@ -68,7 +68,7 @@ class Opinion(Frozen):
     """The score of each member of an ensemble; empty for a single judge."""
 
     @classmethod
-    def whole(cls, rubric_id: str, mark: int, justification: str) -> "Opinion":
+    def whole(cls, rubric_id: str, mark: int, justification: str) -> "RubricScore":
         """A single judge's score; the justification is truncated."""
         return cls(rubric_id=rubric_id, mark=float(mark), justification=shorten(justification))
 
@@ -97,7 +97,7 @@ class StageScore(Frozen):
 
     kind: Literal["score"] = "score"
     score: UnitScore
-    verdicts: tuple[Opinion, ...] = ()
+    verdicts: tuple[RubricScore, ...] = ()
     missing: bool = False
     """The stage never happened: its score is 0, without a call of the judge."""
 

@@ -1,13 +1,13 @@
-from rubricem_env.domain.judgement import Opinion as Opinion
+from rubricem_env.domain.judgement import RubricScore as RubricScore
 from rubricem_env.judge.audit import HeldOutAudit as HeldOutAudit, calibrate as calibrate
 from rubricem_env.judge.base import (
     Contrast as Contrast,
-    Findings as Findings,
     Group as Group,
     Judge as Judge,
     JudgeSettings as JudgeSettings,
     Proposal as Proposal,
     ScoringRequest as ScoringRequest,
+    ScoringResult as ScoringResult,
 )
 from rubricem_env.judge.ensemble import EnsembleJudge as EnsembleJudge
 from rubricem_env.judge.llm_judge import LLMJudge as LLMJudge

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field
 from rubricem_env.concurrency import derive_seed, open_generator, run_together
 from rubricem_env.domain.base import STAGES, Frozen, Stage, UnitScore
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.domain.judgement import Mark, Opinion, Rubric
+from rubricem_env.domain.judgement import Mark, Rubric, RubricScore
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.judge.base import Group, Judge, ScoringRequest, present_stages
 from rubricem_env.judge.scoring import GroupJudgement, score_trajectory
@@ -117,7 +117,7 @@ class Calibration(NamedTuple):
 
     overall: Agreement
     by_stage: tuple[tuple[Stage, Agreement], ...]
-    opinions: tuple[Opinion | None, ...]
+    opinions: tuple[RubricScore | None, ...]
     """The judge's score of each example; None where it gave none."""
 
 
@@ -135,11 +135,11 @@ async def calibrate(judge: Judge, examples: Sequence[LabelledExample]) -> Calibr
     )
 
 
-async def _score_example(judge: Judge, example: LabelledExample) -> Opinion | None:
+async def _score_example(judge: Judge, example: LabelledExample) -> RubricScore | None:
     reading = read_trajectory(example.trajectory)
     # The arithmetic gives a missing stage 0 without asking the judge, and so does this.
     if not reading.happened(example.rubric.stage):
-        return Opinion.whole(example.rubric.id, 0, "the stage never happened")
+        return RubricScore.whole(example.rubric.id, 0, "the stage never happened")
     found = await judge.score(ScoringRequest(example.trajectory.question, reading, (example.rubric,)))
     return found.opinions.get(example.rubric.id)
 

@@ -11,12 +11,12 @@ from typing import Annotated, Literal, NamedTuple, Protocol
 from pydantic import Field
 
 from rubricem_env.domain.base import STAGES, Frozen, Stage, UnitScore
-from rubricem_env.domain.judgement import Judgement, Opinion, ReflectionScore, Rubric, Unscored
+from rubricem_env.domain.judgement import Judgement, ReflectionScore, Rubric, RubricScore, Unscored
 from rubricem_env.domain.trajectory import Ending, Query, Trajectory
 from rubricem_env.judge.rubrics import RubricSet, StageCaps
 from rubricem_env.scaffold.reading import Reading, read_trajectory
 
-_NONE: Mapping[str, Opinion] = MappingProxyType({})
+_NONE: Mapping[str, RubricScore] = MappingProxyType({})
 
 
 class Contrast(NamedTuple):
@@ -50,10 +50,10 @@ class ScoringRequest(NamedTuple):
     seed: int = 0
 
 
-class Findings(NamedTuple):
+class ScoringResult(NamedTuple):
     """Scores by rubric id. A rubric that is not in `opinions` was not scored, which is not a score of 0."""
 
-    opinions: Mapping[str, Opinion] = _NONE
+    opinions: Mapping[str, RubricScore] = _NONE
     failure: str = ""
     """Why rubrics were not scored."""
     is_answer_only: bool = False
@@ -70,7 +70,7 @@ class Judge(Protocol):
 
     async def propose(self, contrast: Contrast) -> Proposal: ...
 
-    async def score(self, examination: ScoringRequest) -> Findings: ...
+    async def score(self, request: ScoringRequest) -> ScoringResult: ...
 
 
 def present_stages(reading: Reading) -> tuple[Stage, ...]:
@@ -102,7 +102,7 @@ class ReflectionTask(NamedTuple):
     seed: int = 0
 
 
-class ReflectionOpinion(NamedTuple):
+class CandidateScore(NamedTuple):
     """One candidate's score with its justification, or why it has none."""
 
     outcome: ReflectionScore | Unscored
@@ -112,7 +112,7 @@ class ReflectionOpinion(NamedTuple):
 class ReflectionJudge(Protocol):
     """Scores reflections. Failures are values, as with `Judge`."""
 
-    async def judge_reflections(self, task: ReflectionTask) -> tuple[ReflectionOpinion, ...]:
+    async def judge_reflections(self, task: ReflectionTask) -> tuple[CandidateScore, ...]:
         """One opinion for each candidate, in the task's order."""
 
 

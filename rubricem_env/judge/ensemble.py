@@ -7,9 +7,9 @@ from typing import Literal
 
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.domain.judgement import Opinion
+from rubricem_env.domain.judgement import RubricScore
 from rubricem_env.judge.audit import Agreement, measure_agreement
-from rubricem_env.judge.base import Contrast, Findings, Judge, Proposal, ScoringRequest
+from rubricem_env.judge.base import Contrast, Judge, Proposal, ScoringRequest, ScoringResult
 from rubricem_env.judge.scoring import GroupJudgement
 
 Combine = Literal["mean", "majority", "trimmed"]
@@ -43,23 +43,23 @@ class EnsembleJudge:
             failures.append(f"{member.name}: {proposal.failure}")
         return Proposal(failure="; ".join(failures))
 
-    async def score(self, examination: ScoringRequest) -> Findings:
+    async def score(self, request: ScoringRequest) -> ScoringResult:
         """Combined scores. Members that scored the answer alone count only where no member scored everything."""
-        found = await run_together(member.score(examination) for member in self._members)
+        found = await run_together(member.score(request) for member in self._members)
         whole = [findings for findings in found if findings.opinions and not findings.is_answer_only]
         usable = whole or [findings for findings in found if findings.opinions]
         failure = "; ".join(findings.failure for findings in found if findings.failure)
         if not usable:
-            return Findings(failure=failure or "no member of the ensemble gave a mark")
+            return ScoringResult(failure=failure or "no member of the ensemble gave a mark")
         opinions = {}
-        for rubric in examination.rubrics:
+        for rubric in request.rubrics:
             given = [findings.opinions[rubric.id] for findings in usable if rubric.id in findings.opinions]
             if given:
                 opinions[rubric.id] = self._combined(rubric.id, given)
         hashes = dict.fromkeys(findings.prompt_hash for findings in usable if findings.prompt_hash)
-        return Findings(opinions, failure=failure, is_answer_only=not whole, prompt_hash="+".join(hashes))
+        return ScoringResult(opinions, failure=failure, is_answer_only=not whole, prompt_hash="+".join(hashes))
 
-    def _combined(self, rubric_id: str, given: Sequence[Opinion]) -> Opinion:
+    def _combined(self, rubric_id: str, given: Sequence[RubricScore]) -> RubricScore:
         marks = tuple(int(opinion.mark) for opinion in given)
         mark = _combine(marks, self._combine)
         # The justification is that of the member nearest to the combined score.
@@ -67,7 +67,7 @@ class EnsembleJudge:
         why = nearest.justification
         if mark != int(mark):
             why = f"mean {mark:.2f} of the marks {', '.join(map(str, marks))}: {why}"
-        return Opinion(rubric_id=rubric_id, mark=mark, justification=why, marks=marks)
+        return RubricScore(rubric_id=rubric_id, mark=mark, justification=why, marks=marks)
 
 
 def ensemble_agreement(groups: Sequence[GroupJudgement]) -> Agreement:
@@ -92,7 +92,7 @@ def criterion_spreads(groups: Sequence[GroupJudgement]) -> tuple[tuple[str, floa
     return tuple((titles.get(key, ""), means[key]) for key in sorted(means, key=lambda key: (-means[key], key)))
 
 
-def _opinions(groups: Sequence[GroupJudgement]) -> list[Opinion]:
+def _opinions(groups: Sequence[GroupJudgement]) -> list[RubricScore]:
     return [opinion for group in groups for rollout in group.rollouts for opinion in rollout.opinions]
 
 

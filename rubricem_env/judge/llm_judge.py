@@ -10,23 +10,23 @@ from rubricem_env.concurrency import open_generator, run_together
 from rubricem_env.domain.base import STAGES, Frozen, Stage
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import (
-    Opinion,
     Polarity,
     Provenance,
     ReflectionScore,
     Rubric,
+    RubricScore,
     StageScore,
     Unscored,
     shorten,
 )
 from rubricem_env.judge.base import (
     EMPTY,
+    CandidateScore,
     Contrast,
-    Findings,
     Proposal,
-    ReflectionOpinion,
     ReflectionTask,
     ScoringRequest,
+    ScoringResult,
 )
 from rubricem_env.judge.prompting import (
     GROUP_STAGE_CHARS,
@@ -127,33 +127,33 @@ class LLMJudge:
         admitted = tuple(draft for draft, fault in zip(drafts, faults, strict=True) if not fault)
         return Proposal(admitted, refused=(*refused, *filter(None, faults)))
 
-    async def score(self, examination: ScoringRequest) -> Findings:
+    async def score(self, request: ScoringRequest) -> ScoringResult:
         """One call for the trajectory, one repair of its gaps, and the answer-only call where a stage has no score."""
-        rubrics = examination.rubrics
+        rubrics = request.rubrics
         if not rubrics:
-            return Findings()
+            return ScoringResult()
         try:
-            found = await self._score(examination, self._settings.retry)
+            found = await self._score(request, self._settings.retry)
         except ModelError as failure:
-            return await self._score_answer(examination, str(failure))
+            return await self._score_answer(request, str(failure))
         unscored = {rubric.stage for rubric in rubrics} - {r.stage for r in rubrics if r.id in found.opinions}
         if not unscored:
             return found
         # A stage without one score is a failed scoring (choices B5, B7); a scored answer need not be asked for again.
         if Stage.ANSWER in unscored:
-            return await self._score_answer(examination, found.failure)
+            return await self._score_answer(request, found.failure)
         answer = {rubric.id for rubric in rubrics if rubric.stage is Stage.ANSWER}
         opinions = {key: opinion for key, opinion in found.opinions.items() if key in answer}
         return found._replace(opinions=opinions, is_answer_only=True) if opinions else found
 
-    async def judge_reflections(self, task: ReflectionTask) -> tuple[ReflectionOpinion, ...]:
+    async def judge_reflections(self, task: ReflectionTask) -> tuple[CandidateScore, ...]:
         """One opinion for each candidate; what the judge does not score is unscored, never 0."""
         written = [index for index, text in enumerate(task.candidates) if text.strip()]
         groups = [written] if task.mode == "listwise" else [[index] for index in written]
-        opinions: dict[int, ReflectionOpinion] = {}
+        opinions: dict[int, CandidateScore] = {}
         for found in await run_together(self._judge_candidates(task, group) for group in groups if group):
             opinions |= found
-        empty = ReflectionOpinion(EMPTY, "the candidate is empty")
+        empty = CandidateScore(EMPTY, "the candidate is empty")
         return tuple(opinions.get(index, empty) for index in range(len(task.candidates)))
 
     def _request(self, purpose: str, blocks: str, *, schema: type[BaseModel]) -> ChatRequest:
@@ -167,22 +167,22 @@ class LLMJudge:
             seed=self._settings.seed,
         )
 
-    async def _score_answer(self, examination: ScoringRequest, failure: str) -> Findings:
+    async def _score_answer(self, request: ScoringRequest, failure: str) -> ScoringResult:
         """The reduced call of choice B7: the answer and its rubrics, nothing else."""
-        rubrics = tuple(rubric for rubric in examination.rubrics if rubric.stage is Stage.ANSWER)
+        rubrics = tuple(rubric for rubric in request.rubrics if rubric.stage is Stage.ANSWER)
         if not rubrics:
-            return Findings(failure=failure)
+            return ScoringResult(failure=failure)
         try:
-            found = await self._score(examination._replace(rubrics=rubrics), self._settings.fallback_retry)
+            found = await self._score(request._replace(rubrics=rubrics), self._settings.fallback_retry)
         except ModelError as last:
-            return Findings(failure=f"{failure}; then, for the answer alone: {last}")
+            return ScoringResult(failure=f"{failure}; then, for the answer alone: {last}")
         return found._replace(is_answer_only=True, failure=failure)
 
-    async def _score(self, examination: ScoringRequest, retry: RetryPolicy) -> Findings:
+    async def _score(self, request: ScoringRequest, retry: RetryPolicy) -> ScoringResult:
         # By stage, then by id: the same rubrics have the same indices for every trajectory of the group.
-        ordered = sorted(examination.rubrics, key=lambda rubric: (STAGES.index(rubric.stage), rubric.id))
+        ordered = sorted(request.rubrics, key=lambda rubric: (STAGES.index(rubric.stage), rubric.id))
         rubrics: Numbered = dict(enumerate(ordered, start=1))
-        request = self._request(SCORE, _render_examination(examination, rubrics), schema=WireScores)
+        call = self._request(SCORE, _render_scoring(request, rubrics), schema=WireScores)
 
         def parse(reply: ChatReply) -> tuple[dict[int, WireScore], bool]:
             found, is_exact = read_entries(parse_json_object(reply), WireScore, asked=rubrics)
@@ -190,16 +190,16 @@ class LLMJudge:
                 raise ModelError("it holds no usable entry for any index of CRITERIA", is_retryable=True)
             return found, is_exact
 
-        found, is_exact = await ask_for(self._model, request, parse=parse, retry=retry, timing=self._timing)
+        found, is_exact = await ask_for(self._model, call, parse=parse, retry=retry, timing=self._timing)
         if not is_exact:
-            found = {**await self._repair(request, rubrics, found=found), **found}
+            found = {**await self._repair(call, rubrics, found=found), **found}
         opinions = {
-            rubrics[index].id: Opinion.whole(rubrics[index].id, entry.score, entry.justification)
+            rubrics[index].id: RubricScore.whole(rubrics[index].id, entry.score, entry.justification)
             for index, entry in sorted(found.items())
         }
         left = len(rubrics) - len(opinions)
         failure = f"{left} of {len(rubrics)} criteria came back without a usable mark" if left else ""
-        return Findings(opinions, failure=failure, prompt_hash=self._hashes[SCORE])
+        return ScoringResult(opinions, failure=failure, prompt_hash=self._hashes[SCORE])
 
     async def _repair(
         self, request: ChatRequest, rubrics: Numbered, *, found: Mapping[int, WireScore]
@@ -218,7 +218,7 @@ class LLMJudge:
         except ModelError:
             return {}
 
-    async def _judge_candidates(self, task: ReflectionTask, indices: list[int]) -> dict[int, ReflectionOpinion]:
+    async def _judge_candidates(self, task: ReflectionTask, indices: list[int]) -> dict[int, CandidateScore]:
         """One call for the candidates at these indices, which get shuffled numbers from 1."""
         order = open_generator(task.seed, "reflections").permutation(len(indices))
         numbered = {number: indices[chosen] for number, chosen in enumerate(order, start=1)}
@@ -237,7 +237,7 @@ class LLMJudge:
             await ask_for(self._model, request, parse=parse, retry=self._settings.retry, timing=self._timing)
         except ModelError as failure:
             detail = detail if found else str(failure)
-        missing = ReflectionOpinion(Unscored(reason="judge_failed", detail=detail))
+        missing = CandidateScore(Unscored(reason="judge_failed", detail=detail))
         return {
             index: _read_reflection(found[number]) if number in found else missing for number, index in numbered.items()
         }
@@ -325,9 +325,9 @@ def _fields(row: object) -> tuple[str, str, float | None]:
     )
 
 
-def _render_examination(examination: ScoringRequest, rubrics: Numbered) -> str:
+def _render_scoring(request: ScoringRequest, rubrics: Numbered) -> str:
     """The question, the attempt, its answer apart, and the criteria, each in a delimited block."""
-    stages = render_stages(examination.reading)
+    stages = render_stages(request.reading)
     answer = stages.pop(Stage.ANSWER.value)
     # A reduced call follows a failed full one, so it is kept small: it has nothing but the answer.
     is_reduced = all(rubric.stage is Stage.ANSWER for rubric in rubrics.values())
@@ -335,12 +335,12 @@ def _render_examination(examination: ScoringRequest, rubrics: Numbered) -> str:
         {"index": index, **_describe(rubric), "polarity": rubric.polarity.upper()} for index, rubric in rubrics.items()
     ]
     contents = [
-        ("QUESTION", shorten_middle(neutralize(examination.question), QUESTION_CHARS)),
+        ("QUESTION", shorten_middle(neutralize(request.question), QUESTION_CHARS)),
         ("TRAJECTORY", {"left_out": "only the answer is to be marked"} if is_reduced else stages),
         ("ANSWER", answer),
         ("CRITERIA", criteria),
     ]
-    return delimit(contents, examination.seed)
+    return delimit(contents, request.seed)
 
 
 def _render_task(task: ReflectionTask, numbered: Mapping[int, int]) -> str:
@@ -379,8 +379,8 @@ def _render_scores(task: ReflectionTask) -> dict[str, Any]:
     return scores
 
 
-def _read_reflection(entry: WireReflectionScore) -> ReflectionOpinion:
+def _read_reflection(entry: WireReflectionScore) -> CandidateScore:
     score = ReflectionScore(
         diagnosis=entry.diagnostic_accuracy, specificity=entry.specificity, scope=entry.scope_and_balance
     )
-    return ReflectionOpinion(score, shorten(entry.justification))
+    return CandidateScore(score, shorten(entry.justification))

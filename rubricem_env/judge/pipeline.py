@@ -17,12 +17,12 @@ from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
 from rubricem_env.domain.trajectory import Query, Trajectory, first_problem
 from rubricem_env.judge.base import (
     Contrast,
-    Findings,
     Group,
     Judge,
     JudgeSettings,
     Proposal,
     ScoringRequest,
+    ScoringResult,
     present_stages,
 )
 from rubricem_env.judge.prompting import find_injections
@@ -241,7 +241,7 @@ class StepJudge:
     async def _score(self, request: ScoringRequest, proposal_failure: str) -> RolloutJudgement:
         present = present_stages(request.reading)
         asked = tuple(rubric for rubric in request.rubrics if rubric.stage in present)
-        findings = await self.judge.score(request._replace(rubrics=asked)) if asked else Findings()
+        findings = await self.judge.score(request._replace(rubrics=asked)) if asked else ScoringResult()
         judgement = score_trajectory(
             present,
             request.rubrics,

@@ -11,15 +11,15 @@ from functools import partial
 from types import MappingProxyType
 
 from rubricem_env.domain.base import STAGES, Stage
-from rubricem_env.domain.judgement import Opinion, ReflectionScore, Rubric, StageScore
+from rubricem_env.domain.judgement import ReflectionScore, Rubric, RubricScore, StageScore
 from rubricem_env.judge.base import (
     EMPTY,
+    CandidateScore,
     Contrast,
-    Findings,
     Proposal,
-    ReflectionOpinion,
     ReflectionTask,
     ScoringRequest,
+    ScoringResult,
     present_stages,
 )
 from rubricem_env.judge.rubrics import refuse_rubric
@@ -49,15 +49,15 @@ NAMES_A_FAULT = 0.34
 """A reflection names a lost rubric if it has this share of the key terms of the rubric's title."""
 
 
-def judge_reflections(task: ReflectionTask) -> tuple[ReflectionOpinion, ...]:
+def judge_reflections(task: ReflectionTask) -> tuple[CandidateScore, ...]:
     """One opinion for each candidate, in order; an empty candidate scores 0."""
     return tuple(
-        _judge(task, text) if text.strip() else ReflectionOpinion(EMPTY, "the candidate is empty")
+        _judge(task, text) if text.strip() else CandidateScore(EMPTY, "the candidate is empty")
         for text in task.candidates
     )
 
 
-def _judge(task: ReflectionTask, text: str) -> ReflectionOpinion:
+def _judge(task: ReflectionTask, text: str) -> CandidateScore:
     faults = _faults(task)
     named = [rubric.title for rubric in faults if covered_share(key_terms(rubric.title), text) >= NAMES_A_FAULT]
     generic = min(1.0, len(_GENERIC.findall(text)) / 3)
@@ -70,12 +70,12 @@ def _judge(task: ReflectionTask, text: str) -> ReflectionOpinion:
         diagnosis=diagnosis, specificity=specificity, scope=_scope(text, set(question), generic=generic)
     )
     why = f"names {len(named)} of {len(faults)} faults ({', '.join(named[:3]) or 'none'}): {find_quote(text, question)}"
-    return ReflectionOpinion(score, why)
+    return CandidateScore(score, why)
 
 
 def _faults(task: ReflectionTask) -> list[Rubric]:
     """The rubrics that the attempt lost score by, the greatest loss first; at most five."""
-    verdicts: dict[str, Opinion] = {}
+    verdicts: dict[str, RubricScore] = {}
     for stage in STAGES:
         outcome = task.judgement.outcome(stage)
         if isinstance(outcome, StageScore):
@@ -173,19 +173,19 @@ class RulesJudge:
                 refused += [fault] if fault else []
         return Proposal(tuple(chosen), refused=tuple(refused))
 
-    async def score(self, examination: ScoringRequest) -> Findings:
+    async def score(self, request: ScoringRequest) -> ScoringResult:
         """Scores for every rubric of a stage that happened: by its rule, or by its key terms where it has none."""
-        facts = gather_facts(examination.question, examination.reading)
-        rules = {rubric.id: score for rubric, score in rules_for(examination.question)}
-        there = set(present_stages(examination.reading))
+        facts = gather_facts(request.question, request.reading)
+        rules = {rubric.id: score for rubric, score in rules_for(request.question)}
+        there = set(present_stages(request.reading))
         opinions = {}
-        for rubric in examination.rubrics:
+        for rubric in request.rubrics:
             if rubric.stage in there:
                 score, reason = rules.get(rubric.id, partial(score_by_terms, rubric))(facts)
-                opinions[rubric.id] = Opinion.whole(rubric.id, score, reason)
-        return Findings(opinions)
+                opinions[rubric.id] = RubricScore.whole(rubric.id, score, reason)
+        return ScoringResult(opinions)
 
-    async def judge_reflections(self, task: ReflectionTask) -> tuple[ReflectionOpinion, ...]:
+    async def judge_reflections(self, task: ReflectionTask) -> tuple[CandidateScore, ...]:
         """Three dimensions for each candidate, against the rubrics that the judgement lost."""
         return judge_reflections(task)
 

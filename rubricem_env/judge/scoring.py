@@ -11,7 +11,15 @@ import numpy.typing as npt
 
 from rubricem_env.domain.base import STAGES, Frozen, Stage, Text
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.judgement import FULL_MARK, Judgement, Opinion, Rubric, StageScore, Unscored, UnscoredReason
+from rubricem_env.domain.judgement import (
+    FULL_MARK,
+    Judgement,
+    Rubric,
+    RubricScore,
+    StageScore,
+    Unscored,
+    UnscoredReason,
+)
 
 MISSING = StageScore(score=0.0, missing=True)
 """The score of a stage that never happened. No judge is asked: an empty stage avoids every flaw and would score 1."""
@@ -24,7 +32,7 @@ def fulfillment(rubric: Rubric, mark: float) -> float:
 
 
 def score_stage(
-    rubrics: Sequence[Rubric], opinions: Mapping[str, Opinion], *, failure: str = "", proposal_failure: str = ""
+    rubrics: Sequence[Rubric], opinions: Mapping[str, RubricScore], *, failure: str = "", proposal_failure: str = ""
 ) -> StageScore | Unscored:
     """R = sum of w t over sum of w, over the rubrics that the judge scored; `failure` says why it scored none.
 
@@ -50,7 +58,7 @@ def score_trajectory(
     present: Iterable[Stage],
     rubrics: Sequence[Rubric],
     *,
-    opinions: Mapping[str, Opinion],
+    opinions: Mapping[str, RubricScore],
     failure: str = "",
     proposal_failure: str = "",
 ) -> Judgement:
@@ -127,7 +135,7 @@ class RolloutJudgement(Frozen):
     """The judgement of one trajectory, with the rubric scores that it rests on."""
 
     judgement: Judgement
-    opinions: tuple[Opinion, ...] = ()
+    opinions: tuple[RubricScore, ...] = ()
     is_answer_only: bool = False
     """The full call failed, and the answer's score stands in for the other stages (choice B7)."""
     failure: Text = ""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rubricem_env.domain.base import Stage
-from rubricem_env.domain.judgement import Opinion, Polarity, Provenance, Reflection, ReflectionScore, Rubric
+from rubricem_env.domain.judgement import Polarity, Provenance, Reflection, ReflectionScore, Rubric, RubricScore
 from rubricem_env.domain.trajectory import (
     Ending,
     Observation,
@@ -21,7 +21,7 @@ from rubricem_env.domain.trajectory import (
     Trajectory,
     query_key,
 )
-from rubricem_env.judge.base import Contrast, Findings, Proposal, ScoringRequest
+from rubricem_env.judge.base import Contrast, Proposal, ScoringRequest, ScoringResult
 from rubricem_env.judge.llm_judge import PROPOSE, REFLECT
 from rubricem_env.judge.prompting import read_blocks
 from rubricem_env.llm.base import ChatRequest
@@ -43,7 +43,7 @@ class ScriptedJudge:
     ) -> None:
         self.name = name
         self.contrasts: list[Contrast] = []
-        self.examinations: list[ScoringRequest] = []
+        self.requests: list[ScoringRequest] = []
         self._mark = mark
         self._rubrics = rubrics
         self._delay = delay
@@ -54,14 +54,14 @@ class ScriptedJudge:
         await self._wait("propose", contrast)
         return Proposal(self._rubrics)
 
-    async def score(self, examination: ScoringRequest) -> Findings:
+    async def score(self, request: ScoringRequest) -> ScoringResult:
         """The function's marks."""
-        self.examinations.append(examination)
-        await self._wait("score", examination)
-        marks = {rubric.id: self._mark(examination, rubric) for rubric in examination.rubrics}
-        opinions = {key: Opinion.whole(key, mark, "scripted") for key, mark in marks.items() if mark is not None}
+        self.requests.append(request)
+        await self._wait("score", request)
+        marks = {rubric.id: self._mark(request, rubric) for rubric in request.rubrics}
+        opinions = {key: RubricScore.whole(key, mark, "scripted") for key, mark in marks.items() if mark is not None}
         missing = len(marks) - len(opinions)
-        return Findings(opinions, failure=f"{missing} of {len(marks)} were scripted to fail" if missing else "")
+        return ScoringResult(opinions, failure=f"{missing} of {len(marks)} were scripted to fail" if missing else "")
 
     async def _wait(self, phase: str, asked: object) -> None:
         if self._delay is not None:

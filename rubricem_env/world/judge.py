@@ -16,15 +16,15 @@ from pydantic import Field
 from rubricem_env.concurrency import open_generator
 from rubricem_env.domain.base import STAGES, Frozen, Stage, UnitScore
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.judgement import FULL_MARK, Judgement, Opinion, Polarity, Provenance, Rubric, StageScore
+from rubricem_env.domain.judgement import FULL_MARK, Judgement, Polarity, Provenance, Rubric, RubricScore, StageScore
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, query_key
 from rubricem_env.judge.base import (
+    CandidateScore,
     Contrast,
-    Findings,
     Proposal,
-    ReflectionOpinion,
     ReflectionTask,
     ScoringRequest,
+    ScoringResult,
     present_stages,
 )
 from rubricem_env.judge.rules import find_quote, key_terms, plain_text
@@ -277,25 +277,27 @@ class AlmanacJudge:
             chosen += [rubric.model_copy(update={"provenance": provenance}) for rubric in best]
         return Proposal(tuple(chosen))
 
-    async def score(self, examination: ScoringRequest) -> Findings:
+    async def score(self, request: ScoringRequest) -> ScoringResult:
         """Scores for the rubrics that are true criteria of the question; others stay unscored."""
         await self._sleep(self._knobs.latency)
-        reading = examination.reading
+        reading = request.reading
         if self._fails("score", reading.policy_text):
-            return Findings(failure="the judge did not answer (its failure knob is on)")
-        marks = {rubric.id: mark for rubric, mark in criteria_of(self._question(examination.question)).items()}
+            return ScoringResult(failure="the judge did not answer (its failure knob is on)")
+        marks = {rubric.id: mark for rubric, mark in criteria_of(self._question(request.question)).items()}
         evidence = Evidence.of(reading)
         there = set(present_stages(reading))
         opinions = {}
-        for rubric in examination.rubrics:
+        for rubric in request.rubrics:
             mark = marks.get(rubric.id)
             if mark is not None and rubric.stage in there:
                 text = reading.stage_text(rubric.stage)
                 score = self._distort(mark(evidence), rubric, text)
-                opinions[rubric.id] = Opinion.whole(rubric.id, score, find_quote(text, key_terms(rubric.description)))
-        return Findings(opinions)
+                opinions[rubric.id] = RubricScore.whole(
+                    rubric.id, score, find_quote(text, key_terms(rubric.description))
+                )
+        return ScoringResult(opinions)
 
-    async def judge_reflections(self, task: ReflectionTask) -> tuple[ReflectionOpinion, ...]:
+    async def judge_reflections(self, task: ReflectionTask) -> tuple[CandidateScore, ...]:
         """Three dimensions for each candidate, against the true criteria that the attempt lost, not the given scores."""
         await self._sleep(self._knobs.latency)
         criteria = criteria_of(self._question(task.question))
@@ -327,7 +329,7 @@ def _true_judgement(criteria: Mapping[Rubric, Mark], reading: Reading) -> Judgem
     outcomes = {}
     for stage in present_stages(reading):
         scores = {rubric: mark(evidence) for rubric, mark in criteria.items() if rubric.stage is stage}
-        verdicts = tuple(Opinion(rubric_id=rubric.id, mark=score) for rubric, score in scores.items())
+        verdicts = tuple(RubricScore(rubric_id=rubric.id, mark=score) for rubric, score in scores.items())
         share = sum(_share(rubric, score) for rubric, score in scores.items()) / len(scores)
         outcomes[stage] = StageScore(score=share, verdicts=verdicts)
     return Judgement.of(outcomes)

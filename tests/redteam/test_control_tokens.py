@@ -8,7 +8,7 @@ from rubricem_agent.evals.suite import find_benchmark, rules_for
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.reflection.candidates import ReflectionSettings, build_opening
 from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.judgement import Opinion
+from rubricem_env.domain.judgement import RubricScore
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.judge.base import Contrast, ReflectionTask, ScoringRequest
 from rubricem_env.judge.llm_judge import LLMJudge
@@ -82,7 +82,7 @@ async def test_no_control_token_reaches_the_training_judge(where):
     known = RubricSet().with_proposed([criterion], step=1)
     await judge.score(ScoringRequest(question, reading, (criterion,)))
     await judge.propose(Contrast(question, (reading, read_trajectory(careless())), known))
-    opinions = {criterion.id: Opinion.whole(criterion.id, 1, EVERY)}
+    opinions = {criterion.id: RubricScore.whole(criterion.id, 1, EVERY)}
     judgement = score_trajectory(STAGES, (criterion,), opinions=opinions)
     await judge.judge_reflections(ReflectionTask(question, reading, judgement, (criterion,), (EVERY,)))
     assert len(model.requests) == 3

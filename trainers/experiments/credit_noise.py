@@ -50,7 +50,7 @@ prefers the worse rollout.
 """
 
 
-class MarkedGroup(NamedTuple):
+class ScoredGroup(NamedTuple):
     """Rollouts of one question, with their true scores by the question's criteria."""
 
     faults: npt.NDArray[np.bool_]
@@ -76,7 +76,7 @@ class NoiseLevel(NamedTuple):
     terminal_angle: dict[str, float]
 
 
-def stage_scores(group: MarkedGroup, marks: npt.NDArray[np.int8]) -> Floats:
+def stage_scores(group: ScoredGroup, marks: npt.NDArray[np.int8]) -> Floats:
     """The weighted share of each stage's criteria that is fulfilled: (rollouts, stages), in [0, 1]."""
     share = np.where(group.is_flaw, 1 - marks / 2, marks / 2)
     scores = np.zeros((len(marks), NUM_STAGES))
@@ -87,7 +87,7 @@ def stage_scores(group: MarkedGroup, marks: npt.NDArray[np.int8]) -> Floats:
 
 
 def compare_estimators(
-    groups: Sequence[MarkedGroup],
+    groups: Sequence[ScoredGroup],
     deciding: Sequence[Stage],
     *,
     kind: NoiseKind,
@@ -126,7 +126,7 @@ def turnover(levels: Sequence[NoiseLevel], stage: Stage) -> float | None:
 
 
 def _noisy(
-    group: MarkedGroup, noise: float, rng: np.random.Generator, *, kind: NoiseKind, spares_answer: bool
+    group: ScoredGroup, noise: float, rng: np.random.Generator, *, kind: NoiseKind, spares_answer: bool
 ) -> npt.NDArray[np.int8]:
     hit = rng.random(group.marks.shape) < noise
     up = rng.random(group.marks.shape) < 0.5
@@ -205,7 +205,7 @@ def play_groups(
     chance: float,
     seed: int,
     progress: Callable[[int], None] = lambda done: None,
-) -> list[MarkedGroup]:
+) -> list[ScoredGroup]:
     """Play each question `rollouts` times with every fault at `chance`; marks are the true ones."""
     faults = Faults(**dict.fromkeys(Faults.model_fields, chance))
     seeds = itertools.count(seed * 1_000_003)
@@ -230,10 +230,10 @@ async def _play_all(question: Question, slips: Sequence[Slips], toolbox: Toolbox
     return list(await asyncio.gather(*(play(drawn) for drawn in slips)))
 
 
-def _marked(question: Question, slips: Sequence[Slips], readings: Sequence[Reading]) -> MarkedGroup:
+def _marked(question: Question, slips: Sequence[Slips], readings: Sequence[Reading]) -> ScoredGroup:
     criteria = criteria_of(question)
     evidence = [Evidence.of(reading) for reading in readings]
-    return MarkedGroup(
+    return ScoredGroup(
         faults=np.array([fault_flags(drawn) for drawn in slips]),
         marks=np.array([[mark(seen) for mark in criteria.values()] for seen in evidence], dtype=np.int8),
         weights=np.array([rubric.weight for rubric in criteria]),

@@ -43,7 +43,7 @@ line = {"step": int(changes["steps"]), "held_out": scores, "valid": 1.0}
 
 @pytest.fixture
 def fake(tmp_path):
-    """A base plan whose trainer sleeps and writes one examination, and the environment in which it is found."""
+    """A base plan whose trainer sleeps and writes one request, and the environment in which it is found."""
     (tmp_path / "fake_trainer.py").write_text(FAKE, encoding="utf-8")
     plan = TrainerCommand(tmp_path / "config.yaml", ("rows=8",), tmp_path / "out", 4, "fake_trainer")
     return plan, {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}

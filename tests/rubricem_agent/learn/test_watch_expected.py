@@ -12,7 +12,7 @@ from trainers.settings import read_settings
 
 
 def log(**answers):
-    """A log of examinations alone, by step."""
+    """A log of requests alone, by step."""
     exams = [
         EvaluationLine(step=int(name.removeprefix("at_")), held_out={"answer": value}, valid=1.0)
         for name, value in answers.items()

@@ -15,7 +15,7 @@ from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import Judgement, ReflectionScore, Unscored
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
-from rubricem_env.judge.base import ReflectionOpinion
+from rubricem_env.judge.base import CandidateScore
 from rubricem_env.scaffold.reading import read_trajectory
 
 QUESTION = "How wide is the Tall Fox?"
@@ -83,7 +83,7 @@ class Marker:
 
     async def judge_reflections(self, task):
         self.tasks.append(task)
-        return tuple(ReflectionOpinion(self._score(text)) for text in task.candidates)
+        return tuple(CandidateScore(self._score(text)) for text in task.candidates)
 
     def _score(self, text):
         for word, utility in self.utilities.items():

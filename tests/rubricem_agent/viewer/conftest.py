@@ -16,7 +16,7 @@ from rubricem_agent.rollout.tokens import RolloutTokens, pack_tokens
 from rubricem_agent.viewer.runs import RunShelf
 from rubricem_agent.viewer.server import make_app
 from rubricem_env.domain.base import STAGES, Stage
-from rubricem_env.domain.judgement import Judgement, Opinion, Reflection, ReflectionScore, StageScore, Unscored
+from rubricem_env.domain.judgement import Judgement, Reflection, ReflectionScore, RubricScore, StageScore, Unscored
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.judge.rubrics import ActiveRubric, RetiredRubric
 from rubricem_env.judge.scoring import RolloutJudgement
@@ -117,7 +117,9 @@ def entry(step, place, number, score, *, trajectory=None, reason="", mark=1, fai
         attempt=number,
         rollout=Rollout(trajectory=trajectory or attempt(), policy="scripted", failure=failure),
         tokens=pack_tokens(TOKENS) if tokens else None,
-        judged=RolloutJudgement(judgement=Judgement.of(outcomes), opinions=(Opinion.whole(RUBRIC.id, mark, reason),)),
+        judged=RolloutJudgement(
+            judgement=Judgement.of(outcomes), opinions=(RubricScore.whole(RUBRIC.id, mark, reason),)
+        ),
         true=(0.0, 0.25, 0.5, 1.0),
         returns=(2.8, 2.2, 1.8, 1.0),
         advantages=(-1.0, 0.0, 0.5, 1.0),

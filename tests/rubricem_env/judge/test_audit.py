@@ -15,7 +15,7 @@ from rubricem_env.judge.audit import (
     measure_agreement,
     probe_length,
 )
-from rubricem_env.judge.base import Contrast, Findings, Group, Proposal, ScoringRequest
+from rubricem_env.judge.base import Contrast, Group, Proposal, ScoringRequest, ScoringResult
 from rubricem_env.judge.ensemble import EnsembleJudge, criterion_spreads, ensemble_agreement
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer, drop_rubrics
@@ -114,12 +114,12 @@ async def test_a_rollout_whose_answer_alone_was_marked_is_not_held_against_the_h
     class HalfDown(ScriptedJudge):
         """Marks the answer alone of the first attempt, as the reduced call does, and all of the second."""
 
-        async def score(self, examination):
-            found = await super().score(examination)
-            if not examination.reading.happened(Stage.REVIEW):
+        async def score(self, request):
+            found = await super().score(request)
+            if not request.reading.happened(Stage.REVIEW):
                 return found
-            answers = {r.id: found.opinions[r.id] for r in examination.rubrics if r.stage is Stage.ANSWER}
-            return Findings(answers, failure="down", is_answer_only=True)
+            answers = {r.id: found.opinions[r.id] for r in request.rubrics if r.stage is Stage.ANSWER}
+            return ScoringResult(answers, failure="down", is_answer_only=True)
 
     planned = rubric("plans", Stage.PLAN, persistent=True)
     group = Group.of(Query(question=QUESTION, rubrics=(CRITERION, planned)), [attempt(), careless()])
@@ -171,10 +171,10 @@ async def test_calibration_compares_marks_with_labels():
 
 async def test_the_probe_finds_a_judge_that_likes_length_and_clears_the_rules():
     class LovesLength(ScriptedJudge):
-        async def score(self, examination: ScoringRequest) -> Findings:
-            long = len(examination.reading.answer or "") > 600
+        async def score(self, request: ScoringRequest) -> ScoringResult:
+            long = len(request.reading.answer or "") > 600
             self._mark = lambda *_: 2 if long else 1
-            return await super().score(examination)
+            return await super().score(request)
 
     trajectories = [attempt(), careless(), attempt(answer="<answer>broken")]
     assert await probe_length(LovesLength(lambda *_: 1), trajectories, rubrics=[CRITERION]) == (0.5, 0.5, None)

@@ -8,9 +8,9 @@ import pytest
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import JudgeError, UsageError
-from rubricem_env.domain.judgement import Opinion
+from rubricem_env.domain.judgement import RubricScore
 from rubricem_env.domain.trajectory import Ending, Query, Trajectory
-from rubricem_env.judge.base import Findings, Group, JudgeSettings
+from rubricem_env.judge.base import Group, JudgeSettings, ScoringResult
 from rubricem_env.judge.pipeline import GroupScorer, StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer, StageCaps
 from rubricem_env.scaffold.reading import read_trajectory
@@ -21,9 +21,9 @@ PLANNED = rubric("plans for the season", Stage.PLAN, weight=2)
 GIVEN = rubric("says which is wider", persistent=True)
 
 
-def by_season(examination, criterion):
+def by_season(request, criterion):
     """2 where the stage speaks of the season, else 0: a judge that can be computed by hand."""
-    return 2 if "season" in examination.reading.stage_text(criterion.stage) else 0
+    return 2 if "season" in request.reading.stage_text(criterion.stage) else 0
 
 
 def group_of(question="Q?", size=2, rubrics=()):
@@ -83,7 +83,7 @@ async def test_the_same_question_twice_is_contrasted_and_scored_once():
     judge = step_judge()
     first, second = await judge.judge_step([group_of(size=2), group_of(size=3)], step=1)
     assert (len(judge.judge.contrasts), len(judge.judge.contrasts[0].readings)) == (1, 5)
-    assert (len(first.rollouts), len(second.rollouts), len(judge.judge.examinations)) == (2, 3, 5)
+    assert (len(first.rollouts), len(second.rollouts), len(judge.judge.requests)) == (2, 3, 5)
 
 
 async def test_a_failure_is_unscored_and_never_zero():
@@ -96,9 +96,9 @@ async def test_a_failure_is_unscored_and_never_zero():
 async def test_an_attempt_that_the_infrastructure_broke_off_teaches_nothing_about_rubrics():
     shared = rubric("speaks at all", weight=3)
 
-    def mark(examination, criterion):
-        broken = examination.reading.trajectory.ending is Ending.ABANDONED
-        return (0 if broken else 2) if criterion == shared else by_season(examination, criterion)
+    def mark(request, criterion):
+        broken = request.reading.trajectory.ending is Ending.ABANDONED
+        return (0 if broken else 2) if criterion == shared else by_season(request, criterion)
 
     judge = step_judge(ScriptedJudge(mark, rubrics=(shared, LONG)), caps=StageCaps(answer=1))
     whole = group_of(size=4)
@@ -130,10 +130,10 @@ async def test_more_failures_than_the_limit_stop_the_step_and_say_so():
 
 
 class AnswerOnly(ScriptedJudge):
-    async def score(self, examination):
-        answers = [r for r in examination.rubrics if r.stage is Stage.ANSWER]
-        opinions = {r.id: Opinion.whole(r.id, 1, "") for r in answers}
-        return Findings(opinions, failure="down", is_answer_only=True)
+    async def score(self, request):
+        answers = [r for r in request.rubrics if r.stage is Stage.ANSWER]
+        opinions = {r.id: RubricScore.whole(r.id, 1, "") for r in answers}
+        return ScoringResult(opinions, failure="down", is_answer_only=True)
 
 
 async def test_the_fallback_broadcasts_the_answers_score_and_retires_nothing():
@@ -154,9 +154,9 @@ async def test_scoring_of_a_group_begins_before_another_groups_proposal_is_in():
                 await slow_proposal.wait()
             return await super().propose(contrast)
 
-        async def score(self, examination):
+        async def score(self, request):
             slow_proposal.set()
-            return await super().score(examination)
+            return await super().score(request)
 
     judge = step_judge(Judge(by_season, rubrics=(LONG,)))
     async with asyncio.timeout(5):
@@ -167,12 +167,12 @@ def saving_judge(save):
     """A step judge whose state is given to `save` whenever the n-th group waits for the n groups before it."""
 
     class Judge(ScriptedJudge):
-        async def score(self, examination):
-            number = int(examination.question.strip("Q?"))
+        async def score(self, request):
+            number = int(request.question.strip("Q?"))
             while len(judging.state_dict()["ledger"]["finished"]) < number:
                 await asyncio.sleep(0)
             save(judging.state_dict())
-            return await super().score(examination)
+            return await super().score(request)
 
     judging = StepJudge(Judge(by_season, rubrics=(LONG, PLANNED)), RubricBuffer())
     return judging
@@ -202,7 +202,7 @@ async def test_after_an_outage_only_what_failed_is_judged_again():
         await judging.judge_step(groups, step=1)
     judging.judge = ScriptedJudge(by_season, rubrics=(LONG,))
     await judging.judge_step(groups, step=1)
-    assert {e.question for e in judging.judge.examinations} == {"Q3?"}
+    assert {e.question for e in judging.judge.requests} == {"Q3?"}
 
 
 async def test_other_trajectories_of_the_same_step_are_judged_anew():
@@ -227,4 +227,4 @@ async def test_a_trajectory_without_any_stage_is_all_missing_and_asks_nothing():
     nothing = Trajectory(question="Q?", segments=())
     (judged,) = await judging.judge_step([Group.of(Query(question="Q?", rubrics=(GIVEN,)), [nothing, nothing])], step=1)
     assert [judged.judgements[0].score(stage) for stage in Stage] == [0.0] * 4
-    assert judging.judge.examinations == []
+    assert judging.judge.requests == []

@@ -8,7 +8,7 @@ import pytest
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.domain.judgement import Opinion, Unscored
+from rubricem_env.domain.judgement import RubricScore, Unscored
 from rubricem_env.judge.base import EMPTY, ReflectionTask
 from rubricem_env.judge.llm_judge import AskSettings, LLMJudge
 from rubricem_env.judge.prompting import read_blocks
@@ -21,7 +21,7 @@ from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.judges import QUESTION, careless, rubric
 
 FAULT = rubric("cites sources for the width of both rivers", weight=3)
-JUDGEMENT = score_trajectory(list(Stage), [FAULT], opinions={FAULT.id: Opinion.whole(FAULT.id, 0, "cites nothing")})
+JUDGEMENT = score_trajectory(list(Stage), [FAULT], opinions={FAULT.id: RubricScore.whole(FAULT.id, 0, "cites nothing")})
 
 
 def task(*candidates, mode="listwise"):

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rubricem_env.domain.base import Stage
-from rubricem_env.domain.judgement import MAX_JUSTIFICATION_CHARS, Opinion, StageScore, Unscored
+from rubricem_env.domain.judgement import MAX_JUSTIFICATION_CHARS, RubricScore, StageScore, Unscored
 from rubricem_env.judge.scoring import mark_variance, score_stage, score_trajectory
 from rubricem_env.testing.judges import rubric
 
 
 def opinions(**marks):
-    return {rubric(name).id: Opinion.whole(rubric(name).id, mark, "because") for name, mark in marks.items()}
+    return {rubric(name).id: RubricScore.whole(rubric(name).id, mark, "because") for name, mark in marks.items()}
 
 
 def test_the_score_is_the_weighted_mean_of_marks_over_two():
@@ -21,10 +21,10 @@ def test_the_score_is_the_weighted_mean_of_marks_over_two():
 
 def test_a_flaw_that_is_avoided_counts_as_full_and_one_that_is_there_as_nothing():
     flaw, quality = rubric("f", weight=2, negative=True), rubric("q", weight=1)
-    marks = {flaw.id: Opinion.whole(flaw.id, 0, ""), quality.id: Opinion.whole(quality.id, 0, "")}
+    marks = {flaw.id: RubricScore.whole(flaw.id, 0, ""), quality.id: RubricScore.whole(quality.id, 0, "")}
     # (2 x (1 - 0/2) + 1 x 0) / 3 = 2/3
     assert score_stage([flaw, quality], marks).score == pytest.approx(2 / 3)
-    marks[flaw.id] = Opinion.whole(flaw.id, 2, "")
+    marks[flaw.id] = RubricScore.whole(flaw.id, 2, "")
     assert score_stage([flaw, quality], marks).score == 0.0
 
 
@@ -47,7 +47,7 @@ def test_no_rubric_and_no_mark_are_two_different_absences():
 
 def test_missing_review_scores_zero_even_when_every_negative_rubric_is_avoided():
     flaw = rubric("f", Stage.REVIEW, negative=True)
-    judged = score_trajectory([Stage.PLAN], [flaw], opinions={flaw.id: Opinion.whole(flaw.id, 0, "")})
+    judged = score_trajectory([Stage.PLAN], [flaw], opinions={flaw.id: RubricScore.whole(flaw.id, 0, "")})
     assert judged.review == StageScore(score=0.0, missing=True)
     assert judged.plan == Unscored(reason="no_rubric")
 
@@ -60,13 +60,13 @@ def test_variance_is_exactly_zero_where_all_agree_and_by_hand_elsewhere():
 
 
 def test_a_justification_is_cut_to_a_length_that_can_be_kept():
-    assert len(Opinion.whole("r", 1, "x" * 10_000).justification) == MAX_JUSTIFICATION_CHARS
+    assert len(RubricScore.whole("r", 1, "x" * 10_000).justification) == MAX_JUSTIFICATION_CHARS
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 1e6), st.integers(0, 2), st.booleans()), min_size=1, max_size=12))
 def test_any_weights_and_marks_give_a_score_between_zero_and_one_in_any_order(rows):
     rubrics = [rubric(str(place), weight=weight, negative=flaw) for place, (weight, _, flaw) in enumerate(rows)]
-    marks = {r.id: Opinion.whole(r.id, mark, "") for r, (_, mark, _) in zip(rubrics, rows, strict=True)}
+    marks = {r.id: RubricScore.whole(r.id, mark, "") for r, (_, mark, _) in zip(rubrics, rows, strict=True)}
     scored = score_stage(rubrics, marks)
     assert 0.0 <= scored.score <= 1.0
     assert score_stage(rubrics[::-1], marks).score == scored.score

@@ -9,7 +9,7 @@ from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from trainers.experiments.credit_noise import (
     DECIDING_STAGES,
-    MarkedGroup,
+    ScoredGroup,
     compare_estimators,
     play_groups,
     stage_scores,
@@ -20,9 +20,9 @@ DRAWN = {"chance": 0.5, "seed": 0}
 
 
 @pytest.fixture
-def group() -> MarkedGroup:
+def group() -> ScoredGroup:
     """Two rollouts, one planning fault: the faulty one loses the plan's, the review's and the answer's criterion."""
-    return MarkedGroup(
+    return ScoredGroup(
         faults=np.array([[False], [True]]),
         marks=np.array([[2, 2, 2, 2], [0, 2, 0, 0]], dtype=np.int8),
         weights=np.ones(4),

@@ -214,7 +214,7 @@ export interface ElementText {
 
 export interface VerdictView {
   rubric: Rubric;
-  opinion: Opinion;
+  opinion: RubricScore;
   passages: Array<Passage>;
 }
 
@@ -459,7 +459,7 @@ export interface Rubric {
   provenance: Provenance;
 }
 
-export interface Opinion {
+export interface RubricScore {
   rubric_id: string;
   mark: number;
   justification: string;
