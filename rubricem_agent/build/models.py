@@ -181,6 +181,8 @@ def _served_policy(spec: ModelSpec, environ: Mapping[str, str], *, service: Serv
         # Google's key is sent to Google alone: any other address gets the policy's own key.
         names = (POLICY_KEY,) if spec.url else _GEMINI_KEYS
         secret = read_secret(environ, *names, purpose=f"the policy gemini:{spec.model}")
+        if spec.url:
+            refuse_plain_http(spec.url, POLICY_KEY)
         with requires_extra("judge", "the Gemini policy"):
             from rubricem_agent.policy.gemini import GeminiPolicy
         return GeminiPolicy(spec.model, secret, service=service, base_url=spec.url or None, timeout=timeout)

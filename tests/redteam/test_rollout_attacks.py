@@ -88,6 +88,13 @@ async def test_keys_of_large_providers_are_not_sent_to_other_addresses(name):
     assert [request.key for request in server.asked] == [""]
 
 
+@pytest.mark.parametrize("host", ["http://models.example", "http://127.0.0.2:9", "http://10.0.0.5:8000/v1"])
+@pytest.mark.parametrize("name", ["openai:m", "gemini:m"])
+def test_the_policys_key_does_not_travel_unencrypted_beyond_this_machine(name, host):
+    with pytest.raises(ConfigError, match=r"RUBRICEM_POLICY_KEY is not sent to .* unencrypted"):
+        build_policy(PolicyConfig(policy=f"{name}@{host}"), {"RUBRICEM_POLICY_KEY": CANARY})
+
+
 async def play_served(reply, environ=None):
     """One rollout with a policy behind a server that always replies so."""
     server = ModelServer(reply)
