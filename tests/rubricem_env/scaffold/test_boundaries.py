@@ -43,6 +43,7 @@ def spans(*texts: str, **options) -> dict:
         pytest.param((CALL, REVIEW, "hm", ANSWER), {"answer": (51, 71)}, id="turns after the review are answer"),
         pytest.param((CALL, ANSWER + REVIEW), {"answer": (33, 69)}, id="a review after the answer is answer"),
         pytest.param((CALL, ANSWER, REVIEW), {"answer": (33, 69)}, id="a review in a turn after the answer is answer"),
+        pytest.param((REVIEW + ANSWER,), {"review": (0, 18)}, id="a review with nothing before it begins itself"),
         pytest.param((CALL, THINK, REVIEW + ANSWER), {"review": (33, 67)}, id="the thought of an idle turn begins it"),
         pytest.param(
             (f"<structured_plan>{REVIEW}</structured_plan>{ANSWER}",),
