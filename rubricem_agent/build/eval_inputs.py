@@ -5,6 +5,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from urllib.parse import urlsplit
 
 from pydantic.main import IncEx
 
@@ -14,8 +15,11 @@ from rubricem_agent.config import (
     EXPERT,
     GIVEN,
     LOCAL,
+    OPENAI_URL,
+    RULES,
     SCRIPTED,
     EvalConfig,
+    ModelSpec,
     default_judges,
     load_tools_config,
     parse_judge,
@@ -96,7 +100,7 @@ def model_names(config: EvalConfig, rules: Rules) -> tuple[str, tuple[str, ...]]
     Raises:
         ConfigError: there is no such policy or judge, or a budget would limit none of them.
     """
-    policy, judges = "", judge_names(config, rules)
+    policy, judges = "", tuple(map(judge_model, judge_names(config, rules)))
     if config.policy != EXPERT and not config.policy.startswith(GIVEN):
         spec = parse_policy(config.policy)
         policy = "" if spec.backend in (SCRIPTED, LOCAL) else spec.model
@@ -119,21 +123,29 @@ def split_by_price(*models: str) -> tuple[list[str], list[str]]:
 
 
 def judge_names(config: EvalConfig, rules: Rules) -> tuple[str, ...]:
-    """Model names without addresses: the same model at another address is the same judge.
+    """BACKEND:MODEL[@URL] of each, without the URL of the default service: another server may hold another model.
 
     Raises:
         ConfigError: a judge is no model, or is named twice.
     """
-    for judge in config.judges:
-        parse_judge(judge)
+    given = [parse_judge(judge) for judge in config.judges]
     if not rules.judge:
         return ()
-    names = tuple(judge_model(judge) for judge in config.judges or default_judges(rules))
-    if "rules" in names:
+    names = tuple(map(_judge_name, given or map(parse_judge, default_judges(rules))))
+    if RULES in names:
         raise ConfigError("benchmarks are judged by models. Use --judge gemini:MODEL or openai:MODEL@URL.")
     if len(set(names)) < len(names):
         raise ConfigError(f"a judge is named twice in {', '.join(names)}; agreement is between different judges.")
     return names
+
+
+def _judge_name(spec: ModelSpec) -> str:
+    url = spec.url.rstrip("/")
+    # A login in the address is no part of who judges, and is not written down.
+    netloc = urlsplit(url).netloc
+    address = url.replace(netloc, netloc.rpartition("@")[2], 1)
+    name = f"{spec.backend}:{spec.model}" if spec.model else spec.backend
+    return name if address in ("", OPENAI_URL) else f"{name}@{address}"
 
 
 _WITHOUT_EFFECT: Mapping[str, IncEx | bool] = MappingProxyType(

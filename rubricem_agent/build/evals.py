@@ -123,7 +123,8 @@ async def run_evaluation(
             for log in (answers, *(part_answers for part_answers, _ in parts)):
                 planned.given.refuse_changed(log.records)
         merge_parts(parts, logs)
-        runner = await _drive(planned, environ, logs=logs, listener=listener)
+        # The judges as the run recorded them: an earlier release wrote their models alone, and its verdicts have those.
+        runner = await _drive(planned._replace(manifest=manifest), environ, logs=logs, listener=listener)
         scores = score_run(planned.loaded, manifest, logs=logs)
     finally:
         answers.close()

@@ -5,7 +5,7 @@ checked without the data), explicit ids, or one fixed set for ablations; without
 """
 
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Final, Literal
@@ -79,7 +79,8 @@ class EvaluationManifest(Frozen):
     mode: EvaluationMode
     rules: Rules
     judges: tuple[Text, ...]
-    """As given on the command line; empty where nothing is judged by a model."""
+    """BACKEND:MODEL[@URL], without the URL of the default service; earlier releases wrote the model alone. Empty where
+    nothing is judged by a model."""
     prompt_hash: Text
     inputs: Inputs
     agent: Agent
@@ -101,8 +102,25 @@ class EvaluationManifest(Frozen):
 
 
 def judge_model(judge: str) -> str:
-    """The model in a judge's name, such as `gpt-4.1` in `openai:gpt-4.1@https://host`."""
-    return judge.partition(":")[2].partition("@")[0] or judge
+    """The model in a judge's name, such as `gpt-4.1` in `openai:gpt-4.1@https://host`; a model alone unchanged."""
+    return judge.partition(":")[2].partition("@")[0] if _is_full(judge) else judge
+
+
+def _is_full(judge: str) -> bool:
+    """Whether the name tells the backend; a model alone may have a colon as well."""
+    return judge.startswith(("gemini:", "openai:", "vllm:", "local:"))
+
+
+def judge_names_in(judges: Iterable[str]) -> dict[str, str]:
+    """How each judge is named among the others: by its model, or in full where two share the model.
+
+    A judge of an earlier release is known by its model alone, and is taken for the one that has it.
+    """
+    full: dict[str, set[str]] = {}
+    known = set(judges)
+    for judge in filter(_is_full, known):
+        full.setdefault(judge_model(judge), set()).add(judge)
+    return {judge: judge if len(full.get(judge_model(judge), ())) > 1 else judge_model(judge) for judge in known}
 
 
 def read_manifest(folder: Path) -> EvaluationManifest:
@@ -148,7 +166,7 @@ def refuse_difference(folder: Path, known: EvaluationManifest, *, wanted: Evalua
         judging = [
             ("the mode", known.mode, wanted.mode),
             ("the rules", known.rules, wanted.rules),
-            ("the judge", known.judges, wanted.judges),
+            ("the judge", known.judges, _as_recorded(known.judges, wanted.judges)),
             ("the judge prompts", known.prompt_hash, wanted.prompt_hash),
             ("criteria and references of sha256", known.inputs.beside_sha256, wanted.inputs.beside_sha256),
             ("FACT", known.inputs.with_fact, wanted.inputs.with_fact),
@@ -171,6 +189,12 @@ def refuse_difference(folder: Path, known: EvaluationManifest, *, wanted: Evalua
                     f"{folder} holds a run with {what} {shown(before)}; refusing to resume with {shown(now)}, because "
                     f"its numbers would mix both. Give what that run was made with, or {another_out}."
                 )
+
+
+def _as_recorded(known: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
+    """The judges by their models alone where an earlier release recorded no more: such a run may resume."""
+    models = tuple(map(judge_model, wanted))
+    return models if models == tuple(known) else tuple(wanted)
 
 
 def _agent_settings(known: Agent, wanted: Agent) -> Iterator[tuple[str, object, object]]:

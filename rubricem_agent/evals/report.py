@@ -5,6 +5,7 @@ with what makes it differ. Text becomes HTML in `show` alone, which escapes it.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib import resources
@@ -17,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as RichText
 
+from rubricem_agent.evals.manifest import judge_names_in
 from rubricem_agent.evals.records import NO_PRICE, cost_text
 from rubricem_agent.evals.scores import NO_JUDGE, JudgeScores, Scores, reference_rows
 from rubricem_agent.evals.statistics import RunComparison, paired_bootstrap
@@ -148,6 +150,7 @@ class Summary(Frozen):
 
 def summarize(runs: Sequence[Scores], *, across_judges: bool = False) -> Summary:
     """The runs in the order given; those that have no judge in common are compared only `across_judges`."""
+    runs = name_judges(runs)
     comparisons, not_compared = _compare(runs, np.random.default_rng(0), across_judges=across_judges)
     return Summary(
         runs=tuple(runs),
@@ -156,6 +159,23 @@ def summarize(runs: Sequence[Scores], *, across_judges: bool = False) -> Summary
         not_compared=tuple(not_compared),
         published=published_tables([_title(run) for run in runs]),
     )
+
+
+def name_judges(runs: Sequence[Scores]) -> list[Scores]:
+    """The runs with their judges named by the model alone, or in full where two judges share the model."""
+    names = judge_names_in(judge.judge for run in runs for judge in run.judges)
+    return [
+        run.model_copy(
+            update={
+                "judges": tuple(judge.model_copy(update={"judge": names[judge.judge]}) for judge in run.judges),
+                "agreements": tuple(
+                    pair.model_copy(update={"first": names[pair.first], "second": names[pair.second]})
+                    for pair in run.agreements
+                ),
+            }
+        )
+        for run in runs
+    ]
 
 
 def _title(run: Scores) -> str:
@@ -168,15 +188,21 @@ def name_of(run: Scores) -> str:
 
 
 def own_rows(summary: Summary, columns: Sequence[str]) -> list[PublishedScores]:
-    """Our runs as rows of a published table: one for each agent, mode and judge with a number for one of the columns."""
-    groups: dict[tuple[str, str, str], list[Scores]] = {}
+    """Our runs as rows of a published table: one for each agent, mode and judge with a number for one of the columns.
+
+    A second run of a benchmark has a row of its own.
+    """
+    groups: dict[tuple[str, str, str, int], list[Scores]] = {}
+    seen: Counter[tuple[str, str, str, str]] = Counter()
     for run in summary.runs:
         if _title(run) in columns:
-            groups.setdefault((agent_name(run), run.manifest.label, run.headline.judge), []).append(run)
+            key = (agent_name(run), run.manifest.label, run.headline.judge)
+            groups.setdefault((*key, seen[*key, _title(run)]), []).append(run)
+            seen[*key, _title(run)] += 1
     rows = []
-    for (agent, label, judge), runs in groups.items():
+    for (agent, label, judge, _), runs in groups.items():
         judged = () if judge == NO_JUDGE else (f"judged by {judge}",)
-        scores = {_title(run): run.headline.score for run in reversed(runs)}
+        scores = {_title(run): run.headline.score for run in runs}
         measured = [scores.get(column) for column in columns[:-1]]
         if None not in measured:
             # The last column of both tables is the mean of the others.

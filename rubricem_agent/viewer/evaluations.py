@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rubricem_agent.evals.manifest import EvaluationManifest, read_manifest
 from rubricem_agent.evals.records import CaseKey
-from rubricem_agent.evals.report import own_rows, summarize
+from rubricem_agent.evals.report import name_judges, own_rows, summarize
 from rubricem_agent.evals.scores import Scores
 from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.viewer.api_runs import StageScores
@@ -58,6 +58,7 @@ def _agent(manifest: EvaluationManifest) -> str:
 
 def _numbers(scores: Scores) -> Mapping[str, object]:
     """What the stored scores add."""
+    (scores,) = name_judges([scores])
     return {
         "answered": scores.answered,
         "complete": scores.is_complete,

@@ -9,7 +9,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from rubricem_agent.evals.manifest import ANSWERS_FILE, MANIFEST_FILE, SCORES_FILE, VERDICTS_FILE, read_manifest
+from rubricem_agent.evals.manifest import (
+    ANSWERS_FILE,
+    MANIFEST_FILE,
+    SCORES_FILE,
+    VERDICTS_FILE,
+    judge_model,
+    read_manifest,
+)
 from rubricem_agent.evals.report import agent_name
 from rubricem_agent.evals.scores import NO_JUDGE, Scores
 from rubricem_agent.evals.suite import SUITE
@@ -157,7 +164,7 @@ def _evaluation_card(run: RunFolder) -> RunCard:
     answered = sum(not row.failure for row in rows)
     is_fresh = time.time() - run.changed < PATIENCE
     title = SUITE[manifest.benchmark].title if manifest.benchmark in SUITE else manifest.benchmark
-    judge = scores.headline.judge if scores and scores.judges else NO_JUDGE
+    judge = judge_model(scores.headline.judge) if scores and scores.judges else NO_JUDGE
     state: Standing = "finished" if scores is not None and scores.is_complete else "running" if is_fresh else "stale"
     card = _blank(run, state)
     return card.model_copy(

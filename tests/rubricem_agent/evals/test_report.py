@@ -137,3 +137,32 @@ def test_a_comparison_names_policy_and_judge_and_takes_the_judge_that_both_have(
     # The second judge of the first run is a tenth lower than the only one of the second.
     assert (gap.first, gap.second) == ("Almanac, expert (scaffold), judged by other",) * 2
     assert (gap.difference, gap.note) == (pytest.approx(-0.1), "")
+
+
+J1, J2 = "openai:j1@http://127.0.0.1:18761", "openai:j1@http://127.0.0.1:18762"
+
+
+def test_two_servers_of_one_model_name_are_two_judges_and_both_numbers_are_said(almanac):
+    kind = as_benchmark(judged_by(almanac, J1), "simpleqa", 1.0)
+    strict = as_benchmark(judged_by(almanac, J2), "simpleqa", 0.0)
+
+    summary = summarize([kind, strict])
+
+    assert summary.comparisons == ()
+    assert f"judged by {J1}" in summary.not_compared[0]
+    assert f"judged by {J2}" in summary.not_compared[0]
+    rows = own_rows(summary, ("SimpleQA", "Average"))
+    assert [(row.values[0], row.flags[-1]) for row in rows] == [(100.0, f"judged by {J1}"), (0.0, f"judged by {J2}")]
+
+
+def test_a_second_run_by_the_same_judge_has_a_row_of_its_own(almanac):
+    runs = [as_benchmark(judged_by(almanac, J1), "simpleqa", score) for score in (1.0, 0.25)]
+
+    assert [row.values[0] for row in own_rows(summarize(runs), ("SimpleQA", "Average"))] == [100.0, 25.0]
+
+
+@pytest.mark.parametrize("names", [("j1", "j1"), ("j1", J1), (J1, J1)])
+def test_a_judge_of_one_address_and_that_of_an_earlier_release_are_compared_by_the_model(almanac, names):
+    (gap,) = summarize([judged_by(almanac, name) for name in names]).comparisons
+
+    assert gap.first.endswith("judged by j1")

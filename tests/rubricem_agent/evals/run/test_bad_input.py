@@ -85,19 +85,21 @@ def test_a_judge_that_replies_i_cannot_gives_no_number_but_the_modes_own(run, ma
     assert scores.headline.unreadable > 0 or name == "drb"
 
 
-def test_an_outage_leaves_examples_ungraded_and_a_resumed_run_grades_them(run, make_config, judge_url):
-    with serve_loopback(ModelServer(lambda asked: ModelReply("down", status=503))) as url:
+def test_an_outage_leaves_examples_ungraded_and_a_resumed_run_grades_them(run, make_config):
+    app = ModelServer(lambda asked: ModelReply("down", status=503) if is_down else "A")
+    with serve_loopback(app) as url:
+        is_down = True
         broken = run(make_config("simpleqa", judges=(f"openai:judge@{url}/v1",)))
+        is_down = False
+        mended = run(make_config("simpleqa", judges=(f"openai:judge@{url}/v1",)))
 
     assert not broken.scores.is_complete
     assert broken.scores.headline.score is None
     assert sum(broken.scores.headline.ungraded.values()) == 8
     assert len(broken.runner.failures) == 8
 
-    mended = run(make_config("simpleqa", judges=(f"openai:judge@{judge_url}",)))
-
     assert mended.scores.is_complete
-    assert mended.scores.headline.score == 0.5
+    assert mended.scores.headline.score == 1.0
 
 
 def test_one_refused_question_spoils_its_own_example_alone(run, make_config):
@@ -116,7 +118,12 @@ def test_one_refused_question_spoils_its_own_example_alone(run, make_config):
         ({"mode": "strict"}, "the mode official; refusing to resume with strict", "--answers-from"),
         (
             {"judges": ("openai:other@http://127.0.0.1:1/v1",)},
-            "the judge judge-of-tests; refusing to resume with other",
+            r"the judge openai:judge-of-tests@\S+; refusing to resume with openai:other@http://127.0.0.1:1/v1,",
+            "--answers-from",
+        ),
+        (
+            {"judges": ("openai:judge-of-tests@http://127.0.0.1:1/v1",)},
+            r"the judge openai:judge-of-tests@\S+; refusing to resume with openai:judge-of-tests@http://127.0.0.1:1/v1,",
             "--answers-from",
         ),
         ({"limit": 3}, "the subset", "another --out"),

@@ -43,14 +43,18 @@ OUTAGES = {
 
 
 @pytest.mark.parametrize("reply", OUTAGES.values(), ids=OUTAGES.keys())
-def test_what_is_no_reply_is_an_outage_that_a_resume_asks_again(run, make_config, judge_url, reply):
-    with serve_loopback(ModelServer(lambda asked: ModelReply(raw=reply))) as url:
-        broken = run(make_config("simpleqa", judges=(f"openai:judge@{url}/v1",), limit=2))
+def test_what_is_no_reply_is_an_outage_that_a_resume_asks_again(run, make_config, reply):
+    with serve_loopback(ModelServer(lambda asked: ModelReply(raw=reply) if is_broken else "A")) as url:
+        config = make_config("simpleqa", judges=(f"openai:judge@{url}/v1",), limit=2)
+        is_broken = True
+        broken = run(config)
+        is_broken = False
+        mended = run(config)
 
     judged = broken.scores.headline
     assert (judged.score, sum(judged.ungraded.values()), broken.scores.is_complete) == (None, 2, False)
     assert len(broken.runner.failures) == 2
-    assert run(make_config("simpleqa", judges=(f"openai:judge@{judge_url}",), limit=2)).scores.is_complete
+    assert mended.scores.is_complete
 
 
 GEMINI_OUTAGES = {
@@ -98,6 +102,32 @@ def test_an_empty_reply_is_asked_again_and_paid_for(run, make_config):
 def test_a_server_that_names_no_finish_reason_is_taken_at_its_word(run, make_config):
     with serve_loopback(ModelServer(lambda asked: ModelReply(raw=sent("A", None)))) as url:
         assert run(make_config("simpleqa", judges=(f"openai:judge@{url}/v1",), limit=1)).scores.headline.score == 1.0
+
+
+def test_a_judge_that_an_earlier_release_recorded_by_its_model_may_resume(run, make_config, judge_app):
+    config = make_config("simpleqa", limit=2)
+    finished = run(config)
+    for name in ("run.json", "verdicts.jsonl"):
+        path = finished.folder / name
+        text = path.read_text()
+        assert config.judges[0] in text
+        path.write_text(text.replace(config.judges[0], "judge-of-tests"))
+    before = len(judge_app.asked)
+
+    resumed = run(config).scores
+
+    assert len(judge_app.asked) == before
+    assert resumed.headline == rescore_run(finished.folder).headline
+    assert resumed.headline.score == finished.scores.headline.score
+
+
+def test_the_default_service_is_no_part_of_a_judge_and_a_login_is_not_written_down(make_config):
+    judges = ("openai:gpt-4.1@https://api.openai.com/v1/", "openai:m@http://me:secret@127.0.0.1:9/v1")
+
+    planned = plan_run(make_config("simpleqa", judges=judges))
+
+    assert planned.manifest.judges == ("openai:gpt-4.1", "openai:m@http://127.0.0.1:9/v1")
+    assert planned.judge_models == ("gpt-4.1", "m")
 
 
 def test_an_empty_verdict_in_the_log_of_an_earlier_release_is_asked_again(run, make_config, judge_app):
