@@ -191,7 +191,7 @@ _CHECKS: Sequence[tuple[str, Callable[[Rubric], object]]] = (
 def refuse_rubric(rubric: Rubric, shown: ShownText) -> str | None:
     """Why the proposed rubric is refused, or None: a rubric is a short criterion, no page text and no order to the judge."""
     fault = next((reason for reason, holds in _CHECKS if holds(rubric)), None)
-    if fault is None and (shown.find_copy(rubric.title) or shown.find_copy(rubric.description)):
+    if fault is None and shown.find_copy(f"{rubric.title} {rubric.description}"):
         fault = f"copies {COPIED_WORDS} words in a row from a page"
     return fault and f"{rubric.stage.value} rubric {rubric.title[:60]!r} {fault}"
 

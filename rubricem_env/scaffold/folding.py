@@ -13,31 +13,36 @@ LOOKALIKES = str.maketrans(
     "օոսհցզաեքռՕՏԼՍ"  # Armenian
     "ᎠᎡᎢᎥᎪᎫᎬᎳᎷᎻᎾᏀᏃᏏᏒᏔᏕᏚᏙᏞᏟᏢᏦᏴᏻ"  # Cherokee
     "ꓐꓑꓒꓓꓔꓖꓗꓙꓚꓜꓝꓟꓠꓡꓢꓣꓦꓧꓪꓫꓬꓮꓰꓲꓳꓴ"  # Lisu
+    "یىېکہھ"  # Arabic letters as Persian, Urdu and Pashto type them
     "ıłøđħŧɑɡɩƒØŁĐᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ",  # Latin beyond ASCII
     "aeopcyxiksjhdqwvlmtbABEHIJKMOPCTYXSGYIQW"
     "aeiknoptuxynwABEZHIKMNOPTYX"
     "onuhgqwtpnOSLU"
     "DRTiAJEWMHOGZbRWSSVLCPKBG"
     "BPdDTGKJCZFMNLSRVHWXYAEIOU"
+    "يييكهه"
     "ilodhtagifOLDabcdefghijklmnoprstuvwyz",
 ) | {start + index: chr(65 + index) for start in (0x1F150, 0x1F170) for index in range(26)}
 LOOKALIKES |= {code + 0x97D0: plain for code, plain in LOOKALIKES.items() if 0x13A0 <= code < 0x13F0}  # small Cherokee
 _BLANKS = str.maketrans(dict.fromkeys("\u115f\u1160\u2800", " "))
 _NOT_SHOWN = frozenset({"Cf", "Mn", "Me"})
+_TATWEEL = "\u0640"
+"""A letter by its category that only stretches the one before it."""
 
 
 def fold(text: str) -> str:
     """The text as a reader sees it, to compare and to search: other forms of a letter become the plain one.
 
-    HTML entities are resolved, and letters that look like Latin ones become those. Characters that show nothing go, and
-    so do marks above and below letters; characters that only look empty become spaces. Case, spaces and punctuation stay.
+    HTML entities are resolved, and letters that look like Latin or Arabic ones become those. Characters that show
+    nothing go, and so do marks above and below letters; characters that only look empty become spaces. Case, spaces and
+    punctuation stay.
     """
     for _ in range(2):  # "&amp;lt;" is "&lt;" is "<"
         text = html.unescape(text)
     if text.isascii():
         return text
     plain = unicodedata.normalize("NFKD", text).translate(_BLANKS)
-    shown = "".join(char for char in plain if unicodedata.category(char) not in _NOT_SHOWN)
+    shown = "".join(char for char in plain if char != _TATWEEL and unicodedata.category(char) not in _NOT_SHOWN)
     return unicodedata.normalize("NFKC", shown).translate(LOOKALIKES)
 
 
@@ -48,8 +53,8 @@ _LOWER = {
 }
 # These look the same in one of the cases or fonts: v and N are the two cases of one Greek letter, l is 1 in many fonts.
 _SAME = str.maketrans("hvnymul103457", "nnnuuuiioeast")
-_INVISIBLE = "\u115f\u1160\u17b4\u17b5"
-"""Letters by their category that are never seen."""
+_INVISIBLE = f"\u115f\u1160\u17b4\u17b5{_TATWEEL}"
+"""Letters by their category that are never seen as such."""
 
 
 class _Folding(dict[int, str | None]):

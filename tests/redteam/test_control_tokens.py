@@ -36,10 +36,26 @@ TOKENS = (
     ),  # Command, GPT, GLM
     *("[TOOL_CALLS]", "[SYSTEM_PROMPT]", "[THINK]", "[IMG]", "[AVAILABLE_TOOLS]"),  # Mistral
     *("<extra_id_0>", "<SPECIAL_12>", "<reserved_106>", "<eoa>", "<seed:bos>", "<minimax:tool_call>", "]~b]", "[e~["),
+    *("<turn|>", "<channel|>", "<tool_call|>", "<start_function_call>", "<end_function_response>", "<escape>"),  # Gemma
+    *(
+        "<tool_calls>",
+        "</tool_calls>",
+        "<tool_code>",
+        "<ctrl42>",
+        "<reserved_token_7>",
+        "<_user>",
+        "<_bot>",
+        "<_system>",
+    ),
+    *("<hy_User>", "<hy_Assistant>"),  # Hunyuan
     *("[|assistant|]", "<function_calls>", "<function=search>", "<fim_prefix>", "<image>", "<mask>", "<|user|>"),
 )
 EVERY = " ".join(TOKENS)
-HARMLESS = ("<img src='a.png'>", "a < b | c", "x[i] |y|", "[1]", "<p>", "[|a|]", "<function f>", "a ]~ b", "<section>")
+HARMLESS = (
+    *("<escape sequence>", "<turn left>", "<a|b>", "<reserved_token>", "<ctrl>", "<ctrl+c>", "<hybrid>", "x <turn| y"),
+    *("\n\nHuman: no", "### Instruction:"),
+    *("<img src='a.png'>", "a < b | c", "x[i] |y|", "[1]", "<p>", "[|a|]", "<function f>", "a ]~ b", "<section>"),
+)
 
 
 def raw(prompt: str) -> list[str]:
