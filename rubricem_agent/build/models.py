@@ -46,7 +46,7 @@ POLICY_KEY = "RUBRICEM_POLICY_KEY"
 JUDGE_KEY = "RUBRICEM_JUDGE_KEY"
 _OPENAI_HOST = "api.openai.com"
 _GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
-_GEMINI_HOST = "googleapis.com"
+_GEMINI_HOST = "generativelanguage.googleapis.com"
 
 
 @contextmanager
@@ -84,10 +84,9 @@ def google_key_for(url: str, environ: Mapping[str, str], *, own: str, who: str) 
 
 
 def google_key_names(url: str, *, own: str) -> tuple[str, ...]:
-    """The variables that may hold the key: `own` for any server, Google's for Google and this machine alone."""
+    """The variables that may hold the key: `own` for any server, Google's for Gemini's API and this machine alone."""
     host = url_host(url) if url else _GEMINI_HOST
-    is_trusted = host == _GEMINI_HOST or host.endswith(f".{_GEMINI_HOST}") or host in LOOPBACK
-    return (own, *_GEMINI_KEYS) if is_trusted else (own,)
+    return (own, *_GEMINI_KEYS) if host in {_GEMINI_HOST, *LOOPBACK} else (own,)
 
 
 def tool_key(variable: str, environ: Mapping[str, str], *, url: str, home: str = "") -> SecretStr | None:

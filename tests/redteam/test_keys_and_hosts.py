@@ -92,7 +92,7 @@ def test_no_key_of_a_model_travels_unencrypted_beyond_this_machine(url):
     with pytest.raises(ConfigError, match=r"RUBRICEM_JUDGE_KEY is not sent to .* unencrypted"):
         key_for(url, environ, own="RUBRICEM_JUDGE_KEY", who="judge")
     with pytest.raises(ConfigError, match="unencrypted"):
-        google_key_for("http://x.googleapis.com", {"GEMINI_API_KEY": CANARY}, own="X", who="the judge")
+        google_key_for("http://generativelanguage.googleapis.com", {"GEMINI_API_KEY": CANARY}, own="X", who="the judge")
 
 
 def test_keys_reach_their_own_services_and_this_machine():

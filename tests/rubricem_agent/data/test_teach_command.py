@@ -108,7 +108,8 @@ def test_a_teacher_of_unknown_form_is_refused_with_the_forms_there_are(name: str
 
 def test_a_model_teacher_without_its_key_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"the teacher gemini-batch:m at googleapis\.com needs a key; set .*GEMINI_API_KEY"
+        ConfigError,
+        match=r"the teacher gemini-batch:m at generativelanguage\.googleapis\.com needs a key; set .*GEMINI_API_KEY",
     ):
         teach(TeacherConfig(out=tmp_path, limit=1, teacher="gemini-batch:m"), {})
 

@@ -8,7 +8,14 @@ from rubricem_agent.config import JudgeConfig, TeacherConfig
 from rubricem_env.domain.errors import UsageError
 
 
-@pytest.mark.parametrize("host", ["https://evil.example", "https://googleapis.com.evil.example", "http://10.0.0.5"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("https://evil.example", "https://googleapis.com.evil.example", "http://10.0.0.5", "https://googleapis.com"),
+        *("https://storage.googleapis.com", "https://evil.generativelanguage.googleapis.com"),
+        "https://generativelanguage.googleapis.com.evil.example",
+    ],
+)
 def test_googles_key_is_not_sent_to_a_foreign_server(host):
     with pytest.raises(UsageError, match="RUBRICEM_JUDGE_KEY"):
         build_judge(JudgeConfig(judge=f"gemini:flash@{host}"), {"GEMINI_API_KEY": "canary"})
