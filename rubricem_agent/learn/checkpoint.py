@@ -118,7 +118,7 @@ def save_checkpoint(root: Path, *, step: int, parts: Mapping[str, CheckpointItem
     Raises:
         UsageError: a part is of another step, or the disk refuses; what was there before is untouched.
     """
-    _refuse_mixed(step, {name: other for name, (_, _, other) in parts.items()})
+    _refuse_mixed(step, {name: other for name, (_, _, other) in parts.items()}, "Nothing was written.")
     folder = root / f"step-{step:06d}"
     partial = folder.with_suffix(".partial")
     try:
@@ -148,8 +148,8 @@ def load_checkpoint(folder: Path, *, step: int | None = None) -> Checkpoint:
     if manifest.format != FORMAT:
         raise UsageError(f"{folder} has format {manifest.format}; this version reads format {FORMAT}.")
     if step is not None and manifest.step != step:
-        raise UsageError(f"{folder} is of step {manifest.step}, and step {step} was asked for.")
-    _refuse_mixed(manifest.step, {name: entry.step for name, entry in manifest.parts.items()})
+        raise UsageError(f"{folder} is of step {manifest.step}, and step {step} was asked for. {_way_out(folder)}")
+    _refuse_mixed(manifest.step, {name: entry.step for name, entry in manifest.parts.items()}, _way_out(folder))
     for name, entry in manifest.parts.items():
         path = folder / entry.file
         if not path.is_file():
@@ -189,7 +189,8 @@ def latest_checkpoint(root: Path) -> Checkpoint | None:
     for folder in sorted(root.glob("step-*")):
         if _NAME.fullmatch(folder.name) and not (folder / MANIFEST).is_file():
             raise UsageError(f"{folder} has lost its {MANIFEST}. {_way_out(folder)}")
-    return load_checkpoint(find_checkpoint(root)) if _folders(root) else None
+    steps = checkpoint_steps(root)
+    return load_checkpoint(find_checkpoint(root), step=steps[-1]) if steps else None
 
 
 def _way_out(folder: Path) -> str:
@@ -209,12 +210,12 @@ def _folders(root: Path) -> dict[int, Path]:
     return found
 
 
-def _refuse_mixed(step: int, steps: Mapping[str, int]) -> None:
+def _refuse_mixed(step: int, steps: Mapping[str, int], way_out: str) -> None:
     for name, other in steps.items():
         if other != step:
             raise UsageError(
                 f"checkpoint at step {step} holds a {name.replace('_', ' ')} of step {other}; refusing to mix them. "
-                f"Use --from-step {other} or delete the newer weights."
+                f"{way_out}"
             )
 
 

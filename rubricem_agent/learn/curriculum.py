@@ -93,23 +93,43 @@ class Curriculum:
         """Continue where `state` was taken.
 
         Raises:
-            UsageError: it was taken with other questions, batch size or window, or names questions that there are not.
+            UsageError: it was taken with other questions, batch size or window, or is no state of a curriculum.
         """
         for name, here in self._identity().items():
-            if state[name] != here:
+            if state.get(name) != here:
                 raise UsageError(
-                    f"the checkpoint's curriculum has {name.replace('_', ' ')} {state[name]}, this run has {here}; "
+                    f"the checkpoint's curriculum has {name.replace('_', ' ')} {state.get(name)}, this run has {here}; "
                     "the order of questions cannot go on. Resume with the same questions and train settings."
                 )
-        indices = (*state["waiting"], *state["held"])
-        if state["step"] < 0 or not all(type(index) is int and 0 <= index < len(self._keys) for index in indices):
+        step, waiting, held, rng = (state.get(name, ()) for name in ("step", "waiting", "held", "rng"))
+        if type(step) is not int or step < 0:
             raise UsageError(
-                f"the curriculum's state holds a step or a question outside the {len(self._keys)} there are."
+                f"the curriculum's state has the step {str(step)[:40]}, which is no number. Resume from another checkpoint."
             )
-        self._step = state["step"]
-        self._waiting = list(state["waiting"])
-        self._held = list(state["held"])
-        self._rng.bit_generator.state = state["rng"]
+        size = self._window * self._batch_size
+        # Every question of the permutations so far was drawn or is waiting.
+        drawn = -(-step // (2 * self._window)) * size
+        if not self._are_questions(waiting, -drawn % len(self._keys)) or not self._are_questions(
+            held, min(drawn, size)
+        ):
+            raise UsageError(
+                f"the curriculum's state holds other questions than those that a run on {len(self._keys)} holds."
+            )
+        try:
+            self._rng.bit_generator.state = rng
+        except (ArithmeticError, LookupError, TypeError, ValueError) as cause:
+            raise UsageError(
+                "the curriculum's state holds no state of its random generator. Resume from another."
+            ) from cause
+        self._step, self._waiting, self._held = step, list(waiting), list(held)
+
+    def _are_questions(self, indices: Any, count: int) -> bool:
+        """Whether these are the indices of `count` different questions."""
+        return (
+            isinstance(indices, list)
+            and all(type(index) is int and 0 <= index < len(self._keys) for index in indices)
+            and len(set(indices)) == len(indices) == count
+        )
 
     def _identity(self) -> dict[str, Any]:
         digest = hashlib.sha256("\0".join(self._keys).encode()).hexdigest()[:16]

@@ -9,8 +9,8 @@ in it is raised by `collect`. A checkpoint holds the tickets of unfinished work,
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
 from rubricem_env.domain.errors import BoundaryError, UsageError
 
@@ -22,6 +22,14 @@ class Ticket(NamedTuple):
 
     step: int
     key: str
+
+    @classmethod
+    def read(cls, row: Sequence[Any]) -> "Ticket":
+        """The ticket at the start of a row of a saved state; raises UsageError where there is none."""
+        match row:
+            case [step, str(key), *_] if _is_step(step):
+                return cls(step, key)
+        raise UsageError(f"the state of the reflections holds {str(row)[:80]!r}, which is no ticket.")
 
     def __str__(self) -> str:
         return f"the reflection of step {self.step} on {self.key!r}"
@@ -128,15 +136,28 @@ class Deferred(Generic[Result]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a saved state; call `relaunch` once the loop runs. Running work must be cancelled first."""
+        """Restore a saved state; call `relaunch` once the loop runs. Running work must be cancelled first.
+
+        Raises:
+            UsageError: work is running, or this is no state of such work.
+        """
         if any(not task.done() for task in self._tasks.values()):
             raise UsageError("work is still running; await cancel() before load_state_dict().")
+        endings, latest = state["endings"], state.get("latest", {})  # the latter is missing in older checkpoints
+        if not (_has_values(endings, lambda one: one in get_args(WorkStatus)) and _has_values(latest, _is_step)):
+            raise UsageError("the state of the reflections says of a question what is no ending or no step.")
+        rows = {name: [(Ticket.read(row), *row[2:]) for row in state[name]] for name in ("pending", "done", "failed")}
+        tickets = [ticket for named in rows.values() for ticket, *_ in named]
+        if len(set(tickets)) < len(tickets):
+            raise UsageError("the state of the reflections holds a ticket twice.")
+        done = {ticket: self._decode(form) for ticket, form in rows["done"]}
+        failed = {ticket: reason for ticket, reason in rows["failed"]}
+        if not _has_values(failed, lambda reason: isinstance(reason, str)):
+            raise UsageError("the state of the reflections holds a failure without a reason.")
         self._tasks = {}
-        self._unlaunched = [Ticket(*pair) for pair in state["pending"]]
-        self._done = {Ticket(step, key): self._decode(form) for step, key, form in state["done"]}
-        self._failed = {Ticket(step, key): reason for step, key, reason in state["failed"]}
-        self._endings = dict(state["endings"])
-        self._latest = dict(state.get("latest", {}))  # missing in older checkpoints
+        self._unlaunched = [ticket for (ticket,) in rows["pending"]]
+        self._done, self._failed = done, failed
+        self._endings, self._latest = dict(endings), dict(latest)
 
     def _start(self, ticket: Ticket) -> None:
         self._note(ticket, "late")
@@ -178,3 +199,11 @@ class Deferred(Generic[Result]):
                 self._unlaunched.append(ticket)
             else:
                 task.result()
+
+
+def _is_step(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def _has_values(mapping: Any, is_valid: Callable[[Any], bool]) -> bool:
+    return isinstance(mapping, dict) and all(map(is_valid, mapping.values()))

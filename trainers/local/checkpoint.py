@@ -37,10 +37,16 @@ def resume_run(parts: Parts) -> int:
     learner = parts.learner
     with checkpoint.restoring():
         restore(checkpoint, model=learner.policy, optimizer=learner.optimizer, identity=_identity(parts))
-        parts.curriculum.load_state_dict(checkpoint.read_json("curriculum"))
+        curriculum, updates = checkpoint.read_json("curriculum"), checkpoint.read_json("learner")["updates"]
+        if curriculum["step"] != checkpoint.step or type(updates) is not int or updates < 0:
+            raise UsageError(
+                f"{checkpoint.folder} holds a curriculum of step {str(curriculum['step'])[:40]} and {str(updates)[:40]} "
+                f"updates, which no run has saved at step {checkpoint.step}. Resume from another checkpoint."
+            )
+        parts.curriculum.load_state_dict(curriculum)
         parts.judge.load_state_dict(checkpoint.read_json("judge"))
         parts.deferred.load_state_dict(checkpoint.read_json("deferred"))
-        learner.updates = int(checkpoint.read_json("learner")["updates"])
+        learner.updates = updates
         if parts.audit is not None and "audit" in checkpoint.parts:
             parts.audit.load_state_dict(checkpoint.read_json("audit"))
         load_snapshot(parts.bank, checkpoint.path("bank"), step=checkpoint.step)

@@ -31,6 +31,8 @@ from trainers.verl_backend.settings import VerlSettings
 
 FOLDER = "rubricem"
 """Under veRL's `trainer.default_local_dir`."""
+MARKER = "latest_checkpointed_iteration.txt"
+"""The file in which veRL writes the last saved step, and from which it reads the step to resume from."""
 RANKS = "trainer.nnodes*n_gpus_per_node"
 _WEIGHTS = re.compile(r"global_step_(\d+)")
 
@@ -50,7 +52,7 @@ class ServiceState(NamedTuple):
     def launched(self) -> set[Ticket]:
         """Reflections that are pending, or finished and not trained on yet."""
         rows = (*self.deferred["pending"], *self.deferred["done"], *self.deferred["failed"])
-        return {Ticket(*row[:2]) for row in rows}
+        return {Ticket.read(row) for row in rows}
 
 
 def identity_of(config: Any, settings: VerlSettings) -> dict[str, Any]:
@@ -78,13 +80,31 @@ def run_identity(settings: VerlSettings, *, batch_size: int, group_size: int, ra
     }
 
 
+def marked_step(marker: Path) -> int:
+    """The step that veRL resumes from; raises UsageError where the file of that name holds none."""
+    try:
+        text = marker.read_text(encoding="utf-8").strip()
+        if re.fullmatch(r"[0-9]{1,18}", text):
+            return int(text)
+        found = f"holds {text[:40]!r}"
+    except (OSError, UnicodeDecodeError) as cause:
+        found = f"cannot be read ({cause})"
+    raise UsageError(
+        f"{marker} {found} in place of the last saved step. Write the number of a global_step folder beside it into it."
+    )
+
+
 def check_identity(root: Path, *, step: int, identity: Mapping[str, Any]) -> Checkpoint:
     """The checkpoint that a run resumes from, after checking that the run has its settings.
 
     Raises:
         UsageError: there is none for that step, it is damaged, or it belongs to a run with other settings.
     """
-    checkpoint = load_checkpoint(find_checkpoint(root, step=step), step=step)
+    try:
+        checkpoint = load_checkpoint(find_checkpoint(root, step=step), step=step)
+    except UsageError as cause:
+        way_out = f"To resume from another step, write its number into {root.parent / MARKER}."
+        raise UsageError(f"{cause} {way_out}") from cause
     with checkpoint.restoring():
         saved = dict(checkpoint.read_json("identity"))
     for name, value in identity.items():
@@ -140,7 +160,7 @@ def _unpack(form: Mapping[str, Any]) -> tuple[Ticket, tuple[JudgedAttempt, ...]]
         )
         for trajectory, judgement in form["attempts"]
     )
-    return Ticket(*form["ticket"]), attempts
+    return Ticket.read(form["ticket"]), attempts
 
 
 def prune(folder: Path, *, step: int, keep: int | None) -> None:

@@ -19,15 +19,13 @@ from omegaconf.errors import OmegaConfBaseException  # type: ignore[import-not-f
 
 from rubricem_agent.files import lock_folder
 from rubricem_env.domain.errors import BoundaryError, ConfigError
-from trainers.verl_backend.checkpoint import FOLDER, check_identity, identity_of
+from trainers.verl_backend.checkpoint import FOLDER, MARKER, check_identity, identity_of, marked_step
 from trainers.verl_backend.settings import SECTION, read_section, refuse_impossible
 
 TRAINER = "trainers.verl_backend.trainer"
 PLUGIN = "trainers.verl_backend.plugin"
 EXTERNAL_MODULES = "VERL_USE_EXTERNAL_MODULES"
 ENGINE = "transformers"
-MARKER = "latest_checkpointed_iteration.txt"
-"""The file in which veRL writes the last saved step."""
 _CONNECT_SECONDS = 10.0
 
 
@@ -90,8 +88,7 @@ def check_resume(config: Any) -> None:
     if config.trainer.resume_mode != "auto" or not marker.is_file():
         return
     settings = read_section(OmegaConf.to_container(config.get(SECTION), resolve=True))
-    step = int(marker.read_text(encoding="utf-8"))
-    check_identity(folder / FOLDER, step=step, identity=identity_of(config, settings))
+    check_identity(folder / FOLDER, step=marked_step(marker), identity=identity_of(config, settings))
 
 
 def refuse_unreachable(address: str) -> None:

@@ -11,8 +11,8 @@ from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.errors import UsageError
 from tests.lanes.verl.runs import LIMIT, SMALL, started
-from trainers.verl_backend.checkpoint import FOLDER, ServiceState, run_identity, save_service
-from trainers.verl_backend.launch import MARKER, check_resume, read_config
+from trainers.verl_backend.checkpoint import FOLDER, MARKER, ServiceState, run_identity, save_service
+from trainers.verl_backend.launch import check_resume, read_config
 from trainers.verl_backend.settings import read_section
 
 CPU = Path(__file__).parents[3] / "configs" / "verl_almanac_cpu.yaml"

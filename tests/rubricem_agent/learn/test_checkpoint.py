@@ -52,7 +52,9 @@ def test_nor_is_it_loaded(tmp_path):
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["parts"]["curriculum"]["step"] = 590
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(UsageError, match="holds a curriculum of step 590; refusing to mix them"):
+    with pytest.raises(
+        UsageError, match=r"holds a curriculum of step 590; refusing to mix them\. Put the file back, or"
+    ):
         load_checkpoint(folder)
 
 
@@ -110,6 +112,12 @@ def edit_manifest(folder: Path, before: str, after: str) -> None:
         ("weights.bin", "../weights.bin", "is no finished checkpoint"),
         ("weights.bin", "w" * 300, "is no finished checkpoint"),
         ('"format": 1', '"format": 2', "has format 2; this version reads format 1"),
+        (
+            '"step": 1',
+            f'"step": {10**30}',
+            "step 1 was asked for. Put the file back, or delete that folder to start again",
+        ),
+        ('"step": 1,', '"step": -1,', "step 1 was asked for. Put the file back, or delete that folder to start again"),
         ('"sha256": "', '"sha256": "0', "is not the weights that step 1 wrote"),
     ],
 )
@@ -117,7 +125,7 @@ def test_a_manifest_that_was_edited_is_refused(tmp_path, before, after, refusal)
     folder = save(tmp_path).folder
     edit_manifest(folder, before, after)
     with pytest.raises(UsageError, match=refusal):
-        load_checkpoint(folder)
+        latest_checkpoint(tmp_path)
 
 
 def test_a_full_disk_leaves_the_old_checkpoint_and_no_rubbish(tmp_path):

@@ -104,3 +104,21 @@ def test_settings_that_cannot_work_are_refused_in_a_sentence(settings, sentence)
 def test_a_question_that_stands_twice_is_named():
     with pytest.raises(ConfigError, match="'b' is listed twice"):
         Curriculum(["a", "b", "c", "b"], batch_size=1, window=1, rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"step": step} for step in (float("inf"), -1, 1.0, True, None, "1", 0, 7)),
+        *({"held": held} for held in ([], [1], [0, 1, 2, 3, 4, 4], [0, 1, 2, 3, 4, 7], "012345", None)),
+        *({"waiting": waiting} for waiting in ([], [-1], [7], [0, 1], [0.0], {"0": 1}, 3)),
+        *({"rng": rng} for rng in (None, {}, {"bit_generator": "MT19937"}, 7)),
+    ],
+)
+def test_a_state_that_no_run_has_saved_is_refused_and_changes_nothing(change):
+    stream = curriculum()
+    next(stream)
+    before = stream.state_dict()
+    with pytest.raises(UsageError, match="the curriculum's state h"):
+        stream.load_state_dict({**before, **change})
+    assert stream.state_dict() == before

@@ -258,3 +258,20 @@ async def test_it_runs_on_the_real_clock_too():
     deferred = Deferred(work, **UNCHANGED)
     deferred.launch(Ticket(1, "a"))
     assert await deferred.wait("a", timeout=10.0) == "ready"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"pending": [row]} for row in ([], [1], "1a", {"step": 1}, [0, "a"], [1, 2], [1.0, "a"], [True, "a"], 7)),
+        *({"pending": [[1, "a"], [1, "a"]]}, {"done": [[float("inf"), "a", ""]]}, {"failed": [[1, "a", 3]]}),
+        *({"endings": value} for value in ([], ["ready"], {"a": "cured"}, {"a": []}, "")),
+        *({"latest": value} for value in ([["a", 1]], {"a": -1}, {"a": "1"}, {"a": float("inf")})),
+    ],
+)
+async def test_a_state_that_no_run_has_saved_is_refused_and_changes_nothing(change):
+    deferred = Stage().deferred
+    before = deferred.state_dict()
+    with pytest.raises(UsageError, match="the state of the reflections"):
+        deferred.load_state_dict({**before, **change})
+    assert deferred.state_dict() == before

@@ -68,6 +68,7 @@ def saved(policy_folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("saved")
     fields = {"policy": policy_folder, "out": out, "questions_per_step": 1, "window": 1}
     parts = make_parts(LocalConfig.model_validate(fields, strict=False))
+    next(parts.curriculum)
     save_run(parts, 1)
     return parts, out / "checkpoints" / "step-000001"
 
@@ -103,9 +104,10 @@ def test_a_part_with_other_contents_and_the_right_hash_is_one_sentence(saved, tm
 @pytest.mark.parametrize(
     ("file", "before", "after"),
     [
-        ("learner.json", b"0", b'"x"'),
-        ("curriculum.json", b'"step": 0', b'"step": -7'),
-        ("curriculum.json", b'"held": []', b'"held": [9999]'),
+        *(("learner.json", b"0", updates) for updates in (b'"x"', b"-1", b"1e400", b"0.5")),
+        *(("curriculum.json", b'"step": 1', b'"step": ' + step) for step in (b"-7", b"1e400", b"2")),
+        ("curriculum.json", b'"held": [', b'"held": [9999, '),
+        ("deferred.json", b'"pending": []', b'"pending": [[1]]'),
         ("progress.json", b'"torch_rng": [', b'"torch_rng": [1.5, '),
     ],
 )
@@ -115,5 +117,7 @@ def test_a_value_that_cannot_be_is_one_sentence(saved, tmp_path, file, before, a
     shutil.copytree(folder, copy)
     assert before in (copy / file).read_bytes()
     tamper(copy, file, (copy / file).read_bytes().replace(before, after, 1))
-    with pytest.raises(UsageError, match=r"delete that folder to start again|outside the"):
+    with pytest.raises(
+        UsageError, match=r"delete that folder to start again|no run has saved|holds other questions|no ticket"
+    ):
         resume_run(parts._replace(config=parts.config.model_copy(update={"out": tmp_path})))

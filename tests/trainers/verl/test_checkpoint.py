@@ -3,7 +3,8 @@
 import pytest
 
 from rubricem_agent.learn.checkpoint import json_part, save_checkpoint
-from trainers.verl_backend.checkpoint import FOLDER, prune
+from rubricem_env.domain.errors import UsageError
+from trainers.verl_backend.checkpoint import FOLDER, MARKER, check_identity, marked_step, prune
 
 
 @pytest.fixture
@@ -41,3 +42,20 @@ def test_all_are_kept_where_nothing_else_is_said(run, keep):
     before = left(run)
     prune(run, step=40, keep=keep)
     assert left(run) == before
+
+
+@pytest.mark.parametrize("content", [b"", b"six", b"-1", b"1e3", b"1_0", b"9" * 5000, "٣".encode(), b"\xff"])
+def test_a_marker_of_verl_that_names_no_step_is_refused_in_a_sentence(tmp_path, content):
+    (tmp_path / MARKER).write_bytes(content)
+    with pytest.raises(UsageError, match="in place of the last saved step"):
+        marked_step(tmp_path / MARKER)
+
+
+def test_the_step_that_verl_resumes_from_is_read(tmp_path):
+    (tmp_path / MARKER).write_text("20\n")
+    assert marked_step(tmp_path / MARKER) == 20
+
+
+def test_a_step_without_our_state_is_refused_with_the_file_that_names_another(run):
+    with pytest.raises(UsageError, match=rf"there are those of steps 10, .* write its number into {run / MARKER}"):
+        check_identity(run / FOLDER, step=50, identity={})
