@@ -7,7 +7,7 @@ import typer
 from pydantic import ValidationError
 
 from rubricem_agent.build.data import load_chat_tokenizer, prepare as prepare_set, read_questions, teach as run_teacher
-from rubricem_agent.cli.terminal import Terminal, command, inert, open_out, plain_table
+from rubricem_agent.cli.terminal import INCOMPLETE, Terminal, command, inert, open_out, plain_table
 from rubricem_agent.config import SCRIPTED, TEACHER_NAMES, TeacherConfig, parse_teacher
 from rubricem_agent.data.chatml import export_rows, read_samples
 from rubricem_agent.data.filter import SAMPLES_FILE, RejectionReport, read_report
@@ -40,7 +40,10 @@ def teach(
     ray: Annotated[int, typer.Option(min=1, help="Shards on Ray; 1 runs in this process.")] = 1,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a teacher that costs money.")] = False,
 ) -> None:
-    """Have a teacher write traces, and keep those that are fit to train on. Shows the cost, and asks, first."""
+    """Have a teacher write traces, and keep those that are fit to train on. Shows the cost, and asks, first.
+
+    The same command resumes a run that was stopped. Exits with 3 where the teacher's server failed for a question.
+    """
     config = _config(out=out, teacher=teacher, questions=questions, tools=tools, limit=limit, shards=ray)
     config = config.model_copy(update={"ceilings": SpendLimits(dollars=max_dollars)})
     count, costs = _estimate(config)
@@ -59,12 +62,17 @@ def teach(
         terminal.warn(f"stopped: {stop} The traces so far are in {out}.")
         raise typer.Exit(1) from stop
     samples = str(out / SAMPLES_FILE)
-    _show_report(harvested.report, terminal)
+    found = harvested.report
+    _show_report(found, terminal)
+    advice = f"Samples: {samples}. Train on them with: python trainers/sft.py --config ..."
     terminal.close(
-        {"samples": samples, **harvested.report.model_dump(mode="json")},
-        f"Samples: {samples}. Train on them with: python trainers/sft.py --config ...",
+        {"samples": samples, **found.model_dump(mode="json")},
+        advice if found.accepted else "No trace was accepted, so there is nothing to train on.",
         brief=samples,
     )
+    if found.failed:
+        terminal.warn("run the same command again to ask the questions that failed.")
+        raise typer.Exit(INCOMPLETE)
 
 
 @data_app.command("dry-run")
@@ -184,6 +192,10 @@ def _show_report(report: RejectionReport, terminal: Terminal) -> None:
         f"{report.traces} traces: {report.accepted} accepted, {report.rejected} rejected, "
         f"{report.by_paper} of them for the paper's own reasons."
     )
+    if report.failed:
+        terminal.say(
+            f"{report.failed} questions failed at the teacher's server, the first with: {inert(report.failure)}"
+        )
     rows = [
         (
             reason.reason,

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from rubricem_agent.build.eval_plan import PlannedEvaluation, plan_run, read_scores, rescore_run, stored_scores
 from rubricem_agent.build.evals import FinishedRun, export_inspect_log, run_evaluation, run_over_ray
-from rubricem_agent.cli.terminal import Terminal, command, open_out, plain_table, write_out
+from rubricem_agent.cli.terminal import INCOMPLETE, Terminal, command, open_out, plain_table, write_out
 from rubricem_agent.config import EvalConfig
 from rubricem_agent.evals.answers import Reuse
 from rubricem_agent.evals.base import EvaluationMode
@@ -100,8 +100,6 @@ class RunOptions:
 _SHOWN_FAILURES = 5
 INTERRUPTED = 130
 """The exit code of a shell for a command that Ctrl-C has ended."""
-INCOMPLETE = 3
-"""The exit code of a run with something left to do."""
 _PAGE_FILE = "report.html"
 
 

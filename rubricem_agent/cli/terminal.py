@@ -22,6 +22,8 @@ from rubricem_agent.files import writing
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result alone: no tables, no progress.")]
+INCOMPLETE = 3
+"""The exit code of a run with something left to do."""
 _WIDTH_WITHOUT_TERMINAL = 200
 """Columns where the output is no terminal: a file or a program needs rows that are not folded."""
 

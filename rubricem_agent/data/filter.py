@@ -196,6 +196,10 @@ class RejectionReport(Frozen):
     """Rejected traces that one of the paper's four reasons alone would reject."""
     reasons: tuple[ReasonCount, ...]
     """The paper's first, then ours; most frequent first."""
+    failed: int = 0
+    """Questions without a trace because the teacher's server failed; the next run asks them again."""
+    failure: Text = ""
+    """What the server said for the first of them."""
 
     @property
     def rejected(self) -> int:
@@ -245,7 +249,7 @@ def harvest(
     max_tokens: int = 16_384,
     count_tokens: Callable[[ChatSample], int] | None = None,
 ) -> Harvest:
-    """Every trace is either a sample or rejected with its reasons.
+    """Every trace is either a sample or rejected with its reasons; one whose server failed is neither.
 
     Args:
         traces: finished traces.
@@ -260,7 +264,10 @@ def harvest(
     """
     samples: list[ChatSample] = []
     rejected: list[tuple[Trace, tuple[Rejection, ...]]] = []
+    failures = [trace.failure for trace in traces if trace.is_open]
     for trace in traces:
+        if trace.is_open:
+            continue
         reasons = find_rejections(trace, max_unknown_citations=max_unknown_citations, flat=flat)
         if not reasons:
             query = trace.task.query
@@ -273,7 +280,8 @@ def harvest(
             reasons = (over_length(num_tokens, max_tokens),)
         rejected.append((trace, reasons))
     judged = [reasons for _, reasons in rejected] + [()] * len(samples)
-    return Harvest(samples, rejected, count_rejections(judged))
+    report = count_rejections(judged).model_copy(update={"failed": len(failures), "failure": next(iter(failures), "")})
+    return Harvest(samples, rejected, report)
 
 
 def estimate_sample_tokens(sample: ChatSample) -> int:

@@ -8,9 +8,9 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from rubricem_agent.files import MAKE_ROOM, LineFile, read_lines, writing
 from rubricem_env.concurrency import run_together
@@ -39,6 +39,8 @@ class Trace(NamedTuple):
     """The record so far."""
     failure: str = ""
     """Why the teacher stopped writing; empty where the trace ended by itself."""
+    is_open: bool = False
+    """Whether the teacher's server failed: no fault of the trace, and the next run asks again."""
 
     @property
     def round(self) -> int:
@@ -57,6 +59,8 @@ class TurnReply(Frozen):
     id: Text
     text: Text = ""
     error: Text = ""
+    outage: Annotated[bool, Field(exclude=True)] = False
+    """Whether the error is the server's, and says nothing of the trace."""
 
 
 class Teacher(Protocol):
@@ -183,6 +187,7 @@ class _Attempt:
         self.episode = Episode(task.query, limits=limits)
         self.call: ToolCall | None = None
         self.failure = ""
+        self.is_open = False
 
     def take(self, entry: JournalEntry) -> None:
         """Advance by one entry, whether it is new or from the journal."""
@@ -191,6 +196,7 @@ class _Attempt:
             self.episode.observe(entry.result)
         elif entry.reply is not None and entry.reply.error:
             self.failure = entry.reply.error
+            self.is_open = entry.reply.outage
             self.episode.abandon()
         elif entry.reply is not None:
             step = self.episode.emit(entry.reply.text)
@@ -198,7 +204,7 @@ class _Attempt:
 
     @property
     def trace(self) -> Trace:
-        return Trace(self.task, self.episode.trajectory, self.failure)
+        return Trace(self.task, self.episode.trajectory, self.failure, self.is_open)
 
 
 class Generation:
@@ -276,7 +282,8 @@ class Generation:
             entries[reply.id] = JournalEntry(
                 task=task.id, query=task.query.key, teacher=self._teacher.name, reply=reply
             )
-        append_entries(self._journal, entries.values())
+        # A server that fails is asked again by the next run; a batch that fails has its reply in a file.
+        append_entries(self._journal, (entry for entry in entries.values() if not entry.reply or not entry.reply.error))
         for turn_id, entry in entries.items():
             by_id[turn_id].take(entry)
 
@@ -284,7 +291,9 @@ class Generation:
         attempt = _Attempt(task, self._limits)
         for entry in entries:
             self._refuse_other(task, entry)
-            attempt.take(entry)
+            # Earlier releases recorded failures as well.
+            if entry.reply is None or not entry.reply.error:
+                attempt.take(entry)
         return attempt
 
     def _refuse_other(self, task: TeacherTask, entry: JournalEntry) -> None:

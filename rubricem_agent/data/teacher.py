@@ -129,7 +129,7 @@ class ChatTeacher:
                 timing=self._timing,
             )
         except ModelError as failure:
-            return TurnReply(id=trace.next_id, error=str(failure))
+            return TurnReply(id=trace.next_id, error=str(failure), outage=True)
         return TurnReply(id=trace.next_id, text=reply.text)
 
 

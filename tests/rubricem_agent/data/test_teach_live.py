@@ -4,13 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from rubricem_agent.build.data import teach
+from rubricem_agent.cli.data import data_app
+from rubricem_agent.cli.terminal import INCOMPLETE
 from rubricem_agent.config import TeacherConfig
+from rubricem_agent.data.filter import read_report
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.servers import ModelServer
+from rubricem_env.testing.servers import ModelReply, ModelServer
 
 FIRST = (
     "<scratchpad>A look-up.</scratchpad><structured_plan><analysis>a</analysis><rubrics>b</rubrics>"
@@ -62,3 +66,37 @@ def test_a_broken_account_of_what_was_spent_is_refused_with_a_way_out(tmp_path: 
 
     with pytest.raises(FileFormatError, match=r"usage\.json does not say what was spent.*Restore it"):
         teach(TeacherConfig(out=tmp_path, limit=1), {})
+
+
+def test_a_server_that_fails_rejects_no_trace_and_the_same_command_asks_again(tmp_path: Path) -> None:
+    is_down = True
+    server = ModelServer(
+        lambda asked: (
+            ModelReply("no such model", status=404)
+            if is_down
+            else (LATER if "The work so far" in asked.prompt else FIRST)
+        )
+    )
+    with serve_loopback(server) as url:
+        command = ["teach", "--out", str(tmp_path), "--teacher", f"openai:teacher@{url}", "--limit", "2", "--yes"]
+        broken = CliRunner().invoke(data_app, command)
+        report = read_report(tmp_path)
+        is_down = False
+        mended = CliRunner().invoke(data_app, command)
+
+    assert broken.exit_code == INCOMPLETE
+    assert (report.traces, report.rejected, report.failed) == (0, 0, 2)
+    assert "2 questions failed at the teacher's server" in broken.output
+    assert "no such model" in report.failure
+    assert "Train on them" not in broken.output
+    assert mended.exit_code == 0
+    assert "2 traces: 2 accepted, 0 rejected" in mended.output
+
+
+def test_a_failure_that_an_earlier_release_recorded_is_asked_again(tmp_path: Path) -> None:
+    with serve_loopback(chat_server()) as url:
+        config = TeacherConfig(out=tmp_path, limit=1, teacher=f"openai:teacher@{url}")
+        reply = {"id": "train-rivers-01.1", "error": "connection refused"}
+        (tmp_path / "journal.jsonl").write_text(json.dumps({"task": "train-rivers-01", "reply": reply}) + "\n")
+
+        assert teach(config, {}).report.accepted == 1

@@ -61,7 +61,7 @@ async def test_a_live_teacher_retries_what_is_retryable_and_replies_with_other_e
     teacher = ChatTeacher(model, PROMPTS, timing=TIMING, retry=RetryPolicy())
     assert await teacher.write(pending) == [
         TurnReply(id="q1.1", text="a plan"),
-        TurnReply(id="q2.2", error="no such model"),
+        TurnReply(id="q2.2", error="no such model", outage=True),
     ]
     blocked = ScriptedModel([ChatReply(text="", model="m", finish="blocked")] * 6)
     (reply,) = await ChatTeacher(blocked, PROMPTS, timing=TIMING, retry=RetryPolicy()).write(pending[:1])

@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from rubricem_agent.build.eval_inputs import parse_hub_file
-from rubricem_agent.cli.evals import INCOMPLETE, INTERRUPTED, eval_app
+from rubricem_agent.cli.evals import INTERRUPTED, eval_app
+from rubricem_agent.cli.terminal import INCOMPLETE
 from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelServer
