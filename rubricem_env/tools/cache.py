@@ -117,16 +117,24 @@ def _open(path: Path) -> sqlite3.Connection:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
-        with connection:
-            connection.execute("CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, text TEXT, expires REAL)")
-            connection.execute("CREATE INDEX IF NOT EXISTS by_expiry ON results (expires)")
+        try:
+            _make_table(connection)
+        except sqlite3.DatabaseError:
+            connection.close()
+            raise
     except (OSError, sqlite3.DatabaseError) as cause:
         raise FileFormatError(
             f"the tool cache {path} cannot be used: {cause}. Delete it or name another file."
         ) from cause
     return connection
+
+
+def _make_table(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    with connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, text TEXT, expires REAL)")
+        connection.execute("CREATE INDEX IF NOT EXISTS by_expiry ON results (expires)")
 
 
 CacheStore = InMemoryCache | SqliteStore
