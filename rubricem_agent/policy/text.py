@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rubricem_agent.policy.base import Emission, Listener, Opening, TokenSegment, TurnWatch
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import Delta
+from rubricem_env.llm.base import Delta, has_visible_text
 from rubricem_env.llm.limits import Limiter, RetryPolicy, Timing, call_with_retry
 from rubricem_env.llm.usage import Meter, Usage
 from rubricem_env.scaffold.parser import parse_turn
@@ -90,6 +90,9 @@ class TextConversation:
                 try:
                     while await self._read(turn, usages=usages, max_tokens=max_tokens):
                         pass
+                    # A continued stream may be blank; a whole turn that nobody can see is no turn of the policy.
+                    if usages and (turn.text or turn.end == "length") and not has_visible_text(turn.text):
+                        raise ModelError("the server streamed a reply without text", is_retryable=True)
                 finally:
                     self._has_shown = bool(turn.text)
                     record(sum(usages, Usage()))

@@ -17,6 +17,7 @@ from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.llm.limits import RETRYABLE_STATUS, Limiter, RetryPolicy, Timing, call_with_retry
 from rubricem_env.llm.usage import Meter, Usage
+from rubricem_env.scaffold.folding import fold
 
 _UNAUTHORIZED = (401, 403)
 
@@ -39,6 +40,15 @@ class ChatRequest(NamedTuple):
     seed: int | None = None
 
 
+_THOUGHT = re.compile(r"\s*(?:<think>.*?(?:</think>|\Z)\s*)+", re.DOTALL)
+"""Before the text of a reply; one that never closes leaves no text."""
+
+
+def has_visible_text(text: str) -> bool:
+    """Whether a reader would see anything of it."""
+    return any(char.isprintable() and not char.isspace() for char in fold(text))
+
+
 ABORTED = "the server ended the reply before the model did"
 
 
@@ -58,9 +68,12 @@ class ChatReply(Frozen):
             return "the server blocked the reply"
         if self.finish == "other":
             return ABORTED
-        if self.text.strip():
+        shown = fold(self.text)
+        thought = _THOUGHT.match(shown)
+        if has_visible_text(shown[thought.end() if thought else 0 :]):
             return ""
-        return f"the reply is empty{' at its token limit' if self.finish == 'length' else ''}"
+        said = "only a thought" if thought else "empty"
+        return f"the reply is {said}{' at its token limit' if self.finish == 'length' else ''}"
 
 
 class Delta(NamedTuple):

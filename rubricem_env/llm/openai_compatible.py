@@ -59,6 +59,19 @@ class WireReply(BaseModel):
         ),
     )
     finish_reason: str | None = Field(None, validation_alias=AliasPath("choices", 0, "finish_reason"))
+    refusal: Any = Field(
+        None,
+        validation_alias=AliasChoices(
+            AliasPath("choices", 0, "message", "refusal"), AliasPath("choices", 0, "delta", "refusal")
+        ),
+    )
+    thought: Any = Field(
+        None,
+        validation_alias=AliasChoices(
+            AliasPath("choices", 0, "delta", "reasoning_content"), AliasPath("choices", 0, "delta", "reasoning")
+        ),
+    )
+    """Of a stream, from servers that keep it apart from the text."""
     stop_reason: str | int | None = Field(None, validation_alias=AliasPath("choices", 0, "stop_reason"))
     """vLLM: the stop string that ended the text."""
     token_ids: list[int] | None = Field(None, validation_alias=AliasPath("choices", 0, "token_ids"))
@@ -79,6 +92,8 @@ class WireReply(BaseModel):
     @property
     def finish(self) -> Finish | None:
         """Why the text ends; None while it does not say."""
+        if self.refusal:
+            return "blocked"
         return _FINISH.get(self.finish_reason, "other") if self.finish_reason else None
 
     @property
@@ -111,10 +126,10 @@ async def read_events(lines: AsyncIterator[str]) -> AsyncGenerator[Delta, None]:
     """The deltas of a server-sent stream of completions or chat chunks, up to its end mark.
 
     Raises:
-        ModelError: an event is malformed or reports an error, the server aborted the reply, or the stream ends before
-            its end mark or before it says anything.
+        ModelError: an event is malformed or reports an error, the server aborted the reply, the stream ends before its
+            end mark or without a reply, or it holds a thought and no text.
     """
-    has_reply = False
+    has_finish = has_text = has_thought = False
     async for line in lines:
         if is_web_page(line):
             raise ModelError(f"the server answered with {WEB_PAGE}", is_retryable=True)
@@ -122,33 +137,42 @@ async def read_events(lines: AsyncIterator[str]) -> AsyncGenerator[Delta, None]:
             continue
         content = line.removeprefix("data:").strip()
         if content == "[DONE]":
-            if not has_reply:
+            # Some servers give no reason and end with the mark alone.
+            if not (has_finish or has_text):
                 raise ModelError("the stream ended without a reply", is_retryable=True)
             return
-        delta = _read_delta(content)
-        has_reply = has_reply or bool(delta.text or delta.ids or delta.finish)
-        yield delta
+        event = _read_event(content)
+        has_finish = has_finish or event.finish is not None
+        has_text = has_text or bool(event.text or event.token_ids)
+        has_thought = has_thought or bool(event.thought)
+        if event.finish in ("stop", "length") and has_thought and not has_text:
+            raise ModelError("the server streamed a thought and no text", is_retryable=True)
+        yield Delta(
+            "" if event.refusal else event.text or "",
+            event.usage,
+            event.finish,
+            isinstance(event.stop_reason, str),
+            ids=tuple(event.token_ids or ()),
+            logprobs=tuple(logprob for logprob in event.token_logprobs or () if logprob is not None),
+        )
     raise ModelError("the stream ended before its end mark", is_retryable=True)
 
 
-def _read_delta(content: str) -> Delta:
+def _read_event(content: str) -> WireReply:
     try:
         event = WireReply.model_validate_json(content)
     except ValidationError as failure:
         raise ModelError("the server streamed an event that is not a completion", is_retryable=True) from failure
-    if event.error is not None:
-        message = event.error.get("message", "no message") if isinstance(event.error, dict) else event.error
-        raise ModelError(f"the server aborted the stream: {str(message)[:500]}", is_retryable=True)
+    _raise_error(event, "aborted the stream")
     if event.finish == "other":
         raise ModelError(f"the server ended the reply with {event.finish_reason!r:.50}", is_retryable=True)
-    return Delta(
-        event.text or "",
-        event.usage,
-        event.finish,
-        isinstance(event.stop_reason, str),
-        ids=tuple(event.token_ids or ()),
-        logprobs=tuple(logprob for logprob in event.token_logprobs or () if logprob is not None),
-    )
+    return event
+
+
+def _raise_error(reply: WireReply, action: str) -> None:
+    if reply.error is not None:
+        message = reply.error.get("message", "no message") if isinstance(reply.error, dict) else reply.error
+        raise ModelError(f"the server {action}: {str(message)[:500]}", is_retryable=True)
 
 
 class OpenAICompatibleModel:
@@ -253,6 +277,8 @@ class OpenAICompatibleModel:
             raise self._refusal(response, content)
         try:
             return read(json.loads(content))
+        except ModelError as failure:
+            raise redact_failure(failure, self._redactor) from None
         except (ValueError, TypeError, KeyError, RecursionError) as failure:
             if is_web_page(content[:100].decode("utf-8", "replace")):
                 raise ModelError(f"the server answered with {WEB_PAGE}", is_retryable=True) from None
@@ -316,6 +342,7 @@ async def _lines(response: httpx2.Response) -> AsyncGenerator[str, None]:
 
 def _read_completion(content: Any) -> WireReply:
     reply = WireReply.model_validate(content)
+    _raise_error(reply, "answered with an error")
     if not reply.choices:
         raise ValueError("no choices")
     return reply

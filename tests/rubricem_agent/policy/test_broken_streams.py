@@ -67,10 +67,9 @@ async def test_garbage_in_a_stream_is_retryable_and_never_shows_the_key(kind, bo
     assert KEY.get_secret_value() not in "".join(traceback.format_exception(failure))
 
 
-def event(text=None, finish=None):
-    return (
-        b"data: " + json.dumps({"choices": [{"delta": {"content": text}, "finish_reason": finish}]}).encode() + b"\n\n"
-    )
+def event(text=None, finish=None, **more):
+    delta = {"content": text, **more}
+    return b"data: " + json.dumps({"choices": [{"delta": delta, "finish_reason": finish}]}).encode() + b"\n\n"
 
 
 def part(text="", finish=None):
@@ -88,12 +87,20 @@ NO_TURNS = [
     ("openai", event(HALF) + event(finish="abort") + DONE),
     ("openai", event(HALF) + event(finish="error") + DONE),
     ("openai", event(finish="tool_calls") + DONE),
+    ("openai", event(reasoning_content="A thought.") + DONE),
+    ("openai", event(reasoning_content="A thought.") + event(finish="stop") + DONE),
+    ("openai", event(reasoning="A thought.") + event(finish="length") + DONE),
+    ("openai", event("", "length") + DONE),
+    ("openai", event(" \u200b\n") + event(finish="stop") + DONE),
+    ("openai", event("\ufeff") + event(finish="length") + DONE),
     ("openai", b'{"error": {"message": "overloaded"}}'),
     ("openai", b"\n<html><p>Sign in</html>"),
     ("openai", b"data: " + b"x" * 6_000_000),
     ("gemini", b""),
     ("gemini", part(HALF)),
     ("gemini", part(HALF, "OTHER")),
+    ("gemini", part("", "MAX_TOKENS")),
+    ("gemini", part("\u2060\n", "STOP")),
     ("gemini", part("", "MALFORMED_FUNCTION_CALL")),
     ("gemini", part("", "FINISH_REASON_UNSPECIFIED")),
 ]
@@ -104,12 +111,19 @@ async def test_a_stream_that_the_server_ends_is_its_failure_and_no_turn_of_the_p
     assert (await stream_failure(MAKERS[kind], body)).is_retryable
 
 
+@pytest.mark.parametrize("body", [event(refusal="I cannot."), event(ANSWER, "stop", refusal="I cannot.")])
+async def test_a_refusal_in_a_stream_is_no_turn_whatever_stands_beside_it(body):
+    assert "refused to write" in str(await stream_failure(MAKERS["openai"], body + event(finish="stop") + DONE))
+
+
 @pytest.mark.parametrize(
     ("body", "text", "end"),
     [
         (event(ANSWER) + DONE, ANSWER, "action"),
         (event("<think>t</think>") + event(finish="eos") + DONE, "<think>t</think>", "stopped"),
         (event("", "stop") + DONE, "", "stopped"),
+        (event(HALF) + DONE, HALF, "stopped"),
+        (event(reasoning_content="t") + event("So.") + event(finish="stop", refusal=None) + DONE, "So.", "stopped"),
     ],
 )
 async def test_a_stream_that_the_policy_ends_is_a_turn_even_without_an_action(body, text, end):
