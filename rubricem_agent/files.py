@@ -100,6 +100,10 @@ class LineFile:
             return []
         return self.path.read_bytes().split(b"\n")[:-1]
 
+    def read_rest(self) -> bytes:
+        """What stands after the last line break: a truncated last line, or nothing."""
+        return self.path.read_bytes().rpartition(b"\n")[2] if self.path.exists() else b""
+
     def repair(self) -> int:
         """Remove a truncated last line; returns the number of bytes removed."""
         if not self.path.exists():

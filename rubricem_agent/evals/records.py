@@ -1,5 +1,6 @@
 """The logs of a run (answers and replies of judges), their append-only journal, and what the run has cost."""
 
+from codecs import getincrementaldecoder
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Generic, NamedTuple, TypeVar
@@ -142,8 +143,8 @@ class Journal(Generic[RecordT]):
                 raise UsageError(
                     f"{path} is being written by another run; wait for it, or use another --out."
                 ) from cause
+            journal._load()  # first: what is no truncated record must not be removed
             journal._file.repair()
-        journal._load()
         return journal
 
     @property
@@ -169,12 +170,22 @@ class Journal(Generic[RecordT]):
         self._file.close()
 
     def _load(self) -> None:
+        path = self._file.path
+        if path.exists() and not path.is_file():
+            raise FileFormatError(
+                f"{path} is a folder, a pipe or a device, and no log. Restore the file, or remove it."
+            )
+        if not _is_truncated_record(self._file.read_rest()):
+            raise FileFormatError(
+                f"{path} ends in what is no {self._kind.__name__}, whole or truncated. Restore the file, or "
+                "move it away; its work will be repeated."
+            )
         for number, line in enumerate(self._file.read(), start=1):
             try:
                 self._add(self._kind.model_validate_json(line))
             except ValidationError as cause:
                 raise FileFormatError(
-                    f"{self._file.path} line {number} is no {self._kind.__name__}: {first_problem(cause)} "
+                    f"{path} line {number} is no {self._kind.__name__}: {first_problem(cause)} "
                     "Remove the line; its work will be repeated."
                 ) from cause
 
@@ -182,6 +193,16 @@ class Journal(Generic[RecordT]):
         known = self._records.get(record.key)
         if known is None or not known.is_final:
             self._records[record.key] = record
+
+
+def _is_truncated_record(rest: bytes) -> bool:
+    """Whether a kill or a power cut, which fills up with zeros, can have left this after the last line."""
+    rest = rest.rstrip(b"\0")
+    try:
+        text = getincrementaldecoder("utf-8")().decode(rest)
+    except UnicodeDecodeError:
+        return False
+    return not rest or (text.startswith("{") and "\0" not in text)
 
 
 NO_PRICE = "no price known"

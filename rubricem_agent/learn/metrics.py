@@ -143,7 +143,7 @@ def read_log(folder: Path) -> RunLog:
     """
     path = folder / METRICS_FILE
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = _read_regular(path)
     except OSError as cause:
         raise FileFormatError(
             f"{folder} holds no {METRICS_FILE}, so it is no run's folder ({cause.strerror}); give the folder that the "
@@ -191,7 +191,7 @@ def follow_log(folder: Path) -> Callable[[], list[LogLine]]:
 
     def present() -> list[str]:
         try:
-            return _complete_lines(path.read_text(encoding="utf-8", errors="replace"))
+            return _complete_lines(_read_regular(path))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -203,6 +203,13 @@ def follow_log(folder: Path) -> Callable[[], list[LogLine]]:
         return [_read_line(line, str(path)) for line in fresh]
 
     return new_lines
+
+
+def _read_regular(path: Path) -> str:
+    """The text of a file; raises FileFormatError for a pipe, which may never end, a folder or a device."""
+    if path.exists() and not path.is_file():
+        raise FileFormatError(f"{path} is a folder, a pipe or a device, and no log. Restore the log, or remove it.")
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def _complete_lines(text: str) -> list[str]:

@@ -39,7 +39,7 @@ def kind_of(folder: Path) -> RunKind | None:
     """What a folder holds; None where it is no run."""
     if (folder / ABLATION_FILE).is_file():
         return "ablation"
-    if (folder / METRICS_FILE).is_file():
+    if (folder / METRICS_FILE).exists():  # a folder or a pipe of that name is a run that cannot be read
         return "training"
     is_evaluation = (folder / MANIFEST_FILE).is_file() and not (folder / SETTINGS_FILE).is_file()
     return "evaluation" if is_evaluation else None

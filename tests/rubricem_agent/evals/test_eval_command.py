@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from rubricem_agent.build.eval_inputs import parse_hub_file
 from rubricem_agent.cli.evals import INTERRUPTED, eval_app
 from rubricem_agent.cli.terminal import INCOMPLETE
-from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError
+from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError, UsageError
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelServer
 
@@ -66,6 +66,32 @@ def test_rescore_makes_the_numbers_that_are_missing_or_cannot_be_read(tmp_path, 
 
     assert "there were none before" in result.output
     assert path.read_bytes() == made
+
+
+@pytest.mark.parametrize("log", ["answers.jsonl", "verdicts.jsonl"])
+@pytest.mark.parametrize("content", [b"\x7fELF\0\1\2", b"{\xff\xfe", b'{"a":\0 1', b"\x89PNG\r\n\x1a\n\0", None])
+def test_a_log_that_no_run_has_written_is_refused_and_kept(tmp_path, log, content):
+    command = ("almanac", "--policy", "expert", "--limit", 1, "--out", tmp_path)
+    call(*command)
+    path, scores = tmp_path / log, (tmp_path / "scores.json").read_bytes()
+    path.unlink(missing_ok=True)
+    os.mkfifo(path) if content is None else path.write_bytes(content)
+
+    for arguments in (("rescore", tmp_path), command) if content else (("rescore", tmp_path),):
+        refusal = call(*arguments).exception
+        assert isinstance(refusal, FileFormatError)
+        assert str(path) in str(refusal)
+
+    assert content is None or path.read_bytes() == content
+    assert (tmp_path / "scores.json").read_bytes() == scores
+
+
+@pytest.mark.parametrize("rest", [b'{"id": "caf\xc3', b"\0\0\0", b'{"id"\0\0'])
+def test_what_a_kill_or_a_power_cut_leaves_of_a_line_is_passed_over(tmp_path, rest):
+    call("almanac", "--policy", "expert", "--limit", 1, "--out", tmp_path)
+    with (tmp_path / "verdicts.jsonl").open("ab") as file:
+        file.write(rest)
+    assert "the same as before" in call("rescore", tmp_path).output
 
 
 INTERRUPTED_RUN = """

@@ -1,5 +1,6 @@
 """A damaged folder is one sentence on its own page and in its report, and never hides the other runs."""
 
+import os
 import re
 import shutil
 from contextlib import suppress
@@ -94,3 +95,16 @@ def test_a_damaged_run_is_one_sentence_and_the_others_are_listed(recording, made
     assert all(len(answer.json().get("message", "")) < 600 for answer in answers)
     with suppress(RubricEMError):
         assert render_report(recording.folder.parent / "damaged").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_a_run_whose_log_is_no_file_is_listed_as_unreadable(recording, serve, make):
+    recording.add()
+    broken = recording.folder.parent / "broken"
+    broken.mkdir()
+    make(broken / "metrics.jsonl")
+    cards = serve(recording.folder.parent).cards
+    assert (cards["broken"]["state"], cards["run"]["state"]) == ("unreadable", "finished")
+    assert "is a folder, a pipe or a device" in cards["broken"]["problem"]
+    with pytest.raises(RubricEMError, match="is a folder, a pipe or a device"):
+        render_report(broken)
