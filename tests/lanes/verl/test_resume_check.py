@@ -75,5 +75,5 @@ def test_a_second_run_in_one_folder_is_refused_before_ray_is_started(policy, tmp
     with closing(lock_folder(folder)), started(folder, policy, *SMALL) as second:
         assert second.wait(LIMIT) == 2, second.tail()
         assert second.sentences[-1].startswith(f"verl_ssgrpo: another process trains in {folder}; ")
-        assert "choose another trainer.default_local_dir" in second.sentences[-1]
+        assert "choose another `trainer.default_local_dir`" in second.sentences[-1]
     assert not list(folder.glob("metrics.jsonl"))
