@@ -1,4 +1,7 @@
-"""Files that are read and written with one sentence for each failure, and survive a kill: atomic writes, append-only journals, logs cut back to a step, and hashes of files."""
+"""Files that are read and written with one sentence for each failure, and that survive a kill.
+
+Atomic writes, append-only journals, locks, logs cut back to a step, and hashes of files.
+"""
 
 import fcntl
 import hashlib
