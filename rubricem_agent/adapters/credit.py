@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from rubricem_agent.learn.credit import assign_credit, spread_to_tokens
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.tokens import NO_STAGE, RolloutTokens
+from rubricem_agent.rollout.tokens import NO_STAGE, RolloutTokens, pad_rows
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement
 from rubricem_env.judge.scoring import group_scores
@@ -90,10 +90,7 @@ def group_by_query(keys: Sequence[str], group_size: int) -> list[list[int]]:
 
 def pad_stage_ids(rows: Sequence[Sequence[int]]) -> npt.NDArray[np.int8]:
     """Rows of stage ids as one array."""
-    padded = np.full((len(rows), max(map(len, rows), default=0)), NO_STAGE, dtype=np.int8)
-    for line, row in zip(padded, rows, strict=True):
-        line[: len(row)] = row
-    return padded
+    return pad_rows(rows, NO_STAGE, dtype=np.int8)
 
 
 def refuse_retokenised(written: Sequence[Sequence[int]], held: Sequence[Sequence[int]], *, trainer: str) -> None:

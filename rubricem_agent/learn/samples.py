@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +11,9 @@ from rubricem_agent.learn.credit import Credit, CreditMode, assign_credit, sprea
 from rubricem_agent.reflection.candidates import ReflectionSample
 from rubricem_agent.reflection.reflector import ReflectionOutcome
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.tokens import NO_STAGE
+from rubricem_agent.rollout.tokens import NO_STAGE, pad_rows
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.judge.scoring import GroupJudgement, group_scores
-
-Number = TypeVar("Number", bound=np.generic)
 
 
 class Batch(NamedTuple):
@@ -95,12 +93,12 @@ def pad_batch(samples: Sequence[Sample], *, pad_id: int) -> Batch:
     """
     for row, sample in enumerate(samples):
         _check(sample, f"sample {row}")
-    stage_ids = _padded([sample.stage_ids for sample in samples], NO_STAGE, dtype=np.int8)
+    stage_ids = pad_rows([sample.stage_ids for sample in samples], NO_STAGE, dtype=np.int8)
     mask = stage_ids != NO_STAGE
-    advantages = _padded([sample.advantages for sample in samples], 0.0, dtype=np.float32)
-    logprobs = _padded([sample.rollout_logprobs for sample in samples], 0.0, dtype=np.float32)
+    advantages = pad_rows([sample.advantages for sample in samples], 0.0, dtype=np.float32)
+    logprobs = pad_rows([sample.rollout_logprobs for sample in samples], 0.0, dtype=np.float32)
     return Batch(
-        _padded([sample.token_ids for sample in samples], pad_id, dtype=np.int32),
+        pad_rows([sample.token_ids for sample in samples], pad_id, dtype=np.int32),
         mask,
         stage_ids,
         np.where(mask, advantages, np.float32(0)),
@@ -115,14 +113,6 @@ def load_batch(path: Path) -> Batch:
     """Read the batch that `save` wrote."""
     with np.load(path, allow_pickle=False) as arrays:
         return Batch(**{name: arrays[name] for name in Batch._fields})
-
-
-def _padded(rows: Sequence[npt.ArrayLike], fill: float, *, dtype: type[Number]) -> npt.NDArray[Number]:
-    arrays = [np.asarray(row, dtype=dtype) for row in rows]
-    filled = np.full((len(arrays), max(map(len, arrays), default=0)), fill, dtype=dtype)
-    for row, values in zip(filled, arrays, strict=True):
-        row[: len(values)] = values
-    return filled
 
 
 def _check(sample: Sample, where: str) -> None:

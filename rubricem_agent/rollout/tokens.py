@@ -10,7 +10,7 @@ import binascii
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate, groupby
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from rubricem_env.scaffold.parser import Turn
 
 NO_STAGE = -1
 """The stage id of prompt, tool and padding tokens: no stage, and not trained on."""
+Number = TypeVar("Number", bound=np.generic)
 
 
 class RolloutTokens(Frozen):
@@ -146,3 +147,12 @@ def pack_tokens(tokens: RolloutTokens) -> PackedTokens:
 
 def _encode(column: npt.NDArray[np.generic]) -> str:
     return base64.b64encode(column.tobytes()).decode("ascii")
+
+
+def pad_rows(rows: Sequence[npt.ArrayLike], fill: float, *, dtype: type[Number]) -> npt.NDArray[Number]:
+    """Rows of one number a token as one array, padded on the right."""
+    arrays = [np.asarray(row, dtype=dtype) for row in rows]
+    filled = np.full((len(arrays), max(map(len, arrays), default=0)), fill, dtype=dtype)
+    for row, values in zip(filled, arrays, strict=True):
+        row[: len(values)] = values
+    return filled
