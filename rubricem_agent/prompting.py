@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from rubricem_agent.policy.base import Opening
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
-from rubricem_env.tools.spec import FETCH_PAGE_SPEC, GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, ToolSpec
+from rubricem_env.tools.spec import SHIPPED_SPECS, ToolSpec
 
 _SECTION = re.compile(r"^<!-- section: ([a-z_]+) -->\n", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}")
@@ -76,9 +76,7 @@ def fill(text: str, values: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
 
-_SPECS: Mapping[str, ToolSpec] = MappingProxyType(
-    {spec.name: spec for spec in (GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, FETCH_PAGE_SPEC)}
-)
+_SPECS: Mapping[str, ToolSpec] = MappingProxyType({spec.name: spec for spec in SHIPPED_SPECS})
 
 
 Style = Literal["scaffold", "react"]
@@ -117,6 +115,10 @@ def _describe(name: str) -> str:
         return f"- {name}. Call it so: {call}"
     lines = [f"- {name}: {spec.description} Call it so: {call}"]
     if spec.parameters:
-        lines.append("  Optional attributes of the opening tag:")
-        lines += [f"  - {parameter.name}: {parameter.description}" for parameter in spec.parameters]
+        is_optional = not any(each.is_required for each in spec.parameters)
+        lines.append(f"  {'Optional attributes' if is_optional else 'Attributes'} of the opening tag:")
+        lines += [
+            f"  - {each.name}{' (required)' if each.is_required else ''}: {each.description}"
+            for each in spec.parameters
+        ]
     return "\n".join(lines)

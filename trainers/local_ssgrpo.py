@@ -32,6 +32,7 @@ from rubricem_agent.learn.metrics import (
     append_line,
     measure_rollouts,
     read_log,
+    spread_shares,
 )
 from rubricem_agent.learn.monitor import find_collapse, find_divergence, find_drift
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch, reflection_samples, task_samples
@@ -92,7 +93,7 @@ async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
     outcomes = [outcome for _, outcome in reflected]
     lessons = reflection_samples(outcomes, version=parts.learner.updates)
     samples, credit = task_samples(
-        judged.groups, judged.judgements, mode=parts.config.credit, version=parts.learner.updates
+        judged.groups, judged.judgements, settings=parts.config, version=parts.learner.updates
     )
     record_step(parts, batch, judged, credit)
     compared = compare_phases(parts, samples, lessons, step=batch.step)
@@ -104,6 +105,7 @@ async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
         "judged": judged_scores(judged),
         **await audit_scores(parts, judged, batch.step),
         "trained_rollouts": len(samples),
+        "fallbacks": int(credit.filled.any(axis=1).sum()),
         "task": phase_b.model_dump() if phase_b else None,
         "reflection": phase_a.model_dump() if phase_a else None,
         "utility": mean_utility(outcomes),
@@ -111,6 +113,7 @@ async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
         "staleness": [batch.step - ticket.step for ticket, _ in reflected],
         "failed_reflections": [reason for _, reason in failed],
         "bank": len(parts.bank),
+        "spread": {name: round(share, 4) for name, share in spread_shares(judged.judgements).items()},
         "habits": measure_rollouts(judged.groups).model_dump(),
         "gradients": compared.model_dump() if compared else None,
         "seconds": {

@@ -44,6 +44,7 @@ from rubricem_env.llm.usage import Meter
 OPENAI_KEY = "OPENAI_API_KEY"
 POLICY_KEY = "RUBRICEM_POLICY_KEY"
 JUDGE_KEY = "RUBRICEM_JUDGE_KEY"
+TEACHER_KEY = "RUBRICEM_TEACHER_KEY"
 _OPENAI_HOST = "api.openai.com"
 _GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 _GEMINI_HOST = "generativelanguage.googleapis.com"
@@ -58,11 +59,34 @@ def requires_extra(extra: str, purpose: str, *, package: str = "") -> Iterator[N
         raise MissingExtraError(package or cause.name or extra, extra, purpose) from cause
 
 
+def naming(environ: Mapping[str, str], variable: str, *names: str) -> dict[str, str]:
+    """The environment of a command whose user has named these models or addresses: the key may go to their hosts."""
+    hosts = [environ.get(f"{variable}_HOST", ""), *(url_host(name.rpartition("@")[2]) for name in names)]
+    return {**environ, f"{variable}_HOST": " ".join(filter(None, hosts))}
+
+
+def refuse_unnamed_host(variable: str, environ: Mapping[str, str], *, url: str, home: str = "") -> None:
+    """Raise ConfigError where the key of a variable must not go to an address.
+
+    It goes to its own service `home`, to this machine, and to the hosts that the user names in VARIABLE_HOST, so that the
+    address in a settings file cannot obtain it; never unencrypted, except within this machine.
+    """
+    refuse_plain_http(url, variable)
+    host, named = url_host(url), environ.get(f"{variable}_HOST", "").lower().replace(",", " ").split()
+    if host not in {home, *named, *LOOPBACK} - {""}:
+        raise ConfigError(
+            f"{variable} is not sent to {host}: a settings file alone names that server. In the environment, set "
+            f"{variable}_HOST={host} to allow it, or unset {variable}."
+        )
+
+
 def key_for(url: str, environ: Mapping[str, str], *, own: str, who: str) -> tuple[SecretStr | None, str]:
     """The key for a server, or None, and the variable that holds it or would hold it.
 
-    The variable `own` serves any server. OpenAI's key is sent to OpenAI alone, so that a URL cannot obtain it; raises
-    ConfigError where the server is OpenAI's and there is no key, or where a key would be sent unencrypted.
+    The variable `own` serves any server that the user has named. OpenAI's key is sent to OpenAI alone.
+
+    Raises:
+        ConfigError: the server is OpenAI's and there is no key, or the key must not go to the address.
     """
     key, variable = environ.get(own, "").strip(), own
     if not key:
@@ -70,7 +94,7 @@ def key_for(url: str, environ: Mapping[str, str], *, own: str, who: str) -> tupl
             return None, own
         secret = read_secret(environ, OPENAI_KEY, own, purpose=f"the {who} at {_OPENAI_HOST}")
         key, variable = secret.get_secret_value(), OPENAI_KEY
-    refuse_plain_http(url, variable)
+    refuse_unnamed_host(variable, environ, url=url, home=_OPENAI_HOST)
     return SecretStr(key), variable
 
 
@@ -79,7 +103,8 @@ def google_key_for(url: str, environ: Mapping[str, str], *, own: str, who: str) 
     names = google_key_names(url, own=own)
     key = read_secret(environ, *names, purpose=f"{who} at {url_host(url) or _GEMINI_HOST}")
     if url:
-        refuse_plain_http(url, " or ".join(names))
+        variable = next(name for name in names if environ.get(name, "").strip())
+        refuse_unnamed_host(variable, environ, url=url, home=_GEMINI_HOST)
     return key
 
 
@@ -92,23 +117,13 @@ def google_key_names(url: str, *, own: str) -> tuple[str, ...]:
 def tool_key(variable: str, environ: Mapping[str, str], *, url: str, home: str = "") -> SecretStr | None:
     """The key of a search engine or a tool server; None where the variable is not set.
 
-    It goes to its own service `home`, to this machine, and to the host that the user names in VARIABLE_HOST, so that the
-    address in a settings file cannot obtain it.
-
     Raises:
-        ConfigError: the address has another host, or the key would be sent unencrypted.
+        ConfigError: it must not go to the address.
     """
     key = environ.get(variable, "").strip()
     if not key:
         return None
-    host, named = url_host(url), environ.get(f"{variable}_HOST", "").strip().lower()
-    if host not in {home, named, *LOOPBACK} - {""}:
-        way_out = f"set {variable}_HOST={host} to allow it" if host else "use an address with a plain host"
-        raise ConfigError(
-            f"{variable} is not sent to {host or 'an address with a login or without a plain host'}: a settings file alone "
-            f"names that server. In the environment, {way_out}, or unset {variable}."
-        )
-    refuse_plain_http(url, variable)
+    refuse_unnamed_host(variable, environ, url=url, home=home)
     return SecretStr(key)
 
 
@@ -177,11 +192,9 @@ def _local_policy(spec: ModelSpec, config: PolicyConfig) -> Policy:
 
 def _served_policy(spec: ModelSpec, environ: Mapping[str, str], *, service: Service, timeout: float) -> Policy:
     if spec.backend == GEMINI:
-        # Google's key is sent to Google alone: any other address gets the policy's own key.
-        names = (POLICY_KEY,) if spec.url else _GEMINI_KEYS
-        secret = read_secret(environ, *names, purpose=f"the policy gemini:{spec.model}")
-        if spec.url:
-            refuse_plain_http(spec.url, POLICY_KEY)
+        # A policy's address is written by hand: Google's key goes to Google alone.
+        own = {name: value for name, value in environ.items() if not spec.url or name not in _GEMINI_KEYS}
+        secret = google_key_for(spec.url, own, own=POLICY_KEY, who=f"the policy gemini:{spec.model}")
         with requires_extra("judge", "the Gemini policy"):
             from rubricem_agent.policy.gemini import GeminiPolicy
         return GeminiPolicy(spec.model, secret, service=service, base_url=spec.url or None, timeout=timeout)

@@ -35,7 +35,10 @@ class GeminiPolicy:
 
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> TextConversation:
         settings = types.GenerateContentConfig(
-            system_instruction=opening.system, temperature=sampling.temperature, seed=seed % (1 << 31)
+            system_instruction=opening.system,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p if sampling.top_p < 1 else None,
+            seed=seed % (1 << 31),
         )
         return TextConversation(partial(self._stream, opening.user, settings), opening, service=self._service)
 

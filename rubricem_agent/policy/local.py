@@ -8,30 +8,38 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
-from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalLM
+from jinja2 import TemplateError
+from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from rubricem_agent.policy.base import Opening, Sampling, model_folder
-from rubricem_agent.policy.qwen3 import Feed, Qwen3Decoder
+from rubricem_agent.policy.causal_lm import max_positions, model_class, open_decoder
+from rubricem_agent.policy.rows import Feed, RowDecoder
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ConfigError, ModelError, RubricEMError, boundary
 from rubricem_env.llm.usage import Usage
 
 
-def load_model(path: Path) -> Qwen3ForCausalLM:
-    """The weights, in the precision in which they were saved.
+def load_model(path: Path) -> PreTrainedModel:
+    """The weights as what they are, in the precision in which they were saved.
 
     Raises:
-        ConfigError: the folder holds no Qwen3 model.
+        ConfigError: the folder holds no causal language model that can be played; nothing was loaded.
         ModelError: the folder is damaged.
     """
     path = model_folder(path)
-    if not (path / "config.json").is_file():
-        raise ConfigError(f"{path} holds no config.json; give the folder that save_pretrained wrote.")
+    kind = model_class(path)
     with boundary(ModelError, f"load the model in {path}"):
-        model: Qwen3ForCausalLM = Qwen3ForCausalLM.from_pretrained(path, local_files_only=True, dtype="auto")
+        loaded: Any = kind.from_pretrained(path, local_files_only=True, dtype="auto", output_loading_info=True)
+    model, found = cast(tuple[PreTrainedModel, dict[str, Any]], loaded)
+    if missing := sorted(found["missing_keys"]):
+        raise ModelError(
+            f"the weights in {path} lack {missing[0]} and {len(missing) - 1} others of a {kind.__name__}; they would be "
+            "random. Restore the folder."
+        )
     model.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))  # type: ignore[arg-type]
     model.train(False)
     return model
@@ -50,21 +58,28 @@ def load_tokenizer(path: Path) -> PolicyTokenizer:
         raise ConfigError(f"{path} holds no tokenizer: {cause}. Save one beside the model.") from cause
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ConfigError(f"the tokenizer in {path} is a {type(tokenizer).__name__}; token mode needs a fast one.")
-    return policy_tokenizer(tokenizer)
+    ends: Any = None
+    if (path / "generation_config.json").is_file():
+        ends = GenerationConfig.from_pretrained(path, local_files_only=True).eos_token_id
+    return policy_tokenizer(tokenizer, end_ids=ends if isinstance(ends, list) else ())
 
 
-def policy_tokenizer(tokenizer: PreTrainedTokenizerFast) -> PolicyTokenizer:
-    """A transformers tokenizer, for a policy."""
+def policy_tokenizer(tokenizer: PreTrainedTokenizerFast, *, end_ids: Sequence[int] = ()) -> PolicyTokenizer:
+    """A transformers tokenizer, for a policy; `end_ids` end its turn besides the tokenizer's own token."""
     if not tokenizer.chat_template:
         raise ConfigError("the tokenizer has no chat template; add chat_template.jinja to the model's folder.")
 
     def render(opening: Opening) -> str:
         messages = [{"role": "system", "content": opening.system}, {"role": "user", "content": opening.user}]
-        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        try:
+            return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        except TemplateError:
+            # Gemma's first templates have no system role: the rules begin the user's message.
+            merged = [{"role": "user", "content": f"{opening.system}\n\n{opening.user}"}]
+            return str(tokenizer.apply_chat_template(merged, tokenize=False, add_generation_prompt=True))
 
-    end = tokenizer.eos_token_id
-    end_ids = frozenset([end] if end is not None else [])
-    return PolicyTokenizer(tokenizer.backend_tokenizer, render, end_ids=end_ids)
+    own = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    return PolicyTokenizer(tokenizer.backend_tokenizer, render, end_ids=frozenset([*own, *end_ids]))
 
 
 CHUNK = 256
@@ -133,7 +148,7 @@ Draw = tuple[int, float]
 class Batcher:
     """One model for many conversations. Jobs join and leave between steps; the model runs in its own thread."""
 
-    def __init__(self, decoder: Qwen3Decoder) -> None:
+    def __init__(self, decoder: RowDecoder) -> None:
         self._decoder = decoder
         self._jobs: dict[int, Job] = {}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="decode")
@@ -268,12 +283,12 @@ def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
 
 
 class LocalPolicy:
-    """Qwen3 in token mode. Each conversation has a row of the cache from its first turn until it is closed.
+    """A model in token mode. Each conversation has a row of the cache from its first turn until it is closed.
 
     With all rows in use, further conversations wait for one to be closed.
     """
 
-    def __init__(self, name: str, tokenizer: PolicyTokenizer, *, decoder: Qwen3Decoder) -> None:
+    def __init__(self, name: str, tokenizer: PolicyTokenizer, *, decoder: RowDecoder) -> None:
         self.tokenizer = tokenizer
         self.batcher = Batcher(decoder)
         self.max_length = decoder.max_length
@@ -284,7 +299,7 @@ class LocalPolicy:
     @classmethod
     def over(
         cls,
-        model: Qwen3ForCausalLM,
+        model: PreTrainedModel,
         tokenizer: PolicyTokenizer,
         *,
         name: str = "local",
@@ -295,8 +310,8 @@ class LocalPolicy:
 
         After a change of weights open new conversations: the caches of old ones belong to the old weights.
         """
-        length = min(max_length, model.config.max_position_embeddings)
-        return cls(name, tokenizer, decoder=Qwen3Decoder(model, rows=rows, max_length=length))
+        decoder = open_decoder(model, rows=rows, max_length=max_positions(model.config, max_length))
+        return cls(name, tokenizer, decoder=decoder)
 
     @property
     def name(self) -> str:

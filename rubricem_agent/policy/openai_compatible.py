@@ -33,6 +33,8 @@ class OpenAICompatiblePolicy:
 
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> TextConversation:
         settings = {"temperature": sampling.temperature, "seed": seed % (1 << 31)}
+        if sampling.top_p < 1:
+            settings["top_p"] = sampling.top_p
         messages = [{"role": "system", "content": opening.system}, {"role": "user", "content": opening.user}]
         prompt = ""
 

@@ -1,12 +1,13 @@
 """Token mode: the tokenizer of a policy, one turn as its tokens arrive, and a conversation of ids.
 
-Any byte-level BPE that transformers can load will do. Trusted text, the chat template and our own rules, may contain
+Any byte-level BPE that transformers can load will do, and any SentencePiece vocabulary with byte fallback. Trusted text, the chat template and our own rules, may contain
 special tokens. Foreign text, the question with its references and all tool output, is tokenised with every special
 token disabled, so it cannot become one. A conversation is only appended to and never tokenised again.
 """
 
 import codecs
 import json
+import re
 from collections.abc import Callable, Sequence
 
 from tokenizers import Tokenizer  # type: ignore[import-untyped]
@@ -41,7 +42,7 @@ class PolicyTokenizer:
         """`end_ids` are the tokens by which the policy ends its turn.
 
         Raises:
-            ConfigError: the vocabulary is not byte-level.
+            ConfigError: the vocabulary cannot spell every byte.
         """
         described = json.loads(backend.to_str())
         # Added tokens that are not special, such as tags that a policy was taught as one token, stay: fine-tuning and
@@ -51,7 +52,8 @@ class PolicyTokenizer:
         self._trusted = backend
         self._foreign = Tokenizer.from_str(json.dumps(described))
         self._template = template
-        self._token_bytes = _vocabulary_bytes(backend)
+        has_fallback = bool(described["model"].get("byte_fallback"))
+        self._token_bytes = _vocabulary_bytes(backend, _fallback_bytes if has_fallback else _level_bytes)
 
     @property
     def size(self) -> int:
@@ -90,7 +92,18 @@ class PolicyTokenizer:
         return list(self._trusted.encode(text, add_special_tokens=False).ids)
 
 
-def _vocabulary_bytes(backend: Tokenizer) -> tuple[bytes, ...]:
+def _level_bytes(written: str) -> bytes | None:
+    """The bytes of a token of byte-level BPE, or None."""
+    return bytes(BYTE_OF[char] for char in written) if all(char in BYTE_OF for char in written) else None
+
+
+def _fallback_bytes(written: str) -> bytes:
+    """The bytes of a token of SentencePiece: one byte as <0xNN>, else text with U+2581 for a space."""
+    byte = re.fullmatch(r"<0x([0-9A-F]{2})>", written)
+    return bytes([int(byte[1], 16)]) if byte else written.replace("\u2581", " ").encode()
+
+
+def _vocabulary_bytes(backend: Tokenizer, bytes_of: Callable[[str], bytes | None]) -> tuple[bytes, ...]:
     added = {token_id: token.content for token_id, token in backend.get_added_tokens_decoder().items()}
     size = max(backend.get_vocab(with_added_tokens=True).values()) + 1
     every: list[bytes] = []
@@ -98,12 +111,13 @@ def _vocabulary_bytes(backend: Tokenizer) -> tuple[bytes, ...]:
         written = backend.id_to_token(token_id) or ""
         if token_id in added:
             every.append(added[token_id].encode())
-        elif all(char in BYTE_OF for char in written):
-            every.append(bytes(BYTE_OF[char] for char in written))
+        elif (content := bytes_of(written)) is not None:
+            every.append(content)
         else:
             raise ConfigError(
                 f"token {token_id} of the tokenizer is {written!r}, which is not byte-level BPE. Token mode needs a "
-                "byte-level tokenizer, such as Qwen's; serve other models and use openai:MODEL@URL."
+                "byte-level tokenizer, such as Qwen's, or one with byte fallback, such as Gemma's; serve other models "
+                "and use openai:MODEL@URL."
             )
     return tuple(every)
 

@@ -22,19 +22,14 @@ from typing import Annotated, Literal, NamedTuple
 import torch
 from pydantic import Field
 from torch import Tensor
-from transformers import Qwen3ForCausalLM
+from transformers import PreTrainedModel
 
 from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_agent.learn.metrics import GradientMetrics, StageMetrics, UpdateMetrics
 from rubricem_agent.learn.samples import Batch
 from rubricem_env.domain.base import NUM_STAGES, STAGES, Frozen
-from trainers.local.packed_qwen3 import (
-    Pack,
-    pack_samples,
-    packed_hidden,
-    refuse_sliding_window,
-    token_logprobs,
-)
+from trainers.local.packed_qwen3 import Pack, is_packable, pack_samples, packed_hidden, token_logprobs
+from trainers.lora import lora_layers, without_lora
 
 Aggregation = Literal["token-mean", "seq-mean-token-sum"]
 LOG_RATIO_LIMIT = 20.0
@@ -158,8 +153,9 @@ def report_by_stage(sums: Tensor) -> dict[str, StageMetrics]:
 class Learner:
     """Policy, reference and optimiser. The policy may be sampled from between updates, not within one."""
 
-    policy: Qwen3ForCausalLM
-    reference: Qwen3ForCausalLM
+    policy: PreTrainedModel
+    reference: PreTrainedModel
+    """The policy itself where LoRA leaves its weights as they were."""
     optimizer: torch.optim.Optimizer
     loss: LossSettings
     max_grad_norm: float
@@ -169,21 +165,17 @@ class Learner:
     @classmethod
     def over(
         cls,
-        policy: Qwen3ForCausalLM,
+        policy: PreTrainedModel,
         *,
         learning_rate: float,
         loss: LossSettings,
         max_grad_norm: float,
         micro_batch_tokens: int,
     ) -> "Learner":
-        """A learner whose reference is the policy as it is now.
-
-        Raises:
-            ConfigError: the policy has attention that the trainer lacks.
-        """
-        refuse_sliding_window(policy)
-        reference = copy.deepcopy(policy).requires_grad_(False)
-        optimizer = torch.optim.AdamW(policy.parameters(), lr=learning_rate, weight_decay=0.0)
+        """A learner whose reference is the policy as it is now."""
+        reference = policy if lora_layers(policy) else copy.deepcopy(policy).requires_grad_(False)
+        trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=learning_rate, weight_decay=0.0)
         return cls(policy, reference, optimizer, loss, max_grad_norm, micro_batch_tokens)
 
     def update(self, batch: Batch) -> UpdateMetrics:
@@ -215,9 +207,11 @@ class Learner:
         denominator = self.loss.denominator(batch.num_policy_tokens, batch.num_samples)
         self.optimizer.zero_grad(set_to_none=True)
         total, gap, sums = 0.0, 0.0, torch.zeros(5, NUM_STAGES, device=self.policy.device)
-        for pack in pack_samples(batch, max_tokens=self.micro_batch_tokens):
+        # Other models than dense Qwen3 read one sample at a time.
+        most = self.micro_batch_tokens if is_packable(self.policy) else 0
+        for pack in pack_samples(batch, max_tokens=most):
             new, entropy = policy_logprobs(self.policy, pack)
-            with torch.no_grad():
+            with torch.no_grad(), without_lora(self.reference):
                 reference, _ = policy_logprobs(self.reference, pack)
             tokens = _policy_tokens(pack.part, new, reference, entropy=entropy)
             loss, by_stage = policy_loss(tokens, settings=self.loss, denominator=denominator)
@@ -228,18 +222,22 @@ class Learner:
         return total, gap, sums
 
 
-def policy_logprobs(model: Qwen3ForCausalLM, pack: Pack) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of the policy's tokens, and the entropy at each."""
+def policy_logprobs(model: PreTrainedModel, pack: Pack) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of the policy's tokens, and the entropy at each; the entropy carries no gradient."""
     device = model.device
     rows, columns = pack.part.policy_positions()
+    targets = torch.as_tensor(pack.part.token_ids[rows, columns], dtype=torch.long, device=device)
+    temperature = torch.as_tensor(pack.part.temperature[rows], device=device)
     # Each token is predicted one position before it.
     indices = torch.as_tensor(pack.indices(rows, columns - 1), device=device)
-    return token_logprobs(
-        packed_hidden(model, pack)[indices],
-        model.lm_head.weight,
-        targets=torch.as_tensor(pack.part.token_ids[rows, columns], dtype=torch.long, device=device),
-        temperature=torch.as_tensor(pack.part.temperature[rows], device=device),
-    )
+    if is_packable(model):
+        hidden = packed_hidden(model, pack)[indices]
+        return token_logprobs(hidden, model.lm_head.weight, targets=targets, temperature=temperature)
+    ids = torch.as_tensor(pack.token_ids, dtype=torch.long, device=device)[None]
+    logits = model(input_ids=ids, use_cache=False, logits_to_keep=indices).logits[0].float()
+    logprobs = (logits / temperature[:, None]).log_softmax(-1)
+    entropy = -(logprobs.detach().exp() * logprobs.detach()).sum(-1)
+    return logprobs.gather(1, targets[:, None])[:, 0], entropy
 
 
 def _policy_tokens(batch: Batch, new: Tensor, reference: Tensor, *, entropy: Tensor) -> PolicyTokens:
@@ -280,7 +278,8 @@ def compare_gradients(learner: Learner, *, task: Batch, reflection: Batch) -> Gr
 def _gradient(learner: Learner, batch: Batch) -> list[Tensor]:
     """The gradient of each parameter; 0 for one that the loss does not reach."""
     learner.accumulate_gradient(batch)
-    gradient = [torch.zeros_like(one) if one.grad is None else one.grad for one in learner.policy.parameters()]
+    trained = [one for one in learner.policy.parameters() if one.requires_grad]
+    gradient = [torch.zeros_like(one) if one.grad is None else one.grad for one in trained]
     learner.optimizer.zero_grad(set_to_none=True)
     return gradient
 

@@ -12,18 +12,17 @@ head: 8 instead of 6 operations for each pair.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import Qwen3ForCausalLM
+from transformers import PreTrainedModel, Qwen3ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3RMSNorm
 
 from rubricem_agent.learn.samples import Batch
-from rubricem_env.domain.errors import ConfigError
 
 Index = npt.NDArray[np.intp]
 
@@ -227,14 +226,9 @@ Rotation = tuple[Tensor, Tensor]
 """Cosines and sines of each token's position, (tokens, 1, size of a head) each."""
 
 
-def refuse_sliding_window(model: Qwen3ForCausalLM) -> None:
-    """Refuse sliding-window attention, which is not implemented here.
-
-    Raises:
-        ConfigError: the model has it.
-    """
-    if model.model.has_sliding_layers:
-        raise ConfigError("the local trainer has no sliding-window attention; train this model with verl_ssgrpo.py.")
+def is_packable(model: PreTrainedModel) -> TypeGuard[Qwen3ForCausalLM]:
+    """Whether this module computes the model: dense Qwen3 without sliding windows."""
+    return isinstance(model, Qwen3ForCausalLM) and not model.model.has_sliding_layers
 
 
 def packed_hidden(model: Qwen3ForCausalLM, pack: Pack) -> Tensor:

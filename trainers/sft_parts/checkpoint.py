@@ -50,7 +50,7 @@ def restore(checkpoint: Checkpoint, *, model: nn.Module, optimizer: torch.optim.
     progress = checkpoint.read_json("progress")
     refuse_other_run(checkpoint.folder, progress["identity"], identity)
     with disk_refusals():
-        load_model(model, str(checkpoint.path("weights")))
+        _read_weights(model, checkpoint.path("weights"))
         moments = load_file(str(checkpoint.path("moments")))
     for name, parameter in model.named_parameters():
         if f"{name}.exp_avg" in moments:
@@ -97,8 +97,24 @@ def _settings_in(identity: str, prefix: str = "") -> dict[str, str]:
 
 
 def _write_weights(model: nn.Module, path: Path) -> None:
+    """The whole model; only what is trained of one with frozen weights."""
     with disk_refusals():
-        save_model(model, str(path))
+        if _is_whole(model):
+            save_model(model, str(path))
+        else:
+            trained = (one for one in model.named_parameters() if one[1].requires_grad)
+            save_file({name: parameter.detach().contiguous() for name, parameter in trained}, str(path))
+
+
+def _read_weights(model: nn.Module, path: Path) -> None:
+    if _is_whole(model):
+        load_model(model, str(path))
+    else:
+        model.load_state_dict(load_file(str(path)), strict=False)
+
+
+def _is_whole(model: nn.Module) -> bool:
+    return all(parameter.requires_grad for parameter in model.parameters())
 
 
 def _write_tensors(tensors: dict[str, Any], path: Path) -> None:

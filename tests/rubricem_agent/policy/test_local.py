@@ -17,7 +17,8 @@ from rubricem_agent.policy.local import (
     load_model,
     load_tokenizer,
 )
-from rubricem_agent.policy.qwen3 import Feed, Qwen3Decoder
+from rubricem_agent.policy.qwen3 import Qwen3Decoder
+from rubricem_agent.policy.rows import Feed
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 from tests.rubricem_agent.policy.shared import OBSERVATION, check_logprobs, ids_of, turn

@@ -1,15 +1,13 @@
 """Samples end to end: every token once, shared beginnings once, and the same hidden states as sample by sample."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch
-from rubricem_env.domain.errors import ConfigError
 from rubricem_env.testing.tiny_model import tiny_qwen3
-from trainers.local.packed_qwen3 import Pack, SampleTokens, pack_samples, packed_hidden, refuse_sliding_window
+from trainers.local.packed_qwen3 import Pack, SampleTokens, is_packable, pack_samples, packed_hidden
 
 VOCABULARY = 40
 
@@ -77,7 +75,7 @@ def test_packed_hidden_states_and_gradients_are_those_of_the_model_sample_by_sam
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)
 
 
-def test_a_model_with_a_sliding_window_is_refused():
+def test_a_model_with_a_sliding_window_is_not_packed():
     config = Qwen3Config(
         vocab_size=VOCABULARY,
         hidden_size=16,
@@ -90,5 +88,5 @@ def test_a_model_with_a_sliding_window_is_refused():
         sliding_window=4,
         max_window_layers=0,
     )
-    with pytest.raises(ConfigError, match="sliding-window"):
-        refuse_sliding_window(Qwen3ForCausalLM(config))
+    assert not is_packable(Qwen3ForCausalLM(config))
+    assert is_packable(tiny_qwen3(VOCABULARY))

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from rubricem_agent.policy.base import Listener, TurnEnd
+from rubricem_agent.policy.causal_lm import max_positions, open_decoder
 from rubricem_agent.policy.local import Batcher, CacheRow, Job, common_prefix, load_model, load_tokenizer
-from rubricem_agent.policy.qwen3 import Qwen3Decoder
 from rubricem_agent.policy.tokens import TokenTurn
 
 
@@ -45,8 +45,8 @@ class ReplicaServer:
         model = load_model(Path(path))
         self._model = model.to(dtype=getattr(torch, dtype))  # type: ignore[call-arg]
         self._tokenizer = load_tokenizer(Path(path))
-        self._max_length = min(max_length, model.config.max_position_embeddings)
-        self._batcher = Batcher(Qwen3Decoder(self._model, rows=rows, max_length=self._max_length))
+        self._max_length = max_positions(model.config, max_length)
+        self._batcher = Batcher(open_decoder(self._model, rows=rows, max_length=self._max_length))
         self._free = [CacheRow(number) for number in range(rows)]
         self._slots = asyncio.Semaphore(rows)
         self._gate = asyncio.Event()
