@@ -10,11 +10,12 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from rubricem_agent.build.models import google_key_for, google_key_names, requires_extra, tool_key
+from rubricem_agent.build.models import google_key_for, requires_extra, tool_key
 from rubricem_agent.config import (
     SEARCH_KEY,
     GoogleSearchConfig,
     MountedServerConfig,
+    PagesConfig,
     RateConfig,
     RemoteToolsConfig,
     ToolsConfig,
@@ -22,7 +23,7 @@ from rubricem_agent.config import (
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, ToolError
 from rubricem_env.env.research_env import shipped_toolbox
-from rubricem_env.llm.base import Redactor, url_host, read_secret, redactor_of
+from rubricem_env.llm.base import Redactor, read_secret, redactor_of
 from rubricem_env.llm.limits import Rates, RetryPolicy, Timing
 from rubricem_env.llm.usage import Meter, SpendLimits
 from rubricem_env.tools.base import LocalToolbox, Tool, Toolbox
@@ -30,10 +31,11 @@ from rubricem_env.tools.cache import CachedTool, CacheStore, InMemoryCache, Sqli
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.tools.guard import Backend, GuardedTool, GuardSettings, ToolFailure
 from rubricem_env.tools.record import RecordingToolbox, ReplayToolbox
-from rubricem_env.tools.spec import FETCH_PAGE, ToolSpec
+from rubricem_env.tools.spec import FETCH_PAGE_SPEC, FIND_SPEC, OPEN_SPEC, ToolSpec
 
 TOKEN_VARIABLE = "RUBRICEM_TOOLS_TOKEN"
-_SECRETS = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "S2_API_KEY", "SERPER_API_KEY", SEARCH_KEY, TOKEN_VARIABLE)
+_SECRETS = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "S2_API_KEY", "SERPER_API_KEY", "JINA_API_KEY", "CRAWL4AI_API_KEY", SEARCH_KEY, TOKEN_VARIABLE)
+_PAGE_TOOLS = frozenset({FETCH_PAGE_SPEC.name, OPEN_SPEC.name, FIND_SPEC.name})
 _PATH = "/mcp"
 """The path of `rubricem tools serve`."""
 _SHUTDOWN_SECONDS = 5
@@ -47,11 +49,6 @@ class OpenTools(NamedTuple):
     """Empty for a replay, which only knows names."""
     budget: Meter
     redactor: Redactor
-
-
-def naming_host(url: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a command whose user has named this tool server: the token may go to its host."""
-    return {**environ, f"{TOKEN_VARIABLE}_HOST": url_host(url)}
 
 
 @asynccontextmanager
@@ -109,7 +106,7 @@ async def _web_toolbox(
         settings = GuardSettings(
             rates=Rates(**rates.model_dump()),
             # A page fetcher calls a different server each time: one failure says nothing about the next call.
-            breaker_failures=None if backend.spec.name == FETCH_PAGE else 8,
+            breaker_failures=None if backend.spec.name in _PAGE_TOOLS else 8,
             timeout=config.timeout,
             retry=RetryPolicy(attempts=4, initial_delay=0.5, max_delay=20.0, deadline=config.total),
         )
@@ -123,21 +120,39 @@ async def _web_toolbox(
 def _backends(config: ToolsConfig, environ: Mapping[str, str]) -> Iterator[tuple[Backend, RateConfig, str]]:
     """Each engine with its limits, and what its cached results depend on in addition to the call."""
     with requires_extra("tools", "searching the web", package="httpx2"):
-        from rubricem_env.tools.fetch_page import PageFetcher
         from rubricem_env.tools.semantic_scholar import SemanticScholarSearch
     google, scholar = config.google_search, config.snippet_search
     scope = f"{google.engine} {google.model} {google.url}"
     # The results of a plain engine depend on how many are requested.
     scope += f" {google.results}" if google.engine == "plain" else ""
-    yield _google_backend(google, environ), google.rates, scope
+    yield search_backend(google, environ), google.rates, scope
     key = tool_key("S2_API_KEY", environ, url=scholar.url, home="api.semanticscholar.org")
     papers = SemanticScholarSearch(key=key, url=scholar.url)
     yield papers, scholar.rates, f"semantic scholar {scholar.url}"
     if config.fetch_page:
-        yield PageFetcher(), RateConfig(), "fetch"
+        yield from _page_tools(config.pages, environ)
 
 
-def _google_backend(config: GoogleSearchConfig, environ: Mapping[str, str]) -> Backend:
+def _page_tools(config: PagesConfig, environ: Mapping[str, str]) -> Iterator[tuple[Backend, RateConfig, str]]:
+    from rubricem_env.tools.pages.fetch import PageFetcher, PageSource, WebPages
+    from rubricem_env.tools.pages.services import JINA_URL, Crawl4aiPages, JinaPages
+
+    source: PageSource
+    if config.reader == "jina":
+        url = config.url or JINA_URL
+        source = JinaPages(url, key=tool_key("JINA_API_KEY", environ, url=url, home="r.jina.ai"))
+    elif config.reader == "crawl4ai":
+        url = config.url or ""
+        source = Crawl4aiPages(url, key=tool_key("CRAWL4AI_API_KEY", environ, url=url))
+    else:
+        source = WebPages(robots=config.robots, host_delay=config.host_delay)
+    specs = (FETCH_PAGE_SPEC, OPEN_SPEC, FIND_SPEC) if config.open_and_find else (FETCH_PAGE_SPEC,)
+    for spec in specs:
+        yield PageFetcher(source, spec=spec), config.rates, f"pages {config.reader} {config.url or ''}"
+
+
+def search_backend(config: GoogleSearchConfig, environ: Mapping[str, str]) -> Backend:
+    """The engine behind google_search; raises ConfigError where its key is missing or must not go to its address."""
     if config.engine == "plain":
         from rubricem_env.tools.serper_search import DEFAULT_URL, PlainWebSearch
 
@@ -153,8 +168,6 @@ def _google_backend(config: GoogleSearchConfig, environ: Mapping[str, str]) -> B
     with requires_extra("tools", "google_search through Gemini", package="google-genai"):
         from rubricem_env.tools.google_search import GeminiGoogleSearch
     url = config.url or ""
-    if google_key_names(url, own=SEARCH_KEY) == (SEARCH_KEY,):
-        tool_key(SEARCH_KEY, environ, url=url)
     key = google_key_for(url, environ, own=SEARCH_KEY, who="google_search through Gemini")
     fee = 0.014 if config.fee is None else config.fee
     return GeminiGoogleSearch(key, model=config.model, base_url=config.url, fee=fee)

@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 import typer
 from pydantic import SecretStr
 
-from rubricem_agent.build.tools import TOKEN_VARIABLE, naming_host, open_tools, serve_tools
+from rubricem_agent.build.models import naming
+from rubricem_agent.build.tools import TOKEN_VARIABLE, open_tools, serve_tools
 from rubricem_agent.cli.terminal import Terminal, command, to_json
 from rubricem_agent.config import RemoteToolsConfig, ToolsConfig, load_tools_config
 from rubricem_env.domain.errors import parse_assignment
@@ -78,7 +79,7 @@ def call(
     settings, environ = _settings(config, backend), dict(os.environ)
     if url is not None:
         settings = settings.model_copy(update={"remote": RemoteToolsConfig(url=url)})
-        environ = naming_host(url, environ)
+        environ = naming(environ, TOKEN_VARIABLE, url)
     pairs = (parse_assignment(given, example="--param limit=3") for given in parameter or [])
     parameters = tuple(sorted((key.lower(), value) for key, value in pairs))
     request = ToolCall(name=name, query=query, parameters=parameters)

@@ -6,11 +6,11 @@ from rubricem_env.tools.base import (
 )
 from rubricem_env.tools.cache import CachedTool as CachedTool
 from rubricem_env.tools.corpus_search import Corpus as Corpus, Document as Document, offline_toolbox as offline_toolbox
-from rubricem_env.tools.fetch_page import PageFetcher as PageFetcher
 from rubricem_env.tools.google_search import GeminiGoogleSearch as GeminiGoogleSearch
 from rubricem_env.tools.guard import GuardedTool as GuardedTool
 from rubricem_env.tools.mcp_client import McpLink as McpLink, McpToolbox as McpToolbox
 from rubricem_env.tools.mcp_server import tool_server as tool_server
+from rubricem_env.tools.pages.fetch import PageFetcher as PageFetcher, WebPages as WebPages
 from rubricem_env.tools.record import RecordingToolbox as RecordingToolbox, ReplayToolbox as ReplayToolbox
 from rubricem_env.tools.semantic_scholar import SemanticScholarSearch as SemanticScholarSearch
 from rubricem_env.tools.serper_search import PlainWebSearch as PlainWebSearch

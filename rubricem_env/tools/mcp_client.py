@@ -27,9 +27,7 @@ from rubricem_env.llm.limits import Limiter, Rates, RetryPolicy, Timing, call_wi
 from rubricem_env.tools.base import FunctionTool, LocalToolbox
 from rubricem_env.tools.guard import ToolFailure, result_of_failure
 from rubricem_env.tools.spec import (
-    FETCH_PAGE_SPEC,
-    GOOGLE_SEARCH_SPEC,
-    SNIPPET_SEARCH_SPEC,
+    SHIPPED_SPECS,
     ToolSpec,
     read_arguments,
     spec_from_schema,
@@ -41,7 +39,7 @@ MAX_PAGES = 20
 _MAX_TEXT = 200_000
 """Characters of one piece of foreign text that are kept; far more than a policy is shown."""
 _OUR_KEYS = frozenset({"status", "summary", "snippets", "message"})
-_OURS = {spec.name: spec for spec in (GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, FETCH_PAGE_SPEC)}
+_OURS = {spec.name: spec for spec in SHIPPED_SPECS}
 
 IS_MCP_1 = version("mcp").startswith("1.")
 _http: Any = import_module("httpx" if IS_MCP_1 else "httpx2")

@@ -124,6 +124,8 @@ def _kind_of(field: object) -> Kind:
 GOOGLE_SEARCH = "google_search"
 SNIPPET_SEARCH = "snippet_search"
 FETCH_PAGE = "fetch_page"
+OPEN = "open"
+FIND = "find"
 
 DEFAULT_LIMIT = 3
 MAX_LIMIT = 10
@@ -174,8 +176,31 @@ FETCH_PAGE_SPEC = ToolSpec(
         "open_page", "browse", "browse_page", "visit", "visit_page", "open_url", "fetch", "fetch_url",
         "read_page",
     ),
+    parameters=(
+        Parameter(
+            name="about",
+            description="What you look for: the passages nearest to it are shown.",
+            aliases=("question", "topic", "goal", "for", "looking_for"),
+        ),
+    ),
+)
+OPEN_SPEC = ToolSpec(
+    name=OPEN,
+    description="Read a long web page part by part; the query is its http or https address.",
+    parameters=(
+        Parameter(name="part", kind="integer", description="Which part, from 1.", minimum=1, maximum=999, aliases=("page",)),
+    ),
+)
+FIND_SPEC = ToolSpec(
+    name=FIND,
+    description="Find passages of one web page; the query is the words to look for.",
+    aliases=("find_in_page",),
+    parameters=(
+        Parameter(name="url", description="The address of the page.", is_required=True, aliases=("page", "link")),
+    ),
 )
 # fmt: on
+SHIPPED_SPECS = (GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, FETCH_PAGE_SPEC, OPEN_SPEC, FIND_SPEC)
 
 
 _SHOWN = 30

@@ -157,7 +157,7 @@ async def test_pages_that_cannot_be_read_do_not_close_the_way_to_others(monkeypa
     async def answer(self, call):
         raise KeyError(call.query)
 
-    monkeypatch.setattr("rubricem_env.tools.fetch_page.PageFetcher.answer", answer)
+    monkeypatch.setattr("rubricem_env.tools.pages.fetch.PageFetcher.answer", answer)
     config = read_tools_config({"backend": "web", "fetch_page": True})
     async with open_tools(config, {"GEMINI_API_KEY": "canary-key-4711"}) as tools:
         calls = [ToolCall(name="fetch_page", query=f"https://{number}.example") for number in range(12)]

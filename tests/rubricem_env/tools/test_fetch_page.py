@@ -1,21 +1,28 @@
 """The page fetcher: real pages on loopback, which is let through by name of its address alone."""
 
+import asyncio
 import gzip
-import threading
+import json
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import httpx2
 import pytest
-from hypothesis import given, strategies as st
-from starlette.responses import RedirectResponse, Response
+from pydantic import SecretStr
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
 from rubricem_env.testing.loopback import free_port, serve_loopback
-from rubricem_env.testing.servers import pages_app
-from rubricem_env.tools import fetch_page
-from rubricem_env.tools.fetch_page import MAX_BYTES, PageFetcher, is_public, pin, read_page
+from rubricem_env.testing.servers import pages_app, read_body
 from rubricem_env.tools.guard import ToolFailure
 from rubricem_env.tools.http import read_capped
+from rubricem_env.tools.pages.fetch import MAX_BYTES, PageFetcher, WebPages, is_public, pin
+from rubricem_env.tools.pages.reader import PageReader, Unreadable
+from rubricem_env.tools.pages.services import Crawl4aiPages, JinaPages
+from rubricem_env.tools.spec import FETCH_PAGE_SPEC, FIND_SPEC, OPEN_SPEC
+
+PDF = Path(__file__).parents[2] / "fixtures" / "pages" / "two_columns.pdf"
 
 PRIVATE = {
     "loopback": "127.0.0.1 127.8.8.8 ::1",
@@ -50,18 +57,24 @@ def resolver(*answers):
     return resolve
 
 
-async def fetch(url, fetcher=None):
-    fetcher = fetcher or PageFetcher(resolver=resolver(["8.8.8.8"]))
-    return (await fetcher.answer(ToolCall(name="fetch_page", query=url)))[0]
+async def fetch(query, source=None, /, *, spec=FETCH_PAGE_SPEC, **parameters):
+    fetcher = PageFetcher(source or WebPages(resolver=resolver(["8.8.8.8"])), spec=spec)
+    try:
+        call = ToolCall(name=spec.name, query=query, parameters=tuple(parameters.items()))
+        return (await fetcher.answer(call))[0]
+    finally:
+        await fetcher.aclose()
 
 
-async def read(app, path="/", *answers):
+async def read(app, path="/", *answers, settings=None, **parameters):
     """A page of a site on loopback, which is allowed by address and port alone."""
     with serve_loopback(pages_app({path: lambda: app}) if isinstance(app, Response) else app) as url:
         port = int(url.rsplit(":", 1)[1])
         site = resolver(*(answers or (["127.0.0.1"],)))
-        fetcher = PageFetcher(ports=frozenset({port}), exceptions=frozenset({"127.0.0.1"}), resolver=site)
-        return await fetch(f"http://pages.example:{port}{path}", fetcher)
+        source = WebPages(
+            ports=frozenset({port}), exceptions=frozenset({"127.0.0.1"}), resolver=site, **(settings or {})
+        )
+        return await fetch(f"http://pages.example:{port}{path}", source, **parameters)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +104,7 @@ async def test_one_private_address_among_public_ones_is_blocked():
 )
 async def test_every_spelling_of_loopback_is_blocked(host):
     with pytest.raises(ToolFailure):
-        await fetch(f"http://{host}/", PageFetcher())
+        await fetch(f"http://{host}/", WebPages())
 
 
 @pytest.mark.parametrize(
@@ -143,8 +156,8 @@ def text(body=b"x", status=200, **headers):
     ("page", "said"),
     [
         (RedirectResponse("/"), "redirects more than 5 times"),
-        (Response(b"x", media_type="application/pdf"), "only text and HTML are read"),
-        (Response(b"x", media_type="video/mp4"), "only text and HTML are read"),
+        (Response(b"x", media_type="application/pdf"), "its PDF cannot be parsed"),
+        (Response(b"x", media_type="video/mp4"), "only text, HTML and PDF are read"),
         (text(**{"content-encoding": "br"}), "which is not read"),
         (text(**{"content-encoding": "gzip, gzip"}), "which is not read"),
         (text(b"gone", 404), "404"),
@@ -168,23 +181,9 @@ async def test_a_small_bomb_does_not_become_a_large_page():
 
 async def test_a_server_that_is_not_there_is_an_error():
     port = free_port()
-    fetcher = PageFetcher(ports=frozenset({port}), exceptions=frozenset({"127.0.0.1"}))
+    source = WebPages(ports=frozenset({port}), exceptions=frozenset({"127.0.0.1"}))
     with pytest.raises(ToolFailure, match="cannot be reached"):
-        await fetch(f"http://127.0.0.1:{port}/", fetcher)
-
-
-@given(st.text(alphabet=st.sampled_from("<>/!-abst&;\"' \ncriptle"), max_size=300))
-def test_any_markup_gives_text(source):
-    _, text = read_page(source)
-    assert text == text.strip()
-
-
-@pytest.mark.parametrize("piece", ["<", "<!--", "<a ", "</", "<script>", "<title>", "<p>", "&amp", "<![CDATA["])
-def test_hostile_markup_takes_linear_time(piece):
-    # The thread's own time, which a busy machine does not stretch; what is quadratic takes hours.
-    started = time.thread_time()
-    read_page(piece * (250_000 // len(piece)))
-    assert time.thread_time() - started < 10
+        await fetch(f"http://127.0.0.1:{port}/", source)
 
 
 class Endless(httpx2.AsyncByteStream):
@@ -207,20 +206,167 @@ async def test_what_comes_behind_the_end_of_a_compressed_page_is_not_kept():
     assert stream.sent == 0
 
 
-@pytest.mark.parametrize(("number", "shown"), [("9" * 5_000, "\ufffd"), ("9" * 20, "\ufffd"), ("0065", "A")])
-def test_a_character_by_a_number_of_any_length_is_read(number, shown):
-    assert read_page(f"<p>a &#{number}; b")[1] == f"a {shown} b"
+HOSTILE = ["<", "<!--", "<a ", "</", "<script>", "<title>", "<p>", "&amp", "<![CDATA[", "<div><b>", "&#99999999999999;"]
 
 
-async def test_a_page_is_read_beside_the_event_loop(monkeypatch):
-    # Two million brackets take seconds, in which all other episodes would stand still.
-    threads = []
+@pytest.mark.parametrize("piece", HOSTILE)
+async def test_a_hostile_page_costs_one_reader_at_most(piece):
+    reader = PageReader(processes=1, seconds=5)
+    try:
+        with suppress(Unreadable):
+            await reader.read((piece * (500_000 // len(piece))).encode(), "html")
+        assert await reader.read(b"<title>next</title><p>60 m wide", "html") == ("next", "60 m wide")
+    finally:
+        reader.close()
 
-    def watched(source):
-        threads.append(threading.current_thread())
-        return read_page(source)
 
-    monkeypatch.setattr(fetch_page, "read_page", watched)
-    await read(Response("<p>60 m", media_type="text/html"))
-    assert len(threads) == 1
-    assert threads[0] is not threading.main_thread()
+async def test_a_page_that_takes_too_long_is_given_up_beside_the_event_loop():
+    reader = PageReader(processes=1, seconds=0.0)
+    try:
+        with pytest.raises(Unreadable):
+            await reader.read(b"<p>60 m", "html")
+    finally:
+        reader.close()
+
+
+def test_a_reader_process_has_no_key(monkeypatch):
+    monkeypatch.setenv("GEMINI_API_KEY", "secret")
+    reader = PageReader(processes=1)
+    assert reader.read_now(b"<p>x", "html") == ("", "x")
+    environment = Path(f"/proc/{reader._idle[0].pid}/environ").read_bytes()
+    reader.close()
+    assert b"secret" not in environment
+
+
+MENU = "".join(f'<li><a href="/page/{number}">Entry {number}</a></li>' for number in range(150))
+SENTENCES = [f"River number {number} is {number * 7 + 3} metres wide at low water." for number in range(60)]
+PARAGRAPHS = "".join(f"<p>{sentence}</p>" for sentence in SENTENCES)
+LAYOUTS = {
+    "a manual": f"<nav><ul>{MENU}</ul></nav><main><h1>Rivers</h1>{PARAGRAPHS}</main>",
+    "a wiki": f'<div id="mw-panel"><ul>{MENU}</ul></div><div id="mw-content-text" class="mw-body-content">{PARAGRAPHS}</div>',
+    "a blog": f'<div class="cookie-consent">We use cookies. Accept all.</div><aside class="sidebar"><ul>{MENU}</ul></aside>'
+    f'<article class="post"><div class="entry-content">{PARAGRAPHS}</div></article>',
+    "a table": f"<div class='menu'><ul>{MENU}</ul></div><table>"
+    + "".join(f"<tr><td>{row}</td><td>{sentence}</td></tr>" for row, sentence in enumerate(SENTENCES))
+    + "</table>",
+    "a list": f"<nav><ul>{MENU}</ul></nav><ul>" + "".join(f"<li>{sentence}</li>" for sentence in SENTENCES) + "</ul>",
+    "no layout at all": f"<ul>{MENU}</ul>" + "<br>".join(SENTENCES),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_the_article_reaches_the_policy_and_its_menu_does_not(layout):
+    page = Response(f"<title>Rivers</title><body>{LAYOUTS[layout]}</body>", media_type="text/html")
+    result = await read(page, spec=OPEN_SPEC)
+    shown = "\n".join(snippet.text for snippet in result.snippets)
+    assert [sentence for sentence in SENTENCES if sentence not in shown] == []
+    assert result.summary == "Part 1 of 1."
+    assert "Entry 7" not in shown
+
+
+async def test_the_passages_nearest_to_what_is_looked_for_come_first():
+    page = Response(f"<main>{PARAGRAPHS}</main>", media_type="text/html")
+    result = await read(page, about="How wide is river number 51?")
+    assert SENTENCES[51] in result.snippets[0].text
+
+
+async def test_words_are_found_within_a_page():
+    pages = {"/rivers": lambda: Response(f"<main>{PARAGRAPHS}</main>", media_type="text/html")}
+    with serve_loopback(pages_app(pages)) as site:
+        port = int(site.rsplit(":", 1)[1])
+        source = WebPages(ports=frozenset({port}), exceptions=frozenset({"127.0.0.1"}))
+        found = await fetch("360 metres", source, spec=FIND_SPEC, url=f"{site}/rivers")
+    assert SENTENCES[51] in found.snippets[0].text
+
+
+async def test_a_part_that_a_page_does_not_have_is_an_error():
+    with pytest.raises(ToolFailure, match="the page has 1 parts; part 2 is not among them"):
+        await read(text(b"60 m"), spec=OPEN_SPEC, part="2")
+
+
+async def test_a_pdf_of_two_columns_is_read():
+    result = await read(Response(PDF.read_bytes(), media_type="application/pdf"))
+    shown = " ".join(" ".join(snippet.text for snippet in result.snippets).split())
+    assert result.snippets[0].title == "A survey of rivers"
+    assert "The Tall Fox is 60 m wide at low water and 85 m at high water." in shown
+    assert "The bridge was built in 2019 by the county." in shown
+
+
+ROBOTS = "User-agent: *\nDisallow: /private"
+
+
+async def test_a_page_that_the_site_closes_to_robots_is_blocked_where_that_is_asked():
+    def site():
+        return pages_app({"/robots.txt": lambda: text(ROBOTS.encode()), "/private": text, "/open": text})
+
+    assert (await read(site(), "/private")).status is ToolStatus.OK
+    assert (await read(site(), "/open", settings={"robots": True})).status is ToolStatus.OK
+    with pytest.raises(ToolFailure, match=r"robots\.txt of 'pages\.example' forbids it") as caught:
+        await read(site(), "/private", settings={"robots": True})
+    assert caught.value.status is ToolStatus.BLOCKED
+
+
+async def test_a_site_without_a_robots_file_is_open_and_one_that_fails_is_not():
+    assert (await read(text(), settings={"robots": True})).status is ToolStatus.OK
+    pages = {"/robots.txt": lambda: text(b"", 503), "/": text}
+    with pytest.raises(ToolFailure, match="503"):
+        await read(pages_app(pages), settings={"robots": True})
+
+
+async def test_requests_to_one_host_keep_their_distance():
+    times = []
+
+    async def app(scope, receive, send):
+        times.append(time.monotonic())
+        await Response("ok", media_type="text/plain")(scope, receive, send)
+
+    with serve_loopback(app) as url:
+        port = int(url.rsplit(":", 1)[1])
+        source = WebPages(ports=frozenset({port}), exceptions=frozenset({"127.0.0.1"}), host_delay=0.2)
+        await asyncio.gather(source.read(f"{url}/1"), source.read(f"{url}/2"), source.read(f"{url}/3"))
+        await source.aclose()
+    assert max(times) - min(times) > 0.3  # two delays of 0.2 s, less a late first request
+
+
+def reader_service(seen, reply):
+    async def endpoint(scope, receive, send):
+        body = await read_body(receive)
+        seen.append((scope["path"], dict(scope["headers"]).get(b"authorization"), body))
+        await JSONResponse(reply)(scope, receive, send)
+
+    return endpoint
+
+
+async def test_the_jina_reader_is_asked_for_a_page():
+    seen = []
+    reply = {
+        "code": 200,
+        "data": {"title": "Rivers", "url": "https://example.org/a", "content": "The Tall Fox is 60 m."},
+    }
+    with serve_loopback(reader_service(seen, reply)) as url:
+        source = JinaPages(url, key=SecretStr("k"), resolver=resolver(["8.8.8.8"]))
+        result = await fetch("https://example.org/a", source)
+    assert result.snippets[0].text == "The Tall Fox is 60 m."
+    assert (result.snippets[0].title, result.snippets[0].url) == ("Rivers", "https://example.org/a")
+    assert seen == [("/https://example.org/a", b"Bearer k", b"")]
+
+
+async def test_a_crawl4ai_server_is_asked_for_a_page():
+    seen = []
+    with serve_loopback(reader_service(seen, {"success": True, "markdown": "60 m"})) as url:
+        result = await fetch("https://example.org/a", Crawl4aiPages(url, resolver=resolver(["8.8.8.8"])))
+    assert result.snippets[0].text == "60 m"
+    assert (seen[0][0], json.loads(seen[0][2])) == ("/md", {"url": "https://example.org/a", "f": "fit"})
+
+
+@pytest.mark.parametrize(("reply", "said"), [({"success": False}, "could not read"), ({}, "unknown format")])
+async def test_a_reader_that_fails_is_an_error(reply, said):
+    with serve_loopback(reader_service([], reply)) as url, pytest.raises(ToolFailure, match=said):
+        await fetch("https://example.org/a", Crawl4aiPages(url, resolver=resolver(["8.8.8.8"])))
+
+
+async def test_a_private_address_does_not_reach_a_reader_service():
+    seen = []
+    with serve_loopback(reader_service(seen, {})) as url, pytest.raises(ToolFailure, match="not a public host"):
+        await fetch("http://10.0.0.7/a", JinaPages(url))
+    assert seen == []
