@@ -13,12 +13,13 @@ from rubricem_agent.rollout.run import Setting, run_groups
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import query_of
+from rubricem_env.scaffold.reading import Reading
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.judge import TrueQuality, true_quality
 from rubricem_env.world.questions import Question
 
 
-async def evaluate_held_out(
+async def answer_held_out(
     policy: Policy,
     questions: Sequence[Question],
     *,
@@ -28,8 +29,8 @@ async def evaluate_held_out(
     max_turn_tokens: int,
     seed: int,
     temperature: float = 0.0,
-) -> tuple[TrueQuality, float]:
-    """Run one episode for each question, greedily by default; returns mean true quality and the share strict mode accepts."""
+) -> list[Reading]:
+    """Run one episode for each question, greedily by default."""
 
     async def opened(query: Query) -> tuple[Opening, str]:
         return prompt.opening(query), prompt.hash
@@ -37,7 +38,11 @@ async def evaluate_held_out(
     sampling = Sampling(temperature=temperature, max_turn_tokens=max_turn_tokens)
     setting = Setting(policy, toolbox, limits, sampling)
     groups = await run_groups([query_of(question) for question in questions], opened, setting, group_size=1, seed=seed)
-    readings = [group[0].reading for group in groups]
+    return [group[0].reading for group in groups]
+
+
+def mean_quality(questions: Sequence[Question], readings: Sequence[Reading]) -> tuple[TrueQuality, float]:
+    """Mean true quality of one episode for each question, and the share that strict mode accepts."""
     qualities = [true_quality(question, reading) for question, reading in zip(questions, readings, strict=True)]
     valid = float(np.mean([not reading.rejections for reading in readings]))
     return TrueQuality(*np.mean(qualities, axis=0).tolist()), valid

@@ -14,10 +14,11 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from rubricem_agent.files import LineFile
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.base import STAGES, Frozen
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import ToolCall, first_problem
 from rubricem_env.judge.audit import Audit
+from rubricem_env.judge.scoring import GroupJudgement
 
 METRICS_FILE = "metrics.jsonl"
 SETTINGS_FILE = "config.json"
@@ -97,12 +98,16 @@ class StepLine(Line):
     true: dict[str, float]
     judged: dict[str, float | None]
     trained_rollouts: int = 0
+    fallbacks: int = 0
+    """Rollouts in which scoring a stage failed and the group's mean stands in."""
     task: UpdateMetrics | None = None
     reflection: UpdateMetrics | None = None
     utility: float | None = None
     bank: int = 0
     habits: RolloutStatistics | None = None
     """None in the logs of older runs."""
+    spread: dict[str, float] = Field(default_factory=dict)
+    """By stage: the share of groups whose scores differ."""
     gradients: GradientMetrics | None = None
     audit: Audit | None = None
     """None where the step was not audited."""
@@ -241,6 +246,15 @@ def measure_rollouts(groups: Sequence[Sequence[Rollout]]) -> RolloutStatistics:
         valid=float(np.mean([not reading.rejections for reading in readings])),
         policy_tokens=sum(int(rollout.tokens.policy_mask.sum()) for rollout in rollouts if rollout.tokens is not None),
     )
+
+
+def spread_shares(groups: Sequence[GroupJudgement]) -> dict[str, float]:
+    """By stage: the share of groups whose scores of it differ. Without a spread no credit method can learn."""
+    shares = {}
+    for stage in STAGES:
+        scores = ({one.judgement.score(stage) for one in group.rollouts} - {None} for group in groups)
+        shares[stage.value] = float(np.mean([len(given) > 1 for given in scores])) if groups else 0.0
+    return shares
 
 
 def count_repeats(calls: Sequence[ToolCall]) -> int:

@@ -150,6 +150,7 @@ def _mean_score(scores: Mapping[str, float | None]) -> float | None:
 
 
 SHIPPED = Path(__file__).parent / "expected"
+LEVELS = Path(__file__).parent / "levels.json"
 
 
 class ExpectedPoint(Frozen):
@@ -184,6 +185,32 @@ class Expected(Frozen):
     made_by: str
     """The command."""
     held_out_answer: tuple[ExpectedPoint, ...]
+
+
+class Level(Frozen):
+    """What a policy other than the run's reaches on held-out questions: the floor or a ceiling of a curve."""
+
+    name: str
+    policy: str
+    """That of the runs which it is drawn beside."""
+    held_out: str
+    answer: float
+
+
+class Levels(Frozen):
+    """The known levels."""
+
+    made_by: str
+    """The command."""
+    levels: tuple[Level, ...]
+
+
+def find_levels(settings: Mapping[str, Any], path: Path = LEVELS) -> dict[str, float]:
+    """By name: the held-out answers of the policies to compare a run of these settings with, the lowest first."""
+    levels = Levels.model_validate_json(path.read_text(encoding="utf-8")).levels
+    wanted = (settings.get("policy"), settings.get("held_out"))
+    known = [level for level in levels if (level.policy, level.held_out) == wanted]
+    return {level.name: level.answer for level in sorted(known, key=lambda level: level.answer)}
 
 
 def make_expected(recipe: str, logs: Sequence[RunLog], *, settings: Mapping[str, Any], made_by: str) -> Expected:

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from rubricem_agent.evals.statistics import bootstrap_mean, paired_bootstrap
+from rubricem_agent.files import refuse_other_than_file
 from rubricem_agent.learn.metrics import EvaluationLine, RunLog
 from rubricem_agent.learn.monitor import BASELINE, RECIPES, Recipe
 from rubricem_agent.viewer.api_runs import Curve
@@ -226,8 +227,9 @@ def _draw_curve(curve: Curve, frame: PlotArea, colour: int) -> str:
         edge += [_position(frame, x, low) for x, low in zip(curve.x[::-1], curve.low[::-1], strict=True)]
         band = f'<polygon class="band c{colour}" points="{" ".join(edge)}"/>'
     positions = [_position(frame, x, y) for x, y in zip(curve.x, curve.y, strict=True)]
-    line = f'<polyline class="curve c{colour}" points="{" ".join(positions)}"/>' if len(positions) > 1 else ""
-    dots = positions if len(positions) <= 40 else []
+    dashes = ' stroke-dasharray="5 4"' if curve.dashed else ""
+    line = f'<polyline class="curve c{colour}"{dashes} points="{" ".join(positions)}"/>' if len(positions) > 1 else ""
+    dots = positions if len(positions) <= 40 and not curve.dashed else []
     marks = (f'<circle class="dot c{colour}" cx="{x}" cy="{y}" r="2.2"/>' for x, y in (at.split(",") for at in dots))
     return band + line + "".join(marks)
 
@@ -251,6 +253,7 @@ def load_ablation(folder: Path) -> Ablation:
         FileFormatError: it is not there, or not whole.
     """
     path = folder / ABLATION_FILE
+    refuse_other_than_file(path, "ablation")
     try:
         return Ablation.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as cause:

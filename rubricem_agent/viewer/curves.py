@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rubricem_agent.learn.metrics import EvaluationLine, StepLine, UpdateMetrics
-from rubricem_agent.learn.monitor import find_expected
+from rubricem_agent.learn.monitor import find_expected, find_levels
 from rubricem_agent.viewer.api_runs import Comparison, Curve, Figure, RunCard
 from rubricem_agent.viewer.logs import RecordedRun
 from rubricem_agent.viewer.records import UnreadableRunError
@@ -47,6 +47,12 @@ def _held_out(run: RecordedRun) -> Iterator[Figure]:
                 dashed=True,
             )
         )
+    if run.log.evaluations:
+        ends = (0.0, float(max(run.log.evaluations[-1].step, 1)))
+        levels = find_levels(run.settings).items()
+        answer += [
+            Curve(name=name, x=ends, y=(at, at), low=(at, at), high=(at, at), dashed=True) for name, at in levels
+        ]
     yield _figure("held_out.answer", HELD_OUT, "Answers to held-out questions", answer, including=SHARE)
     stages = [_evaluation_curve(stage.value, run.log.evaluations, stage) for stage in STAGES]
     yield _figure("held_out.stages", HELD_OUT, "All stages on held-out questions", stages, including=SHARE)
@@ -80,6 +86,12 @@ def _policy(run: RecordedRun) -> Iterator[Figure]:
         name = stage.value
         lines, title = {name: _kl_of(stage)}, f"KL of the {name} stage"
         yield _steps(run, f"policy.kl.{name}", POLICY, title, lines, unit="nats a token", including=(0.0,), stage=name)
+    for key, title, unit, read_stage in (
+        ("entropy.stages", "Entropy by stage", "nats a token", _entropy_of),
+        ("spread", "Groups whose scores differ, by stage", "", _spread_of),
+    ):
+        by_stage = {stage.value: read_stage(stage) for stage in STAGES}
+        yield _steps(run, f"policy.{key}", POLICY, title, by_stage, unit=unit, including=(0.0,))
     statistics: Mapping[str, Read] = {
         "valid": lambda line: line.habits.valid if line.habits else None,
         "repeated searches": lambda line: line.habits.repeated_calls if line.habits else None,
@@ -120,6 +132,14 @@ def _phases(read: Callable[[UpdateMetrics], float]) -> Mapping[str, Read]:
 
 def _kl_of(stage: Stage) -> Read:
     return lambda line: line.task.stages[stage.value].kl if line.task and stage.value in line.task.stages else None
+
+
+def _entropy_of(stage: Stage) -> Read:
+    return lambda line: line.task.stages[stage.value].entropy if line.task and stage.value in line.task.stages else None
+
+
+def _spread_of(stage: Stage) -> Read:
+    return lambda line: line.spread.get(stage.value)
 
 
 def _seconds_of(part: str) -> Read:

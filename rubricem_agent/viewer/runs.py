@@ -37,11 +37,12 @@ _WATCHED = (METRICS_FILE, SETTINGS_FILE, ANSWERS_FILE, VERDICTS_FILE, SCORES_FIL
 
 def kind_of(folder: Path) -> RunKind | None:
     """What a folder holds; None where it is no run."""
-    if (folder / ABLATION_FILE).is_file():
+    # A folder or a pipe of such a name is a run that cannot be read.
+    if (folder / ABLATION_FILE).exists():
         return "ablation"
-    if (folder / METRICS_FILE).exists():  # a folder or a pipe of that name is a run that cannot be read
+    if (folder / METRICS_FILE).exists():
         return "training"
-    is_evaluation = (folder / MANIFEST_FILE).is_file() and not (folder / SETTINGS_FILE).is_file()
+    is_evaluation = (folder / MANIFEST_FILE).exists() and not (folder / SETTINGS_FILE).is_file()
     return "evaluation" if is_evaluation else None
 
 

@@ -2,7 +2,7 @@
 
 from rubricem_agent.learn.credit import Credit
 from rubricem_agent.learn.curriculum import QueryBatch
-from rubricem_agent.learn.held_out import evaluate_held_out, record_evaluation
+from rubricem_agent.learn.held_out import answer_held_out, mean_quality, record_evaluation
 from rubricem_agent.learn.metrics import METRICS_FILE
 from rubricem_agent.learn.record import RolloutEntry, credited, four_numbers, group_entry, rollout_entry
 from trainers.local.setup import JudgedStep, Parts
@@ -53,7 +53,7 @@ def record_step(parts: Parts, batch: QueryBatch, judged: JudgedStep, credit: Cre
 async def evaluate_step(parts: Parts, step: int) -> None:
     """Evaluate the policy of a step on the held-out questions, and write the scores into the run's log."""
     config = parts.config
-    scores = await evaluate_held_out(
+    readings = await answer_held_out(
         parts.policy,
         parts.held_out,
         prompt=parts.prompt,
@@ -62,4 +62,4 @@ async def evaluate_step(parts: Parts, step: int) -> None:
         max_turn_tokens=config.max_turn_tokens,
         seed=config.seed,
     )
-    record_evaluation(config.out / METRICS_FILE, step, scores)
+    record_evaluation(config.out / METRICS_FILE, step, mean_quality(parts.held_out, readings))

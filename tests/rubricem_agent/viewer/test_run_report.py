@@ -115,6 +115,24 @@ def test_the_page_names_the_recipe_the_change_and_the_warnings(tmp_path):
     assert answers["/runs/run"]["warnings"] == [{"step": one["step"], "message": one["alarm"]} for one in alarms]
 
 
+def test_floor_and_ceilings_stand_beside_the_curve_of_the_shipped_policy_and_entropy_and_spread_by_stage(tmp_path):
+    shipped = {**SETTINGS, "policy": "tiny", "held_out": "validation"}
+    lines = (exam(0, 0.4), step(1, spread={"plan": 0.25, "answer": 1.0}), exam(2, 0.6))
+    answers = page_of(write(tmp_path, *lines, settings=shipped)).answers
+
+    figures = {figure["key"]: figure for figure in answers["/runs/run/curves"]["figures"]}
+    own, *levels = figures["held_out.answer"]["curves"]
+    assert own["name"] == "this run"
+    assert levels[0]["name"].startswith("floor")
+    assert levels[-1]["name"].startswith("ceiling")
+    assert levels[-1]["y"] == [1.0, 1.0]
+    assert all(level["x"] == [0.0, 2.0] and level["dashed"] for level in levels)
+    drawn = [
+        {one["name"]: one["y"] for one in figures[f"policy.{key}"]["curves"]} for key in ("spread", "entropy.stages")
+    ]
+    assert drawn == [{"plan": [0.25], "answer": [1.0]}, {stage: [0.3] for stage in STAGES}]
+
+
 OLD_STEP = {key: value for key, value in step(1).items() if key not in ("habits", "gradients")}
 
 
