@@ -10,8 +10,8 @@ export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
 # What everything else stands on is covered whole, by its own tests, in one process.
-WHOLLY_COVERED := rubricem_env/domain/*,rubricem_env/scaffold/*,rubricem_agent/learn/credit.py
-THEIR_TESTS := tests/rubricem_env/domain tests/rubricem_env/scaffold tests/redteam tests/rubricem_agent/learn/test_credit.py
+WHOLLY_COVERED := rubricem_env/domain/*,rubricem_env/scaffold/*,rubricem_agent/learn/credit.py,rubricem_agent/learn/credit_methods.py
+THEIR_TESTS := tests/rubricem_env/domain tests/rubricem_env/scaffold tests/redteam tests/rubricem_agent/learn/test_credit.py tests/rubricem_agent/learn/test_credit_methods.py
 
 LANES := fuzz-lane kill-lane mcp-lane docs-lane python-lane browser-lane verl-lane adapters vllm-lane verl-vllm-lane verl-edges-lane
 

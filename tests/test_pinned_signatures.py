@@ -20,7 +20,7 @@ PINNED = {
         "name: str, title: str, answer_format: AnswerFormat, load: Callable[..., Dataset], grader: Callable[[Rules], Grader], official: Rules, drtulu: Rules | None = None, fact_grader: Callable[[Rules], Grader] | None = None, units: Mapping[str, Mapping[str, Unit]] = field(default_factory=dict), is_long: bool = False, hub: str = '', guidance: str = '', ids: str = 'row numbers from 0'"
     ),
     "rubricem_agent/learn/credit.py:assign_credit": (
-        "(scores: npt.ArrayLike, *, groups: Sequence[int] | Integers | None=None, valid: Sequence[bool] | Bools | None=None, matrix: npt.ArrayLike=PAPER_MATRIX, mode: CreditMode='stages') -> Credit"
+        "(scores: npt.ArrayLike, *, groups: Sequence[int] | Integers | None=None, valid: Sequence[bool] | Bools | None=None, matrix: npt.ArrayLike=PAPER_MATRIX, mode: CreditMode='stages', scored: npt.ArrayLike | None=None, tokens: npt.ArrayLike | None=None, gains: npt.ArrayLike | None=None) -> Credit"
     ),
     "rubricem_agent/learn/credit.py:spread_to_tokens": (
         "(advantages: npt.ArrayLike, stage_ids: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]"
@@ -48,13 +48,13 @@ PINNED = {
         "(self, *, play: Play, scorer: Scorer, advantages: Callable[..., npt.NDArray[np.float32]] | None=None, queries: Sequence[Query] | None=None) -> None"
     ),
     "rubricem_agent/adapters/trl.py:research_spec": (
-        "(*, queries: Sequence[Query] | None=None, toolbox: Toolbox | None=None, scorer: Scorer | None=None, prompt: AgentPrompt | None=None, limits: EpisodeLimits | None=None, max_turn_tokens: int=2048, rows: int=16) -> TrlSpec"
+        "(*, queries: Sequence[Query] | None=None, toolbox: Toolbox | None=None, scorer: Scorer | None=None, prompt: AgentPrompt | None=None, limits: EpisodeLimits | None=None, max_turn_tokens: int=2048, rows: int=16, credit: CreditSettings | None=None) -> TrlSpec"
     ),
     "rubricem_agent/adapters/credit.py:stage_advantages": (
-        "(judgements: Sequence[Judgement], *, groups: Sequence[int], valid: Sequence[bool], stage_ids: npt.NDArray[np.int8]) -> npt.NDArray[np.float32]"
+        "(judgements: Sequence[Judgement], *, groups: Sequence[int], valid: Sequence[bool], stage_ids: npt.NDArray[np.int8], settings: CreditSettings | None=None) -> npt.NDArray[np.float32]"
     ),
     "rubricem_agent/adapters/credit.py:group_advantages": (
-        "(attempts: Sequence[Rollout], judgements: Sequence[Judgement]) -> list[list[float]]"
+        "(attempts: Sequence[Rollout], judgements: Sequence[Judgement], *, settings: CreditSettings | None=None) -> list[list[float]]"
     ),
 }
 

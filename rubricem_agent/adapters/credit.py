@@ -8,32 +8,35 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_agent.learn.credit import assign_credit, spread_to_tokens
+from rubricem_agent.learn.credit import CreditSettings, credit_judged
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import NO_STAGE, RolloutTokens, pad_rows
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement
-from rubricem_env.judge.scoring import group_scores
 
 
 def stage_advantages(
-    judgements: Sequence[Judgement], *, groups: Sequence[int], valid: Sequence[bool], stage_ids: npt.NDArray[np.int8]
+    judgements: Sequence[Judgement],
+    *,
+    groups: Sequence[int],
+    valid: Sequence[bool],
+    stage_ids: npt.NDArray[np.int8],
+    settings: CreditSettings | None = None,
 ) -> npt.NDArray[np.float32]:
     """The advantage of every token of a judged batch (equation 2), 0 where the policy did not write.
 
     One entry for each attempt; `groups` has equal numbers for attempts at the same question, and `valid` is False where
     an infrastructure failure ended the episode. `stage_ids` (attempts, tokens) is 0 to 3 where the policy wrote, else
-    `NO_STAGE`, padded on the right.
+    `NO_STAGE`, padded on the right. `settings` choose another method than the paper's.
     """
-    numbers, counted, scores = np.array(groups), np.array(valid), np.zeros((len(groups), 4))
-    for number in np.unique(numbers):
-        rows = np.flatnonzero(numbers == number).tolist()
-        scores[rows], judged = group_scores([judgements[row] for row in rows])
-        counted[rows] &= judged
-    return spread_to_tokens(assign_credit(scores, groups=numbers, valid=counted).advantages, stage_ids)
+    chosen = settings or CreditSettings()
+    credit = credit_judged(judgements, groups=groups, valid=valid, stage_ids=stage_ids, settings=chosen)
+    return credit.spread(stage_ids)
 
 
-def group_advantages(attempts: Sequence[Rollout], judgements: Sequence[Judgement]) -> list[list[float]]:
+def group_advantages(
+    attempts: Sequence[Rollout], judgements: Sequence[Judgement], *, settings: CreditSettings | None = None
+) -> list[list[float]]:
     """The advantage of every token after the prompt, for the attempts at one question, each of its own length."""
     stage_ids = [completion_of(attempt)[1] for attempt in attempts]
     rows = stage_advantages(
@@ -41,6 +44,7 @@ def group_advantages(attempts: Sequence[Rollout], judgements: Sequence[Judgement
         groups=[0] * len(attempts),
         valid=[attempt.is_valid for attempt in attempts],
         stage_ids=pad_stage_ids(stage_ids),
+        settings=settings,
     )
     return [row[: len(ids)].tolist() for row, ids in zip(rows, stage_ids, strict=True)]
 

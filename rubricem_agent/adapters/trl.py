@@ -9,6 +9,7 @@ advantage of them.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from rubricem_agent.adapters.credit import (
     stage_advantages,
     tokens_of,
 )
+from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import NO_STAGE
@@ -193,10 +195,11 @@ def research_spec(
     limits: EpisodeLimits | None = None,
     max_turn_tokens: int = 2_048,
     rows: int = 16,
+    credit: CreditSettings | None = None,
 ) -> TrlSpec:
     """A spec whose episodes are played in this process with the trainer's own Qwen3, and credited stage by stage.
 
-    The defaults are the almanac, judged by rules, the agent's rules as prompt, and the paper's limits.
+    The defaults are the almanac, judged by rules, the agent's rules as prompt, and the paper's limits and credit.
     """
     chosen = offline_queries() if queries is None else tuple(queries)
     tools = shipped_toolbox() if toolbox is None else toolbox
@@ -207,4 +210,5 @@ def research_spec(
         max_turn_tokens=max_turn_tokens,
         rows=rows,
     )
-    return TrlSpec(play=play, scorer=scorer or offline_scorer(chosen), advantages=stage_advantages, queries=chosen)
+    advantages = partial(stage_advantages, settings=credit)
+    return TrlSpec(play=play, scorer=scorer or offline_scorer(chosen), advantages=advantages, queries=chosen)

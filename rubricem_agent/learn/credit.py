@@ -1,32 +1,45 @@
 """Credit: from the stage scores of a group of rollouts to an advantage for every policy token.
 
-The paper's section 2.3 and choices D1-D9, in numpy alone; every trainer and every adapter calls these functions.
+The paper's section 2.3 and choices D1-D9, in numpy alone; trainers and adapters call `credit_judged`, which calls
+`assign_credit`. `credit_methods.py` has the function of each method. The paper's, SS-GRPO:
 
     scores[i, k]   R, the judge's score of stage k of rollout i, in [0, 1]; 0 where the stage is missing
     matrix[k, j]   Lambda, what stage k earns of stage j's score: 0 for j < k, 1 for j = k, in [0, 1] above
     returns[i, k]  G = sum_j matrix[k, j] scores[i, j]
     advantages     A = (G - mean) / (std + 1e-8) over the valid rollouts of the group, for each stage by itself
 
-Not here: clipping of advantages, a value function, any statistic across groups.
+Not here: clipping of advantages, a value function.
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import AfterValidator
 
+from rubricem_agent.learn.credit_methods import (
+    BY_TOKENS,
+    METHODS,
+    MIN_VALID,
+    Bools,
+    CreditMode,
+    Floats,
+    Integers,
+    ScoredBatch,
+    stage_returns,
+    sum_by_group,
+    terminal_returns,
+)
+from rubricem_env.domain.base import NUM_STAGES, Frozen
 from rubricem_env.domain.errors import RubricEMError, UsageError
+from rubricem_env.domain.judgement import Judgement
+from rubricem_env.judge.scoring import Fallback, group_scores
 
 
 class NonFiniteLossError(RubricEMError):
     """The loss, or an input of it, is NaN or infinite: the step is refused, and the caller saves the batch."""
 
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-Integers = npt.NDArray[np.integer]
-CreditMode = Literal["stages", "terminal"]
 
 PAPER_MATRIX: tuple[tuple[float, ...], ...] = (
     (1.0, 0.4, 0.6, 0.8),
@@ -35,23 +48,80 @@ PAPER_MATRIX: tuple[tuple[float, ...], ...] = (
     (0.0, 0.0, 0.0, 1.0),
 )
 """Appendix E.1. Full marks return 2.8, 2.2, 1.8 and 1.0."""
-EPSILON = 1e-8
-FLAT = 1e-6
-"""A spread below this is rounding, not preference: the stage's advantages are exactly 0 (choice D1)."""
-MIN_VALID = 2
-"""One rollout alone is neither better nor worse than its group."""
 
 
 class Credit(NamedTuple):
     """What each rollout earned at each stage; rows as in the scores."""
 
     returns: Floats
+    """What was compared: G, the answer's score at every stage, or the scores themselves."""
     advantages: Floats
     """0 for masked rollouts, skipped groups and stages without spread."""
     trainable: Bools
     """(rollouts,): valid, and in a group with a non-zero advantage at some stage (choice D6)."""
     skipped: tuple[str, ...]
     """One sentence for each group with too few valid rollouts."""
+    filled: Bools
+    """(rollouts, stages): the group's mean stands in for a score that failed, in a valid rollout."""
+    turns: Floats | None = None
+    """(rollouts, turns): advantages by turn, of IGPO; then `advantages` has the mean over a stage's tokens."""
+
+    def spread(self, stage_ids: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
+        """The advantage of every token, (rollouts, tokens); 0 where the stage id is -1."""
+        if self.turns is None:
+            return spread_to_tokens(self.advantages, stage_ids)
+        return spread_to_tokens(self.turns, turn_ids(stage_ids))
+
+
+def check_matrix_rows(matrix: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+    """The matrix of a config, refused as `check_matrix` refuses it."""
+    check_matrix(matrix)
+    return matrix
+
+
+class CreditSettings(Frozen):
+    """How rollouts are credited; the keys are the same in every trainer."""
+
+    credit: CreditMode = "stages"
+    """`stages` is SS-GRPO; `terminal` is answer-only GRPO; `dr_grpo`, `gdpo`, `srar`, `draco` and `igpo` are rivals."""
+    matrix: Annotated[tuple[tuple[float, ...], ...], AfterValidator(check_matrix_rows)] = PAPER_MATRIX
+    """Lambda: the share of downstream scores that a stage earns. Read by `stages` alone."""
+    fallback: Fallback = "mean"
+    """What a stage gets whose scoring failed: the group's mean, so advantage 0; `broadcast`: the answer's score."""
+
+
+def credit_judged(
+    judgements: Sequence[Judgement],
+    *,
+    groups: Sequence[int] | Integers,
+    valid: Sequence[bool] | Bools,
+    stage_ids: npt.NDArray[np.integer],
+    settings: CreditSettings,
+    gains: npt.ArrayLike | None = None,
+) -> Credit:
+    """The credit of judged rollouts by the settings: of a whole step, or of one group; `Credit.spread` gives tokens.
+
+    `groups` has equal numbers for attempts at one question, and `valid` is False where an infrastructure failure ended
+    the episode. `stage_ids` (rollouts, tokens) is 0 to 3 where the policy wrote, else -1, padded on the right. IGPO alone
+    needs `gains`, as in `ScoredBatch`. GDPO scales by the spread over all rollouts given, so one group is scaled alone.
+    """
+    numbers, counted = np.asarray(groups), np.array(valid, dtype=bool)
+    scores = np.zeros((len(judgements), NUM_STAGES))
+    scored = np.ones(scores.shape, dtype=bool)
+    for number in np.unique(numbers):
+        rows = np.flatnonzero(numbers == number).tolist()
+        scores[rows], judged, scored[rows] = group_scores([judgements[row] for row in rows], settings.fallback)
+        counted[rows] &= judged
+    return assign_credit(
+        scores,
+        groups=numbers,
+        valid=counted,
+        matrix=settings.matrix,
+        mode=settings.credit,
+        scored=scored,
+        tokens=count_tokens(stage_ids),
+        gains=gains,
+    )
 
 
 def assign_credit(
@@ -61,39 +131,65 @@ def assign_credit(
     valid: Sequence[bool] | Bools | None = None,
     matrix: npt.ArrayLike = PAPER_MATRIX,
     mode: CreditMode = "stages",
+    scored: npt.ArrayLike | None = None,
+    tokens: npt.ArrayLike | None = None,
+    gains: npt.ArrayLike | None = None,
 ) -> Credit:
     """Returns and advantages of many groups at once; `groups` numbers each rollout's, None is one group.
 
-    A rollout that is not `valid` (its judge failed) is left out of the statistics and gets advantage 0.
+    A rollout that is not `valid` (its judge failed) is left out of the statistics and gets advantage 0. So is a stage
+    that is not `scored`, in its rollout alone; for the returns of other stages it takes the group's mean. DRACO and IGPO
+    need the number of `tokens` as `count_tokens` gives it, and IGPO the `gains` of the turns.
 
     Raises:
-        UsageError: scores, matrix, groups or mask break a rule; the message names which.
+        UsageError: an argument breaks a rule or the method lacks one; the message names which.
     """
     checked = check_scores(scores)
     weights = check_matrix(matrix, num_stages=checked.shape[1])
     mask = check_mask(valid, length=len(checked))
-    labels = check_groups(groups, length=len(checked))
-    returns = terminal_returns(checked) if mode == "terminal" else stage_returns(checked, weights)
-    names, members = np.unique(labels, return_inverse=True)
-    counts = np.bincount(members[mask], minlength=len(names))
-    advantages = _normalise(returns, members=members, mask=mask, counts=counts)
+    names, members = np.unique(check_groups(groups, length=len(checked)), return_inverse=True)
+    sizes = np.bincount(members[mask], minlength=len(names))
+    given = np.ones(checked.shape, dtype=bool) if scored is None else np.asarray(scored)
+    if given.shape != checked.shape or given.dtype != bool:
+        raise UsageError(
+            f"scored needs true or false for each of the {_size(checked)} scores; {given.shape} were given."
+        )
+    if mode not in METHODS:
+        raise UsageError(f"the credit method is {mode!r}; it is one of {', '.join(METHODS)}.")
+    counts, gained = _check_turns(mode, tokens, gains, shape=checked.shape)
+    counted = given & (mask & (sizes >= MIN_VALID)[members])[:, None]
+    means = sum_by_group(np.where(counted, checked, 0.0), members) / np.maximum(sum_by_group(counted, members), 1)
+    filled = np.where(given, checked, means[members])
+    advantages = METHODS[mode](ScoredBatch(filled, counted, members, weights, counts, gained))
+    turns = None
+    if mode == "igpo":
+        turns, written = advantages, counts.sum(axis=1)
+        advantages = np.einsum("it,itk->ik", turns, counts) / np.maximum(written, 1)
     has_signal = np.bincount(members, weights=np.any(advantages != 0, axis=1), minlength=len(names)) > 0
     skipped = tuple(
-        f"group {names[index]} is skipped: {counts[index]} of its rollouts are valid, and an advantage needs at least "
+        f"group {names[index]} is skipped: {sizes[index]} of its rollouts are valid, and an advantage needs at least "
         f"{MIN_VALID} to compare."
-        for index in np.flatnonzero(counts < MIN_VALID)
+        for index in np.flatnonzero(sizes < MIN_VALID)
     )
-    return Credit(returns, advantages, mask & has_signal[members], skipped)
+    returns = stage_returns(filled, weights) if mode == "stages" else filled
+    returns = terminal_returns(filled) if mode in ("terminal", "dr_grpo", "igpo") else returns
+    return Credit(returns, advantages, mask & has_signal[members], skipped, ~given & mask[:, None], turns)
 
 
-def stage_returns(scores: Floats, matrix: Floats) -> Floats:
-    """A stage's own score plus the downstream stages it enabled: G[i, k] = sum_j matrix[k, j] scores[i, j]."""
-    return scores @ matrix.T
+def turn_ids(stage_ids: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    """The turn of each token, from 0; -1 where the policy did not write. A turn ends where a tool's text begins."""
+    is_policy = stage_ids >= 0
+    begins = is_policy & ~np.pad(is_policy, ((0, 0), (1, 0)))[:, :-1]
+    return np.where(is_policy, np.cumsum(begins, axis=1) - 1, -1)
 
 
-def terminal_returns(scores: Floats) -> Floats:
-    """The answer's score at every stage: the baseline that no matrix expresses, since its diagonal is 1 (choice D9)."""
-    return np.repeat(scores[:, -1:], scores.shape[1], axis=1)
+def count_tokens(stage_ids: npt.NDArray[np.integer]) -> Integers:
+    """The policy's tokens of each turn and stage, (rollouts, turns, stages)."""
+    turns = turn_ids(stage_ids)
+    counts = np.zeros((len(stage_ids), int(turns.max(initial=0)) + 1, NUM_STAGES), dtype=np.int64)
+    rows, columns = np.nonzero(turns >= 0)
+    np.add.at(counts, (rows, turns[rows, columns], stage_ids[rows, columns]), 1)
+    return counts
 
 
 def spread_to_tokens(advantages: npt.ArrayLike, stage_ids: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
@@ -169,22 +265,25 @@ def check_groups(groups: Sequence[int] | Integers | None, *, length: int) -> Int
     return labels
 
 
-def _normalise(returns: Floats, *, members: Integers, mask: Bools, counts: Integers) -> Floats:
-    """(G - mean) / (std + eps) by group and stage over the valid rows; two passes, so equal returns spread by 0."""
-    rows = np.flatnonzero(mask & (counts[members] >= MIN_VALID))
-    group = members[rows]
-    held = returns[rows]
-    sizes = np.maximum(counts, 1)[:, None]
-    centred = held - (_sum_by_group(held, group, num_groups=len(counts)) / sizes)[group]
-    spread = np.sqrt(_sum_by_group(centred**2, group, num_groups=len(counts)) / sizes)[group]
-    advantages = np.zeros_like(returns)
-    advantages[rows] = np.where(spread < FLAT, 0.0, centred / (spread + EPSILON))
-    return advantages
-
-
-def _sum_by_group(values: Floats, group: Integers, *, num_groups: int) -> Floats:
-    columns = [np.bincount(group, weights=column, minlength=num_groups) for column in values.T]
-    return np.stack(columns, axis=1)
+def _check_turns(
+    mode: CreditMode, tokens: npt.ArrayLike | None, gains: npt.ArrayLike | None, *, shape: tuple[int, ...]
+) -> tuple[Integers, Floats]:
+    """Tokens and gains, empty where the method reads none."""
+    counts = np.zeros((shape[0], 1, shape[1]), dtype=np.int64) if tokens is None else np.asarray(tokens)
+    gained = np.full(counts.shape[:2], np.nan) if gains is None else np.asarray(gains, dtype=np.float64)
+    if mode in BY_TOKENS and tokens is None:
+        raise UsageError(f"credit {mode} shares by tokens, and none are given; pass tokens=count_tokens(stage_ids).")
+    if mode == "igpo" and gains is None:
+        raise UsageError(
+            "credit igpo needs the rise of the gold answer's probability in every turn, and no gains are given. The "
+            "local trainer measures them in the almanac; elsewhere choose another method."
+        )
+    if counts.ndim != 3 or (counts.shape[0], counts.shape[2]) != shape or gained.shape != counts.shape[:2]:
+        raise UsageError(
+            f"tokens must be rollouts x turns x stages, and gains rollouts x turns; {counts.shape} and {gained.shape} do "
+            f"not fit {shape[0]} x {shape[1]} scores."
+        )
+    return counts, gained
 
 
 def _numbers(values: npt.ArrayLike, what: str) -> Floats:
@@ -208,4 +307,8 @@ def _refuse_outside(values: Floats, what: str, *, row_name: str, column_name: st
 
 
 def _shape(values: Floats) -> str:
-    return f"its shape is {' x '.join(map(str, values.shape)) or 'that of one number'}"
+    return f"its shape is {_size(values) or 'that of one number'}"
+
+
+def _size(values: Floats) -> str:
+    return " x ".join(map(str, values.shape))

@@ -1,21 +1,21 @@
 """A credit file: scores written down as JSON, to see what the algorithm makes of them.
 
-    {"scores": [[plan, research, review, answer], ...], "valid": [true, ...]?, "matrix": [[...]]?, "mode": "stages|terminal"?}
+    {"scores": [[plan, research, review, answer], ...], "valid": [true, ...]?, "matrix": [[...]]?, "mode": "stages|..."?}
 
-All rollouts of a file are one group.
+All rollouts of a file are one group. `mode` is a credit method that needs no tokens.
 """
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import get_args
 
-from rubricem_agent.learn.credit import PAPER_MATRIX, CreditMode
+from rubricem_agent.learn.credit import PAPER_MATRIX
+from rubricem_agent.learn.credit_methods import BY_TOKENS, METHODS, CreditMode
 from rubricem_env.domain.base import NUM_STAGES, STAGES
 from rubricem_env.domain.errors import FileFormatError, suggest_name
 
 KEYS = ("scores", "valid", "matrix", "mode")
-MODES: tuple[CreditMode, ...] = get_args(CreditMode)
+MODES = tuple(mode for mode in METHODS if mode not in BY_TOKENS)
 
 
 CreditRequest = tuple[list[list[float]], list[bool], list[list[float]], CreditMode]

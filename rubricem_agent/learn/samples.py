@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_agent.learn.credit import Credit, CreditMode, assign_credit, spread_to_tokens
+from rubricem_agent.learn.credit import Credit, CreditSettings, assign_credit, credit_judged
 from rubricem_agent.reflection.candidates import ReflectionSample
 from rubricem_agent.reflection.reflector import ReflectionOutcome
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import NO_STAGE, pad_rows
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.judge.scoring import GroupJudgement, group_scores
+from rubricem_env.judge.scoring import GroupJudgement
 
 
 class Batch(NamedTuple):
@@ -140,24 +140,30 @@ ONE_STAGE = ((1.0,),)
 
 
 def task_samples(
-    groups: Sequence[Sequence[Rollout]], judged: Sequence[GroupJudgement], *, mode: CreditMode, version: int
+    groups: Sequence[Sequence[Rollout]],
+    judged: Sequence[GroupJudgement],
+    *,
+    settings: CreditSettings,
+    version: int,
+    gains: npt.ArrayLike | None = None,
 ) -> tuple[list[Sample], Credit]:
     """The samples of the rollouts that teach something, and the credit of all rollouts, group by group.
 
-    A rollout teaches something where it is valid and its judge could tell its group apart.
+    A rollout teaches something where it is valid and its judge could tell its group apart. `gains` as in `ScoredBatch`.
     """
-    scored = [group_scores(group.judgements) for group in judged]
     rollouts = [rollout for group in groups for rollout in group]
-    credit = assign_credit(
-        np.concatenate([scores for scores, _ in scored]),
+    stage_ids = pad_rows([one.tokens.stage_ids if one.tokens else () for one in rollouts], NO_STAGE, dtype=np.int8)
+    credit = credit_judged(
+        [judgement for group in judged for judgement in group.judgements],
         groups=np.repeat(np.arange(len(groups)), [len(group) for group in groups]),
-        valid=np.concatenate([valid for _, valid in scored]) & np.array([rollout.is_valid for rollout in rollouts]),
-        mode=mode,
+        valid=[rollout.is_valid for rollout in rollouts],
+        stage_ids=stage_ids,
+        settings=settings,
+        gains=gains,
     )
+    advantages = credit.spread(stage_ids)
     samples = [
-        _task_sample(rollout, credit.advantages[row], version)
-        for row, rollout in enumerate(rollouts)
-        if credit.trainable[row]
+        _task_sample(rollout, advantages[row], version) for row, rollout in enumerate(rollouts) if credit.trainable[row]
     ]
     return samples, credit
 
@@ -183,15 +189,14 @@ def reflection_samples(outcomes: Sequence[ReflectionOutcome], *, version: int) -
     return samples
 
 
-def _task_sample(rollout: Rollout, advantages: np.ndarray, version: int) -> Sample:
+def _task_sample(rollout: Rollout, advantages: npt.NDArray[np.float32], version: int) -> Sample:
     tokens = rollout.tokens
     if tokens is None:
         raise ValueError(f"the policy {rollout.policy} gave no tokens; training needs a policy with a token mode")
-    stage_ids = np.array(tokens.stage_ids, dtype=np.int8)
     return Sample(
         token_ids=tokens.ids,
-        stage_ids=stage_ids,
-        advantages=spread_to_tokens(advantages[None], stage_ids[None])[0],
+        stage_ids=np.array(tokens.stage_ids, dtype=np.int8),
+        advantages=advantages[: len(tokens.ids)],
         rollout_logprobs=tokens.logprobs,
         temperature=rollout.temperature,
         policy_version=version,

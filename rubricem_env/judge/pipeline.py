@@ -27,7 +27,7 @@ from rubricem_env.judge.base import (
 )
 from rubricem_env.judge.prompting import find_injections
 from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, drop_rubrics
-from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement, fill_failed_stages, score_trajectory
+from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement, score_trajectory
 
 
 def describe_group(judged: GroupJudgement, names: Sequence[str], *, rubrics: RubricSet) -> dict[str, Any]:
@@ -251,7 +251,7 @@ class StepJudge:
         )
         failed = next((one for one in map(judgement.outcome, STAGES) if isinstance(one, Unscored) and one.detail), None)
         return RolloutJudgement(
-            judgement=fill_failed_stages(judgement) if findings.is_answer_only else judgement,
+            judgement=judgement,
             opinions=tuple(findings.opinions.values()),
             is_answer_only=findings.is_answer_only,
             failure=findings.failure or (failed.detail if failed else ""),

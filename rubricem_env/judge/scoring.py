@@ -5,6 +5,7 @@ What makes a judged rollout valid, and what stands in for a score that could not
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -70,8 +71,27 @@ def score_trajectory(
     return Judgement.of(outcomes)
 
 
+Fallback = Literal["mean", "broadcast"]
+"""What a stage gets whose scoring failed in a rollout with a scored answer (choice B7).
+
+mean: the group's mean of that stage, and advantage 0 there. broadcast: the answer's score, as the paper's text has it;
+where the stages' means differ, the failure itself becomes a reward.
+"""
+
+
+class GroupScores(NamedTuple):
+    """The scores of a group of rollouts of one question, as `assign_credit` takes them."""
+
+    scores: npt.NDArray[np.float64]
+    """(rollouts, stages); 0 where there is none."""
+    valid: npt.NDArray[np.bool_]
+    """(rollouts,): may enter statistics and loss."""
+    scored: npt.NDArray[np.bool_]
+    """(rollouts, stages): False where scoring that stage failed, so that the group's mean stands in."""
+
+
 def fill_failed_stages(judgement: Judgement) -> Judgement:
-    """The fallback: the answer's score for each stage whose scoring failed (choice B7), so that returns keep their scale.
+    """The paper's fallback, `broadcast`: the answer's score for each stage whose scoring failed.
 
     Missing stages and stages without rubrics stay as they are. Nothing changes where the answer itself is missing or
     unscored: the 0 of a missing answer is no judge's score.
@@ -84,7 +104,7 @@ def fill_failed_stages(judgement: Judgement) -> Judgement:
 
 
 def is_valid(judgement: Judgement) -> bool:
-    """Whether the rollout may enter group statistics and the loss: no scoring failed, or the answer's score stands in."""
+    """Whether the rollout may enter group statistics and the loss: no scoring failed, or the answer has a score."""
     filled = fill_failed_stages(judgement)
     return not any(_absence(filled, stage) == "judge_failed" for stage in STAGES)
 
@@ -94,24 +114,29 @@ def _absence(judgement: Judgement, stage: Stage) -> UnscoredReason | None:
     return outcome.reason if isinstance(outcome, Unscored) else None
 
 
-def group_scores(judgements: Sequence[Judgement]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """The scores (rollouts, stages) of a group of rollouts of one question, and which rollouts are valid.
+def group_scores(judgements: Sequence[Judgement], fallback: Fallback = "mean") -> GroupScores:
+    """The scores of a group, which rollouts are valid, and which stages of them were scored.
 
     A missing stage is 0 (choice B3). A stage without rubrics for any rollout is 0 for the whole group, so that it
-    drops out of the advantages (B4). Where scoring a stage failed, the answer's score stands in for it; where the
-    judge gave the answer none either, as where there is no answer, the rollout is masked (B7).
+    drops out of the advantages (B4). Where scoring a stage failed, `fallback` says what stands in; where the judge gave
+    the answer no score either, as where there is no answer, the rollout is masked (B7).
 
     Raises:
         UsageError: the judge was not asked for an answer.
     """
     _refuse_unasked(judgements)
-    filled = [fill_failed_stages(judgement) for judgement in judgements]
-    scores = np.array([[one.score(stage) or 0.0 for stage in STAGES] for one in filled], dtype=np.float64)
-    scores = scores.reshape(len(judgements), len(STAGES))
+    valid = np.array([is_valid(judgement) for judgement in judgements], dtype=bool)
+    if fallback == "broadcast":
+        judgements = [fill_failed_stages(judgement) for judgement in judgements]
+    rows = [[(one.score(stage), _absence(one, stage)) for stage in STAGES] for one in judgements]
+    shape = (len(judgements), len(STAGES))
+    scores = np.array([[score or 0.0 for score, _ in row] for row in rows], dtype=np.float64).reshape(shape)
+    scored = np.array([[why != "judge_failed" for _, why in row] for row in rows], dtype=bool).reshape(shape)
     for stage in STAGES:
-        if any(_absence(judgement, stage) in ("no_rubric", "not_asked") for judgement in judgements):
+        if any(row[stage.position][1] in ("no_rubric", "not_asked") for row in rows):
             scores[:, stage.position] = 0.0
-    return scores, np.array([is_valid(judgement) for judgement in judgements], dtype=bool)
+            scored[:, stage.position] = True
+    return GroupScores(scores, valid, scored)
 
 
 def _refuse_unasked(judgements: Sequence[Judgement]) -> None:
@@ -137,7 +162,7 @@ class RolloutJudgement(Frozen):
     judgement: Judgement
     opinions: tuple[RubricScore, ...] = ()
     is_answer_only: bool = False
-    """The full call failed, and the answer's score stands in for the other stages (choice B7)."""
+    """The full call failed, and only the answer has a score (choice B7)."""
     failure: Text = ""
     prompt_hash: Text = ""
     """Of the scoring prompt; empty where no model was asked."""

@@ -35,5 +35,5 @@ def assert_golden_scores(rows):
 
 def assert_golden_judgements(judgements):
     assert_golden_scores([stage_scores(judgement) for judgement in judgements])
-    scores, valid = group_scores(judgements)
-    assert assign_credit(scores, valid=valid).advantages == pytest.approx(np.array(GOLDEN["advantages"]))
+    scores, valid, scored = group_scores(judgements)
+    assert assign_credit(scores, valid=valid, scored=scored).advantages == pytest.approx(np.array(GOLDEN["advantages"]))

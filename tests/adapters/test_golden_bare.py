@@ -46,9 +46,8 @@ async def test_episodes_that_are_scored_one_by_one_and_gathered_score_the_same()
 
 
 def test_the_backend_on_verl_gives_each_token_the_golden_advantage_of_its_stage():
-    rows = [
-        SimpleNamespace(scores=RolloutScores(tuple(scores), (None,) * 4, is_valid=True)) for scores in GOLDEN["scores"]
-    ]
+    scored = [RolloutScores(tuple(scores), (None,) * 4, is_valid=True) for scores in GOLDEN["scores"]]
+    rows = [SimpleNamespace(scores=scores, stage_ids=np.array([0, 1, 2, 3])) for scores in scored]
     credited = credit_rows(rows, ["one"] * SIZE, mode="stages", matrix=PAPER_MATRIX)
     stage_ids = np.array([0, 0, -1, 1, 2, 3])
     for advantages, (plan, research, review, answer) in zip(credited.advantages, GOLDEN["advantages"], strict=True):

@@ -5,11 +5,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rubricem_agent.learn.credit import CreditMode
+from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.learn.monitor import DriftSettings, WatchSettings
 from rubricem_agent.policy.base import TINY_SYSTEM
 from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
-from rubricem_env.domain.base import Frozen
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.audit import AuditSettings
 from rubricem_env.judge.base import JudgeSettings
@@ -32,15 +31,13 @@ class LocalAuditSettings(AuditSettings):
     """How the held-out judge deviates from the truth; not at all by default."""
 
 
-class LocalConfig(Frozen):
+class LocalConfig(CreditSettings):
     """A run. Credit and meta-policy together name the recipe of the paper's ablation."""
 
     policy: Path
     """The folder of the SFT policy: where training starts, and the frozen reference."""
     out: Path
     """The folder of metrics.jsonl, rollouts and checkpoints."""
-    credit: CreditMode = "stages"
-    """`stages` is SS-GRPO; `terminal` is answer-only GRPO."""
     meta_policy: bool = True
     """Reflect, keep the best reflection in the bank, and train on all of them one step late."""
     steps: Count = 24

@@ -7,13 +7,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from rubricem_agent.learn.credit import Credit, CreditMode, assign_credit, spread_to_tokens
+from rubricem_agent.learn.credit import Credit, assign_credit, count_tokens, spread_to_tokens
+from rubricem_agent.learn.credit_methods import CreditMode
 from rubricem_agent.learn.curriculum import Encounter
 from rubricem_agent.learn.metrics import count_repeats
 from rubricem_agent.learn.samples import Sample
 from rubricem_agent.policy.tokens import PolicyTokenizer
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.tokens import NO_STAGE
+from rubricem_agent.rollout.tokens import NO_STAGE, pad_rows
 from rubricem_env.domain.errors import JudgeError
 from rubricem_env.domain.trajectory import Origin, Query
 
@@ -45,6 +46,8 @@ class RolloutScores(NamedTuple):
     """Why it is not valid, in one sentence."""
     true: Four | None = None
     """By the truth, in the almanac: recorded to audit the judge, never trained on."""
+    scored: tuple[bool, ...] = (True, True, True, True)
+    """False where scoring the stage failed, so that the group's mean stands in."""
 
 
 class CreditInputs:
@@ -166,6 +169,8 @@ def credit_rows(
         valid=np.array([row.scores.is_valid for row in rows], dtype=bool),
         mode=mode,
         matrix=matrix,
+        scored=np.array([row.scores.scored for row in rows], dtype=bool).reshape(len(rows), -1),
+        tokens=count_tokens(pad_rows([row.stage_ids for row in rows], NO_STAGE, dtype=np.int8)),
     )
 
 

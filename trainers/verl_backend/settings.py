@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from rubricem_agent.config import BankConfig, JudgeConfig, RateConfig, ToolsConfig, refuse_unknown
 from rubricem_agent.data.prepare import read_training_set
-from rubricem_agent.learn.credit import PAPER_MATRIX, CreditMode, check_matrix
+from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.monitor import WatchSettings
 from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
@@ -52,15 +52,11 @@ class AlmanacSettings(Frozen):
     """How the judge deviates from the truth."""
 
 
-class VerlSettings(Frozen):
+class VerlSettings(CreditSettings):
     """A run of RubricEM on veRL, beside veRL's own keys; the defaults are the paper's."""
 
-    credit: CreditMode = "stages"
-    """`stages` is SS-GRPO; `terminal` is answer-only GRPO."""
     meta_policy: bool = True
     """Reflect, keep the best reflection in the bank, and train on all of them one step late."""
-    matrix: tuple[tuple[float, ...], ...] = PAPER_MATRIX
-    """Lambda: the share of downstream scores that a stage earns."""
     window: Count = 3
     """Steps between a question and its repeat."""
     seed: int = 0
@@ -87,7 +83,11 @@ class VerlSettings(Frozen):
 
     @model_validator(mode="after")
     def _is_complete(self) -> "VerlSettings":
-        check_matrix(self.matrix)
+        if self.credit == "igpo":
+            raise ValueError(
+                "credit igpo needs the probability of the gold answer after every turn, which veRL's engines are not "
+                "asked for; train it with trainers/local_ssgrpo.py, or choose another method"
+            )
         if self.meta_policy:
             check_trainable(self.reflection)
         if self.questions is None and self.almanac is None:

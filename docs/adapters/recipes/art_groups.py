@@ -11,7 +11,7 @@ from typing import NamedTuple
 import art
 from openai.types.chat.chat_completion import Choice
 
-from rubricem_agent.learn import PAPER_MATRIX, check_matrix, group_scores, stage_returns
+from rubricem_agent.learn import assign_credit, group_scores
 from rubricem_env.adapters import turns_of_stage
 from rubricem_env.domain import STAGES, Judgement, Origin, Stage, Trajectory
 
@@ -26,8 +26,8 @@ class Attempt(NamedTuple):
 
 def stage_groups(attempts: Sequence[Attempt], judgements: Sequence[Judgement]) -> list[art.TrajectoryGroup]:
     """A group for each stage that any attempt has text in."""
-    scores, valid = group_scores(judgements)
-    returns = stage_returns(scores, check_matrix(PAPER_MATRIX))
+    scores, valid, scored = group_scores(judgements)
+    returns = assign_credit(scores, valid=valid, scored=scored).returns
     groups = []
     for stage in STAGES:
         members = [
@@ -37,7 +37,7 @@ def stage_groups(attempts: Sequence[Attempt], judgements: Sequence[Judgement]) -
                 metadata={"stage": stage.value},
             )
             for place, attempt in enumerate(attempts)
-            if valid[place] and turns_of_stage(attempt.trajectory, stage)
+            if valid[place] and scored[place, stage.position] and turns_of_stage(attempt.trajectory, stage)
         ]
         if members:
             groups.append(art.TrajectoryGroup(members))

@@ -6,7 +6,7 @@ from rubricem_agent.learn.credit import assign_credit
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
-from rubricem_env.judge.scoring import fill_failed_stages, group_scores
+from rubricem_env.judge.scoring import group_scores
 
 MISSING = StageScore(score=0.0, missing=True)
 NO_RUBRIC = Unscored(reason="no_rubric")
@@ -20,7 +20,7 @@ def judged(*outcomes: float | StageScore | Unscored) -> Judgement:
 
 
 def test_a_missing_review_counts_as_zero_and_stays_in_the_baseline():
-    scores, valid = group_scores([judged(1.0, 1.0, 1.0, 1.0), judged(1.0, 1.0, MISSING, 1.0)])
+    scores, valid, _scored = group_scores([judged(1.0, 1.0, 1.0, 1.0), judged(1.0, 1.0, MISSING, 1.0)])
     assert scores[:, 2].tolist() == [1.0, 0.0]
     assert valid.all()
     # G review: 1.8 and 0.8; mean 1.3, std 0.5
@@ -28,39 +28,46 @@ def test_a_missing_review_counts_as_zero_and_stays_in_the_baseline():
 
 
 def test_a_stage_without_rubrics_is_zero_for_the_whole_group_and_drops_out():
-    scores, valid = group_scores([judged(1.0, NO_RUBRIC, 1.0, 1.0), judged(1.0, 0.5, 1.0, 1.0)])
+    scores, valid, _scored = group_scores([judged(1.0, NO_RUBRIC, 1.0, 1.0), judged(1.0, 0.5, 1.0, 1.0)])
     assert scores[:, 1].tolist() == [0.0, 0.0]
     assert not assign_credit(scores, valid=valid).advantages.any()
 
 
-def test_the_answers_score_stands_in_for_failed_stages_but_not_for_missing_ones():
-    scores, valid = group_scores([judged(FAILED, FAILED, MISSING, 0.75)])
-    assert scores.tolist() == [[0.75, 0.75, 0.0, 0.75]]
+def test_failed_stages_are_marked_where_the_answer_was_scored_and_missing_ones_are_not():
+    scores, valid, scored = group_scores([judged(FAILED, FAILED, MISSING, 0.75)])
+    assert scores.tolist() == [[0.0, 0.0, 0.0, 0.75]]
+    assert scored.tolist() == [[False, False, True, True]]
     assert valid.tolist() == [True]
+
+
+def test_the_papers_fallback_puts_the_answers_score_into_failed_stages_but_not_into_missing_ones():
+    scores, valid, scored = group_scores([judged(FAILED, FAILED, MISSING, 0.75)], "broadcast")
+    assert scores.tolist() == [[0.75, 0.75, 0.0, 0.75]]
+    assert valid.all()
+    assert scored.all()
 
 
 @pytest.mark.parametrize("answer", [FAILED, NO_RUBRIC])
 def test_a_rollout_with_nothing_to_fall_back_on_is_masked(answer):
-    _scores, valid = group_scores([judged(FAILED, 1.0, 1.0, answer), judged(1.0, 1.0, 1.0, 1.0)])
+    _, valid, _ = group_scores([judged(FAILED, 1.0, 1.0, answer), judged(1.0, 1.0, 1.0, 1.0)])
     assert valid.tolist() == [False, True]
 
 
 @pytest.mark.parametrize("outcomes", [(FAILED, FAILED, MISSING, MISSING), (0.9, FAILED, MISSING, MISSING)])
 def test_the_zero_of_an_answer_that_never_came_stands_in_for_nothing(outcomes):
-    scores, valid = group_scores([judged(*outcomes), judged(1.0, 1.0, 1.0, 1.0), judged(0.5, 0.5, 0.5, 0.5)])
+    scores, valid, _scored = group_scores([judged(*outcomes), judged(1.0, 1.0, 1.0, 1.0), judged(0.5, 0.5, 0.5, 0.5)])
     assert valid.tolist() == [False, True, True]
     assert assign_credit(scores, valid=valid).advantages[0].tolist() == [0.0, 0.0, 0.0, 0.0]
 
 
 def test_no_rubric_earns_credit_where_one_rollout_was_judged_by_its_answer_and_another_lacks_the_stage():
-    answered = fill_failed_stages(judged(NO_RUBRIC, FAILED, FAILED, 0.8))
-    scores, _valid = group_scores([answered, judged(MISSING, 0.5, 0.5, 0.5)])
-    assert scores[:, 0].tolist() == [0.0, 0.0]
-    assert scores[0].tolist() == [0.0, 0.8, 0.8, 0.8]
+    scores, _, scored = group_scores([judged(NO_RUBRIC, FAILED, FAILED, 0.8), judged(MISSING, 0.5, 0.5, 0.5)])
+    assert scores.tolist() == [[0.0, 0.0, 0.0, 0.8], [0.0, 0.5, 0.5, 0.5]]
+    assert scored.tolist() == [[True, False, False, True], [True] * 4]
 
 
 def test_a_stage_that_nobody_asked_for_drops_out():
-    scores, _valid = group_scores([judged(NOT_ASKED, NOT_ASKED, NOT_ASKED, 0.5)])
+    scores, _, _ = group_scores([judged(NOT_ASKED, NOT_ASKED, NOT_ASKED, 0.5)])
     assert scores.tolist() == [[0.0, 0.0, 0.0, 0.5]]
 
 

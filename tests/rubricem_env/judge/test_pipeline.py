@@ -136,12 +136,13 @@ class AnswerOnly(ScriptedJudge):
         return ScoringResult(opinions, failure="down", is_answer_only=True)
 
 
-async def test_the_fallback_broadcasts_the_answers_score_and_retires_nothing():
+async def test_the_fallback_scores_the_answer_alone_and_retires_nothing():
     judge = step_judge(AnswerOnly(by_season, rubrics=(LONG, PLANNED)))
     (judged,) = await judge.judge_step([group_of()], step=1)
-    # one answer rubric marked 1: 0.5 for the stages that are there and that anybody has rubrics for
-    assert [judged.judgements[0].score(stage) for stage in Stage] == [0.5, None, None, 0.5]
-    assert [judged.judgements[1].score(stage) for stage in Stage] == [0.5, None, 0.0, 0.5]
+    # one answer rubric marked 1: 0.5; the second attempt has no review
+    assert [judged.judgements[0].score(stage) for stage in Stage] == [None, None, None, 0.5]
+    assert [judged.judgements[1].score(stage) for stage in Stage] == [None, None, 0.0, 0.5]
+    assert not judged.failures
     assert judge.buffer.rubrics(judged.query_key).archive == ()
 
 

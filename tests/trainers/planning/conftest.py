@@ -1,12 +1,13 @@
 """The paper's recipe, and a machine with everything that it needs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rubricem_agent.build.probe import Probe
 from trainers.verl_backend.planning.preflight import Machine
 from trainers.verl_backend.planning.run_shape import RunShape, read_run_file, read_run_shape
 
@@ -34,6 +35,7 @@ class FakeMachine(Machine):
     gpus: list[float] = field(default_factory=lambda: [79.6] * 8)
     free: float = 10_000.0
     memory: float = 2_000.0
+    silent: dict[str, str] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=lambda: {"GEMINI_API_KEY": "x"})
 
     def version_of(self, package: str) -> str | None:
@@ -44,6 +46,9 @@ class FakeMachine(Machine):
 
     def free_gib(self, folder: Path) -> float:
         return self.free
+
+    def find_silent(self, probes: Iterable[Probe]) -> dict[str, str]:
+        return {probe.what: self.silent[probe.what] for probe in probes if probe.what in self.silent}
 
     def memory_gib(self) -> float:
         return self.memory

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rubricem_agent.learn.credit import PAPER_MATRIX
+from rubricem_agent.learn.credit import PAPER_MATRIX, CreditSettings
 from rubricem_agent.learn.samples import Sample, task_samples
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens
@@ -43,21 +43,23 @@ def judged(group) -> GroupJudgement:
     return GroupJudgement(query_key="k", step=1, fingerprint="f", rubrics=(), rollouts=rollouts)
 
 
-def scored_row(one: Rollout, scores, *, valid: bool, tokenizer):
-    scores = RolloutScores(tuple(scores), (None,) * 4, is_valid=valid)
+def scored_row(one: Rollout, scores, *, valid: bool, tokenizer, scored=(True,) * 4):
+    scores = RolloutScores(tuple(scores), (None,) * 4, is_valid=valid, scored=tuple(scored))
     return episode_row(one, scores, tokenizer=tokenizer, versions=(0, 0), encounter="new")
 
 
-@pytest.mark.parametrize("mode", ["stages", "terminal"])
+@pytest.mark.parametrize("mode", ["stages", "terminal", "srar", "draco"])
 def test_token_advantages_equal_the_local_trainers_on_the_same_groups(mode, tokenizer):
     groups = [[rollout(6), rollout(9), rollout(4)], [rollout(5), rollout(7), rollout(3)]]
     judgements = [[judgement(), judgement(), judgement()], [judgement(), judgement(fails=True), judgement()]]
-    local, _ = task_samples(groups, [judged(group) for group in judgements], mode=mode, version=0)
+    local, _ = task_samples(
+        groups, [judged(group) for group in judgements], settings=CreditSettings(credit=mode), version=0
+    )
 
     scored = [group_scores(group) for group in judgements]
     rows = [
-        scored_row(one, scores[index], valid=bool(valid[index]), tokenizer=tokenizer)
-        for group, (scores, valid) in zip(groups, scored, strict=True)
+        scored_row(one, scores[index], valid=bool(valid[index]), tokenizer=tokenizer, scored=given[index])
+        for group, (scores, valid, given) in zip(groups, scored, strict=True)
         for index, one in enumerate(group)
     ]
     ours = [row["extra_fields"][OURS] for row in rows]
