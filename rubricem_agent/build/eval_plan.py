@@ -44,6 +44,7 @@ from rubricem_agent.evals.runner import case_keys, rehearse
 from rubricem_agent.evals.scores import Logs, Scores, score_run
 from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
 from rubricem_agent.files import write_atomic, writing
+from rubricem_agent.policy.base import Sampling
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.domain.trajectory import first_problem
@@ -199,6 +200,8 @@ class PlannedEvaluation(NamedTuple):
                 f"{self.manifest.benchmark} is scored without a judge in mode {self.manifest.mode}: "
                 f"--judge {', '.join(self.config.judges)} is not asked."
             )
+        if self.config.sampling != Sampling() and not self.config.asks_a_model:
+            notes.append(f"{self.config.policy} draws no tokens: --temperature, --top-p and --max-turn-tokens do nothing.")
         if self.config.budget is not None and self.unpriced:
             priced = split_by_price(self.policy_model, *self.judge_models)[0]
             notes.append(
@@ -263,6 +266,11 @@ def _judging_only(config: EvalConfig, source: EvaluationManifest) -> EvalConfig:
         ("reuse", default.reuse, config.reuse, agent.reuse),
         ("bank", "", str(config.bank or ""), agent.bank),
         ("attempts", default.attempts, config.attempts, agent.attempts),
+        *(
+            (name.replace("_", "-"), default_value, getattr(config.sampling, name), theirs)
+            for name, default_value in default.sampling
+            if (theirs := getattr(agent.sampling, name, default_value)) is not None
+        ),
         ("epochs", default.epochs, config.epochs, source.epochs),
         *([] if config.fact else [("tools", "", str(config.tools or ""), agent.search)]),
     ]
@@ -328,4 +336,5 @@ def _agent(config: EvalConfig) -> Agent:
         bank=str(config.bank or ""),
         bank_sha256=bank_sha256(config.bank if config.reuse == "cross" else None),
         attempts=config.attempts,
+        sampling=config.sampling if config.asks_a_model and config.stage != "verdicts" else None,
     )

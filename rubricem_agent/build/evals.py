@@ -4,13 +4,12 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, chdir
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from rubricem_agent.build.eval_inputs import HUB
 from rubricem_agent.build.eval_plan import (
     PlannedEvaluation,
     copy_answers,
@@ -23,7 +22,8 @@ from rubricem_agent.build.eval_plan import (
     write_scores,
 )
 from rubricem_agent.build.memory import build_injector, open_existing_bank
-from rubricem_agent.build.models import build_judge, build_policy, requires_extra
+from rubricem_agent.build.models import JUDGE_KEY, POLICY_KEY, build_judge, build_policy, naming, requires_extra
+from rubricem_agent.build.probe import Probe, model_probes, require_answers, search_probes
 from rubricem_agent.build.tools import open_tools
 from rubricem_agent.config import (
     EXPERT,
@@ -51,7 +51,7 @@ from rubricem_agent.evals.answers import (
 from rubricem_agent.evals.base import EvaluationMode
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.manifest import ANSWERS_FILE, VERDICTS_FILE, read_manifest, settle_manifest
-from rubricem_agent.evals.records import AnswerRecord, Journal, VerdictRecord, check_budget
+from rubricem_agent.evals.records import AnswerRecord, CaseKey, Journal, VerdictRecord, check_budget
 from rubricem_agent.evals.runner import CaseJudge, Listener, Runner, case_keys
 from rubricem_agent.evals.scores import Logs, Scores, score_run
 from rubricem_agent.memory.bank import RubricBank
@@ -60,13 +60,15 @@ from rubricem_agent.policy.base import Policy
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import Setting
-from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.domain.errors import ConfigError, RubricEMError, UsageError
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.llm.base import ChatModel
 from rubricem_env.llm.limits import Timing
 from rubricem_env.llm.usage import Meter, SpendLimits
 from rubricem_env.tools.base import FETCH_PAGE, Toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
+
+ResultT = TypeVar("ResultT")
 
 SHARDS = "shards"
 """The folder of the parts of a split run."""
@@ -138,7 +140,10 @@ async def _drive(
 ) -> Runner:
     config = planned.config
     answers, verdicts = logs
-    models, judge_meter = _build_judges(config, planned.loaded, environ=environ)
+    judges = _asked_judges(config, planned.loaded)
+    # Policy and judges stand on the command line: their user has named their hosts.
+    environ = naming(naming(environ, POLICY_KEY, config.policy), JUDGE_KEY, *judges)
+    models, judge_meter = _build_judges(config, judges, environ=environ)
     async with AsyncExitStack() as stack:
         for model in models:
             stack.push_async_callback(model.aclose)
@@ -163,15 +168,43 @@ async def _drive(
         )
         number, total = config.shard
         keys = case_keys(planned.manifest.inputs.ids, config.epochs)[number - 1 :: total]
+        if config.probe:
+            await require_answers(_probes(planned, keys, logs=logs, judges=judges, tools=tools, environ=environ))
         await runner.run(keys, config.stage)
         return runner
 
 
+def _asked_judges(config: EvalConfig, loaded: Loaded) -> tuple[str, ...]:
+    """The names of the judges; empty where none is asked."""
+    if not loaded.rules.judge or config.stage == "answers":
+        return ()
+    return config.judges or default_judges(loaded.rules)
+
+
+def _probes(
+    planned: PlannedEvaluation,
+    keys: Sequence[CaseKey],
+    *,
+    logs: Logs,
+    judges: tuple[str, ...],
+    tools: ToolsConfig,
+    environ: Mapping[str, str],
+) -> list[Probe]:
+    """The probes of what is still to be asked: none where every answer and every verdict is in the logs."""
+    config, (answers, verdicts) = planned.config, logs
+    found = [answers.find(key) for key in keys]
+    answering = config.asks_a_model and config.stage != "verdicts" and not all(one and one.is_final for one in found)
+    judged = {(record.key[0], record.judge) for record in verdicts.records if record.is_final}
+    names = planned.manifest.judges if judges else ()
+    judging = answering or any((key, name) not in judged for key in keys for name in names)
+    probes = model_probes(environ, policy=config.policy if answering else "", judges=judges if judging else ())
+    return probes + (search_probes(tools, environ) if answering else [])
+
+
 def _build_judges(
-    config: EvalConfig, loaded: Loaded, *, environ: Mapping[str, str]
+    config: EvalConfig, names: tuple[str, ...], *, environ: Mapping[str, str]
 ) -> tuple[tuple[ChatModel, ...], Meter]:
-    names = config.judges or default_judges(loaded.rules)
-    if not loaded.rules.judge or not names or config.stage == "answers":
+    if not names:
         return (), Meter()
     ceilings = SpendLimits(dollars=config.budget)
     built = build_judge(JudgeConfig(judge=names[0], also=names[1:], ceilings=ceilings), environ)
@@ -226,6 +259,7 @@ def _build_answerer(
         return given.answer, Meter()
     settings = PolicyConfig(
         policy=SCRIPTED if config.policy == EXPERT else config.policy,
+        sampling=config.sampling,
         ceilings=SpendLimits(dollars=config.budget),
         retry=config.retry,
     )
@@ -265,27 +299,55 @@ def _build_references(config: EvalConfig, policy: Policy) -> References:
 def run_over_ray(config: EvalConfig, shards: int) -> FinishedRun:
     """Run every part as one task of a cluster that sees the same folders, then the run itself, which merges them.
 
-    Ray retries a part that dies, which resumes from its own logs. What no part did is done here.
+    Ray retries a part that dies, which resumes from its own logs. What no part did is done here. The parts share the
+    limits: each has its part of the concurrency and of the budget.
 
     Raises:
         MissingExtraError: ray is not installed.
+        ConfigError: Ray does not start.
     """
-    with requires_extra("verl", "sharding an evaluation over a cluster", package="ray"):
-        ray = import_module("ray")
-    # From any working directory. The policy's name stays as it is: it identifies the agent.
-    is_local = bool(config.data) and not config.data.startswith(HUB)
-    data = str(Path(config.data).expanduser().resolve()) if is_local else config.data
-    anywhere = config.model_copy(update={"out": config.folder.resolve(), "data": data})
-    plan_run(anywhere)
-    ray.init(ignore_reinit_error=True, log_to_driver=False)
-    part = ray.remote(max_retries=3)(_run_part)
-    text = anywhere.model_dump_json()
-    ray.get([part.remote(text, number, shards) for number in range(1, shards + 1)])
+    plan_run(config)
+
+    def share(limit: int) -> int:
+        return max(1, limit // shards)
+
+    limits = {name: share(getattr(config, name)) for name in type(config).model_fields if name.endswith("concurrency")}
+    part = config.model_copy(update={**limits, "budget": config.budget and config.budget / shards})
+    text, folder = part.model_dump_json(), os.getcwd()
+    run_on_ray(_run_part, [(text, folder, number, shards) for number in range(1, shards + 1)], what="sharding an evaluation")
     return asyncio.run(run_evaluation(plan_run(config)))
 
 
-def _run_part(config: str, number: int, shards: int) -> None:
-    """Run one part in a worker, from settings as JSON."""
+def run_on_ray(work: Callable[..., ResultT], calls: Sequence[tuple[Any, ...]], *, what: str) -> list[ResultT]:
+    """One task for each call, on this machine or on the cluster of RAY_ADDRESS; a task that dies is run again.
+
+    Ray puts the driver's folder on its workers' module path, and the modules that lie there would run with our keys:
+    the folder is that of this package while Ray starts. A failure of ours is raised as it was in the worker.
+
+    Raises:
+        MissingExtraError: ray is not installed.
+        ConfigError: Ray does not start.
+    """
+    with requires_extra("verl", what, package="ray"):
+        ray: Any = import_module("ray")
+    try:
+        with chdir(Path(__file__).parents[2]):
+            ray.init(include_dashboard=False, ignore_reinit_error=True, log_to_driver=False)
+    except (OSError, RuntimeError, ValueError) as cause:
+        raise ConfigError(f"Ray does not start: {cause}. Check RAY_ADDRESS and the cluster, or run without --ray.") from cause
+    try:
+        task = ray.remote(max_retries=3)(work)
+        results: list[ResultT] = ray.get([task.remote(*call) for call in calls])
+    except ray.exceptions.RayTaskError as failure:
+        raise failure.cause if isinstance(failure.cause, RubricEMError) else failure from None
+    finally:
+        ray.shutdown()
+    return results
+
+
+def _run_part(config: str, folder: str, number: int, shards: int) -> None:
+    """Run one part in a worker, from settings as JSON whose paths begin at `folder`."""
+    os.chdir(folder)
     # Not strict: JSON has lists for tuples.
     whole = EvalConfig.model_validate_json(config, strict=False)
     asyncio.run(run_evaluation(plan_run(whole.model_copy(update={"shard": (number, shards)}))))

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from rubricem_agent.build.eval_plan import PlannedEvaluation, plan_run, read_scores, rescore_run, stored_scores
 from rubricem_agent.build.evals import FinishedRun, export_inspect_log, run_evaluation, run_over_ray
-from rubricem_agent.cli.terminal import INCOMPLETE, Terminal, command, open_out, plain_table, write_out
+from rubricem_agent.cli.terminal import INCOMPLETE, ProbeOption, Terminal, command, open_out, plain_table, write_out
 from rubricem_agent.config import EvalConfig
 from rubricem_agent.evals.answers import Reuse
 from rubricem_agent.evals.base import EvaluationMode
@@ -25,6 +25,7 @@ from rubricem_agent.evals.report import Summary, name_of, percent, print_summary
 from rubricem_agent.evals.runner import Listener, RunPhase
 from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.files import writing
+from rubricem_agent.policy.base import Sampling
 from rubricem_agent.prompting import Style
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 
@@ -77,9 +78,17 @@ class RunOptions:
     concurrency: Annotated[int, typer.Option(min=1, help="Episodes at once.")] = 16
     judge_concurrency: Annotated[int, typer.Option(min=1, help="Judge calls at once.")] = 64
     search_concurrency: Annotated[int, typer.Option(min=1, help="Searches at once.")] = 16
+    temperature: Annotated[float, typer.Option(min=0, max=5, help="Of the policy; 0 takes the likeliest token.")] = 1.0
+    top_p: Annotated[
+        float, typer.Option(min=0.001, max=1, help="Draw from the likeliest tokens of this probability.")
+    ] = 1.0
+    max_turn_tokens: Annotated[int, typer.Option(min=1, help="The most tokens of one turn.")] = (
+        Sampling().max_turn_tokens
+    )
     seed: Annotated[int, typer.Option(min=0, help="Seed of the policy's sampling and of the bootstrap.")] = 0
     shard: Annotated[str, typer.Option(help="Run part I of N: I/N.")] = "1/1"
     ray: Annotated[int, typer.Option(min=0, help="Split the run into N parts on a Ray cluster; 0 runs it here.")] = 0
+    no_probe: ProbeOption = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate calls and money; call no model.")] = False
 
     def config(self) -> EvalConfig:
@@ -90,8 +99,10 @@ class RunOptions:
         shared = EvalConfig.model_fields.keys() & {field.name for field in fields(self)}
         given = {
             **{name: getattr(self, name) for name in shared},
+            "sampling": Sampling(temperature=self.temperature, top_p=self.top_p, max_turn_tokens=self.max_turn_tokens),
             "judges": tuple(self.judge or ()),
             "seen": tuple(self.seen or ()),
+            "probe": not self.no_probe,
             "shard": (int(part[1]), int(part[2])),
         }
         return EvalConfig(**given)

@@ -88,7 +88,7 @@ def required(path: Path | None, what: str, *, option: str = "--data FILE") -> Pa
 
 EvaluationMode = Literal["official", "drtulu", "strict"]
 
-Sampling = Literal["simple_evals", "drtulu", "first"]
+SubsetRule = Literal["simple_evals", "drtulu", "first"]
 """The published rule that draws a subset: simple-evals samples with seed 0, DR Tulu shuffles with seed 42."""
 CitationMode = Literal["kept", "dropped", "numbered"]
 """What the judge reads of cite tags: the tags; the claims alone; or the claims with [n] and a list of references."""
@@ -108,7 +108,7 @@ class Rules(Frozen):
     """Replies requested before a question counts as unreadable."""
     batch_size: Annotated[int, Field(ge=1)] = 1
     clips_mean: bool = False
-    sampling: Sampling = "first"
+    sampling: SubsetRule = "first"
     citations: CitationMode = "dropped"
     extraction: Extraction = "answer_tag"
 

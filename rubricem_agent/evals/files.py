@@ -85,13 +85,13 @@ def read_bytes(path: Path, advice: Advice = OFFICIAL_FILE) -> bytes:
 
 def json_lines(path: Path, advice: Advice = OFFICIAL_FILE) -> list[RowPosition]:
     """One JSON value per line, blank lines skipped; lines count from 1."""
-    lines = enumerate(read_text(path, advice).split("\n"), start=1)
+    lines = enumerate(read_utf8(path, advice).split("\n"), start=1)
     return [_parse(line, f"{path} line {number}", advice=advice) for number, line in lines if line.strip()]
 
 
 def json_array(path: Path) -> list[RowPosition]:
     """The elements of a JSON array, counted from 0."""
-    content = _parse(read_text(path), str(path), advice=OFFICIAL_FILE).content
+    content = _parse(read_utf8(path), str(path), advice=OFFICIAL_FILE).content
     if not isinstance(content, list) or not content:
         raise FileFormatError(
             f"{path} is not a JSON array with rows in it but {_kind(content)}; this benchmark's official file is one "
@@ -102,7 +102,7 @@ def json_array(path: Path) -> list[RowPosition]:
 
 def csv_rows(path: Path, *, columns: Sequence[str]) -> list[RowPosition]:
     """The rows of a CSV file with a header, counted from 1 without it."""
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
+    reader = csv.DictReader(io.StringIO(read_utf8(path), newline=""))
     missing = [column for column in columns if column not in (reader.fieldnames or ())]
     if missing:
         raise FileFormatError(
@@ -179,7 +179,7 @@ def assemble(
     return Dataset(tuple(examples), by_id, path, actual)
 
 
-def read_text(path: Path, advice: Advice = OFFICIAL_FILE) -> str:
+def read_utf8(path: Path, advice: Advice = OFFICIAL_FILE) -> str:
     """The file's text. Raises FileFormatError where it is missing, empty or not UTF-8."""
     try:
         return read_bytes(path, advice).decode("utf-8-sig")

@@ -12,24 +12,26 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
-from rubricem_agent.evals.base import EvaluationMode, Example, Rules, Sampling, shown
-from rubricem_agent.evals.files import Advice, json_lines, read_text
+from rubricem_agent.evals.base import EvaluationMode, Example, Rules, SubsetRule, shown
+from rubricem_agent.evals.files import Advice, json_lines, read_utf8
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.records import NO_ROOM
-from rubricem_agent.files import write_atomic, writing
+from rubricem_agent.files import refuse_other_than_file, write_atomic, writing
+from rubricem_agent.policy.base import Sampling
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import first_problem, query_key
 
 MANIFEST_VERSION = 1
-_HASH_NAMES: Mapping[str, str] = MappingProxyType(
+_LATER_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "search_sha256": "a search (the settings of --tools and the corpus that they name) of sha256",
         "policy_sha256": "a policy (the model in the folder of local:) of sha256",
         "bank_sha256": "a bank (the lessons in --bank) of sha256",
+        "sampling": "the sampling",
     }
 )
-"""The hashes of an agent, as messages name them."""
+"""What earlier releases did not record of an agent, as messages name it."""
 MANIFEST_FILE, ANSWERS_FILE, VERDICTS_FILE, SCORES_FILE = "run.json", "answers.jsonl", "verdicts.jsonl", "scores.json"
 
 
@@ -69,6 +71,8 @@ class Agent(Frozen):
     bank_sha256: Text = ""
     """Of the lessons that may be retrieved; empty without a bank, and in runs of earlier releases."""
     attempts: Annotated[int, Field(ge=1)] = 1
+    sampling: Sampling | None = None
+    """How the policy drew its text; none where no model wrote, and in runs of earlier releases."""
 
 
 class EvaluationManifest(Frozen):
@@ -126,6 +130,7 @@ def judge_names_in(judges: Iterable[str]) -> dict[str, str]:
 def read_manifest(folder: Path) -> EvaluationManifest:
     """The manifest of a run. Raises FileFormatError where the folder is no run, or one of a newer release."""
     path = folder / MANIFEST_FILE
+    refuse_other_than_file(path, "manifest of a run")
     try:
         # Not strict: JSON has lists for tuples and strings for enums.
         manifest = EvaluationManifest.model_validate_json(path.read_bytes(), strict=False)
@@ -198,17 +203,17 @@ def _as_recorded(known: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]
 
 
 def _agent_settings(known: Agent, wanted: Agent) -> Iterator[tuple[str, object, object]]:
-    after = wanted.model_dump()
-    for name, before in known.model_dump().items():
-        # Earlier releases did not record hashes: their runs cannot be compared, and may resume.
-        if before or name not in _HASH_NAMES:
-            yield _HASH_NAMES.get(name, f"the agent's {name}"), before, after[name]
+    for name in Agent.model_fields:
+        before = getattr(known, name)
+        # Runs of earlier releases cannot be compared in what they did not record, and may resume.
+        if before or name not in _LATER_NAMES:
+            yield _LATER_NAMES.get(name, f"the agent's {name}"), before, getattr(wanted, name)
 
 
 ABLATION_SEED: Final = 100
 """The paper fixes a random subset and does not print its seed; this one is ours, and is the same in every run."""
 ABLATION_SIZE: Final = 100
-RULES: Mapping[Sampling, str] = MappingProxyType(
+RULES: Mapping[SubsetRule, str] = MappingProxyType(
     {
         "simple_evals": "simple-evals sample of {}, seed 0",
         "drtulu": "shuffled with seed 42, first {}",
@@ -218,7 +223,7 @@ RULES: Mapping[Sampling, str] = MappingProxyType(
 """The published rules in words."""
 
 
-def published_rows(sampling: Sampling, num_rows: int, size: int) -> list[int]:
+def published_rows(sampling: SubsetRule, num_rows: int, size: int) -> list[int]:
     """A sample by a published rule, from the row count alone.
 
     simple-evals samples with seed 0, in the order drawn. DR Tulu shuffles all rows with seed 42 and takes the first
@@ -246,7 +251,7 @@ def rows_of_ids(path: Path, known: Sequence[str]) -> list[int]:
     """The rows whose ids a file lists, one per line, in the file's order. Refuses an unknown and a repeated id."""
     row_of = {example_id: row for row, example_id in enumerate(known)}
     rows: list[int] = []
-    lines = enumerate(map(str.strip, read_text(path, IDS_FILE).splitlines()), start=1)
+    lines = enumerate(map(str.strip, read_utf8(path, IDS_FILE).splitlines()), start=1)
     for number, example_id in ((number, line) for number, line in lines if line):
         if example_id not in row_of:
             raise FileFormatError(
@@ -323,7 +328,7 @@ def choose(
 
 
 def _rows(
-    known: Sequence[str], name: SubsetName, *, limit: int | None, ids_file: Path | None, sampling: Sampling
+    known: Sequence[str], name: SubsetName, *, limit: int | None, ids_file: Path | None, sampling: SubsetRule
 ) -> tuple[Sequence[int], str]:
     """The rows of the examples in the order in which they are run, and the rule in words."""
     size = len(known)

@@ -7,10 +7,11 @@ from typing import Annotated, Generic, NamedTuple, TypeVar
 
 from pydantic import Field, ValidationError
 
-from rubricem_agent.files import LineFile, writing
+from rubricem_agent.files import LineFile, refuse_other_than_file, writing
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import Trajectory, first_problem
+from rubricem_env.llm.base import without_thoughts
 from rubricem_env.llm.usage import Meter, SpendLimitReached, Usage, price_of
 
 Count = Annotated[int, Field(ge=0)]
@@ -84,6 +85,11 @@ class VerdictRecord(Frozen):
     @property
     def key(self) -> VerdictKey:
         return (CaseKey(self.id, self.epoch), self.judge, self.question, self.asked)
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """The replies as they are graded: without a judge's reasoning, which no official script has to read."""
+        return self.replies if self.judge == PAGES else tuple(map(without_thoughts, self.replies))
 
     @property
     def is_final(self) -> bool:
@@ -171,10 +177,7 @@ class Journal(Generic[RecordT]):
 
     def _load(self) -> None:
         path = self._file.path
-        if path.exists() and not path.is_file():
-            raise FileFormatError(
-                f"{path} is a folder, a pipe or a device, and no log. Restore the file, or remove it."
-            )
+        refuse_other_than_file(path, "log")
         if not _is_truncated_record(self._file.read_rest()):
             raise FileFormatError(
                 f"{path} ends in what is no {self._kind.__name__}, whole or truncated. Restore the file, or "

@@ -6,21 +6,27 @@ with what makes it differ. Text becomes HTML in `show` alone, which escapes it.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib import resources
 from itertools import combinations
 from pathlib import PurePath
 
 import numpy as np
-from pydantic import JsonValue
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text as RichText
 
 from rubricem_agent.evals.manifest import judge_names_in
 from rubricem_agent.evals.records import NO_PRICE, cost_text
-from rubricem_agent.evals.scores import NO_JUDGE, JudgeScores, Scores, reference_rows
+from rubricem_agent.evals.scores import (
+    NO_JUDGE,
+    JudgeScores,
+    PublishedScores,
+    PublishedTable,
+    Scores,
+    published_tables,
+)
 from rubricem_agent.evals.statistics import RunComparison, paired_bootstrap
 from rubricem_agent.evals.suite import SUITE, find_benchmark
 from rubricem_env.domain.base import Frozen, Text
@@ -64,74 +70,21 @@ def interval_bar(judge: JudgeScores) -> Markup:
     )
 
 
-TABLES = ("rubricem_table1_longform", "rubricem_table2_shortform")
-OWN_BACKEND = ("RubricEM", "Qwen3-8B + Our Search", "Gemini 3.1 Pro + Search")
-OTHER_BACKEND = "other search backend"
 OWN = "this run: "
 """Begins the name of our own row among published ones."""
-
-
-class PublishedScores(Frozen):
-    """One system's row, in percent by column; None where there is no number."""
-
-    system: Text
-    values: tuple[float | None, ...]
-    flags: tuple[Text, ...]
-    """Such as "HealthBench n=100 per DR Tulu"."""
-
-
-class PublishedTable(Frozen):
-    """One table, in percent."""
-
-    source: Text
-    columns: tuple[Text, ...]
-    rows: tuple[PublishedScores, ...]
-
-
-def published_tables(titles: Sequence[str]) -> tuple[PublishedTable, ...]:
-    """The tables that have a column for one of the benchmarks."""
-    tables = (_table(reference_rows()[name]) for name in TABLES)
-    return tuple(table for table in tables if set(titles) & set(table.columns))
-
-
-def _table(written: JsonValue) -> PublishedTable:
-    assert isinstance(written, dict)
-    columns, rows = written["columns"], written["rows"]
-    assert isinstance(columns, list)
-    assert isinstance(rows, dict)
-    flags = _flags(written.get("subset_flags"))
-    systems = []
-    for system, listed in rows.items():
-        numbers = listed if isinstance(listed, list) else []
-        values = tuple(float(value) if isinstance(value, int | float) else None for value in numbers)
-        backend = () if system.startswith(OWN_BACKEND) else (OTHER_BACKEND,)
-        systems.append(PublishedScores(system=system, values=values, flags=(*flags.get(system, ()), *backend)))
-    return PublishedTable(source=str(written["source"]), columns=tuple(map(str, columns)), rows=tuple(systems))
-
-
-def _flags(written: JsonValue) -> Mapping[str, Sequence[str]]:
-    """By system, each flag once with the columns that it holds for."""
-    flags: dict[str, dict[str, list[str]]] = {}
-    for flag, systems in written.items() if isinstance(written, dict) else ():
-        columns = systems if isinstance(systems, dict) else {"": systems}
-        for column, listed in columns.items():
-            for system in listed if isinstance(listed, list) else []:
-                flags.setdefault(str(system), {}).setdefault(flag, []).append(column)
-    return {
-        system: [f"{', '.join(filter(None, columns))} {flag}".strip() for flag, columns in by_flag.items()]
-        for system, by_flag in flags.items()
-    }
 
 
 LONG, SHORT = "four long-form benchmarks", "four short-form benchmarks"
 
 
 class Average(Frozen):
-    """The mean over the benchmarks of one of the paper's tables, of runs in one mode."""
+    """The mean over the benchmarks of one of the paper's tables, of runs in one mode and by one substitute judge."""
 
     what: Text
     label: Text
     agent: Text
+    judge: Text = ""
+    """The substitute; empty where every benchmark has its own judge."""
     value: float | None
     """None while one of them is missing: an average over the others would not be the paper's."""
     missing: tuple[Text, ...]
@@ -241,12 +194,16 @@ def interval_text(judge: JudgeScores) -> str:
 
 
 def _averages(runs: Sequence[Scores]) -> tuple[Average, ...]:
-    groups: dict[tuple[str, str], dict[str, float | None]] = {}
+    groups: dict[tuple[str, str, str, int], dict[str, float | None]] = {}
+    seen: Counter[tuple[str, str, str, str]] = Counter()
     for run in runs:
-        key = (run.manifest.label, agent_name(run))
-        groups.setdefault(key, {}).setdefault(run.manifest.benchmark, run.headline.score)
+        name = run.manifest.benchmark
+        key = (run.manifest.label, agent_name(run), run.headline.judge if run.manifest.is_substituted else "")
+        # A second run of a benchmark belongs to another average.
+        groups.setdefault((*key, seen[*key, name]), {})[name] = run.headline.score
+        seen[*key, name] += 1
     averages = []
-    for (label, agent), scores in groups.items():
+    for (label, agent, judge, _), scores in groups.items():
         for what, is_long in ((LONG, True), (SHORT, False)):
             wanted = [entry.name for entry in SUITE.values() if entry.is_long is is_long and entry.name != "almanac"]
             values = [value for name in wanted if (value := scores.get(name)) is not None]
@@ -254,7 +211,7 @@ def _averages(runs: Sequence[Scores]) -> tuple[Average, ...]:
             if not values:
                 continue
             value = None if missing else sum(values) / len(values)
-            averages.append(Average(what=what, label=label, agent=agent, value=value, missing=missing))
+            averages.append(Average(what=what, label=label, agent=agent, judge=judge, value=value, missing=missing))
     return tuple(averages)
 
 
@@ -397,7 +354,8 @@ def _manifest(run: Scores) -> Markup:
         (
             "agent",
             f"{agent.policy}, {agent.style}, search {agent.search}{_version(agent.search_sha256)}, "
-            f"reuse {agent.reuse}{_version(agent.bank_sha256)}, {agent.attempts} attempts",
+            f"reuse {agent.reuse}{_version(agent.bank_sha256)}, {agent.attempts} attempts"
+            + (f"; sampled with {agent.sampling}" if agent.sampling is not None else ""),
         ),
         ("made", f"{manifest.created}, rubricem {manifest.code}, seed {manifest.seed}"),
     ]
@@ -449,12 +407,13 @@ def _tables(summary: Summary) -> Iterator[tuple[str, Sequence[str], Sequence[Seq
             one.what,
             one.label,
             one.agent,
+            one.judge,
             percent(one.value),
             f"missing: {', '.join(one.missing)}" if one.missing else "",
         )
         for one in summary.averages
     ]
-    yield "The paper's two averages", ("mean over", "mode", "policy", "score", ""), averages
+    yield "The paper's two averages", ("mean over", "mode", "policy", "judge", "score", ""), averages
     comparisons = [
         (
             gap.first,

@@ -25,7 +25,7 @@ from rubricem_agent.evals.records import (
 from rubricem_env.domain.errors import BoundaryError, JudgeError, ModelError, boundary
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.llm.base import CHARS_PER_TOKEN, ChatModel, ChatReply, ChatRequest
+from rubricem_env.llm.base import CHARS_PER_TOKEN, ChatModel, ChatReply, ChatRequest, without_thoughts
 from rubricem_env.llm.limits import RetryPolicy, Timing, call_with_retry
 from rubricem_env.llm.usage import SpendLimitReached, Usage, price_of
 
@@ -96,7 +96,7 @@ class CaseJudge:
     async def _replies(self, key: CaseKey, question: GradingQuestion) -> JudgeReplies:
         known = self._journal.find(verdict_key(key, self._judge_of(question), question=question))
         if known is not None and known.is_final:
-            return known.replies
+            return known.verdicts
         async with self._slots:
             self._check_budget()
             record = await self._ask(key, question)
@@ -105,7 +105,7 @@ class CaseJudge:
             self._outages += 1
             raise JudgeError(record.failure)
         self._outages = 0
-        return record.replies
+        return record.verdicts
 
     def _judge_of(self, question: GradingQuestion) -> str:
         return PAGES if question.is_page else self.name
@@ -117,8 +117,10 @@ class CaseJudge:
         failure = ""
         try:
             with boundary(JudgeError, f"judge {question.key} of example {key.id}"):
-                while len(replies) < question.tries and not (replies and question.accepts(replies[-1].text)):
+                while len(replies) < question.tries:
                     replies.append(await self._one_reply(question, spent))
+                    if question.accepts(without_thoughts(replies[-1].text)):
+                        break
         except (JudgeError, ModelError) as outage:
             failure = str(outage)
         usage = sum(spent, Usage())

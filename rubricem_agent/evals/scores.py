@@ -129,6 +129,63 @@ def reference_rows() -> dict[str, JsonValue]:
     return tables
 
 
+TABLES = ("rubricem_table1_longform", "rubricem_table2_shortform")
+OWN_BACKEND = ("RubricEM", "Qwen3-8B + Our Search", "Gemini 3.1 Pro + Search")
+OTHER_BACKEND = "other search backend"
+
+
+class PublishedScores(Frozen):
+    """One system's row, in percent by column; None where there is no number."""
+
+    system: Text
+    values: tuple[float | None, ...]
+    flags: tuple[Text, ...]
+    """Such as "HealthBench n=100 per DR Tulu"."""
+
+
+class PublishedTable(Frozen):
+    """One table, in percent."""
+
+    source: Text
+    columns: tuple[Text, ...]
+    rows: tuple[PublishedScores, ...]
+
+
+def published_tables(titles: Sequence[str]) -> tuple[PublishedTable, ...]:
+    """The tables that have a column for one of the benchmarks."""
+    tables = (_table(reference_rows()[name]) for name in TABLES)
+    return tuple(table for table in tables if set(titles) & set(table.columns))
+
+
+def _table(written: JsonValue) -> PublishedTable:
+    assert isinstance(written, dict)
+    columns, rows = written["columns"], written["rows"]
+    assert isinstance(columns, list)
+    assert isinstance(rows, dict)
+    flags = _flags(written.get("subset_flags"))
+    systems = []
+    for system, listed in rows.items():
+        numbers = listed if isinstance(listed, list) else []
+        values = tuple(float(value) if isinstance(value, int | float) else None for value in numbers)
+        backend = () if system.startswith(OWN_BACKEND) else (OTHER_BACKEND,)
+        systems.append(PublishedScores(system=system, values=values, flags=(*flags.get(system, ()), *backend)))
+    return PublishedTable(source=str(written["source"]), columns=tuple(map(str, columns)), rows=tuple(systems))
+
+
+def _flags(written: JsonValue) -> Mapping[str, Sequence[str]]:
+    """By system, each flag once with the columns that it holds for."""
+    flags: dict[str, dict[str, list[str]]] = {}
+    for flag, systems in written.items() if isinstance(written, dict) else ():
+        columns = systems if isinstance(systems, dict) else {"": systems}
+        for column, listed in columns.items():
+            for system in listed if isinstance(listed, list) else []:
+                flags.setdefault(str(system), {}).setdefault(flag, []).append(column)
+    return {
+        system: [f"{', '.join(filter(None, columns))} {flag}".strip() for flag, columns in by_flag.items()]
+        for system, by_flag in flags.items()
+    }
+
+
 NO_JUDGE = "none"
 
 
@@ -183,7 +240,7 @@ def _grade(loaded: Loaded, record: AnswerRecord, *, verdicts: Journal[VerdictRec
 
     def replies(question: GradingQuestion) -> JudgeReplies | None:
         known = find(question)
-        return known.replies if known is not None and known.is_final else None
+        return known.verdicts if known is not None and known.is_final else None
 
     outcome = replay(loaded.grader.grade(case_of(loaded, record)), replies)
     if isinstance(outcome, Grade):

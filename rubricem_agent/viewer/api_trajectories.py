@@ -5,8 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from rubricem_agent.evals.records import VerdictRecord
-from rubricem_agent.evals.report import PublishedScores, PublishedTable
-from rubricem_agent.evals.scores import JudgeAgreement, JudgeScores
+from rubricem_agent.evals.scores import JudgeAgreement, JudgeScores, PublishedScores, PublishedTable
 from rubricem_agent.learn.record import ShownLesson
 from rubricem_agent.viewer.api_runs import Page, StageScores
 from rubricem_env.domain.base import Frozen, Text

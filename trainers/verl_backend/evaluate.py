@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from rubricem_agent.build.training import python_command
-from rubricem_agent.learn.held_out import evaluate_held_out, record_evaluation
+from rubricem_agent.learn.held_out import answer_held_out, mean_quality, record_evaluation
 from rubricem_agent.learn.metrics import METRICS_FILE
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
@@ -106,12 +106,12 @@ async def _evaluate(
     model = load_model(folder)
     model.to(dtype=torch.float32)  # type: ignore[call-arg]
     policy = LocalPolicy.over(model, load_tokenizer(folder), rows=ROWS, max_length=MAX_LENGTH)
-    questions = [one for one in load_questions(shipped_questions_path()) if one.split == held_out]
+    questions = [one for one in load_questions(shipped_questions_path()) if one.split == held_out][:max_questions]
     toolbox = shipped_toolbox()
     try:
-        return await evaluate_held_out(
+        readings = await answer_held_out(
             policy,
-            questions[:max_questions],
+            questions,
             prompt=AgentPrompt(settings["system"], "") if settings["system"] else agent_prompt(toolbox.names),
             toolbox=toolbox,
             limits=EpisodeLimits.model_validate(settings["limits"], strict=False),
@@ -120,6 +120,7 @@ async def _evaluate(
         )
     finally:
         await policy.aclose()
+    return mean_quality(questions, readings)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from rich.console import Console
 from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.config import EvalConfig
-from rubricem_agent.evals.report import LONG, Summary, own_rows, print_summary, published_tables, render_page, summarize
-from rubricem_agent.evals.scores import Scores
+from rubricem_agent.evals.report import LONG, Summary, own_rows, print_summary, render_page, summarize
+from rubricem_agent.evals.scores import Scores, published_tables
 
 HOSTILE = "<script>alert(1)</script>\"'&"
 
@@ -70,6 +70,22 @@ def test_the_long_average_is_that_of_the_paper_and_is_not_made_of_three(almanac)
     assert row.values[-1] == pytest.approx(55.475)
     part = summarize(runs[:3]).averages[0]
     assert (part.value, part.missing) == (None, ("researchrubrics",))
+
+
+def test_two_substitute_judges_of_one_policy_have_an_average_each(almanac):
+    names = ("healthbench", "researchqa", "drb", "researchrubrics")
+    rules = almanac.manifest.rules.model_copy(update={"judge": "gpt-4.1"})
+    own = almanac.model_copy(update={"manifest": almanac.manifest.model_copy(update={"rules": rules})})
+    runs = [
+        as_benchmark(judged_by(own, judge), name, score)
+        for judge, scores in ((J1, (0.1, 0.2, 0.3, 0.4)), (J2, (0.5, 0.6, 0.7, 0.8)))
+        for name, score in zip(names, scores, strict=True)
+    ]
+
+    averages = summarize(runs).averages
+
+    # (0.1 + 0.2 + 0.3 + 0.4) / 4 = 0.25, and 0.65 by the second judge; the first run of each benchmark hid the second.
+    assert [(one.judge, one.value) for one in averages] == [(J1, pytest.approx(0.25)), (J2, pytest.approx(0.65))]
 
 
 def test_two_runs_of_one_benchmark_are_compared_on_the_examples_they_share(almanac, tmp_path):

@@ -108,3 +108,14 @@ def test_a_run_whose_log_is_no_file_is_listed_as_unreadable(recording, serve, ma
     assert "is a folder, a pipe or a device" in cards["broken"]["problem"]
     with pytest.raises(RubricEMError, match="is a folder, a pipe or a device"):
         render_report(broken)
+
+
+@pytest.mark.parametrize("name", ["run.json", "ablation.json"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_a_run_whose_manifest_is_no_file_is_listed_as_unreadable(recording, serve, make, name):
+    broken = recording.folder.parent / "broken"
+    broken.mkdir()
+    make(broken / name)
+    card = serve(recording.folder.parent).cards["broken"]
+    assert card["state"] == "unreadable"
+    assert "is a folder, a pipe or a device" in card["problem"]

@@ -120,6 +120,7 @@ def make_config(tmp_path: Path, judge_url: str) -> Callable[..., EvalConfig]:
             "judges": (f"openai:{PROMPT}@{judge_url}",),
             "out": tmp_path / "run",
             "retry": RetryPolicy(attempts=1),
+            "probe": False,
         }
         return EvalConfig(**{**given, **changes})
 

@@ -10,9 +10,12 @@ from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.memory import build_bank
 from rubricem_agent.config import BankConfig, EvalConfig
 from rubricem_agent.evals.manifest import refuse_difference
+from rubricem_agent.policy.base import Sampling
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import query_key
+from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing.servers import ModelServer
 
 
 def given(path: Path, answers: dict[int, str]) -> str:
@@ -139,3 +142,32 @@ def test_weights_that_were_changed_in_place_are_another_policy(make_config, tmp_
         refuse_difference(tmp_path, before, wanted=plan_run(config).manifest)
     old = before.model_copy(update={"agent": before.agent.model_copy(update={"policy_sha256": ""})})
     refuse_difference(tmp_path, old, wanted=plan_run(config).manifest)
+
+
+def test_how_a_policy_samples_is_an_option_sent_to_the_server_and_stands_in_the_manifest(run, tmp_path):
+    app = ModelServer(lambda asked: "<think>so</think><answer>60 m</answer>")
+    with serve_loopback(app) as url:
+        sampling = Sampling(temperature=0.25, top_p=0.5, max_turn_tokens=77)
+        config = EvalConfig(benchmark="almanac", policy=f"openai:p@{url}/v1", limit=1, out=tmp_path, sampling=sampling)
+        run(config)
+
+        body = app.asked[-1].body
+        assert (body["temperature"], body["top_p"], body["max_tokens"]) == (0.25, 0.5, 77)
+        assert json.loads((tmp_path / "run.json").read_text())["agent"]["sampling"] == sampling.model_dump()
+        other = config.model_copy(update={"sampling": Sampling(temperature=0)})
+        with pytest.raises(
+            UsageError, match=r"the sampling temperature=0\.25 .* refusing to resume with temperature=0\.0"
+        ):
+            run(other)
+        judged = config.model_copy(update={"answers_from": tmp_path, "sampling": Sampling(temperature=0)})
+        with pytest.raises(ConfigError, match=r"--temperature is 0\.0; the answers of .* were made with 0\.25"):
+            plan_run(judged)
+
+
+def test_a_policy_that_draws_no_tokens_says_so_and_one_that_records_them_refuses_top_p(tmp_path):
+    config = EvalConfig(benchmark="almanac", limit=1, out=tmp_path, sampling=Sampling(top_p=0.5))
+
+    assert "--top-p" in plan_run(config).notes()[0]
+    assert plan_run(config).manifest.agent.sampling is None
+    with pytest.raises(ConfigError, match=r"--top-p is 0\.5; local:model records its tokens"):
+        plan_run(config.model_copy(update={"policy": "local:model"}))

@@ -176,3 +176,12 @@ def shown(scores) -> str:
     console = Console(file=io.StringIO(), width=220)
     print_summary(summarize([scores]), console)
     return console.file.getvalue()
+
+
+@pytest.mark.parametrize("reply", ["<think>Beyond doubt, B or C.</think>\nA", "Clearly B, or C.\n</think>\n\nA"])
+@pytest.mark.parametrize("mode", ["official", "strict"])
+def test_the_reasoning_of_a_judge_holds_no_verdict(run, make_config, reply, mode):
+    """The official script takes the first capital letter of the whole reply, which is B of "Beyond", or C."""
+    with serve_loopback(ModelServer(lambda asked: reply)) as url:
+        done = run(make_config("simpleqa", mode, judges=(f"openai:judge@{url}/v1",), limit=2))
+    assert (done.scores.headline.score, done.scores.headline.unreadable) == (1.0, 0)
