@@ -75,7 +75,10 @@ class EvalConfig(Frozen):
     judge_concurrency: Count = 64
     search_concurrency: Count = 16
     retry: RetryPolicy = RetryPolicy()
+    sampling: Sampling = Sampling()
     seed: Annotated[int, Field(ge=0)] = 0
+    probe: bool = True
+    """Ask policy, judges and search engine for one token before the first call that costs more."""
     shard: tuple[int, int] = (1, 1)
     """Part number and number of parts: this process runs one part."""
 
@@ -103,6 +106,11 @@ class EvalConfig(Frozen):
             raise ConfigError(
                 f"--criteria, --references and --fact belong to the benchmark drb; {self.benchmark} has none of them. "
                 "Leave them out."
+            )
+        if self.sampling.top_p < 1 and self.policy.startswith((f"{LOCAL}:", f"{VLLM}:")):
+            raise ConfigError(
+                f"--top-p is {self.sampling.top_p:g}; {self.policy} records its tokens with their probabilities among all "
+                "tokens, and draws from all. Leave --top-p out, or serve the model and use openai:MODEL@URL."
             )
         if self.answers_from is not None and self.stage == "answers":
             raise ConfigError("--answers-from judges the answers of another run. Leave --stage answers out.")
@@ -272,6 +280,8 @@ class TeacherConfig(Frozen):
     """Episodes at once, for a live teacher."""
     tokenizer: str = ""
     """The student's tokenizer, as transformers loads it, to count tokens exactly; empty counts four bytes a token."""
+    probe: bool = True
+    """Ask teacher and search engine for one token before the first turn."""
     shards: Count = 1
     """Processes on Ray; 1 runs in this one."""
     rates: Rates = Rates()
@@ -361,6 +371,28 @@ class MountedServerConfig(Frozen):
         return self
 
 
+class PagesConfig(Frozen):
+    """How web pages are read."""
+
+    reader: Literal["direct", "jina", "crawl4ai"] = "direct"
+    """direct: fetched and read here. jina: the Jina reader, key JINA_API_KEY if set. crawl4ai: a server of your own."""
+    url: str | None = None
+    """The address of the reader; crawl4ai needs one, such as http://127.0.0.1:11235."""
+    open_and_find: bool = False
+    """Offer the tools open, which reads a long page part by part, and find, which searches a page."""
+    robots: bool = False
+    """direct: obey robots.txt."""
+    host_delay: Annotated[float, Field(ge=0)] = 0.0
+    """direct: seconds between two requests to one host."""
+    rates: RateConfig = RateConfig()
+
+    @model_validator(mode="after")
+    def _has_address(self) -> Self:
+        if self.reader == "crawl4ai" and self.url is None:
+            raise ValueError('pages.reader = "crawl4ai" needs pages.url, such as "http://127.0.0.1:11235"')
+        return self
+
+
 class ToolsConfig(Frozen):
     """The search tools; the defaults need no key and no network."""
 
@@ -371,6 +403,7 @@ class ToolsConfig(Frozen):
     snippet_search: SnippetSearchConfig = SnippetSearchConfig()
     fetch_page: bool = False
     """Web: offer fetch_page as well."""
+    pages: PagesConfig = PagesConfig()
     cache: ToolCacheConfig = ToolCacheConfig()
     budget: SpendLimits = SpendLimits()
     timeout: Seconds = 30.0

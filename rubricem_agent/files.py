@@ -24,6 +24,12 @@ def read_text(path: Path, what: str) -> str:
         raise FileFormatError(f"cannot read {path}: {cause}. Give the path of {what}.") from cause
 
 
+def refuse_other_than_file(path: Path, what: str) -> None:
+    """Raise FileFormatError where a folder, a pipe or a device stands in a file's place: reading it might never end."""
+    if path.exists() and not path.is_file():
+        raise FileFormatError(f"{path} is a folder, a pipe or a device, and no {what}. Restore the file, or remove it.")
+
+
 def read_lines(path: Path, what: str) -> list[tuple[str, str]]:
     """The lines of a file that are not blank, each after its place, as in "rows.jsonl, line 3"; raises as `read_text`."""
     # Not splitlines: a line separator such as U+2028 may stand inside a JSON string.

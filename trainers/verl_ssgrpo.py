@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.dry_run:
             print_plan(file, chosen.changes, assumptions=chosen.assume, as_json=chosen.json)
             return 0
-        require_ready(file, chosen.changes)
+        require_ready(file, chosen.changes, probe=not chosen.no_probe)
         if chosen.preflight:
             sys.stdout.write(f"{file.stem} has everything it needs on this machine\n")
             return 0
@@ -62,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
         help="with --dry-run: set an assumption; repeatable",
     )
     parser.add_argument("--preflight", action="store_true", help="list what is missing; start nothing")
+    parser.add_argument(
+        "--no-probe", action="store_true", help="do not ask the judge and the search engine for one token first"
+    )
     parser.add_argument(
         "changes", nargs="*", metavar="KEY=VALUE", help="changes of the config: veRL's keys or rubricem's"
     )

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rubricem_agent.build.eval_inputs import HUB, fetch_hub_file
-from rubricem_agent.build.models import connect_chat_model, google_key_for, requires_extra
+from rubricem_agent.build.evals import run_on_ray
+from rubricem_agent.build.models import TEACHER_KEY, connect_chat_model, google_key_for, naming, requires_extra
+from rubricem_agent.build.probe import Probe, model_probes, require_answers, search_probes
 from rubricem_agent.build.tools import open_tools
 from rubricem_agent.config import (
     DIRECTORY,
@@ -23,7 +25,7 @@ from rubricem_agent.config import (
 from rubricem_agent.data.batch_teacher import BatchTeacher
 from rubricem_agent.data.chatml import ChatSample, ChatTokenizer, encode_sample
 from rubricem_agent.data.filter import Harvest, harvest, keep_usage, recall_usage, write_harvest
-from rubricem_agent.data.generate import Generation, QuestionFile, Teacher, Trace, read_question_file
+from rubricem_agent.data.generate import Generation, QuestionFile, Teacher, Trace, TurnReply, read_question_file
 from rubricem_agent.data.prepare import (
     MAX_QUESTION_TOKENS,
     PreparedSet,
@@ -46,7 +48,6 @@ from rubricem_env.tools.base import GOOGLE_SEARCH, SNIPPET_SEARCH
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.questions import Question
 
-TEACHER_KEY = "RUBRICEM_TEACHER_KEY"
 _BATCH_TEACHERS = (GEMINI_BATCH, DIRECTORY, SCRIPTED)
 """Teachers that take a whole round of requests at once."""
 OnTrace = Callable[[Trace], None]
@@ -68,6 +69,7 @@ def teach(
         MissingExtraError: a package is missing.
         RepliesPending: a batch is in progress; the same call resumes when its replies are there.
     """
+    environ = naming(environ, TEACHER_KEY, config.teacher)
     shards = split_shards(config, read_questions(config))
     if len(shards) == 1:
         traces = asyncio.run(write_shard(*shards[0], environ, on_trace=on_trace))
@@ -130,6 +132,9 @@ async def write_shard(
 
     tools = load_tools_config(config.tools) if config.tools else ToolsConfig()
     teacher = _build_teacher(spec, config, almanac=almanac, environ=environ, meter=meter)
+    if config.probe:
+        probes = [*model_probes(environ, teacher=config.teacher), *search_probes(tools, environ)]
+        teacher = _ProbedTeacher(teacher, probes)
     try:
         async with open_tools(tools, environ) as opened:
             generation = Generation(
@@ -144,6 +149,23 @@ async def write_shard(
             return await generation.run(tasks, on_trace=record)
     finally:
         await teacher.aclose()
+
+
+class _ProbedTeacher:
+    """A teacher whose services are probed before its first turn, and not where every trace is in the journal."""
+
+    def __init__(self, teacher: Teacher, probes: list[Probe]) -> None:
+        self.name = teacher.name
+        self.aclose = teacher.aclose
+        self._teacher = teacher
+        self._probes = probes
+        self._lock = asyncio.Lock()
+
+    async def write(self, pending: Sequence[Trace]) -> Sequence[TurnReply]:
+        async with self._lock:
+            await require_answers(self._probes)
+            self._probes = []
+        return await self._teacher.write(pending)
 
 
 def load_chat_tokenizer(name: str) -> ChatTokenizer:
@@ -194,19 +216,15 @@ def _build_teacher(
 
 
 def _on_ray(shards: Sequence[Shard], environ: Mapping[str, str]) -> list[Trace]:
-    """Each shard in its own process, on this machine or on the cluster of RAY_ADDRESS."""
-    with requires_extra("verl", "writing in shards", package="ray"):
-        ray: Any = import_module("ray")
-    ray.init(include_dashboard=False, ignore_reinit_error=True)
-    try:
-        write = ray.remote(_write_in_process)
-        written = ray.get([write.remote(config, questions, dict(environ)) for config, questions in shards])
-    finally:
-        ray.shutdown()
-    return [trace for traces in written for trace in traces]
+    """Each shard in its own process."""
+    calls = [(config, questions, dict(environ), os.getcwd()) for config, questions in shards]
+    return [trace for traces in run_on_ray(_write_in_process, calls, what="writing in shards") for trace in traces]
 
 
-def _write_in_process(config: TeacherConfig, questions: QuestionFile, environ: Mapping[str, str]) -> list[Trace]:
+def _write_in_process(
+    config: TeacherConfig, questions: QuestionFile, environ: Mapping[str, str], folder: str
+) -> list[Trace]:
+    os.chdir(folder)
     return asyncio.run(write_shard(config, questions, environ))
 
 

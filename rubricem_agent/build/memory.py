@@ -7,8 +7,9 @@ from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rubricem_agent.build.models import build_policy, requires_extra
-from rubricem_agent.build.tools import naming_host, open_tools
+from rubricem_agent.build.models import POLICY_KEY, build_policy, naming, requires_extra
+from rubricem_agent.build.probe import model_probes, require_answers, search_probes
+from rubricem_agent.build.tools import TOKEN_VARIABLE, open_tools
 from rubricem_agent.config import (
     EMBEDDERS,
     HASHING,
@@ -152,6 +153,7 @@ async def open_ask(
     bank: Path | None = None,
     reads_lessons: bool = False,
     writes_lessons: bool = False,
+    probe: bool = True,
 ) -> AsyncIterator[tuple[Setting, Meter, LessonMemory | None]]:
     """Connect the policy, its tools and its lessons; they are closed on the way out.
 
@@ -162,17 +164,24 @@ async def open_ask(
         bank: the folder of a rubric bank.
         reads_lessons: show lessons before the first attempt.
         writes_lessons: store a lesson after each attempt; a missing bank is created.
+        probe: ask the policy and the search engine for one token first.
 
     Raises:
         UsageError: something is missing or misspelt.
+        ModelError: the policy or the search engine does not answer.
     """
     settings = _tools_config(tools)
+    environ = naming(environ, POLICY_KEY, config.policy)
     policy, meter = build_policy(config, environ)
     try:
         uses_lessons = reads_lessons or writes_lessons
         lessons = LessonMemory.open(bank, policy, creates=writes_lessons) if uses_lessons else None
-        named = naming_host(tools, environ) if url_host(tools) else environ
+        named = naming(environ, TOKEN_VARIABLE, tools) if url_host(tools) else environ
         async with open_tools(settings, named) as opened:
+            if probe:
+                await require_answers(
+                    [*model_probes(environ, policy=config.policy), *search_probes(settings, environ)]
+                )
             yield Setting(policy, opened.toolbox, EpisodeLimits(), config.sampling), meter, lessons
     finally:
         await policy.aclose()

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rubricem_agent.build.memory import LessonMemory, open_ask
-from rubricem_agent.cli.terminal import Terminal, command, open_out
+from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, open_out
 from rubricem_agent.config import POLICY_NAMES, SCRIPTED, PolicyConfig
 from rubricem_agent.files import writing
 from rubricem_agent.memory.bank import Retrieval
@@ -187,6 +187,7 @@ def ask(
     ] = "none",
     attempts: Annotated[int, typer.Option(min=1, max=10, help="Attempts; each learns from the one before.")] = 1,
     bank: Annotated[Path | None, typer.Option(envvar="RUBRICEM_BANK", help="The folder of a rubric bank.")] = None,
+    no_probe: ProbeOption = False,
     out: Annotated[Path, typer.Option(help="Where to write trajectory.json and report.md.")] = Path("runs/ask"),
 ) -> None:
     """Research a question stage by stage and write a report. Exit code 1 means that there is no answer."""
@@ -202,7 +203,9 @@ def ask(
     if policy == SCRIPTED:
         terminal.say(NO_MODEL)
     query = Query(question=question.strip(), answer_format=answer_format)
-    running = _run_attempts(query, config, terminal=terminal, tools=tools, bank=bank, reuse=reuse, attempts=attempts)
+    running = _run_attempts(
+        query, config, terminal=terminal, tools=tools, bank=bank, reuse=reuse, attempts=attempts, probe=not no_probe
+    )
     try:
         finished, lessons, dollars = asyncio.run(running)
     except SpendLimitReached as reached:
@@ -232,12 +235,13 @@ async def _run_attempts(
     bank: Path | None,
     reuse: Literal["none", "within", "cross"],
     attempts: int,
+    probe: bool,
 ) -> tuple[list[Rollout], list[str], float]:
     """All attempts in order, of which one that fails is the last, the lessons from them, and the known cost in dollars."""
     finished: list[Rollout] = []
     learned: list[str] = []
-    lessons_used = {"reads_lessons": reuse != "none", "writes_lessons": attempts > 1}
-    async with open_ask(config, os.environ, tools=tools, bank=bank, **lessons_used) as (setting, meter, lessons):
+    choices = {"reads_lessons": reuse != "none", "writes_lessons": attempts > 1, "probe": probe}
+    async with open_ask(config, os.environ, tools=tools, bank=bank, **choices) as (setting, meter, lessons):
         for number in range(1, attempts + 1):
             if attempts > 1:
                 terminal.say(f"\n══ Attempt {number} of {attempts}")

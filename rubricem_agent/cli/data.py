@@ -7,7 +7,7 @@ import typer
 from pydantic import ValidationError
 
 from rubricem_agent.build.data import load_chat_tokenizer, prepare as prepare_set, read_questions, teach as run_teacher
-from rubricem_agent.cli.terminal import INCOMPLETE, Terminal, command, inert, open_out, plain_table
+from rubricem_agent.cli.terminal import INCOMPLETE, ProbeOption, Terminal, command, inert, open_out, plain_table
 from rubricem_agent.config import SCRIPTED, TEACHER_NAMES, TeacherConfig, parse_teacher
 from rubricem_agent.data.chatml import export_rows, read_samples
 from rubricem_agent.data.filter import SAMPLES_FILE, RejectionReport, read_report
@@ -38,6 +38,7 @@ def teach(
     limit: LimitOption = None,
     max_dollars: Annotated[float | None, typer.Option(min=0, help="Stop before more is spent.")] = None,
     ray: Annotated[int, typer.Option(min=1, help="Shards on Ray; 1 runs in this process.")] = 1,
+    no_probe: ProbeOption = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a teacher that costs money.")] = False,
 ) -> None:
     """Have a teacher write traces, and keep those that are fit to train on. Shows the cost, and asks, first.
@@ -45,7 +46,7 @@ def teach(
     The same command resumes a run that was stopped. Exits with 3 where the teacher's server failed for a question.
     """
     config = _config(out=out, teacher=teacher, questions=questions, tools=tools, limit=limit, shards=ray)
-    config = config.model_copy(update={"ceilings": SpendLimits(dollars=max_dollars)})
+    config = config.model_copy(update={"ceilings": SpendLimits(dollars=max_dollars), "probe": not no_probe})
     count, costs = _estimate(config)
     terminal.say(_describe_costs(count, costs))
     # On the error stream: the question is no part of the result.

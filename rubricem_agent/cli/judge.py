@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -9,9 +10,10 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from rubricem_agent.build.models import build_judge
+from rubricem_agent.build.models import JUDGE_KEY, BuiltJudge, build_judge, naming
+from rubricem_agent.build.probe import model_probes, require_answers
 from rubricem_agent.cli.look import read_trajectory_rows
-from rubricem_agent.cli.terminal import Terminal, command, inert, plain_table
+from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, inert, plain_table
 from rubricem_agent.config import JUDGE_NAMES, JudgeConfig
 from rubricem_agent.files import read_lines, read_text
 from rubricem_env.domain.base import STAGES
@@ -59,6 +61,7 @@ def judge(
     rubrics: Annotated[
         Path | None, typer.Option(help="Further rubrics to score by: a JSON list, or one JSON object a line.")
     ] = None,
+    no_probe: ProbeOption = False,
 ) -> None:
     """Score a group of trajectories stage by stage, criterion by criterion, with the reasons.
 
@@ -70,7 +73,7 @@ def judge(
     given = read_rubrics(read_text(rubrics, "a rubric file"), str(rubrics)) if rubrics is not None else ()
     names = list(group)
     judged, rubric_set, meter, judge_name = asyncio.run(
-        _judge(list(group.values()), given, config=JudgeConfig(judge=judge), terminal=terminal)
+        _judge(list(group.values()), given, config=JudgeConfig(judge=judge), terminal=terminal, probe=not no_probe)
     )
     _show_group(judged, names, rubrics=rubric_set, meter=meter, terminal=terminal)
     scores = ("\t".join([*_cells(rollout), name]) for name, rollout in zip(names, judged.rollouts, strict=True))
@@ -113,10 +116,15 @@ def _read_group(files: Sequence[Path]) -> dict[str, Trajectory]:
 
 
 async def _judge(
-    trajectories: Sequence[Trajectory], given: tuple[Rubric, ...], *, config: JudgeConfig, terminal: Terminal
+    trajectories: Sequence[Trajectory],
+    given: tuple[Rubric, ...],
+    *,
+    config: JudgeConfig,
+    terminal: Terminal,
+    probe: bool,
 ) -> tuple[GroupJudgement, RubricSet, Meter, str]:
     """The judged group, the rubrics afterwards, the cost, and the judge's name."""
-    built = build_judge(config)
+    built = await _open_judge(config, probe=probe)
     first = trajectories[0]
     persistent = tuple(rubric for rubric in given if rubric.persistent)
     others = tuple(rubric for rubric in given if not rubric.persistent)
@@ -131,6 +139,15 @@ async def _judge(
     finally:
         await built.aclose()
     return group, step_judge.buffer.rubrics(query.key), built.meter, built.judge.name
+
+
+async def _open_judge(config: JudgeConfig, *, probe: bool) -> BuiltJudge:
+    """The judge of the command line, which its user has named; with `probe` it has answered a first request."""
+    environ = naming(os.environ, JUDGE_KEY, config.judge)
+    built = build_judge(config, environ)
+    if probe:
+        await require_answers(model_probes(environ, judges=[config.judge]))
+    return built
 
 
 def _show_group(
@@ -192,13 +209,14 @@ def calibrate(
     terminal: Terminal,
     file: Annotated[Path, typer.Argument(help='JSON lines: {"trajectory": {...}, "rubric": {...}, "label": 0|1|2}.')],
     judge: JudgeOption = "rules",
+    no_probe: ProbeOption = False,
 ) -> None:
     """Run a judge over labelled examples and print its agreement with the labels.
 
     "trajectory" is an object as in a trajectory file, or the path of one beside FILE; "rubric" a row of a rubric file.
     """
     examples = read_examples(file)
-    result = asyncio.run(_calibrate(examples, JudgeConfig(judge=judge), terminal=terminal))
+    result = asyncio.run(_calibrate(examples, JudgeConfig(judge=judge), terminal=terminal, probe=not no_probe))
     rows = [(name, *_agreement_cells(own)) for name, own in (*result.by_stage, ("all", result.overall))]
     terminal.show(plain_table("stage", "examples", "exact", "within one", "kappa", "bias", rows=rows))
     unscored = result.opinions.count(None)
@@ -263,8 +281,10 @@ def _read_example(line: str, where: str, *, folder: Path) -> LabelledExample:
         raise FileFormatError(f"{where}: {first_problem(cause)} A label is 0, 1 or 2.") from cause
 
 
-async def _calibrate(examples: list[LabelledExample], config: JudgeConfig, *, terminal: Terminal) -> Calibration:
-    built = build_judge(config)
+async def _calibrate(
+    examples: list[LabelledExample], config: JudgeConfig, *, terminal: Terminal, probe: bool
+) -> Calibration:
+    built = await _open_judge(config, probe=probe)
     try:
         with terminal.bar(f"scoring with {built.judge.name}", len(examples)) as advance:
             return await run_calibration(WatchedJudge(built.judge, advance), examples)

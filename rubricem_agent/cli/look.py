@@ -108,7 +108,7 @@ def credit(
     """Show the return and the group advantage of each rollout at each stage.
 
     The file may also hold "valid" (true or false for each rollout), "matrix" (4 x 4, the paper's by default) and
-    "mode" ("stages", or "terminal" to give every stage the answer's score).
+    "mode": "stages" (SS-GRPO), "terminal" (answer-only GRPO), "dr_grpo", "gdpo" or "srar".
     """
     scores, valid, matrix, mode = read_credit_file(file)
     earned = assign_credit(scores, valid=valid, matrix=matrix, mode=mode)

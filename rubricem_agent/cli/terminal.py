@@ -22,6 +22,9 @@ from rubricem_agent.files import writing
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result alone: no tables, no progress.")]
+ProbeOption = Annotated[
+    bool, typer.Option("--no-probe", help="Do not ask the models and the search engine for one token first.")
+]
 INCOMPLETE = 3
 """The exit code of a run with something left to do."""
 _WIDTH_WITHOUT_TERMINAL = 200

@@ -262,7 +262,7 @@ class JudgeService:
         return scores
 
     def _scores(self, rollouts: Sequence[Rollout], group: Group, judged: GroupJudgement) -> list[RolloutScores]:
-        matrix, valid = group_scores(judged.judgements)
+        matrix, valid, scored = group_scores(judged.judgements, self.settings.fallback)
         truth = self._truth.get(group.key)
         scores = []
         for index, (rollout, outcome) in enumerate(zip(rollouts, judged.rollouts, strict=True)):
@@ -275,6 +275,7 @@ class JudgeService:
                     is_valid=is_valid,
                     failure="" if is_valid else rollout.failure or outcome.failure or "the judge gave no score",
                     true=four_numbers(true_quality(truth, group.readings[index])) if truth is not None else None,
+                    scored=tuple(scored[index].tolist()),
                 )
             )
         return scores

@@ -37,7 +37,7 @@ def run(tmp_path, monkeypatch):
         monkeypatch.delenv(key, raising=False)
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(ask)
-    return lambda *arguments: CliRunner().invoke(app, [*arguments, "--out", str(tmp_path)])
+    return lambda *arguments: CliRunner().invoke(app, [*arguments, "--no-probe", "--out", str(tmp_path)])
 
 
 def served(*texts):
@@ -125,7 +125,7 @@ def test_a_model_that_does_not_answer_is_explained_in_a_sentence(run, turns, sai
         (["Q", "--policy", "openai:m@ftp://h"], "must start with http"),
         (["Q", "--policy", "openai:m@http://me:pw@h/v1"], "has a login"),
         (["Q", "--policy", "openai:m@https://api.openai.com/v1"], "set OPENAI_API_KEY or RUBRICEM_POLICY_KEY"),
-        (["Q", "--policy", "gemini:g"], "set GEMINI_API_KEY or GOOGLE_API_KEY"),
+        (["Q", "--policy", "gemini:g"], "or GEMINI_API_KEY or GOOGLE_API_KEY in the environment"),
         (["Q", "--policy", "gemini:g@http://127.0.0.1:9"], "set RUBRICEM_POLICY_KEY"),
         (["Q", "--policy", "local:"], "lacks the folder"),
         (["Q", "--policy", "local:/nope"], "no folder /nope"),

@@ -44,7 +44,7 @@ def asked(tmp_path, monkeypatch):
     def run(*arguments):
         server = ModelServer(lambda request: ModelReply(ANSWER))
         with serve_loopback(server) as url:
-            policy = ["--policy", f"openai:m@{url}/v1", "--out", str(tmp_path / "out")]
+            policy = ["--policy", f"openai:m@{url}/v1", "--no-probe", "--out", str(tmp_path / "out")]
             result = CliRunner().invoke(app, [QUESTION, *policy, *arguments])
         if isinstance(result.exception, UsageError):
             raise result.exception

@@ -36,7 +36,7 @@ def chat_server() -> ModelServer:
 def test_a_live_teachers_traces_become_canonical_samples_and_are_not_bought_twice(tmp_path: Path) -> None:
     server = chat_server()
     with serve_loopback(server) as url:
-        config = TeacherConfig(out=tmp_path, limit=2, teacher=f"openai:teacher@{url}")
+        config = TeacherConfig(out=tmp_path, probe=False, limit=2, teacher=f"openai:teacher@{url}")
         harvested = teach(config, {})
         again = teach(config, {})
 
@@ -52,7 +52,7 @@ def test_a_live_teachers_traces_become_canonical_samples_and_are_not_bought_twic
 def test_a_spend_limit_stops_the_run_and_what_is_paid_for_stays(tmp_path: Path) -> None:
     server = chat_server()
     with serve_loopback(server) as url:
-        config = TeacherConfig(out=tmp_path, limit=3, teacher=f"openai:teacher@{url}", concurrency=1)
+        config = TeacherConfig(out=tmp_path, probe=False, limit=3, teacher=f"openai:teacher@{url}", concurrency=1)
         with pytest.raises(SpendLimitReached):
             teach(config.model_copy(update={"ceilings": SpendLimits(calls=3)}), {})
         harvested = teach(config, {})
@@ -65,7 +65,7 @@ def test_a_broken_account_of_what_was_spent_is_refused_with_a_way_out(tmp_path: 
     (tmp_path / "usage.json").write_text('{"calls": ')
 
     with pytest.raises(FileFormatError, match=r"usage\.json does not say what was spent.*Restore it"):
-        teach(TeacherConfig(out=tmp_path, limit=1), {})
+        teach(TeacherConfig(out=tmp_path, probe=False, limit=1), {})
 
 
 def test_a_server_that_fails_rejects_no_trace_and_the_same_command_asks_again(tmp_path: Path) -> None:
@@ -78,7 +78,17 @@ def test_a_server_that_fails_rejects_no_trace_and_the_same_command_asks_again(tm
         )
     )
     with serve_loopback(server) as url:
-        command = ["teach", "--out", str(tmp_path), "--teacher", f"openai:teacher@{url}", "--limit", "2", "--yes"]
+        command = [
+            "teach",
+            "--out",
+            str(tmp_path),
+            "--teacher",
+            f"openai:teacher@{url}",
+            "--limit",
+            "2",
+            "--yes",
+            "--no-probe",
+        ]
         broken = CliRunner().invoke(data_app, command)
         report = read_report(tmp_path)
         is_down = False
@@ -95,7 +105,7 @@ def test_a_server_that_fails_rejects_no_trace_and_the_same_command_asks_again(tm
 
 def test_a_failure_that_an_earlier_release_recorded_is_asked_again(tmp_path: Path) -> None:
     with serve_loopback(chat_server()) as url:
-        config = TeacherConfig(out=tmp_path, limit=1, teacher=f"openai:teacher@{url}")
+        config = TeacherConfig(out=tmp_path, probe=False, limit=1, teacher=f"openai:teacher@{url}")
         reply = {"id": "train-rivers-01.1", "error": "connection refused"}
         (tmp_path / "journal.jsonl").write_text(json.dumps({"task": "train-rivers-01", "reply": reply}) + "\n")
 

@@ -33,7 +33,7 @@ def files(tmp_path):
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, ["judge", *map(str, arguments)])
+    return CliRunner().invoke(app, ["judge", "--no-probe", *map(str, arguments)])
 
 
 def refusal(*arguments):

@@ -3,9 +3,9 @@
 import pytest
 
 from rubricem_agent.build.data import teach
-from rubricem_agent.build.models import JUDGE_KEY, build_judge, key_for
+from rubricem_agent.build.models import JUDGE_KEY, build_judge, key_for, naming
 from rubricem_agent.config import JudgeConfig, TeacherConfig
-from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.errors import ConfigError, UsageError
 
 
 @pytest.mark.parametrize(
@@ -26,9 +26,14 @@ async def test_googles_key_serves_google_and_this_machine(url):
     await build_judge(JudgeConfig(judge=f"gemini:flash{url}"), {"GEMINI_API_KEY": "canary"}).aclose()
 
 
-async def test_the_judges_own_key_serves_any_server():
-    config = JudgeConfig(judge="gemini:flash@https://judge.example")
-    await build_judge(config, {"RUBRICEM_JUDGE_KEY": "canary"}).aclose()
+@pytest.mark.parametrize("name", ["gemini:flash@https://judge.example", "openai:m@https://judge.example/v1"])
+async def test_the_judges_own_key_goes_to_a_host_that_the_user_has_named_for_it(name):
+    config, environ = JudgeConfig(judge=name), {"RUBRICEM_JUDGE_KEY": "canary"}
+    with pytest.raises(ConfigError, match=r"set RUBRICEM_JUDGE_KEY_HOST=judge\.example to allow it"):
+        build_judge(config, environ)
+    for hosts in ("judge.example", "other.example, judge.example"):
+        await build_judge(config, {**environ, "RUBRICEM_JUDGE_KEY_HOST": hosts}).aclose()
+    await build_judge(config, naming(environ, JUDGE_KEY, name)).aclose()
 
 
 @pytest.mark.parametrize(
@@ -37,7 +42,7 @@ async def test_the_judges_own_key_serves_any_server():
         ("https://judge.example/v1", {"OPENAI_API_KEY": "canary"}, (None, "RUBRICEM_JUDGE_KEY")),
         ("https://api.openai.com/v1", {"OPENAI_API_KEY": "canary"}, ("canary", "OPENAI_API_KEY")),
         ("https://api.openai.com/v1", {"RUBRICEM_JUDGE_KEY": "own"}, ("own", "RUBRICEM_JUDGE_KEY")),
-        ("https://judge.example/v1", {"RUBRICEM_JUDGE_KEY": "own"}, ("own", "RUBRICEM_JUDGE_KEY")),
+        ("http://127.0.0.1:9/v1", {"RUBRICEM_JUDGE_KEY": "own"}, ("own", "RUBRICEM_JUDGE_KEY")),
     ],
 )
 def test_a_key_comes_with_the_variable_that_holds_it_or_would(url, environ, found):

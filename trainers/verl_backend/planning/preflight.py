@@ -3,6 +3,7 @@
 It imports neither veRL nor torch nor Ray: their absence is one of the things that it reports.
 """
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from typing import NamedTuple
 from packaging.specifiers import SpecifierSet
 
 from rubricem_agent.build.models import google_key_names
+from rubricem_agent.build.probe import Probe, find_silent, model_probes, search_probes
 from rubricem_agent.config import (
     GEMINI,
     MINILM,
@@ -73,6 +75,10 @@ class Machine:
             existing = existing.parent
         return shutil.disk_usage(existing).free / 2**30
 
+    def find_silent(self, probes: Iterable[Probe]) -> dict[str, str]:
+        """The services that do not answer a request of one token, and what they say."""
+        return asyncio.run(find_silent(probes))
+
     def memory_gib(self) -> float:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
 
@@ -114,13 +120,15 @@ class PreflightCheck(NamedTuple):
     remedy: str = ""
 
 
-def check_run(shape: RunShape, machine: Machine) -> list[PreflightCheck]:
-    """Everything that the run needs, in the order of a set-up."""
+def check_run(shape: RunShape, machine: Machine, *, probe: bool = True) -> list[PreflightCheck]:
+    """Everything that the run needs, in the order of a set-up; with `probe` its services are asked for one token."""
     found = [*check_packages(shape, machine), check_model(shape)]
     if shape.device != "cpu":
         found += [check_gpus(shape, machine), check_memory(shape, machine)]
     if shape.settings.almanac is None:
-        found += [check_questions(shape), *check_keys(shape, machine.environ)]
+        keys = list(check_keys(shape, machine.environ))
+        found += [check_questions(shape), *keys]
+        found += check_services(shape, machine) if probe and all(key.is_ok for key in keys) else []
     return [*found, check_embedder(shape, machine), check_disk(shape, machine)]
 
 
@@ -215,6 +223,17 @@ def check_keys(shape: RunShape, environ: Mapping[str, str]) -> Iterator[Prefligh
         yield PreflightCheck(name, is_set, found, f"export {names[0]}=... on every node, before ray start")
 
 
+def check_services(shape: RunShape, machine: Machine) -> list[PreflightCheck]:
+    """Whether judges and search engine answer: one check for each that does not, else one for all."""
+    judge, tools = shape.settings.judge, shape.settings.tools
+    probes = model_probes(machine.environ, judges=(judge.judge, *judge.also))
+    silent = machine.find_silent([*probes, *search_probes(tools, machine.environ)])
+    remedy = "correct its name, address or key; --no-probe skips this request of one token"
+    return [PreflightCheck(what, False, said, remedy) for what, said in silent.items()] or [
+        PreflightCheck("services", True, "answer")
+    ]
+
+
 def _needed_keys(shape: RunShape) -> Iterator[tuple[str, str]]:
     settings, tools = shape.settings, shape.settings.tools
     for name in (settings.judge.judge, *settings.judge.also):
@@ -273,22 +292,26 @@ def check_disk(shape: RunShape, machine: Machine) -> PreflightCheck:
     )
 
 
-def check_file(file: Path, changes: Iterable[str] = (), *, machine: Machine | None = None) -> list[PreflightCheck]:
+def check_file(
+    file: Path, changes: Iterable[str] = (), *, machine: Machine | None = None, probe: bool = True
+) -> list[PreflightCheck]:
     """Check everything that the run of a config needs.
 
     Raises:
         ConfigError: the config itself is refused.
     """
-    return check_run(read_run_shape(read_run_file(file, changes)), machine or Machine())
+    return check_run(read_run_shape(read_run_file(file, changes)), machine or Machine(), probe=probe)
 
 
-def require_ready(file: Path, changes: Iterable[str] = (), *, machine: Machine | None = None) -> None:
+def require_ready(
+    file: Path, changes: Iterable[str] = (), *, machine: Machine | None = None, probe: bool = True
+) -> None:
     """List on stderr all that is missing, each with its remedy, and refuse the run if anything is.
 
     Raises:
         ConfigError: the config itself is refused, or something is missing.
     """
-    missing = [check for check in check_file(file, changes, machine=machine) if not check.is_ok]
+    missing = [check for check in check_file(file, changes, machine=machine, probe=probe) if not check.is_ok]
     if not missing:
         return
     width = max(len(check.what) for check in missing)
