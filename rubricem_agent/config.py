@@ -66,6 +66,8 @@ class EvalConfig(Frozen):
     seen: tuple[Path, ...] = ()
     drop_seen: bool = False
     out: Path | None = None
+    prompts: str = ""
+    """The official judge prompts: a checkout, a folder of checkouts, or a package; empty for our own prompts."""
     answers_from: Path | None = None
     """A run whose answers are judged: its examples, epochs and policy are copied, and no question is answered."""
     budget: Annotated[float, Field(gt=0)] | None = None

@@ -73,7 +73,12 @@ def reload_benchmark(folder: Path, manifest: EvaluationManifest, *, data: str = 
         Path(inputs.references) if inputs.references else None,
     )
     loaded = load_benchmark(
-        manifest.benchmark, paths, rules=manifest.rules, any_version=True, with_fact=inputs.with_fact
+        manifest.benchmark,
+        paths,
+        rules=manifest.rules,
+        any_version=True,
+        with_fact=inputs.with_fact,
+        prompts=manifest.prompts,
     )
     if loaded.sha256 != inputs.sha256:
         raise UsageError(
@@ -195,6 +200,8 @@ class PlannedEvaluation(NamedTuple):
     def notes(self) -> list[str]:
         """Warnings about settings without effect, as sentences."""
         notes = []
+        if self.config.prompts and not self.loaded.grader.prompts:
+            notes.append(f"{self.manifest.benchmark} is scored without a judge in mode {self.manifest.mode}: --prompts does nothing.")
         if self.config.judges and not self.loaded.rules.judge:
             notes.append(
                 f"{self.manifest.benchmark} is scored without a judge in mode {self.manifest.mode}: "
@@ -226,13 +233,21 @@ def plan_run(config: EvalConfig, now: Callable[[], datetime] = lambda: datetime.
     policy, judges = model_names(config, rules)
     data = fetch_hub_file(config.data) if config.data.startswith(HUB) else Path(config.data).expanduser()
     paths = DataPaths(data if config.data else None, config.criteria, config.references)
-    loaded = load_benchmark(config.benchmark, paths, rules=rules, any_version=config.any_version, with_fact=config.fact)
+    loaded = load_benchmark(
+        config.benchmark,
+        paths,
+        rules=rules,
+        any_version=config.any_version,
+        with_fact=config.fact,
+        prompts=config.prompts,
+    )
     manifest = EvaluationManifest(
         benchmark=config.benchmark,
         mode=config.mode,
         rules=rules,
         judges=judge_names(config, rules),
         prompt_hash=loaded.grader.prompt_hash,
+        prompts=config.prompts if loaded.grader.official else "",
         inputs=_inputs(config, loaded, source),
         agent=source.agent if source is not None else _agent(config),
         epochs=config.epochs,

@@ -50,6 +50,9 @@ class RunOptions:
     judge: Annotated[list[str] | None, typer.Option(help="gemini:MODEL or openai:MODEL@URL; repeat for agreement.")] = (
         None
     )
+    prompts: Annotated[
+        str, typer.Option(help="Official judge prompts: a checkout, a folder of checkouts or a package; else our own.")
+    ] = ""
     limit: Annotated[int | None, typer.Option(min=1, help="Use N examples, by the mode's published rule.")] = None
     subset: Annotated[SubsetName, typer.Option(help="ablation: the same 100 in every run.")] = "mode"
     ids: Annotated[Path | None, typer.Option(help="A file with one example id a line.")] = None

@@ -11,6 +11,7 @@ from pydantic import BaseModel, JsonValue
 
 from rubricem_agent.evals.base import Dataset, Example, Gold, Rules, Unit
 from rubricem_agent.evals.extraction import Extracted
+from rubricem_agent.evals.official_prompts import OfficialTemplate
 from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
 from rubricem_env.domain.trajectory import AnswerFormat, Trajectory
 from rubricem_env.scaffold.untrusted import defuse
@@ -98,6 +99,8 @@ class Grader:
     """The prompt files `judge_NAME.md` that it asks with."""
     is_binary: bool = False
     """Whether every score is 0 or 1."""
+    official: Mapping[str, OfficialTemplate] = field(default_factory=dict)
+    """The official prompts in place of our own, where the user has them."""
 
     @cached_property
     def _prompt_files(self) -> Mapping[str, AgentPromptFile]:
@@ -108,17 +111,32 @@ class Grader:
         """One hash for all judge prompts; empty without any."""
         if not self.prompts:
             return ""
-        together = "".join(f"{name}:{prompt.hash};" for name, prompt in sorted(self._prompt_files.items()))
+        hashes = {name: prompt.hash for name, prompt in self._prompt_files.items()}
+        if self.official:
+            hashes = {name: template.sha256 for name, template in self.official.items()}
+        together = "".join(f"{name}:{text_hash};" for name, text_hash in sorted(hashes.items()))
         return hashlib.sha256(together.encode()).hexdigest()[:16]
 
-    def user_prompt(self, name: str, **values: str) -> str:
-        """The user message of a prompt file, its placeholders filled with text whose control tokens are inert."""
+    def user_prompt(
+        self, name: str, *, variant: str = "", official: Mapping[str, str] = _NOTHING, **values: str
+    ) -> str:
+        """The user message, its placeholders filled with text whose control tokens are inert.
+
+        `variant` is the language of an official prompt, and `official` are values that it shows in another form.
+        """
         inert = {key: defuse(value) for key, value in values.items()}
+        if self.official:
+            template = self.official[f"{name}.{variant}" if variant else name]
+            return template.fill({**inert, **{key: defuse(value) for key, value in official.items()}})
         return fill(self._prompt_files[name].section("user"), inert)
 
     def system_prompt(self, name: str) -> str:
-        """The system message of a prompt file."""
-        return self._prompt_files[name].section("system")
+        """The system message; empty where the prompt has none."""
+        key = f"{name}.system"
+        if self.official:
+            return self.official[key].fill({}) if key in self.official else ""
+        prompt = self._prompt_files[name]
+        return prompt.section("system") if "<!-- section: system -->" in prompt.text else ""
 
     def grade(self, case: Case) -> Grading:
         """Ask and grade."""

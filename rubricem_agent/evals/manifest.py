@@ -86,6 +86,8 @@ class EvaluationManifest(Frozen):
     """BACKEND:MODEL[@URL], without the URL of the default service; earlier releases wrote the model alone. Empty where
     nothing is judged by a model."""
     prompt_hash: Text
+    prompts: Text = ""
+    """The folder or package of the official judge prompts; empty where the judge is asked with our own."""
     inputs: Inputs
     agent: Agent
     epochs: Annotated[int, Field(ge=1)] = 1
@@ -100,9 +102,14 @@ class EvaluationManifest(Frozen):
         return bool(self.rules.judge) and any(judge_model(judge) != self.rules.judge for judge in self.judges)
 
     @property
+    def has_own_prompts(self) -> bool:
+        """Whether a judge is asked in our words and not in those of the benchmark: such numbers are not official."""
+        return bool(self.prompt_hash) and not self.prompts
+
+    @property
     def label(self) -> str:
-        """The mode as it is printed beside every number: with a star where the judge is a substitute."""
-        return f"{self.mode}{'*' if self.is_substituted else ''}"
+        """The mode as it is printed beside every number: with a star where the judge is a substitute, and whose prompts."""
+        return f"{self.mode}{'*' if self.is_substituted else ''}{', own prompts' if self.has_own_prompts else ''}"
 
 
 def judge_model(judge: str) -> str:

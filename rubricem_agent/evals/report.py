@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as RichText
 
-from rubricem_agent.evals.manifest import judge_names_in
+from rubricem_agent.evals.manifest import EvaluationManifest, judge_names_in
 from rubricem_agent.evals.records import NO_PRICE, cost_text
 from rubricem_agent.evals.scores import (
     NO_JUDGE,
@@ -345,7 +345,7 @@ def _manifest(run: Scores) -> Markup:
         ("data", element("code", f"{inputs.path} ({inputs.rows} rows, sha256 {inputs.sha256})")),
         ("examples", f"{len(inputs.ids)}: {inputs.subset}; {len(inputs.left_out)} dropped because training saw them"),
         ("mode's judge", f"{rules.judge or 'none'}, temperature {rules.temperature:g}, {rules.tries} tries"),
-        ("judges of this run", f"{', '.join(manifest.judges) or 'none'}; prompts {manifest.prompt_hash or '-'}"),
+        ("judges of this run", f"{', '.join(manifest.judges) or 'none'}; prompts {_prompts(manifest)}"),
         (
             "arithmetic",
             f"batches of {rules.batch_size}; mean {'clipped to 0..1' if rules.clips_mean else 'not clipped'}",
@@ -362,11 +362,20 @@ def _manifest(run: Scores) -> Markup:
     return Markup(element("h3", "What it was made from") + table(("", ""), rows))
 
 
+def _prompts(manifest: EvaluationManifest) -> str:
+    if not manifest.prompt_hash:
+        return "none"
+    return f"{'our own' if manifest.has_own_prompts else f'official, of {manifest.prompts}'} ({manifest.prompt_hash})"
+
+
 def _version(sha256: str) -> str:
     return f" (sha256 {sha256[:12]})" if sha256 else ""
 
 
 SUBSTITUTE_NOTE = "* judged by another model than the mode's own: not an official number"
+OWN_PROMPTS_NOTE = (
+    "own prompts: the judge was asked in our words (--prompts reads the official ones): not an official number"
+)
 _OVERVIEW = ("run", "mode", "judge", "metric", "score", "95 % interval", "worst case", "graded", "left out", "cost")
 
 
@@ -388,6 +397,14 @@ def _overview(summary: Summary) -> list[tuple[str, ...]]:
         for run in summary.runs
         for judge in run.judges
     ]
+
+
+def _notes(summary: Summary) -> list[str]:
+    """Why a number of the overview is not official."""
+    manifests = [run.manifest for run in summary.runs]
+    return [SUBSTITUTE_NOTE] * any(one.is_substituted for one in manifests) + [OWN_PROMPTS_NOTE] * any(
+        one.has_own_prompts for one in manifests
+    )
 
 
 def _left_out(run: Scores, judge: JudgeScores) -> str:
@@ -442,8 +459,8 @@ def _tables(summary: Summary) -> Iterator[tuple[str, Sequence[str], Sequence[Seq
 def print_summary(summary: Summary, console: Console) -> None:
     """Overview, details of each run, averages, comparisons, and the published rows."""
     _print_table(console, "Scores x100", headings=_OVERVIEW, rows=_overview(summary))
-    if any(run.manifest.is_substituted for run in summary.runs):
-        console.print(RichText(SUBSTITUTE_NOTE, style="dim"))
+    for note in _notes(summary):
+        console.print(RichText(note, style="dim"))
     for run in summary.runs:
         _print_details(run, console)
     for title, headings, rows in _tables(summary):
@@ -513,6 +530,5 @@ def _overview_html(summary: Summary) -> Markup:
         (*row[:4], element("span", row[4], css="big"), row[5], interval_bar(judge), *row[6:])
         for row, judge in zip(_overview(summary), judges, strict=True)
     ]
-    star = any(run.manifest.is_substituted for run in summary.runs)
     overview = table((*_OVERVIEW[:6], "", *_OVERVIEW[6:]), rows)
-    return Markup(overview + (element("p", SUBSTITUTE_NOTE, css="warn") if star else ""))
+    return Markup(overview + "".join(element("p", note, css="warn") for note in _notes(summary)))

@@ -1,6 +1,7 @@
 """The benchmarks by name. Adding one is a file in `benchmarks` that defines `BENCHMARK`, and a line here."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from rubricem_agent.evals.base import DataPaths, EvaluationMode, Rules
@@ -16,6 +17,7 @@ from rubricem_agent.evals.benchmarks import (
     webwalkerqa,
 )
 from rubricem_agent.evals.grading import Benchmark, Loaded
+from rubricem_agent.evals.official_prompts import read_official
 from rubricem_env.domain.errors import ConfigError
 
 _MODULES = (healthbench, researchqa, drb, researchrubrics, simpleqa, twowiki, webwalkerqa, deepsearchqa, almanac)
@@ -48,14 +50,25 @@ def rules_for(benchmark: str, mode: EvaluationMode) -> Rules:
 
 
 def load_benchmark(
-    name: str, paths: DataPaths, *, rules: Rules, any_version: bool = False, with_fact: bool = False
+    name: str,
+    paths: DataPaths,
+    *,
+    rules: Rules,
+    any_version: bool = False,
+    with_fact: bool = False,
+    prompts: str = "",
 ) -> Loaded:
     """Read and check the files; `any_version` accepts other hashes and row counts.
 
+    `prompts` is the folder or the package of the official judge prompts; without it the judge is asked with our own.
+
     Raises ConfigError where the benchmark is unknown, FileFormatError where a file is missing, of another version or
-    malformed, and UsageError where the benchmark needs a file that was not named.
+    malformed, and UsageError where the benchmark needs a file that was not named, or an official prompt is missing.
     """
     benchmark = find_benchmark(name)
     data = benchmark.load(paths, any_version=any_version)
     make_grader = benchmark.fact_grader if with_fact and benchmark.fact_grader is not None else benchmark.grader
-    return Loaded(**vars(data), benchmark=benchmark, grader=make_grader(rules))
+    grader = make_grader(rules)
+    if prompts:
+        grader = replace(grader, official=read_official(prompts, grader.prompts))
+    return Loaded(**vars(data), benchmark=benchmark, grader=grader)

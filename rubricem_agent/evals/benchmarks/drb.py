@@ -8,6 +8,7 @@ text, json fence, whole text of any kind, first balanced braces, first brace to 
 scores gathered by pattern. Files are JSON Lines: tasks, their criteria, and articles.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -84,6 +85,18 @@ class TaskCriteria(FileRow):
             lines.append(f"## {dimension}")
             lines += [f"- {item.criterion}\n  {item.explanation}" for item in self.criterions.get(dimension, ())]
         return "\n".join(lines)
+
+    def as_json(self) -> str:
+        """The same in the official form; an item without an explanation is left out."""
+        shown = {
+            dimension: [
+                {"criterion": item.criterion, "explanation": item.explanation}
+                for item in items
+                if "explanation" in item.model_fields_set
+            ]
+            for dimension, items in self.criterions.items()
+        }
+        return json.dumps(shown, ensure_ascii=False, indent=2)
 
 
 class DrbGold(Gold):
@@ -397,7 +410,8 @@ def grade(case: Case, grader: Grader) -> Grading:
     gold = case.gold_as(DrbGold)
     if case.answer.is_empty:
         return grader.excluded("there is no article")
-    prompt = grader.user_prompt("drb_clean", article=case.answer.text, language=gold.language)
+    language = gold.language
+    prompt = grader.user_prompt("drb_clean", variant=language, article=case.answer.text, language=language)
     (cleanings,) = yield (GradingQuestion("clean", prompt, tries=CLEANING_TRIES, accepts=is_article),)
     cleaned = cleanings[-1]
     if not is_article(cleaned):
@@ -405,6 +419,8 @@ def grade(case: Case, grader: Grader) -> Grading:
         return grader.excluded(reason, unreadable=len(cleanings))
     prompt = grader.user_prompt(
         "drb_race",
+        variant=language,
+        official={"criteria": gold.criteria.as_json()},
         task=case.example.prompt_text,
         article=cleaned,
         reference=gold.reference,
@@ -421,7 +437,7 @@ def grade(case: Case, grader: Grader) -> Grading:
         result = Grade(score, score, metrics=outcome.dimensions, labels=labels, unreadable=unreadable)
     if grader.prompts != FACT_PROMPTS:
         return result
-    record, failed = yield from drb_fact.check_citations(case, grader, language=gold.language)
+    record, failed = yield from drb_fact.check_citations(case, grader, language=language)
     return result._replace(record=record, unreadable=result.unreadable + failed)
 
 

@@ -180,9 +180,11 @@ def check_citations(
     if grader.rules.mode == "drtulu":
         (facts, pages), unreadable = traced_citations(case), 0
     else:
-        facts, unreadable = yield from _extract(case, grader)
+        facts, unreadable = yield from _extract(case, grader, language=language)
         pages = yield from _read_pages(list(facts))
-    asked = tuple(_validation_question(grader, url, listed, page=pages[url]) for url, listed in facts.items())
+    asked = tuple(
+        _validation_question(grader, url, listed, page=pages[url], language=language) for url, listed in facts.items()
+    )
     replies = (yield asked) if asked else ()
     checked: dict[str, JsonValue] = {}
     for (url, listed), attempts in zip(facts.items(), replies, strict=True):
@@ -200,10 +202,10 @@ def check_citations(
 
 
 def _extract(
-    case: Case, grader: Grader
+    case: Case, grader: Grader, *, language: str
 ) -> Generator[tuple[GradingQuestion, ...], tuple[JudgeReplies, ...], tuple[FactsByUrl, int]]:
     """The facts that the judge extracts (of several facts of one url those that it keeps), and its unreadable replies."""
-    prompt = grader.user_prompt("drb_extract", article=clean_urls(case.answer.text))
+    prompt = grader.user_prompt("drb_extract", variant=language, article=clean_urls(case.answer.text))
     (extracted,) = yield (GradingQuestion("extract", prompt, tries=MAX_TRIES, accepts=is_list),)
     facts = group_facts(extracted[-1])
     unreadable = len(extracted) - is_list(extracted[-1])
@@ -211,7 +213,7 @@ def _extract(
     asked = tuple(
         GradingQuestion(
             f"dedup {url}",
-            grader.user_prompt("drb_dedup", facts=numbered(facts[url])),
+            grader.user_prompt("drb_dedup", variant=language, facts=numbered(facts[url])),
             tries=MAX_TRIES,
             accepts=is_list,
         )
@@ -228,10 +230,12 @@ def _extract(
     return facts, unreadable
 
 
-def _validation_question(grader: Grader, url: str, facts: Sequence[str], *, page: str) -> GradingQuestion:
+def _validation_question(
+    grader: Grader, url: str, facts: Sequence[str], *, page: str, language: str
+) -> GradingQuestion:
     return GradingQuestion(
         f"validate {url}",
-        grader.user_prompt("drb_validate", page=page[:PAGE_LIMIT], facts=numbered(facts)),
+        grader.user_prompt("drb_validate", variant=language, page=page[:PAGE_LIMIT], facts=numbered(facts)),
         tries=MAX_TRIES,
         accepts=lambda reply: not isinstance(parse_validation(reply, num_facts=len(facts)), Unparsed),
     )

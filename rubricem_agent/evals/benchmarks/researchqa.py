@@ -173,7 +173,9 @@ def _question(grader: Grader, number: int, batch: Sequence[str], *, answer: str)
     size = len(batch)
     return GradingQuestion(
         f"batch-{number}",
-        grader.user_prompt("researchqa", answer=answer, items=numbered(batch), count=str(size)),
+        grader.user_prompt(
+            "researchqa", official={"items": "\n".join(batch)}, answer=answer, items=numbered(batch), count=str(size)
+        ),
         tries=grader.rules.tries,
         accepts=lambda reply: not isinstance(parse_batch(reply, size=size), Unparsed),
     )

@@ -117,7 +117,7 @@ def grade(case: Case, grader: Grader) -> Grading:
         gold=case.gold_as(SimpleQAGold).answer,
         answer=case.answer.text,
     )
-    ((reply,),) = yield (GradingQuestion("grade", prompt),)
+    ((reply,),) = yield (GradingQuestion("grade", prompt, system=grader.system_prompt("simpleqa")),)
     is_readable = _VERDICT.search(reply) is not None
     if not is_readable and not grader.rules.is_strict:
         return grader.excluded("the judge gave no letter", unreadable=1)

@@ -288,7 +288,7 @@ def yes_no_grade(case: Case, grader: Grader) -> Grading:
     prompt = grader.user_prompt(
         "short_answer", question=case.example.prompt_text, response=case.answer.text, gold=" / ".join(golds)
     )
-    ((reply,),) = yield (GradingQuestion("grade", prompt),)
+    ((reply,),) = yield (GradingQuestion("grade", prompt, system=grader.system_prompt("short_answer")),)
     if _VERDICT.search(reply) is None:
         return grader.excluded("the judge gave no verdict", unreadable=1)
     correct = float(judge_says_correct(reply))

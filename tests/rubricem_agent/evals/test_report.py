@@ -182,3 +182,27 @@ def test_a_judge_of_one_address_and_that_of_an_earlier_release_are_compared_by_t
     (gap,) = summarize([judged_by(almanac, name) for name in names]).comparisons
 
     assert gap.first.endswith("judged by j1")
+
+
+def test_a_number_says_whose_prompts_its_judge_was_asked_with(almanac):
+    judged = almanac.manifest.model_copy(update={"prompt_hash": "abc"})
+    own = almanac.model_copy(update={"manifest": judged})
+    official = almanac.model_copy(update={"manifest": judged.model_copy(update={"prompts": "checkouts"})})
+
+    assert (own.manifest.label, official.manifest.label) == ("official, own prompts", "official")
+    assert almanac.manifest.label == "official"  # no judge, no prompts
+    page = render_page(summarize([own]))
+    assert "own prompts: the judge was asked in our words" in page
+    assert "our own (abc)" in page
+    page = render_page(summarize([official]))
+    assert "own prompts" not in page
+    assert "official, of checkouts (abc)" in page
+
+
+def test_an_average_holds_no_two_kinds_of_prompts(almanac):
+    judged = almanac.manifest.model_copy(update={"prompt_hash": "abc"})
+    own = almanac.model_copy(update={"manifest": judged})
+    official = almanac.model_copy(update={"manifest": judged.model_copy(update={"prompts": "checkouts"})})
+    runs = [as_benchmark(own, "healthbench", 0.1), as_benchmark(official, "researchqa", 0.2)]
+
+    assert [one.label for one in summarize(runs).averages] == ["official, own prompts", "official"]

@@ -3,13 +3,15 @@
 import asyncio
 import io
 import json
+import os
 
 import pytest
 from rich.console import Console
 
-from rubricem_agent.build.eval_plan import plan_run
+from rubricem_agent.build.eval_plan import plan_run, rescore_run
 from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.evals.report import SUBSTITUTE_NOTE, print_summary, render_page, summarize
+from rubricem_env.domain.errors import UsageError
 
 
 def run(config):
@@ -86,3 +88,20 @@ def test_dr_tulus_files_are_read_as_well(make_config, tmp_path, name, mode):
 
     # 2Wiki: the judge says yes where it sees Ans B among the golds. WebWalker: question 0 is right.
     assert scores.headline.score == 0.5
+
+
+def test_a_folder_without_the_official_prompts_ends_before_the_first_call(make_config, tmp_path, judge_app):
+    with pytest.raises(UsageError, match=r"has no simpleqa_eval\.py, where the official prompt"):
+        plan_run(make_config("simpleqa", prompts=str(tmp_path)))
+
+    assert judge_app.asked == []
+
+
+@pytest.mark.skipif("RUBRICEM_OFFICIAL_PROMPTS" not in os.environ, reason="names no folder of official checkouts")
+@pytest.mark.parametrize("name", ["simpleqa", "healthbench", "researchqa", "drb", "researchrubrics", "webwalkerqa"])
+def test_a_run_with_official_prompts_says_so_and_is_scored_again_with_them(name, make_config, judge_app, tmp_path):
+    scores = run(make_config(name, prompts=os.environ["RUBRICEM_OFFICIAL_PROMPTS"]))
+
+    assert judge_app.asked
+    assert scores.manifest.label == "official*"
+    assert rescore_run(tmp_path / "run").judges == scores.judges

@@ -1,0 +1,255 @@
+"""Judge prompts of the official scorers, read from the user's own checkout or package; none is shipped here.
+
+Each is known by its file, its name there and the hash of its text: a text of another version is refused. Files are
+parsed and never run. A template is filled by its own rule, in one pass: placeholders within inserted text stay.
+"""
+
+import ast
+import hashlib
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+from string import Formatter
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+from rubricem_agent.files import read_text
+from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
+
+Piece = tuple[str, str | None]
+"""Literal text and the placeholder after it."""
+TemplateRule = Literal["format", "angles", "plain"]
+"""str.format; <<name>>; or nothing to fill. An f-string is known by its form."""
+
+
+class OfficialTemplate(NamedTuple):
+    """One prompt as it was read."""
+
+    pieces: tuple[Piece, ...]
+    sha256: str
+    names: Mapping[str, str] = MappingProxyType({})
+    """Our name of a placeholder's value, where it differs from the placeholder."""
+
+    def fill(self, values: Mapping[str, str]) -> str:
+        """The prompt with its placeholders filled."""
+        return "".join(
+            text + ("" if field is None else values[self.names.get(field, field)]) for text, field in self.pieces
+        )
+
+
+class PromptSource(NamedTuple):
+    """Where an official prompt is, and which text it is."""
+
+    repository: str
+    files: tuple[str, ...]
+    """Within a checkout, or within a package of that name."""
+    name: str
+    """The variable; empty where the file is the prompt."""
+    sha256: str
+    """The start of the hash of the text with its placeholders."""
+    rule: TemplateRule = "format"
+    names: Mapping[str, str] = MappingProxyType({})
+
+
+_DRB, _OPENAI, _SCALE = "Ayanami0730/deep_research_bench", "openai/simple-evals", "scaleapi/researchrubrics"
+_TULU = "agent/evaluation"
+_HELPFUL = PromptSource(
+    _OPENAI,
+    ("sampler/chat_completion_sampler.py", f"{_TULU}/samplers/sampler/chat_completion_sampler.py"),
+    "OPENAI_SYSTEM_MESSAGE_API",
+    "75357d685f238b6a",
+    "plain",
+)
+
+
+def _drb(file: str, name: str, sha256: str, **names: str) -> PromptSource:
+    return PromptSource(_DRB, (file,), name, sha256, names=names)
+
+
+_RACE = {"task_prompt": "task", "article_1": "article", "article_2": "reference", "criteria_list": "criteria"}
+_REPORT = {
+    "document_content": "report",
+    "rubric_title": "criterion",
+    "rubric_category": "axis",
+    "rubric_weight": "weight",
+}
+_PAGE = {"reference": "page", "statements": "facts"}
+SOURCES: Mapping[str, PromptSource] = MappingProxyType(
+    {
+        "healthbench": PromptSource(
+            _OPENAI,
+            ("healthbench_eval.py", f"{_TULU}/health_bench_eval/healthbench_eval.py"),
+            "GRADER_TEMPLATE",
+            "52cff820cec7403b",
+            "angles",
+            {"rubric_item": "criterion"},
+        ),
+        "healthbench.system": _HELPFUL,
+        "simpleqa": PromptSource(
+            _OPENAI,
+            ("simpleqa_eval.py", f"{_TULU}/simple_qa_eval/simpleqa_eval.py"),
+            "GRADER_TEMPLATE",
+            "c675d5b1e037f3b6",
+            names={"target": "gold", "predicted_answer": "answer"},
+        ),
+        "simpleqa.system": _HELPFUL,
+        "researchqa": PromptSource(
+            "realliyifei/ResearchQA",
+            ("compute_coverage.py", f"{_TULU}/research_qa_eval/compute_coverage.py"),
+            "prompt",
+            "fd15f88d458f918c",
+            names={"response": "answer", "'\\n'.join(questions)": "items"},
+        ),
+        "short_answer": PromptSource(
+            "rlresearch/dr-tulu",
+            (f"{_TULU}/short_form_qa_eval/short_form_eval.py",),
+            "grader_prompt",
+            "55af42d50e44b754",
+            names={"correct_answer": "gold"},
+        ),
+        "short_answer.system": _HELPFUL,
+        "webwalkerqa": PromptSource(
+            "langchain (a package; since its version 1 langchain_classic)",
+            ("evaluation/qa/eval_prompt.py", "libs/langchain/langchain/evaluation/qa/eval_prompt.py"),
+            "cot_template",
+            "67b519ccd1aea030",
+            names={"query": "question", "context": "gold", "result": "answer"},
+        ),
+        "researchrubrics": PromptSource(
+            _SCALE, ("src/prompts/user_prompt.txt",), "", "e246eb7f908549eb", names=_REPORT
+        ),
+        "researchrubrics.system": PromptSource(
+            _SCALE, ("src/prompts/system_prompt.txt",), "", "54da8e4fbb55c0c3", "plain"
+        ),
+        "drb_clean.en": _drb("prompt/clean_prompt.py", "clean_article_prompt_en", "96c8c265b49b5f59"),
+        "drb_clean.zh": _drb("prompt/clean_prompt.py", "clean_article_prompt_zh", "957547f1df0e752f"),
+        "drb_race.en": _drb("prompt/score_prompt_en.py", "generate_merged_score_prompt", "bb75b313036b778d", **_RACE),
+        "drb_race.zh": _drb("prompt/score_prompt_zh.py", "generate_merged_score_prompt", "22ce49944eb18de2", **_RACE),
+        "drb_extract.en": _drb("utils/extract.py", "prompt_template_en", "a9c7c63bbf378e43", report_text="article"),
+        "drb_extract.zh": _drb("utils/extract.py", "prompt_template", "99e6cb2e2ec0586e", report_text="article"),
+        "drb_dedup.en": _drb("utils/deduplicate.py", "prompt_template_en", "1145338764777997", statements="facts"),
+        "drb_dedup.zh": _drb("utils/deduplicate.py", "prompt_template", "1b2939d58c9857a0", statements="facts"),
+        "drb_validate.en": _drb("utils/validate.py", "prompt_template_en", "0adfec07a018230a", **_PAGE),
+        "drb_validate.zh": _drb("utils/validate.py", "prompt_template", "9bf8ef51ebf41007", **_PAGE),
+    }
+)
+"""By the name of our own prompt file, with the language or `system` after a dot."""
+
+
+def read_official(
+    place: str, prompts: Sequence[str], *, sources: Mapping[str, PromptSource] = SOURCES
+) -> dict[str, OfficialTemplate]:
+    """The official templates in the place of our own prompt files `prompts`, with their variants.
+
+    `place` is a checkout, a folder of checkouts, or the name of an installed package.
+
+    Raises:
+        ConfigError: the official text of a prompt is not known here, or `place` is neither folder nor package.
+        UsageError: `place` lacks a prompt, or has it in another version.
+    """
+    folders = _folders(place)
+    templates: dict[str, OfficialTemplate] = {}
+    for prompt in prompts:
+        keys = [key for key in sources if key.partition(".")[0] == prompt]
+        if not keys:
+            raise ConfigError(
+                f"the official text of the prompt {prompt} cannot be checked by this release; its numbers are made with "
+                "our own. Leave --prompts out."
+            )
+        templates.update({key: _read(sources[key], folders, place=place) for key in keys})
+    return templates
+
+
+def _folders(place: str) -> list[Path]:
+    folder = Path(place).expanduser()
+    if folder.is_dir():
+        return [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
+    # A top-level package is found without running any of it.
+    found = PathFinder.find_spec(place) if place.isidentifier() else None
+    if found is None or not found.submodule_search_locations:
+        raise ConfigError(
+            f"--prompts is {place!r}, which is neither a folder nor an installed package. Give the folder of the "
+            "official repository, or of several."
+        )
+    return list(map(Path, found.submodule_search_locations))
+
+
+def _read(source: PromptSource, folders: Sequence[Path], *, place: str) -> OfficialTemplate:
+    found = [path for folder in folders for file in source.files if (path := folder / file).is_file()]
+    for path in found:
+        template = _template(source, path)
+        if template is not None and template.sha256.startswith(source.sha256):
+            return template
+    wanted = f"the official prompt {source.name or source.files[0]} of {source.repository}"
+    if found:
+        raise UsageError(
+            f"{found[0]} does not hold {wanted} in the version that this release knows (sha256 {source.sha256}), so that "
+            "its numbers could not be called official. Check out the version that docs/evaluation.md names."
+        )
+    raise UsageError(
+        f"{place} has no {source.files[0]}, where {wanted} is. Give the folder of that repository, or a folder that holds "
+        "the checkouts of several, with --prompts."
+    )
+
+
+def _template(source: PromptSource, path: Path) -> OfficialTemplate | None:
+    text = read_text(path, "an official prompt file")
+    pieces: list[Piece] | None = [(text, None)] if not source.name else _assigned(text, path, name=source.name)
+    if pieces is None:
+        return None
+    if len(pieces) == 1 and source.rule != "plain":
+        pieces = list(_split(pieces[0][0], source.rule))
+    marked = "".join(text + ("" if field is None else f"\0{field}\0") for text, field in pieces)
+    return OfficialTemplate(tuple(pieces), hashlib.sha256(marked.encode()).hexdigest(), source.names)
+
+
+def _split(text: str, rule: TemplateRule) -> Iterator[Piece]:
+    if rule == "format":
+        yield from ((literal, field) for literal, field, _, _ in Formatter().parse(text))
+    else:
+        parts = re.split("<<([a-z_]+)>>", text)
+        yield from zip(parts[::2], [*parts[1::2], None], strict=True)
+
+
+def _assigned(text: str, path: Path, *, name: str) -> list[Piece] | None:
+    """What the first assignment to the variable says, as long as it is text."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError) as cause:
+            raise FileFormatError(f"{path} is not Python ({cause}). Check the repository out again.") from cause
+    values = (
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name
+    )
+    pieces = next((list(_pieces(value)) for value in values), None)
+    return None if pieces is None else _joined(pieces)
+
+
+def _pieces(node: ast.expr) -> Iterator[Piece]:
+    """Text, f-strings, their sums, and `.strip()` of a text; anything else is a placeholder."""
+    match node:
+        case ast.Constant(value=str(text)):
+            yield text, None
+        case ast.JoinedStr(values=values):
+            for value in values:
+                yield from _pieces(value.value if isinstance(value, ast.FormattedValue) else value)
+        case ast.BinOp(left=left, right=right, op=ast.Add()):
+            yield from (*_pieces(left), *_pieces(right))
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="strip"), args=[]):
+            yield text.strip(), None
+        case _:
+            yield "", ast.unparse(node)
+
+
+def _joined(pieces: Sequence[Piece]) -> list[Piece]:
+    """Neighbouring texts as one."""
+    joined: list[Piece] = []
+    for text, field in pieces:
+        before = joined.pop()[0] if joined and joined[-1][1] is None else ""
+        joined.append((before + text, field))
+    return joined
