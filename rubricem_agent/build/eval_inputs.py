@@ -74,6 +74,11 @@ def fetch_hub_file(data: str, *, needs_file: bool = True) -> Path:
         ) from cause
 
 
+def fetched(given: str) -> Path:
+    """The path of a file that is here, or is fetched from the hub."""
+    return fetch_hub_file(given) if given.startswith(HUB) else Path(given).expanduser()
+
+
 def choose_file(files: Iterable[str], source: str) -> str:
     """The only data file of a repository, or the only one for training; raises ConfigError without such a file."""
     readable = sorted(file for file in files if file.endswith(_READABLE))

@@ -8,10 +8,9 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from rubricem_agent.build.eval_inputs import (
-    HUB,
     bank_sha256,
     beside_sha256,
-    fetch_hub_file,
+    fetched,
     judge_names,
     model_names,
     read_seen,
@@ -202,6 +201,9 @@ class PlannedEvaluation(NamedTuple):
         notes = []
         if self.config.prompts and not self.loaded.grader.prompts:
             notes.append(f"{self.manifest.benchmark} is scored without a judge in mode {self.manifest.mode}: --prompts does nothing.")
+        wanted = self.loaded.benchmark.drtulu_ids
+        if wanted and self.config.mode == "drtulu" and not (self.config.ids or self.config.answers_from):
+            notes.append(f"DR Tulu runs a fixed set of examples of {self.manifest.benchmark}: --ids {wanted} chooses it.")
         if self.config.judges and not self.loaded.rules.judge:
             notes.append(
                 f"{self.manifest.benchmark} is scored without a judge in mode {self.manifest.mode}: "
@@ -231,8 +233,7 @@ def plan_run(config: EvalConfig, now: Callable[[], datetime] = lambda: datetime.
     if source is not None:
         config = _judging_only(config, source)
     policy, judges = model_names(config, rules)
-    data = fetch_hub_file(config.data) if config.data.startswith(HUB) else Path(config.data).expanduser()
-    paths = DataPaths(data if config.data else None, config.criteria, config.references)
+    paths = DataPaths(fetched(config.data) if config.data else None, config.criteria, config.references)
     loaded = load_benchmark(
         config.benchmark,
         paths,
@@ -299,7 +300,7 @@ def _judging_only(config: EvalConfig, source: EvaluationManifest) -> EvalConfig:
 
 
 def _inputs(config: EvalConfig, loaded: Loaded, source: EvaluationManifest | None) -> Inputs:
-    inputs = choose(loaded, config.subset, limit=config.limit, ids_file=config.ids)
+    inputs = choose(loaded, config.subset, limit=config.limit, ids_file=fetched(str(config.ids)) if config.ids else None)
     if source is not None:
         inputs = _answered(config, source.inputs, chosen=inputs)
     for path in config.seen:

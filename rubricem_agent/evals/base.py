@@ -111,6 +111,8 @@ class Rules(Frozen):
     sampling: SubsetRule = "first"
     citations: CitationMode = "dropped"
     extraction: Extraction = "answer_tag"
+    answer_format: AnswerFormat | None = None
+    """What the agent is asked for, where it is not the benchmark's own format."""
 
     @property
     def is_strict(self) -> bool:

@@ -177,6 +177,10 @@ class Benchmark:
     """The Hugging Face data set and file, or where else the official file is."""
     guidance: str = ""
     """The prompt suffix that describes the answer's form, beyond the format."""
+    question: Callable[[Example, Grader], str] | None = None
+    """The words in which a mode puts an example to the agent, where they are not those of the file."""
+    drtulu_ids: str = ""
+    """The file on the hub with the ids that DR Tulu runs, where they are not drawn by a rule."""
     ids: str = "row numbers from 0"
     """What identifies an example in logs and in files of answers: a column of the data file, or this."""
 
@@ -204,7 +208,12 @@ class Loaded(Dataset):
         return self._by_id[example_id]
 
     def format_of(self, example_id: str) -> AnswerFormat:
-        return self.formats.get(example_id, self.benchmark.answer_format)
+        return self.formats.get(example_id, self.rules.answer_format or self.benchmark.answer_format)
+
+    def asked(self, example_id: str) -> Example:
+        """The example in the words in which the mode puts it to the agent."""
+        example, word = self.example(example_id), self.benchmark.question
+        return example if word is None else example.model_copy(update={"prompt_text": word(example, self.grader)})
 
 
 def numbered(lines: Sequence[str]) -> str:

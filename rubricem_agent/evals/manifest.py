@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, JsonValue, ValidationError
 
 from rubricem_agent.evals.base import EvaluationMode, Example, Rules, SubsetRule, shown
-from rubricem_agent.evals.files import Advice, json_lines, read_utf8
+from rubricem_agent.evals.files import Advice, json_array, json_lines, read_utf8
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.records import NO_ROOM
 from rubricem_agent.files import refuse_other_than_file, write_atomic, writing
@@ -255,19 +255,26 @@ IDS_FILE: Advice = ("a file of ids", "give a file with one id per line", "Write 
 
 
 def rows_of_ids(path: Path, known: Sequence[str]) -> list[int]:
-    """The rows whose ids a file lists, one per line, in the file's order. Refuses an unknown and a repeated id."""
+    """The rows whose ids a file lists, one per line or as a JSON list, in the file's order.
+
+    Refuses an unknown and a repeated id.
+    """
     row_of = {example_id: row for row, example_id in enumerate(known)}
     rows: list[int] = []
-    lines = enumerate(map(str.strip, read_utf8(path, IDS_FILE).splitlines()), start=1)
-    for number, example_id in ((number, line) for number, line in lines if line):
+    text = read_utf8(path, IDS_FILE)
+    lines = enumerate(map(str.strip, text.splitlines()), start=1)
+    listed = [(f"{path} line {number}", line) for number, line in lines if line]
+    if text.lstrip().startswith("["):
+        listed = [(element.where, str(element.content)) for element in json_array(path)]
+    for where, example_id in listed:
         if example_id not in row_of:
             raise FileFormatError(
-                f"{path} line {number}: the id {example_id!r} is not in the benchmark, which has {len(known)} examples. "
+                f"{where}: the id {example_id!r} is not in the benchmark, which has {len(known)} examples. "
                 "Correct the id, or load the file that it belongs to."
             )
         if row_of[example_id] in rows:
             raise FileFormatError(
-                f"{path} line {number}: the id {example_id!r} is listed twice; an example is run once per epoch. "
+                f"{where}: the id {example_id!r} is listed twice; an example is run once per epoch. "
                 "Remove the line, or ask for more epochs."
             )
         rows.append(row_of[example_id])

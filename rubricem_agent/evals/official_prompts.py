@@ -6,9 +6,11 @@ parsed and never run. A template is filled by its own rule, in one pass: placeho
 
 import ast
 import hashlib
+import json
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
 from importlib.machinery import PathFinder
 from pathlib import Path
 from string import Formatter
@@ -43,96 +45,22 @@ class PromptSource(NamedTuple):
     """Where an official prompt is, and which text it is."""
 
     repository: str
-    files: tuple[str, ...]
+    files: Sequence[str]
     """Within a checkout, or within a package of that name."""
     name: str
-    """The variable; empty where the file is the prompt."""
+    """The variable; `f()1` for the second `return` of a function f; empty where the file is the prompt."""
     sha256: str
     """The start of the hash of the text with its placeholders."""
     rule: TemplateRule = "format"
     names: Mapping[str, str] = MappingProxyType({})
 
 
-_DRB, _OPENAI, _SCALE = "Ayanami0730/deep_research_bench", "openai/simple-evals", "scaleapi/researchrubrics"
-_TULU = "agent/evaluation"
-_HELPFUL = PromptSource(
-    _OPENAI,
-    ("sampler/chat_completion_sampler.py", f"{_TULU}/samplers/sampler/chat_completion_sampler.py"),
-    "OPENAI_SYSTEM_MESSAGE_API",
-    "75357d685f238b6a",
-    "plain",
-)
-
-
-def _drb(file: str, name: str, sha256: str, **names: str) -> PromptSource:
-    return PromptSource(_DRB, (file,), name, sha256, names=names)
-
-
-_RACE = {"task_prompt": "task", "article_1": "article", "article_2": "reference", "criteria_list": "criteria"}
-_REPORT = {
-    "document_content": "report",
-    "rubric_title": "criterion",
-    "rubric_category": "axis",
-    "rubric_weight": "weight",
-}
-_PAGE = {"reference": "page", "statements": "facts"}
 SOURCES: Mapping[str, PromptSource] = MappingProxyType(
     {
-        "healthbench": PromptSource(
-            _OPENAI,
-            ("healthbench_eval.py", f"{_TULU}/health_bench_eval/healthbench_eval.py"),
-            "GRADER_TEMPLATE",
-            "52cff820cec7403b",
-            "angles",
-            {"rubric_item": "criterion"},
-        ),
-        "healthbench.system": _HELPFUL,
-        "simpleqa": PromptSource(
-            _OPENAI,
-            ("simpleqa_eval.py", f"{_TULU}/simple_qa_eval/simpleqa_eval.py"),
-            "GRADER_TEMPLATE",
-            "c675d5b1e037f3b6",
-            names={"target": "gold", "predicted_answer": "answer"},
-        ),
-        "simpleqa.system": _HELPFUL,
-        "researchqa": PromptSource(
-            "realliyifei/ResearchQA",
-            ("compute_coverage.py", f"{_TULU}/research_qa_eval/compute_coverage.py"),
-            "prompt",
-            "fd15f88d458f918c",
-            names={"response": "answer", "'\\n'.join(questions)": "items"},
-        ),
-        "short_answer": PromptSource(
-            "rlresearch/dr-tulu",
-            (f"{_TULU}/short_form_qa_eval/short_form_eval.py",),
-            "grader_prompt",
-            "55af42d50e44b754",
-            names={"correct_answer": "gold"},
-        ),
-        "short_answer.system": _HELPFUL,
-        "webwalkerqa": PromptSource(
-            "langchain (a package; since its version 1 langchain_classic)",
-            ("evaluation/qa/eval_prompt.py", "libs/langchain/langchain/evaluation/qa/eval_prompt.py"),
-            "cot_template",
-            "67b519ccd1aea030",
-            names={"query": "question", "context": "gold", "result": "answer"},
-        ),
-        "researchrubrics": PromptSource(
-            _SCALE, ("src/prompts/user_prompt.txt",), "", "e246eb7f908549eb", names=_REPORT
-        ),
-        "researchrubrics.system": PromptSource(
-            _SCALE, ("src/prompts/system_prompt.txt",), "", "54da8e4fbb55c0c3", "plain"
-        ),
-        "drb_clean.en": _drb("prompt/clean_prompt.py", "clean_article_prompt_en", "96c8c265b49b5f59"),
-        "drb_clean.zh": _drb("prompt/clean_prompt.py", "clean_article_prompt_zh", "957547f1df0e752f"),
-        "drb_race.en": _drb("prompt/score_prompt_en.py", "generate_merged_score_prompt", "bb75b313036b778d", **_RACE),
-        "drb_race.zh": _drb("prompt/score_prompt_zh.py", "generate_merged_score_prompt", "22ce49944eb18de2", **_RACE),
-        "drb_extract.en": _drb("utils/extract.py", "prompt_template_en", "a9c7c63bbf378e43", report_text="article"),
-        "drb_extract.zh": _drb("utils/extract.py", "prompt_template", "99e6cb2e2ec0586e", report_text="article"),
-        "drb_dedup.en": _drb("utils/deduplicate.py", "prompt_template_en", "1145338764777997", statements="facts"),
-        "drb_dedup.zh": _drb("utils/deduplicate.py", "prompt_template", "1b2939d58c9857a0", statements="facts"),
-        "drb_validate.en": _drb("utils/validate.py", "prompt_template_en", "0adfec07a018230a", **_PAGE),
-        "drb_validate.zh": _drb("utils/validate.py", "prompt_template", "9bf8ef51ebf41007", **_PAGE),
+        key: PromptSource(**source)
+        for key, source in json.loads(
+            resources.files("rubricem_agent.evals").joinpath("official_prompts.json").read_text(encoding="utf-8")
+        ).items()
     }
 )
 """By the name of our own prompt file, with the language or `system` after a dot."""
@@ -199,7 +127,7 @@ def _template(source: PromptSource, path: Path) -> OfficialTemplate | None:
     pieces: list[Piece] | None = [(text, None)] if not source.name else _assigned(text, path, name=source.name)
     if pieces is None:
         return None
-    if len(pieces) == 1 and source.rule != "plain":
+    if len(pieces) == 1 and pieces[0][1] is None and source.rule != "plain":
         pieces = list(_split(pieces[0][0], source.rule))
     marked = "".join(text + ("" if field is None else f"\0{field}\0") for text, field in pieces)
     return OfficialTemplate(tuple(pieces), hashlib.sha256(marked.encode()).hexdigest(), source.names)
@@ -221,13 +149,18 @@ def _assigned(text: str, path: Path, *, name: str) -> list[Piece] | None:
             tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError) as cause:
             raise FileFormatError(f"{path} is not Python ({cause}). Check the repository out again.") from cause
-    values = (
+    name, is_function, index = name.partition("()")
+    values = [
         node.value
         for node in ast.walk(tree)
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name
-    )
-    pieces = next((list(_pieces(value)) for value in values), None)
-    return None if pieces is None else _joined(pieces)
+    ]
+    if is_function:
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name]
+        returns = [node for function in functions for node in ast.walk(function) if isinstance(node, ast.Return)]
+        returns.sort(key=lambda node: node.lineno)
+        values = [node.value for node in returns[int(index) :] if node.value is not None]
+    return _joined(list(_pieces(values[0]))) if values else None
 
 
 def _pieces(node: ast.expr) -> Iterator[Piece]:

@@ -324,7 +324,7 @@ class Runner:
             with boundary(ModelError, f"answer example {key.id}"):
                 async with asyncio.timeout(EXAMPLE_SECONDS):
                     return await self._answerer(
-                        self._loaded.example(key.id),
+                        self._loaded.asked(key.id),
                         answer_format=self._loaded.format_of(key.id),
                         guidance=self._loaded.benchmark.guidance,
                         epoch=key.epoch,

@@ -76,14 +76,18 @@ class TaskCriteria(FileRow):
 
     id: int | str = "Unknown"
     dimension_weight: dict[str, float] = Field(default_factory=dict)
-    criterions: dict[str, tuple[RaceCriterion, ...]] = Field(default_factory=dict)
+    criterions: dict[str, tuple[RaceCriterion, ...]] | None = None
+
+    def of(self, dimension: str) -> tuple[RaceCriterion, ...]:
+        """The criteria of a dimension; none where the task has none."""
+        return (self.criterions or {}).get(dimension, ())
 
     def for_judge(self) -> str:
         """The criteria by dimension, with their explanations and without their weights."""
         lines: list[str] = []
         for dimension in DIMENSIONS:
             lines.append(f"## {dimension}")
-            lines += [f"- {item.criterion}\n  {item.explanation}" for item in self.criterions.get(dimension, ())]
+            lines += [f"- {item.criterion}\n  {item.explanation}" for item in self.of(dimension)]
         return "\n".join(lines)
 
     def as_json(self) -> str:
@@ -94,7 +98,7 @@ class TaskCriteria(FileRow):
                 for item in items
                 if "explanation" in item.model_fields_set
             ]
-            for dimension, items in self.criterions.items()
+            for dimension, items in (self.criterions or {}).items()
         }
         return json.dumps(shown, ensure_ascii=False, indent=2)
 
@@ -144,7 +148,7 @@ def load_criteria(path: Path) -> Mapping[str, TaskCriteria]:
         task = read_row(line, TaskCriteria)
         if not isinstance(task.id, int):
             raise FileFormatError(f"{line.where}: the field id is missing or no number; each task has its number.")
-        missing = [name for name in DIMENSIONS if not task.criterions.get(name) or name not in task.dimension_weight]
+        missing = [name for name in DIMENSIONS if not task.of(name) or name not in task.dimension_weight]
         if missing:
             raise FileFormatError(
                 f"{line.where}: task {task.id} has no weighted criteria for {', '.join(missing)}; all four dimensions "
@@ -270,12 +274,12 @@ def judge_task(
 
 
 def _score_or_error(scores: JsonValue, criteria: TaskCriteria) -> TaskScore | str:
-    if not isinstance(scores, dict):
-        kind = "str" if isinstance(scores, str) else "list"
-        return f"Error calculating scores: '{kind}' object has no attribute 'items'"
     if not criteria.criterions:
         missing = f"ID: {criteria.id} - Missing required criterions data, cannot calculate weighted scores"
         return f"Error calculating scores: {missing}"
+    if not isinstance(scores, dict):
+        kind = "str" if isinstance(scores, str) else "list"
+        return f"Error calculating scores: '{kind}' object has no attribute 'items'"
     try:
         return score_task(scores, criteria)
     except OverflowError as error:
@@ -291,7 +295,7 @@ def score_task(scores: Mapping[str, JsonValue], criteria: TaskCriteria) -> TaskS
     references: dict[str, float] = {}
     for dimension, entries in scores.items():
         # In file order; of two equal texts the last weight wins.
-        known = {item.criterion: item.weight for item in criteria.criterions.get(dimension, ())}
+        known = {item.criterion: item.weight for item in criteria.of(dimension)}
         if isinstance(entries, list) and dimension in criteria.dimension_weight and known:
             targets[dimension], references[dimension] = _averages(entries, known)
     target, reference = (_weighted_total(side, criteria.dimension_weight) for side in (targets, references))
@@ -475,7 +479,7 @@ BENCHMARK = Benchmark(
     fact_grader=lambda rules: Grader(rules, grade, "overall_score", total, prompts=FACT_PROMPTS),
     official=OFFICIAL,
     # The official scorer unchanged, after cite tags became numbers.
-    drtulu=drtulu_rules(OFFICIAL, citations="numbered"),
+    drtulu=drtulu_rules(OFFICIAL, citations="numbered", answer_format=AnswerFormat.SHORT),
     units={
         "drb_race": {"task": {"official": recorded_task}, "aggregate": {"official": recorded_aggregate}},
         "drb_fact": drb_fact.UNITS,

@@ -41,6 +41,8 @@ from rubricem_env.domain.trajectory import AnswerFormat
 
 NEVER_PARSABLE = "JudgeNeverParsable"
 """The official loop never ends; this is the name for a recording that ends without a verdict."""
+_OURS = ("healthbench",)
+PROMPTS = {"official": _OURS, "strict": _OURS, "drtulu": (*_OURS, "healthbench_one", "healthbench_many")}
 BOOTSTRAP_DRAWS = 1000
 BOOTSTRAP_SEED = 0
 """The official bootstrap is unseeded; ours is seeded, so that a report can be reproduced."""
@@ -87,6 +89,18 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
 def render(turns: Iterable[ChatTurn]) -> str:
     """Turns as "role: content" with a blank line between."""
     return "\n\n".join(f"{turn.role}: {turn.content}" for turn in turns)
+
+
+def question_of(example: Example, grader: Grader) -> str:
+    """The conversation as the agent gets it: DR Tulu names the turns after patient and physician, around the question."""
+    if grader.rules.mode != "drtulu":
+        return example.prompt_text
+    *earlier, last = example.turns or (ChatTurn(role="user", content=example.prompt_text),)
+    if not earlier:
+        return grader.user_prompt("healthbench_one", question=last.content)
+    names = {"user": "Patient", "assistant": "Physician"}
+    talk = "\n\n".join(f"{names.get(turn.role, turn.role)}: {turn.content}" for turn in earlier)
+    return grader.user_prompt("healthbench_many", talk=talk, question=last.content)
 
 
 def parse_verdict(reply: str) -> bool | Unparsed:
@@ -263,8 +277,8 @@ def inspect_score(rubrics: Sequence[RubricItem], met: Sequence[JsonValue]) -> fl
 def grade(case: Case, grader: Grader) -> Grading:
     """One round: a question for each item, about the conversation with the answer as its last turn."""
     gold = case.gold_as(HealthBenchGold)
-    # DR Tulu's judge sees the conversation flattened into one user turn.
-    flat = (ChatTurn(role="user", content=case.example.prompt_text),)
+    # DR Tulu's judge sees the conversation as its agent got it: one user turn.
+    flat = (ChatTurn(role="user", content=question_of(case.example, grader)),)
     turns = flat if grader.rules.mode == "drtulu" else case.example.turns or flat
     conversation = render((*turns, ChatTurn(role="assistant", content=case.answer.text)))
     replies = yield tuple(
@@ -359,9 +373,9 @@ BENCHMARK = Benchmark(
     title="HealthBench",
     answer_format=AnswerFormat.LONG,
     load=load,
-    grader=lambda rules: Grader(rules, grade, "overall_score", total, prompts=("healthbench",)),
+    grader=lambda rules: Grader(rules, grade, "overall_score", total, prompts=PROMPTS[rules.mode]),
     official=OFFICIAL,
-    drtulu=drtulu_rules(OFFICIAL, max_output_tokens=1000),
+    drtulu=drtulu_rules(OFFICIAL, max_output_tokens=1000, answer_format=AnswerFormat.SHORT),
     units={
         "healthbench": {
             "example": {"official": recorded_example, "inspect_evals_0.26.0": recorded_inspect_example},
@@ -373,6 +387,7 @@ BENCHMARK = Benchmark(
         }
     },
     is_long=True,
+    question=question_of,
     hub="hf:openai/healthbench/2025-05-07-06-14-12_oss_eval.jsonl",
     guidance="Reply to the last message of the conversation as a careful medical assistant would.",
     ids="prompt_id of the data file",

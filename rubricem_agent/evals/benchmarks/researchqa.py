@@ -233,4 +233,5 @@ BENCHMARK = Benchmark(
     hub="hf:realliyifei/ResearchQA/test.json@87cdd81df0c5ea96de293859233e8e64dac3d168",
     guidance="Answer in about 250 words, with citations.",
     ids="id of the data file",
+    drtulu_ids="hf:rl-research/researchqa_official_subset_ids/researchqa_official_subset_ids.json",
 )

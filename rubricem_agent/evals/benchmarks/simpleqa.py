@@ -172,7 +172,7 @@ BENCHMARK = Benchmark(
     load=load,
     grader=lambda rules: Grader(rules, grade, "correct", total, prompts=("simpleqa",), is_binary=True),
     official=OFFICIAL,
-    drtulu=drtulu_rules(OFFICIAL),
+    drtulu=drtulu_rules(OFFICIAL, max_output_tokens=1000),
     units={
         "simpleqa": {
             "parse": {

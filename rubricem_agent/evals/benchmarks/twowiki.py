@@ -341,7 +341,7 @@ BENCHMARK = Benchmark(
     load=load,
     grader=make_grader,
     official=official_rules(""),
-    drtulu=drtulu_rules(official_rules(GPT, tries=1)),
+    drtulu=drtulu_rules(official_rules(GPT, tries=1), max_output_tokens=1000),
     units={
         "twowiki": {
             "answer": {

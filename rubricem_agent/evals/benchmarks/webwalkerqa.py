@@ -180,7 +180,7 @@ BENCHMARK = Benchmark(
     load=load,
     grader=make_grader,
     official=official_rules("gpt-4", tries=1),
-    drtulu=drtulu_rules(official_rules(GPT, tries=1)),
+    drtulu=drtulu_rules(official_rules(GPT, tries=1), max_output_tokens=1000),
     units={
         "webwalkerqa": {
             "parse": {"official": recorded_parse},

@@ -152,3 +152,13 @@ def test_a_list_with_an_unknown_or_repeated_id_is_refused(tmp_path: Path, text: 
 def test_a_missing_list_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="one id per line"):
         rows_of_ids(tmp_path / "absent.txt", ["a"])
+
+
+def test_ids_may_be_a_json_list_as_dr_tulu_publishes_them(tmp_path):
+    path = tmp_path / "subset.json"
+    path.write_text('["c", "a"]')
+    assert rows_of_ids(path, ["a", "b", "c"]) == [2, 0]
+
+    path.write_text('["c", "x"]')
+    with pytest.raises(FileFormatError, match=r"subset\.json element 1: the id 'x' is not in the benchmark"):
+        rows_of_ids(path, ["a", "b", "c"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.build.eval_plan import rescore_run
+from rubricem_agent.build.eval_plan import plan_run, rescore_run
 from rubricem_env.domain.errors import ConfigError
 
 HEALTHBENCH = (5 / 12 + 5 / 15 + 5 / 20 + 5 / 27) / 4
@@ -146,3 +146,24 @@ def test_a_policy_with_tools_is_judged_on_the_answer_that_it_gave(run, make_conf
 def test_fact_is_refused_where_no_tool_can_read_a_page(run, make_config):
     with pytest.raises(ConfigError, match="fetch_page = true"):
         run(make_config("drb", fact=True))
+
+
+def test_in_mode_drtulu_the_agent_is_asked_in_dr_tulus_form_for_its_answer_format(run, make_config, tmp_path):
+    run(make_config("healthbench", "drtulu", policy="scripted", stage="answers", limit=1))
+
+    (line,) = (tmp_path / "run" / "answers.jsonl").read_text().splitlines()
+    trajectory = json.loads(line)["trajectory"]
+    assert "patient" in trajectory["question"].lower()
+    assert trajectory["answer_format"] == "short"
+
+
+def test_a_run_of_researchqa_in_mode_drtulu_is_told_of_dr_tulus_examples(make_config, tmp_path):
+    (tmp_path / "ids.json").write_text('["synthetic-2-s2"]')
+
+    (note,) = plan_run(make_config("researchqa", "drtulu")).notes()
+    chosen = plan_run(make_config("researchqa", "drtulu", ids=tmp_path / "ids.json"))
+
+    assert "--ids hf:rl-research/researchqa_official_subset_ids/" in note
+    assert chosen.notes() == []
+    assert chosen.manifest.inputs.ids == ("synthetic-2-s2",)
+    assert plan_run(make_config("researchqa", out=tmp_path / "official")).notes() == []
