@@ -76,5 +76,5 @@ $(VENV)/.installed-core: $(BIN)/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed-core
-	$(PIP) -e '.[tools,judge,bank,local,viewer,dev]'
+	$(PIP) -e '.[tools,documents,judge,bank,local,viewer,dev]'
 	touch $@

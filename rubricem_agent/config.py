@@ -400,7 +400,7 @@ class ToolsConfig(Frozen):
 
     backend: Literal["offline", "web"] = "offline"
     corpus: Path | None = None
-    """Offline: the JSONL file that is searched; None is the shipped one."""
+    """Offline: the JSONL file or the folder of the index that is searched; None is the shipped corpus."""
     google_search: GoogleSearchConfig = GoogleSearchConfig()
     snippet_search: SnippetSearchConfig = SnippetSearchConfig()
     fetch_page: bool = False
@@ -465,8 +465,11 @@ def read_tools_config(settings: Mapping[str, Any], where: str = "tools") -> Tool
 def load_tools_config(path: Path) -> ToolsConfig:
     """Read settings from a TOML file, at its top level or in its table [tools]; raises ConfigError as above.
 
-    Relative paths in the file are relative to its folder.
+    Relative paths in the file are relative to its folder. The folder of an index, or a JSONL file of documents, stands
+    for the settings that search it.
     """
+    if path.is_dir() or path.suffix.casefold() == ".jsonl":
+        return ToolsConfig(corpus=path)
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, RecursionError, tomllib.TOMLDecodeError) as cause:

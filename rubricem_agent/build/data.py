@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rubricem_agent.build.eval_inputs import HUB, fetch_hub_file
 from rubricem_agent.build.evals import run_on_ray
@@ -47,6 +47,9 @@ from rubricem_env.llm.usage import Meter, SpendLimits
 from rubricem_env.tools.base import GOOGLE_SEARCH, SNIPPET_SEARCH
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.questions import Question
+
+if TYPE_CHECKING:
+    from rubricem_agent.data.corpus_build import BuiltCorpus
 
 _BATCH_TEACHERS = (GEMINI_BATCH, DIRECTORY, SCRIPTED)
 """Teachers that take a whole round of requests at once."""
@@ -233,6 +236,44 @@ def _token_counter(name: str) -> Callable[[ChatSample], int]:
     return lambda sample: len(encode_sample(sample, tokenizer).ids)
 
 
+def build_corpus(
+    sources: Sequence[Path], out: Path, *, passage: int, on_passages: Callable[[int], None] = lambda _: None
+) -> tuple["BuiltCorpus", list[Path]]:
+    """Index the documents of files and folders; returns what was built, and the files that are of no known kind.
+
+    Raises:
+        ConfigError: the folder cannot take the index.
+        FileFormatError: a source cannot be read.
+        MissingExtraError: a package is missing.
+    """
+    with requires_extra("documents", "indexing documents"):
+        from rubricem_agent.data.corpus_build import build_index
+        from rubricem_agent.data.corpus_files import list_sources
+        from rubricem_env.tools.pages.reader import PageReader, Unreadable
+    files, passed = list_sources(sources)
+    reader = PageReader()
+
+    def read_page(body: bytes, format: Literal["html", "pdf"]) -> tuple[str, str]:
+        try:
+            return reader.read_now(body, format)
+        except Unreadable as cause:
+            raise FileFormatError(str(cause)) from cause
+
+    try:
+        built = build_index(
+            out,
+            files,
+            roots=sources,
+            passage=passage,
+            read_page=read_page,
+            read_rows=read_rows,
+            on_passages=on_passages,
+        )
+    finally:
+        reader.close()
+    return built, passed
+
+
 def prepare(
     source: str,
     out: Path,
@@ -256,7 +297,7 @@ def prepare(
         raise ConfigError(f"{out} is the data set itself; write the training set beside it with -o OTHER.jsonl.")
     return write_training_set(
         out,
-        _read_rows(path),
+        read_rows(path),
         evaluated=_evaluated_wordings(evals),
         max_question_tokens=max_question_tokens,
         skips_broken=skips_broken,
@@ -280,7 +321,7 @@ def _evaluated_wordings(evals: Iterable[str]) -> frozenset[str]:
 
 def _questions_of(path: Path) -> Iterator[str]:
     """The questions of a file. Each row must have one: a question that is not read could be trained on."""
-    for number, content, _ in _read_rows(path):
+    for number, content, _ in read_rows(path):
         question = question_in(content) if isinstance(content, dict) else ""
         if not question:
             raise FileFormatError(
@@ -290,12 +331,12 @@ def _questions_of(path: Path) -> Iterator[str]:
         yield question
 
 
-def _read_rows(path: Path) -> Iterator[SourceRow]:
+def read_rows(path: Path) -> Iterator[SourceRow]:
     """The rows of a parquet table, or of a JSON or JSONL file."""
     if path.suffix.casefold() != ".parquet":
         yield from stream_rows(path)
         return
-    with requires_extra("verl", "reading parquet"):
+    with requires_extra("documents", "reading parquet"):
         arrow: Any = import_module("pyarrow")
         parquet: Any = import_module("pyarrow.parquet")
     try:

@@ -11,6 +11,7 @@ from pydantic.main import IncEx
 
 from rubricem_agent.build.memory import open_existing_bank
 from rubricem_agent.build.models import requires_extra
+from rubricem_agent.build.tools import open_index
 from rubricem_agent.config import (
     EXPERT,
     GIVEN,
@@ -193,7 +194,8 @@ def search_sha256(settings: Path | None) -> str:
     for key, path in (("corpus", config.corpus), ("replay", config.replay)):
         if path is not None:
             try:
-                digest.update(f"\0{key}\0".encode() + path.read_bytes())
+                content = open_index(path).manifest.sha256.encode() if path.is_dir() else path.read_bytes()
+                digest.update(f"\0{key}\0".encode() + content)
             except OSError as cause:
                 where = f"the {key} of {settings} cannot be read: {path}"
                 raise ConfigError(f"{where}: {cause.strerror}. Correct its path there.") from cause

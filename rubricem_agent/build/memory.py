@@ -193,8 +193,9 @@ def _tools_config(tools: str) -> ToolsConfig:
     address = urlsplit(tools)
     if address.scheme in ("http", "https") and address.hostname:
         return ToolsConfig(remote=RemoteToolsConfig(url=tools))
-    if Path(tools).suffix != ".toml":
+    if Path(tools).suffix not in (".toml", ".jsonl") and not Path(tools).is_dir():
         raise ConfigError(
-            f"there are no tools {tools!r}. Use offline, web, a TOML file of settings, or the URL of a tool server."
+            f"there are no tools {tools!r}. Use offline, web, a TOML file of settings, the folder of an index, a JSONL "
+            "file of documents, or the URL of a tool server."
         )
     return load_tools_config(Path(tools))

@@ -5,7 +5,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
@@ -28,10 +29,13 @@ from rubricem_env.llm.limits import Rates, RetryPolicy, Timing
 from rubricem_env.llm.usage import Meter, SpendLimits
 from rubricem_env.tools.base import LocalToolbox, Tool, Toolbox
 from rubricem_env.tools.cache import CachedTool, CacheStore, InMemoryCache, SqliteStore
-from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
+from rubricem_env.tools.corpus_search import Corpus, DocumentSearch, offline_toolbox
 from rubricem_env.tools.guard import Backend, GuardedTool, GuardSettings, ToolFailure
 from rubricem_env.tools.record import RecordingToolbox, ReplayToolbox
 from rubricem_env.tools.spec import FETCH_PAGE_SPEC, FIND_SPEC, OPEN_SPEC, ToolSpec
+
+if TYPE_CHECKING:
+    from rubricem_env.tools.corpus_index import CorpusIndex
 
 TOKEN_VARIABLE = "RUBRICEM_TOOLS_TOKEN"
 _SECRETS = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "S2_API_KEY", "SERPER_API_KEY", "JINA_API_KEY", "CRAWL4AI_API_KEY", SEARCH_KEY, TOKEN_VARIABLE)
@@ -73,12 +77,24 @@ async def open_tools(config: ToolsConfig, environ: Mapping[str, str]) -> AsyncIt
         elif config.backend == "web":
             own = await _web_toolbox(config, environ, stack=stack, budget=budget, redactor=redactor)
         else:
-            own = offline_toolbox(Corpus.from_jsonl(config.corpus)) if config.corpus else shipped_toolbox()
+            own = offline_toolbox(open_corpus(config.corpus)) if config.corpus else shipped_toolbox()
         mounted = [await _mount_server(server, environ, stack) for server in config.mounted]
         tools = (tool for toolbox in (own, *mounted) for tool in toolbox.tools.values())
         joined = LocalToolbox(*tools, redactor=redactor)
         toolbox = RecordingToolbox.onto(joined, config.record, redactor) if config.record else joined
         yield OpenTools(toolbox, joined.specs, budget, redactor)
+
+
+def open_corpus(path: Path) -> DocumentSearch:
+    """The documents of a JSONL file, in memory, or those of an index in a folder."""
+    return open_index(path) if path.is_dir() else Corpus.from_jsonl(path)
+
+
+def open_index(folder: Path) -> "CorpusIndex":
+    """The index of a folder; raises MissingExtraError where its engine is not installed."""
+    with requires_extra("documents", "searching an index"):
+        from rubricem_env.tools.corpus_index import CorpusIndex
+    return CorpusIndex(folder)
 
 
 @asynccontextmanager

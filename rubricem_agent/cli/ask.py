@@ -178,9 +178,9 @@ def ask(
         AnswerFormat.LONG
     ),
     policy: Annotated[str, typer.Option(help=f"{POLICY_NAMES}.")] = SCRIPTED,
-    tools: Annotated[str, typer.Option(help="offline, web, a TOML file of settings, or the URL of a tool server.")] = (
-        "offline"
-    ),
+    tools: Annotated[
+        str, typer.Option(help="offline, web, a TOML file of settings, an index, or the URL of a tool server.")
+    ] = ("offline"),
     reuse: Annotated[
         Literal["none", "within", "cross"],
         typer.Option(help="Lessons from the bank for the first attempt: this question's, or other questions'."),

@@ -34,7 +34,7 @@ def teach(
     out: Annotated[Path, typer.Option(help="Folder of the run. The same folder again resumes it.")],
     teacher: TeacherOption = SCRIPTED,
     questions: QuestionsOption = None,
-    tools: Annotated[Path | None, typer.Option(help="TOML of tool settings; offline by default.")] = None,
+    tools: Annotated[Path | None, typer.Option(help="TOML of tool settings, or an index; offline by default.")] = None,
     limit: LimitOption = None,
     max_dollars: Annotated[float | None, typer.Option(min=0, help="Stop before more is spent.")] = None,
     ray: Annotated[int, typer.Option(min=1, help="Shards on Ray; 1 runs in this process.")] = 1,

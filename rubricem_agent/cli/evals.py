@@ -62,7 +62,7 @@ class RunOptions:
     reuse: Annotated[Reuse, typer.Option(help="Reflections put before the question.")] = "none"
     bank: Annotated[Path | None, typer.Option(help="The bank that --reuse cross retrieves from.")] = None
     attempts: Annotated[int, typer.Option(min=1, help="Episodes in a row; the last answer counts.")] = 1
-    tools: Annotated[Path | None, typer.Option(help="TOML of tool settings; offline by default.")] = None
+    tools: Annotated[Path | None, typer.Option(help="TOML of tool settings, or an index; offline by default.")] = None
     seen: Annotated[
         list[Path] | None, typer.Option(help="Training data or a bank that must not hold the examples; repeatable.")
     ] = None

@@ -8,6 +8,7 @@ import typer
 from rubricem_agent.cli.ablate import ablate
 from rubricem_agent.cli.ask import ask
 from rubricem_agent.cli.bank import bank_app
+from rubricem_agent.cli.corpus import corpus_app
 from rubricem_agent.cli.data import data_app
 from rubricem_agent.cli.doctor import doctor
 from rubricem_agent.cli.evals import eval_app, parity
@@ -32,7 +33,9 @@ _SETTINGS = {"ignore_unknown_options": True}
 for command in (demo, ask, train, ablate, view, report, judge, calibrate, credit, inspect, parity, doctor):
     app.command(context_settings=_SETTINGS if command is train else None)(command)
 for name, group in zip(
-    ("eval", "tools", "bank", "data", "theory"), (eval_app, tools_app, bank_app, data_app, theory_app), strict=True
+    ("eval", "tools", "corpus", "bank", "data", "theory"),
+    (eval_app, tools_app, corpus_app, bank_app, data_app, theory_app),
+    strict=True,
 ):
     app.add_typer(group, name=name)
 

@@ -27,7 +27,9 @@ tools_app = typer.Typer(
 BackendOption = Annotated[
     Literal["offline", "web"] | None, typer.Option(help="Where results come from; offline needs no key.")
 ]
-ConfigOption = Annotated[Path | None, typer.Option(help="A TOML file of settings.")]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "--tools", help="A TOML file of settings, or the folder of an index.")
+]
 
 
 @tools_app.command()

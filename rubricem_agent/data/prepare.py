@@ -4,6 +4,7 @@ Rows may be DR Tulu's RL rows, the almanac's questions, or any rows with a quest
 evaluation questions are skipped with a count.
 """
 
+import gzip
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -31,22 +32,23 @@ read; the last is empty for a row that could."""
 def stream_rows(path: Path) -> Iterator[SourceRow]:
     """The rows of a file of JSON lines, blank lines passed over, or of one JSON array where the file is one.
 
-    JSON lines are read one at a time, so their file may be larger than the memory.
+    JSON lines are read one at a time, so their file may be larger than the memory. A file .gz is unpacked on the way.
 
     Raises:
         FileFormatError: the file cannot be read, or is one JSON value that is no array.
     """
     try:
-        with path.open("rb") as file:
-            if path.suffix.casefold() == ".json" and file.peek(64).lstrip()[:1] == b"[":
+        name = path.name.casefold()
+        with gzip.open(path) if name.endswith(".gz") else path.open("rb") as file:
+            if name.removesuffix(".gz").endswith(".json") and file.peek(64).lstrip()[:1] == b"[":
                 yield from _array_rows(file.read(), path)
                 return
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     yield _read_line(line, number)
-    except OSError as cause:
+    except (OSError, EOFError) as cause:
         raise FileFormatError(
-            f"cannot read the data set {path}: {cause.strerror or cause}. Give the path of a JSONL file, or "
+            f"cannot read the data set {path}: {getattr(cause, 'strerror', None) or cause}. Give the path of a JSONL file, or "
             "hf:OWNER/NAME for one on the hub."
         ) from cause
 

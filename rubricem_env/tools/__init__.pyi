@@ -5,7 +5,13 @@ from rubricem_env.tools.base import (
     Toolbox as Toolbox,
 )
 from rubricem_env.tools.cache import CachedTool as CachedTool
-from rubricem_env.tools.corpus_search import Corpus as Corpus, Document as Document, offline_toolbox as offline_toolbox
+from rubricem_env.tools.corpus_index import CorpusIndex as CorpusIndex
+from rubricem_env.tools.corpus_search import (
+    Corpus as Corpus,
+    Document as Document,
+    DocumentSearch as DocumentSearch,
+    offline_toolbox as offline_toolbox,
+)
 from rubricem_env.tools.google_search import GeminiGoogleSearch as GeminiGoogleSearch
 from rubricem_env.tools.guard import GuardedTool as GuardedTool
 from rubricem_env.tools.mcp_client import McpLink as McpLink, McpToolbox as McpToolbox

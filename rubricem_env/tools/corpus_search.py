@@ -1,12 +1,16 @@
-"""The two search tools over a corpus in memory: the offline backend, with results in the shape of the real engines.
+"""The two search tools over documents: the offline backend, with results in the shape of the real engines.
 
-Documents are ranked by BM25, always in the same order, without network and with numpy alone.
+`Corpus` holds documents in memory and ranks them by BM25, always in the same order, without network and with numpy
+alone. What is larger is searched on disk by `CorpusIndex` (corpus_index.py).
 """
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, Protocol
+from unicodedata import normalize
 
 import numpy as np
 from pydantic import ValidationError
@@ -17,7 +21,9 @@ from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolSt
 from rubricem_env.tools.base import FunctionTool, LocalToolbox
 from rubricem_env.tools.spec import DEFAULT_LIMIT, GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC
 
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(r"[^\W_]+")
+_SIGN = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+"""A letter of a script that is written without spaces: each is a word of its own."""
 _K1, _B = 1.2, 0.75  # the usual BM25 constants
 _EXAMPLE = '{"id": "1", "title": "Tall Fox", "url": "https://...", "text": "The width of Tall Fox is 60 m."}'
 _FIELDS = "id, title, url and text, may have year and field"
@@ -65,13 +71,55 @@ def read_documents(path: Path) -> list[Document]:
     return list(documents.values())
 
 
+def fold(text: str) -> str:
+    """The text in lower case and in one form of each letter, with spaces where a script has none between words."""
+    folded = text.casefold()
+    return folded if folded.isascii() else _SIGN.sub(r" \g<0> ", normalize("NFKC", folded))
+
+
 def tokenize(text: str) -> list[str]:
-    """Lower-case words, by which a query and a document are compared."""
-    return _WORD.findall(text.casefold())
+    """The words by which a query and a document are compared."""
+    return _WORD.findall(fold(text))
+
+
+def split_passages(text: str, size: int) -> list[str]:
+    """A text in passages of at most `size` characters, which end at lines, sentences or words where they can."""
+    passages: list[str] = []
+    at = 0
+    while at < len(text):
+        end = len(text) if len(text) - at <= size else _last_break(text, at, size)
+        passages.append(text[at:end].strip())
+        at = end
+    return [passage for passage in passages if passage]
+
+
+def _last_break(text: str, at: int, size: int) -> int:
+    for mark in ("\n", ". ", "\u3002", " "):
+        index = text.rfind(mark, at + size // 2, at + size)
+        if index > 0:
+            return index + len(mark)
+    return at + size
+
+
+class DocumentSearch(Protocol):
+    """Documents that can be searched."""
+
+    is_quick: bool
+    """Whether a search may run on the event loop."""
+
+    def search(
+        self, query: str, *, limit: int, years: tuple[int, int] | None = None, fields: frozenset[str] = frozenset()
+    ) -> list[Document]:
+        """The best documents, best first, equal scores in corpus order. Each shares a word with the query.
+
+        `years` are the first and the last year, `fields` the fields of study in lower case that it may have.
+        """
 
 
 class Corpus:
-    """An inverted index over documents. Built once, read by any number of threads."""
+    """An inverted index over documents in memory. Built once, read by any number of threads."""
+
+    is_quick = True
 
     def __init__(self, documents: Iterable[Document]) -> None:
         self.documents = tuple(documents)
@@ -85,7 +133,7 @@ class Corpus:
     def search(
         self, query: str, *, limit: int, years: tuple[int, int] | None = None, fields: frozenset[str] = frozenset()
     ) -> list[Document]:
-        """The best documents, best first, equal scores in corpus order. Each shares a word with the query."""
+        """As `DocumentSearch` says."""
         scores = np.zeros(len(self.documents))
         for word, count in Counter(tokenize(query)).items():
             if word in self._postings:
@@ -124,15 +172,20 @@ def _build_postings(documents: tuple[Document, ...]) -> dict[str, tuple[np.ndarr
 _YEARS = (0, 9999)
 
 
-def offline_toolbox(corpus: Corpus) -> LocalToolbox:
-    """Both search tools over one corpus.
+def offline_toolbox(corpus: DocumentSearch) -> LocalToolbox:
+    """Both search tools over the same documents.
 
     `google_search` gives a summary of the best page and snippets with title and URL; `snippet_search` gives snippets
     alone, with the parameters limit, year and fieldsOfStudy.
     """
 
+    async def search(query: str, limit: int, **filters: Any) -> list[Document]:
+        if corpus.is_quick:
+            return corpus.search(query, limit=limit, **filters)
+        return await asyncio.to_thread(corpus.search, query, limit=limit, **filters)
+
     async def search_web(call: ToolCall) -> ToolResult:
-        documents = corpus.search(call.query, limit=DEFAULT_LIMIT)
+        documents = await search(call.query, DEFAULT_LIMIT)
         return _result(documents, summary=f"{documents[0].title}: {documents[0].text}" if documents else "")
 
     async def search_papers(call: ToolCall) -> ToolResult:
@@ -140,7 +193,7 @@ def offline_toolbox(corpus: Corpus) -> LocalToolbox:
         limit, years = int(parameters.get("limit", DEFAULT_LIMIT)), _read_years(parameters.get("year", ""))
         written = parameters.get("fieldsofstudy", "")
         fields = frozenset(part.strip().casefold() for part in written.split(",") if part.strip())
-        return _result(corpus.search(call.query, limit=limit, years=years, fields=fields))
+        return _result(await search(call.query, limit, years=years, fields=fields))
 
     return LocalToolbox(FunctionTool(GOOGLE_SEARCH_SPEC, search_web), FunctionTool(SNIPPET_SEARCH_SPEC, search_papers))
 

@@ -19,7 +19,7 @@ import httpx2
 
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus
 from rubricem_env.llm.usage import Usage
-from rubricem_env.tools.corpus_search import Corpus, Document
+from rubricem_env.tools.corpus_search import Corpus, Document, split_passages
 from rubricem_env.tools.guard import ToolFailure, http_failure
 from rubricem_env.tools.http import ACCEPT_ENCODING, read_capped
 from rubricem_env.tools.pages.reader import PageReader, Unreadable
@@ -179,7 +179,7 @@ class PageFetcher:
         """
         parameters = dict(call.parameters)
         page = await self._source.read(parameters["url"] if self.spec.name == FIND else call.query)
-        passages = _passages(page.text)
+        passages = split_passages(page.text, _PASSAGE)
         chosen, summary = passages[:MAX_PASSAGES], ""
         if self.spec.name == OPEN:
             part, parts = int(parameters.get("part", 1)), max(1, -(-len(passages) // MAX_PASSAGES))
@@ -332,22 +332,3 @@ def _nearest(passages: list[str], wanted: str) -> list[str]:
     rows = [Document(id=str(row), title="", url="", text=passage) for row, passage in enumerate(passages)]
     found = Corpus(rows).search(wanted, limit=MAX_PASSAGES)
     return [passages[int(each.id)] for each in found]
-
-
-def _passages(text: str) -> list[str]:
-    """A text in passages that end at lines or words."""
-    passages: list[str] = []
-    at = 0
-    while at < len(text):
-        end = len(text) if len(text) - at <= _PASSAGE else _last_break(text, at)
-        passages.append(text[at:end].strip())
-        at = end
-    return [passage for passage in passages if passage]
-
-
-def _last_break(text: str, at: int) -> int:
-    for mark in ("\n", ". ", " "):
-        index = text.rfind(mark, at + _PASSAGE // 2, at + _PASSAGE)
-        if index > 0:
-            return index + len(mark)
-    return at + _PASSAGE

@@ -1,0 +1,230 @@
+"""Reads documents from files of many kinds, for the index of `rubricem corpus build`.
+
+Text, Markdown, HTML and PDF files are one document each. JSON lines, JSON arrays and parquet tables have one in each row:
+our own form, BrowseComp-Plus's (docid, text, url), or a title and a text by their usual names. A dump of a Wikipedia is
+read as it is published.
+"""
+
+import bz2
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NamedTuple
+from urllib.parse import quote
+from xml.etree.ElementTree import ParseError, XMLPullParser
+
+from pydantic import ValidationError
+
+from rubricem_agent.data.prepare import SourceRow, stream_rows
+from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.trajectory import first_problem
+from rubricem_env.tools.corpus_search import Document
+
+TEXT_FILES = (".txt", ".md", ".markdown", ".rst")
+HTML_FILES = (".html", ".htm")
+PDF_FILES = (".pdf",)
+ROW_FILES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
+DUMP_FILES = (".xml", ".xml.bz2")
+KINDS = (*TEXT_FILES, *HTML_FILES, *PDF_FILES, *ROW_FILES, *DUMP_FILES)
+
+
+class SourceFile(NamedTuple):
+    """A file with documents, and the name by which its documents are cited."""
+
+    path: Path
+    name: str
+
+
+def kind_of(path: Path) -> str:
+    """The ending by which a file is read; empty for a file that cannot be."""
+    lowered = path.name.casefold()
+    return max((kind for kind in KINDS if lowered.endswith(kind)), key=len, default="")
+
+
+def list_sources(given: Iterable[Path]) -> tuple[list[SourceFile], list[Path]]:
+    """The files to read, in order of their names, and those in the folders that are of no known kind.
+
+    A file in a folder is named by its path below the folder. Hidden files are passed over.
+
+    Raises:
+        FileFormatError: a path does not exist, a file that was named is of no known kind, or there is nothing to read.
+    """
+    sources: dict[Path, SourceFile] = {}
+    passed: list[Path] = []
+    for path in given:
+        if not path.exists():
+            raise FileFormatError(f"there is no file or folder {path}. Give the path of your documents.")
+        if path.is_file() and not kind_of(path):
+            raise FileFormatError(f"{path} cannot be read: its name ends with none of {', '.join(KINDS)}. Convert it.")
+        files = [path] if path.is_file() else sorted(_files_below(path))
+        for file in files:
+            if kind_of(file):
+                name = file.name if path.is_file() else file.relative_to(path).as_posix()
+                sources.setdefault(file.resolve(), SourceFile(file.resolve(), name))
+            else:
+                passed.append(file)
+    if not sources:
+        raise FileFormatError(f"there is no document in what was given; a file's name ends with {', '.join(KINDS)}.")
+    return list(sources.values()), passed
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    for file in folder.rglob("*"):
+        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts):
+            yield file
+
+
+ReadPage = Callable[[bytes, Literal["html", "pdf"]], tuple[str, str]]
+"""The title and the text of an HTML or a PDF file."""
+ReadRows = Callable[[Path], Iterator[SourceRow]]
+FoundDocument = tuple[Document | None, str]
+"""A document, or why there is none."""
+
+
+def read_documents_of(
+    source: SourceFile, read_page: ReadPage, read_rows: ReadRows = stream_rows
+) -> Iterator[FoundDocument]:
+    """The documents of a file, in its order.
+
+    Raises:
+        FileFormatError: the file as a whole cannot be read.
+    """
+    kind = kind_of(source.path)
+    if kind in ROW_FILES:
+        for number, row, problem in read_rows(source.path):
+            yield (None, f"row {number}: {problem}") if problem else _document_in(row, number, source.name)
+    elif kind in DUMP_FILES:
+        yield from ((page, "") for page in read_dump(source.path))
+    else:
+        yield _whole_file(source, kind, read_page)
+
+
+def _whole_file(source: SourceFile, kind: str, read_page: ReadPage) -> FoundDocument:
+    try:
+        body = source.path.read_bytes()
+    except OSError as cause:
+        raise FileFormatError(f"cannot read {source.path}: {cause.strerror or cause}.") from cause
+    title, text = "", body.decode("utf-8", errors="replace") if kind in TEXT_FILES else ""
+    if kind in TEXT_FILES:
+        heading = re.match(r"\s*#+[^\S\n]+(.+)", text)
+        title = heading[1].strip() if heading else ""
+    else:
+        try:
+            title, text = read_page(body, "pdf" if kind in PDF_FILES else "html")
+        except FileFormatError as problem:
+            return None, str(problem)
+    if not text.strip():
+        return None, "it holds no text"
+    return Document(id=source.name, title=title or source.path.stem, url=source.name, text=text.strip()), ""
+
+
+_TEXT_NAMES = ("text", "contents", "content", "body", "passage", "wikipedia_text", "abstract")
+_TITLE_NAMES = ("title", "name")
+_ID_NAMES = ("id", "docid", "_id", "doc_id", "wikipedia_id")
+_URL_NAMES = ("url", "link", "source_url")
+
+
+def _document_in(row: object, number: int, name: str) -> FoundDocument:
+    """The document of a row; the rows of BrowseComp-Plus have their title in the first lines of the text."""
+    if not isinstance(row, dict):
+        return None, f"row {number} is a JSON {type(row).__name__}, and no object"
+    text = _named(row, _TEXT_NAMES)
+    if not text.strip():
+        return None, f"row {number} has no text; a row has one of {', '.join(_TEXT_NAMES)}"
+    title, text = _named(row, _TITLE_NAMES), text.strip()
+    if not title:
+        front = re.match(r"---\n(?:.*\n)*?title:[^\S\n]*(.+)\n(?:.*\n)*?---\n", text)
+        if front:
+            title, text = front[1].strip(), text[front.end() :].strip() or text
+        else:
+            title = text.split("\n", 1)[0][:120]
+    year, field = row.get("year"), row.get("field")
+    try:
+        document = Document(
+            id=_named(row, _ID_NAMES) or f"{name}#{number}",
+            title=title,
+            url=_named(row, _URL_NAMES) or f"{name}#{number}",
+            text=text,
+            year=year if isinstance(year, int) and not isinstance(year, bool) else None,
+            field=field if isinstance(field, str) else "",
+        )
+    except ValidationError as cause:
+        return None, f"row {number}: {first_problem(cause)}"
+    return document, ""
+
+
+def _named(row: dict[str, Any], names: tuple[str, ...]) -> str:
+    found = next((row[name] for name in names if row.get(name) not in (None, "")), "")
+    return str(found) if isinstance(found, str | int) else ""
+
+
+_CHUNK = 1 << 20
+_HIDDEN = re.compile(
+    r"<!--.*?-->|<ref[^>/]*/>|<(ref|math|gallery|timeline|score)\b[^>]*>.*?</\1>", re.DOTALL | re.IGNORECASE
+)
+_TEMPLATE = re.compile(r"\{\{[^{}]*\}\}|\{\|[^{}]*?\|\}", re.DOTALL)
+_FILE_LINK = re.compile(r"\[\[[^\[\]:|]{2,20}:(?:[^\[\]]|\[\[[^\[\]]*\]\])*\]\]")
+_LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]")
+_WEB_LINK = re.compile(r"\[https?://[^\s\]]*\s*([^\]]*)\]")
+_MARKS = re.compile(r"'{2,}|<[^<>]{1,200}>|^=+\s*(.*?)\s*=+\s*$|^[*#:;]+\s*|__[A-Z]+__", re.MULTILINE)
+_NESTED = 12
+"""How deep templates are taken away from within."""
+
+
+def read_dump(path: Path) -> Iterator[Document]:
+    """The articles of a Wikipedia's XML dump, without redirects, and without talk and other pages beside articles.
+
+    Raises:
+        FileFormatError: it cannot be read, is cut off, or is no such dump.
+    """
+    try:
+        with path.open("rb") as plain:
+            file: Any = bz2.BZ2File(plain) if path.suffix.casefold() == ".bz2" else plain
+            yield from _articles(file)
+    except (OSError, EOFError, ParseError) as cause:
+        raise FileFormatError(f"cannot read the dump {path}: {cause}. Was the file cut off?") from cause
+
+
+def _articles(file: BinaryIO) -> Iterator[Document]:
+    parser: Any = XMLPullParser(("start", "end"))
+    base, root = "https://en.wikipedia.org/wiki/", None
+    while chunk := file.read(_CHUNK):
+        parser.feed(chunk)
+        for event, element in parser.read_events():
+            root = element if root is None else root
+            tag = element.tag.rpartition("}")[2]
+            if event == "start":
+                continue
+            if tag == "base" and element.text and element.text.startswith("http"):
+                base = element.text.rpartition("/")[0] + "/"
+            elif tag == "page":
+                article = _article(element, base)
+                # What was read is let go: a dump is far larger than the memory.
+                root.clear()
+                if article is not None:
+                    yield article
+    parser.close()
+
+
+def _article(page: Any, base: str) -> Document | None:
+    parts = {element.tag.rpartition("}")[2]: element for element in page.iter()}
+    if "redirect" in parts or parts["ns"].text != "0" or not parts["text"].text:
+        return None
+    title, text = parts["title"].text or "", plain_wikitext(parts["text"].text)
+    number = next(element.text for element in page if element.tag.rpartition("}")[2] == "id")
+    if not text:
+        return None
+    return Document(id=number or title, title=title, url=base + quote(title.replace(" ", "_")), text=text)
+
+
+def plain_wikitext(text: str) -> str:
+    """The sentences of an article's source: no templates, tables, references, files or markup."""
+    text = _HIDDEN.sub("", text)
+    for _ in range(_NESTED):
+        text, count = _TEMPLATE.subn("", text)
+        if not count:
+            break
+    text = _LINK.sub(r"\1", _FILE_LINK.sub("", text))
+    text = _MARKS.sub(lambda found: found[1] or "", _WEB_LINK.sub(r"\1", text))
+    text = text.replace("&nbsp;", " ").replace("&ndash;", "\u2013")
+    return re.sub(r"\n\s*\n+", "\n", re.sub(r"[^\S\n]+", " ", text)).strip()

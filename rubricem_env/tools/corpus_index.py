@@ -1,0 +1,174 @@
+"""A BM25 index over millions of passages on disk, searched by tantivy. `rubricem corpus build` writes it.
+
+The index is read through memory maps, so processes on one machine share its pages, and a search server keeps no state
+of its own: several of them may serve copies of one index behind a balancer.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import tantivy
+from pydantic import Field, ValidationError
+from tantivy import FieldType, Occur, Query, TextAnalyzerBuilder, Tokenizer
+
+from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.trajectory import first_problem
+from rubricem_env.tools.corpus_search import Document, fold, tokenize
+
+INDEX_FILE = "rubricem_index.json"
+"""The file of an index folder that says what is in it."""
+_FORMAT = 1
+_ANALYZER = "folded_words"
+_SPARE = 8
+"""Documents that are found beyond the limit, so that the order of equal scores does not depend on the index's parts."""
+
+
+class IndexedFile(Frozen):
+    """A source file of an index, as it was when it was read."""
+
+    size: int
+    changed: int
+    """Its time of change, in nanoseconds."""
+    sha256: Text
+    number: int
+    """Of its passages in the index."""
+    documents: int = 0
+    """How many of its documents are in the index."""
+    is_done: bool = False
+
+
+class IndexManifest(Frozen):
+    """What an index holds, and how far it is built."""
+
+    format: int = _FORMAT
+    passage: int
+    """The most characters of a passage."""
+    files: dict[Text, IndexedFile] = Field(default_factory=dict)
+    passages: int = 0
+    rows: int = 0
+    """Passages that were ever added, which number the next one."""
+    commits: int = 0
+    next_number: int = 0
+    removed: list[int] = Field(default_factory=list)
+    """Numbers of files whose passages were to be removed when this was written."""
+    is_complete: bool = False
+
+    @property
+    def sha256(self) -> str:
+        """A hash of what can be found: the same for two indexes over the same files."""
+        content = sorted((name, file.sha256) for name, file in self.files.items())
+        return hashlib.sha256(json.dumps([self.format, self.passage, content]).encode()).hexdigest()
+
+
+def read_manifest(folder: Path) -> IndexManifest | None:
+    """What stands in the folder of an index; None where there is no index.
+
+    Raises:
+        FileFormatError: the file is damaged, or of another release.
+    """
+    path = folder / INDEX_FILE
+    if not path.exists():
+        return None
+    try:
+        manifest = IndexManifest.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as cause:
+        reason = first_problem(cause) if isinstance(cause, ValidationError) else str(cause)
+        raise FileFormatError(f"cannot read the index {path}: {reason} Build it again in a new folder.") from cause
+    if manifest.format != _FORMAT:
+        raise FileFormatError(
+            f"{path} has the format {manifest.format}; this release reads {_FORMAT}. Build it again in a new folder."
+        )
+    return manifest
+
+
+def open_storage(folder: Path, *, creates: bool = False) -> tantivy.Index:
+    """The index of a folder as tantivy has it, with the analyzer that its words were written with.
+
+    Raises:
+        FileFormatError: its files are missing or damaged.
+    """
+    try:
+        index = tantivy.Index(_schema(), path=str(folder)) if creates else tantivy.Index.open(str(folder))
+        index.register_tokenizer(_ANALYZER, TextAnalyzerBuilder(Tokenizer.simple()).build())
+    except (ValueError, OSError) as cause:
+        raise FileFormatError(f"cannot open the index {folder}: {cause}. Build it again in a new folder.") from cause
+    return index
+
+
+def _schema() -> tantivy.Schema:
+    builder = tantivy.SchemaBuilder()
+    builder.add_text_field("words", tokenizer_name=_ANALYZER, index_option="freq")
+    builder.add_bytes_field("page", stored=True)
+    builder.add_text_field("field", tokenizer_name="raw", index_option="basic")
+    builder.add_integer_field("year", indexed=True)
+    builder.add_unsigned_field("row", fast=True)
+    # Integers, not unsigned ones: tantivy deletes by a signed term, and would find none.
+    for name in ("file", "commit"):
+        builder.add_integer_field(name, indexed=True)
+    return builder.build()
+
+
+def stored_form(document: Document, *, row: int, file: int, commit: int) -> tantivy.Document:
+    """A document as the index stores it."""
+    stored = tantivy.Document()
+    stored.add_text("words", fold(f"{document.title} {document.text}"))
+    stored.add_bytes("page", document.model_dump_json().encode())
+    if document.field:
+        stored.add_text("field", document.field.casefold())
+    if document.year is not None:
+        stored.add_integer("year", document.year)
+    stored.add_unsigned("row", row)
+    stored.add_integer("file", file)
+    stored.add_integer("commit", commit)
+    return stored
+
+
+class CorpusIndex:
+    """An index that is complete. Read by any number of threads and processes."""
+
+    is_quick = False
+
+    def __init__(self, folder: Path) -> None:
+        """Open the index of a folder.
+
+        Raises:
+            FileFormatError: there is none, or it is damaged, or its building is not complete.
+        """
+        manifest = read_manifest(folder)
+        if manifest is None:
+            raise FileFormatError(
+                f"there is no index in {folder}. Build one with `rubricem corpus build FILES -o {folder}`."
+            )
+        if not manifest.is_complete:
+            raise FileFormatError(
+                f"the index {folder} is not complete: its building was stopped. Run the same `rubricem corpus build` "
+                "again to go on."
+            )
+        self.manifest = manifest
+        self._index = open_storage(folder)
+        self._searcher = self._index.searcher()
+
+    def search(
+        self, query: str, *, limit: int, years: tuple[int, int] | None = None, fields: frozenset[str] = frozenset()
+    ) -> list[Document]:
+        """As `DocumentSearch` says. The words of the query are looked up; nothing in it is an operator."""
+        words = tokenize(query)
+        if not words:
+            return []
+        schema = self._index.schema
+        # A word that is asked for twice counts twice, as in the corpus in memory.
+        wanted = [Query.term_query(schema, "words", word, index_option="freq") for word in words]
+        parts = [(Occur.Must, Query.boolean_query([(Occur.Should, each) for each in wanted]))]
+        if years is not None:
+            within = Query.range_query(schema, "year", FieldType.Integer, years[0], years[1], use_inverted_index=True)
+            parts.append((Occur.Must, Query.const_score_query(within, 0.0)))
+        if fields:
+            among = Query.term_set_query(schema, "field", sorted(fields))
+            parts.append((Occur.Must, Query.const_score_query(among, 0.0)))
+        hits = self._searcher.search(Query.boolean_query(parts), limit + _SPARE, count=False).hits
+        rows = self._searcher.fast_field_values("row", [address for _, address in hits])
+        ordered = sorted(zip(hits, rows, strict=True), key=lambda found: (-found[0][0], found[1]))
+        stored = (self._searcher.doc(address)["page"][0] for (_, address), _ in ordered[:limit])
+        return [Document.model_validate_json(bytes(page)) for page in stored]
