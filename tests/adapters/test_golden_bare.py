@@ -1,13 +1,12 @@
 """The bare episode: what every library's lane must give as well."""
 
 import asyncio
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from docs.adapters.tutor import tutored_query
-from rubricem_agent.learn.credit import PAPER_MATRIX
+from rubricem_agent.learn.credit import PAPER_MATRIX, assign_credit
 from rubricem_env.adapters.session import EpisodeSession
 from rubricem_env.env.research_env import make_setup
 from rubricem_env.env.rewards import GatheringScorer
@@ -19,7 +18,6 @@ from tests.adapters.golden_group import (
     group_scorer,
     tutor,
 )
-from trainers.verl_backend.rows import RolloutScores, credit_rows, token_advantages
 
 
 async def play(setup, place):
@@ -45,11 +43,8 @@ async def test_episodes_that_are_scored_one_by_one_and_gathered_score_the_same()
     assert [step.reward for _, step in played] == [row[3] for row in rows]
 
 
-def test_the_backend_on_verl_gives_each_token_the_golden_advantage_of_its_stage():
-    scored = [RolloutScores(tuple(scores), (None,) * 4, is_valid=True) for scores in GOLDEN["scores"]]
-    rows = [SimpleNamespace(scores=scores, stage_ids=np.array([0, 1, 2, 3])) for scores in scored]
-    credited = credit_rows(rows, ["one"] * SIZE, mode="stages", matrix=PAPER_MATRIX)
-    stage_ids = np.array([0, 0, -1, 1, 2, 3])
-    for advantages, (plan, research, review, answer) in zip(credited.advantages, GOLDEN["advantages"], strict=True):
-        expected = pytest.approx([plan, plan, 0.0, research, review, answer])
-        assert token_advantages(advantages, stage_ids).tolist() == expected
+def test_credit_gives_each_token_the_golden_advantage_of_its_stage():
+    credit = assign_credit(GOLDEN["scores"], matrix=PAPER_MATRIX)
+    spread = credit.spread(np.array([[0, 0, -1, 1, 2, 3]] * SIZE))
+    for tokens, (plan, research, review, answer) in zip(spread, GOLDEN["advantages"], strict=True):
+        assert tokens.tolist() == pytest.approx([plan, plan, 0.0, research, review, answer])

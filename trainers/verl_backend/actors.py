@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import ray  # type: ignore[import-not-found,unused-ignore]
+import torch
 from omegaconf import OmegaConf  # type: ignore[import-not-found,unused-ignore]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # type: ignore[import-not-found,unused-ignore]
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput  # type: ignore[import-not-found,unused-ignore]
@@ -15,7 +16,7 @@ from rubricem_agent.config import WITH_WEIGHTS
 from rubricem_env.domain.trajectory import Query
 from trainers.verl_backend.judge_service import JudgeService
 from trainers.verl_backend.rollout import EpisodeRunner
-from trainers.verl_backend.rows import OURS, ScheduledQuery
+from trainers.verl_backend.rows import ScheduledQuery
 from trainers.verl_backend.settings import SECTION, VerlSettings, read_section, share_of
 
 NAME = "rubricem-judge-service"
@@ -43,14 +44,26 @@ def start_judge_service(settings: VerlSettings, *, model: str, group_size: int) 
     return actor.remote(settings, model=Path(model), group_size=group_size)
 
 
+class CreditedOutput(AgentLoopOutput):  # type: ignore[misc,unused-ignore]
+    """An agent loop's output whose tokens have advantages already; they go where veRL keeps token scores."""
+
+    token_advantages: list[float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The row of veRL's queue. `advantages` and `returns` are rewritten by veRL, except in a step without a signal."""
+        row: dict[str, Any] = super().as_dict()
+        advantages = torch.tensor(row.pop("token_advantages"), dtype=torch.float32)
+        return row | {"rm_scores": advantages, "advantages": advantages, "returns": advantages}
+
+
 class RubricEMAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
-    """veRL's agent loop for our episodes: takes a row of the stream, returns tokens, mask and what credit needs.
+    """veRL's agent loop for our episodes: takes a row of the stream, returns tokens, mask and advantages.
 
     veRL makes one for each rollout; the episode runner is shared by all of a process.
     """
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        """Run one episode and wait for its scores."""
+        """Run one episode and wait for its credit."""
         query = Query.model_validate_json(row["query"])
         service = ray.get_actor(NAME)
         fields = await _runner(_described(self.config)).run(
@@ -63,8 +76,8 @@ class RubricEMAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
             submit=service.submit.remote,
             temperature=float(sampling_params["temperature"]),
         )
-        reward = fields["extra_fields"][OURS].scores.scores[-1]
-        return AgentLoopOutput(**fields, reward_score=reward, metrics=AgentLoopMetrics())
+        # With a reward veRL calls no reward worker.
+        return CreditedOutput(**fields, reward_score=0.0, metrics=AgentLoopMetrics())
 
 
 def _described(config: Any) -> str:

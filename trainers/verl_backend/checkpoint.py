@@ -33,6 +33,8 @@ FOLDER = "rubricem"
 """Under veRL's `trainer.default_local_dir`."""
 MARKER = "latest_checkpointed_iteration.txt"
 """The file in which veRL writes the last saved step, and from which it reads the step to resume from."""
+ROWS = 2
+"""The format of the rows in veRL's saved queue: since 2 they carry advantages."""
 RANKS = "trainer.nnodes*n_gpus_per_node"
 _WEIGHTS = re.compile(r"global_step_(\d+)")
 
@@ -69,6 +71,7 @@ def run_identity(settings: VerlSettings, *, batch_size: int, group_size: int, ra
     """The settings that a resumed run must share; the curriculum checks that the questions are the same."""
     return {
         "data.train_batch_size": batch_size,
+        "rows": ROWS,
         "rubricem.window": settings.window,
         "rubricem.matrix": [list(row) for row in settings.matrix],
         "rubricem.credit": settings.credit,

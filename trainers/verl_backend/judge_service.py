@@ -1,21 +1,24 @@
-"""Judges groups, serves lessons from the bank, and runs reflections in the background: one service for a whole run.
+"""Judges and credits groups, serves lessons from the bank, and runs reflections in the background: one for a whole run.
 
-Rollouts of a group are submitted one by one and wait for the last one; then the group is judged and each gets its
-scores. Other groups continue to be sampled meanwhile.
+Rollouts of a group are submitted one by one and wait for the last one; then the group is judged and each gets the
+advantages of its tokens. Other groups continue to be sampled meanwhile.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from rubricem_agent.build.memory import build_bank, build_injector
 from rubricem_agent.build.models import build_judge
-from rubricem_agent.learn.credit import Credit
+from rubricem_agent.learn.credit import credit_judged
 from rubricem_agent.learn.curriculum import Encounter
 from rubricem_agent.learn.deferred import Deferred, Ticket
-from rubricem_agent.learn.record import four_numbers, group_entry, rollout_entry
+from rubricem_agent.learn.record import RolloutEntry, credited, four_numbers, group_entry, rollout_entry
 from rubricem_agent.memory.bank import Retrieval, Retrieved
 from rubricem_agent.policy.local import load_tokenizer
 from rubricem_agent.reflection.reflector import (
@@ -27,22 +30,23 @@ from rubricem_agent.reflection.reflector import (
     readable_share,
 )
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_env.domain.base import STAGES
+from rubricem_agent.rollout.tokens import NO_STAGE, pad_rows
 from rubricem_env.domain.errors import JudgeError, RubricEMError, UsageError
 from rubricem_env.judge.base import Group, Judge, ReflectionJudge
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
-from rubricem_env.judge.scoring import GroupJudgement, group_scores
+from rubricem_env.judge.scoring import GroupJudgement
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import AlmanacJudge, true_quality
 from trainers.settings import with_run_seed
 from trainers.verl_backend.checkpoint import ServiceState, check_identity, load_service, save_service
 from trainers.verl_backend.engine_policy import EnginePolicy
-from trainers.verl_backend.reporting import GroupRecord
-from trainers.verl_backend.rows import RolloutScores, ScheduledQuery
+from trainers.verl_backend.reporting import GroupLedger, lost_rollout, report_rollout, rollout_means
+from trainers.verl_backend.rows import ScheduledQuery
 from trainers.verl_backend.settings import VerlSettings, load_training_questions
 
-NO_SCORES = RolloutScores((0.0, 0.0, 0.0, 0.0), (None, None, None, None), is_valid=False)
+TokenAdvantages = npt.NDArray[np.floating] | None
+"""One entry for each token of a rollout; None for a rollout that teaches nothing."""
 
 
 class JudgeService:
@@ -63,19 +67,20 @@ class JudgeService:
         self.bank = build_bank(settings.bank)
         self._injector = build_injector(settings.bank, self.tokenizer.count)
         self._truth = load_training_questions(settings)[1]
-        self._groups: dict[str, tuple[dict[int, Rollout], asyncio.Future[list[RolloutScores]]]] = {}
-        """Incomplete groups: the rollouts submitted so far, by their index, and the scores of all."""
+        self._groups: dict[str, tuple[dict[int, Rollout], asyncio.Future[list[TokenAdvantages]]]] = {}
+        """Incomplete groups: the rollouts submitted so far, by their index, and the credit of all."""
         self._attempts: dict[Ticket, Sequence[JudgedAttempt]] = {}
         """The judged groups of the reflections that are pending."""
         self._launched: set[Ticket] = set()
         self._shown: dict[Ticket, Sequence[Retrieved]] = {}
         """Lessons in the prompts of the questions that are being sampled."""
         self._references: dict[tuple[Ticket, Encounter], asyncio.Future[str]] = {}
-        self._record: GroupRecord | None = None
+        self._ledger = GroupLedger(self.bank)
+        self._recording: asyncio.Future[None] | None = None
         self._reflector: Reflector | None = None
         self._fault = ""
         self._scored: list[str] = []
-        """Groups that got their scores since the last checkpoint."""
+        """Groups that got their credit since the last checkpoint."""
         self._may_score = asyncio.Event()
         self._may_score.set()
         self.reflections = Deferred(
@@ -120,23 +125,23 @@ class JudgeService:
         self._shown[_key(scheduled)[0]] = injection.shown
         return injection.block
 
-    async def submit(self, scheduled: ScheduledQuery, rollout: Rollout, *, group: str, index: int) -> RolloutScores:
-        """Wait until the group is complete and judged; returns the scores of this rollout.
+    async def submit(self, scheduled: ScheduledQuery, rollout: Rollout, *, group: str, index: int) -> TokenAdvantages:
+        """Wait until the group is complete and judged; returns the advantages of this rollout's tokens.
 
         `group` names the group, one for each encounter of a question; `index` counts its rollouts from 0.
         """
         if group not in self._groups:
             self._groups[group] = ({}, asyncio.get_running_loop().create_future())
-        submitted, scores = self._groups[group]
+        submitted, credit = self._groups[group]
         submitted[index] = rollout
         if len(submitted) == self.group_size:
             del self._groups[group]
             judged = await self._judge_group(scheduled, [one for _, one in sorted(submitted.items())], name=group)
             await self._may_score.wait()
             self._scored.append(group)
-            scores.set_result(judged)
-        # Shielded: cancelling one rollout must not cancel its group's scores.
-        return (await asyncio.shield(scores))[index]
+            credit.set_result(judged)
+        # Shielded: cancelling one rollout must not cancel its group's credit.
+        return (await asyncio.shield(credit))[index]
 
     async def collect(self, step: int) -> tuple[list[ReflectionOutcome], dict[str, Any]]:
         """The finished reflections of earlier steps, and their metrics. Never waits.
@@ -158,17 +163,43 @@ class JudgeService:
             "bank": len(self.bank),
         }
 
+    async def report(self, step: int, groups: Sequence[str]) -> dict[str, Any]:
+        """What a step reports of the groups that it trains on. Their record is written meanwhile: see `finish_record`.
+
+        Raises:
+            JudgeError: the judge or the world lost too many of the step's rollouts (choice B7).
+        """
+        reports, entries = self._ledger.take(step, groups)
+        refuse_outage([one.failure for one in reports], self.settings.judge.settings.failure_limit)
+        await self.finish_record()
+        self._recording = asyncio.ensure_future(asyncio.to_thread(self._ledger.write, step, entries))
+        return rollout_means(reports)
+
+    async def finish_record(self) -> None:
+        """Wait until the groups of the latest step are in the record.
+
+        Raises:
+            UsageError: the disk refuses.
+        """
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            await recording
+
     async def drain(self) -> None:
         """Wait for all reflections: for the synchronous mode, whose engines must be idle between steps."""
         await self.reflections.drain()
 
-    async def save(self, root: Path, *, step: int, stream: dict[str, Any], identity: dict[str, Any]) -> tuple[str, ...]:
+    async def save(
+        self, root: Path, *, step: int, held: Collection[str], stream: dict[str, Any], identity: dict[str, Any]
+    ) -> tuple[str, ...]:
         """Write the checkpoint of a step: the states of the service and of the question stream, under one manifest.
 
-        Until `resume_scoring` no group gets its scores: veRL saves its queue in between, and both must agree on which
-        groups are judged. Returns the groups scored since the last checkpoint, which the queue has to contain first.
+        `held` names the groups in veRL's queue; what is known of others is forgotten, since veRL has dropped them.
+        Until `resume_scoring` no group gets its credit: veRL saves its queue in between, and both must agree on which
+        groups are judged. Returns the groups credited since the last checkpoint, which the queue has to contain first.
         """
         self._may_score.clear()
+        self._ledger.forget_others({*held, *self._scored})
         # No reflection may enter the bank, which is written last, after the others were counted as pending.
         async with self._reflector.writing if self._reflector is not None else nullcontext():
             scored, self._scored = tuple(self._scored), []
@@ -176,18 +207,20 @@ class JudgeService:
                 judge=self.judge.state_dict(),
                 deferred=self.reflections.state_dict(),
                 waiting={ticket: self._attempts[ticket] for ticket in self.reflections.pending},
-                noted=self._record.state_dict() if self._record is not None else {},
+                noted=self._ledger.state_dict(),
                 stream=stream,
             )
             await asyncio.to_thread(save_service, root, state, bank=self.bank, step=step, identity=identity)
         return scored
 
     async def resume_scoring(self) -> None:
-        """Give out scores again: the checkpoint is complete."""
+        """Give out credit again: the checkpoint is complete."""
         self._may_score.set()
 
-    async def load(self, root: Path, *, step: int, identity: dict[str, Any]) -> dict[str, Any]:
-        """Load the checkpoint of a step; returns the state of the question stream. Call `open` afterwards.
+    async def load(self, root: Path, *, step: int, identity: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Load the checkpoint of a step; returns the state of the question stream, and groups to sample again.
+
+        Those are the groups that an outage spoilt: it is over, and must not stop the run again. Call `open` afterwards.
 
         Raises:
             UsageError: there is none for that step, it is damaged, or it belongs to a run with other settings.
@@ -199,86 +232,92 @@ class JudgeService:
             self.reflections.load_state_dict(state.deferred)
             self._attempts = dict(state.waiting)
             self._launched = state.launched
-            if self._record is not None:
-                self._record.load_state_dict(state.noted)
-        return state.stream
+            self._ledger.load_state_dict(state.noted)
+        return state.stream, self._ledger.remove_failed(self.settings.judge.settings.failure_limit)
 
     async def begin_record(self, run: Path, step: int) -> None:
-        """Record groups in the run's folder, after `step`. Call it before `load`.
+        """Record groups in the run's folder, after `step`.
 
         Raises:
             UsageError: the folder cannot be written.
         """
-        self._record = GroupRecord(run, self.bank)
-        await asyncio.to_thread(self._record.begin, step, self.tokenizer)
-
-    async def record(self, step: int, rollouts: Sequence[tuple[str, int]], credit: Credit) -> None:
-        """Write the groups that a step trains on; nothing where no record is kept.
-
-        `rollouts` are group and index of each row of the credit.
-
-        Raises:
-            UsageError: the disk refuses.
-        """
-        if self._record is not None:
-            await asyncio.to_thread(self._record.write, step, rollouts, credit)
+        await asyncio.to_thread(self._ledger.begin_record, run, step, self.tokenizer)
 
     async def _judge_group(
         self, scheduled: ScheduledQuery, rollouts: Sequence[Rollout], *, name: str
-    ) -> list[RolloutScores]:
-        """Judge a complete group. A bug or a used-up budget scores nothing, and is raised by the next `collect`."""
+    ) -> list[TokenAdvantages]:
+        """Judge and credit a complete group. A bug or a used-up budget is raised by the next `collect`."""
         key = _key(scheduled)
         ticket = key[0]
         self._references.pop(key, None)
+        shown = self._shown.pop(ticket, ())
         group = Group.of(scheduled.query, (rollout.reading for rollout in rollouts))
         try:
             judged = await self.judge.judge_group(group, step=scheduled.step)
         except RubricEMError as fault:
             self._fault = self._fault or str(fault)
-            return [NO_SCORES._replace(failure=str(fault))] * len(rollouts)
-        scores = self._scores(rollouts, group, judged)
+            self._ledger.add(name, [lost_rollout(one, scheduled.encounter, str(fault)) for one in rollouts])
+            return [None] * len(rollouts)
         # A group whose rollouts all failed has no lesson; a resumed run samples it again and may launch it then. A
         # reflection that a resumed run has already launched is not launched twice.
+        is_valid = [one.is_valid and outcome.is_valid for one, outcome in zip(rollouts, judged.rollouts, strict=True)]
         is_new = scheduled.encounter == "new" and ticket not in self._launched
-        if self.settings.meta_policy and is_new and any(one.is_valid for one in scores):
+        if self.settings.meta_policy and is_new and any(is_valid):
             self._launched.add(ticket)
             self._attempts[ticket] = judged_attempts(group, judged)
             self.reflections.launch(ticket)
-        shown = self._shown.pop(ticket, ())
-        if self._record is not None:
-            entry = group_entry(
-                judged,
-                self.judge.buffer.rubrics(judged.query_key),
-                place=0,
-                encounter=scheduled.encounter,
-                question=scheduled.query.question,
-                shown=shown,
-            )
-            entries = [
-                rollout_entry(entry, rollout, outcome, attempt=index, true=one.true)
-                for index, (rollout, outcome, one) in enumerate(zip(rollouts, judged.rollouts, scores, strict=True))
-            ]
-            self._record.add(name, entry, entries)
-        return scores
+        return self._credit_group(scheduled, rollouts, judged, group=group, shown=shown, name=name)
 
-    def _scores(self, rollouts: Sequence[Rollout], group: Group, judged: GroupJudgement) -> list[RolloutScores]:
-        matrix, valid, scored = group_scores(judged.judgements, self.settings.fallback)
-        truth = self._truth.get(group.key)
-        scores = []
-        for index, (rollout, outcome) in enumerate(zip(rollouts, judged.rollouts, strict=True)):
-            plan, research, review, answer = (outcome.judgement.score(stage) for stage in STAGES)
-            is_valid = bool(valid[index]) and rollout.is_valid
-            scores.append(
-                RolloutScores(
-                    four_numbers(matrix[index].tolist()),
-                    judged=(plan, research, review, answer),
-                    is_valid=is_valid,
-                    failure="" if is_valid else rollout.failure or outcome.failure or "the judge gave no score",
-                    true=four_numbers(true_quality(truth, group.readings[index])) if truth is not None else None,
-                    scored=tuple(scored[index].tolist()),
+    def _credit_group(
+        self,
+        scheduled: ScheduledQuery,
+        rollouts: Sequence[Rollout],
+        judged: GroupJudgement,
+        *,
+        group: Group,
+        shown: Sequence[Retrieved],
+        name: str,
+    ) -> list[TokenAdvantages]:
+        stage_ids = pad_rows([one.tokens.stage_ids if one.tokens else () for one in rollouts], NO_STAGE, dtype=np.int8)
+        credit = credit_judged(
+            judged.judgements,
+            groups=[0] * len(rollouts),
+            valid=[rollout.is_valid for rollout in rollouts],
+            stage_ids=stage_ids,
+            settings=self.settings,
+        )
+        spread, truth = credit.spread(stage_ids), self._truth.get(group.key)
+        entry = group_entry(
+            judged,
+            self.judge.buffer.rubrics(judged.query_key),
+            place=0,
+            encounter=scheduled.encounter,
+            question=scheduled.query.question,
+            shown=shown,
+        )
+        reports, entries = [], list[RolloutEntry]()
+        advantages = list[TokenAdvantages]()
+        for row, (rollout, outcome) in enumerate(zip(rollouts, judged.rollouts, strict=True)):
+            # A rollout without a token of its own has nothing to train.
+            is_trained = bool(credit.trainable[row]) and bool((stage_ids[row] != NO_STAGE).any())
+            true = four_numbers(true_quality(truth, group.readings[row])) if truth is not None else None
+            one = rollout_entry(entry, rollout, outcome, attempt=row, true=true)
+            entries.append(
+                credited(
+                    one,
+                    returns=credit.returns[row].tolist(),
+                    advantages=credit.advantages[row].tolist(),
+                    trained=is_trained,
                 )
             )
-        return scores
+            reports.append(
+                report_rollout(
+                    rollout, entries[-1], encounter=scheduled.encounter, has_fallback=bool(credit.filled[row].any())
+                )
+            )
+            advantages.append(spread[row] if is_trained else None)
+        self._ledger.add(name, reports, (entry, entries))
+        return advantages
 
     async def _reflect(self, ticket: Ticket) -> ReflectionOutcome:
         if self._reflector is None:
@@ -297,3 +336,20 @@ def _judges(settings: VerlSettings) -> tuple[Judge, ReflectionJudge]:
 
 def _key(scheduled: ScheduledQuery) -> tuple[Ticket, Encounter]:
     return Ticket(scheduled.step, scheduled.query.key), scheduled.encounter
+
+
+def refuse_outage(failures: Sequence[str], limit: float) -> None:
+    """Stop where the judge or the world lost more than `limit` of a step's rollouts (choice B7).
+
+    `failures` has the reason of each rollout, "" where it is valid.
+
+    Raises:
+        JudgeError: the message counts them and quotes the first reason.
+    """
+    lost = [failure for failure in failures if failure]
+    if len(lost) > limit * len(failures):
+        raise JudgeError(
+            f"{len(lost)} of the step's {len(failures)} rollouts were lost; more than {limit:.0%} stop the run, because "
+            f"a policy must not learn from the rest. First failure: {lost[0]}. Fix the cause and start again: the run "
+            "resumes from its last checkpoint."
+        )

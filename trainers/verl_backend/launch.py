@@ -20,7 +20,8 @@ from omegaconf.errors import OmegaConfBaseException  # type: ignore[import-not-f
 from rubricem_agent.files import lock_folder
 from rubricem_env.domain.errors import BoundaryError, ConfigError
 from trainers.verl_backend.checkpoint import FOLDER, MARKER, check_identity, identity_of, marked_step
-from trainers.verl_backend.settings import SECTION, read_section, refuse_impossible
+from trainers.verl_backend.refusals import refuse_impossible
+from trainers.verl_backend.settings import SECTION, read_section
 
 TRAINER = "trainers.verl_backend.trainer"
 PLUGIN = "trainers.verl_backend.plugin"

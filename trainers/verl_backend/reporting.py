@@ -1,29 +1,28 @@
 """What a run on veRL writes: metrics.jsonl and config.json as in the local trainer, metrics for trackers, the record.
 
-A group is judged before a step trains on it. Its record waits until then, and is written with its credit under the
-trainer's step, which is later than the question's own where steps are sampled ahead.
+A group is judged and credited before a step trains on it. Its report and its record wait until then, and stand under
+the trainer's step, which is later than the question's own where steps are sampled ahead.
 """
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_agent.learn.credit import Credit
-from rubricem_agent.learn.metrics import METRICS_FILE, append_line, read_log
+from rubricem_agent.learn.metrics import METRICS_FILE, append_line, count_repeats, read_log
 from rubricem_agent.learn.monitor import WatchSettings, find_collapse
-from rubricem_agent.learn.record import RECORD_FOLDER, GroupEntry, RolloutEntry, RunRecorder, credited
+from rubricem_agent.learn.record import RECORD_FOLDER, FourNumbers, GroupEntry, RolloutEntry, RunRecorder
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.policy.tokens import PolicyTokenizer
+from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import NO_STAGE
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import RubricEMError
 from trainers.settings import make_out
-from trainers.verl_backend.rows import CreditInputs
 from trainers.verl_backend.settings import VerlSettings
 
 PREFIX = "rubricem"
@@ -82,21 +81,77 @@ def update_metrics(
     }
 
 
-def rollout_means(rows: Sequence[CreditInputs]) -> dict[str, Any]:
-    """Means over all rollouts of a step, those that are not trained on included."""
-    true = _means_by_stage([row.scores.true for row in rows if row.scores.true is not None])
+class RolloutReport(NamedTuple):
+    """What a step reports of one of its rollouts."""
+
+    encounter: str
+    judged: FourNumbers
+    """As the judge gave them; None where it gave none."""
+    true: FourNumbers | None
+    """By the truth, in the almanac."""
+    answer_words: int
+    calls: int
+    repeated_calls: int
+    is_strict: bool
+    """Whether strict mode accepts it."""
+    policy_tokens: int
+    failure: str
+    """Why it is left out of its group, in one sentence; "" where it is valid."""
+    is_trained: bool
+    has_fallback: bool
+    """Scoring a stage failed, and the group's mean stands in."""
+
+
+def report_rollout(rollout: Rollout, entry: RolloutEntry, *, encounter: str, has_fallback: bool) -> RolloutReport:
+    """The report of a rollout that was judged and credited."""
+    plan, research, review, answer = (entry.judged.judgement.score(stage) for stage in STAGES)
+    is_valid = rollout.is_valid and entry.judged.is_valid
+    return lost_rollout(
+        rollout, encounter, "" if is_valid else rollout.failure or entry.judged.failure or "the judge gave no score"
+    )._replace(
+        judged=(plan, research, review, answer),
+        true=entry.true,
+        is_trained=entry.trained,
+        has_fallback=has_fallback and is_valid,
+    )
+
+
+def lost_rollout(rollout: Rollout, encounter: str, failure: str) -> RolloutReport:
+    """The report of a rollout that was not judged."""
+    reading, tokens = rollout.reading, rollout.tokens
+    calls = [turn.call for turn in reading.turns if turn.call is not None]
+    return RolloutReport(
+        encounter,
+        judged=(None, None, None, None),
+        true=None,
+        answer_words=len((reading.answer or "").split()),
+        calls=len(calls),
+        repeated_calls=count_repeats(calls),
+        is_strict=not reading.rejections,
+        policy_tokens=int(tokens.policy_mask.sum()) if tokens is not None else 0,
+        failure=failure,
+        is_trained=False,
+        has_fallback=False,
+    )
+
+
+def rollout_means(rows: Sequence[RolloutReport]) -> dict[str, Any]:
+    """Means and counts over all rollouts of a step, those that are not trained on included."""
+    true = _means_by_stage([row.true for row in rows if row.true is not None])
     return {
         "encounter": Counter(row.encounter for row in rows).most_common(1)[0][0],
         # Empty outside the almanac, where the truth is not known.
         "true": {stage: value for stage, value in true.items() if value is not None},
-        "judged": _means_by_stage([row.scores.judged for row in rows]),
+        "judged": _means_by_stage([row.judged for row in rows]),
         "habits": {
             "answer_words": float(np.mean([row.answer_words for row in rows])),
             "repeated_calls": sum(row.repeated_calls for row in rows) / max(1, sum(row.calls for row in rows)),
             "valid": float(np.mean([row.is_strict for row in rows])),
-            "policy_tokens": sum(int(np.count_nonzero(row.stage_ids != NO_STAGE)) for row in rows),
+            "policy_tokens": sum(row.policy_tokens for row in rows),
         },
-        "lost": sum(not row.scores.is_valid for row in rows),
+        "lost": sum(bool(row.failure) for row in rows),
+        "trained_rollouts": sum(row.is_trained for row in rows),
+        "fallbacks": sum(row.has_fallback for row in rows),
     }
 
 
@@ -148,74 +203,88 @@ def _means_by_stage(rows: Sequence[Sequence[float | None]]) -> dict[str, float |
     return means
 
 
-class GroupRecord:
-    """The record of one run, in a folder of that run, with the judged groups that no step has trained on yet."""
+Entries = tuple[GroupEntry, list[RolloutEntry]]
 
-    def __init__(self, run: Path, bank: RubricBank) -> None:
-        self._recorder = RunRecorder(run / RECORD_FOLDER, switch=SWITCH)
+
+class GroupLedger:
+    """The judged groups that no step has trained on yet, by name, and the record that they go to, if the run keeps one."""
+
+    def __init__(self, bank: RubricBank) -> None:
         self._bank = bank
-        self._waiting: dict[str, tuple[GroupEntry, list[RolloutEntry]]] = {}
-        """By the group's name; the entries have no credit, and the question's own step."""
-        self._step = 0
-        self._written = 0
-        """Groups of the step that have been written."""
+        self._recorder: RunRecorder | None = None
+        self._waiting: dict[str, tuple[list[RolloutReport], Entries | None]] = {}
+        """Entries have the question's own step; None without a record."""
+        self._step, self._taken = 0, 0
+        """Of the latest step, and groups taken by it."""
 
-    def begin(self, step: int, tokenizer: PolicyTokenizer) -> None:
-        """Continue the record after `step`, the last one that is not repeated.
+    def begin_record(self, run: Path, step: int, tokenizer: PolicyTokenizer) -> None:
+        """Keep a record in the run's folder, after `step`, the last one that is not repeated.
 
         Raises:
             UsageError: the folder cannot be written.
         """
+        self._recorder = RunRecorder(run / RECORD_FOLDER, switch=SWITCH)
         self._recorder.begin(step, embedder=self._bank.embedder_name)
         self._recorder.record_vocabulary(lambda: [tokenizer.decode([token_id]) for token_id in range(tokenizer.size)])
 
-    def add(self, name: str, group: GroupEntry, rollouts: Sequence[RolloutEntry]) -> None:
+    def add(self, name: str, reports: list[RolloutReport], entries: Entries | None = None) -> None:
         """Keep a judged group until a step trains on it."""
-        self._waiting[name] = (group, list(rollouts))
+        self._waiting[name] = (reports, entries if self._recorder is not None else None)
 
-    def write(self, step: int, rollouts: Sequence[tuple[str, int]], credit: Credit) -> None:
-        """Write the groups that a step trains on, in the order of their first rollout, and the bank's changes.
+    def take(self, step: int, names: Iterable[str]) -> tuple[list[RolloutReport], list[Entries]]:
+        """The groups that a step trains on, in that order: reports of all rollouts, and entries for the record."""
+        if step != self._step:
+            self._step, self._taken = step, 0
+        reports, entries = [], []
+        for name in names:
+            rows, entry = self._waiting.pop(name)
+            reports += rows
+            if entry is not None:
+                position = {"step": step, "place": self._taken}
+                group, rollouts = entry
+                moved = [one.model_copy(update=position) for one in rollouts]
+                entries.append((group.model_copy(update=position), moved))
+                self._taken += 1
+        return reports, entries
 
-        `rollouts` are group and index of each row of the credit. A group that was never added, such as one from before
-        the record was switched on, is left out. A rollout that the step has not seen has no credit.
+    def write(self, step: int, entries: Sequence[Entries]) -> None:
+        """Write groups that were taken, and the bank's changes; nothing without a record.
 
         Raises:
             UsageError: the disk refuses.
         """
-        if step != self._step:
-            self._step, self._written = step, 0
-        rows = {rollout: row for row, rollout in enumerate(rollouts)}
-        entries = []
-        for name in dict.fromkeys(name for name, _ in rollouts if name in self._waiting):
-            group, attempts = self._waiting.pop(name)
-            position = {"step": step, "place": self._written}
-            self._written += 1
-            for index, one in enumerate(attempts):
-                row = rows.get((name, one.attempt))
-                if row is not None:
-                    attempts[index] = credited(
-                        one,
-                        returns=credit.returns[row].tolist(),
-                        advantages=credit.advantages[row].tolist(),
-                        trained=bool(credit.trainable[row]),
-                    )
-            moved = [one.model_copy(update=position) for one in attempts]
-            entries.append((group.model_copy(update=position), moved))
-        self._recorder.record_step(entries)
-        self._recorder.record_lessons(self._bank.contents(since=self._recorder.bank_revision), step=step)
+        if self._recorder is not None:
+            self._recorder.record_step(entries)
+            self._recorder.record_lessons(self._bank.contents(since=self._recorder.bank_revision), step=step)
+
+    def forget_others(self, held: Collection[str]) -> None:
+        """Forget the groups that veRL has dropped."""
+        self._waiting = {name: group for name, group in self._waiting.items() if name in held}
+
+    def remove_failed(self, limit: float) -> tuple[str, ...]:
+        """Remove the groups in which more than `limit` of the rollouts failed; returns their names."""
+        failed = {
+            name: rows
+            for name, (rows, _) in self._waiting.items()
+            if sum(bool(row.failure) for row in rows) > limit * len(rows)
+        }
+        self.forget_others(self._waiting.keys() - failed.keys())
+        return tuple(failed)
 
     def state_dict(self) -> dict[str, Any]:
-        """The waiting groups, as JSON."""
+        """As JSON."""
         return {
-            name: [group.model_dump(mode="json"), [one.model_dump(mode="json") for one in rollouts]]
-            for name, (group, rollouts) in self._waiting.items()
+            name: {
+                "reports": [one._asdict() for one in reports],
+                "group": entries[0].model_dump(mode="json") if entries else None,
+                "rollouts": [one.model_dump(mode="json") for one in entries[1]] if entries else [],
+            }
+            for name, (reports, entries) in self._waiting.items()
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._waiting = {
-            name: (
-                GroupEntry.model_validate(group, strict=False),
-                [RolloutEntry.model_validate(one, strict=False) for one in rollouts],
-            )
-            for name, (group, rollouts) in state.items()
-        }
+        self._waiting = {}
+        for name, saved in state.items():
+            rollouts = [RolloutEntry.model_validate(one, strict=False) for one in saved["rollouts"]]
+            group = GroupEntry.model_validate(saved["group"], strict=False) if saved["group"] else None
+            self.add(name, [RolloutReport(**one) for one in saved["reports"]], (group, rollouts) if group else None)

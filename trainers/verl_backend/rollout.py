@@ -1,4 +1,4 @@
-"""Runs the episodes of one rollout worker: references before the question, our episode over the engine, then scores."""
+"""Runs the episodes of one rollout worker: references before the question, our episode over the engine, then credit."""
 
 import asyncio
 import os
@@ -6,6 +6,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from rubricem_agent.build.tools import open_tools
 from rubricem_agent.policy.base import Sampling
@@ -17,7 +20,7 @@ from rubricem_env.domain.errors import ModelError, RubricEMError, boundary
 from rubricem_env.env.episode import Episode
 from rubricem_env.tools.base import Toolbox
 from trainers.verl_backend.engine_policy import EnginePolicy
-from trainers.verl_backend.rows import RolloutScores, ScheduledQuery, episode_row
+from trainers.verl_backend.rows import ScheduledQuery, episode_row
 from trainers.verl_backend.settings import VerlSettings
 
 
@@ -41,10 +44,10 @@ class EpisodeRunner:
         step: int,
         client: Any,
         references: Callable[[ScheduledQuery], Awaitable[str]],
-        submit: Callable[..., Awaitable[RolloutScores]],
+        submit: Callable[..., Awaitable[npt.NDArray[np.floating] | None]],
         temperature: float,
     ) -> dict[str, Any]:
-        """Run one episode and wait for its scores. Whatever fails on the way, the group gets its rollout.
+        """Run one episode and wait for its token advantages. Whatever fails on the way, the group gets its rollout.
 
         `references` and `submit` are the judge service's methods, called here or through Ray. `step` is the one in
         which veRL requested the episode.
@@ -65,14 +68,9 @@ class EpisodeRunner:
             episode = Episode(scheduled.query)
             episode.abandon()
             rollout = Rollout(trajectory=episode.trajectory, policy=EnginePolicy.name, failure=str(failure))
-        scores = await submit(scheduled, rollout, group=group, index=index)
-        return episode_row(
-            rollout,
-            scores,
-            tokenizer=self._tokenizer,
-            versions=policy.versions(default=step),
-            encounter=scheduled.encounter,
-        )
+        advantages = await submit(scheduled, rollout, group=group, index=index)
+        versions = policy.versions(default=step)
+        return episode_row(rollout, advantages, group=group, tokenizer=self._tokenizer, versions=versions)
 
     async def _tools(self) -> Toolbox:
         async with self._opening_tools:

@@ -1,4 +1,4 @@
-"""The `rubricem` section of a veRL config, and what follows from it: questions, their stream, and impossible modes.
+"""The `rubricem` section of a veRL config, and what follows from it: questions and their stream.
 
 Questions per step (`data.train_batch_size`), group size (`actor_rollout_ref.rollout.n`), temperature, learning rate,
 KL, steps and checkpoints keep veRL's own keys, so that each has one key.
@@ -78,6 +78,8 @@ class VerlSettings(CreditSettings):
     time_limits: TimeLimits = TimeLimits()
     watch: WatchSettings = WatchSettings()
     """When the run counts as lost and stops."""
+    evicted_limit: Annotated[float, Field(ge=0)] = 0.2
+    """Groups of a step that veRL may evict and replace, as a share of the step; more of them stop the run."""
     record: bool = True
     """Keep rollouts, judgements, rubrics and bank step by step for `rubricem view`; changes nothing in training."""
 
@@ -87,6 +89,11 @@ class VerlSettings(CreditSettings):
             raise ValueError(
                 "credit igpo needs the probability of the gold answer after every turn, which veRL's engines are not "
                 "asked for; train it with trainers/local_ssgrpo.py, or choose another method"
+            )
+        if self.credit == "gdpo":
+            raise ValueError(
+                "credit gdpo scales by the spread over all rollouts of a step, and on veRL each group is credited when "
+                "it is judged; train it with trainers/local_ssgrpo.py, or choose another method"
             )
         if self.meta_policy:
             check_trainable(self.reflection)
@@ -216,76 +223,8 @@ SYNC = "rubricem_sync"
 SEPARATE = "rubricem_separate"
 RAY = "ray"
 """The transport of `cpu/transport.py`, by its name in veRL's registry."""
-_SECTIONS = {ASYNC: "colocate_async", SEPARATE: "separate_async"}
-"""The section of veRL's mode below each of ours."""
-
-
-def refuse_impossible(config: Any, settings: VerlSettings) -> None:
-    """Refuse what a mode cannot do before Ray is started: veRL finds it out after a minute, or never.
-
-    Raises:
-        ConfigError: the composed config lacks something that its mode needs.
-    """
-    mode = config.trainer.v1.trainer_mode
-    if mode == SEPARATE:
-        _refuse_separate(config)
-    _refuse_shared_cache(config, settings.tools)
-    if mode in _SECTIONS and settings.meta_policy:
-        _refuse_short_window(config.trainer.v1[_SECTIONS[mode]].num_warmup_batches, settings.window, mode)
-
-
-def _refuse_separate(config: Any) -> None:
-    rollout, batch = config.actor_rollout_ref.rollout, config.data.train_batch_size
-    mini_batch = config.actor_rollout_ref.actor.ppo_mini_batch_size
-    updates = config.trainer.v1.separate_async.parameter_sync_step
-    if config.trainer.device == "cpu":
-        _refuse_on_cpu(rollout.checkpoint_engine.backend, updates)
-    if rollout.checkpoint_engine.backend == "naive" or rollout.nnodes < 1 or rollout.n_gpus_per_node < 1:
-        raise ConfigError(
-            f"{SEPARATE} samples on GPUs of its own, and the config has nodes={rollout.nnodes} of "
-            f"{rollout.n_gpus_per_node} for them and the transport {rollout.checkpoint_engine.backend!r}. Set nnodes, "
-            "n_gpus_per_node and checkpoint_engine.backend (nccl; on a CPU ray) under actor_rollout_ref.rollout."
-        )
-    if batch != updates * mini_batch:
-        raise ConfigError(
-            f"{SEPARATE} takes trainer.v1.separate_async.parameter_sync_step={updates} updates a step, each of "
-            f"actor.ppo_mini_batch_size={mini_batch} questions, and data.train_batch_size is {batch}, not their product. "
-            "The paper takes one update a step: parameter_sync_step=1 and equal sizes."
-        )
-
-
-def _refuse_on_cpu(transport: str, updates: int) -> None:
-    if transport not in ("naive", RAY):
-        raise ConfigError(
-            f"{SEPARATE} on a CPU takes no transport but {RAY!r}, and the config has {transport!r}, which goes from "
-            f"GPU to GPU. Set actor_rollout_ref.rollout.checkpoint_engine.backend={RAY}."
-        )
-    if updates != 1:
-        raise ConfigError(
-            f"{SEPARATE} on a CPU takes one update a step, and trainer.v1.separate_async.parameter_sync_step is "
-            f"{updates}: veRL keeps the earlier weights by copying them off the device, and on a CPU nothing is copied. "
-            "Set it to 1."
-        )
-
-
-def _refuse_shared_cache(config: Any, tools: ToolsConfig) -> None:
-    """Rollout workers run on all nodes, and SQLite files cannot be shared between machines."""
-    if config.trainer.nnodes > 1 and tools.remote is None and tools.cache.enabled and tools.cache.path is not None:
-        raise ConfigError(
-            f"rubricem.tools.cache.path={tools.cache.path} is a SQLite file, and workers on {config.trainer.nnodes} "
-            "nodes would write to it. Let `rubricem tools serve` keep the cache and name it in "
-            "rubricem.tools.remote.url, or remove the path for a cache in each worker's memory."
-        )
-
-
-def _refuse_short_window(ahead: float, window: int, mode: str) -> None:
-    """A repeat is sampled `ahead` steps early, and its question's reflection is a step late."""
-    if window <= ahead:
-        raise ConfigError(
-            f"rubricem.window is {window} and num_warmup_batches {ahead:g}: a question would be repeated before it has "
-            f"been reflected on, without its lesson. Set rubricem.window to at least {int(ahead) + 1}, or lower "
-            f"trainer.v1.{_SECTIONS[mode]}.num_warmup_batches."
-        )
+ESTIMATOR = "rubricem"
+"""Our advantage estimator in veRL's registry; `grpo`, which older configs name, is read as it."""
 
 
 def load_training_questions(settings: VerlSettings) -> tuple[dict[str, Query], dict[str, Question]]:

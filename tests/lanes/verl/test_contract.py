@@ -3,33 +3,24 @@
 import importlib.metadata
 import inspect
 from importlib import import_module
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
 from verl.trainer.main_ppo import TaskRunnerV1
+from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer, get_trainer_cls
-from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
-from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
-from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-from verl.utils import tensordict_utils as tu
-from verl.workers.engine_workers import TrainingWorker
 
-from rubricem_env.domain.errors import ConfigError
-from trainers.verl_backend.launch import read_config
-from trainers.verl_backend.trainer import (
-    KEEPS_SCHEDULE,
-    AsyncStageTrainer,
-    ScheduledWorker,
-    SeparateStageTrainer,
-    SyncStageTrainer,
-    TaskRunner,
-)
+from rubricem_env.domain.errors import JudgeError
+from trainers.verl_backend.actors import CreditedOutput
+from trainers.verl_backend.settings import ESTIMATOR
+from trainers.verl_backend.trainer import MODES, StageTrainer, TaskRunner
+from trainers.verl_backend.verl_parts import PARTS
 
 VERL = "0.9.1"
 SIGNATURES = {
     "verl.trainer.ppo.v1.trainer_base:PPOTrainer._init_dataloader": "(self)",
-    "verl.trainer.ppo.v1.trainer_base:PPOTrainer._init_resource_pool_mgr": "(self)",
     "verl.trainer.ppo.v1.trainer_base:PPOTrainer._load_checkpoint": "(self)",
     "verl.trainer.ppo.v1.trainer_base:PPOTrainer._save_checkpoint": "(self)",
     "verl.trainer.ppo.v1.trainer_base:PPOTrainer._fetch_one_gen_batch": "(self) -> tensordict._td.TensorDict",
@@ -43,6 +34,8 @@ SIGNATURES = {
         "(self, batch: transfer_queue.metadata.KVBatchMeta, metrics, logging_prefix='global_seqlen', "
         "keep_minibatch=False)"
     ),
+    "verl.trainer.ppo.v1.trainer_base:PPOTrainer._add_prompts_to_generate": "(self, num_prompts: int) -> int",
+    "verl.experimental.agent_loop.agent_loop:AgentLoopOutput.as_dict": "(self) -> dict[str, typing.Any]",
     "verl.trainer.ppo.v1.trainer_base:PPOTrainer._compute_old_log_prob": (
         "(self, batch: transfer_queue.metadata.KVBatchMeta, metrics: dict) -> transfer_queue.metadata.KVBatchMeta"
     ),
@@ -58,9 +51,6 @@ SIGNATURES = {
     "verl.experimental.agent_loop.agent_loop:AgentLoopBase.run": (
         "(self, sampling_params: dict[str, typing.Any], **kwargs) -> "
         "verl.experimental.agent_loop.agent_loop.AgentLoopOutput"
-    ),
-    "verl.workers.engine_workers:TrainingWorker.train_batch": (
-        "(self, data: tensordict._td.TensorDict) -> tensordict._td.TensorDict"
     ),
     "verl.workers.rollout.replica:RolloutReplica.launch_servers": "(self)",
     "verl.checkpoint_engine.base:CheckpointEngine.prepare": "(self) -> dict[str, typing.Any]",
@@ -80,31 +70,36 @@ SIGNATURES = {
 }
 
 
-@pytest.mark.parametrize("place", SIGNATURES)
-def test_what_we_override_has_the_signature_that_we_override(place):
+def found_at(place: str):
     module, _, path = place.partition(":")
     found = import_module(module)
     for name in path.split("."):
         found = getattr(found, name)
-    assert str(inspect.signature(found)) == SIGNATURES[place]
+    return found
 
 
-@pytest.mark.parametrize("ours", [AsyncStageTrainer, SyncStageTrainer, SeparateStageTrainer])
-def test_every_method_that_we_put_in_the_place_of_verls_is_in_the_contract(ours):
-    own = [kind for kind in ours.__mro__ if kind.__module__.startswith("trainers.")]
-    replaced = {name for kind in own for name in vars(kind) if callable(vars(kind)[name]) and hasattr(PPOTrainer, name)}
+@pytest.mark.parametrize("place", SIGNATURES)
+def test_what_we_override_has_the_signature_that_we_override(place):
+    assert str(inspect.signature(found_at(place))) == SIGNATURES[place]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part.where}: {part.text}")
+def test_every_private_part_that_we_touch_is_as_we_know_it(part):
+    found = found_at(part.where)
+    assert part.reason
+    assert not part.text or part.text in inspect.getsource(found)
+
+
+def test_every_method_that_we_put_in_the_place_of_verls_is_in_the_contract():
+    replaced = {name for name, one in vars(StageTrainer).items() if callable(one) and hasattr(PPOTrainer, name)}
     listed = {place.rpartition(".")[2] for place in SIGNATURES if ":PPOTrainer." in place}
-    assert replaced - {"__init__", "__new__"} <= listed
+    assert replaced - {"__init__"} <= listed
 
 
-def test_the_three_modes_stand_over_verls_modes_of_the_same_name():
-    modes = {
-        "rubricem_async": PPOTrainerColocateAsync,
-        "rubricem_sync": PPOTrainerSync,
-        "rubricem_separate": PPOTrainerSeparateAsync,
-    }
-    for name, base in modes.items():
-        assert issubclass(get_trainer_cls(name), base)
+def test_each_mode_is_the_one_trainer_over_verls_mode_of_the_same_name():
+    assert list(MODES) == ["rubricem_async", "rubricem_sync", "rubricem_separate"]
+    for name, mode in MODES.items():
+        assert get_trainer_cls(name).__mro__[1:3] == (StageTrainer, mode)
 
 
 def test_the_task_runner_is_verls_own_with_our_trainers_imported():
@@ -115,20 +110,31 @@ def test_verl_is_the_version_that_all_this_was_written_for():
     assert importlib.metadata.version("verl") == VERL
 
 
-@pytest.mark.parametrize(("holds", "ticks"), [(True, False), (False, True)])
-def test_an_update_on_reflections_leaves_the_schedule_where_it_is(monkeypatch, holds, ticks):
-    monkeypatch.setattr(TrainingWorker, "train_batch", lambda self, data: data)
-    told = {"update_lr_scheduler": True, **({KEEPS_SCHEDULE: True} if holds else {})}
-    rows = tu.get_tensordict({"x": torch.zeros(2)}, non_tensor_dict=told)
-    after = ScheduledWorker.train_batch(object.__new__(ScheduledWorker), rows)
-    assert tu.get(after, key="update_lr_scheduler") is ticks
+def test_a_row_carries_its_advantages_and_the_estimator_returns_them_as_they_are():
+    output = CreditedOutput(
+        prompt_ids=[1, 2],
+        response_ids=[3, 4, 5],
+        response_mask=[1, 0, 1],
+        token_advantages=[0.5, 0.0, -1.0],
+        reward_score=0.0,
+        metrics=AgentLoopMetrics(),
+    )
+    row = output.as_dict()
+    assert row["rm_scores"].tolist() == row["advantages"].tolist() == [0.5, 0.0, -1.0]
+    assert "token_advantages" not in row
+    given = get_adv_estimator_fn(ESTIMATOR)(
+        token_level_rewards=row["rm_scores"], response_mask=torch.ones(3), config=None
+    )
+    assert [one.tolist() for one in given] == [[0.5, 0.0, -1.0]] * 2
 
 
-@pytest.mark.parametrize(
-    "change",
-    ["algorithm.use_kl_in_reward=true", "trainer.test_freq=5", "algorithm.rollout_correction.rollout_is=token"],
-)
-def test_what_our_trainer_would_leave_undone_is_refused_by_name(change):
-    config = read_config(Path(__file__).parents[3] / "configs" / "verl_almanac_cpu.yaml", [change])
-    with pytest.raises(ConfigError, match=f"{change.partition('=')[0]} is set"):
-        AsyncStageTrainer(config)
+def test_groups_that_verl_evicts_are_counted_and_replaced_until_they_are_too_many():
+    trainer, added = object.__new__(StageTrainer), []
+    trainer.settings = SimpleNamespace(evicted_limit=0.25)
+    trainer.config = SimpleNamespace(data=SimpleNamespace(train_batch_size=8))
+    trainer._evicted, trainer._add_prompts_to_generate = 0, added.append
+    trainer._replace_evicted(1)
+    trainer._replace_evicted(1)
+    assert added == [1, 1]
+    with pytest.raises(JudgeError, match=r"3 groups of a step of 8 were evicted.*rubricem\.evicted_limit=0\.25"):
+        trainer._replace_evicted(1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 CODE = (
-    "import sys, trainers.verl_backend.trainer;"
+    "import sys, trainers.verl_backend.trainer, trainers.verl_backend.plugin, trainers.verl_backend.evaluate;"
     "print([name for name in sys.modules if name.startswith('trainers.verl_backend.cpu')])"
 )
 

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
+from verl.trainer.ppo.v1.trainer_base import get_trainer_cls
 
+from rubricem_agent.policy.base import model_folder
 from rubricem_env.domain.errors import ConfigError
 from trainers.verl_backend.launch import launch, read_config
-from trainers.verl_backend.settings import SECTION, read_section, refuse_impossible
-from trainers.verl_backend.trainer import SeparateStageTrainer
+from trainers.verl_backend.refusals import refuse_impossible
+from trainers.verl_backend.settings import SECTION, read_section
+from trainers.verl_backend.trainer import MODES
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 CPU = CONFIGS / "verl_almanac_cpu.yaml"
@@ -18,7 +21,7 @@ SEPARATE = (
     *("actor_rollout_ref.rollout.n_gpus_per_node=8", "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl"),
 )
 ONE_UPDATE = "trainer.v1.separate_async.parameter_sync_step=1"
-SMALL_MODEL = "actor_rollout_ref.model.path=rubricem_agent/policy/shipped/tiny"
+SMALL_MODEL = f"actor_rollout_ref.model.path={model_folder(Path('tiny'))}"
 
 
 def refuse(file, *changes):
@@ -43,7 +46,7 @@ def test_a_transport_between_gpus_is_refused_on_a_cpu_by_the_command_itself():
 
 
 def test_several_updates_a_step_are_refused_on_a_cpu_where_the_weights_before_them_cannot_be_kept():
-    with pytest.raises(ConfigError, match=r"one update a step, and .*parameter_sync_step is 2"):
+    with pytest.raises(ConfigError, match=r"parameter_sync_step=2 restores earlier weights.*Set it to 1"):
         refuse(CPU, "trainer.v1.trainer_mode=rubricem_separate", "trainer.v1.separate_async.parameter_sync_step=2")
 
 
@@ -65,7 +68,11 @@ def test_the_paper_s_recipe_composes_on_separate_gpus():
     ("changes", "sentence"),
     [
         (["trainer.v1.trainer_mode=rubricem_separate"], "samples on GPUs of its own.*nodes=0.*'naive'"),
-        (list(SEPARATE), "parameter_sync_step=4 updates a step.*train_batch_size is 32, not their product"),
+        (list(SEPARATE), "parameter_sync_step=4 restores earlier weights.*param_offload=false"),
+        (
+            [*SEPARATE, "actor_rollout_ref.actor.fsdp_config.param_offload=false"],
+            "parameter_sync_step=4 updates a step.*train_batch_size is 32, not their product",
+        ),
     ],
 )
 def test_separate_gpus_without_what_they_need_are_refused(changes, sentence):
@@ -76,7 +83,36 @@ def test_separate_gpus_without_what_they_need_are_refused(changes, sentence):
 def test_the_updates_of_a_step_on_separate_gpus_are_those_of_the_config():
     """The name of the mode is where veRL looks the number up, and where ours has nothing: it would take one."""
     changes = [*SEPARATE, SMALL_MODEL, "actor_rollout_ref.actor.ppo_mini_batch_size=8"]
-    assert SeparateStageTrainer(read_config(FULL, changes)).parameter_sync_step == 4
+    assert "rubricem_separate" in MODES
+    assert get_trainer_cls("rubricem_separate")(read_config(FULL, changes)).parameter_sync_step == 4
+
+
+ROOM = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (["algorithm.use_kl_in_reward=true"], "algorithm.use_kl_in_reward is set"),
+        (["trainer.test_freq=5"], "trainer.test_freq is set"),
+        (["algorithm.adv_estimator=gae"], "adv_estimator is gae.*rubricem.credit"),
+        (["actor_rollout_ref.actor.optim.lr_scheduler_type=cosine"], "a learning rate that changes.*=constant"),
+        (["actor_rollout_ref.actor.optim.lr_warmup_steps=10"], "a learning rate that changes"),
+        (["actor_rollout_ref.rollout.name=sglang"], "include_stop_str_in_output.*vllm or transformers"),
+        (["actor_rollout_ref.actor.strategy=megatron"], "actor.strategy is megatron.*fsdp or fsdp2"),
+        (["rubricem.reflection.total_tokens=30000"], f"reflection.total_tokens is 30000, and training holds.*{ROOM}"),
+        (["actor_rollout_ref.rollout.max_model_len=40960"], "max_model_len is 40960, and training holds rows"),
+        # two steps of 2,048 x 8 attempts, and 8 reflections of each question
+        (["data.train_batch_size=2048"], "49152 requests run at once on 32 engines.*never pauses"),
+    ],
+)
+def test_what_would_go_wrong_later_is_refused_at_the_start_in_a_sentence(changes, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        refuse(FULL, *changes)
+
+
+def test_an_older_name_of_the_estimator_is_read():
+    refuse(FULL, "algorithm.adv_estimator=grpo")
 
 
 @pytest.mark.parametrize(("window", "ahead"), [(1, 1), (2, 2.5)])

@@ -58,7 +58,7 @@ def test_all_that_is_missing_is_said_at_once_each_with_its_remedy(capsys: pytest
 
     for what in ("verl", "flash-attn", "model", "GPUs", "memory", "questions", "GEMINI_API_KEY", "embedder", "disk"):
         assert f"  {what}" in told
-    assert told.count("  -> ") == len(missing(bare)) == 17
+    assert told.count("  -> ") == len(missing(bare)) == 20
     assert "--config-name verl_almanac_cpu" in str(refused.value)
     assert "nothing was started" in str(refused.value)
 

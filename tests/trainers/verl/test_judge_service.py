@@ -5,15 +5,20 @@ import hashlib
 import json
 import threading
 
+import numpy as np
 import pytest
 
+from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.learn.deferred import Ticket
+from rubricem_agent.learn.samples import task_samples
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_env.domain.errors import UsageError
+from rubricem_agent.rollout.tokens import RolloutTokens
+from rubricem_env.domain.errors import JudgeError, UsageError
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.env.episode import Episode, Finished
 from rubricem_env.env.research_env import offline_queries, shipped_toolbox
 from rubricem_env.env.step import advance
+from rubricem_env.judge.base import Group
 from tests.trainers.verl.fakes import BrokenClient, FakeClient
 from trainers.verl_backend.checkpoint import run_identity
 from trainers.verl_backend.judge_service import JudgeService
@@ -37,7 +42,7 @@ NEW = ScheduledQuery(QUERY, 1, "new")
 REPEAT = ScheduledQuery(QUERY, 2, "repeat")
 ATTEMPTS = (
     "<think>t</think><answer>I do not know.</answer>",
-    "<think>t</think><answer>The width is 60 m at low water.</answer>",
+    "<think>t</think><answer>The depth of Calm Bridge is 12 m.</answer>",
 )
 
 
@@ -70,34 +75,89 @@ def identity(service: JudgeService):
     return run_identity(service.settings, batch_size=1, group_size=2, ranks=1)
 
 
-async def save(service: JudgeService, folder, *, step: int = 1):
-    return await service.save(folder, step=step, stream={}, identity=identity(service))
+async def save(service: JudgeService, folder, *, step: int = 1, held=(), stream=None):
+    return await service.save(folder, step=step, held=held, stream=stream or {}, identity=identity(service))
 
 
-async def test_a_rollout_waits_for_its_own_group_alone_and_gets_its_own_scores(model_folder, tokenizer):
+def with_tokens(rollout: Rollout, stages: tuple[int, ...]) -> Rollout:
+    """The rollout with a prompt of two tokens and one token for each stage id."""
+    tokens = RolloutTokens(
+        ids=(7,) * (2 + len(stages)), stage_ids=(-1, -1, *stages), logprobs=(0.0,) * (2 + len(stages)), prompt_length=2
+    )
+    return rollout.model_copy(update={"tokens": tokens})
+
+
+async def test_a_rollout_waits_for_its_own_group_alone_and_gets_its_own_advantages(model_folder):
     service = make_service(model_folder, meta_policy=False)
-    first = asyncio.create_task(service.submit(NEW, await attempt(ATTEMPTS[0]), group="g", index=0))
+    first = with_tokens(await attempt(ATTEMPTS[0]), (3, 3))
+    waiting = asyncio.create_task(service.submit(NEW, first, group="g", index=0))
     await asyncio.sleep(0.05)
-    assert not first.done()
+    assert not waiting.done()
     assert len(await submit_group(service, group="other")) == 2
-    second = await service.submit(NEW, await attempt(ATTEMPTS[1]), group="g", index=1)
-    scores = await first
-    assert scores.is_valid
-    assert second.is_valid
-    assert scores.true is not None
-    assert second.true is not None
+    second = await service.submit(NEW, with_tokens(await attempt(ATTEMPTS[1]), (3,)), group="g", index=1)
+    # Of two, the better one is a deviation above the mean and the other below; the prompt has none.
+    assert (await waiting).tolist() == pytest.approx([0, 0, -1, -1], abs=1e-5)
+    assert second.tolist() == pytest.approx([0, 0, 1, 0], abs=1e-5)
 
 
-async def test_a_rollout_that_the_world_broke_is_judged_with_its_group_and_is_not_valid(model_folder):
-    service = make_service(model_folder, meta_policy=False)
+async def test_a_rollout_that_the_world_broke_is_judged_with_its_group_and_teaches_nothing(model_folder):
+    service = make_service(model_folder, meta_policy=False, judge={"settings": {"failure_limit": 0.5}})
     episode = Episode(QUERY)
     episode.abandon()
     lost = Rollout(trajectory=episode.trajectory, policy="verl", failure="the engine is gone")
     whole = asyncio.create_task(service.submit(NEW, await attempt(ATTEMPTS[1]), group="g", index=1))
-    scores = await service.submit(NEW, lost, group="g", index=0)
+    assert await service.submit(NEW, lost, group="g", index=0) is None
     assert lost.trajectory.ending is Ending.ABANDONED
-    assert (scores.is_valid, scores.failure) == (False, "the engine is gone")
-    assert (await whole).is_valid
+    assert await whole is None  # one rollout alone is neither better nor worse
+    report = await service.report(1, ["g"])
+    assert (report["lost"], report["trained_rollouts"], report["encounter"]) == (1, 0, "new")
+
+
+@pytest.mark.parametrize("mode", ["stages", "terminal", "dr_grpo", "srar", "draco"])
+async def test_token_advantages_equal_the_local_trainers_on_the_same_group(mode, model_folder):
+    service = make_service(model_folder, meta_policy=False, credit=mode)
+    rollouts = [with_tokens(await attempt(text), (0, 1, 1, 2, 3)) for text in ATTEMPTS]
+    calls = [service.submit(NEW, one, group="g", index=index) for index, one in enumerate(rollouts)]
+    given = await asyncio.gather(*calls)
+    other = make_service(model_folder, meta_policy=False, credit=mode)
+    group = Group.of(QUERY, [one.reading for one in rollouts])
+    judged = await other.judge.judge_group(group, step=1)
+    samples, _ = task_samples([rollouts], [judged], settings=CreditSettings(credit=mode), version=0)
+    assert len(samples) == 2
+    for advantages, sample in zip(given, samples, strict=True):
+        assert np.array_equal(advantages, sample.advantages)
+        assert np.abs(advantages).max() > 0
+
+
+async def test_a_step_that_lost_too_many_rollouts_stops_the_run(model_folder):
+    service = make_service(model_folder, almanac={"knobs": {"failure_rate": 1.0}}, meta_policy=False)
+    await submit_group(service)
+    with pytest.raises(JudgeError, match=r"2 of the step's 2 rollouts were lost.*did not answer"):
+        await service.report(1, ["g"])
+
+
+async def test_a_group_that_an_outage_spoilt_is_sampled_again_after_the_resume(model_folder, tmp_path):
+    service = make_service(model_folder, almanac={"knobs": {"failure_rate": 1.0}}, meta_policy=False)
+    await submit_group(service)
+    await save(service, tmp_path, held={"g"})
+    other = make_service(model_folder, meta_policy=False)
+    assert await other.load(tmp_path, step=1, identity=identity(other)) == ({}, ("g",))
+    await submit_group(other)
+    assert (await other.report(2, ["g"]))["lost"] == 0
+
+
+async def test_what_is_known_of_a_group_that_verl_has_dropped_is_not_saved(model_folder, tmp_path):
+    service = make_service(model_folder, meta_policy=False)
+    await submit_group(service, group="dropped")
+    await save(service, tmp_path, step=1)  # credited since the last checkpoint: the queue may not have it yet
+    await service.resume_scoring()
+    await submit_group(service, group="held")
+    await save(service, tmp_path, step=2, held={"held"})
+    other = make_service(model_folder, meta_policy=False)
+    await other.load(tmp_path, step=2, identity=identity(other))
+    assert (await other.report(3, ["held"]))["encounter"] == "new"
+    with pytest.raises(KeyError):
+        await other.report(3, ["dropped"])
 
 
 async def test_reflections_are_trained_on_one_step_later_and_the_best_is_shown_at_the_repeat(model_folder, tokenizer):
@@ -137,7 +197,7 @@ async def test_a_question_has_no_lesson_of_its_own_when_it_is_new_and_none_witho
 async def test_a_dead_engine_fails_the_reflection_and_nothing_else(model_folder):
     service = make_service(model_folder)
     await service.open(BrokenClient())
-    assert all(scores.is_valid for scores in await submit_group(service))
+    await submit_group(service)
     await service.drain()
     outcomes, metrics = await service.collect(step=2)
     assert outcomes == []
@@ -145,21 +205,14 @@ async def test_a_dead_engine_fails_the_reflection_and_nothing_else(model_folder)
     assert flat_metrics(metrics)["rubricem/failed_reflections/count"] == 1.0
 
 
-async def test_a_judge_that_fails_leaves_scores_that_are_not_valid(model_folder):
-    service = make_service(model_folder, almanac={"knobs": {"failure_rate": 1.0}}, meta_policy=False)
-    scores = await submit_group(service)
-    assert [one.is_valid for one in scores] == [False, False]
-    assert "did not answer" in scores[0].failure
-
-
 async def test_a_loaded_service_has_the_same_bank_and_rubrics_and_the_outcomes_that_are_not_trained_on(
     model_folder, tokenizer, tmp_path
 ):
     service = make_service(model_folder)
     await reflected(service, tokenizer)
-    await service.save(tmp_path, step=1, stream={"at": 7}, identity=identity(service))
+    await save(service, tmp_path, stream={"at": 7})
     other = make_service(model_folder)
-    assert await other.load(tmp_path, step=1, identity=identity(other)) == {"at": 7}
+    assert await other.load(tmp_path, step=1, identity=identity(other)) == ({"at": 7}, ())
     assert other.bank.items() == service.bank.items()
     assert other.judge.state_dict() == service.judge.state_dict()
     outcomes, _ = await other.collect(step=2)
@@ -264,7 +317,7 @@ async def soon(condition) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_group_that_is_being_judged_at_a_checkpoint_gets_its_scores_only_when_the_checkpoint_is_complete(
+async def test_a_group_that_is_being_judged_at_a_checkpoint_gets_its_credit_only_when_the_checkpoint_is_complete(
     model_folder, tmp_path
 ):
     service = make_service(model_folder, almanac=SLOW_JUDGE, meta_policy=False)
@@ -272,10 +325,11 @@ async def test_a_group_that_is_being_judged_at_a_checkpoint_gets_its_scores_only
     await soon(lambda: not service._groups and not group.done() and service.judge.buffer._locks)
     assert await save(service, tmp_path) == ()
     await asyncio.sleep(1.0)
-    # Judging continues meanwhile; its scores are not given out.
+    # Judging continues meanwhile; its credit is not given out.
     assert not group.done()
     await service.resume_scoring()
-    assert [one.is_valid for one in await group] == [True, True]
+    assert len(await group) == 2
+    assert (await service.report(1, ["g"]))["lost"] == 0
 
 
 async def test_such_a_group_is_not_in_the_checkpoint_so_that_the_resumed_run_judges_it_once(model_folder, tmp_path):
@@ -296,7 +350,7 @@ async def test_such_a_group_is_not_in_the_checkpoint_so_that_the_resumed_run_jud
         await one.reflections.cancel()
 
 
-async def test_a_checkpoint_names_the_groups_that_were_scored_since_the_last_one(model_folder, tmp_path):
+async def test_a_checkpoint_names_the_groups_that_were_credited_since_the_last_one(model_folder, tmp_path):
     service = make_service(model_folder, meta_policy=False)
     await submit_group(service, group="first")
     await submit_group(service, group="second")

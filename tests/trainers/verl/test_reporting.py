@@ -1,5 +1,6 @@
 """Metrics of a step, its log, and the record of groups."""
 
+import asyncio
 import json
 import os
 from types import SimpleNamespace
@@ -7,43 +8,60 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rubricem_agent.learn.credit import Credit
 from rubricem_agent.learn.metrics import METRICS_FILE, parse_line, read_log
 from rubricem_agent.viewer.logs import read_run
 from rubricem_agent.viewer.records import RunRecordReader
 from rubricem_env.domain.errors import ConfigError, RubricEMError, UsageError
-from tests.trainers.verl.test_judge_service import QUERY, REPEAT, identity, make_service, reflected, submit_group
+from tests.trainers.verl.test_judge_service import (
+    ATTEMPTS,
+    NEW,
+    QUERY,
+    REPEAT,
+    attempt,
+    identity,
+    make_service,
+    reflected,
+    save,
+    submit_group,
+    with_tokens,
+)
 from trainers.verl_backend.reporting import (
+    RolloutReport,
     rollout_means,
     stage_means,
     update_metrics,
     write_settings,
     write_step,
 )
-from trainers.verl_backend.rows import CreditInputs, RolloutScores
 from trainers.verl_backend.settings import load_training_questions, read_section
 
 
-def inputs_of(scores: RolloutScores, encounter: str = "new") -> CreditInputs:
-    statistics = {"answer_words": 10, "calls": 2, "repeated_calls": 1, "is_strict": True}
-    return CreditInputs(scores, np.array([0, -1, 3], dtype=np.int8), encounter=encounter, **statistics)
-
-
-def credit_inputs(answer: float, *, judged: float | None, encounter: str = "new", valid: bool = True) -> CreditInputs:
-    scores = RolloutScores((0, 0, 0, answer), (None, None, None, judged), is_valid=valid, true=(0, 0, 0, answer))
-    return inputs_of(scores, encounter)
+def report(answer: float, *, judged: float | None, true: bool = True, failure: str = "") -> RolloutReport:
+    return RolloutReport(
+        "new",
+        judged=(None, None, None, judged),
+        true=(0, 0, 0, answer) if true else None,
+        answer_words=10,
+        calls=2,
+        repeated_calls=1,
+        is_strict=True,
+        policy_tokens=2,
+        failure=failure,
+        is_trained=not failure,
+        has_fallback=False,
+    )
 
 
 def test_a_stage_without_a_score_is_none_and_not_zero():
-    told = rollout_means([credit_inputs(1.0, judged=0.5), credit_inputs(0.0, judged=None, valid=False)])
+    told = rollout_means([report(1.0, judged=0.5), report(0.0, judged=None, failure="the judge is away")])
     assert told["judged"] == {"plan": None, "research": None, "review": None, "answer": 0.5}
     assert told["true"]["answer"] == 0.5
     assert (told["habits"]["repeated_calls"], told["habits"]["policy_tokens"], told["lost"]) == (0.5, 4, 1)
+    assert told["trained_rollouts"] == 1
 
 
 def test_a_step_outside_the_almanac_has_no_truth_and_its_line_can_be_read():
-    scores = RolloutScores((0, 0, 0, 1.0), (None, None, None, 1.0), is_valid=True)
-    told = rollout_means([inputs_of(scores)])
+    told = rollout_means([report(1.0, judged=1.0, true=False)])
     assert told["true"] == {}
     assert parse_line({"step": 1, **told}).judged["answer"] == 1.0
 
@@ -61,14 +79,6 @@ def test_stages_are_told_apart_token_by_token():
     assert "review" not in told
 
 
-def credit_of(*groups: str) -> tuple[list[tuple[str, int]], Credit]:
-    """Groups of two: the first rollout of each is the better one by a standard deviation, and the one trained on."""
-    rollouts = [(group, index) for group in groups for index in (0, 1)]
-    returns = np.tile([2.0, 1.0, 1.0, 0.5], (len(rollouts), 1))
-    advantages = np.tile([[1.0, 0.0, 0.0, 1.0], [-1.0, 0.0, 0.0, -1.0]], (len(groups), 1))
-    return rollouts, Credit(returns, advantages, np.array([index == 0 for _, index in rollouts]), ())
-
-
 def read(run) -> RunRecordReader:
     reader = RunRecordReader(run)
     reader.refresh()
@@ -80,24 +90,31 @@ def rollouts_of(reader, group_id: str):
     return sorted((reader.read_rollout(row) for row in rows), key=lambda one: one.attempt)
 
 
+async def record(service, step: int, *groups: str) -> None:
+    await service.report(step, groups)
+    await service.finish_record()
+
+
 async def recording_service(model_folder, run, **changes):
     service = make_service(model_folder, **changes)
     await service.begin_record(run, 0)
     return service
 
 
-async def test_a_group_is_recorded_with_scores_truth_and_the_credit_of_the_step_that_took_it(model_folder, tmp_path):
+async def test_a_group_is_recorded_with_truth_and_credit_under_the_step_that_took_it(model_folder, tmp_path):
     service = await recording_service(model_folder, tmp_path, meta_policy=False)
-    scores = await submit_group(service)
-    await service.record(5, *credit_of("g"))
+    rollouts = [with_tokens(await attempt(text), (3, 3)) for text in ATTEMPTS]
+    calls = [service.submit(NEW, one, group="g", index=index) for index, one in enumerate(rollouts)]
+    await asyncio.gather(*calls)
+    await record(service, 5, "g")
 
     reader = read(tmp_path)
     first, second = rollouts_of(reader, "5-0")
     assert reader.read_group(0).question == QUERY.question
-    # The group was submitted from its last rollout to its first.
-    assert [first.true, second.true] == [scores[1].true, scores[0].true]
-    assert (first.advantages, second.advantages) == ((1.0, 0.0, 0.0, 1.0), (-1.0, 0.0, 0.0, -1.0))
-    assert (first.trained, second.trained) == (True, False)
+    assert first.true[3] < second.true[3]
+    # Of two, the worse one is a deviation below the mean, the better one as far above.
+    assert (first.advantages[3], second.advantages[3]) == pytest.approx((-1.0, 1.0), abs=1e-5)
+    assert (first.trained, second.trained) == (True, True)
 
 
 async def test_a_group_that_no_step_has_taken_yet_is_not_in_the_record(model_folder, tmp_path):
@@ -105,20 +122,20 @@ async def test_a_group_that_no_step_has_taken_yet_is_not_in_the_record(model_fol
     await submit_group(service, group="ahead")
     await submit_group(service, group="now")
     await submit_group(service, group="second update")
-    await service.record(1, *credit_of("now"))
-    await service.record(1, *credit_of("second update"))
+    await record(service, 1, "now")
+    await record(service, 1, "second update")
     assert [row.id for row in read(tmp_path).groups] == ["1-0", "1-1"]
-    await service.record(2, *credit_of("ahead"))
+    await record(service, 2, "ahead")
     assert [row.id for row in read(tmp_path).groups] == ["1-0", "1-1", "2-0"]
 
 
 async def test_the_lessons_that_were_shown_and_the_bank_stand_in_the_record(model_folder, tokenizer, tmp_path):
     service = await recording_service(model_folder, tmp_path)
     await reflected(service, tokenizer)
-    await service.record(1, *credit_of("g"))
+    await record(service, 1, "g")
     assert await service.references(REPEAT)
     await submit_group(service, REPEAT, group="h")
-    await service.record(2, *credit_of("h"))
+    await record(service, 2, "h")
 
     reader = read(tmp_path)
     assert [[one.item for one in row.lessons] for row in reader.groups] == [[], [1]]
@@ -129,25 +146,23 @@ async def test_the_lessons_that_were_shown_and_the_bank_stand_in_the_record(mode
 async def test_a_resumed_run_has_the_groups_that_were_judged_ahead_of_their_step(model_folder, tmp_path):
     service = await recording_service(model_folder, tmp_path, meta_policy=False)
     await submit_group(service, group="ahead")
-    await service.save(tmp_path / "kept", step=1, stream={}, identity=identity(service))
-    await service.record(2, *credit_of("ahead"))
+    await save(service, tmp_path / "kept", held={"ahead"})
+    await record(service, 2, "ahead")
 
     other = make_service(model_folder, meta_policy=False)
     await other.begin_record(tmp_path, 1)
     await other.load(tmp_path / "kept", step=1, identity=identity(other))
     assert len(read(tmp_path).groups) == 0
-    await other.record(2, *credit_of("ahead"))
+    await record(other, 2, "ahead")
     assert [row.id for row in read(tmp_path).groups] == ["2-0"]
-    assert rollouts_of(read(tmp_path), "2-0")[0].trained
 
 
-async def test_a_group_from_before_the_record_was_switched_on_is_left_out(model_folder, tmp_path):
+async def test_a_group_from_before_the_record_was_switched_on_is_reported_and_left_out(model_folder, tmp_path):
     service = make_service(model_folder, meta_policy=False)
     await submit_group(service, group="before")
-    await service.record(1, *credit_of("before"))
-    assert not (tmp_path / "record").exists()
     await service.begin_record(tmp_path, 0)
-    await service.record(1, *credit_of("before"))
+    assert (await service.report(1, ["before"]))["lost"] == 0
+    await service.finish_record()
     assert len(read(tmp_path).groups) == 0
 
 
@@ -159,7 +174,7 @@ async def test_a_full_disk_is_told_in_a_sentence_with_the_switch(model_folder, t
     path.unlink()
     path.symlink_to("/dev/full")
     with pytest.raises(UsageError, match=r"cannot write the record.*rubricem\.record=false"):
-        await service.record(1, *credit_of("g"))
+        await record(service, 1, "g")
 
 
 async def test_a_folder_that_cannot_be_written_is_refused_at_the_start(model_folder, tmp_path):

@@ -1,9 +1,11 @@
-"""Episodes over an engine get their scores, and are submitted whatever fails."""
+"""Episodes over an engine get their credit, and are submitted whatever fails."""
+
+import numpy as np
 
 from rubricem_env.env.research_env import offline_queries
 from tests.trainers.verl.fakes import BrokenClient, FakeClient
 from trainers.verl_backend.rollout import EpisodeRunner
-from trainers.verl_backend.rows import OURS, RolloutScores, ScheduledQuery
+from trainers.verl_backend.rows import OURS, ScheduledQuery
 from trainers.verl_backend.settings import read_section
 
 SCHEDULED = ScheduledQuery(offline_queries()[0], 1, "new")
@@ -12,7 +14,7 @@ ANSWER = "<think>t</think><answer>60 m</answer>"
 
 
 class FakeService:
-    """Has one lesson, and gives all rollouts the same scores."""
+    """Has one lesson, and gives every token of a rollout that did not fail an advantage of 1."""
 
     def __init__(self, *, breaks: bool = False) -> None:
         self.submitted = []
@@ -25,7 +27,7 @@ class FakeService:
 
     async def submit(self, scheduled, rollout, *, group, index):
         self.submitted.append(rollout)
-        return RolloutScores((0.1, 0.2, 0.3, 0.4), (0.1, 0.2, 0.3, 0.4), is_valid=not rollout.failure)
+        return None if rollout.failure else np.ones(len(rollout.tokens.ids))
 
 
 def runner(model_folder):
@@ -67,7 +69,7 @@ async def test_prompt_and_response_are_the_very_ids_that_the_engine_saw(model_fo
 
 async def test_each_token_that_the_policy_wrote_has_a_stage_and_no_other_has(model_folder, tokenizer):
     row = await play(model_folder, FakeClient(tokenizer, [CALL, ANSWER]), FakeService())
-    stages = row["extra_fields"][OURS].stage_ids
+    stages = row["extra_fields"][OURS]["stages"]
     assert [stage >= 0 for stage in stages] == [bool(own) for own in row["response_mask"]]
 
 

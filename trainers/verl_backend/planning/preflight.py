@@ -29,6 +29,7 @@ from rubricem_agent.config import (
     parse_judge,
 )
 from rubricem_agent.data.prepare import read_training_set
+from rubricem_agent.policy.base import model_folder
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.llm.base import url_host
 from trainers.verl_backend.planning.estimate import plan_memory, refuse_small_gpu
@@ -90,6 +91,9 @@ COMMON = MappingProxyType(
         "hydra-core": ">=1.3,<1.4",
         "tensordict": ">=0.8,<=0.10,!=0.9.0",
         "TransferQueue": ">=0.1.10",
+        "cachetools": ">=5",
+        "fastapi": ">=0.110",
+        "uvicorn": ">=0.30",
     }
 )
 GPU_STACK = MappingProxyType(
@@ -149,7 +153,7 @@ def check_packages(shape: RunShape, machine: Machine) -> Iterator[PreflightCheck
 
 def check_model(shape: RunShape) -> PreflightCheck:
     """A folder that transformers and vLLM can load."""
-    folder = Path(shape.model).expanduser()
+    folder = model_folder(Path(shape.model).expanduser())
     remedy = (
         "fine-tune first, `accelerate launch --config_file configs/accelerate_zero3.yaml trainers/sft_accelerate.py "
         "--config configs/sft_qwen3_8b.yaml`, or name another folder in actor_rollout_ref.model.path"

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import Field, ValidationError
 
 from rubricem_agent.build.training import parse_yaml_assignment, read_yaml
+from rubricem_agent.policy.base import model_folder
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, nearest_name, suggest_name
 from rubricem_env.domain.trajectory import first_problem
@@ -137,7 +138,7 @@ def find_model_shape(path: str) -> ModelShape:
     Raises:
         ConfigError: there is neither, or the file is not the config of such a model.
     """
-    file = Path(path).expanduser() / "config.json"
+    file = model_folder(Path(path).expanduser()) / "config.json"
     if file.is_file():
         return _read_shape(file)
     name = path.casefold().replace("_", "-")

@@ -14,8 +14,7 @@ from omegaconf import OmegaConf
 from verl.utils import tensordict_utils as tu
 
 from tests.lanes.verl.runs import PATIENCE, ROOT
-from trainers.verl_backend.queue import remove_trained, reset_failed_groups, wait_for_groups
-from trainers.verl_backend.rows import OURS, CreditInputs, RolloutScores
+from trainers.verl_backend.verl_parts import held_groups, remove_trained, sample_again, wait_for_groups
 
 TASKS = "train"
 
@@ -37,15 +36,12 @@ def queue():
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def put_group(name: str, *, valid: tuple[bool, ...]) -> None:
-    """A group as veRL's rollout workers leave it, its question not yet among what is to be played."""
-    scores = [RolloutScores((0.0, 0.0, 0.0, 0.0), (None,) * 4, is_valid=one) for one in valid]
-    statistics = {"answer_words": 1, "calls": 0, "repeated_calls": 0, "is_strict": True}
-    inputs = [CreditInputs(one, np.zeros(2, np.int8), encounter="new", **statistics) for one in scores]
-    rows = [{"prompts": torch.arange(3 + place), "extra_fields": {OURS: one}} for place, one in enumerate(inputs)]
-    keys = [f"{name}_{place}_0" for place in range(len(valid))]
+def put_group(name: str) -> None:
+    """A group of two as veRL's rollout workers leave it, its question not yet among what is to be played."""
+    rows = [{"prompts": torch.arange(3 + place), "extra_fields": {}} for place in range(2)]
     fields = tu.list_of_dict_to_tensordict(rows)
-    tq.kv_batch_put(keys=keys, partition_id=TASKS, fields=fields, tags=[{"status": "success"}] * len(keys))
+    keys = [f"{name}_{place}_0" for place in range(2)]
+    tq.kv_batch_put(keys=keys, partition_id=TASKS, fields=fields, tags=[{"status": "success"}] * 2)
 
 
 def test_a_restored_queue_plays_again_what_an_outage_spoilt_and_forgets_what_was_trained(queue):
@@ -55,9 +51,9 @@ def test_a_restored_queue_plays_again_what_an_outage_spoilt_and_forgets_what_was
     tq.kv_batch_put(
         keys=names, partition_id=TASKS, fields=tu.get_tensordict({"query": questions}), tags=[pending] * len(names)
     )
-    put_group("spoilt", valid=(False, True))
-    put_group("whole", valid=(True, True))
-    put_group("trained", valid=(True, True))
+    put_group("spoilt")
+    put_group("whole")
+    put_group("trained")
     for name in ("spoilt", "whole"):
         tq.kv_put(key=name, partition_id=TASKS, tag={"status": "finished"})
     wait_for_groups(["spoilt", "whole", "trained"], TASKS)
@@ -66,8 +62,9 @@ def test_a_restored_queue_plays_again_what_an_outage_spoilt_and_forgets_what_was
     tq.load_checkpoint(str(queue / "saved"))
 
     remove_trained(TASKS)
-    reset_failed_groups(TASKS, 0.2)
+    sample_again(("spoilt",), TASKS)
 
+    assert held_groups(TASKS) == {"spoilt", "whole", "begun"}
     held = tq.kv_list(TASKS)[TASKS]
     assert {key: tag["status"] for key, tag in held.items() if tag.get("is_prompt")} == {
         "spoilt": "pending",

@@ -1,0 +1,171 @@
+"""Configs that cannot work are refused before Ray is started: veRL finds it out after a minute, hours, or never.
+
+Each rule is one sentence with the key, its value, the reason and the way out. It reads the composed config alone.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rubricem_env.domain.errors import ConfigError
+from trainers.verl_backend.settings import ASYNC, ESTIMATOR, RAY, SEPARATE, VerlSettings
+
+ENGINES = ("vllm", "transformers")
+STRATEGIES = ("fsdp", "fsdp2")
+SECTIONS = {ASYNC: "colocate_async", SEPARATE: "separate_async"}
+"""The section of veRL's mode below each of ours."""
+MOST_REQUESTS = 1_000
+"""Of one replica at a time: above it, pausing a vLLM server for new weights never returns (verl-project/verl#7990)."""
+
+
+def refuse_impossible(config: Any, settings: VerlSettings) -> None:
+    """Refuse a composed config by the first rule that it breaks.
+
+    Raises:
+        ConfigError: the sentence of that rule.
+    """
+    for rules in (_ignored, _unsupported, _separate, _lengths, _load, _asynchrony, _shared_files):
+        for sentence in rules(config, settings):
+            raise ConfigError(sentence)
+
+
+def _ignored(config: Any, settings: VerlSettings) -> Iterator[str]:
+    """Options of veRL whose code ours replaces."""
+    algorithm, trainer, optim = config.algorithm, config.trainer, config.actor_rollout_ref.actor.optim
+    options = {
+        "trainer.val_before_train": trainer.val_before_train,
+        "trainer.test_freq": trainer.test_freq > 0,
+        "algorithm.use_kl_in_reward": algorithm.use_kl_in_reward,
+        "algorithm.filter_groups.enable": algorithm.filter_groups.enable,
+    }
+    for name in (name for name, is_set in options.items() if is_set):
+        yield (
+            f"{name} is set, and the trainer {trainer.v1.trainer_mode} does not support it: credit comes from the judge "
+            "service, and checkpoints are evaluated with `rubricem eval`. Remove the key."
+        )
+    if algorithm.adv_estimator not in (ESTIMATOR, "grpo"):
+        yield (
+            f"algorithm.adv_estimator is {algorithm.adv_estimator}, and rollouts arrive with their advantages. Set it to "
+            f"{ESTIMATOR}, and choose the credit method with rubricem.credit."
+        )
+    if (
+        optim.get("lr_scheduler_type", "constant") != "constant"
+        or max(optim.get("lr_warmup_steps", 0) or 0, optim.get("lr_warmup_steps_ratio", 0) or 0) > 0
+    ):
+        yield (
+            "actor_rollout_ref.actor.optim has a learning rate that changes, and a step takes two updates, each of which "
+            "moves veRL's schedule. Set lr_scheduler_type=constant and no warm-up, as in the paper."
+        )
+    if trainer.total_training_steps is None:
+        yield "trainer.total_training_steps is not set, and the curriculum has no end. Set it."
+
+
+def _unsupported(config: Any, settings: VerlSettings) -> Iterator[str]:
+    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
+    if rollout.name not in ENGINES:
+        yield (
+            f"actor_rollout_ref.rollout.name is {rollout.name}: a turn ends at a tag that must stay in the text, and veRL "
+            f"does not translate that parameter (include_stop_str_in_output) for it. Set it to {' or '.join(ENGINES)}."
+        )
+    if actor.strategy not in STRATEGIES:
+        yield (
+            f"actor_rollout_ref.actor.strategy is {actor.strategy}, which was never run with two updates a step. Set it "
+            f"to {' or '.join(STRATEGIES)}."
+        )
+
+
+def _separate(config: Any, settings: VerlSettings) -> Iterator[str]:
+    if config.trainer.v1.trainer_mode != SEPARATE:
+        return
+    actor, rollout, batch = (
+        config.actor_rollout_ref.actor,
+        config.actor_rollout_ref.rollout,
+        config.data.train_batch_size,
+    )
+    updates, transport = config.trainer.v1.separate_async.parameter_sync_step, rollout.checkpoint_engine.backend
+    if config.trainer.device == "cpu" and transport not in ("naive", RAY):
+        yield (
+            f"{SEPARATE} on a CPU takes no transport but {RAY!r}, and the config has {transport!r}, which goes from "
+            f"GPU to GPU. Set actor_rollout_ref.rollout.checkpoint_engine.backend={RAY}."
+        )
+    if transport == "naive" or rollout.nnodes < 1 or rollout.n_gpus_per_node < 1:
+        yield (
+            f"{SEPARATE} samples on GPUs of its own, and the config has nodes={rollout.nnodes} of "
+            f"{rollout.n_gpus_per_node} for them and the transport {transport!r}. Set nnodes, n_gpus_per_node and "
+            "checkpoint_engine.backend (nccl; on a CPU ray) under actor_rollout_ref.rollout."
+        )
+    if updates > 1 and (config.trainer.device == "cpu" or actor.fsdp_config.param_offload):
+        yield (
+            f"{SEPARATE} with trainer.v1.separate_async.parameter_sync_step={updates} restores earlier weights from a "
+            "copy in the host's memory, and weights that are there already are not copied, so that training would change "
+            "nothing. Set it to 1, or on GPUs actor_rollout_ref.actor.fsdp_config.param_offload=false."
+        )
+    if batch != updates * actor.ppo_mini_batch_size:
+        yield (
+            f"{SEPARATE} takes trainer.v1.separate_async.parameter_sync_step={updates} updates a step, each of "
+            f"actor.ppo_mini_batch_size={actor.ppo_mini_batch_size} questions, and data.train_batch_size is {batch}, not "
+            "their product. The paper takes one update a step: parameter_sync_step=1 and equal sizes."
+        )
+
+
+def _lengths(config: Any, settings: VerlSettings) -> Iterator[str]:
+    """Rows longer than what a worker takes at once stop a run, on the first day or the last."""
+    model = config.actor_rollout_ref
+    if not model.actor.use_dynamic_bsz:
+        return
+    room = model.actor.ppo_max_token_len_per_gpu * model.actor.ulysses_sequence_parallel_size
+    lengths = {"actor_rollout_ref.rollout.max_model_len": model.rollout.max_model_len}
+    if settings.meta_policy:
+        lengths["rubricem.reflection.total_tokens"] = settings.reflection.total_tokens
+    for name, length in lengths.items():
+        if length is not None and length > room:
+            yield (
+                f"{name} is {length}, and training holds rows of {room} tokens "
+                f"(actor_rollout_ref.actor.ppo_max_token_len_per_gpu={model.actor.ppo_max_token_len_per_gpu} on "
+                f"{model.actor.ulysses_sequence_parallel_size} GPUs a sequence). Lower the one or raise the other."
+            )
+
+
+def _load(config: Any, settings: VerlSettings) -> Iterator[str]:
+    rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
+    if rollout.name != "vllm":
+        return
+    separate = trainer.v1.trainer_mode == SEPARATE
+    gpus = rollout.nnodes * rollout.n_gpus_per_node if separate else trainer.nnodes * trainer.n_gpus_per_node
+    replicas = max(1, gpus // rollout.tensor_model_parallel_size)
+    requests = (1 + steps_ahead(config)) * config.data.train_batch_size * rollout.n
+    if settings.meta_policy:
+        requests += config.data.train_batch_size * settings.reflection.num_candidates
+    if requests > MOST_REQUESTS * replicas:
+        yield (
+            f"{requests:g} requests run at once on {replicas} engines, and a vLLM server with more than {MOST_REQUESTS} "
+            "never pauses for new weights (verl-project/verl#7990). Take more GPUs, fewer questions a step "
+            "(data.train_batch_size), or sample fewer steps ahead."
+        )
+
+
+def _asynchrony(config: Any, settings: VerlSettings) -> Iterator[str]:
+    """A repeat is sampled some steps early, and its question's reflection is a step late."""
+    ahead, mode = steps_ahead(config), config.trainer.v1.trainer_mode
+    if mode in SECTIONS and settings.meta_policy and settings.window <= ahead:
+        yield (
+            f"rubricem.window is {settings.window} and num_warmup_batches {ahead:g}: a question would be repeated before "
+            f"it has been reflected on, without its lesson. Set rubricem.window to at least {int(ahead) + 1}, or lower "
+            f"trainer.v1.{SECTIONS[mode]}.num_warmup_batches."
+        )
+
+
+def steps_ahead(config: Any) -> float:
+    """Steps whose questions are sampled before their turn."""
+    section = SECTIONS.get(config.trainer.v1.trainer_mode)
+    return float(config.trainer.v1[section].num_warmup_batches) if section else 0.0
+
+
+def _shared_files(config: Any, settings: VerlSettings) -> Iterator[str]:
+    """Rollout workers run on all nodes, and SQLite files cannot be shared between machines."""
+    tools = settings.tools
+    if config.trainer.nnodes > 1 and tools.remote is None and tools.cache.enabled and tools.cache.path is not None:
+        yield (
+            f"rubricem.tools.cache.path={tools.cache.path} is a SQLite file, and workers on {config.trainer.nnodes} "
+            "nodes would write to it. Let `rubricem tools serve` keep the cache and name it in "
+            "rubricem.tools.remote.url, or remove the path for a cache in each worker's memory."
+        )

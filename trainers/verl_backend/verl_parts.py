@@ -1,0 +1,180 @@
+"""All that this backend touches inside veRL: the list, each entry with its reason, and the functions that touch it.
+
+veRL promises none of it. `tests/lanes/verl/test_contract.py` reads every entry from the installed veRL, so that a new
+release fails there and not in a run. Methods that `StageTrainer` overrides stand in that test with their signatures.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import ray  # type: ignore[import-not-found,unused-ignore]
+import transfer_queue as tq  # type: ignore[import-not-found,unused-ignore]
+from omegaconf import open_dict  # type: ignore[import-not-found,unused-ignore]
+from ray.exceptions import (  # type: ignore[import-not-found,unused-ignore]
+    ActorUnavailableError,
+    GetTimeoutError,
+    RayActorError,
+)
+from transfer_queue import KVBatchMeta
+
+from trainers.verl_backend.rows import OURS
+from trainers.verl_backend.time_limits import ENGINE_LOST, WATCH_EVERY, lost_process
+
+
+class PrivatePart(NamedTuple):
+    """Something inside veRL: where it is defined, text that must stand in its source there, and why it is touched."""
+
+    where: str
+    """module:name or module:class.method."""
+    text: str
+    reason: str
+
+
+_BASE = "verl.trainer.ppo.v1.trainer_base:PPOTrainer"
+_BUFFER = "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer"
+_LOOPS = "verl.trainer.ppo.v1.agent_loop_tq:AgentLoopWorkerTQ"
+PARTS = (
+    PrivatePart(f"{_BUFFER}.__init__", "self.poll_interval = poll_interval", "two seconds are a tenth of a step here"),
+    PrivatePart(
+        f"{_BUFFER}.__init__", "self.refill_fn = refill_fn", "groups that veRL evicts are counted, and limited"
+    ),
+    PrivatePart(f"{_BUFFER}._materialize_batch", 'key.split("_")[0]', "a rollout's key begins with its group's name"),
+    PrivatePart(f"{_LOOPS}._agent_loop_postprocess", 'f"{uid}_{session_id}_{i}"', "the same, where the key is made"),
+    PrivatePart(f"{_LOOPS}._agent_loop_postprocess", "output.as_dict()", "`CreditedOutput` puts advantages there"),
+    PrivatePart(
+        f"{_LOOPS}._agent_loop_postprocess", '"min_global_steps"', "the tag of a row's oldest weights: its age"
+    ),
+    PrivatePart(f"{_LOOPS}._agent_loop_postprocess", '"response_len"', "rows of reflections have the same tags"),
+    PrivatePart(f"{_LOOPS}._run_prompt", '"status": status', "the tag that says whether a group is finished"),
+    PrivatePart(
+        f"{_BASE}._submit_batch_to_rollout", '"is_prompt": True, "status": "pending"', "groups to sample again"
+    ),
+    PrivatePart(f"{_BASE}._reissue_inflight_prompts", '("pending", "running")', "what a resumed run samples again"),
+    PrivatePart(
+        f"{_BASE}._compute_advantage", 'data.batch["rm_scores"]', "rows carry token advantages as token scores"
+    ),
+    PrivatePart(f"{_BASE}._compute_advantage", "algorithm.adv_estimator", "our estimator returns them as they are"),
+    PrivatePart(
+        f"{_BASE}._compute_old_log_prob", "rollout.temperature", "changed for Phase A: its sampling temperature"
+    ),
+    PrivatePart(f"{_BASE}._update_actor", "actor.ppo_mini_batch_size", "changed for Phase A: its own mini-batch"),
+    PrivatePart(f"{_BASE}._update_actor", "rollout.n", "changed for Phase A: veRL multiplies mini-batches by it"),
+    PrivatePart(f"{_BASE}.__init__", "self.local_trigger_step", "Phase A runs once a step, not once an update"),
+    PrivatePart(f"{_BASE}.__init__", "self.parameter_sync_step", "veRL looks it up under the mode's name, not ours"),
+    PrivatePart(f"{_BASE}._rollout_server_managers", "managers", "the engines, to notice a dead one"),
+    PrivatePart("verl.workers.rollout.llm_server:LLMServerManager", "self.server_handles", "the same"),
+    PrivatePart("verl.experimental.agent_loop.agent_loop:AgentLoopManager", "self.agent_loop_workers", "their death"),
+    PrivatePart("verl.trainer.ppo.padding_utils:construct_minimal_padding_template", "is_padding=True", "rows to skip"),
+    PrivatePart("verl.trainer.main_ppo:TaskRunnerV1.__ray_metadata__", "", "the class under Ray's decorator"),
+    PrivatePart("verl.workers.rollout.base:_ROLLOUT_REGISTRY", "", "the transformers engine; there is no function"),
+)
+"""The engine's `errored` is vLLM's own, and stands in a process that this environment need not have."""
+
+_UNFINISHED = ("pending", "running")
+_POLL_SECONDS = 0.1
+
+
+class CreditedRow(NamedTuple):
+    """A rollout's row: its key, its group, the stage of each token of its response, and its oldest weights."""
+
+    key: str
+    group: str
+    stages: np.ndarray
+    version: int
+
+
+def read_credited(batch: KVBatchMeta) -> list[CreditedRow]:
+    """The rollouts of a batch; rows that veRL added to fill it up are left out."""
+    rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
+    return [
+        CreditedRow(key, extra[OURS]["group"], extra[OURS]["stages"], int(tag["min_global_steps"]))
+        for key, tag, extra in zip(batch.keys, batch.tags, list(rows["extra_fields"]), strict=True)
+        if not tag.get("is_padding", False)
+    ]
+
+
+def read_tokens(keys: Sequence[str], partition: str, fields: Sequence[str]) -> dict[str, np.ndarray]:
+    """Fields with one entry per response token, row after row; fields that the queue lacks are left out."""
+    rows = tq.kv_batch_get(keys=list(keys), partition_id=partition, select_fields=list(fields))
+    return {
+        name: np.concatenate([row.float().numpy() for row in rows[name].unbind()]) for name in fields if name in rows
+    }
+
+
+def wait_for_groups(groups: Sequence[str], partition: str) -> None:
+    """Wait until the rollout workers have marked these groups as finished. A group that has left the queue is finished."""
+    while any(_tags(partition).get(group, {}).get("status") in _UNFINISHED for group in groups):
+        time.sleep(_POLL_SECONDS)
+
+
+def held_groups(partition: str) -> set[str]:
+    """The groups in the queue: not trained on, and not evicted."""
+    return {key for key, tag in _tags(partition).items() if tag.get("is_prompt", False)}
+
+
+def remove_trained(partition: str) -> None:
+    """Remove the rows of the step that a checkpoint was taken in: veRL clears them only after it has saved its queue."""
+    held = held_groups(partition)
+    trained = [key for key in _tags(partition) if key.split("_")[0] not in held]
+    if trained:
+        tq.kv_clear(keys=trained, partition_id=partition)
+
+
+def sample_again(groups: Sequence[str], partition: str) -> None:
+    """Set finished groups of a checkpoint back to pending, which veRL samples when it resumes."""
+    tags = _tags(partition)
+    known = [group for group in groups if group in tags]
+    if known:
+        pending = [{**tags[group], "status": _UNFINISHED[0]} for group in known]
+        tq.kv_batch_put(keys=known, partition_id=partition, tags=pending)
+
+
+def _tags(partition: str) -> Mapping[str, Mapping[str, Any]]:
+    tags: Mapping[str, Mapping[str, Any]] = (tq.kv_list(partition) or {}).get(partition, {})
+    return tags
+
+
+@contextmanager
+def phase_a_config(config: Any, *, temperature: float, mini_batch: int) -> Iterator[None]:
+    """Change veRL's config for an update on reflections: their temperature, groups of one, and their mini-batch."""
+    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
+    before = (rollout.temperature, rollout.n, actor.ppo_mini_batch_size)
+    with open_dict(config):
+        rollout.temperature, rollout.n, actor.ppo_mini_batch_size = temperature, 1, mini_batch
+        try:
+            yield
+        finally:
+            rollout.temperature, rollout.n, actor.ppo_mini_batch_size = before
+
+
+def watch_replay_buffer(trainer: Any, *, poll_seconds: float, refill: Callable[[int], object]) -> None:
+    """Look for finished groups more often, and call `refill` with the number of groups that veRL has evicted."""
+    trainer.replay_buffer.poll_interval = poll_seconds
+    trainer.replay_buffer.refill_fn = refill
+
+
+def check_processes(trainer: Any, others: Sequence[Any]) -> None:
+    """Raise for a dead process. While a step is sampled the trainer calls none of these, so it would not notice.
+
+    Raises:
+        BoundaryError: an engine, a rollout worker or one of `others` is gone.
+    """
+    engines = [engine for manager in trainer._rollout_server_managers() for engine in manager.server_handles]
+    actors = [*others, *trainer.agent_loop_manager.agent_loop_workers, *engines]
+    try:
+        ray.get([actor.__ray_ready__.remote() for actor in actors], timeout=WATCH_EVERY)
+        dead = ray.get([engine.__ray_call__.remote(has_lost_engine) for engine in engines], timeout=WATCH_EVERY)
+    except (GetTimeoutError, ActorUnavailableError):
+        return  # Busy, or unreachable for a moment: the next check tells.
+    except RayActorError as gone:
+        raise lost_process(str(gone)) from gone
+    if any(dead):
+        raise lost_process(ENGINE_LOST)
+
+
+def has_lost_engine(server: Any) -> bool:
+    """Called in a server's own process: vLLM's outlives its engine, and nothing else reports that."""
+    return bool(getattr(getattr(server, "engine", None), "errored", False))
