@@ -49,6 +49,28 @@ def test_a_trainer_runs_no_module_of_the_current_folder(folder, words):
     assert "absent" in done.stderr
 
 
+def test_a_reader_of_pages_runs_no_module_of_the_current_folder_and_has_no_key(folder):
+    pytest.importorskip("resiliparse")
+    (folder / "pypdf.py").write_text((folder / "json.py").read_text())
+    reads = (
+        "from rubricem_env.tools.pages.reader import PageReader; reader = PageReader(); "
+        "print(reader.read_now(b'<title>T</title><p>words</p>', 'html')); "
+        "pid = reader._idle[0].pid; print(open(f'/proc/{pid}/environ').read()); reader.close()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", reads],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "GEMINI_API_KEY": "secret-key"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "('T', 'words')" in done.stdout
+    assert "secret-key" not in done.stdout
+    assert not (folder / "ran").exists()
+
+
 def test_every_module_is_started_by_the_command_that_leaves_the_current_folder_out(folder):
     done = start(python_command("json.tool", "--help"), folder)
 
@@ -59,4 +81,4 @@ def test_every_module_is_started_by_the_command_that_leaves_the_current_folder_o
         for path in sorted((ROOT / package).rglob("*.py"))
         if re.search(r"sys\.executable", path.read_text(encoding="utf-8")) and "testing" not in path.parts
     ]
-    assert starts == ["rubricem_agent/build/training.py"]
+    assert starts == ["rubricem_env/tools/pages/reader.py", "rubricem_agent/build/training.py"]
