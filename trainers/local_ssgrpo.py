@@ -38,7 +38,7 @@ from rubricem_agent.learn.monitor import find_collapse, find_divergence, find_dr
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch, reflection_samples, task_samples
 from rubricem_agent.memory.bank import Retrieved
 from rubricem_agent.policy.base import Opening, Sampling
-from rubricem_agent.reflection.reflector import judged_attempts, mean_utility, readable_share
+from rubricem_agent.reflection.reflector import judged_attempts, mean_utility, readable_share, refused_reflections
 from rubricem_agent.rollout.run import Setting, run_groups
 from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.base import STAGES
@@ -46,6 +46,7 @@ from rubricem_env.domain.errors import RubricEMError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.research_env import query_of
 from rubricem_env.judge.base import Group
+from rubricem_env.judge.scoring import refused_rubrics
 from rubricem_env.world.judge import true_quality
 from trainers.local.checkpoint import resume_run, save_policy, save_run
 from trainers.local.learner import compare_gradients
@@ -110,6 +111,7 @@ async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
         "reflection": phase_a.model_dump() if phase_a else None,
         "utility": mean_utility(outcomes),
         "readable": readable_share(outcomes),
+        "refused": {"rubrics": refused_rubrics(judged.judgements), "reflections": refused_reflections(outcomes)},
         "staleness": [batch.step - ticket.step for ticket, _ in reflected],
         "failed_reflections": [reason for _, reason in failed],
         "bank": len(parts.bank),

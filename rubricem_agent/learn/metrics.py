@@ -106,6 +106,8 @@ class StepLine(Line):
     bank: int = 0
     habits: RolloutStatistics | None = None
     """None in the logs of older runs."""
+    refused: dict[str, dict[str, int]] = Field(default_factory=dict)
+    """What gates and format refused in the step, counted by reason: of `rubrics` and of `reflections`."""
     spread: dict[str, float] = Field(default_factory=dict)
     """By stage: the share of groups whose scores differ."""
     gradients: GradientMetrics | None = None

@@ -311,6 +311,12 @@ class RubricBank:
             self._put(item, vector)
             return item
 
+    def refusal(self, reflection: Reflection, *, pages: ShownText | None = None) -> Refusal | None:
+        """Why `write` would refuse the reflection, or None; nothing is written."""
+        with self._lock:
+            self.refresh()
+            return self._gate.refuse(reflection, pages=pages, removed=self._index.removed)
+
     def retrieve(self, question: str, mode: Retrieval) -> tuple[Retrieved, ...]:
         """The lessons for a question, most similar first; empty where there are none.
 

@@ -170,6 +170,9 @@ class ReflectionSettings(Frozen):
     form_counts: bool = False
     """Whether a reflection with unreadable blocks earns 0. The paper rewards no format and scores it like others
     (choice C3); a small policy then forgets to close its blocks while its utility rises."""
+    gate_counts: bool = True
+    """Whether a reflection that the bank's gate refuses for its text earns 0: it can never be used. false scores it by
+    the judge alone, as the paper does."""
     seed: int | None = None
     """None is the run's seed."""
     system: str = ""

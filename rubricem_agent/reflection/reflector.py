@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.memory.gate import Refusal
+from rubricem_agent.memory.gate import TEXT_CODES, Refusal
 from rubricem_agent.memory.store import BankItem
 from rubricem_agent.policy.base import Opening, Policy
 from rubricem_agent.reflection.candidates import (
@@ -28,7 +28,7 @@ from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.judgement import Judgement, Provenance, Reflection, ReflectionScore, Rubric, Unscored
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.judge.base import CandidateScore, Group, ReflectionJudge, ReflectionMode, ReflectionTask
-from rubricem_env.judge.scoring import GroupJudgement
+from rubricem_env.judge.scoring import GroupJudgement, count_reasons
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.reading import Reading
 
@@ -101,6 +101,11 @@ def readable_share(outcomes: Sequence[ReflectionOutcome]) -> float | None:
     """The share of candidates whose blocks can be read: utility may rise while it falls. None without candidates."""
     readable = [sample.is_readable for outcome in outcomes for sample in outcome.samples]
     return round(sum(readable) / len(readable), 4) if readable else None
+
+
+def refused_reflections(outcomes: Sequence[ReflectionOutcome]) -> dict[str, int]:
+    """How many candidates were refused, by reason: broken form, or what the bank's gate found."""
+    return count_reasons(sample.refusal for outcome in outcomes for sample in outcome.samples)
 
 
 def mean_utility(outcomes: Sequence[ReflectionOutcome]) -> float | None:
@@ -224,7 +229,9 @@ class Reflector:
             prompt_hash=prompt_hash,
             temperature=self.settings.temperature,
             policy_version=version,
-            samples=tuple(_sample(one, refusals.get(at)) for at, one in enumerate(assessed)),
+            samples=tuple(
+                _sample(one, refusals.get(at), gate_counts=self.settings.gate_counts) for at, one in enumerate(assessed)
+            ),
             chosen=chosen,
             item=item,
         )
@@ -238,57 +245,60 @@ class Reflector:
         if isinstance(blocks, Refusal):
             return blocks
         provenance = Provenance(model=self._policy.name, prompt_hash=prompt_hash)
-        return await self._write(reading, blocks, score=None, provenance=provenance)
+        reflection = _reflection(reading, blocks, score=None, provenance=provenance)
+        pages = ShownText.in_trajectories([reading.trajectory])
+        return await asyncio.to_thread(self._bank.write, reflection, pages=pages)
 
     async def _offer(
         self, reading: Reading, assessed: Sequence[Assessed], *, provenance: Provenance, step: int
     ) -> tuple[int | None, BankItem | None, dict[int, Refusal]]:
-        """Offer the candidates to the bank, best first, until it accepts one.
+        """Offer the candidates to the bank, best first, until it accepts one; the others are checked by its gate.
 
         Returns the accepted index and item, and the refusals by index. A reflection that comes after one on a later
         attempt at its question is stored as history.
         """
         key = reading.trajectory.query_key
+        pages = ShownText.in_trajectories([reading.trajectory])
         refusals: dict[int, Refusal] = {}
+        chosen, item = None, None
         for index in rank(assessed):
             _, opinion, blocks = assessed[index]
             assert not isinstance(blocks, Refusal), "only candidates of valid form are ranked"
-            is_late = step < self._latest.get(key, step)
-            outcome = await self._write(reading, blocks, score=_score(opinion), provenance=provenance, is_late=is_late)
-            if not isinstance(outcome, Refusal):
-                self._latest[key] = max(step, self._latest.get(key, step))
-                return index, outcome, refusals
-            refusals[index] = outcome
-        return None, None, refusals
-
-    async def _write(
-        self,
-        reading: Reading,
-        blocks: Blocks,
-        *,
-        score: ReflectionScore | None,
-        provenance: Provenance,
-        is_late: bool = False,
-    ) -> BankItem | Refusal:
-        reflection = Reflection(
-            query_key=reading.trajectory.query_key,
-            question=reading.trajectory.question,
-            rubrics=blocks[0],
-            takeaways=blocks[1],
-            score=score,
-            provenance=provenance,
-        )
-        pages = ShownText.in_trajectories([reading.trajectory])
-        # The store waits for the disk; the event loop must not.
-        return await asyncio.to_thread(self._bank.write, reflection, pages=pages, is_late=is_late)
+            reflection = _reflection(reading, blocks, score=_score(opinion), provenance=provenance)
+            # The store waits for the disk; the event loop must not.
+            if item is None:
+                is_late = step < self._latest.get(key, step)
+                outcome = await asyncio.to_thread(self._bank.write, reflection, pages=pages, is_late=is_late)
+                if not isinstance(outcome, Refusal):
+                    self._latest[key] = max(step, self._latest.get(key, step))
+                    chosen, item = index, outcome
+                    continue
+                refusals[index] = outcome
+            elif refusal := await asyncio.to_thread(self._bank.refusal, reflection, pages=pages):
+                refusals[index] = refusal
+        return chosen, item, refusals
 
 
-def _sample(one: Assessed, refusal: Refusal | None) -> ReflectionSample:
+def _reflection(
+    reading: Reading, blocks: Blocks, *, score: ReflectionScore | None, provenance: Provenance
+) -> Reflection:
+    return Reflection(
+        query_key=reading.trajectory.query_key,
+        question=reading.trajectory.question,
+        rubrics=blocks[0],
+        takeaways=blocks[1],
+        score=score,
+        provenance=provenance,
+    )
+
+
+def _sample(one: Assessed, refusal: Refusal | None, *, gate_counts: bool) -> ReflectionSample:
     candidate, opinion, blocks = one
     refused = blocks if isinstance(blocks, Refusal) else refusal
+    is_worthless = gate_counts and refusal is not None and refusal.code in TEXT_CODES and _score(opinion) is not None
     return candidate.model_copy(
         update={
-            "score": _score(opinion),
+            "score": _NOTHING if is_worthless else _score(opinion),
             "justification": opinion.justification,
             "refusal": f"{refused.code}: {refused.sentence}" if refused else "",
         }

@@ -78,6 +78,8 @@ class AskSettings(Frozen):
     fallback_retry: RetryPolicy = RetryPolicy(attempts=2, deadline=60.0)
     """For the reduced, answer-only call that follows them."""
     seed: int | None = None
+    gate: bool = True
+    """Refuse proposed rubrics that a page or an attempt may have dictated (`refuse_rubric`); false is for measurements."""
 
 
 class LLMJudge:
@@ -123,7 +125,8 @@ class LLMJudge:
         except ModelError as failure:
             return Proposal(failure=str(failure))
         shown = ShownText.in_trajectories(reading.trajectory for reading in contrast.readings)
-        faults = [refuse_rubric(draft, shown) for draft in drafts]
+        is_open = not self._settings.gate
+        faults = [None if is_open else refuse_rubric(draft, shown, question=contrast.question) for draft in drafts]
         admitted = tuple(draft for draft, fault in zip(drafts, faults, strict=True) if not fault)
         return Proposal(admitted, refused=(*refused, *filter(None, faults)))
 
@@ -286,7 +289,9 @@ def _read_proposal(reply: Mapping[str, object], provenance: Provenance, *, refus
         drafts = list(
             _read_stage(lists if isinstance(lists, dict) else {}, stage, provenance=provenance, refused=refused)
         )
-        refused += [f"{stage.value} rubric {draft.title[:60]!r} is one too many" for draft in drafts[MAX_PER_STAGE:]]
+        refused += [
+            f"too_many: {stage.value} rubric {draft.title[:60]!r} is one too many" for draft in drafts[MAX_PER_STAGE:]
+        ]
         yield from drafts[:MAX_PER_STAGE]
 
 
@@ -298,11 +303,13 @@ def _read_stage(
         for row in rows if isinstance(rows, list) else []:
             title, description, weight = _fields(row)
             if not (title and description) or weight is None:
-                refused.append(f"{stage.value} rubric {title[:60]!r} lacks a title, a description or a weight")
+                refused.append(f"format: {stage.value} rubric {title[:60]!r} lacks a title, a description or a weight")
                 continue
             clamped = min(MAX_WEIGHT, max(MIN_WEIGHT, weight))
             if clamped != weight:
-                refused.append(f"{stage.value} rubric {title[:60]!r} had the weight {weight:g}; taken as {clamped:g}")
+                refused.append(
+                    f"weight: {stage.value} rubric {title[:60]!r} had the weight {weight:g}; taken as {clamped:g}"
+                )
             yield Rubric(
                 stage=stage,
                 title=title,

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from operator import attrgetter
 from typing import Annotated, Any, Literal
@@ -18,6 +18,7 @@ from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.trajectory import first_problem
 from rubricem_env.judge.scoring import mark_variance
+from rubricem_env.scaffold.admission import find_fault
 from rubricem_env.scaffold.copies import COPIED_WORDS, ShownText
 
 Step = Annotated[int, Field(ge=0)]
@@ -160,40 +161,38 @@ def drop_rubrics(rubrics: Sequence[Rubric], share: float, *, rng: np.random.Gene
     return tuple(rubric for rubric in rubrics if rubric.id in kept)
 
 
-MAX_TITLE_CHARS = 120
-MAX_DESCRIPTION_CHARS = 600
-_URL = re.compile(r"https?://|\bwww\.", re.IGNORECASE)
-_TAG = re.compile(r"</?[a-z_|\\]|<<<|```|\[/?INST\]", re.IGNORECASE)
-_MARK = r"(?:marks?|scores?|points?|credit|ratings?|grades?|preference|benefit)"
-_GIVEN = r"\b(?:always|must)\s+(?:be\s+)?given\b"
-"""About scores it is an order to the judge; about figures, which must be given with a year, it is a criterion."""
-# Rubrics about the judging itself, about bare wording, or in the voice of an instruction.
-_META = re.compile(
-    r"\b(?:contains?|includes?|uses?|mentions?|repeats?)\s+the\s+(?:exact\s+)?(?:phrase|words?|string|token|sentence)\b"
-    r"|\b(?:the|this)\s+(?:judge|grader|evaluator|scorer)\b"
-    r"|\b(?:full|maximum|highest|top)\s+(?:marks?|scores?|points?)\b"
-    r"|\bscores?\s+(?:of\s+)?[0-9]\b|\b(?:always|must)\s+(?:be\s+)?(?:scored?|rated?|award(?:ed)?)\b"
-    rf"|{_GIVEN}[^.]*\b{_MARK}\b|\b{_MARK}\b[^.]*{_GIVEN}"
-    rf"|{_GIVEN}\s+(?:[0-2]|zero|one|two)(?=\s*(?:[.,;:!]|$)|\s+(?:if|when|whenever|for|to)\b)"
-    r"|\b(?:ignore|disregard|override)\s+(?:all|any|the|your|previous|prior)\b"
-    r"|\b(?:xml|tags?)\s+(?:is|are)\s+(?:present|used|closed)\b",
+MAX_TITLE_CHARS = 200
+MAX_DESCRIPTION_CHARS = 1_500
+"""About twice the 80 words that the prompt asks for, in a language of long words."""
+_WORDING = re.compile(
+    r"\b(?:contains?|includes?|repeats?|(?:begins?|ends?|starts?)\s+with)\s+the\s+(?:exact\s+)?"
+    r"(?:phrase|string|token|sentence|words?)\s+[\"'“‘«](?P<quoted>[^\"'”’»]{2,})",
     re.IGNORECASE,
 )
-_CHECKS: Sequence[tuple[str, Callable[[Rubric], object]]] = (
-    ("has no title or no description", lambda r: not (r.title.strip() and r.description.strip())),
-    ("is too long", lambda r: len(r.title) > MAX_TITLE_CHARS or len(r.description) > MAX_DESCRIPTION_CHARS),
-    ("holds a web address", lambda r: _URL.search(f"{r.title} {r.description}")),
-    ("holds a tag or a delimiter", lambda r: _TAG.search(f"{r.title} {r.description}")),
-    ("is about wording, tags or the judging itself", lambda r: _META.search(f"{r.title} {r.description}")),
-)
+_TAGS = re.compile(r"\b(?:xml\s+)?tags?\s+(?:is|are)\s+(?:present|closed)\b", re.IGNORECASE)
 
 
-def refuse_rubric(rubric: Rubric, shown: ShownText) -> str | None:
-    """Why the proposed rubric is refused, or None: a rubric is a short criterion, no page text and no order to the judge."""
-    fault = next((reason for reason, holds in _CHECKS if holds(rubric)), None)
-    if fault is None and shown.find_copy(f"{rubric.title} {rubric.description}"):
-        fault = f"copies {COPIED_WORDS} words in a row from a page"
-    return fault and f"{rubric.stage.value} rubric {rubric.title[:60]!r} {fault}"
+def refuse_rubric(rubric: Rubric, shown: ShownText, *, question: str = "") -> str | None:
+    """Why the proposed rubric is refused, as "code: sentence", or None.
+
+    A rubric is a short criterion, in words of its own, that speaks of attempts: no page's text and no order to the judge.
+    """
+    text = f"{rubric.title}. {rubric.description}"
+    code, fault = "", ""
+    wording = _WORDING.search(text)
+    if not (rubric.title.strip() and rubric.description.strip()):
+        code, fault = "format", "has no title or no description"
+    elif len(rubric.title) > MAX_TITLE_CHARS or len(rubric.description) > MAX_DESCRIPTION_CHARS:
+        code, fault = "too_long", "is too long"
+    elif found := find_fault(rubric.title, shown=shown, question=question) or find_fault(
+        rubric.description, shown=shown, question=question
+    ):
+        code, fault = found.code, f"{found.sentence}: {found.shown}"
+    elif _TAGS.search(text) or (wording and shown.mentions(wording["quoted"])):
+        code, fault = "wording", "is about tags, or asks for words of a page"
+    elif shown.find_copy(f"{rubric.title} {rubric.description}"):
+        code, fault = "copied", f"copies {COPIED_WORDS} words in a row from a page"
+    return f"{code}: {rubric.stage.value} rubric {rubric.title[:60]!r} {fault}" if fault else None
 
 
 MAX_RUBRICS = 500

@@ -168,7 +168,7 @@ class RulesJudge:
             own = [(_variance(score, there), rubric) for rubric, score in rules if rubric.stage is stage]
             own.sort(key=lambda rated: (-rated[0], -rated[1].weight, rated[1].title))
             for rubric in [rubric for variance, rubric in own if variance > 0][:MAX_PER_STAGE]:
-                fault = refuse_rubric(rubric, shown)
+                fault = refuse_rubric(rubric, shown, question=contrast.question)
                 chosen += [] if fault else [rubric]
                 refused += [fault] if fault else []
         return Proposal(tuple(chosen), refused=tuple(refused))

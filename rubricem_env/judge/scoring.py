@@ -4,6 +4,7 @@ What makes a judged rollout valid, and what stands in for a score that could not
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -200,3 +201,13 @@ class GroupJudgement(Frozen):
     def failures(self) -> int:
         """The number of invalid rollouts."""
         return sum(not rollout.is_valid for rollout in self.rollouts)
+
+
+def count_reasons(refusals: Iterable[str]) -> dict[str, int]:
+    """Refusals, each "code: sentence", counted by code; an empty one is none."""
+    return dict(sorted(Counter(text.partition(":")[0] for text in refusals if text).items()))
+
+
+def refused_rubrics(groups: Iterable[GroupJudgement]) -> dict[str, int]:
+    """How many proposed rubrics were refused, by reason."""
+    return count_reasons(refusal for group in groups for refusal in group.refused)

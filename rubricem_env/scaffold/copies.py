@@ -38,10 +38,12 @@ class ShownText:
     """What was shown, to be searched for in other texts."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
+        texts = set(texts)
         # Runs of letters in a set: a search in the texts would take a second for the rubrics of a group.
-        self._runs = set().union(*map(_runs, set(texts)))
+        self._runs = set().union(*map(_runs, texts))
         self._beginnings = {run[:_FEWEST_LETTERS] for run in self._runs}
         self._lengths = sorted(set(map(len, self._runs)), reverse=True)
+        self._letters = "\n".join(map(fold_letters, sorted(texts)))
 
     @classmethod
     def in_trajectories(cls, trajectories: Iterable[Trajectory]) -> "ShownText":
@@ -52,6 +54,10 @@ class ShownText:
             for segment in trajectory.segments
             if segment.origin is Origin.TOOL
         )
+
+    def mentions(self, name: str) -> bool:
+        """Whether the letters of the name stand anywhere in what was shown."""
+        return fold_letters(name) in self._letters
 
     def find_copy(self, text: str) -> str | None:
         """The first passage of the text, its HTML entities resolved, that is a copy; None if there is none."""

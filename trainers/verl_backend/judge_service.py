@@ -5,6 +5,7 @@ advantages of its tokens. Other groups continue to be sampled meanwhile.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -28,6 +29,7 @@ from rubricem_agent.reflection.reflector import (
     judged_attempts,
     mean_utility,
     readable_share,
+    refused_reflections,
 )
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import NO_STAGE, pad_rows
@@ -35,7 +37,7 @@ from rubricem_env.domain.errors import JudgeError, RubricEMError, UsageError
 from rubricem_env.judge.base import Group, Judge, ReflectionJudge
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
-from rubricem_env.judge.scoring import GroupJudgement
+from rubricem_env.judge.scoring import GroupJudgement, refused_rubrics
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import AlmanacJudge, true_quality
 from trainers.settings import with_run_seed
@@ -79,6 +81,8 @@ class JudgeService:
         self._recording: asyncio.Future[None] | None = None
         self._reflector: Reflector | None = None
         self._fault = ""
+        self._refused: Counter[str] = Counter()
+        """Rubrics refused since the last `collect`, by reason."""
         self._scored: list[str] = []
         """Groups that got their credit since the last checkpoint."""
         self._may_score = asyncio.Event()
@@ -154,9 +158,11 @@ class JudgeService:
         done, failed = self.reflections.collect(step=step)
         self._attempts = {ticket: self._attempts[ticket] for ticket in self.reflections.pending}
         outcomes = [outcome for _, outcome in done]
+        refused, self._refused = dict(self._refused), Counter()
         return outcomes, {
             "utility": mean_utility(outcomes),
             "readable": readable_share(outcomes),
+            "refused": {"rubrics": refused, "reflections": refused_reflections(outcomes)},
             "staleness": [step - ticket.step for ticket, _ in done],
             "failed_reflections": [f"{ticket}: {reason}" for ticket, reason in failed],
             "pending_reflections": len(self.reflections.pending),
@@ -258,6 +264,7 @@ class JudgeService:
             self._fault = self._fault or str(fault)
             self._ledger.add(name, [lost_rollout(one, scheduled.encounter, str(fault)) for one in rollouts])
             return [None] * len(rollouts)
+        self._refused.update(refused_rubrics([judged]))
         # A group whose rollouts all failed has no lesson; a resumed run samples it again and may launch it then. A
         # reflection that a resumed run has already launched is not launched twice.
         is_valid = [one.is_valid and outcome.is_valid for one, outcome in zip(rollouts, judged.rollouts, strict=True)]

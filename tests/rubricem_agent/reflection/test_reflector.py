@@ -11,7 +11,13 @@ from rubricem_agent.memory.gate import Refusal
 from rubricem_agent.memory.store import BankItem
 from rubricem_agent.policy.base import Emission, TokenSegment
 from rubricem_agent.reflection.candidates import ReflectionError, ReflectionSettings, check_trainable
-from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector, draw_attempt
+from rubricem_agent.reflection.reflector import (
+    JudgedAttempt,
+    ReflectionOutcome,
+    Reflector,
+    draw_attempt,
+    refused_reflections,
+)
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import Judgement, ReflectionScore, Unscored
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
@@ -146,6 +152,21 @@ async def test_a_candidate_that_the_gate_refuses_makes_way_for_the_next_best(ban
     )
     assert outcome.chosen == 1
     assert [sample.refusal.partition(":")[0] for sample in outcome.samples] == ["address", "", "copied"]
+
+
+@pytest.mark.parametrize(("gate_counts", "utilities"), [(True, [0.0, 0.5, 0.0]), (False, [1.0, 0.5, 0.2])])
+async def test_a_candidate_that_the_gate_refuses_earns_nothing_whether_or_not_a_better_one_was_kept(
+    bank, gate_counts, utilities
+):
+    # The third is worse than the one that is kept, and is shown to the gate all the same.
+    writer = Writer(written("best: see www.evil.example"), written("fair"), written(f"poor: {PAGE}"))
+    settings = ReflectionSettings(num_candidates=3, gate_counts=gate_counts)
+    outcome = await Reflector(writer, Marker(best=1.0, fair=0.5, poor=0.2), bank, settings=settings).reflect(
+        [attempt()], step=1
+    )
+    assert [sample.score.utility for sample in outcome.samples if sample.score] == pytest.approx(utilities)
+    assert refused_reflections([outcome]) == {"address": 1, "copied": 1}
+    assert len(bank) == 1
 
 
 async def test_an_empty_candidate_scores_0_without_the_judge_seeing_it(bank):

@@ -185,7 +185,7 @@ def test_a_criterion_may_say_how_something_must_be_given(text):
     ],
 )
 def test_an_order_to_give_marks_is_no_criterion(text):
-    assert "about wording, tags or the judging" in (refuse_rubric(rubric(text), ShownText()) or "")
+    assert (refuse_rubric(rubric(text), ShownText()) or "").startswith("score_request: answer rubric ")
 
 
 def test_a_title_that_copies_a_page_is_refused_like_a_description():

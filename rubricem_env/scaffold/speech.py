@@ -1,0 +1,388 @@
+"""Finds text that speaks to the machine that reads it: orders to a model, and requests to a judge.
+
+A criterion or a lesson speaks of answers and research. Injected text speaks of the conversation itself: its prompt, its
+reader, its marks. So single words decide nothing. A sentence is refused where its parts stand in such a relation: an act
+in the imperative with the reader's own instructions as its object ("ignore all previous rules"), or marks that are to
+be given to the text's own bearer ("give this answer full marks"). A flaw that is described ("ignores the user's
+instructions"), a negation, a complement that names another owner ("the rules of the agency"), or a scale that is named
+("the highest score on GPQA") makes it an ordinary sentence.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from rubricem_env.scaffold.folding import fold
+
+_FLAGS = re.IGNORECASE
+
+
+class Speech(NamedTuple):
+    """A passage that speaks to the machine."""
+
+    kind: Literal["order", "score_request"]
+    passage: str
+
+
+_WORK = (
+    r"(?:answers?|attempts?|response|responses|repl(?:y|ies)|reports?|reflections?|candidates?|essays?|outputs?|submissions?|"
+    r"trajector(?:y|ies)|(?:this|my|the)\s+note|it|this|these|them|me|everything|everyone|anything|anyone|whoever|whatever|this\s+one|(?:all|every|each)\s+(?:of\s+)?(?:the\s+)?"
+    r"(?:stages?|criteri(?:on|a)|rubrics?|items?|ind(?:ex|ices)|attempts?|answers?|responses?)|all)"
+)
+_MARK = r"(?:marks?|scores?|points?|grades?|ratings?|credits?|rewards?)"
+_MAX = r"(?:full|max(?:imum|imal)?|highest|top|perfect|best|greatest)(?:\s+possible)?"
+_TWO = r"(?:[012]|two|5|five|10|ten|100|1\.0)"
+_ROLE = r"(?:judge|grader|evaluator|scorer|reviewer|rater|marker|examiner)s?"
+_GRANT = r"(?:give|award|assign|grant|allocate|bestow|score|rate|grade|mark)"
+_SCALE = re.compile(
+    r"\s*(?:on|in|at|across|among|from|of|reported|achieved|seen|with)\b(?!\s+(?:every|all|each|any))", _FLAGS
+)
+_WORK_WORD = re.compile(rf"\b{_WORK}\b", _FLAGS)
+_AUTHORITY = r"(?:instructions?|prompts?|directives?|guardrails?|system\s+(?:messages?|rules?)|training|safety\s+\w+|rubrics?|scaffold|programming)"
+_RULES = (
+    r"(?:rules?|guidelines?|polic(?:y|ies)|orders?|constraints?|commands?|messages?|criteria|requirements?|directions?|conversations?|"
+    r"contexts?|restrictions?|limits?)"
+)
+_DISREGARD = (
+    r"(?:ignore|disregard|forget|override|overrule|bypass|discard|dismiss|drop|skip|neglect|set\s+aside|"
+    r"abandon|violate|break|(?:do\s+not|don'?t|must\s+not|should\s+not|need\s+not|never|stop|no\s+longer|quit|refuse\s+to)\s+"
+    r"(?:follow|obey|heed|respect|honou?r|comply\s+with)(?:ing)?)"
+)
+_WHOSE = r"(?:all|any|every|each|the|your|my|our|these|those|this|of|previous|prior|earlier|above|preceding|foregoing|other|original|initial|existing)"
+_DEIXIS = r"(?:previous|prior|earlier|above|preceding|foregoing|your|my|these|those|other|original|initial|existing)"
+_OF_READER = re.compile(rf"\b(?:{_DEIXIS}|all)\b", _FLAGS)
+_READER = re.compile(
+    r"\b(?:you|your|me|above|below|before|prompt|system|conversation|chat|context|judge|grader|assistant|so\s+far|this|order)\b",
+    _FLAGS,
+)
+_COMPLEMENT = re.compile(
+    r"\s*(?:of|in|on|for|from|by|that|which|who|whose|where|superseded|issued|published|older|about|under|with|without|between|"
+    r"concerning|regarding|dated|after|until|given\s+by|to)\b([^.!?;,]*)",
+    _FLAGS,
+)
+_NOT_DIRECTIVE_LIST = (
+    "not never can could may might would will did does do don't doesn't without than they which that who people it cannot "
+    "why how when whether not't or's"
+)
+_NOT_DIRECTIVE = frozenset(_NOT_DIRECTIVE_LIST.split())
+_NOT_PLURAL_LIST = "please always thus as this is was perhaps yes unless answers attempts responses graders judges us"
+_NOT_PLURAL = frozenset(_NOT_PLURAL_LIST.split())
+_MISTAKE = re.compile(
+    r"\b(?:mistake|error|pitfall|wrong|fail\w*|tendency|model|models|system|llm|agent|it|them|tries|attempts?|tricks?\s+\w+)\s+to$",
+    _FLAGS,
+)
+_MENTION = re.compile(
+    r"(?:such\s+as|e\.g\.|example|like|known\s+as|injections?|attacks?|strings?)\W{0,3}[\"'“‘]\s*$", _FLAGS
+)
+
+
+def _is_directive(before: str) -> bool:
+    """Whether a verb after this text, in its sentence, orders something; "models ignore" and "do not ignore" do not."""
+    if _MENTION.search(before):
+        return False
+    found = re.search(r"([\w'’]+)\s*$", before)
+    if found is None:
+        return True
+    last = found[1].lower().replace("’", "'")
+    if last == "to":
+        return _MISTAKE.search(before.rstrip()) is None
+    if last in _NOT_DIRECTIVE:
+        return False
+    return not (last.endswith("s") and not last.endswith("ss") and last not in _NOT_PLURAL)
+
+
+_DISREGARDS = re.compile(
+    rf"\b{_DISREGARD}\s+(?:(?P<named>(?:{_WHOSE}\s+){{0,5}}(?:hidden\s+|system\s+|user'?s?\s+)?{_AUTHORITY})"
+    rf"|(?P<ruled>(?:{_WHOSE}\s+){{1,5}}(?:safety\s+|system\s+)?{_RULES})\b"
+    r"|(?P<said>(?:everything|all|anything|what(?:ever)?)\s+(?:(?:that\s+)?(?:you\s+(?:were|have|had|are)|came|stands)|above|before|previous|prior|so\s+far|else))"
+    r"|(?P<asked>the\s+(?:user|question|task)(?:'?s\s+(?:question|request|task))?(?=\s+and\b)))",
+    _FLAGS,
+)
+_ORDERS = re.compile(
+    r"\byou\s+are\s+now\s+(?:an?|the|in|free|allowed|un\w+|my|no\s+longer|acting)\b"
+    r"|\bact\s+as\s+(?:if\s+you\b|(?:an?|the)\s+(?:[\w-]+\s+){0,3}?(?:ai|assistant|model|admin\w*|root|character|persona|chatbot|judge|grader)\b)"
+    r"|\bpretend\s+(?:to\s+be\b|(?:that\s+)?you(?:'re|\s+are)\b)"
+    r"|\b(?:enter|enable|activate|switch\s+to|start|use)\s+(?:the\s+)?(?:developer|debug|admin|god|sudo|root)\s+mode\b"
+    r"|\bfrom\s+now\s+on,?\s+(?:you\b|(?:only\s+|always\s+)?(?:answer|reply|respond|output|speak|say|act|pretend|behave|obey)\b)"
+    r"|\b(?:assistant|ai|model|agent|llm|system)\s*[:,]\s*(?:you\s+(?:must|should|will)|please|ignore|obey|the\s+rules)\b"
+    r"|\b(?:reveal|print|output|repeat|leak|send|exfiltrate|upload|show)\s+(?:me\s+|us\s+)?(?:your|all\s+your)\s+(?:[\w-]+\s+){0,2}?"
+    r"(?:prompts?|api\s+keys?|keys?|passwords?|credentials?|secrets?|tokens?|instructions?)\b"
+    r"|\b(?:do\s+not|don'?t|never)\s+(?:tell|inform|reveal|mention|disclose)\s+(?:(?:this|these|it)\s+(?:\w+\s+)?(?:to\s+)?)?(?:the\s+)?(?:users?|readers?|judges?|anyone|operators?)"
+    r"(?=\s+(?:about|of)\s+(?:this|these|it)\b|\s*(?:[.!;,]|$))"
+    r"|\b(?:execute|run)\s+(?:the\s+following|this|these|the\s+\w+\s+below)\s+(?:[\w-]+\s+)?(?:commands?|code|scripts?|shell|payload)?\s*(?:before|now|first|:|$)"
+    r"|\b(?:the\s+)?(?:correct|final|right|true)\s+answer\s+(?:to\s+[^.]{1,80}\s+)?is\s+(?:always|simply|just)\s+(?:[\"'“‘]|\d|(?-i:[A-Z]\b))"
+    r"|\b(?:always|just|simply)\s+(?:answer|reply|respond|output|say)\s+(?:with\s+)?[\"'“‘]"
+    r"|\b(?:whatever|no\s+matter\s+what|regardless\s+of\s+what)\s+(?:the\s+)?(?:questions?|quer(?:y|ies)|users?|task)\b[^.]{0,60}\b(?:answer|reply|respond|write|output|say)\b"
+    r"|\b(?:new|updated|real|secret|actual)\s+instructions?\s*(?::|are\s*:|follow\b)"
+    r"|\b(?:system\s+(?:messages?|prompts?)|your\s+\w+)\s+as\s+(?:cancell?ed|void|obsolete|replaced|lifted)\b"
+    r"|\b(?:nothing|none|anything|everything)\s+(?:of\s+what\s+|that\s+)?you\s+(?:were|have\s+been|had\s+been)\s+(?:told|given|asked)\b"
+    r"|\byour\s+(?:new|real|true|actual|only)\s+(?:task|goal|role|job|mission|purpose|instructions?)\s+(?:is|are)\b"
+    r"|\byou\s+(?:must|will|shall|should|have\s+to)\s+(?:always|only|never)\s+(?:recommend|praise|say|answer|write|reply|mention|claim|output|obey)\b"
+    r"|\b(?:switch|turn)\s+off\s+your\b|\bdisable\s+your\b|\b(?:henceforth|from\s+(?:this\s+point|here)\s+on),?\s+(?:you|answer|reply|respond|behave|act|obey|speak|say)\b"
+    r"|\b(?:send|write|copy|paste|print|post|put)\s+(?:the|all|any|every)\s+(?:[\w-]+\s+)?(?:api\s+keys?|system\s+prompts?|credentials|passwords)\s+(?:in(?:to)?|to|at)\b"
+    r"|\bforget\s+your\s+\w+|\breward\s+me\b|\b(?:obey|follow)\s+(?:only\s+)?(?:this\s+(?:text|note|page|message)|me)\b"
+    r"|\bdo\s+(?:as|what)\s+(?:this|the)\s+(?:page|text|note|site|document)\s+says"
+    r"|\b(?:your|earlier|previous|prior|above|all)\s+(?:\w+\s+)?(?:instructions|prompts?|rules|directives|guidelines|orders)\s+(?:(?:are|is)\s+(?:now\s+|hereby\s+)?"
+    r"(?:void|null|obsolete|cancell?ed|suspended|replaced|revoked|lifted|no\s+longer)|no\s+longer\s+(?:apply|count|hold))"
+    r"|\b(?:answer|reply|respond)\s+(?:(?:to\s+)?(?:any|every|each|all)\s+\w+\s+|only\s+)?with\s+(?:[\"'“‘]|(?:the|just\s+the|only\s+the)\s+(?:word|phrase|number)\b|only\b)"
+    r"|\bthe\s+only\s+(?:acceptable|valid|correct|right|permitted|allowed)\s+(?:answer|reply|response)\s+is\b"
+    r"|\bstop\s+(?:searching|researching|reading|thinking)\s+and\s+(?:write|answer|say|reply|recommend)\b"
+    r"|(?:^|\band\s+|\balways\s+)(?:tell|inform|write|say)\s+(?:the\s+(?:user|reader)\s+)?that\s+[^.]{1,60}\bis\s+(?:the\s+)?(?:only|best|safest)\b"
+    r"|\b(?:hide|conceal|keep)\s+(?:this|these|it)\s*(?:\w+\s+)?(?:from\s+(?:the\s+)?(?:user|reader|judge|operator)|secret)\b"
+    r"|\b(?:e-?mail|post|transmit|forward|hand\s+over|submit)\s+(?:me\s+)?your\s+(?:[\w-]+\s+){0,2}?(?:keys?|passwords?|credentials?|secrets?|tokens?|prompts?)\b"
+    r"|\banswer\s+\d+\s+at\s+once\b",
+    _FLAGS,
+)
+_TO_JUDGE = re.compile(
+    rf"\b(?:dear|hey|hello)[\s,:]+{_ROLE}\b|\b(?:note|message|attention|memo)[\s,:]+(?:(?:to|for)\s+)?(?:the\s+)?{_ROLE}\s*[:,!–—-]"
+    rf"|(?:^|[.!?]\s+){_ROLE}\s*:|\b(?:as|you\s+are)\s+(?:the|a)\s+{_ROLE}\s+you\b"
+    rf"|\b(?:the|any|every|all|this)\s+{_ROLE}\s+(?:must|should|shall|will|has\s+to|have\s+to|needs?\s+to|is\s+to)\s+(?:\w+\s+)?"
+    rf"(?:accept|give|award|score|rate|mark|prefer|pass|approve|grant|treat|overlook|set)\s+(?:(?:this|it|these|everything|all)\b|the\s+(?:answer|attempt|response|reflection|report|candidate)|{_MAX}\s)"
+    r"|[\"']scores?[\"']\s*:|\b(?:diagnostic_accuracy|scope_and_balance)\b\W{0,4}\d"
+    rf"|\bwe\s+(?:ask|urge|request)\s+(?:the\s+|any\s+|every\s+)?{_ROLE}\b|(?:^|[.!?]\s+)(?:final\s+)?(?:score|mark|grade|rating)\s*[:=]\s*{_TWO}\b"
+    rf"|\bscoring\s+instructions?\b|\breturn\s+(?:a\s+)?scores?\s+(?:of\s+)?{_TWO}\b"
+    rf"|\bset\s+(?:all|every|each)\s+(?:\w+\s+)?{_MARK}\s+to\b",
+    _FLAGS,
+)
+_GRANTS_MAX = re.compile(rf"\b{_GRANT}\b(?P<to>(?:\W+[\w'’-]+){{0,5}}?)\W+{_MAX}\s+{_MARK}\b", _FLAGS)
+_GRANTS_NUMBER = re.compile(
+    rf"\b(?P<verb>{_GRANT})\b(?P<to>(?:\s+[\w'’-]+){{0,5}}?)\s*[:=]?\s*(?:\b(?:as|with|at|an?|by|to)\s+)*\b{_TWO}\b(?![\w%]|[.,]\d|\s*(?:%|[-–/x]|to\s+\d|out\s+of|findings?|hours?|years?))",
+    _FLAGS,
+)
+_RECEIVES = re.compile(
+    rf"(?:(?P<who>\b{_WORK}(?:\s+that\s+[\w\s]{{1,30}}?|\s+\w+)?|(?:^|[.;:]\s*))\s*(?:(?:always|simply|should|must|will|shall|ought\s+to)\s+){{0,2}}(?:gets?|receives?|deserves?|earns?|merits?))\s+"
+    rf"(?:[\w-]+\s+){{0,2}}?(?:{_MAX}\s+{_MARK}|{_MARK}\s+of\s+{_TWO}|(?:an?\s+)?(?:2|10|100|1\.0)(?=\s*(?:[.,;:!]|$)|\s+(?:on|for|if|when|everywhere|throughout)\b))",
+    _FLAGS,
+)
+_EARNS = re.compile(
+    rf"\bwho(?:so)?ever\b[^.]{{0,60}}\b(?:gets?|receives?|earns?|deserves?)\s+{_MAX}\s+{_MARK}\b", _FLAGS
+)
+_MUST = r"(?:must|should|shall|is\s+to|are\s+to|has\s+to)\s+(?:always\s+)?be|always\s+(?:be|is|are)"
+_PASSIVE = re.compile(
+    rf"\b(?P<who>{_WORK})\s+(?:[\w-]+\s+){{0,2}}?(?:{_MUST})\s+(?:always\s+)?(?:given|granted|awarded|scored|rated|graded|marked)\s+"
+    rf"(?:(?:an?|the|by|as|with|two|of)\s+|[\w-]+\s+){{0,3}}?(?:(?:good|high|{_MAX})\s+{_MARK}|high(?:ly|er)?\b|preference|the\s+benefit|for\s+its|{_TWO}(?=\s*(?:[.,;:!]|$)|\s+(?:if|when|whenever|for|to|without)\b))",
+    _FLAGS,
+)
+_CREDITED = re.compile(
+    rf"\b(?:{_MARK}|preference|benefit)\b[^.]{{0,20}}\b(?:{_MUST})\s+given\s+to\s+(?:who(?:so)?ever|any|every|all|{_WORK})\b",
+    _FLAGS,
+)
+_ANYHOW = re.compile(
+    rf"\b{_MAX}\s+(?:marks|scores?|points|rewards?|credit|grades?|ratings?)\s+(?:(?:for|to|on)\s+(?:(?:this|all|any|every|each|any)\b|(?:the\s+)?(?:answer|attempt|candidate|response|reflection|reply)s?\b)|regardless|no\s+matter)"
+    rf"|\b(?:mark|treat|count|take)\s+(?:everything|all|every\s+\w+|each\s+\w+|this)\s+as\s+(?:fully\s+)?(?:met|complete|full|satisfied|2)\b"
+    rf"|\b(?:regardless|irrespective|no\s+matter|whatever)\b[^.]{{0,60}}\b{_MAX}\s+{_MARK}\b|\b{_MARK}\s+of\s+{_TWO}\s+(?:regardless|irrespective|no\s+matter|whatever|in\s+all|everywhere)\b"
+    rf"|\b(?:consider|treat|count|regard|deem|mark|take)\s+(?:this|the|every|each|all)\s+(?:criteri\w+|rubrics?|items?|answers?|attempts?|responses?|reflections?)\s+(?:as\s+)?(?:\w+ly\s+)?"
+    r"(?:satisfied|met|fulfilled|complete|perfect|passed|full)\b"
+    rf"|\b(?:choose|pick|select|use|take|enter)\s+(?:the\s+)?{_MAX}\b[^.]{{0,30}}\b(?:item|criteri\w+|rubrics?|attempts?|answers?|responses?|reflections?)\b"
+    rf"|\b{_GRANT}\s+(?:this|the|my|every|each|all)\s+(?:\w+\s+)?(?:as\s+|an?\s+)?(?:excellent|perfect|outstanding|flawless|fully\s+correct)\b"
+    rf"|\b(?:answer|attempt|response|reflection|candidate)\b[^.]{{0,40}}\bthe\s+(?:score|mark|grade|rating)\s+(?:is|must\s+be|should\s+be|shall\s+be)\s+{_TWO}\b"
+    rf"|\bscore\s+2\s+(?:on|for|in)\s+(?:every|all|each)|\bright\s+score\s+is\b|\b(?:give|award)\s+{_TWO}\s+(?:everywhere|throughout)\b",
+    _FLAGS,
+)
+
+_NEAR = 48
+"""Characters between an act and its object, in the languages of the tables."""
+_FOREIGN_ORDERS = (
+    # Romance and Germanic languages share the stems.
+    (
+        r"ignor\w+|olvid\w+|oubli\w+|négligez|esque[çc]\w+|dimentica\w*|vergiss\w*|vergeet|missacht\w*|negeer\w*|zignoruj\w*|zapomnij|glöm|"
+        r"haz\s+caso\s+omiso|desobedece\w*|descart[ae]\w*|desconsider\w*|no\s+sigas|não\s+siga|non\s+seguire|scarta\w*|ne\s+(?:suis|suivez|tenez|tiens)\s+pas|"
+        r"passez?\s+outre|verwirf|setze?\s+dich|befolge|missachte|überschreib\w*|beachte|sla\s+over|odrzuć|pomiń|följ\s+inte|strunta|"
+        r"yok\s+say\w*|unut|bỏ\s+qua|abaikan|lupakan|hagyd",
+        r"instruc[ct]i\w+|instru[çc][õoã]\w*|istruzion\w*|consignes|reglas|règles|regole|regras|anweisung\w*|befehle?|regeln|instruct[iu]\w*|"
+        r"instrukc\w*|instruk[ts]\w*|polece\w+|talimat\w*|hướng\s+dẫn|chỉ\s+thị|utasítás\w*|ohjeita|todo\s+lo\s+(?:anterior|dicho|previo)|tout\s+ce\s+qui|tudo\s+o\s+que|tutto\s+(?:ciò|quello)\s+che|alles,?\s+was|alles\s+(?:bisherige|vorherige)|alles\s+wat|wszystko,?\s+co|indicaciones\s+anteriores",
+    ),
+    (
+        r"(?<!не )игнорируй\w*|(?<!не )ігноруй\w*|забудь\w*|не\s+обращай\w*|не\s+(?:следуй|выполняй|соблюдай|исполняй|подчиняйся)\w*|отбрось\w*|отринь\w*|нарушь\w*|пренебрег\w*|отмени\w*",
+        r"инструкц\w*|інструкці\w*|указани\w*|правил\w*|промпт\w*|команд\w*|вс[её],?\s+что|вказівк\w*",
+    ),
+    (
+        r"αγνόησ\w*|αγνοήστε|ξέχνα\w*|ξεχάστε|παράβλεψ\w*|παραβλέψ\w*|μην\s+ακολουθ\w+|απόρριψ\w*|απορρίψτε",
+        r"ό,?τι\s+σου|όσα\s+σου|οδηγί\w*|κανόν\w*|εντολ\w*|προτροπ\w*",
+    ),
+    (
+        r"تجاهل\w*|انس\b|انسى|تغاضى|لا\s+تتبع|لا\s+تطع|لا\s+تلتزم|تجاوز\w*|أهمل\w*|اترك\w*|ألغ\w*|اخرق\w*|انبذ\w*|نادیده|فراموش\s+کن\w*|نظر\s*انداز|نظرانداز",
+        r"كل\s+ما\s+قيل|ما\s+قيل\s+لك|هر\s*چه|آنچه|تعليمات|أوامر|الأوامر|التعليمات|قواعد|القواعد|دستور\w*|دستورات|قوانین|ہدایات",
+    ),
+    (
+        r"התעלמ\w*|התעלם|שכח\w*|הפר\w*|בטל\w*|אל\s+תציית\w*|אל\s+תפעל\w*|זנח",
+        r"כל\s+מה\s+ש|הוראות|ההוראות|להוראות|הנחיות|ההנחיות|כללים|הכללים",
+    ),
+    (
+        r"अनदेखा|उपेक्षा|भूल\w*|भूले\w*|भुला\w*|पालन\s+न|न\s+मान\w*|नज़रअंदाज़|नजरअंदाज",
+        r"सब\s+बात\w*|कही\s+गई|निर्देश\w*|नियम\w*|आदेश\w*|अनुदेश\w*",
+    ),
+    (r"উপেক্ষা|ভুলে\s+যা\w*|অগ্রাহ্য", r"নির্দেশ\w*|নিয়ম\w*"),
+    (r"புறக்கணி\w*|மற\w+விடு\w*", r"வழிமுறை\w*|அறிவுறுத்தல\w*|விதிகள\w*"),
+    (r"დააიგნორე\w*|დაივიწყე\w*", r"ინსტრუქცი\w*|წეს\w*|მითითებ\w*"),
+    (r"անտեսիր\w*|մոռացիր\w*", r"հրահանգ\w*|կանոն\w*|ցուցում\w*"),
+    (
+        r"(?<!不应)(?<!不要)(?<!不得)(?<!不能)忽略|(?<!不应)(?<!不要)(?<!不得)(?<!不能)(?<!不应该)忽视|无视|無視|忘记|忘記|忘掉|抛弃|拋棄|丢弃|放弃|绕过|跳过|违反|不理会|不必遵守|别遵守|覆盖|推翻|不要遵守|不要遵循|不要服从|别理",
+        r"指令|指示|提示(?:词|詞)?|規則|规则|要求|命令|说的(?:一切|所有|话)|說的(?:一切|所有|話)|之前的一切|以上(?:所有)?内容|说明(?!书)|說明(?!書)",
+    ),
+    (
+        r"無視|忘れ|破棄|捨て|放棄|取り消|上書き|守らな|破って|従わない|従うな|従わず",
+        r"指示|命令|上の?内容|以前の内容|ルール|規則|プロンプト|指令",
+    ),
+    (
+        r"무시|버리|버려|폐기|어기|건너뛰|잊으|잊고|잊어|따르지\s*마|따르지\s*말",
+        r"지시|명령|규칙|앞의\s*내용|이전\s*내용|프롬프트|지침",
+    ),
+    (
+        r"เพิกเฉย|ลืม|ละเว้น|ไม่ต้องทำตาม|อย่าทำตาม|อย่าปฏิบัติตาม|ฝ่าฝืน|ข้าม|ยกเลิก|ไม่สนใจ",
+        r"คำสั่ง|คำแนะนำ|ที่บอกไว้|ทุกอย่าง|กฎ|พรอมต์|ข้อกำหนด",
+    ),
+)
+_NEGATED = re.compile(
+    fold(
+        r"(?:\bno\s+(?:conviene\s+)?|\bne\s+(?:pas\s+)?|\bnicht\s+|\bnon\s+|\bnão\s+|\bnie\s+|нельзя\s+|\bне\s+|\bδεν\s+|\bμη(?:ν)?\s+)$"
+    ),
+    _FLAGS,
+)
+_FOREIGN_SCORES = (
+    (
+        r"\bdale\b|\bda[rd]?\b|\botorga\w*|\basigna\w*|\bdonnez\b|\bdonne\b|\battribu\w+|\bgib\b|\bgebt\b|\bvergib\w*|\bassegna\w*|\bdê\b|\batribua\w*|\bgeef\b|"
+        r"\bdaj\b|\bver\b|\bbeskriv\b|\bcho\b|\bberi\w*|\bge\b",
+        r"m[áa]xima?\s+(?:puntuaci[óo]n|nota|calificaci[óo]n)|(?:puntuaci[óo]n|nota|punteggio|note|pontua[çc][ãa]o)\s+(?:m[áa]xim\w+|massim\w+|maximale)|"
+        r"volle\s+punktzahl|höchstnote|höchste\s+(?:punktzahl|note|bewertung)|maximale\s+(?:score|punten|punktzahl)|maksymaln\w+\s+ocen\w+|tam\s+puan|điểm\s+tối\s+đa|nilai\s+penuh|bästa\s+betyg",
+    ),
+    (
+        r"\b(?:lieber?|sehr\s+geehrter?|estimado|querido|cher|caro|prezado|beste)\b",
+        r"\b(?:gutachter|richter|prüfer|juez|evaluador|juge|correcteur|giudice|avaliador|juiz|beoordelaar)\w*",
+    ),
+    (
+        r"присуди\w*|выстав\w*|начисли\w*|поставь\w*|дай\w*|присвой\w*|оцени\w*",
+        r"максимальн\w+\s+(?:балл|оценк)\w*|высш\w+\s+(?:балл|оценк)\w*|полный\s+балл",
+    ),
+    (r"уважаем\w+|дорог\w+", r"судь\w+|оценщик\w*|эксперт\w*"),
+    (r"δώσε\w*|δώστε|βάλε|βάλτε", r"μέγιστη\s+βαθμολογία|άριστα|υψηλότερη\s+βαθμολογία|μέγιστο\s+βαθμό"),
+    (
+        r"التقييم|الصحيح|امنح\w*|أعط\w*|اعط\w*|ضع\b|بده|بدهید",
+        r"الدرجة\s+الكاملة|أعلى\s+(?:درجة|علامة|الدرجات|العلامات)|العلامة\s+الكاملة|نمره\s+(?:کامل|کامله|عالی)",
+    ),
+    (
+        r"\bתן\b|\bתני\b|\bתנו\b|לתת|הענק",
+        r"ציון\s+(?:המרבי|מרבי|מלא|מקסימלי)|הציון\s+(?:המרבי|הגבוה|המלא)|ניקוד\s+(?:מלא|מרבי)",
+    ),
+    (r"\bदें|\bदो\b|दीजिए|प्रदान", r"(?:पूरे|पूर्ण|अधिकतम|सर्वोच्च)\s+अंक"),
+    (r"给|給|打|评为|評為|评|評|记|算|应得|應得|判|得", r"满分|滿分|最高分"),
+    (r"とする|認め|付け|採点|評価|与え|つけ|ください|あげ", r"満点|最高点|最高得点"),
+    (r"주십시오|주시|주어|매기|달라|주세요|줘|주라|부여|매겨", r"만점|최고\s*점수|최고점"),
+    (r"ให้", r"คะแนนเต็ม|คะแนนสูงสุด"),
+)
+_FOREIGN_SELVES = tuple(
+    fold(phrase)
+    for phrase in (
+        r"теперь\s+ты\b",
+        r"ты\s+теперь\b",
+        r"你现在是",
+        r"你現在是",
+        r"あなたは今から",
+        r"이제부터\s*(?:너|당신)",
+        r"(?:eres|sei|bist|tu\s+es)\s+(?:ahora|adesso|jetzt|maintenant)\b",
+        r"評審請|评审请|評委請|评委请",
+        r"أنت\s+الآن",
+    )
+)
+
+
+def _near(acts: str, objects: str) -> re.Pattern[str]:
+    gap = rf"[^.!?。！？।]{{0,{_NEAR}}}?"
+    return re.compile(
+        rf"(?P<act>{fold(acts)}){gap}(?:{fold(objects)})|(?:{fold(objects)}){gap}(?:{fold(acts)})", _FLAGS
+    )
+
+
+_FOREIGN: Sequence[tuple[Literal["order", "score_request"], re.Pattern[str]]] = (
+    *(("order", _near(*pair)) for pair in _FOREIGN_ORDERS),
+    ("order", re.compile("|".join(_FOREIGN_SELVES), _FLAGS)),
+    *(("score_request", _near(*pair)) for pair in _FOREIGN_SCORES),
+)
+_IN_ENGLISH = re.compile(
+    r"(?:ignor(?:e|es|ed|ing)|instructions?)\b(?!.*\b(?:les|vos|tes|ces|toutes|tous|las|todas|as|alle|die)\b).*\b(?:ignor\w+|instruct(?:ions?|s|ed|ing))",
+    _FLAGS,
+)
+"""Words that English shares with the Romance languages, in an English sentence."""
+
+_JOINER = re.compile(r"(?<=\w)[-‐-―·•*~.]+(?=\w)|_+")
+_DIGITS = str.maketrans("013457@$", "oieastas")
+_MIXED = re.compile(r"\b(?=\w*[a-z])(?=\w*[0-9])\w+|\b\w*(?<=[a-z])[@$]\w*", _FLAGS)
+
+
+def readings(text: str) -> tuple[str, ...]:
+    """The text as a reader may take it: folded and on one line.
+
+    Also with joining signs as spaces or as nothing, with spaced letters as words, and with digits within words as letters.
+    """
+    folded = fold(text)
+    spaced = re.sub(r"(?<=\b\w) (?=\w\b)", "", folded)
+    # "a11" is "all", and "th1s" is "this".
+    decoded = _MIXED.sub(lambda found: found[0].replace("11", "ll").translate(_DIGITS), folded)
+    without = _JOINER.sub("", folded)
+    forms = (folded, _JOINER.sub(" ", folded), without, _JOINER.sub("", folded.replace("_", " ")), spaced, decoded)
+    return tuple(dict.fromkeys(" ".join(form.split()) for form in forms))
+
+
+def find_speech(text: str) -> Speech | None:
+    """The first passage that speaks to a model or to a judge; None where the text speaks of its subject alone."""
+    found = (one for form in readings(text) for one in _english(form))
+    # In small letters, since the cases of a letter may look like different Latin ones.
+    others = (one for form in readings(text.lower()) for one in _foreign(form))
+    return next(found, None) or next(others, None)
+
+
+def _english(text: str) -> Iterator[Speech]:
+    for sentence in _SENTENCE.split(text):
+        yield from _requests(sentence)
+        yield from _orders(sentence)
+
+
+def _foreign(text: str) -> Iterator[Speech]:
+    for kind, pattern in _FOREIGN:
+        for found in pattern.finditer(text):
+            if not _IN_ENGLISH.fullmatch(found[0]) and not _NEGATED.search(text[: found.start()]):
+                yield Speech(kind, found[0])
+
+
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+")
+
+
+def _orders(sentence: str) -> Iterator[Speech]:
+    for found in _DISREGARDS.finditer(sentence):
+        after = sentence[found.end() :]
+        if not _is_directive(sentence[: found.start()]):
+            continue
+        passage = found[0]
+        if found["said"] or found["asked"]:
+            yield Speech("order", passage)
+            continue
+        complement = _COMPLEMENT.match(after)
+        is_readers = _READER.search(complement[0] if complement else " ".join(after.split()[:1])) is not None
+        is_owned = complement is not None and bool(complement[1].strip()) and not is_readers
+        if is_readers or (not is_owned and (found["named"] or _OF_READER.search(passage))):
+            yield Speech("order", passage)
+    for found in _ORDERS.finditer(sentence):
+        before = sentence[: found.start()]
+        is_dictated = re.match(r"(?:answer|reply|respond)\b", found[0], _FLAGS) is None or _is_directive(before)
+        if is_dictated and not _MENTION.search(before):
+            yield Speech("order", found[0])
+
+
+def _requests(sentence: str) -> Iterator[Speech]:
+    for pattern in (_TO_JUDGE, _EARNS, _PASSIVE, _CREDITED, _ANYHOW):
+        found = pattern.search(sentence)
+        if found is not None:
+            yield Speech("score_request", found[0])
+    for found in _GRANTS_MAX.finditer(sentence):
+        is_scale = _SCALE.match(sentence[found.end() :]) is not None and not _WORK_WORD.search(found["to"])
+        if _is_directive(sentence[: found.start()]) and not is_scale:
+            yield Speech("score_request", found[0])
+    for found in _GRANTS_NUMBER.finditer(sentence):
+        of_work = _WORK_WORD.search(found["to"]) or (
+            not found["to"].strip() and _WORK_WORD.search(sentence[found.end() :])
+        )
+        if of_work and _is_directive(sentence[: found.start()]):
+            yield Speech("score_request", found[0])
+    for found in _RECEIVES.finditer(sentence):
+        if not _SCALE.match(sentence[found.end() :]):
+            yield Speech("score_request", found[0])
