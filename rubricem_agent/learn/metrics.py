@@ -51,6 +51,10 @@ class UpdateMetrics(Line):
     tokens: int
     sampling_gap: float = 0.0
     """Mean |log-probability here - as sampled|: the two engines' disagreement plus the weights' age."""
+    rollout_kl: float | None = None
+    """Mean of log-probability as sampled - here, nats a token: an estimate of KL(sampled from, trained)."""
+    capped: float | None = None
+    """The share of tokens whose importance weight was cut; None without the correction."""
     stages: dict[str, StageMetrics]
 
     @property

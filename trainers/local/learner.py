@@ -32,6 +32,7 @@ from trainers.local.packed_qwen3 import Pack, is_packable, pack_samples, packed_
 from trainers.lora import lora_layers, without_lora
 
 Aggregation = Literal["token-mean", "seq-mean-token-sum"]
+ImportanceLevel = Literal["token", "sequence"]
 LOG_RATIO_LIMIT = 20.0
 """Log ratios are clamped to it, as veRL clamps them: e^20 squared still fits float32."""
 KL_LIMIT = 10.0
@@ -47,6 +48,10 @@ class LossSettings(Frozen):
     """`token-mean`: all policy tokens of the batch weigh the same. `seq-mean-token-sum`: the equation's 1/n sum."""
     importance_cap: Annotated[float, Field(gt=0)] | None = None
     """Truncated importance sampling: weigh a token by min(exp(old - rollout), cap). None: no correction."""
+    importance_level: ImportanceLevel = "token"
+    """`sequence`: the weight of a token is its whole sequence's, min(exp(sum of old - rollout), cap)."""
+    rejection: Annotated[float, Field(gt=0)] | None = None
+    """Leave out sequences whose mean of exp(r) - r - 1, r = old - rollout, exceeds it. None: none."""
 
     def denominator(self, num_tokens: int, num_sequences: int) -> int:
         """The divisor of the token sum, from the counts of the global batch; at least 1."""
@@ -67,6 +72,8 @@ class PolicyTokens(NamedTuple):
     stage_ids: Tensor
     """0 to 3, int64."""
     entropy: Tensor
+    sequences: Tensor | None = None
+    """The sequence of each token, int64 from 0; None is one sequence."""
 
 
 def policy_loss(tokens: PolicyTokens, *, settings: LossSettings, denominator: int) -> tuple[Tensor, Tensor]:
@@ -81,6 +88,8 @@ def policy_loss(tokens: PolicyTokens, *, settings: LossSettings, denominator: in
     surrogate, is_clipped = clipped_surrogate(tokens, settings)
     divergence = kl3(tokens.new_logprobs, tokens.reference_logprobs)
     per_token = settings.kl_coefficient * divergence - surrogate
+    if settings.rejection is not None:
+        per_token = per_token * kept_tokens(tokens, settings.rejection)
     loss = per_token.sum() / denominator
     if not bool(torch.isfinite(loss.detach())):
         raise NonFiniteLossError(f"the loss of {len(per_token)} policy tokens is {loss.item()}; the step is refused.")
@@ -95,14 +104,35 @@ def clipped_surrogate(tokens: PolicyTokens, settings: LossSettings) -> tuple[Ten
     held = ratio.clamp(1 - settings.clip_low, 1 + settings.clip_high) * tokens.advantages
     surrogate = torch.minimum(free, held)
     if settings.importance_cap is not None:
-        surrogate = surrogate * importance_weights(tokens, settings.importance_cap)
+        surrogate = surrogate * importance_weights(tokens, settings.importance_cap, settings.importance_level)
     return surrogate, held.detach() < free.detach()
 
 
-def importance_weights(tokens: PolicyTokens, cap: float) -> Tensor:
-    """min(exp(old - rollout), cap): how far the sampling engine's distribution is from the trainer's."""
-    gap = (tokens.old_logprobs - tokens.rollout_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
-    return gap.exp().clamp(max=cap).detach()
+def importance_weights(tokens: PolicyTokens, cap: float, level: ImportanceLevel = "token") -> Tensor:
+    """min(exp(old - rollout), cap): how far the sampled distribution is from the policy's, as veRL weighs it."""
+    return importance_ratios(tokens, level).clamp(max=cap)
+
+
+def importance_ratios(tokens: PolicyTokens, level: ImportanceLevel) -> Tensor:
+    """The weights without a cap; those of a sequence are the product of its tokens'."""
+    gap = (tokens.old_logprobs - tokens.rollout_logprobs).detach()
+    if level == "sequence":
+        gap = _by_sequence(tokens, gap)[0]
+    return gap.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+
+
+def kept_tokens(tokens: PolicyTokens, limit: float) -> Tensor:
+    """1 for the tokens of sequences whose mean divergence from sampling is at most `limit`, else 0."""
+    gap = (tokens.old_logprobs - tokens.rollout_logprobs).detach().clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    sums, counts = _by_sequence(tokens, gap.exp() - gap - 1)
+    return (sums / counts <= limit).to(gap.dtype)
+
+
+def _by_sequence(tokens: PolicyTokens, values: Tensor) -> tuple[Tensor, Tensor]:
+    """For each token, the sum of the values over its sequence, and the sequence's tokens."""
+    rows = torch.zeros_like(tokens.stage_ids) if tokens.sequences is None else tokens.sequences
+    zeros = values.new_zeros(int(rows.max()) + 1 if len(rows) else 1)
+    return zeros.index_add(0, rows, values)[rows], zeros.index_add(0, rows, torch.ones_like(values))[rows]
 
 
 def kl3(new_logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
@@ -113,7 +143,9 @@ def kl3(new_logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
 
 def refuse_non_finite(tokens: PolicyTokens) -> None:
     """Refuse NaN and infinity in every input of the loss."""
-    numbers = {name: values for name, values in tokens._asdict().items() if values.is_floating_point()}
+    numbers = {
+        name: values for name, values in tokens._asdict().items() if values is not None and values.is_floating_point()
+    }
     bad = torch.stack([(~torch.isfinite(values.detach())).sum() for values in numbers.values()]).tolist()
     for name, count in zip(numbers, bad, strict=True):
         if count:
@@ -184,29 +216,33 @@ class Learner:
         Raises:
             NonFiniteLossError: the weights are untouched; the caller saves the batch.
         """
-        total, gap, sums = self.accumulate_gradient(batch)
+        total, off_policy, sums = self.accumulate_gradient(batch)
         norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
         if not bool(torch.isfinite(norm)):
             raise NonFiniteLossError(f"the gradient's norm is {float(norm)}; the step is refused.")
         self.optimizer.step()
         self.updates += 1
         count = batch.num_policy_tokens
+        gap, divergence, capped = (off_policy / max(1, count)).tolist()
         return UpdateMetrics(
             loss=total,
             grad_norm=float(norm),
             tokens=count,
-            sampling_gap=gap / max(1, count),
+            sampling_gap=gap,
+            rollout_kl=divergence,
+            capped=None if self.loss.importance_cap is None else capped,
             stages=report_by_stage(sums),
         )
 
-    def accumulate_gradient(self, batch: Batch) -> tuple[float, float, Tensor]:
+    def accumulate_gradient(self, batch: Batch) -> tuple[float, Tensor, Tensor]:
         """Replace the gradient on the policy's parameters by the batch's, before clipping.
 
-        Returns sums over the batch: the loss, |log-probability here - as sampled|, and what `policy_loss` sums by stage.
+        Returns sums over the batch: the loss, what `_sum_off_policy` and what `policy_loss` sums by stage.
         """
         denominator = self.loss.denominator(batch.num_policy_tokens, batch.num_samples)
         self.optimizer.zero_grad(set_to_none=True)
-        total, gap, sums = 0.0, 0.0, torch.zeros(5, NUM_STAGES, device=self.policy.device)
+        total, off_policy = 0.0, torch.zeros(3, device=self.policy.device)
+        sums = torch.zeros(5, NUM_STAGES, device=self.policy.device)
         # Other models than dense Qwen3 read one sample at a time.
         most = self.micro_batch_tokens if is_packable(self.policy) else 0
         for pack in pack_samples(batch, max_tokens=most):
@@ -217,9 +253,9 @@ class Learner:
             loss, by_stage = policy_loss(tokens, settings=self.loss, denominator=denominator)
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
-            gap += float((tokens.old_logprobs - tokens.rollout_logprobs).abs().sum())
+            off_policy = off_policy + _sum_off_policy(tokens, self.loss)
             sums = sums + by_stage
-        return total, gap, sums
+        return total, off_policy, sums
 
 
 def policy_logprobs(model: PreTrainedModel, pack: Pack) -> tuple[Tensor, Tensor]:
@@ -255,7 +291,17 @@ def _policy_tokens(batch: Batch, new: Tensor, reference: Tensor, *, entropy: Ten
         advantages=like(batch.advantages[positions]),
         stage_ids=torch.as_tensor(batch.stage_ids[positions], dtype=torch.long, device=new.device),
         entropy=entropy,
+        sequences=torch.as_tensor(positions[0], dtype=torch.long, device=new.device),
     )
+
+
+def _sum_off_policy(tokens: PolicyTokens, settings: LossSettings) -> Tensor:
+    """|old - rollout| and rollout - old, and the tokens whose weight is capped."""
+    gap = tokens.old_logprobs - tokens.rollout_logprobs
+    is_capped = torch.zeros_like(gap)
+    if settings.importance_cap is not None:
+        is_capped = (importance_ratios(tokens, settings.importance_level) > settings.importance_cap).to(gap.dtype)
+    return torch.stack([gap.abs().sum(), -gap.sum(), is_capped.sum()])
 
 
 def compare_gradients(learner: Learner, *, task: Batch, reflection: Batch) -> GradientMetrics | None:

@@ -23,7 +23,7 @@ def refuse_impossible(config: Any, settings: VerlSettings) -> None:
     Raises:
         ConfigError: the sentence of that rule.
     """
-    for rules in (_ignored, _unsupported, _separate, _lengths, _load, _asynchrony, _shared_files):
+    for rules in (_ignored, _correction, _unsupported, _separate, _lengths, _load, _asynchrony, _shared_files):
         for sentence in rules(config, settings):
             raise ConfigError(sentence)
 
@@ -57,6 +57,22 @@ def _ignored(config: Any, settings: VerlSettings) -> Iterator[str]:
         )
     if trainer.total_training_steps is None:
         yield "trainer.total_training_steps is not set, and the curriculum has no end. Set it."
+
+
+def _correction(config: Any, settings: VerlSettings) -> Iterator[str]:
+    correction = config.algorithm.rollout_correction
+    corrects = correction.rollout_is is not None or correction.rollout_rs is not None
+    if correction.bypass_mode and (corrects or correction.loss_type != "ppo_clip"):
+        yield (
+            "algorithm.rollout_correction.bypass_mode takes the sampled log-probabilities for the policy's, so that the "
+            "clipped ratio is the correction; veRL's trainer applies no other in it. Set rollout_is and rollout_rs to "
+            "null and loss_type to ppo_clip, or bypass_mode to false."
+        )
+    if (corrects or correction.bypass_mode) and not config.actor_rollout_ref.rollout.calculate_log_probs:
+        yield (
+            "algorithm.rollout_correction compares with the sampled log-probabilities, and "
+            "actor_rollout_ref.rollout.calculate_log_probs is false. Set it to true."
+        )
 
 
 def _unsupported(config: Any, settings: VerlSettings) -> Iterator[str]:

@@ -77,6 +77,9 @@ def update_metrics(
         "loss": float(metrics.get(f"{prefix}actor/loss", metrics.get(f"{prefix}actor/pg_loss", 0.0))),
         "grad_norm": float(norm),
         "tokens": sum(int(stage["tokens"]) for stage in by_stage.values()),
+        # None in bypass mode, which compares the policy with the sampled tokens in the loss itself.
+        "rollout_kl": metrics.get(f"{prefix}rollout_corr/kl"),
+        "capped": metrics.get(f"{prefix}rollout_corr/rollout_is_ratio_fraction_high"),
         "stages": dict(by_stage),
     }
 

@@ -98,6 +98,8 @@ ROOM = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
         (["algorithm.adv_estimator=gae"], "adv_estimator is gae.*rubricem.credit"),
         (["actor_rollout_ref.actor.optim.lr_scheduler_type=cosine"], "a learning rate that changes.*=constant"),
         (["actor_rollout_ref.actor.optim.lr_warmup_steps=10"], "a learning rate that changes"),
+        (["algorithm.rollout_correction.bypass_mode=true"], "the clipped ratio is the correction.*rollout_is"),
+        (["actor_rollout_ref.rollout.calculate_log_probs=false"], "calculate_log_probs is false"),
         (["actor_rollout_ref.rollout.name=sglang"], "include_stop_str_in_output.*vllm or transformers"),
         (["actor_rollout_ref.actor.strategy=megatron"], "actor.strategy is megatron.*fsdp or fsdp2"),
         (["rubricem.reflection.total_tokens=30000"], f"reflection.total_tokens is 30000, and training holds.*{ROOM}"),
@@ -109,6 +111,18 @@ ROOM = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
 def test_what_would_go_wrong_later_is_refused_at_the_start_in_a_sentence(changes, sentence):
     with pytest.raises(ConfigError, match=sentence):
         refuse(FULL, *changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["rollout_is=sequence"],
+        ["rollout_rs=seq_mean_k3", "rollout_rs_threshold=0.01"],
+        ["rollout_is=null", "bypass_mode=true"],
+    ],
+)
+def test_the_off_policy_correction_may_be_by_sequence_by_rejection_or_by_the_ratio_alone(changes):
+    refuse(FULL, *(f"algorithm.rollout_correction.{change}" for change in changes))
 
 
 def test_an_older_name_of_the_estimator_is_read():

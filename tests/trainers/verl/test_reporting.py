@@ -213,8 +213,16 @@ def test_an_update_that_did_not_take_place_is_none():
     assert update_metrics({}, None) is None
     metrics = {"actor/grad_norm": 0.5, "actor/loss": 0.1, "reflection/actor/grad_norm": 2.0}
     stages = {"plan": {"tokens": 3, "entropy": 1.0, "kl": 0.0, "loss_share": 1.0}}
-    assert update_metrics(metrics, stages) == {"loss": 0.1, "grad_norm": 0.5, "tokens": 3, "stages": stages}
+    unknown = {"rollout_kl": None, "capped": None}
+    assert update_metrics(metrics, stages) == {"loss": 0.1, "grad_norm": 0.5, "tokens": 3, "stages": stages, **unknown}
     assert update_metrics(metrics, None, prefix="reflection/")["grad_norm"] == 2.0
+
+
+def test_each_update_tells_how_far_its_tokens_were_from_the_policy_and_how_many_were_cut():
+    metrics = {"actor/grad_norm": 0.5, "rollout_corr/kl": 0.01, "rollout_corr/rollout_is_ratio_fraction_high": 0.002}
+    metrics |= {f"reflection/{name}": 2 * value for name, value in metrics.items()}
+    told = [update_metrics(metrics, None, prefix=prefix) for prefix in ("", "reflection/")]
+    assert [(one["rollout_kl"], one["capped"]) for one in told] == [(0.01, 0.002), (0.02, 0.004)]
 
 
 def run_config():
