@@ -20,7 +20,7 @@ from rubricem_agent.build.eval_inputs import (
 )
 from rubricem_agent.config import GIVEN, EvalConfig
 from rubricem_agent.evals.answers import GivenAnswers
-from rubricem_agent.evals.base import DataPaths
+from rubricem_agent.evals.base import SHUT_DOWN, DataPaths
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.manifest import (
     ANSWERS_FILE,
@@ -201,6 +201,10 @@ class PlannedEvaluation(NamedTuple):
         notes = []
         if self.config.prompts and not self.loaded.grader.prompts:
             notes.append(f"{self.manifest.benchmark} is scored without a judge in mode {self.manifest.mode}: --prompts does nothing.")
+        judge = self.loaded.rules.judge
+        day, successor = SHUT_DOWN.get(judge, ("", ""))
+        if day and not self.config.judges and self.config.stage != "answers":
+            notes.append(f"the judge {judge} is shut down from {day} on ({successor} is its successor): name another with --judge.")
         wanted = self.loaded.benchmark.drtulu_ids
         if wanted and self.config.mode == "drtulu" and not (self.config.ids or self.config.answers_from):
             notes.append(f"DR Tulu runs a fixed set of examples of {self.manifest.benchmark}: --ids {wanted} chooses it.")

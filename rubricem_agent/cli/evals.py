@@ -21,7 +21,7 @@ from rubricem_agent.evals.base import EvaluationMode
 from rubricem_agent.evals.manifest import SubsetName
 from rubricem_agent.evals.parity import AGREED, DISAGREED, UNREADABLE, replay
 from rubricem_agent.evals.records import NO_PRICE, NO_ROOM
-from rubricem_agent.evals.report import Summary, name_of, percent, print_summary, render_page, summarize
+from rubricem_agent.evals.report import Summary, lifetime, name_of, percent, print_summary, render_page, summarize
 from rubricem_agent.evals.runner import Listener, RunPhase
 from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.files import writing
@@ -278,7 +278,7 @@ def list_benchmarks(terminal: Terminal) -> None:
     benchmarks, rows = [], []
     for entry in SUITE.values():
         rules = [rules for rules in (entry.official, entry.drtulu) if rules]
-        judges = list(dict.fromkeys(each.judge or "no judge needed" for each in rules))
+        judges = list(dict.fromkeys(lifetime(each.judge) or "no judge needed" for each in rules))
         rows += [
             (entry.name, entry.answer_format.value, "; in mode drtulu ".join(judges)),
             ("", "", f"ids: {entry.ids}"),

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as RichText
 
+from rubricem_agent.evals.base import SHUT_DOWN
 from rubricem_agent.evals.manifest import EvaluationManifest, judge_names_in
 from rubricem_agent.evals.records import NO_PRICE, cost_text
 from rubricem_agent.evals.scores import (
@@ -154,7 +155,9 @@ def own_rows(summary: Summary, columns: Sequence[str]) -> list[PublishedScores]:
             seen[*key, _title(run)] += 1
     rows = []
     for (agent, label, judge, _), runs in groups.items():
-        judged = () if judge == NO_JUDGE else (f"judged by {judge}",)
+        judged: tuple[str, ...] = () if judge == NO_JUDGE else (f"judged by {judge}",)
+        published = dict.fromkeys(lifetime(run.manifest.rules.judge) for run in runs if run.manifest.is_substituted)
+        judged += (f"mixed judges: the published rows are of {'; '.join(published)}",) if published else ()
         scores = {_title(run): run.headline.score for run in runs}
         measured = [scores.get(column) for column in columns[:-1]]
         if None not in measured:
@@ -218,30 +221,41 @@ def _averages(runs: Sequence[Scores]) -> tuple[Average, ...]:
 def _compare(
     runs: Sequence[Scores], rng: np.random.Generator, *, across_judges: bool
 ) -> tuple[list[RunComparison], list[str]]:
-    """Every two runs of one benchmark in one mode that share examples, by the first judge of both."""
-    compared: list[RunComparison] = []
-    refused: list[str] = []
-    for first, second in combinations(runs, 2):
-        if (first.manifest.benchmark, first.manifest.mode) != (second.manifest.benchmark, second.manifest.mode):
-            continue
-        theirs = {judge.judge: judge for judge in second.judges}
-        one = next((judge for judge in first.judges if judge.judge in theirs), first.headline)
-        other = theirs.get(one.judge, second.headline)
-        if not one.per_example.keys() & other.per_example.keys():
-            continue
-        names = (_judged_name(first, one), _judged_name(second, other))
-        if one.judge == other.judge or across_judges:
-            gap = paired_bootstrap(one.per_example, other.per_example, rng=rng, names=names)
-            note = "" if one.judge == other.judge else ACROSS_JUDGES
-            compared.append(gap.model_copy(update={"note": note}))
-        else:
-            refused.append(
-                f"not compared: {names[0]} and {names[1]} have no judge in common, so that a difference would be the "
-                "judges' as well. Judge both by one, or use --across-judges."
-            )
-    return compared, refused
+    """Every two runs that can be compared, and a sentence for every two that can only be compared across judges."""
+    pairs = [compare(one, other, rng, across_judges=across_judges) for one, other in combinations(runs, 2)]
+    return [one for one in pairs if isinstance(one, RunComparison)], [one for one in pairs if isinstance(one, str)]
 
 
+def compare(
+    first: Scores, second: Scores, rng: np.random.Generator, *, across_judges: bool = False
+) -> RunComparison | str | None:
+    """Question by question, by the first judge of both; a sentence where no judge in the same words scored both.
+
+    None where the runs are of two benchmarks or modes, or share no example.
+    """
+    if (first.manifest.benchmark, first.manifest.mode) != (second.manifest.benchmark, second.manifest.mode):
+        return None
+    if not (first.judges and second.judges):
+        return None
+    theirs = {judge.judge: judge for judge in second.judges}
+    one = next((judge for judge in first.judges if judge.judge in theirs), first.headline)
+    other = theirs.get(one.judge, second.headline)
+    if not one.per_example.keys() & other.per_example.keys():
+        return None
+    names = (_judged_name(first, one), _judged_name(second, other))
+    notes = [ACROSS_JUDGES] * (one.judge != other.judge)
+    notes += [ACROSS_PROMPTS] * (first.manifest.has_own_prompts != second.manifest.has_own_prompts)
+    if notes and not across_judges:
+        lack = "no judge in common" if one.judge != other.judge else "not been asked in the same words"
+        return (
+            f"not compared: {names[0]} and {names[1]} have {lack}, so that a difference would be the judges' as well. "
+            "Judge both by one, or use --across-judges."
+        )
+    gap = paired_bootstrap(one.per_example, other.per_example, rng=rng, names=names)
+    return gap.model_copy(update={"note": "; ".join(notes)})
+
+
+ACROSS_PROMPTS = "own and official judge prompts: not a difference of policies alone"
 ACROSS_JUDGES = "two judges: not a difference of policies alone"
 
 
@@ -344,7 +358,7 @@ def _manifest(run: Scores) -> Markup:
     rows = [
         ("data", element("code", f"{inputs.path} ({inputs.rows} rows, sha256 {inputs.sha256})")),
         ("examples", f"{len(inputs.ids)}: {inputs.subset}; {len(inputs.left_out)} dropped because training saw them"),
-        ("mode's judge", f"{rules.judge or 'none'}, temperature {rules.temperature:g}, {rules.tries} tries"),
+        ("mode's judge", f"{lifetime(rules.judge) or 'none'}, temperature {rules.temperature:g}, {rules.tries} tries"),
         ("judges of this run", f"{', '.join(manifest.judges) or 'none'}; prompts {_prompts(manifest)}"),
         (
             "arithmetic",
@@ -400,11 +414,23 @@ def _overview(summary: Summary) -> list[tuple[str, ...]]:
 
 
 def _notes(summary: Summary) -> list[str]:
-    """Why a number of the overview is not official."""
+    """Why a number of the overview is not official, or not comparable with another one of it."""
     manifests = [run.manifest for run in summary.runs]
-    return [SUBSTITUTE_NOTE] * any(one.is_substituted for one in manifests) + [OWN_PROMPTS_NOTE] * any(
-        one.has_own_prompts for one in manifests
-    )
+    notes = [SUBSTITUTE_NOTE] * any(one.is_substituted for one in manifests)
+    notes += [OWN_PROMPTS_NOTE] * any(one.has_own_prompts for one in manifests)
+    judges: dict[str, list[str]] = {}
+    for run in summary.runs:
+        judges.setdefault(_title(run), []).append(run.headline.judge)
+    mixed = [
+        f"{title} by {' and by '.join(dict.fromkeys(each))}" for title, each in judges.items() if len(set(each)) > 1
+    ]
+    return notes + [f"mixed judges, whose scores do not compare: {'; '.join(mixed)}"] * bool(mixed)
+
+
+def lifetime(judge: str) -> str:
+    """When a judge was or will be shut down, in words; empty where nothing is announced."""
+    day, successor = SHUT_DOWN.get(judge, ("", ""))
+    return f"{judge}, shut down on {day} (successor {successor})" if day else judge
 
 
 def _left_out(run: Scores, judge: JudgeScores) -> str:
@@ -439,13 +465,14 @@ def _tables(summary: Summary) -> Iterator[tuple[str, Sequence[str], Sequence[Seq
             f"{percent(gap.low)} to {percent(gap.high)}",
             f"{gap.p_value:.3f}",
             str(gap.n),
+            f"{gap.better}, {gap.worse}, {gap.n - gap.better - gap.worse}",
             gap.note,
         )
         for gap in summary.comparisons
     ]
     yield (
-        "Paired bootstrap",
-        ("first", "second", "first minus second", "95 % interval", "p", "shared examples", ""),
+        "Paired bootstrap, question by question",
+        ("first", "second", "first minus second", "95 % interval", "p", "shared examples", "better, worse, equal", ""),
         comparisons,
     )
     for published in summary.published:

@@ -41,6 +41,9 @@ class RunComparison(Frozen):
     p_value: float
     """Two-sided, by the share of resamples across zero."""
     n: int
+    better: int = 0
+    """The examples on which the first scores higher."""
+    worse: int = 0
     note: Text = ""
     """What else differs between the two than their names say."""
 
@@ -122,6 +125,8 @@ def paired_bootstrap(
         high=high,
         p_value=p_value,
         n=len(shared),
+        better=int((gaps > 0).sum()),
+        worse=int((gaps < 0).sum()),
     )
 
 

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from rubricem_agent.evals.records import VerdictRecord
 from rubricem_agent.evals.scores import JudgeAgreement, JudgeScores, PublishedScores, PublishedTable
+from rubricem_agent.evals.statistics import RunComparison
 from rubricem_agent.learn.record import ShownLesson
 from rubricem_agent.viewer.api_runs import Page, StageScores
 from rubricem_env.domain.base import Frozen, Text
@@ -332,7 +333,7 @@ class EvaluationView(Frozen):
     benchmark: Text
     title: Text
     mode: Text
-    """With a star where the judge is not the mode's own."""
+    """With a star where the judge is not the mode's own, and with whose prompts it was asked."""
     agent: Text
     expected: int
     answered: int
@@ -340,6 +341,8 @@ class EvaluationView(Frozen):
     scores: tuple[JudgeScores, ...] = ()
     """Without the scores of examples. Empty as long as nothing was scored."""
     agreements: tuple[JudgeAgreement, ...] = ()
+    comparisons: tuple[RunComparison, ...] = ()
+    """This run against the others of its benchmark and mode under the same root, question by question."""
     published: tuple[PublishedView, ...] = ()
     endings: dict[str, int] = Field(default_factory=dict)
     failures: dict[str, int] = Field(default_factory=dict)

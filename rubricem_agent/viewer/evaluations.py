@@ -2,12 +2,16 @@
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import numpy as np
 
 from rubricem_agent.evals.manifest import EvaluationManifest, read_manifest
 from rubricem_agent.evals.records import CaseKey
-from rubricem_agent.evals.report import name_judges, own_rows, summarize
+from rubricem_agent.evals.report import compare, name_judges, own_rows, summarize
 from rubricem_agent.evals.scores import Scores
+from rubricem_agent.evals.statistics import RunComparison
 from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.viewer.api_runs import StageScores
 from rubricem_agent.viewer.api_trajectories import (
@@ -23,12 +27,13 @@ from rubricem_agent.viewer.api_trajectories import (
 from rubricem_agent.viewer.records import NotThereError, number_or_none
 from rubricem_agent.viewer.runs import RunFolder, read_scores
 from rubricem_agent.viewer.trajectories import view_trajectory
+from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.scaffold.reading import read_trajectory
 
 
-def view_evaluation(run: RunFolder) -> EvaluationView:
-    """The numbers as they are stored.
+def view_evaluation(run: RunFolder, others: Sequence[RunFolder] = ()) -> EvaluationView:
+    """The numbers as they are stored, and what they are beside those of `others`.
 
     Raises:
         FileFormatError: the manifest or the scores cannot be read.
@@ -48,7 +53,23 @@ def view_evaluation(run: RunFolder) -> EvaluationView:
         dollars=round(sum(row.dollars for row in rows), 4),
         note="" if scores else "No numbers yet: they are made when the run ends, or by `rubricem eval rescore`.",
     )
-    return blank if scores is None else blank.model_copy(update=_numbers(scores))
+    if scores is None:
+        return blank
+    return blank.model_copy(update={**_numbers(scores), "comparisons": _comparisons(run, scores, others)})
+
+
+def _comparisons(run: RunFolder, scores: Scores, others: Sequence[RunFolder]) -> tuple[RunComparison, ...]:
+    """Every other run that a judge of this one has scored; a run that cannot be read is left out."""
+    found = []
+    for other in others:
+        with suppress(FileFormatError):
+            theirs = None if other.id == run.id else read_scores(other)
+            if theirs is not None:
+                first, second = name_judges([scores, theirs])
+                gap = compare(first, second, np.random.default_rng(0))
+                if isinstance(gap, RunComparison):
+                    found.append(gap.model_copy(update={"second": f"{gap.second} ({other.name})"}))
+    return tuple(found)
 
 
 def _agent(manifest: EvaluationManifest) -> str:

@@ -100,8 +100,8 @@ evaluation_routes = APIRouter(prefix="/runs/{run}/evaluation")
 
 
 @evaluation_routes.get("")
-def show_evaluation(request: Request, run: Evaluation) -> Response:
-    return answer(request, view_evaluation(run))
+def show_evaluation(request: Request, shelf: Shelf, run: Evaluation) -> Response:
+    return answer(request, view_evaluation(run, [other for other in shelf.runs() if other.kind == "evaluation"]))
 
 
 @evaluation_routes.get("/examples")

@@ -206,3 +206,63 @@ def test_an_average_holds_no_two_kinds_of_prompts(almanac):
     runs = [as_benchmark(own, "healthbench", 0.1), as_benchmark(official, "researchqa", 0.2)]
 
     assert [one.label for one in summarize(runs).averages] == ["official, own prompts", "official"]
+
+
+def asked(scores: Scores, *, prompts: str, per_example: dict[str, float], judge: str = "gpt-4") -> Scores:
+    """The almanac's run as one that a model has judged, with these scores of its examples."""
+    manifest = scores.manifest.model_copy(
+        update={
+            "prompt_hash": "abc",
+            "prompts": prompts,
+            "rules": scores.manifest.rules.model_copy(update={"judge": "gpt-4"}),
+        }
+    )
+    manifest = manifest.model_copy(update={"judges": (f"openai:{judge}",)})
+    numbers = scores.headline.model_copy(update={"judge": f"openai:{judge}", "per_example": per_example})
+    return scores.model_copy(update={"manifest": manifest, "judges": (numbers,)})
+
+
+def test_two_runs_are_compared_question_by_question_with_the_interval_of_the_difference(almanac):
+    first = asked(almanac, prompts="", per_example={"a": 1.0, "b": 0.5, "c": 0.0, "d": 1.0})
+    second = asked(almanac, prompts="", per_example={"a": 0.0, "b": 0.5, "c": 0.5, "d": 0.0, "e": 1.0})
+
+    (gap,) = summarize([first, second]).comparisons
+    shown = as_text(summarize([first, second]))
+
+    # Gaps 1, 0, -1/2 and 1: mean 3/8; two are better, one is worse, one equal.
+    assert (gap.difference, gap.n, gap.better, gap.worse) == (0.375, 4, 2, 1)
+    assert "+37.5" in shown
+    assert "2, 1, 1" in shown
+    assert f"{100 * gap.low:.1f} to {100 * gap.high:.1f}" in shown
+    assert "2, 1, 1" in render_page(summarize([first, second]))
+
+
+def test_runs_judged_in_other_words_are_not_compared_unless_asked(almanac):
+    scores = {"a": 1.0, "b": 0.5}
+    runs = [asked(almanac, prompts=prompts, per_example=scores) for prompts in ("", "checkouts")]
+
+    refused, compared = summarize(runs), summarize(runs, across_judges=True)
+
+    assert refused.comparisons == ()
+    assert "have not been asked in the same words" in refused.not_compared[0]
+    assert "own and official judge prompts" in compared.comparisons[0].note
+
+
+def test_a_table_with_two_judges_of_one_benchmark_is_marked(almanac):
+    runs = [asked(almanac, prompts="", per_example={"a": 1.0}, judge=judge) for judge in ("gpt-4", "gpt-6-luna")]
+
+    assert "mixed judges, whose scores do not compare: Almanac by gpt-4 and by gpt-6-luna" in as_text(summarize(runs))
+    assert "mixed judges" in render_page(summarize(runs))
+    assert "mixed judges" not in as_text(summarize(runs[:1]))
+
+
+def test_a_row_by_a_substitute_names_the_judge_of_the_published_rows_and_its_end(almanac):
+    run = as_benchmark(asked(almanac, prompts="", per_example={"a": 1.0}, judge="gpt-6-luna"), "webwalkerqa", 0.5)
+
+    (row,) = own_rows(summarize([run]), ["WebWalker", "Avg"])
+
+    assert (
+        row.flags[-1]
+        == "mixed judges: the published rows are of gpt-4, shut down on 2026-10-23 (successor gpt-5.6-sol)"
+    )
+    assert "gpt-4, shut down on 2026-10-23" in render_page(summarize([run]))

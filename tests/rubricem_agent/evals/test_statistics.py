@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
+from scipy.stats import binomtest, bootstrap, sem, ttest_1samp
 
 from rubricem_agent.evals.statistics import (
+    DRAWS,
     bootstrap_mean,
     clustered_bootstrap_mean,
     cohens_kappa,
@@ -104,3 +106,72 @@ def test_variance_splits_into_between_examples_and_within_epochs() -> None:
 def test_nothing_to_compute_from_is_refused_with_a_way_out(ask: object) -> None:
     with pytest.raises(UsageError, match=r"; (score|give|compare) "):
         ask()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("successes", "total"), [(0, 7), (3, 7), (7, 7), (1, 1000), (480, 900), (899, 900)])
+def test_the_wilson_interval_is_that_of_scipy(successes: int, total: int) -> None:
+    theirs = binomtest(successes, total).proportion_ci(0.95, method="wilson")
+
+    assert bounds(successes, total) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
+
+
+def skewed(n: int) -> np.ndarray:
+    return np.random.default_rng(n).exponential(size=n)
+
+
+@pytest.mark.parametrize("n", [2, 5, 40, 300])
+def test_the_bootstrap_interval_is_scipys_percentile_interval_of_the_same_draws(n: int) -> None:
+    ours = bootstrap_mean(skewed(n), rng=rng())
+
+    theirs = bootstrap((skewed(n),), np.mean, n_resamples=DRAWS, method="percentile", rng=rng()).confidence_interval
+
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
+    assert ours.stderr == pytest.approx(sem(skewed(n)), abs=1e-12)
+
+
+def test_the_paired_interval_is_scipys_for_the_mean_difference_of_the_same_draws() -> None:
+    first, second = skewed(60), skewed(61)[:60]
+    names = [f"{number:03d}" for number in range(60)]
+
+    ours = paired_bootstrap(dict(zip(names, first, strict=True)), dict(zip(names, second, strict=True)), rng=rng())
+
+    def difference(one, other, axis):
+        return np.mean(one - other, axis=axis)
+
+    theirs = bootstrap(
+        (first, second), difference, paired=True, n_resamples=DRAWS, method="percentile", rng=rng()
+    ).confidence_interval
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
+    assert (ours.better, ours.worse) == (int((first > second).sum()), int((first < second).sum()))
+
+
+def test_the_clustered_interval_is_scipys_for_the_ratio_over_whole_clusters() -> None:
+    sizes = np.array([1.0, 4.0, 2.0, 3.0, 5.0, 1.0])
+    clusters = np.repeat(np.arange(6), sizes.astype(int))
+    values = skewed(len(clusters))
+    sums = np.bincount(clusters, weights=values)
+
+    ours = clustered_bootstrap_mean(values, list(clusters), rng=rng())
+
+    def ratio(one, other, axis):
+        return np.sum(one, axis=axis) / np.sum(other, axis=axis)
+
+    theirs = bootstrap((sums, sizes), ratio, paired=True, n_resamples=DRAWS, method="percentile", rng=rng())
+    assert (ours.low, ours.high) == pytest.approx(tuple(theirs.confidence_interval), abs=1e-12)
+
+
+def test_the_paired_interval_covers_the_true_difference_about_as_often_as_the_t_interval() -> None:
+    covered = tested = 0
+    generator = np.random.default_rng(5)
+    for _ in range(400):
+        gaps = generator.normal(0.3, 1.0, size=60)
+        ours = paired_bootstrap(
+            {str(i): gap for i, gap in enumerate(gaps)}, dict.fromkeys(map(str, range(60)), 0.0), rng=generator
+        )
+        covered += ours.low <= 0.3 <= ours.high
+        low, high = ttest_1samp(gaps, 0.0).confidence_interval(0.95)
+        tested += low <= 0.3 <= high
+
+    # Of 400 intervals of 95 %, 380 are to cover; four binomial deviations are 17.
+    assert abs(covered - 380) <= 18
+    assert abs(covered - tested) <= 12

@@ -155,3 +155,21 @@ def test_a_file_that_cannot_be_read_makes_the_evaluation_unreadable(copy, get, n
     (card,) = get.cards.values()
 
     assert (card["state"], said in card["problem"]) == ("unreadable", True)
+
+
+def test_an_evaluation_stands_beside_the_other_runs_of_its_benchmark(copy, serve, tmp_path):
+    other = shutil.copytree(copy, tmp_path / "weaker")
+    scores = json.loads((other / "scores.json").read_text())
+    first, *_ = scores["judges"][0]["per_example"]
+    scores["judges"][0]["per_example"][first] = 0.0
+    (other / "scores.json").write_text(json.dumps(scores))
+    (shutil.copytree(copy, tmp_path / "broken") / "scores.json").write_text("{")
+    get = serve(tmp_path)
+    run = get.cards["run"]["id"]
+
+    (gap,) = get.client.get(f"/api/runs/{run}/evaluation").json()["comparisons"]
+
+    # One of three questions is answered worse by the other run: 1/3.
+    assert (round(gap["difference"], 4), gap["n"], gap["better"], gap["worse"]) == (0.3333, 3, 1, 0)
+    assert gap["low"] <= gap["difference"] <= gap["high"]
+    assert gap["second"].endswith("(weaker)")

@@ -374,6 +374,7 @@ export interface EvaluationView {
   complete: boolean;
   scores: Array<JudgeScores>;
   agreements: Array<JudgeAgreement>;
+  comparisons: Array<RunComparison>;
   published: Array<PublishedView>;
   endings: Record<string, number>;
   failures: Record<string, number>;
@@ -500,6 +501,19 @@ export interface JudgeAgreement {
   n: number;
   share: number;
   kappa: number;
+}
+
+export interface RunComparison {
+  first: string;
+  second: string;
+  difference: number;
+  low: number;
+  high: number;
+  p_value: number;
+  n: number;
+  better: number;
+  worse: number;
+  note: string;
 }
 
 export interface VerdictRecord {
