@@ -1,5 +1,6 @@
 """The judge that asks a chat model for rubrics, scores and reflection scores (paper, sections C and D.5)."""
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, get_args
@@ -29,9 +30,9 @@ from rubricem_env.judge.base import (
     ScoringResult,
 )
 from rubricem_env.judge.prompting import (
-    GROUP_STAGE_CHARS,
-    GROUP_TOOL_CHARS,
+    GROUP_TOKENS,
     QUESTION_CHARS,
+    TRAJECTORY_TOKENS,
     WireProposal,
     WireReflectionScore,
     WireReflectionScores,
@@ -78,6 +79,13 @@ class AskSettings(Frozen):
     fallback_retry: RetryPolicy = RetryPolicy(attempts=2, deadline=60.0)
     """For the reduced, answer-only call that follows them."""
     seed: int | None = None
+    trajectory_tokens: Annotated[int, Field(ge=512)] = TRAJECTORY_TOKENS
+    """Shown of one attempt, for scores and reflections. Longer ones are shortened: pages first, then the agent's steps,
+    then the snippets that the answer cites, and the answer last. Lower it where the judge's context is small."""
+    group_tokens: Annotated[int, Field(ge=1_024)] = GROUP_TOKENS
+    """Shown of all attempts of a group together, for proposals; each gets an equal part."""
+    requires_quote: bool = True
+    """A quality for which the judge can quote nothing scores 0; criteria of absence ("avoids ...") are exempt."""
     gate: bool = True
     """Refuse proposed rubrics that a page or an attempt may have dictated (`refuse_rubric`); false is for measurements."""
 
@@ -119,7 +127,9 @@ class LLMJudge:
             refused.clear()
             return list(_read_proposal(parse_json_object(reply), provenance, refused=refused))
 
-        request = self._request(PROPOSE, _render_contrast(contrast), schema=WireProposal)
+        request = self._request(
+            PROPOSE, _render_contrast(contrast, tokens=self._settings.group_tokens), schema=WireProposal
+        )
         try:
             drafts = await ask_for(self._model, request, parse=parse, retry=self._settings.retry, timing=self._timing)
         except ModelError as failure:
@@ -185,7 +195,7 @@ class LLMJudge:
         # By stage, then by id: the same rubrics have the same indices for every trajectory of the group.
         ordered = sorted(request.rubrics, key=lambda rubric: (STAGES.index(rubric.stage), rubric.id))
         rubrics: Numbered = dict(enumerate(ordered, start=1))
-        call = self._request(SCORE, _render_scoring(request, rubrics), schema=WireScores)
+        call = self._request(SCORE, _render_scoring(request, rubrics, settings=self._settings), schema=WireScores)
 
         def parse(reply: ChatReply) -> tuple[dict[int, WireScore], bool]:
             found, is_exact = read_entries(parse_json_object(reply), WireScore, asked=rubrics)
@@ -225,7 +235,9 @@ class LLMJudge:
         """One call for the candidates at these indices, which get shuffled numbers from 1."""
         order = open_generator(task.seed, "reflections").permutation(len(indices))
         numbered = {number: indices[chosen] for number, chosen in enumerate(order, start=1)}
-        request = self._request(REFLECT, _render_task(task, numbered), schema=WireReflectionScores)
+        request = self._request(
+            REFLECT, _render_task(task, numbered, tokens=self._settings.trajectory_tokens), schema=WireReflectionScores
+        )
         found: dict[int, WireReflectionScore] = {}
         detail = "the judge gave no usable scores for this candidate"
 
@@ -246,14 +258,12 @@ class LLMJudge:
         }
 
 
-def _render_contrast(contrast: Contrast) -> str:
+def _render_contrast(contrast: Contrast, *, tokens: int) -> str:
     """The group in delimited blocks: shuffled, anonymous, with the rubrics that exist already."""
     order = open_generator(contrast.seed, "order").permutation(len(contrast.readings))
+    each = tokens // max(1, len(contrast.readings))
     attempts = [
-        {
-            "attempt": f"T{number}",
-            **render_stages(contrast.readings[chosen], tool_chars=GROUP_TOOL_CHARS, stage_chars=GROUP_STAGE_CHARS),
-        }
+        {"attempt": f"T{number}", **render_stages(contrast.readings[chosen], tokens=each)}
         for number, chosen in enumerate(order, start=1)
     ]
     known = contrast.known
@@ -264,6 +274,19 @@ def _render_contrast(contrast: Contrast) -> str:
     }
     question = shorten_middle(neutralize(contrast.question), QUESTION_CHARS)
     return delimit([("QUESTION", question), ("ATTEMPTS", attempts), ("EXISTING", existing)], contrast.seed)
+
+
+_ABSENCE = re.compile(
+    r"(?:(?:the|this|an?)\s+)?(?:(?:answer|attempt|response|report|plan|review|agent|it)\s+)?(?:avoids?|avoiding|refrains?|omits?|"
+    r"leaves?\s+out|keeps?\s+(?:free|clear)|is\s+free|(?:does|do|did|is|are|has|have|must|should)\s+not\b|doesn't|never|"
+    r"(?:makes?|gives?|contains?|has|claims?|uses?|invents?)\s+no\b|without|no\b|not\b|absence|freedom\s+from|free\s+of)",
+    re.IGNORECASE,
+)
+
+
+def is_of_absence(rubric: Rubric) -> bool:
+    """Whether title or description begins by saying what is not there; then there is nothing to quote for it."""
+    return any(_ABSENCE.match(text.strip()) for text in (rubric.title, rubric.description))
 
 
 def _describe(rubric: Rubric) -> dict[str, str]:
@@ -332,14 +355,20 @@ def _fields(row: object) -> tuple[str, str, float | None]:
     )
 
 
-def _render_scoring(request: ScoringRequest, rubrics: Numbered) -> str:
+def _render_scoring(request: ScoringRequest, rubrics: Numbered, *, settings: AskSettings) -> str:
     """The question, the attempt, its answer apart, and the criteria, each in a delimited block."""
-    stages = render_stages(request.reading)
+    stages = render_stages(request.reading, tokens=settings.trajectory_tokens)
     answer = stages.pop(Stage.ANSWER.value)
     # A reduced call follows a failed full one, so it is kept small: it has nothing but the answer.
     is_reduced = all(rubric.stage is Stage.ANSWER for rubric in rubrics.values())
     criteria = [
-        {"index": index, **_describe(rubric), "polarity": rubric.polarity.upper()} for index, rubric in rubrics.items()
+        {
+            "index": index,
+            **_describe(rubric),
+            "polarity": rubric.polarity.upper(),
+            "needs_quote": settings.requires_quote and rubric.polarity == "positive" and not is_of_absence(rubric),
+        }
+        for index, rubric in rubrics.items()
     ]
     contents = [
         ("QUESTION", shorten_middle(neutralize(request.question), QUESTION_CHARS)),
@@ -350,14 +379,14 @@ def _render_scoring(request: ScoringRequest, rubrics: Numbered) -> str:
     return delimit(contents, request.seed)
 
 
-def _render_task(task: ReflectionTask, numbered: Mapping[int, int]) -> str:
+def _render_task(task: ReflectionTask, numbered: Mapping[int, int], *, tokens: int) -> str:
     candidates = [
         {"index": number, "reflection": shorten_middle(task.candidates[index], MAX_CANDIDATE_CHARS)}
         for number, index in numbered.items()
     ]
     contents = [
         ("QUESTION", shorten_middle(neutralize(task.question), QUESTION_CHARS)),
-        ("TRAJECTORY", render_stages(task.reading)),
+        ("TRAJECTORY", render_stages(task.reading, tokens=tokens)),
         ("MARKS", _render_scores(task)),
         ("CANDIDATES", candidates),
     ]

@@ -1,6 +1,6 @@
 """What a judge model is shown, and how its replies are read.
 
-Prompt files go with a hash. A trajectory is rendered as JSON by stage, with tool text shortened and repeats of the
+Prompt files go with a hash. A trajectory is rendered as JSON by stage, within a limit of tokens, with repeats of the
 bank's reference block left out; the prompt segment, and with it the block itself, is never shown. All content stands
 between delimiter lines that it cannot contain. Replies are requested by a schema and still checked entry by entry.
 """
@@ -10,8 +10,8 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import resources
-from itertools import zip_longest
-from typing import Any, TypeVar
+from itertools import groupby, zip_longest
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError, create_model
 
@@ -19,9 +19,10 @@ from rubricem_env.domain.base import STAGES, Frozen, Span, Stage, UnitScore
 from rubricem_env.domain.judgement import Mark
 from rubricem_env.domain.trajectory import Origin
 from rubricem_env.scaffold.copies import ShownText
-from rubricem_env.scaffold.grammar import RESERVED
+from rubricem_env.scaffold.grammar import RESERVED, SNIPPET
 from rubricem_env.scaffold.reading import Reading
 from rubricem_env.scaffold.untrusted import defuse, inert_tool_text
+from rubricem_env.tools.render import estimate_tokens
 
 
 def read_prompt(name: str) -> str:
@@ -212,25 +213,56 @@ def read_entries(
 TRUNCATED = "[truncated]"
 QUESTION_CHARS = 20_000
 """The most characters that a judge is shown of a question. Longer text keeps its head and its tail."""
-TOOL_CHARS, GROUP_TOOL_CHARS = 1_500, 600
-"""Of one observation; less in a prompt that contains a whole group."""
-STAGE_CHARS, GROUP_STAGE_CHARS = 40_000, 12_000
-"""Of one stage, tool text included."""
+TRAJECTORY_TOKENS, GROUP_TOKENS = 24_576, 196_608
+"""Shown of one attempt, and of all attempts of a group together: more than the paper's 18,432 tokens of a response each."""
 
 
-_Piece = tuple[Stage, Origin, str]
+class _Piece(NamedTuple):
+    """A part of the attempt. Parts of a low rank are shortened first: pages, own steps, cited snippets, the answer."""
+
+    stage: Stage
+    author: Origin
+    text: str
+    rank: int
+    segment: int
+    """Parts of one observation belong together."""
 
 
-def render_stages(reading: Reading, *, tool_chars: int = TOOL_CHARS, stage_chars: int = STAGE_CHARS) -> dict[str, Any]:
-    """Each stage as a list of {"agent": text} and {"tool_output": text}; None where the stage never happened."""
-    pieces = list(_pieces(reading, tool_chars))
+_PAGE, _STEP, _CITED, _ANSWER = range(4)
+_SHOWN_SNIPPET = re.compile(rf'<{SNIPPET} id="(?P<id>[^"<>]*)">.*?</{SNIPPET}>', re.DOTALL)
+
+
+def render_stages(reading: Reading, *, tokens: int = TRAJECTORY_TOKENS) -> dict[str, Any]:
+    """Each stage as a list of {"agent": text} and {"tool_output": text}; None where the stage never happened.
+
+    What is longer than the limit is shortened from the lowest rank up, in equal proportion within a rank, with a note of
+    how much was left out. Tokens are estimated.
+    """
+    pieces = _shorten_to(list(_pieces(reading)), tokens)
     stages: dict[str, Any] = {}
     for stage in STAGES:
-        own = [(author, text) for owner, author, text in pieces if owner is stage]
-        stages[stage.value] = _fit(own, stage_chars) if reading.happened(stage) else None
+        own = groupby((piece for piece in pieces if piece.stage is stage), key=lambda one: (one.author, one.segment))
+        shown = [
+            {"agent" if author is Origin.POLICY else "tool_output": "".join(part.text for part in parts)}
+            for (author, _), parts in own
+        ]
+        stages[stage.value] = shown if reading.happened(stage) else None
         if stages[stage.value] and reading.breaks_off(stage):
             stages[stage.value].append({"note": TRUNCATED})
     return stages
+
+
+def _shorten_to(pieces: list[_Piece], tokens: int) -> list[_Piece]:
+    """The pieces within the limit: the highest rank gets what it needs first, and the last one to be served a share."""
+    left = tokens
+    shares = {}
+    for rank in (_ANSWER, _CITED, _STEP, _PAGE):
+        needed = sum(estimate_tokens(piece.text) for piece in pieces if piece.rank == rank)
+        shares[rank] = min(1.0, left / needed) if needed else 1.0
+        left = max(0, left - needed)
+    return [
+        piece._replace(text=shorten_middle(piece.text, int(len(piece.text) * shares[piece.rank]))) for piece in pieces
+    ]
 
 
 def shorten_middle(text: str, limit: int) -> str:
@@ -242,37 +274,30 @@ def shorten_middle(text: str, limit: int) -> str:
     return f"{text[:head]} [... {len(text) - limit} characters left out ...] {text[len(text) - tail :]}"
 
 
-def _pieces(reading: Reading, tool_chars: int) -> Iterator[_Piece]:
-    """(stage, author, text) of policy and tool text, in order."""
+def _pieces(reading: Reading) -> Iterator[_Piece]:
+    """The policy's and the tools' text in order. The snippets that the answer cites stand apart within an observation."""
     repeats = find_repeats(reading)
     offset = 0
-    for segment in reading.trajectory.segments:
+    for number, segment in enumerate(reading.trajectory.segments):
         if segment.origin is Origin.POLICY:
             end = offset + len(segment.text)
             for stage, span in reading.spans.items():
                 own = Span(max(span.start, offset), min(span.end, end))
                 text = leave_out(repeats, reading.policy_text, within=own) if own.end > own.start else ""
                 if text.strip():
-                    yield stage, Origin.POLICY, text
+                    yield _Piece(stage, Origin.POLICY, text, _ANSWER if stage is Stage.ANSWER else _STEP, number)
             offset = end
         elif segment.origin is Origin.TOOL:
-            yield _stage_before(reading, offset), Origin.TOOL, shorten_middle(inert_tool_text(segment), tool_chars)
+            stage, text, begin = _stage_before(reading, offset), inert_tool_text(segment), 0
+            for found in _SHOWN_SNIPPET.finditer(text):
+                if found["id"] in reading.citations.known:
+                    yield _Piece(stage, Origin.TOOL, text[begin : found.start()], _PAGE, number)
+                    yield _Piece(stage, Origin.TOOL, found[0], _CITED, number)
+                    begin = found.end()
+            yield _Piece(stage, Origin.TOOL, text[begin:], _PAGE, number)
 
 
 def _stage_before(reading: Reading, offset: int) -> Stage:
     """The stage of the last character before the offset: the one that made the tool call."""
     spans = reading.spans.items()
     return next((stage for stage, span in spans if span.start < offset <= span.end), Stage.RESEARCH)
-
-
-def _fit(pieces: list[tuple[Origin, str]], limit: int) -> list[dict[str, str]]:
-    """The pieces within the limit: tool text is shortened first, then the agent's own in equal proportion."""
-    own = sum(len(text) for author, text in pieces if author is Origin.POLICY)
-    foreign = sum(len(text) for author, text in pieces if author is Origin.TOOL)
-    tool_share = 1.0 if own + foreign <= limit else max(0.0, (limit - own) / max(1, foreign))
-    own_share = min(1.0, limit / max(1, own))
-    rendered = []
-    for author, text in pieces:
-        name, share = ("agent", own_share) if author is Origin.POLICY else ("tool_output", tool_share)
-        rendered.append({name: shorten_middle(text, int(len(text) * share))})
-    return rendered

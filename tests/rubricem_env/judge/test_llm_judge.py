@@ -14,7 +14,7 @@ from rubricem_env.judge.rubrics import RubricSet
 from rubricem_env.llm.base import ChatReply, ScriptedModel
 from rubricem_env.llm.limits import RetryPolicy, Timing
 from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.testing.judges import QUESTION, attempt, careless, empty_proposal, rubric
+from rubricem_env.testing.judges import QUESTION, attempt, careless, empty_proposal, read_fenced, rubric
 
 READING = read_trajectory(attempt())
 ANSWERS = tuple(rubric(text) for text in ("a", "b"))
@@ -188,3 +188,24 @@ async def test_the_group_is_anonymous_shuffled_by_seed_and_shown_what_exists():
     assert blocks["EXISTING"]["active"][0]["title"] == "used"
     _, again = await propose([proposal()], known)
     assert again.requests[0].prompt == model.requests[0].prompt
+
+
+@pytest.mark.parametrize(
+    ("description", "polarity", "requires_quote", "needed"),
+    [
+        ("States both widths.", "positive", True, True),
+        ("States both widths.", "positive", False, False),
+        ("Avoids figures for other rivers.", "positive", True, False),
+        ("The answer does not overstate the survey.", "positive", True, False),
+        ("Makes no claim about depth.", "positive", True, False),
+        ("Claims a depth that no source gives.", "negative", True, False),
+        ("Notes that the survey gives no depth.", "positive", True, True),
+    ],
+)
+async def test_a_quotation_is_required_for_what_should_be_there(description, polarity, requires_quote, needed):
+    model = ScriptedModel(read_fenced(lambda criterion, blocks: 1))
+    own = rubric(description).model_copy(update={"polarity": polarity, "title": "t"})
+    judge = LLMJudge.over(model, settings=AskSettings(requires_quote=requires_quote))
+    await judge.score(ScoringRequest(QUESTION, read_trajectory(attempt()), (own,)))
+    (criterion,) = read_blocks(model.requests[0].prompt)["CRITERIA"]
+    assert criterion["needs_quote"] is needed

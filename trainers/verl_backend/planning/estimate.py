@@ -13,7 +13,6 @@ from rubricem_agent.config import RULES, parse_judge
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.judge.llm_judge import MAX_CANDIDATE_CHARS
-from rubricem_env.judge.prompting import GROUP_STAGE_CHARS, GROUP_TOOL_CHARS, STAGE_CHARS, TOOL_CHARS
 from rubricem_env.llm.usage import PRICES, Price, price_of
 from trainers.verl_backend.planning.run_shape import (
     KNOWN,
@@ -183,8 +182,10 @@ def _judging(shape: RunShape, assumed: Assumptions) -> tuple[CallKind, ...]:
     settings = shape.settings
     judges = [parse_judge(name) for name in (settings.judge.judge, *settings.judge.also)]
     again = 1 + assumed.retries
-    scoring = _shown_tokens(assumed, TOOL_CHARS, STAGE_CHARS) + _SCORE_PROMPT + assumed.rubrics * _RUBRIC_TOKENS
-    contrast = shape.group_size * _shown_tokens(assumed, GROUP_TOOL_CHARS, GROUP_STAGE_CHARS) + _PROPOSE_PROMPT
+    ask = settings.judge.ask
+    shown = _shown_tokens(assumed, ask.trajectory_tokens)
+    scoring = shown + _SCORE_PROMPT + assumed.rubrics * _RUBRIC_TOKENS
+    contrast = shape.group_size * _shown_tokens(assumed, ask.group_tokens / shape.group_size) + _PROPOSE_PROMPT
     reflection = settings.reflection
     listed = reflection.num_candidates if reflection.mode == "listwise" else 1
     candidate = min(assumed.reflection_tokens, MAX_CANDIDATE_CHARS / _BYTES)
@@ -194,7 +195,7 @@ def _judging(shape: RunShape, assumed: Assumptions) -> tuple[CallKind, ...]:
         "scores": (shape.attempts * again, scoring, assumed.rubrics * _SCORE_TOKENS),
         "reflections": (
             shape.questions / 2 * (reflection.num_candidates / listed) * again,
-            _shown_tokens(assumed, TOOL_CHARS, STAGE_CHARS) + _REFLECT_PROMPT + listed * candidate,
+            shown + _REFLECT_PROMPT + listed * candidate,
             listed * 3 * _SCORE_TOKENS,
         ),
     }
@@ -237,10 +238,9 @@ def _searching(shape: RunShape, assumed: Assumptions) -> tuple[CallKind, ...]:
     )
 
 
-def _shown_tokens(assumed: Assumptions, tool_chars: int, stage_chars: int) -> float:
-    """Tokens of an attempt as a judge sees it: what the policy wrote, and tool text up to the limits."""
-    seen = assumed.searches * min(assumed.observed_tokens, tool_chars / _BYTES)
-    return min(assumed.written_tokens + seen, 4 * stage_chars / _BYTES)
+def _shown_tokens(assumed: Assumptions, limit: float) -> float:
+    """Tokens of an attempt as a judge sees it: what the policy wrote and the tools returned, up to the limit."""
+    return min(assumed.written_tokens + assumed.searches * assumed.observed_tokens, limit)
 
 
 _REFERENCE = KNOWN["qwen3-8b"].parameters
