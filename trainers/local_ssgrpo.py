@@ -88,7 +88,7 @@ async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
     reflected, failed = parts.deferred.collect(step=batch.step)
     judged = await sample_and_judge(parts, batch)
     sampled = time.monotonic()
-    if parts.config.meta_policy and batch.encounter == "new":
+    if parts.config.meta_policy and (batch.encounter == "new" or parts.config.reflect_phase == "all"):
         await reflect(parts, batch, judged)
     launched = time.monotonic()
     outcomes = [outcome for _, outcome in reflected]
@@ -135,7 +135,10 @@ async def sample_and_judge(parts: Parts, batch: QueryBatch) -> JudgedStep:
 
     async def opened(query: Query) -> tuple[Opening, str]:
         found = parts.bank.retrieve(query.question, mode) if config.meta_policy else ()
-        injection = parts.injector.inject("", found, mode)
+        used = mode
+        if config.meta_policy and not found and config.on_miss == "cross":
+            used, found = "cross", parts.bank.retrieve(query.question, "cross")
+        injection = parts.injector.inject("", found, used)
         shown[query.key] = injection.shown
         return parts.prompt.opening(query, references=injection.block), parts.prompt.hash
 

@@ -26,6 +26,7 @@ from rubricem_agent.memory.gate import Refusal, WriteGate
 from rubricem_agent.memory.inject import CountTokens, Injection, Injector
 from rubricem_agent.memory.store import ItemStatus, ItemStore, MemoryStore, read_header
 from rubricem_agent.policy.base import Policy
+from rubricem_agent.reflection.candidates import ReflectionSettings
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import Setting
 from rubricem_env.domain.errors import BoundaryError, ConfigError
@@ -125,7 +126,8 @@ class LessonMemory:
             bank = open_existing_bank(folder, embeds=True)
         else:
             bank = build_bank(config)
-        reflector = Reflector(policy, RulesJudge(), bank)
+        # What is learnt from an attempt here is shown to the next attempt at the same question.
+        reflector = Reflector(policy, RulesJudge(), bank, settings=ReflectionSettings(wording="within"))
         return cls(bank, build_injector(config, policy.count_tokens), reflector=reflector)
 
     async def retrieve(self, question: str, mode: Retrieval) -> Injection:

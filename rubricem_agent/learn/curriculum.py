@@ -20,6 +20,10 @@ import numpy as np
 from rubricem_agent.memory.bank import Retrieval
 from rubricem_env.domain.errors import ConfigError, UsageError
 
+ReflectPhase = Literal["new", "all"]
+"""Which encounters are reflected on (choice C5): the first of a window, as the paper's text says, or all, as Algorithm 1."""
+OnMiss = Literal["none", "cross"]
+"""What a repeat is shown whose own lesson is missing (choice C13): nothing, or lessons of similar questions."""
 Encounter = Literal["new", "repeat"]
 """Whether a step's questions are met for the first time in their window."""
 

@@ -156,6 +156,10 @@ _FRAME_TOKENS = 64
 """Reserved for what a chat template adds around the two messages."""
 
 
+ReflectionWording = Literal["cross", "within"]
+"""What the prompt says of facts: none are passed on, or those of this question are, for the next attempt at it."""
+
+
 class ReflectionSettings(Frozen):
     """How reflections are drawn and judged; the defaults are the paper's, and choice C7's."""
 
@@ -165,6 +169,8 @@ class ReflectionSettings(Frozen):
     total_tokens: Annotated[int, Field(ge=1)] = 26_624
     """Prompt and reflection together."""
     new_tokens: Annotated[int, Field(ge=1)] = 2_048
+    wording: ReflectionWording = "cross"
+    """`within` tells the next attempt at the same question what is settled and open; `cross` passes on no facts."""
     mode: ReflectionMode = "listwise"
     """All candidates in one call to the judge, or one call each (choice C2)."""
     form_counts: bool = False
@@ -201,10 +207,13 @@ def check_trainable(settings: ReflectionSettings) -> None:
         )
 
 
-def reflection_prompt(system: str = "") -> AgentPromptFile:
-    """The prompt file; or, with the policy's own system prompt, the bare question and attempt."""
+def reflection_prompt(system: str = "", wording: ReflectionWording = "cross") -> AgentPromptFile:
+    """The prompt file in its wording; or, with the policy's own system prompt, the bare question and attempt."""
     if not system:
-        return read_prompt("reflection")
+        file = read_prompt("reflection")
+        said = fill(file.section("system"), {"facts": file.section(f"facts_{wording}")})
+        user = file.section("user")
+        return prompt_from_text(file.name, f"<!-- section: system -->\n{said}\n<!-- section: user -->\n{user}\n")
     layout = "{{question}}\n\n{{trajectory}}"
     return prompt_from_text("own", f"<!-- section: system -->\n{system}\n<!-- section: user -->\n{layout}\n")
 
@@ -215,7 +224,7 @@ def build_opening(policy: Policy, reading: Reading, *, settings: ReflectionSetti
     Raises:
         ReflectionError: question and answer alone do not fit.
     """
-    prompt = reflection_prompt(settings.system)
+    prompt = reflection_prompt(settings.system, settings.wording)
     system, layout = prompt.section("system"), prompt.section("user")
     limit = settings.total_tokens - settings.new_tokens - _FRAME_TOKENS - policy.count_tokens(system)
     question = neutralize(reading.trajectory.question.strip())

@@ -25,7 +25,7 @@ class Contrast(NamedTuple):
     question: str
     readings: tuple[Reading, ...]
     known: RubricSet = RubricSet()
-    """Existing rubrics, which are not to be proposed again."""
+    """Existing rubrics: persistent and active ones are not to be proposed again, retired ones may be."""
     step: int = 0
     seed: int = 0
     """Of the order in which the attempts are shown."""

@@ -270,7 +270,7 @@ def _render_contrast(contrast: Contrast, *, tokens: int) -> str:
     existing = {
         "persistent": [_describe(rubric) for rubric in known.persistent],
         "active": [_describe(entry.rubric) for entry in known.active],
-        "retired_titles": [f"{entry.last.rubric.stage.value}: {entry.last.rubric.title}" for entry in known.archive],
+        "retired": [_describe(entry.last.rubric) for entry in known.archive],
     }
     question = shorten_middle(neutralize(contrast.question), QUESTION_CHARS)
     return delimit([("QUESTION", question), ("ATTEMPTS", attempts), ("EXISTING", existing)], contrast.seed)

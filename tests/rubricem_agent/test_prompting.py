@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rubricem_agent.prompting import agent_prompt, fill, prompt_from_text, read_prompt
+from rubricem_agent.reflection.candidates import reflection_prompt
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, Query, Segment, Trajectory
 from rubricem_env.scaffold.grammar import GRAMMAR
@@ -40,7 +41,9 @@ def test_sections_are_taken_apart_and_stripped():
 
 
 def test_an_unknown_section_is_refused_with_the_known_ones():
-    with pytest.raises(ConfigError, match="'reflection' has no section 'three'; it has: system, user"):
+    with pytest.raises(
+        ConfigError, match="'reflection' has no section 'three'; it has: system, facts_cross, facts_within, user"
+    ):
         read_prompt("reflection").section("three")
 
 
@@ -63,6 +66,14 @@ def test_the_reflection_prompt_asks_for_both_blocks_once_in_order():
     assert [system.index(tag) for tag in tags] == sorted(system.index(tag) for tag in tags)
 
 
+def test_the_reflection_prompt_has_one_wording_for_each_use_of_a_lesson():
+    cross, within = reflection_prompt(), reflection_prompt(wording="within")
+    assert cross.hash != within.hash
+    assert ("do not pass on facts" in cross.section("system").lower(), "{{" in cross.section("system")) == (True, False)
+    assert "which facts the attempt has settled" in within.section("system")
+    assert "do not pass on facts" not in within.section("system").lower()
+
+
 TOOLS = ("google_search", "snippet_search")
 
 
@@ -71,15 +82,20 @@ def test_every_tag_of_the_scaffold_is_explained():
     assert [name for name in GRAMMAR if f"<{name}" not in system] == []
 
 
-def test_the_worked_example_breaks_no_rule():
+@pytest.mark.parametrize("ending", ["short", "long"])
+def test_the_worked_example_breaks_no_rule_with_either_ending(ending):
     system = agent_prompt(TOOLS).system
     example = system[system.index("Your first turn:") : system.index("# Rules without exception")]
+    example, _, report = example.partition("Had the line asked for a long report")
+    if ending == "long":
+        example = example[: example.index("<answer>")] + report[report.index("<answer>") :]
+        assert "\n## " in example
     parts = re.split(r"Your \w+ turn:|The tool answers:", example)[1:]
     origins = (Origin.POLICY, Origin.TOOL)
     segments = tuple(Segment(origin=origins[place % 2], text=part.strip()) for place, part in enumerate(parts))
     reading = read_trajectory(Trajectory(question="q", segments=segments))
     assert reading.violations == ()
-    assert (reading.is_complete, reading.citations.known) == (True, ("S_2", "S_1"))
+    assert (reading.is_complete, set(reading.citations.known)) == (True, {"S_2", "S_1"})
     assert reading.rejections == ()
 
 

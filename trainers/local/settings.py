@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from rubricem_agent.learn.credit import CreditSettings
+from rubricem_agent.learn.curriculum import OnMiss, ReflectPhase
 from rubricem_agent.learn.monitor import DriftSettings, WatchSettings
 from rubricem_agent.policy.base import TINY_SYSTEM
 from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
@@ -40,6 +41,10 @@ class LocalConfig(CreditSettings):
     """The folder of metrics.jsonl, rollouts and checkpoints."""
     meta_policy: bool = True
     """Reflect, keep the best reflection in the bank, and train on all of them one step late."""
+    reflect_phase: ReflectPhase = "new"
+    """`new` reflects at the first encounter of a window, `all` at repeats too."""
+    on_miss: OnMiss = "none"
+    """What a repeat is shown when its own lesson failed or is late: nothing (`none`), or similar questions' (`cross`)."""
     steps: Count = 24
     questions_per_step: Count = 8
     group_size: Annotated[int, Field(ge=2)] = 8

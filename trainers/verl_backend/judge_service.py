@@ -125,6 +125,9 @@ class JudgeService:
         if mode == "within":
             await self.reflections.wait(scheduled.query.key, timeout=self.settings.time_limits.lesson)
         lessons = await asyncio.to_thread(self.bank.retrieve, scheduled.query.question, mode)
+        if not lessons and self.settings.on_miss == "cross":
+            mode = "cross"
+            lessons = await asyncio.to_thread(self.bank.retrieve, scheduled.query.question, mode)
         injection = self._injector.inject("", lessons, mode)
         self._shown[_key(scheduled)[0]] = injection.shown
         return injection.block
@@ -268,7 +271,8 @@ class JudgeService:
         # A group whose rollouts all failed has no lesson; a resumed run samples it again and may launch it then. A
         # reflection that a resumed run has already launched is not launched twice.
         is_valid = [one.is_valid and outcome.is_valid for one, outcome in zip(rollouts, judged.rollouts, strict=True)]
-        is_new = scheduled.encounter == "new" and ticket not in self._launched
+        is_due = scheduled.encounter == "new" or self.settings.reflect_phase == "all"
+        is_new = is_due and ticket not in self._launched
         if self.settings.meta_policy and is_new and any(is_valid):
             self._launched.add(ticket)
             self._attempts[ticket] = judged_attempts(group, judged)

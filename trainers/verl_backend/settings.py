@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 from rubricem_agent.config import BankConfig, JudgeConfig, RateConfig, ToolsConfig, refuse_unknown
 from rubricem_agent.data.prepare import read_training_set
 from rubricem_agent.learn.credit import CreditSettings
-from rubricem_agent.learn.curriculum import Curriculum
+from rubricem_agent.learn.curriculum import Curriculum, OnMiss, ReflectPhase
 from rubricem_agent.learn.monitor import WatchSettings
 from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
 from rubricem_env.domain.base import Frozen
@@ -57,6 +57,10 @@ class VerlSettings(CreditSettings):
 
     meta_policy: bool = True
     """Reflect, keep the best reflection in the bank, and train on all of them one step late."""
+    reflect_phase: ReflectPhase = "new"
+    """`new` reflects at the first encounter of a window, `all` at repeats too."""
+    on_miss: OnMiss = "none"
+    """What a repeat is shown when its own lesson failed or is late: nothing (`none`), or similar questions' (`cross`)."""
     window: Count = 3
     """Steps between a question and its repeat."""
     seed: int = 0

@@ -10,7 +10,7 @@ from rubricem_env.domain.errors import ModelError
 from rubricem_env.judge.base import Contrast, ScoringRequest
 from rubricem_env.judge.llm_judge import AskSettings, LLMJudge
 from rubricem_env.judge.prompting import read_blocks
-from rubricem_env.judge.rubrics import RubricSet
+from rubricem_env.judge.rubrics import RubricSet, StageCaps
 from rubricem_env.llm.base import ChatReply, ScriptedModel
 from rubricem_env.llm.limits import RetryPolicy, Timing
 from rubricem_env.scaffold.reading import read_trajectory
@@ -209,3 +209,27 @@ async def test_a_quotation_is_required_for_what_should_be_there(description, pol
     await judge.score(ScoringRequest(QUESTION, read_trajectory(attempt()), (own,)))
     (criterion,) = read_blocks(model.requests[0].prompt)["CRITERIA"]
     assert criterion["needs_quote"] is needed
+
+
+async def test_retired_criteria_are_shown_whole_so_that_they_may_come_back_in_their_own_words():
+    gone = rubric("States both widths.")
+    known = (
+        RubricSet()
+        .with_proposed([gone], step=1)
+        .pruned({gone.id: [1.0, 1.0]}, caps=StageCaps(), step=1, archive_limit=9)
+    )
+    assert known.rubrics == ()
+    reply = {
+        **empty_proposal(),
+        "stage_4": {
+            "positive_rubrics": [{"title": gone.title, "description": gone.description, "weight": 1}],
+            "negative_rubrics": [],
+        },
+    }
+    model = ScriptedModel(read_fenced(lambda criterion, blocks: 1, draft=lambda _: reply))
+    readings = (read_trajectory(attempt()), read_trajectory(careless()))
+    found = await LLMJudge.over(model).propose(Contrast(QUESTION, readings, known=known, step=2))
+    (shown,) = read_blocks(model.requests[0].prompt)["EXISTING"]["retired"]
+    assert shown["description"] == gone.description
+    back = known.with_proposed(found.rubrics, step=2)
+    assert ([one.id for one in back.rubrics], back.archive) == ([gone.id], ())

@@ -40,6 +40,13 @@ def test_reflections_of_step_one_are_trained_on_in_step_two(config):
     assert rows[2]["staleness"] == [1]
 
 
+@pytest.mark.parametrize(("phase", "staleness"), [("new", [[], [1], []]), ("all", [[], [1], [1]])])
+def test_repeats_are_reflected_on_as_the_phase_says(config, phase, staleness):
+    # A window of one step: new, repeat, new. The third step trains on what the repeat was reflected on.
+    rows = run(config.model_copy(update={"reflect_phase": phase, "steps": 3}))
+    assert [row["staleness"] for row in rows if "staleness" in row] == staleness
+
+
 def test_without_the_meta_policy_nothing_is_reflected_on(config):
     rows = run(config.model_copy(update={"meta_policy": False}))
     assert [row.get("staleness") for row in rows[1:3]] == [[], []]

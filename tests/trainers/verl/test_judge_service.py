@@ -19,6 +19,7 @@ from rubricem_env.env.episode import Episode, Finished
 from rubricem_env.env.research_env import offline_queries, shipped_toolbox
 from rubricem_env.env.step import advance
 from rubricem_env.judge.base import Group
+from rubricem_env.testing.judges import make_reflection
 from tests.trainers.verl.fakes import BrokenClient, FakeClient
 from trainers.verl_backend.checkpoint import run_identity
 from trainers.verl_backend.judge_service import JudgeService
@@ -192,6 +193,23 @@ async def test_a_question_has_no_lesson_of_its_own_when_it_is_new_and_none_witho
     await reflected(service, tokenizer)
     assert await service.references(NEW) == ""
     assert await make_service(model_folder, meta_policy=False).references(REPEAT) == ""
+
+
+@pytest.mark.parametrize(("on_miss", "is_shown"), [("none", False), ("cross", True)])
+async def test_a_repeat_without_its_own_lesson_is_shown_similar_ones_if_asked(model_folder, on_miss, is_shown):
+    service = make_service(model_folder, on_miss=on_miss)
+    service.bank.write(make_reflection("How wide is another river?", rubrics="Names the season."))
+    assert ("Names the season." in await service.references(REPEAT)) is is_shown
+
+
+@pytest.mark.parametrize(("phase", "launched"), [("new", 0), ("all", 1)])
+async def test_repeats_are_reflected_on_as_the_phase_says(model_folder, tokenizer, phase, launched):
+    service = make_service(model_folder, reflect_phase=phase)
+    await service.open(FakeClient(tokenizer, [REFLECTION], versions=(7,)))
+    await submit_group(service, REPEAT)
+    await service.drain()
+    outcomes, _ = await service.collect(step=9)
+    assert len(outcomes) == launched
 
 
 async def test_a_dead_engine_fails_the_reflection_and_nothing_else(model_folder):

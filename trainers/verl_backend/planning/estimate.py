@@ -194,7 +194,10 @@ def _judging(shape: RunShape, assumed: Assumptions) -> tuple[CallKind, ...]:
         "rubrics": (shape.questions * again, contrast, _PROPOSAL_TOKENS),
         "scores": (shape.attempts * again, scoring, assumed.rubrics * _SCORE_TOKENS),
         "reflections": (
-            shape.questions / 2 * (reflection.num_candidates / listed) * again,
+            shape.questions
+            / (1 if settings.reflect_phase == "all" else 2)
+            * (reflection.num_candidates / listed)
+            * again,
             shown + _REFLECT_PROMPT + listed * candidate,
             listed * 3 * _SCORE_TOKENS,
         ),
