@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.folding import fold
 from rubricem_env.scaffold.grammar import RESERVED
-from rubricem_env.scaffold.speech import find_speech
+from rubricem_env.scaffold.speech import TABLES, find_speech
 from rubricem_env.scaffold.untrusted import neutralize
 
 _FLAGS = re.IGNORECASE
@@ -70,18 +70,8 @@ def _needs(before: str, char: str) -> bool:
     return bool(_VARIANTS.match(char)) and unicodedata.category(before) == "So"
 
 
-_DOMAINS = "com|org|net|edu|gov|mil|int|info|biz|io|onion|xyz|dev|app|example|test"
-_MORE_DOMAINS = (
-    "name|pro|online|site|website|web|link|top|page|zip|mov|cloud|tech|blog|wiki|live|news|world|today|email|space|store|shop|"
-    "fun|icu|vip|club|work|life|ltd|group|agency|solutions|center|digital|network|systems|company|media|global|one|art|bot|"
-    "chat|click|download|exchange|finance|health|host|press|science|studio|ac|ad|ae|af|ag|ai|al|am|ao|aq|ar|at|au|aw|ax|az|ba|"
-    "bb|bd|be|bf|bg|bh|bi|bj|bm|bn|bo|br|bs|bt|bw|by|bz|ca|cc|cd|cf|cg|ch|ci|ck|cl|cm|cn|co|cr|cu|cv|cw|cx|cy|cz|de|dj|dk|dm|"
-    "do|dz|ec|ee|eg|er|es|et|eu|fi|fj|fk|fm|fo|fr|ga|gd|ge|gf|gg|gh|gi|gl|gm|gn|gp|gq|gr|gs|gt|gu|gw|gy|hk|hm|hn|hr|ht|hu|id|"
-    "ie|il|im|in|iq|ir|is|it|je|jm|jo|jp|ke|kg|kh|ki|km|kn|kp|kr|kw|ky|kz|la|lb|lc|li|lk|lr|ls|lt|lu|lv|ly|ma|mc|md|me|mg|mh|"
-    "mk|ml|mm|mn|mo|mp|mq|mr|ms|mt|mu|mv|mw|mx|my|mz|na|nc|ne|nf|ng|ni|nl|no|np|nr|nu|nz|om|pa|pe|pf|pg|ph|pk|pl|pm|pn|pr|ps|"
-    "pt|pw|py|qa|re|ro|rs|ru|rw|sa|sb|sc|sd|se|sg|sh|si|sj|sk|sl|sm|sn|so|sr|ss|st|su|sv|sx|sy|sz|tc|td|tf|tg|th|tj|tk|tl|tm|"
-    "tn|to|tr|tt|tv|tw|tz|ua|ug|uk|us|uy|uz|va|vc|ve|vg|vi|vn|vu|wf|ws|ye|yt|za|zm|zw"
-)
+_DOMAINS: str = TABLES["top_domains"]
+_MORE_DOMAINS: str = TABLES["more_top_domains"]
 """Written small or large throughout: "results.In" is the end of a sentence."""
 _LOCATOR = re.compile(
     r"\b[a-z][a-z0-9+.-]{1,20}\s?:\s?//|\bhxxps?\b|\bwww\s?\.|\b(?:data:[a-z]+/|javascript:\S|mailto:)|\blocalhost:\d"
@@ -107,13 +97,7 @@ _RESTRICTED = re.compile(
     _FLAGS,
 )
 """Registries that give names to institutions alone: nobody else can own such a host."""
-_PUBLIC_SITES_LIST = (
-    "arxiv.org biorxiv.org medrxiv.org doi.org crossref.org openalex.org semanticscholar.org wikipedia.org wikidata.org "
-    "cochranelibrary.com nature.com science.org oecd.org imf.org worldbank.org ourworldindata.org jstor.org ssrn.com "
-    "openreview.net aclanthology.org github.com huggingface.co pytorch.org python.org ieee.org acm.org w3.org ietf.org "
-    "un.org unesco.org nice.org.uk mayoclinic.org bailii.org courtlistener.com"
-)
-PUBLIC_SITES = frozenset(_PUBLIC_SITES_LIST.split())
+PUBLIC_SITES = frozenset(TABLES["public_sites"].split())
 """Sites that a lesson may name as a source wherever it knows them from; a name without a path opens nothing but these."""
 _FILE = re.compile(r"\.(?:py|md|pt|rs|so|ps|pl|ml|sh|cc)$")
 _MOTION = re.compile(

@@ -8,9 +8,11 @@ instructions"), a negation, a complement that names another owner ("the rules of
 ("the highest score on GPQA") makes it an ordinary sentence.
 """
 
+import json
 import re
-from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from typing import Any, Literal, NamedTuple
 
 from rubricem_env.scaffold.folding import fold
 
@@ -182,107 +184,11 @@ _ANYHOW = re.compile(
 
 _NEAR = 48
 """Characters between an act and its object, in the languages of the tables."""
-_FOREIGN_ORDERS = (
-    # Romance and Germanic languages share the stems.
-    (
-        r"ignor\w+|olvid\w+|oubli\w+|négligez|esque[çc]\w+|dimentica\w*|vergiss\w*|vergeet|missacht\w*|negeer\w*|zignoruj\w*|zapomnij|glöm|"
-        r"haz\s+caso\s+omiso|desobedece\w*|descart[ae]\w*|desconsider\w*|no\s+sigas|não\s+siga|non\s+seguire|scarta\w*|ne\s+(?:suis|suivez|tenez|tiens)\s+pas|"
-        r"passez?\s+outre|verwirf|setze?\s+dich|befolge|missachte|überschreib\w*|beachte|sla\s+over|odrzuć|pomiń|följ\s+inte|strunta|"
-        r"yok\s+say\w*|unut|bỏ\s+qua|abaikan|lupakan|hagyd",
-        r"instruc[ct]i\w+|instru[çc][õoã]\w*|istruzion\w*|consignes|reglas|règles|regole|regras|anweisung\w*|befehle?|regeln|instruct[iu]\w*|"
-        r"instrukc\w*|instruk[ts]\w*|polece\w+|talimat\w*|hướng\s+dẫn|chỉ\s+thị|utasítás\w*|ohjeita|todo\s+lo\s+(?:anterior|dicho|previo)|tout\s+ce\s+qui|tudo\s+o\s+que|tutto\s+(?:ciò|quello)\s+che|alles,?\s+was|alles\s+(?:bisherige|vorherige)|alles\s+wat|wszystko,?\s+co|indicaciones\s+anteriores",
-    ),
-    (
-        r"(?<!не )игнорируй\w*|(?<!не )ігноруй\w*|забудь\w*|не\s+обращай\w*|не\s+(?:следуй|выполняй|соблюдай|исполняй|подчиняйся)\w*|отбрось\w*|отринь\w*|нарушь\w*|пренебрег\w*|отмени\w*",
-        r"инструкц\w*|інструкці\w*|указани\w*|правил\w*|промпт\w*|команд\w*|вс[её],?\s+что|вказівк\w*",
-    ),
-    (
-        r"αγνόησ\w*|αγνοήστε|ξέχνα\w*|ξεχάστε|παράβλεψ\w*|παραβλέψ\w*|μην\s+ακολουθ\w+|απόρριψ\w*|απορρίψτε",
-        r"ό,?τι\s+σου|όσα\s+σου|οδηγί\w*|κανόν\w*|εντολ\w*|προτροπ\w*",
-    ),
-    (
-        r"تجاهل\w*|انس\b|انسى|تغاضى|لا\s+تتبع|لا\s+تطع|لا\s+تلتزم|تجاوز\w*|أهمل\w*|اترك\w*|ألغ\w*|اخرق\w*|انبذ\w*|نادیده|فراموش\s+کن\w*|نظر\s*انداز|نظرانداز",
-        r"كل\s+ما\s+قيل|ما\s+قيل\s+لك|هر\s*چه|آنچه|تعليمات|أوامر|الأوامر|التعليمات|قواعد|القواعد|دستور\w*|دستورات|قوانین|ہدایات",
-    ),
-    (
-        r"התעלמ\w*|התעלם|שכח\w*|הפר\w*|בטל\w*|אל\s+תציית\w*|אל\s+תפעל\w*|זנח",
-        r"כל\s+מה\s+ש|הוראות|ההוראות|להוראות|הנחיות|ההנחיות|כללים|הכללים",
-    ),
-    (
-        r"अनदेखा|उपेक्षा|भूल\w*|भूले\w*|भुला\w*|पालन\s+न|न\s+मान\w*|नज़रअंदाज़|नजरअंदाज",
-        r"सब\s+बात\w*|कही\s+गई|निर्देश\w*|नियम\w*|आदेश\w*|अनुदेश\w*",
-    ),
-    (r"উপেক্ষা|ভুলে\s+যা\w*|অগ্রাহ্য", r"নির্দেশ\w*|নিয়ম\w*"),
-    (r"புறக்கணி\w*|மற\w+விடு\w*", r"வழிமுறை\w*|அறிவுறுத்தல\w*|விதிகள\w*"),
-    (r"დააიგნორე\w*|დაივიწყე\w*", r"ინსტრუქცი\w*|წეს\w*|მითითებ\w*"),
-    (r"անտեսիր\w*|մոռացիր\w*", r"հրահանգ\w*|կանոն\w*|ցուցում\w*"),
-    (
-        r"(?<!不应)(?<!不要)(?<!不得)(?<!不能)忽略|(?<!不应)(?<!不要)(?<!不得)(?<!不能)(?<!不应该)忽视|无视|無視|忘记|忘記|忘掉|抛弃|拋棄|丢弃|放弃|绕过|跳过|违反|不理会|不必遵守|别遵守|覆盖|推翻|不要遵守|不要遵循|不要服从|别理",
-        r"指令|指示|提示(?:词|詞)?|規則|规则|要求|命令|说的(?:一切|所有|话)|說的(?:一切|所有|話)|之前的一切|以上(?:所有)?内容|说明(?!书)|說明(?!書)",
-    ),
-    (
-        r"無視|忘れ|破棄|捨て|放棄|取り消|上書き|守らな|破って|従わない|従うな|従わず",
-        r"指示|命令|上の?内容|以前の内容|ルール|規則|プロンプト|指令",
-    ),
-    (
-        r"무시|버리|버려|폐기|어기|건너뛰|잊으|잊고|잊어|따르지\s*마|따르지\s*말",
-        r"지시|명령|규칙|앞의\s*내용|이전\s*내용|프롬프트|지침",
-    ),
-    (
-        r"เพิกเฉย|ลืม|ละเว้น|ไม่ต้องทำตาม|อย่าทำตาม|อย่าปฏิบัติตาม|ฝ่าฝืน|ข้าม|ยกเลิก|ไม่สนใจ",
-        r"คำสั่ง|คำแนะนำ|ที่บอกไว้|ทุกอย่าง|กฎ|พรอมต์|ข้อกำหนด",
-    ),
-)
 _NEGATED = re.compile(
     fold(
         r"(?:\bno\s+(?:conviene\s+)?|\bne\s+(?:pas\s+)?|\bnicht\s+|\bnon\s+|\bnão\s+|\bnie\s+|нельзя\s+|\bне\s+|\bδεν\s+|\bμη(?:ν)?\s+)$"
     ),
     _FLAGS,
-)
-_FOREIGN_SCORES = (
-    (
-        r"\bdale\b|\bda[rd]?\b|\botorga\w*|\basigna\w*|\bdonnez\b|\bdonne\b|\battribu\w+|\bgib\b|\bgebt\b|\bvergib\w*|\bassegna\w*|\bdê\b|\batribua\w*|\bgeef\b|"
-        r"\bdaj\b|\bver\b|\bbeskriv\b|\bcho\b|\bberi\w*|\bge\b",
-        r"m[áa]xima?\s+(?:puntuaci[óo]n|nota|calificaci[óo]n)|(?:puntuaci[óo]n|nota|punteggio|note|pontua[çc][ãa]o)\s+(?:m[áa]xim\w+|massim\w+|maximale)|"
-        r"volle\s+punktzahl|höchstnote|höchste\s+(?:punktzahl|note|bewertung)|maximale\s+(?:score|punten|punktzahl)|maksymaln\w+\s+ocen\w+|tam\s+puan|điểm\s+tối\s+đa|nilai\s+penuh|bästa\s+betyg",
-    ),
-    (
-        r"\b(?:lieber?|sehr\s+geehrter?|estimado|querido|cher|caro|prezado|beste)\b",
-        r"\b(?:gutachter|richter|prüfer|juez|evaluador|juge|correcteur|giudice|avaliador|juiz|beoordelaar)\w*",
-    ),
-    (
-        r"присуди\w*|выстав\w*|начисли\w*|поставь\w*|дай\w*|присвой\w*|оцени\w*",
-        r"максимальн\w+\s+(?:балл|оценк)\w*|высш\w+\s+(?:балл|оценк)\w*|полный\s+балл",
-    ),
-    (r"уважаем\w+|дорог\w+", r"судь\w+|оценщик\w*|эксперт\w*"),
-    (r"δώσε\w*|δώστε|βάλε|βάλτε", r"μέγιστη\s+βαθμολογία|άριστα|υψηλότερη\s+βαθμολογία|μέγιστο\s+βαθμό"),
-    (
-        r"التقييم|الصحيح|امنح\w*|أعط\w*|اعط\w*|ضع\b|بده|بدهید",
-        r"الدرجة\s+الكاملة|أعلى\s+(?:درجة|علامة|الدرجات|العلامات)|العلامة\s+الكاملة|نمره\s+(?:کامل|کامله|عالی)",
-    ),
-    (
-        r"\bתן\b|\bתני\b|\bתנו\b|לתת|הענק",
-        r"ציון\s+(?:המרבי|מרבי|מלא|מקסימלי)|הציון\s+(?:המרבי|הגבוה|המלא)|ניקוד\s+(?:מלא|מרבי)",
-    ),
-    (r"\bदें|\bदो\b|दीजिए|प्रदान", r"(?:पूरे|पूर्ण|अधिकतम|सर्वोच्च)\s+अंक"),
-    (r"给|給|打|评为|評為|评|評|记|算|应得|應得|判|得", r"满分|滿分|最高分"),
-    (r"とする|認め|付け|採点|評価|与え|つけ|ください|あげ", r"満点|最高点|最高得点"),
-    (r"주십시오|주시|주어|매기|달라|주세요|줘|주라|부여|매겨", r"만점|최고\s*점수|최고점"),
-    (r"ให้", r"คะแนนเต็ม|คะแนนสูงสุด"),
-)
-_FOREIGN_SELVES = tuple(
-    fold(phrase)
-    for phrase in (
-        r"теперь\s+ты\b",
-        r"ты\s+теперь\b",
-        r"你现在是",
-        r"你現在是",
-        r"あなたは今から",
-        r"이제부터\s*(?:너|당신)",
-        r"(?:eres|sei|bist|tu\s+es)\s+(?:ahora|adesso|jetzt|maintenant)\b",
-        r"評審請|评审请|評委請|评委请",
-        r"أنت\s+الآن",
-    )
 )
 
 
@@ -293,11 +199,17 @@ def _near(acts: str, objects: str) -> re.Pattern[str]:
     )
 
 
-_FOREIGN: Sequence[tuple[Literal["order", "score_request"], re.Pattern[str]]] = (
-    *(("order", _near(*pair)) for pair in _FOREIGN_ORDERS),
-    ("order", re.compile("|".join(_FOREIGN_SELVES), _FLAGS)),
-    *(("score_request", _near(*pair)) for pair in _FOREIGN_SCORES),
+TABLES: Mapping[str, Any] = json.loads(
+    resources.files("rubricem_env.scaffold").joinpath("speech.json").read_text("utf-8")
 )
+"""By language, acts and their objects; names of domains and of public sites."""
+_FOREIGN: Sequence[tuple[Literal["order", "score_request"], re.Pattern[str]]] = (
+    *(("order", _near(*pair)) for pair in TABLES["orders"]),
+    ("order", re.compile("|".join(map(fold, TABLES["selves"])), _FLAGS)),
+    *(("score_request", _near(*pair)) for pair in TABLES["scores"]),
+)
+_IN_LATIN = (_FOREIGN[0], _FOREIGN[len(TABLES["orders"])], *_FOREIGN[len(TABLES["orders"]) + 1 :][:2])
+"""Those that can match text in plain Latin letters: the first rows of both tables."""
 _IN_ENGLISH = re.compile(
     r"(?:ignor(?:e|es|ed|ing)|instructions?)\b(?!.*\b(?:les|vos|tes|ces|toutes|tous|las|todas|as|alle|die)\b).*\b(?:ignor\w+|instruct(?:ions?|s|ed|ing))",
     _FLAGS,
@@ -306,45 +218,44 @@ _IN_ENGLISH = re.compile(
 
 _JOINER = re.compile(r"(?<=\w)[-‐-―·•*~.]+(?=\w)|_+")
 _DIGITS = str.maketrans("013457@$", "oieastas")
+_SPACED = re.compile(r"\b\w \w \w\b")
 _MIXED = re.compile(r"\b(?=\w*[a-z])(?=\w*[0-9])\w+|\b\w*(?<=[a-z])[@$]\w*", _FLAGS)
-
-
-def readings(text: str) -> tuple[str, ...]:
-    """The text as a reader may take it: folded and on one line.
-
-    Also with joining signs as spaces or as nothing, with spaced letters as words, and with digits within words as letters.
-    """
-    folded = fold(text)
-    spaced = re.sub(r"(?<=\b\w) (?=\w\b)", "", folded)
-    # "a11" is "all", and "th1s" is "this".
-    decoded = _MIXED.sub(lambda found: found[0].replace("11", "ll").translate(_DIGITS), folded)
-    without = _JOINER.sub("", folded)
-    forms = (folded, _JOINER.sub(" ", folded), without, _JOINER.sub("", folded.replace("_", " ")), spaced, decoded)
-    return tuple(dict.fromkeys(" ".join(form.split()) for form in forms))
 
 
 def find_speech(text: str) -> Speech | None:
     """The first passage that speaks to a model or to a judge; None where the text speaks of its subject alone."""
-    found = (one for form in readings(text) for one in _english(form))
+    sentences = _SENTENCE.split(fold(text))
+    found = (one for sentence in sentences for form in _forms(sentence) for one in (*_requests(form), *_orders(form)))
     # In small letters, since the cases of a letter may look like different Latin ones.
-    others = (one for form in readings(text.lower()) for one in _foreign(form))
+    small = _SENTENCE.split(fold(text.lower()))
+    others = (one for sentence in small for form in _forms(sentence) for one in _foreign(form))
     return next(found, None) or next(others, None)
 
 
-def _english(text: str) -> Iterator[Speech]:
-    for sentence in _SENTENCE.split(text):
-        yield from _requests(sentence)
-        yield from _orders(sentence)
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+")
+
+
+def _forms(folded: str) -> Iterator[str]:
+    """The sentence as a reader may take it.
+
+    Joining signs are spaces or nothing, spaced letters are words, and digits within words are letters.
+    """
+    forms = [folded]
+    if _JOINER.search(folded):
+        without = _JOINER.sub("", folded)
+        forms += [_JOINER.sub(" ", folded), without, _JOINER.sub("", folded.replace("_", " "))]
+    if _SPACED.search(folded):
+        forms.append(re.sub(r"(?<=\b\w) (?=\w\b)", "", folded))
+    # "a11" is "all", and "th1s" is "this".
+    forms.append(_MIXED.sub(lambda found: found[0].replace("11", "ll").translate(_DIGITS), folded))
+    return iter(dict.fromkeys(" ".join(form.split()) for form in forms))
 
 
 def _foreign(text: str) -> Iterator[Speech]:
-    for kind, pattern in _FOREIGN:
+    for kind, pattern in _IN_LATIN if text.isascii() else _FOREIGN:
         for found in pattern.finditer(text):
             if not _IN_ENGLISH.fullmatch(found[0]) and not _NEGATED.search(text[: found.start()]):
                 yield Speech(kind, found[0])
-
-
-_SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 
 
 def _orders(sentence: str) -> Iterator[Speech]:
