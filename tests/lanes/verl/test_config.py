@@ -1,14 +1,18 @@
 """Every config for veRL in the repository composes over veRL's own, and its section is one that we accept."""
 
+import re
 from pathlib import Path
 
 import pytest
+import verl
+import yaml
 from omegaconf import OmegaConf
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 
 from rubricem_env.domain.errors import ConfigError
 from tests.trainers.planning.paper_numbers import ABLATIONS, numbers_of
+from tests.trainers.planning.test_configs import flat
 from trainers.verl_backend.launch import read_config
 from trainers.verl_backend.planning.run_shape import value_at
 from trainers.verl_backend.settings import SECTION, read_section
@@ -47,3 +51,35 @@ def test_a_key_of_our_section_can_be_changed_whether_it_stands_in_the_file_or_no
 def test_a_key_of_verls_that_there_is_not_is_refused_in_a_sentence():
     with pytest.raises(ConfigError, match=r"verl_almanac_cpu.yaml is refused.*trainer.total_step"):
         read_config(CPU, ["trainer.total_step=3"])
+
+
+HANDED_ON = ("hydra.", "defaults", "rubricem.", "ray_kwargs.ray_init.", "transfer_queue.backend.")
+"""Sections that Hydra, our own schema, Ray and the queue read and check."""
+
+
+def names_read() -> set[str]:
+    """Every name that veRL or our backend reads: after a dot, or quoted.
+
+    veRL's config classes are left out: they declare keys, and a key that nobody else names has no effect.
+    """
+    folders = (Path(verl.__file__).parent, CPU.parents[1] / "trainers" / "verl_backend")
+    files = [file for folder in folders for file in folder.rglob("*.py") if file.parent.name != "config"]
+    return {name for file in files for name in re.findall(r"""[."'](\w+)""", file.read_text(errors="replace"))}
+
+
+@pytest.fixture(scope="module")
+def read() -> set[str]:
+    return names_read()
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_something_reads_every_key_of_a_file(path, read):
+    keys = [key for key in flat(yaml.safe_load(path.read_text())) if not key.startswith(HANDED_ON)]
+    assert len(keys) > 30
+    assert [key for key in keys if key.rpartition(".")[2] not in read] == []
+
+
+def test_a_key_that_veRL_declares_and_nothing_reads_is_found(read):
+    """`actor.grad_clip`, which our files had: the engine reads `optim.clip_grad`."""
+    assert "grad_clip" not in read
+    assert "clip_grad" in read
