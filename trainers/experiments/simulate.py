@@ -42,6 +42,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "in turn, deferred": {"layout": "sync"},
         "a step ahead, waits for reflections": {"layout": "async", "defers": False},
         "a step ahead, deferred": {"layout": "async"},
+        "two steps ahead, deferred": {"layout": "async", "ahead": 2},
         "a step ahead, no meta-policy": {"layout": "async", "has_lessons": False},
         "half sample, half train, deferred": {"layout": "separate"},
     }

@@ -258,6 +258,8 @@ class Scenario(NamedTuple):
     group_size: int
     steps: int
     layout: Layout = "async"
+    ahead: int = 1
+    """Steps that are sampled before their turn, except where steps come in turn."""
     has_lessons: bool = True
     """Whether there is a meta-policy."""
     defers: bool = True
@@ -309,9 +311,9 @@ class StepSimulation:
     def _train(self) -> Process:
         last, layout = self._scenario.steps, self._scenario.layout
         for step in range(1, last + 1):
-            self._launch(step)
-            if layout != "sync" and step < last:
-                self._launch(step + 1)
+            ahead = 0 if layout == "sync" else self._scenario.ahead
+            for one in range(step, min(last, step + ahead) + 1):
+                self._launch(one)
             record = self._current = self._records[step]
             self._doing = None
             yield record.judged

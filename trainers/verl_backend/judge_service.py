@@ -46,6 +46,7 @@ from trainers.verl_backend.engine_policy import EnginePolicy
 from trainers.verl_backend.reporting import GroupLedger, lost_rollout, report_rollout, rollout_means
 from trainers.verl_backend.rows import ScheduledQuery
 from trainers.verl_backend.settings import VerlSettings, load_training_questions
+from trainers.verl_backend.time_limits import Patience
 
 TokenAdvantages = npt.NDArray[np.floating] | None
 """One entry for each token of a rollout; None for a rollout that teaches nothing."""
@@ -81,6 +82,7 @@ class JudgeService:
         self._recording: asyncio.Future[None] | None = None
         self._reflector: Reflector | None = None
         self._fault = ""
+        self.patience = Patience(settings.outage.patience, settings.outage.probe)
         self._refused: Counter[str] = Counter()
         """Rubrics refused since the last `collect`, by reason."""
         self._scored: list[str] = []
@@ -182,7 +184,11 @@ class JudgeService:
         refuse_outage([one.failure for one in reports], self.settings.judge.settings.failure_limit)
         await self.finish_record()
         self._recording = asyncio.ensure_future(asyncio.to_thread(self._ledger.write, step, entries))
-        return rollout_means(reports)
+        return {**rollout_means(reports), "paused_seconds": round(self.patience.seconds, 1)}
+
+    async def pauses(self) -> tuple[bool, float]:
+        """Whether the run is paused because the judge is away, and the seconds of all pauses so far."""
+        return self.patience.is_paused, self.patience.seconds
 
     async def finish_record(self) -> None:
         """Wait until the groups of the latest step are in the record.
@@ -262,7 +268,12 @@ class JudgeService:
         shown = self._shown.pop(ticket, ())
         group = Group.of(scheduled.query, (rollout.reading for rollout in rollouts))
         try:
-            judged = await self.judge.judge_group(group, step=scheduled.step)
+            judged = await self.patience.run(
+                lambda: self.judge.judge_group(group, step=scheduled.step),
+                is_lost=lambda judged: (
+                    any(one.is_valid for one in rollouts) and not any(outcome.is_valid for outcome in judged.rollouts)
+                ),
+            )
         except RubricEMError as fault:
             self._fault = self._fault or str(fault)
             self._ledger.add(name, [lost_rollout(one, scheduled.encounter, str(fault)) for one in rollouts])

@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException  # type: ignore[import-not-f
 from rubricem_agent.files import lock_folder
 from rubricem_env.domain.errors import BoundaryError, ConfigError
 from trainers.verl_backend.checkpoint import FOLDER, MARKER, check_identity, identity_of, marked_step
-from trainers.verl_backend.refusals import refuse_impossible
+from trainers.verl_backend.refusals import apply_asynchrony, refuse_impossible
 from trainers.verl_backend.settings import SECTION, read_section
 
 TRAINER = "trainers.verl_backend.trainer"
@@ -38,7 +38,9 @@ def launch(file: Path, changes: Sequence[str]) -> None:
     """
     set_environment(file)
     config = read_config(file, changes)
-    refuse_impossible(config, read_section(OmegaConf.to_container(config.get(SECTION), resolve=True)))
+    settings = read_section(OmegaConf.to_container(config.get(SECTION), resolve=True))
+    apply_asynchrony(config, settings)
+    refuse_impossible(config, settings)
     _refuse_unknown_engine(config.actor_rollout_ref.rollout.name)
     with closing(lock_folder(Path(config.trainer.default_local_dir).absolute(), key="trainer.default_local_dir")):
         check_resume(config)

@@ -3,6 +3,7 @@
 Each rule is one sentence with the key, its value, the reason and the way out. It reads the composed config alone.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -164,10 +165,25 @@ def _asynchrony(config: Any, settings: VerlSettings) -> Iterator[str]:
     ahead, mode = steps_ahead(config), config.trainer.v1.trainer_mode
     if mode in SECTIONS and settings.meta_policy and settings.window <= ahead:
         yield (
-            f"rubricem.window is {settings.window} and num_warmup_batches {ahead:g}: a question would be repeated before "
-            f"it has been reflected on, without its lesson. Set rubricem.window to at least {int(ahead) + 1}, or lower "
-            f"trainer.v1.{SECTIONS[mode]}.num_warmup_batches."
+            f"rubricem.window is {settings.window}, and {ahead:g} steps are sampled ahead: a question would be repeated "
+            f"before it has been reflected on, without its lesson. Set rubricem.window to at least {int(ahead) + 1}, or "
+            "lower rubricem.ahead."
         )
+    if settings.max_age is not None and settings.max_age < ahead:
+        yield (
+            f"rubricem.max_age is {settings.max_age}, and {ahead:g} steps are sampled ahead: every group would be too old. "
+            f"Set it to at least {math.ceil(ahead)}, or lower rubricem.ahead."
+        )
+
+
+def apply_asynchrony(config: Any, settings: VerlSettings) -> None:
+    """Write `ahead` and `max_age` into veRL's own keys, which count a group's updates from 1."""
+    section = SECTIONS.get(config.trainer.v1.trainer_mode)
+    if section and settings.ahead is not None:
+        config.trainer.v1[section].num_warmup_batches = settings.ahead
+    sampler = config.trainer.v1.sampler
+    sampler.max_off_policy_strategy = "drop"
+    sampler.max_off_policy_threshold = 1 + (settings.max_age or 2 * math.ceil(steps_ahead(config)) + 2)
 
 
 def steps_ahead(config: Any) -> float:

@@ -45,6 +45,15 @@ class TimeLimits(Frozen):
     """Wait for the question's own lesson at a repeat; then the question has none (choice C13)."""
 
 
+class OutageSettings(Frozen):
+    """A judge that answers nothing pauses the run: one group probes it, the others wait, and nothing is lost."""
+
+    patience: Annotated[float, Field(ge=0)] = 3_600.0
+    """Seconds of one outage, after which the run stops; 0 stops it at once."""
+    probe: Seconds = 60.0
+    """Seconds between two probes, each of which judges one whole group."""
+
+
 class AlmanacSettings(Frozen):
     """Train in the shipped almanac: its questions, its pages, its judge."""
 
@@ -63,6 +72,10 @@ class VerlSettings(CreditSettings):
     """What a repeat is shown when its own lesson failed or is late: nothing (`none`), or similar questions' (`cross`)."""
     window: Count = 3
     """Steps between a question and its repeat."""
+    ahead: Annotated[int, Field(ge=0)] | None = None
+    """Steps whose questions are sampled before their turn; None is `num_warmup_batches` of veRL's mode."""
+    max_age: Count | None = None
+    """Updates between the sampling of a group and its training; older groups are dropped. None: twice `ahead`, plus 2."""
     seed: int = 0
     questions: Path | None = None
     """JSONL, one `Query` a line, as `rubricem data prepare` writes it; not read in the almanac."""
@@ -80,6 +93,7 @@ class VerlSettings(CreditSettings):
     bank: BankConfig = BankConfig()
     tools: ToolsConfig = ToolsConfig()
     time_limits: TimeLimits = TimeLimits()
+    outage: OutageSettings = OutageSettings()
     watch: WatchSettings = WatchSettings()
     """When the run counts as lost and stops."""
     evicted_limit: Annotated[float, Field(ge=0)] = 0.2

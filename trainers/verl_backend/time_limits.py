@@ -1,8 +1,9 @@
-"""Time limits around calls that wait for other machines, and errors that name the process that failed."""
+"""Time limits around calls that wait for other machines, patience with services that are away, and who has failed."""
 
+import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -41,22 +42,24 @@ def within(
     *,
     setting: str,
     watch: Callable[[], None] | None = None,
+    paused: Callable[[], float] = lambda: 0.0,
     every: float = WATCH_EVERY,
 ) -> Result:
     """The result of `call`, or what it raises. It runs in a thread, which is abandoned when the time is up.
 
-    `watch` is called every few seconds meanwhile; what it raises ends the wait.
+    `watch` is called every few seconds meanwhile; what it raises ends the wait. `paused` gives the seconds of all pauses,
+    which do not count.
 
     Raises:
         BoundaryError: it has not returned after `seconds`; the message names the setting. End the process then: what it
             waited for may still hang.
     """
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=action.replace(" ", "-"))
-    ends = time.monotonic() + seconds
+    ends, before = time.monotonic() + seconds, paused()
     try:
         future = thread.submit(call)
-        while not _is_done(future, min(every, ends - time.monotonic())):
-            if time.monotonic() >= ends:
+        while not _is_done(future, min(every, max(0.1, ends - time.monotonic()))):
+            if time.monotonic() >= ends and time.monotonic() >= ends + paused() - before:
                 raise BoundaryError(
                     f"could not {action} in {seconds:g} seconds. A worker or a sampling engine hangs or is gone: see "
                     f"{_LOGS}. The same command resumes from the last checkpoint; if the machines are only slow, raise "
@@ -75,3 +78,57 @@ def _is_done(future: "Future[Result]", seconds: float) -> bool:
     except TimeoutError:
         return future.done()
     return True
+
+
+class Patience:
+    """Pauses callers while a service is away: one of them probes it with its own work, and the others wait for that."""
+
+    def __init__(
+        self,
+        patience: float,
+        probe: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Wait for an outage at most `patience` seconds, and probe every `probe` seconds."""
+        self._patience, self._probe = patience, probe
+        self._clock, self._sleep = clock, sleep
+        self._probing = asyncio.Lock()
+        self._began: float | None = None
+        """When the outage began that lasts."""
+        self._waited = 0.0
+        """Seconds of all earlier ones."""
+
+    @property
+    def is_paused(self) -> bool:
+        return self._began is not None and not self._is_exhausted
+
+    @property
+    def seconds(self) -> float:
+        """Of all pauses, the present one included."""
+        present = 0.0 if self._began is None else min(self._patience, self._clock() - self._began)
+        return self._waited + present
+
+    @property
+    def _is_exhausted(self) -> bool:
+        return self._began is not None and self._clock() - self._began >= self._patience
+
+    async def run(self, work: Callable[[], Awaitable[Result]], *, is_lost: Callable[[Result], bool]) -> Result:
+        """The result of `work`, which is repeated while it is lost, until the patience is exhausted."""
+        result = await work()
+        while is_lost(result) and self._patience > 0:
+            if self._began is None:
+                self._began = self._clock()
+            async with self._probing:
+                if self._is_exhausted:
+                    return result
+                is_prober = self._began is not None
+                if is_prober:
+                    await self._sleep(self._probe)
+                    result = await work()
+                    if not is_lost(result):
+                        self._waited, self._began = self.seconds, None
+            if not is_prober:
+                result = await work()
+        return result

@@ -73,6 +73,12 @@ REFLECTIONS = "reflect"
 """Our partition of the queue."""
 POLL_SECONDS = 0.5
 """Between two looks for finished groups. veRL's two seconds are a tenth of a step in the almanac."""
+EVICTED = ("training/rollout_failure/evicted_samples", "training/off_policy/evicted_samples")
+"""veRL's counts of the groups that it evicted in a step: a rollout worker failed, or the group was too old."""
+_EVICTED = (
+    "A rollout worker failed, or groups are judged too late (rubricem.max_age): see the workers' logs under "
+    "/tmp/ray/session_latest/logs. The same command resumes from the last checkpoint."
+)
 _DEAD_ENGINE = "EngineDeadError"
 """vLLM's exception, by name: vLLM need not be installed here."""
 
@@ -106,7 +112,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         self._teaches = True
         """Whether any of them has an advantage."""
         self._evicted = 0
-        """Groups of the step that veRL evicted and replaced."""
+        """Groups that veRL has evicted and replaced since the last batch."""
         super().__init__(config)
         if self.trainer_mode == SEPARATE:
             # veRL looks it up under the name of the mode, and this mode's settings are under veRL's own name.
@@ -162,6 +168,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
             partial(super()._step_once, metrics, timing_raw, sample_batch_size),
             setting="rubricem.time_limits.sample",
             watch=self._check_processes,
+            paused=lambda: float(ray.get(self.judge_service.pauses.remote())[1]),
         )
         metrics.update(self._phase_a)
         if self.local_trigger_step == self.parameter_sync_step - 1:
@@ -169,19 +176,14 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         return batch
 
     def _replace_evicted(self, count: int) -> None:
-        """Sample other questions in the place of groups that veRL has evicted.
+        """Sample other questions in the place of groups that veRL has evicted, which would go on for ever.
 
         Raises:
-            JudgeError: too many of a step.
+            JudgeError: as many in one step as it has groups.
         """
         self._evicted += count
-        limit, batch = self.settings.evicted_limit, self.config.data.train_batch_size
-        if self._evicted > limit * batch:
-            raise JudgeError(
-                f"{self._evicted} groups of a step of {batch} were evicted, because a rollout worker failed or they were "
-                f"too old; more than rubricem.evicted_limit={limit:g} of a step stop the run. See the workers' logs under "
-                "/tmp/ray/session_latest/logs; the same command resumes from the last checkpoint."
-            )
+        if self._evicted >= self.config.data.train_batch_size:
+            raise JudgeError(f"veRL evicted {self._evicted} groups while a step was sampled. {_EVICTED}")
         self._add_prompts_to_generate(count)
 
     def on_sample_end(self) -> None:
@@ -252,12 +254,22 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         return self._update_within("compute the policy's log-probabilities", call)
 
     def _report_rollouts(self, batch: Any, metrics: dict[str, Any]) -> None:
-        """Take the report of the batch's groups from the judge service, which stops the run after an outage."""
+        """Take the report of the batch's groups from the judge service, which stops the run after an outage.
+
+        Raises:
+            JudgeError: rollout workers failed on too many groups.
+        """
         self._rows = read_credited(batch)
         groups = list(dict.fromkeys(row.group for row in self._rows))
         self._line |= ray.get(self.judge_service.report.remote(self.global_steps, groups))
         self._line["ages"] = dict(Counter(str(self.global_steps - 1 - row.version) for row in self._rows))
-        self._line["evicted"], self._evicted = self._evicted, 0
+        failed, stale = (int(metrics.get(name, 0)) for name in EVICTED)
+        self._line["evicted"], self._evicted = {"failed": failed, "stale": stale}, 0
+        if failed > self.settings.evicted_limit * self.config.data.train_batch_size:
+            raise JudgeError(
+                f"rollout workers failed on {failed} groups of a step, more than "
+                f"rubricem.evicted_limit={self.settings.evicted_limit:g} of it. {_EVICTED}"
+            )
         self._teaches = any((row.stages >= 0).any() for row in self._rows)
         metrics.update(flat_metrics(self._line))
 
@@ -313,6 +325,10 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         write_step(self._folder, self.global_steps, line, self.settings.watch)
 
     def on_step_end(self) -> None:
+        every, is_paused = self.config.trainer.save_freq, ray.get(self.judge_service.pauses.remote())[0]
+        if is_paused and every > 0 and self.global_steps % every:
+            # The judge may stay away for longer than the patience with it.
+            self._save_checkpoint()
         self._sync("bring the weights to the sampling engines", super().on_step_end, watch=self._check_processes)
 
     def _save_checkpoint(self) -> None:

@@ -41,6 +41,9 @@ PARTS = (
     PrivatePart(
         f"{_BUFFER}.__init__", "self.refill_fn = refill_fn", "groups that veRL evicts are counted, and limited"
     ),
+    PrivatePart(f"{_BUFFER}._evict_terminal_groups", "/rollout_failure/evicted_samples", "evicted groups are counted"),
+    PrivatePart(f"{_BUFFER}._evict_terminal_groups", "/off_policy/evicted_samples", "groups too old are counted"),
+    PrivatePart(f"{_BUFFER}Async._stale_terminal_keys", "max_off_policy_threshold", "`rubricem.max_age`, plus 1"),
     PrivatePart(f"{_BUFFER}._materialize_batch", 'key.split("_")[0]', "a rollout's key begins with its group's name"),
     PrivatePart(f"{_LOOPS}._agent_loop_postprocess", 'f"{uid}_{session_id}_{i}"', "the same, where the key is made"),
     PrivatePart(f"{_LOOPS}._agent_loop_postprocess", "output.as_dict()", "`CreditedOutput` puts advantages there"),

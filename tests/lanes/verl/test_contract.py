@@ -5,6 +5,7 @@ import inspect
 from importlib import import_module
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
@@ -13,10 +14,11 @@ from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer, get_trainer_cls
 
 from rubricem_env.domain.errors import JudgeError
+from trainers.verl_backend import trainer as trainer_module
 from trainers.verl_backend.actors import CreditedOutput
 from trainers.verl_backend.settings import ESTIMATOR
-from trainers.verl_backend.trainer import MODES, StageTrainer, TaskRunner
-from trainers.verl_backend.verl_parts import PARTS
+from trainers.verl_backend.trainer import EVICTED, MODES, StageTrainer, TaskRunner
+from trainers.verl_backend.verl_parts import PARTS, CreditedRow
 
 VERL = "0.9.1"
 SIGNATURES = {
@@ -128,13 +130,43 @@ def test_a_row_carries_its_advantages_and_the_estimator_returns_them_as_they_are
     assert [one.tolist() for one in given] == [[0.5, 0.0, -1.0]] * 2
 
 
-def test_groups_that_verl_evicts_are_counted_and_replaced_until_they_are_too_many():
-    trainer, added = object.__new__(StageTrainer), []
+def trainer_of(**known):
+    trainer = object.__new__(StageTrainer)
     trainer.settings = SimpleNamespace(evicted_limit=0.25)
     trainer.config = SimpleNamespace(data=SimpleNamespace(train_batch_size=8))
-    trainer._evicted, trainer._add_prompts_to_generate = 0, added.append
-    trainer._replace_evicted(1)
-    trainer._replace_evicted(1)
-    assert added == [1, 1]
-    with pytest.raises(JudgeError, match=r"3 groups of a step of 8 were evicted.*rubricem\.evicted_limit=0\.25"):
+    trainer._evicted, trainer._line, trainer.global_steps = 0, {}, 5
+    vars(trainer).update(known)
+    return trainer
+
+
+def test_groups_that_verl_evicts_are_replaced_until_a_whole_step_was():
+    added = []
+    trainer = trainer_of(_add_prompts_to_generate=added.append)
+    trainer._replace_evicted(3)
+    trainer._replace_evicted(4)
+    assert added == [3, 4]
+    with pytest.raises(JudgeError, match=r"evicted 8 groups while a step was sampled.*rubricem\.max_age"):
         trainer._replace_evicted(1)
+
+
+@pytest.fixture
+def sampled(monkeypatch):
+    """A batch of two groups, one sampled by the newest weights, the other by those of two updates before."""
+    rows = [CreditedRow(f"{group}_0_0", group, np.array([0, 3]), version) for group, version in (("a", 4), ("b", 2))]
+    monkeypatch.setattr(trainer_module, "read_credited", lambda batch: rows)
+    monkeypatch.setattr(trainer_module.ray, "get", lambda call: call)
+    report = SimpleNamespace(remote=lambda step, groups: {"lost": 0, "groups": len(groups)})
+    return trainer_of(judge_service=SimpleNamespace(report=report))
+
+
+def test_a_step_reports_the_age_of_its_rollouts_and_the_groups_that_were_evicted(sampled):
+    metrics = {EVICTED[0]: 2, EVICTED[1]: 7}
+    sampled._report_rollouts(None, metrics)
+    # the weights before step 5 are those of step 4
+    assert sampled._line["ages"] == {"0": 1, "2": 1}
+    assert sampled._line["evicted"] == {"failed": 2, "stale": 7}
+
+
+def test_too_many_groups_on_which_workers_failed_stop_the_run(sampled):
+    with pytest.raises(JudgeError, match=r"failed on 3 groups of a step, more than rubricem\.evicted_limit=0\.25"):
+        sampled._report_rollouts(None, {EVICTED[0]: 3})

@@ -9,7 +9,7 @@ from verl.trainer.ppo.v1.trainer_base import get_trainer_cls
 from rubricem_agent.policy.base import model_folder
 from rubricem_env.domain.errors import ConfigError
 from trainers.verl_backend.launch import launch, read_config
-from trainers.verl_backend.refusals import refuse_impossible
+from trainers.verl_backend.refusals import apply_asynchrony, refuse_impossible
 from trainers.verl_backend.settings import SECTION, read_section
 from trainers.verl_backend.trainer import MODES
 
@@ -26,7 +26,10 @@ SMALL_MODEL = f"actor_rollout_ref.model.path={model_folder(Path('tiny'))}"
 
 def refuse(file, *changes):
     config = read_config(file, changes)
-    refuse_impossible(config, read_section(OmegaConf.to_container(config[SECTION], resolve=True)))
+    settings = read_section(OmegaConf.to_container(config[SECTION], resolve=True))
+    apply_asynchrony(config, settings)
+    refuse_impossible(config, settings)
+    return config.trainer.v1
 
 
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("verl_*.yaml")), ids=lambda path: path.stem)
@@ -132,6 +135,22 @@ def test_an_older_name_of_the_estimator_is_read():
 @pytest.mark.parametrize(("window", "ahead"), [(1, 1), (2, 2.5)])
 def test_a_window_in_which_repeats_are_played_before_their_reflections_is_refused(window, ahead):
     changes = (f"rubricem.window={window}", f"trainer.v1.colocate_async.num_warmup_batches={ahead}")
-    with pytest.raises(ConfigError, match=f"would be repeated before.*at least {int(ahead) + 1}"):
+    with pytest.raises(ConfigError, match=f"would be repeated before.*at least {int(ahead) + 1}, or"):
         refuse(CPU, *changes)
     refuse(CPU, *changes, "rubricem.meta_policy=false")
+
+
+@pytest.mark.parametrize(
+    ("changes", "ahead", "updates"),
+    [([], 1, 5), (["rubricem.ahead=2"], 2, 7), (["rubricem.ahead=2", "rubricem.max_age=3"], 2, 4)],
+)
+def test_steps_ahead_and_the_oldest_age_are_written_where_verl_reads_them(changes, ahead, updates):
+    modes = refuse(FULL, *changes)
+    # twice as old as usual, and 2 more; veRL counts the update itself
+    assert modes.colocate_async.num_warmup_batches == ahead
+    assert (modes.sampler.max_off_policy_threshold, modes.sampler.max_off_policy_strategy) == (updates, "drop")
+
+
+def test_an_age_at_which_every_group_would_be_dropped_is_refused():
+    with pytest.raises(ConfigError, match=r"max_age is 1, and 2 steps are sampled ahead.*at least 2"):
+        refuse(FULL, "rubricem.ahead=2", "rubricem.max_age=1")

@@ -83,7 +83,7 @@ def test_a_run_that_cannot_be_is_refused(change: str, said: str, recipe: Callabl
     ("changes", "layout"),
     [
         ([], "async"),
-        (["trainer.v1.colocate_async.num_warmup_batches=0"], "sync"),
+        (["rubricem.ahead=0"], "sync"),
         (["trainer.v1.trainer_mode=rubricem_sync"], "sync"),
         (["trainer.v1.trainer_mode=rubricem_separate_async"], "separate"),
     ],

@@ -37,6 +37,7 @@ SECTION = {
     "bank": {"embedder": "hashing", "reference_tokens": 4_096},
     "reflection": {"num_candidates": 2, "total_tokens": 4_000, "new_tokens": 200},
     "time_limits": {"lesson": 5.0},
+    "outage": {"patience": 0},
 }
 QUERY = offline_queries()[0]
 NEW = ScheduledQuery(QUERY, 1, "new")
@@ -135,6 +136,22 @@ async def test_a_step_that_lost_too_many_rollouts_stops_the_run(model_folder):
     await submit_group(service)
     with pytest.raises(JudgeError, match=r"2 of the step's 2 rollouts were lost.*did not answer"):
         await service.report(1, ["g"])
+
+
+async def test_a_judge_that_is_away_pauses_the_group_and_scores_it_once_it_is_back(model_folder):
+    service = make_service(model_folder, meta_policy=False, outage={"patience": 60, "probe": 0.01})
+    judge_group, answers = service.judge.judge_group, [False, False, True]
+    away = make_service(model_folder, almanac={"knobs": {"failure_rate": 1.0}}, meta_policy=False).judge
+
+    async def comes_back(group, *, step):
+        return await (judge_group if answers.pop(0) else away.judge_group)(group, step=step)
+
+    service.judge.judge_group = comes_back
+    await submit_group(service)
+    report = await service.report(1, ["g"])
+    assert (report["lost"], answers) == (0, [])
+    assert report["paused_seconds"] < 30
+    assert (await service.pauses())[0] is False
 
 
 async def test_a_group_that_an_outage_spoilt_is_sampled_again_after_the_resume(model_folder, tmp_path):

@@ -327,8 +327,8 @@ def estimate_step(times: PhaseTimes, shape: RunShape) -> dict[str, float]:
     """Seconds of an average step by what the trainer does or waits for; their sum is the step.
 
     A step waits for its slowest attempt and for the judge, or for the throughput of either. In the layout `async` the
-    next step's questions are sampled at the same time, so a group has two waits to be finished in; in `separate`
-    sampling also continues while training. Every other window of steps has reflections.
+    questions of the next steps are sampled at the same time, so a group has one wait more for each step ahead; in
+    `separate` sampling also continues while training. Every other window of steps has reflections.
     """
     new_share = 0.5 if shape.settings.meta_policy else 0.0
     updates = {
@@ -348,7 +348,7 @@ def estimate_step(times: PhaseTimes, shape: RunShape) -> dict[str, float]:
     chain = sampling + judging
     waits = {
         "sync": chain,
-        "async": max(engine, judge - busy, chain / 2),
+        "async": max(engine, judge - busy, chain / (1 + shape.ahead)),
         "separate": max(0.0, engine - busy, judge - busy, (chain - busy) / 2),
     }[shape.layout]
     return {

@@ -348,6 +348,8 @@ def read_run_shape(config: Config) -> RunShape:
     """
     settings = read_section(config.get(SECTION))
     values = {name: value_at(config, key, default) for name, (key, default) in _RUN_KEYS.items()}
+    if settings.ahead is not None:
+        values["ahead"] = settings.ahead
     try:
         # Not strict: YAML has strings for paths and whole numbers for floats.
         shape = RunShape.model_validate({**values, "settings": settings}, strict=False)

@@ -28,7 +28,7 @@ CHANGES = (
 )
 SLOW_JUDGE = "rubricem.almanac={knobs: {latency: 3.0}}"
 """So that groups are with the judge when a checkpoint is written."""
-OUTAGE = "rubricem.almanac={knobs: {failure_rate: 1.0}}"
+OUTAGE = ("rubricem.almanac={knobs: {failure_rate: 1.0}}", "rubricem.outage.patience=0")
 ENDS_WITHIN = 150.0
 """Seconds from a failure to the end of the command, on a busy machine."""
 
@@ -58,7 +58,7 @@ def chain(policy, tmp_path_factory):
     folder = tmp_path_factory.mktemp("edges")
     killed = stop(folder, policy, lambda run: os.killpg(run.process.pid, signal.SIGKILL), SLOW_JUDGE, steps=2)
     lost_worker = stop(folder, policy, lambda run: os.kill(run.worker("WorkerDict"), signal.SIGKILL))
-    outage = stop(folder, policy, lambda run: None, OUTAGE, steps=0)
+    outage = stop(folder, policy, lambda run: None, *OUTAGE, steps=0)
     lost_engine = stop(folder, policy, lambda run: os.kill(run.worker("ReplicaServer"), signal.SIGKILL))
     with started(folder, policy, *CHANGES, f"trainer.total_training_steps={last_step(lost_engine.saved)}") as run:
         assert run.wait(LIMIT) == 0, run.tail()
