@@ -57,3 +57,27 @@ def test_every_recipe_is_read_whole_and_keeps_its_checkpoints_to_itself(name: st
 
     assert str(settings.questions) == "data/dr_tulu_rl.jsonl"
     assert name in config(name)["trainer"]["default_local_dir"]
+
+
+MACHINES = {
+    "actor_rollout_ref.actor.ulysses_sequence_parallel_size",
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
+    "actor_rollout_ref.actor.fsdp_config.fsdp_size",
+    "actor_rollout_ref.actor.fsdp_config.param_offload",
+    "actor_rollout_ref.actor.fsdp_config.optimizer_offload",
+    "actor_rollout_ref.rollout.tensor_model_parallel_size",
+    "actor_rollout_ref.rollout.gpu_memory_utilization",
+    "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu",
+    "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes",
+    "reward.num_workers",
+    "trainer.nnodes",
+    "trainer.experiment_name",
+    "trainer.default_local_dir",
+    "hydra.run.dir",
+}
+"""What the variant for H100s may have of its own: nothing that changes what is learnt."""
+
+
+def test_the_variant_for_h100s_is_the_papers_recipe_on_other_machines() -> None:
+    paper, tuned = flat(config("verl_rubricem_8b")), flat(config("verl_rubricem_8b_h100"))
+    assert {key for key in paper.keys() | tuned.keys() if paper.get(key) != tuned.get(key)} == MACHINES

@@ -21,7 +21,8 @@ from trainers.verl_backend.planning.plan import make_plan, print_plan
 from trainers.verl_backend.planning.run_shape import KNOWN, Assumptions, RunShape, read_assumptions
 
 QWEN = KNOWN["qwen3-8b"]
-ALIKE = Assumptions(spread=0.0)
+ALIKE = Assumptions(spread=0.0, node_gib=1e9, network_gib=1e9, host_gib=1e9)
+"""All lengths and times are the mean, and no byte takes time."""
 Recipe = Callable[..., RunShape]
 
 
@@ -245,3 +246,38 @@ def test_the_almanac_on_the_cpu_needs_no_plan(capsys: pytest.CaptureFixture[str]
 def test_an_assumption_that_is_none_is_refused(change: str) -> None:
     with pytest.raises(ConfigError, match=r"assumption|not a setting"):
         read_assumptions([change])
+
+
+def test_the_links_set_the_time_of_an_update_where_they_are_slower_than_the_gpus(recipe: Recipe) -> None:
+    slow = ALIKE.model_copy(update={"network_gib": 1.0})
+    # 12 bytes a parameter, of which a GPU has one 32nd: 88.7 seconds a micro-batch. 256 sequences are 32 micro-batches
+    # on 8 groups of 4 GPUs.
+    seconds = 12 * QWEN.parameters * 31 / 32 / 2**30 * 32
+    assert estimate_times(recipe(), QWEN, slow, layout="async").task_seconds == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "actor_rollout_ref.actor.fsdp_config.fsdp_size=8",
+        "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
+        "rubricem.ahead=2",
+    ],
+)
+def test_the_step_is_shorter_with_shards_within_a_node_larger_engines_or_more_steps_ahead(
+    recipe: Recipe, change: str
+) -> None:
+    before, after = (make_plan(recipe(*changes), QWEN, Assumptions()) for changes in ((), (change,)))
+    assert after.step_seconds < before.step_seconds - 1
+
+
+def test_offloading_makes_the_swaps_longer_by_what_is_moved(recipe: Recipe) -> None:
+    slow = ALIKE.model_copy(update={"host_gib": 1.0})
+    times = estimate_times(recipe(), QWEN, slow, layout="async")
+    # weights and moments, 12 bytes a parameter on 32 GPUs, in and out: 2 x 2.86 GiB
+    assert times.swap_seconds - 30 == pytest.approx(2 * 12 * QWEN.parameters / 32 / 2**30)
+
+
+def test_shards_that_do_not_divide_the_gpus_are_refused(recipe: Recipe) -> None:
+    with pytest.raises(ConfigError, match="32 GPUs cannot be divided into shards over 12"):
+        recipe("actor_rollout_ref.actor.fsdp_config.fsdp_size=12")

@@ -54,7 +54,7 @@ def plan_memory(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Mem
     weights = _HALF * model.parameters / shape.tensor_parallel / GIB
     cache = max(0.0, shape.engine_share * assumed.gpu_gib - weights - assumed.engine_overhead_gib)
     cached_tokens = int(cache * GIB * shape.tensor_parallel / model.cache_bytes)
-    sharded = model.parameters / shape.gpus / GIB
+    sharded = model.parameters / shape.sharded_over / GIB
     offloads_weights = shape.computes_on_host or shape.offloads_weights
     offloads_moments = shape.computes_on_host or shape.offloads_moments
     kept = (0 if offloads_weights else _WEIGHT) + (0 if offloads_moments else _MOMENTS)
@@ -77,7 +77,7 @@ def plan_memory(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Mem
 
 
 def _training_memory(shape: RunShape, model: ModelShape, assumed: Assumptions) -> dict[str, float]:
-    sharded = 0.0 if shape.computes_on_host else model.parameters / shape.gpus / GIB
+    sharded = 0.0 if shape.computes_on_host else model.parameters / shape.sharded_over / GIB
     layer, tokens = model.layer_parameters / GIB, shape.tokens_per_gpu / GIB
     # FSDP gathers a layer while it computes another; the embeddings stay gathered from the first to the last.
     gathered = _HALF * (2 * layer + model.embedding_parameters / GIB)
@@ -294,10 +294,13 @@ def estimate_times(shape: RunShape, model: ModelShape, assumed: Assumptions, *, 
     reflection = shape.settings.reflection
     lesson = min(assumed.sequence + assumed.reflection_tokens, reflection.total_tokens)
     assumptions = assumed.model_dump(include=set(PhaseTimes.model_fields) - {"reflection_tokens"})
+    doublings = math.log2(shape.tensor_parallel)
+    moved = (_WEIGHT if shape.offloads_weights else 0) + (_MOMENTS if shape.offloads_moments else 0)
+    assumptions["swap_seconds"] += 2 * moved * model.parameters / shape.sharded_over / GIB / assumed.host_gib
     return PhaseTimes(
         **assumptions,
-        engine_speed=assumed.engine_tokens * sampling * _REFERENCE / model.parameters,
-        sequence_speed=assumed.sequence_tokens,
+        engine_speed=assumed.engine_tokens * sampling * _REFERENCE / model.parameters * 0.9**doublings,
+        sequence_speed=assumed.sequence_tokens * (1 + assumed.tensor_gain * doublings),
         engine_seats=max(1, engines * min(shape.engine_seats, int(cached / assumed.sequence))),
         longest_tokens=shape.response_tokens,
         most_searches=shape.settings.limits.max_calls,
@@ -313,10 +316,20 @@ def estimate_times(shape: RunShape, model: ModelShape, assumed: Assumptions, *, 
 
 
 def _train_seconds(sequence: float, shape: RunShape, model: ModelShape, assumed: Assumptions) -> float:
-    """Of one sequence on one GPU: three passes forward, a backward one of twice the work, one more to recompute."""
+    """Of one sequence on one GPU: three passes forward, a backward one of twice the work, one more to recompute.
+
+    Each micro-batch gathers the weights in all passes and reduces the gradients, beside its computation: the slower of
+    the two sets the time.
+    """
     passes = 6 if shape.recomputes else 5
-    operations = sequence * model.forward_operations(sequence) * passes
-    return operations / (assumed.gpu_teraflops * 1e12 * assumed.utilisation)
+    computed = (
+        sequence * model.forward_operations(sequence) * passes / (assumed.gpu_teraflops * 1e12 * assumed.utilisation)
+    )
+    together = max(1.0, shape.tokens_per_gpu * shape.sequence_parallel // sequence) / shape.sequence_parallel
+    shards = shape.sharded_over
+    link = assumed.node_gib if shards <= shape.gpus_per_node else assumed.network_gib
+    moved = (4 * _HALF + _GRADIENT) * model.parameters * (shards - 1) / shards / GIB
+    return computed * max(1.0, moved / link / (computed * together))
 
 
 NOT_ESTIMATED = "queues at engine and judge, failed episodes, checkpoints, validation and start-up"

@@ -212,7 +212,15 @@ class Assumptions(Frozen):
     spread: Amount = 0.5
     """Of lengths and times: the standard deviation of their logarithm; 0 makes all alike."""
     swap_seconds: Amount = 30.0
-    """An update's weights and moments into the GPU and out again, and new weights to the engines."""
+    """The engines' sleep and wake-up, and new weights to them."""
+    host_gib: Positive = 20.0
+    """GiB a second between a GPU and its host, for what is offloaded."""
+    node_gib: Positive = 300.0
+    """GiB a second of a GPU to the others of its node, in a collective."""
+    network_gib: Positive = 40.0
+    """The same to other nodes: 400 Gbit/s a GPU."""
+    tensor_gain: Amount = 0.5
+    """How much faster one sequence is sampled each time that an engine's GPUs double; their total falls by a tenth."""
     rubrics: Amount = 12.0
     """That an attempt is scored by."""
     thought_tokens: Amount = 500.0
@@ -292,6 +300,8 @@ class RunShape(Frozen):
     """GPUs that share one sequence while training."""
     tokens_per_gpu: Annotated[Count, f"{_ACTOR}.ppo_max_token_len_per_gpu"] = 16_384
     """Of one pass while training."""
+    shard_gpus: Annotated[int, f"{_ACTOR}.fsdp_config.fsdp_size"] = -1
+    """GPUs over which weights are sharded; -1 is all."""
     offloads_weights: Annotated[bool, f"{_ACTOR}.fsdp_config.param_offload"] = False
     offloads_moments: Annotated[bool, f"{_ACTOR}.fsdp_config.optimizer_offload"] = False
     computes_on_host: Annotated[bool, f"{_ACTOR}.fsdp_config.offload_policy"] = False
@@ -320,6 +330,11 @@ class RunShape(Frozen):
     @property
     def gpus(self) -> int:
         return self.nodes * self.gpus_per_node
+
+    @property
+    def sharded_over(self) -> int:
+        """GPUs that hold one copy of the weights together."""
+        return self.shard_gpus if 0 < self.shard_gpus < self.gpus else self.gpus
 
     @property
     def attempts(self) -> int:
@@ -373,6 +388,11 @@ def _check(shape: RunShape) -> None:
             f"the longest sequence has {shape.total_tokens} tokens, and {_RUN_KEYS['tokens_per_gpu'][0]} "
             f"{shape.tokens_per_gpu} on {shape.sequence_parallel} GPUs holds {room}. Raise it to "
             f"{-(-shape.total_tokens // shape.sequence_parallel)}, or share a sequence among more GPUs."
+        )
+    if shape.shard_gpus > 0 and shape.gpus % shape.shard_gpus:
+        raise ConfigError(
+            f"{shape.gpus} GPUs cannot be divided into shards over {shape.shard_gpus} "
+            f"({_RUN_KEYS['shard_gpus'][0]}), which must divide their number."
         )
     if shape.settings.limits.max_tokens > shape.response_tokens:
         raise ConfigError(
