@@ -124,7 +124,7 @@ async def _judge(
     probe: bool,
 ) -> tuple[GroupJudgement, RubricSet, Meter, str]:
     """The judged group, the rubrics afterwards, the cost, and the judge's name."""
-    built = await _open_judge(config, probe=probe)
+    built = await open_judge(config, probe=probe)
     first = trajectories[0]
     persistent = tuple(rubric for rubric in given if rubric.persistent)
     others = tuple(rubric for rubric in given if not rubric.persistent)
@@ -141,7 +141,7 @@ async def _judge(
     return group, step_judge.buffer.rubrics(query.key), built.meter, built.judge.name
 
 
-async def _open_judge(config: JudgeConfig, *, probe: bool) -> BuiltJudge:
+async def open_judge(config: JudgeConfig, *, probe: bool) -> BuiltJudge:
     """The judge of the command line, which its user has named; with `probe` it has answered a first request."""
     environ = naming(os.environ, JUDGE_KEY, config.judge)
     built = build_judge(config, environ)
@@ -217,7 +217,7 @@ def calibrate(
     """
     examples = read_examples(file)
     result = asyncio.run(_calibrate(examples, JudgeConfig(judge=judge), terminal=terminal, probe=not no_probe))
-    rows = [(name, *_agreement_cells(own)) for name, own in (*result.by_stage, ("all", result.overall))]
+    rows = [(name, *agreement_cells(own)) for name, own in (*result.by_stage, ("all", result.overall))]
     terminal.show(plain_table("stage", "examples", "exact", "within one", "kappa", "bias", rows=rows))
     unscored = result.opinions.count(None)
     if unscored:
@@ -231,7 +231,7 @@ def calibrate(
     for at, example, opinion in differing[:_SHOWN_DISAGREEMENTS]:
         text = f"example {at + 1}, {example.rubric.title}: score {opinion.score}, label {example.label}. "
         terminal.show(f"[dim]{inert(text + opinion.justification)}[/dim]")
-    kappa = _agreement_cells(result.overall)[3]
+    kappa = agreement_cells(result.overall)[3]
     document = {
         "overall": result.overall._asdict(),
         "by_stage": {stage.value: agreement._asdict() for stage, agreement in result.by_stage},
@@ -284,7 +284,7 @@ def _read_example(line: str, where: str, *, folder: Path) -> LabelledExample:
 async def _calibrate(
     examples: list[LabelledExample], config: JudgeConfig, *, terminal: Terminal, probe: bool
 ) -> Calibration:
-    built = await _open_judge(config, probe=probe)
+    built = await open_judge(config, probe=probe)
     try:
         with terminal.bar(f"scoring with {built.judge.name}", len(examples)) as advance:
             return await run_calibration(WatchedJudge(built.judge, advance), examples)
@@ -292,7 +292,8 @@ async def _calibrate(
         await built.aclose()
 
 
-def _agreement_cells(agreement: Agreement) -> tuple[str, ...]:
+def agreement_cells(agreement: Agreement) -> tuple[str, ...]:
+    """Pairs, exact, within one, kappa and bias, as text."""
     shares = (agreement.exact, agreement.within_one, agreement.kappa)
     shown = tuple("-" if share is None else f"{share:.2f}" for share in shares)
     bias = "-" if agreement.bias is None else f"{agreement.bias:+.2f}"

@@ -19,6 +19,7 @@ from rubricem_agent.build.models import build_judge
 from rubricem_agent.learn.credit import credit_judged
 from rubricem_agent.learn.curriculum import Encounter
 from rubricem_agent.learn.deferred import Deferred, Ticket
+from rubricem_agent.learn.metrics import read_log
 from rubricem_agent.learn.record import RolloutEntry, credited, four_numbers, group_entry, rollout_entry
 from rubricem_agent.memory.bank import Retrieval, Retrieved
 from rubricem_agent.policy.local import load_tokenizer
@@ -33,7 +34,9 @@ from rubricem_agent.reflection.reflector import (
 )
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import NO_STAGE, pad_rows
+from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.errors import JudgeError, RubricEMError, UsageError
+from rubricem_env.judge.audit import Audit, HeldOutAudit
 from rubricem_env.judge.base import Group, Judge, ReflectionJudge
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
@@ -83,6 +86,10 @@ class JudgeService:
         self._reflector: Reflector | None = None
         self._fault = ""
         self.patience = Patience(settings.outage.patience, settings.outage.probe)
+        self._audit = _held_out(settings)
+        self._to_audit: list[tuple[Group, GroupJudgement]] = []
+        """Groups of a step that is due."""
+        self._audits: list[asyncio.Task[Audit]] = []
         self._refused: Counter[str] = Counter()
         """Rubrics refused since the last `collect`, by reason."""
         self._scored: list[str] = []
@@ -167,6 +174,7 @@ class JudgeService:
         return outcomes, {
             "utility": mean_utility(outcomes),
             "readable": readable_share(outcomes),
+            **self._audited(),
             "refused": {"rubrics": refused, "reflections": refused_reflections(outcomes)},
             "staleness": [step - ticket.step for ticket, _ in done],
             "failed_reflections": [f"{ticket}: {reason}" for ticket, reason in failed],
@@ -199,6 +207,23 @@ class JudgeService:
         recording, self._recording = self._recording, None
         if recording is not None:
             await recording
+
+    def _audited(self) -> dict[str, Any]:
+        """The audit that has ended since the last call, if any; begins the one that is due. Never waits.
+
+        Raises:
+            JudgeError: the held-out judge cannot go on.
+        """
+        if self._audit is not None and self._to_audit:
+            groups, judged = zip(*self._to_audit, strict=True)
+            self._to_audit = []
+            self._audits.append(asyncio.ensure_future(self._audit.examine(groups, judged)))
+        if not self._audits or not self._audits[0].done():
+            return {}
+        try:
+            return {"audit": self._audits.pop(0).result().model_dump()}
+        except RubricEMError as fault:
+            raise JudgeError(f"the held-out judge stopped: {fault}") from fault
 
     async def drain(self) -> None:
         """Wait for all reflections: for the synchronous mode, whose engines must be idle between steps."""
@@ -258,6 +283,17 @@ class JudgeService:
         """
         await asyncio.to_thread(self._ledger.begin_record, run, step, self.tokenizer)
 
+    @property
+    def audit_state(self) -> dict[str, Any]:
+        """The history of the held-out judge."""
+        return self._audit.state_dict() if self._audit is not None else {}
+
+    async def resume_audit(self, run: Path, step: int) -> None:
+        """Take the history of gaps from the run's log, up to a step."""
+        if self._audit is not None and step > 0:
+            audits = [line.audit for line in read_log(run).steps if line.step <= step and line.audit is not None]
+            self._audit.load_state_dict({"gaps": [audit.gap for audit in audits if audit.gap is not None]})
+
     async def _judge_group(
         self, scheduled: ScheduledQuery, rollouts: Sequence[Rollout], *, name: str
     ) -> list[TokenAdvantages]:
@@ -279,6 +315,9 @@ class JudgeService:
             self._ledger.add(name, [lost_rollout(one, scheduled.encounter, str(fault)) for one in rollouts])
             return [None] * len(rollouts)
         self._refused.update(refused_rubrics([judged]))
+        held_out = self.settings.held_out_judge
+        if held_out is not None and scheduled.step % held_out.every == 0:
+            self._to_audit.append((group, judged))
         # A group whose rollouts all failed has no lesson; a resumed run samples it again and may launch it then. A
         # reflection that a resumed run has already launched is not launched twice.
         is_valid = [one.is_valid and outcome.is_valid for one, outcome in zip(rollouts, judged.rollouts, strict=True)]
@@ -354,6 +393,18 @@ def _judges(settings: VerlSettings) -> tuple[Judge, ReflectionJudge]:
         return judge, judge
     built = build_judge(settings.judge)
     return built.judge, built.reflection_judge
+
+
+def _held_out(settings: VerlSettings) -> HeldOutAudit | None:
+    held_out = settings.held_out_judge
+    if held_out is None:
+        return None
+    seed = derive_seed(settings.seed, "held-out judge")
+    if held_out.judge is None:
+        return HeldOutAudit(
+            AlmanacJudge(load_questions(shipped_questions_path()), seed=seed), settings=held_out, seed=seed
+        )
+    return HeldOutAudit(build_judge(held_out.judge).judge, settings=held_out, seed=seed)
 
 
 def _key(scheduled: ScheduledQuery) -> tuple[Ticket, Encounter]:

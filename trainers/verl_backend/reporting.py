@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rubricem_agent.learn.metrics import METRICS_FILE, append_line, count_repeats, read_log
-from rubricem_agent.learn.monitor import WatchSettings, find_collapse
+from rubricem_agent.learn.monitor import WatchSettings, find_collapse, find_divergence
 from rubricem_agent.learn.record import RECORD_FOLDER, FourNumbers, GroupEntry, RolloutEntry, RunRecorder
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.policy.tokens import PolicyTokenizer
@@ -59,7 +59,11 @@ def write_step(folder: Path, step: int, fields: Mapping[str, Any], watch: WatchS
         RubricEMError: the run is lost; the warning is in the log as well.
     """
     append_line(folder / METRICS_FILE, {"step": step, **fields})
-    warning = find_collapse(read_log(folder).steps, watch)
+    steps = read_log(folder).steps
+    divergence = find_divergence(steps)
+    if divergence:
+        append_line(folder / METRICS_FILE, {"step": step, "alarm": divergence})
+    warning = find_collapse(steps, watch)
     if warning:
         append_line(folder / METRICS_FILE, {"step": step, "alarm": warning})
         raise RubricEMError(warning)

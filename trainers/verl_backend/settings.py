@@ -23,6 +23,7 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query, first_problem
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import query_of
+from rubricem_env.judge.audit import AuditSettings
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import JudgeKnobs
 from rubricem_env.world.questions import Question
@@ -61,6 +62,15 @@ class AlmanacSettings(Frozen):
     """How the judge deviates from the truth."""
 
 
+class HeldOutJudgeSettings(AuditSettings):
+    """A judge that the policy is not trained on, which scores a fixed sample of the rollouts."""
+
+    every: Count = 10
+    """Steps between audits."""
+    judge: JudgeConfig | None = None
+    """The held-out judge; None only in the almanac, where it is the almanac's without its knobs."""
+
+
 class VerlSettings(CreditSettings):
     """A run of RubricEM on veRL, beside veRL's own keys; the defaults are the paper's."""
 
@@ -90,6 +100,8 @@ class VerlSettings(CreditSettings):
     """Reflections of one optimiser step of Phase A; None takes one step on all that are finished."""
     judge: JudgeConfig = JudgeConfig()
     """In the almanac only `judge.settings` is used."""
+    held_out_judge: HeldOutJudgeSettings | None = None
+    """Score a sample with a second judge, and warn when the two judges part; None does not. It changes nothing in training."""
     bank: BankConfig = BankConfig()
     tools: ToolsConfig = ToolsConfig()
     time_limits: TimeLimits = TimeLimits()
@@ -112,6 +124,10 @@ class VerlSettings(CreditSettings):
             raise ValueError(
                 "credit gdpo scales by the spread over all rollouts of a step, and on veRL each group is credited when "
                 "it is judged; train it with trainers/local_ssgrpo.py, or choose another method"
+            )
+        if self.held_out_judge is not None and self.held_out_judge.judge is None and self.almanac is None:
+            raise ValueError(
+                "held_out_judge names no judge; add held_out_judge: {judge: {judge: gemini:MODEL}}, other than the run's"
             )
         if self.meta_policy:
             check_trainable(self.reflection)

@@ -13,7 +13,7 @@ from rubricem_agent.learn.deferred import Ticket
 from rubricem_agent.learn.samples import task_samples
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens
-from rubricem_env.domain.errors import JudgeError, UsageError
+from rubricem_env.domain.errors import ConfigError, JudgeError, UsageError
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.env.episode import Episode, Finished
 from rubricem_env.env.research_env import offline_queries, shipped_toolbox
@@ -227,6 +227,29 @@ async def test_repeats_are_reflected_on_as_the_phase_says(model_folder, tokenize
     await service.drain()
     outcomes, _ = await service.collect(step=9)
     assert len(outcomes) == launched
+
+
+async def test_a_held_out_judge_scores_a_sample_of_every_second_step_and_reports_later(model_folder, tmp_path):
+    service = make_service(model_folder, held_out_judge={"every": 2, "share": 1.0}, meta_policy=False)
+    await submit_group(service)
+    assert "audit" not in (await service.collect(step=1))[1]
+    await submit_group(service, REPEAT)
+    assert "audit" not in (await service.collect(step=2))[1]  # begun, and nothing waits for it
+    for _ in range(100):
+        await asyncio.sleep(0)
+    _, metrics = await service.collect(step=3)
+    # The almanac's judge without knobs is the run's own judge here, so they agree.
+    assert (metrics["audit"]["sampled"], metrics["audit"]["gap"]) == (2, 0.0)
+    line = {"step": 3, "encounter": "new", "true": {}, "judged": {}, "audit": metrics["audit"]}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    resumed = make_service(model_folder, held_out_judge={"every": 2})
+    await resumed.resume_audit(tmp_path, 3)
+    assert resumed.audit_state == {"gaps": [0.0]}
+
+
+def test_a_held_out_judge_outside_the_almanac_has_a_name():
+    with pytest.raises(ConfigError, match="held_out_judge names no judge"):
+        read_section({"questions": "q.jsonl", "held_out_judge": {"every": 5}})
 
 
 async def test_a_dead_engine_fails_the_reflection_and_nothing_else(model_folder):

@@ -209,6 +209,13 @@ def test_a_lost_run_is_stopped_and_the_warning_is_in_a_log_that_the_reports_read
     assert "alarm" in json.loads((tmp_path / METRICS_FILE).read_text().splitlines()[-1])
 
 
+def test_judges_that_part_are_warned_of_once_and_the_run_goes_on(tmp_path):
+    for step, warning in enumerate(("", "the judges part", "the judges part"), start=1):
+        audit = {"judge": {}, "held_out": {}, "gap": 0.1, "warning": warning}
+        write_step(tmp_path, step, told() | {"audit": audit}, SETTINGS.watch)
+    assert [line.alarm for line in read_log(tmp_path).warnings] == ["step 2: the judges part"]
+
+
 def test_an_update_that_did_not_take_place_is_none():
     assert update_metrics({}, None) is None
     metrics = {"actor/grad_norm": 0.5, "actor/loss": 0.1, "reflection/actor/grad_norm": 2.0}

@@ -1,0 +1,131 @@
+"""`rubricem probe` looks for length bias in a finished run's judge, and for agreement with another judge."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import typer
+
+from rubricem_agent.cli.judge import JudgeOption, agreement_cells, open_judge
+from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, inert, plain_table
+from rubricem_agent.config import JudgeConfig
+from rubricem_agent.learn.record import GroupEntry, RolloutEntry
+from rubricem_agent.viewer.records import RunRecordReader
+from rubricem_env.concurrency import open_generator, run_together
+from rubricem_env.domain.base import Stage
+from rubricem_env.domain.errors import UsageError
+from rubricem_env.judge.audit import Agreement, measure_agreement, probe_length
+from rubricem_env.judge.base import Judge, ScoringRequest, present_stages
+from rubricem_env.scaffold.reading import read_trajectory
+
+Recorded = tuple[GroupEntry, RolloutEntry]
+
+
+class RunProbe(NamedTuple):
+    """What a run's judge gives for length, and how far another judge agrees with it."""
+
+    attempts: int
+    length_correlation: float | None
+    """Of the words of an answer with the recorded answer score, within groups; None without a spread of either."""
+    padding_gain: float | None
+    """What empty words at an answer's end add to its score by the asked judge; 0 is fair."""
+    agreement: Agreement
+    """Recorded scores first, the asked judge's second."""
+
+
+@command
+def probe(
+    terminal: Terminal,
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run, with its record.")],
+    judge: JudgeOption = "rules",
+    sample: Annotated[int, typer.Option(min=1, help="Attempts that are scored again, drawn by --seed.")] = 40,
+    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
+    no_probe: ProbeOption = False,
+) -> None:
+    """Probe the judge of a finished run: does it pay for length, and does another judge agree with it?
+
+    Every recorded attempt counts for the correlation of length and score. --judge scores a sample again, as it is and with
+    empty words at the end of its answer; three calls an attempt. Name the run's own judge to probe that one.
+    """
+    recorded = read_attempts(run)
+    generator = open_generator(seed, "probe", len(recorded))
+    chosen = sorted(generator.choice(len(recorded), size=min(sample, len(recorded)), replace=False).tolist())
+    found = asyncio.run(
+        _probe([recorded[index] for index in chosen], recorded, JudgeConfig(judge=judge), probe=not no_probe)
+    )
+    own = ", ".join(sorted({group.judge for group, _ in recorded if group.judge})) or "unknown"
+    cells = ["-" if value is None else f"{value:+.3f}" for value in (found.length_correlation, found.padding_gain)]
+    rows = [(inert(own), judge, str(len(recorded)), *cells, *agreement_cells(found.agreement))]
+    heads = ("run's judge", "asked", "attempts", "length", "padding", "pairs", "exact", "within one", "kappa", "bias")
+    terminal.show(plain_table(*heads, rows=rows))
+    document = {**found._asdict(), "agreement": found.agreement._asdict(), "judges": own, "asked": judge}
+    kappa = agreement_cells(found.agreement)[3]
+    terminal.close(document, {"judge": judge, "attempts": found.attempts, "kappa": kappa}, brief=kappa)
+
+
+def read_attempts(run: Path) -> list[Recorded]:
+    """Every recorded attempt that was judged stage by stage, with its group.
+
+    Raises:
+        UsageError: the run has no record of such an attempt.
+    """
+    reader = RunRecordReader(run)
+    reader.refresh()
+    recorded = []
+    for number in range(len(reader.groups)):
+        group = reader.read_group(number)
+        entries = (reader.read_rollout(int(row)) for row in reader.table.of_group(number))
+        recorded += [(group, entry) for entry in entries if entry.judged.opinions and not entry.judged.is_answer_only]
+    if not recorded:
+        raise UsageError(
+            f"{run} has no record of judged attempts; give a run's folder that was trained with record: true."
+        )
+    return recorded
+
+
+async def _probe(
+    chosen: Sequence[Recorded], recorded: Sequence[Recorded], config: JudgeConfig, *, probe: bool
+) -> RunProbe:
+    built = await open_judge(config, probe=probe)
+    try:
+        results = await run_together(_probe_one(built.judge, group, entry) for group, entry in chosen)
+    finally:
+        await built.aclose()
+    gains = [gain for gain, _ in results if gain is not None]
+    return RunProbe(
+        attempts=len(chosen),
+        length_correlation=length_correlation(recorded),
+        padding_gain=float(np.mean(gains)) if gains else None,
+        agreement=measure_agreement([pair for _, pairs in results for pair in pairs]),
+    )
+
+
+async def _probe_one(
+    judge: Judge, group: GroupEntry, entry: RolloutEntry
+) -> tuple[float | None, list[tuple[int, int]]]:
+    trajectory = entry.rollout.trajectory
+    reading = read_trajectory(trajectory)
+    there = present_stages(reading)
+    asked = tuple(rubric for rubric in group.rubrics if rubric.stage in there)
+    (gain,) = await probe_length(judge, [trajectory], rubrics=group.rubrics)
+    found = await judge.score(ScoringRequest(group.question, reading, asked))
+    opinions = {opinion.rubric_id: opinion.score for opinion in entry.judged.opinions}
+    return gain, [(score, found.opinions[key].score) for key, score in opinions.items() if key in found.opinions]
+
+
+def length_correlation(recorded: Sequence[Recorded]) -> float | None:
+    """Pearson's, of words and answer scores about the means of their groups; None without a spread of either."""
+    groups: dict[tuple[int, int], list[tuple[int, float]]] = defaultdict(list)
+    for _, entry in recorded:
+        score = entry.judged.judgement.score(Stage.ANSWER)
+        answer = read_trajectory(entry.rollout.trajectory).answer
+        if score is not None and answer:
+            groups[entry.step, entry.place].append((len(answer.split()), score))
+    about = [np.array(rows) - np.mean(rows, axis=0) for rows in groups.values() if len(rows) > 1]
+    if not about or (np.concatenate(about).std(axis=0) < 1e-9).any():
+        return None
+    words, scores = np.concatenate(about).T
+    return float(np.corrcoef(words, scores)[0, 1])
