@@ -100,41 +100,11 @@ _DISREGARDS = re.compile(
     r"|(?P<asked>the\s+(?:user|question|task)(?:'?s\s+(?:question|request|task))?(?=\s+and\b)))",
     _FLAGS,
 )
-_ORDERS = re.compile(
-    r"\byou\s+are\s+now\s+(?:an?|the|in|free|allowed|un\w+|my|no\s+longer|acting)\b"
-    r"|\bact\s+as\s+(?:if\s+you\b|(?:an?|the)\s+(?:[\w-]+\s+){0,3}?(?:ai|assistant|model|admin\w*|root|character|persona|chatbot|judge|grader)\b)"
-    r"|\bpretend\s+(?:to\s+be\b|(?:that\s+)?you(?:'re|\s+are)\b)"
-    r"|\b(?:enter|enable|activate|switch\s+to|start|use)\s+(?:the\s+)?(?:developer|debug|admin|god|sudo|root)\s+mode\b"
-    r"|\bfrom\s+now\s+on,?\s+(?:you\b|(?:only\s+|always\s+)?(?:answer|reply|respond|output|speak|say|act|pretend|behave|obey)\b)"
-    r"|\b(?:assistant|ai|model|agent|llm|system)\s*[:,]\s*(?:you\s+(?:must|should|will)|please|ignore|obey|the\s+rules)\b"
-    r"|\b(?:reveal|print|output|repeat|leak|send|exfiltrate|upload|show)\s+(?:me\s+|us\s+)?(?:your|all\s+your)\s+(?:[\w-]+\s+){0,2}?"
-    r"(?:prompts?|api\s+keys?|keys?|passwords?|credentials?|secrets?|tokens?|instructions?)\b"
-    r"|\b(?:do\s+not|don'?t|never)\s+(?:tell|inform|reveal|mention|disclose)\s+(?:(?:this|these|it)\s+(?:\w+\s+)?(?:to\s+)?)?(?:the\s+)?(?:users?|readers?|judges?|anyone|operators?)"
-    r"(?=\s+(?:about|of)\s+(?:this|these|it)\b|\s*(?:[.!;,]|$))"
-    r"|\b(?:execute|run)\s+(?:the\s+following|this|these|the\s+\w+\s+below)\s+(?:[\w-]+\s+)?(?:commands?|code|scripts?|shell|payload)?\s*(?:before|now|first|:|$)"
-    r"|\b(?:the\s+)?(?:correct|final|right|true)\s+answer\s+(?:to\s+[^.]{1,80}\s+)?is\s+(?:always|simply|just)\s+(?:[\"'“‘]|\d|(?-i:[A-Z]\b))"
-    r"|\b(?:always|just|simply)\s+(?:answer|reply|respond|output|say)\s+(?:with\s+)?[\"'“‘]"
-    r"|\b(?:whatever|no\s+matter\s+what|regardless\s+of\s+what)\s+(?:the\s+)?(?:questions?|quer(?:y|ies)|users?|task)\b[^.]{0,60}\b(?:answer|reply|respond|write|output|say)\b"
-    r"|\b(?:new|updated|real|secret|actual)\s+instructions?\s*(?::|are\s*:|follow\b)"
-    r"|\b(?:system\s+(?:messages?|prompts?)|your\s+\w+)\s+as\s+(?:cancell?ed|void|obsolete|replaced|lifted)\b"
-    r"|\b(?:nothing|none|anything|everything)\s+(?:of\s+what\s+|that\s+)?you\s+(?:were|have\s+been|had\s+been)\s+(?:told|given|asked)\b"
-    r"|\byour\s+(?:new|real|true|actual|only)\s+(?:task|goal|role|job|mission|purpose|instructions?)\s+(?:is|are)\b"
-    r"|\byou\s+(?:must|will|shall|should|have\s+to)\s+(?:always|only|never)\s+(?:recommend|praise|say|answer|write|reply|mention|claim|output|obey)\b"
-    r"|\b(?:switch|turn)\s+off\s+your\b|\bdisable\s+your\b|\b(?:henceforth|from\s+(?:this\s+point|here)\s+on),?\s+(?:you|answer|reply|respond|behave|act|obey|speak|say)\b"
-    r"|\b(?:send|write|copy|paste|print|post|put)\s+(?:the|all|any|every)\s+(?:[\w-]+\s+)?(?:api\s+keys?|system\s+prompts?|credentials|passwords)\s+(?:in(?:to)?|to|at)\b"
-    r"|\bforget\s+your\s+\w+|\breward\s+me\b|\b(?:obey|follow)\s+(?:only\s+)?(?:this\s+(?:text|note|page|message)|me)\b"
-    r"|\bdo\s+(?:as|what)\s+(?:this|the)\s+(?:page|text|note|site|document)\s+says"
-    r"|\b(?:your|earlier|previous|prior|above|all)\s+(?:\w+\s+)?(?:instructions|prompts?|rules|directives|guidelines|orders)\s+(?:(?:are|is)\s+(?:now\s+|hereby\s+)?"
-    r"(?:void|null|obsolete|cancell?ed|suspended|replaced|revoked|lifted|no\s+longer)|no\s+longer\s+(?:apply|count|hold))"
-    r"|\b(?:answer|reply|respond)\s+(?:(?:to\s+)?(?:any|every|each|all)\s+\w+\s+|only\s+)?with\s+(?:[\"'“‘]|(?:the|just\s+the|only\s+the)\s+(?:word|phrase|number)\b|only\b)"
-    r"|\bthe\s+only\s+(?:acceptable|valid|correct|right|permitted|allowed)\s+(?:answer|reply|response)\s+is\b"
-    r"|\bstop\s+(?:searching|researching|reading|thinking)\s+and\s+(?:write|answer|say|reply|recommend)\b"
-    r"|(?:^|\band\s+|\balways\s+)(?:tell|inform|write|say)\s+(?:the\s+(?:user|reader)\s+)?that\s+[^.]{1,60}\bis\s+(?:the\s+)?(?:only|best|safest)\b"
-    r"|\b(?:hide|conceal|keep)\s+(?:this|these|it)\s*(?:\w+\s+)?(?:from\s+(?:the\s+)?(?:user|reader|judge|operator)|secret)\b"
-    r"|\b(?:e-?mail|post|transmit|forward|hand\s+over|submit)\s+(?:me\s+)?your\s+(?:[\w-]+\s+){0,2}?(?:keys?|passwords?|credentials?|secrets?|tokens?|prompts?)\b"
-    r"|\banswer\s+\d+\s+at\s+once\b",
-    _FLAGS,
+TABLES: Mapping[str, Any] = json.loads(
+    resources.files("rubricem_env.scaffold").joinpath("speech.json").read_text("utf-8")
 )
+"""By language, acts and their objects; names of domains and of public sites."""
+_ORDERS = re.compile("|".join(TABLES["english_orders"]), _FLAGS)
 _TO_JUDGE = re.compile(
     rf"\b(?:dear|hey|hello)[\s,:]+{_ROLE}\b|\b(?:note|message|attention|memo)[\s,:]+(?:(?:to|for)\s+)?(?:the\s+)?{_ROLE}\s*[:,!–—-]"
     rf"|(?:^|[.!?]\s+){_ROLE}\s*:|\b(?:as|you\s+are)\s+(?:the|a)\s+{_ROLE}\s+you\b"
@@ -199,10 +169,6 @@ def _near(acts: str, objects: str) -> re.Pattern[str]:
     )
 
 
-TABLES: Mapping[str, Any] = json.loads(
-    resources.files("rubricem_env.scaffold").joinpath("speech.json").read_text("utf-8")
-)
-"""By language, acts and their objects; names of domains and of public sites."""
 _FOREIGN: Sequence[tuple[Literal["order", "score_request"], re.Pattern[str]]] = (
     *(("order", _near(*pair)) for pair in TABLES["orders"]),
     ("order", re.compile("|".join(map(fold, TABLES["selves"])), _FLAGS)),
