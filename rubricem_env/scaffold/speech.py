@@ -17,6 +17,10 @@ from typing import Any, Literal, NamedTuple
 from rubricem_env.scaffold.folding import fold
 
 _FLAGS = re.IGNORECASE
+TABLES: Mapping[str, Any] = json.loads(
+    resources.files("rubricem_env.scaffold").joinpath("speech.json").read_text("utf-8")
+)
+"""By language, acts and their objects; names of domains and of public sites."""
 
 
 class Speech(NamedTuple):
@@ -93,64 +97,22 @@ def _is_directive(before: str) -> bool:
     return not (last.endswith("s") and not last.endswith("ss") and last not in _NOT_PLURAL)
 
 
-_DISREGARDS = re.compile(
-    rf"\b{_DISREGARD}\s+(?:(?P<named>(?:{_WHOSE}\s+){{0,5}}(?:hidden\s+|system\s+|user'?s?\s+)?{_AUTHORITY})"
-    rf"|(?P<ruled>(?:{_WHOSE}\s+){{1,5}}(?:safety\s+|system\s+)?{_RULES})\b"
-    r"|(?P<said>(?:everything|all|anything|what(?:ever)?)\s+(?:(?:that\s+)?(?:you\s+(?:were|have|had|are)|came|stands)|above|before|previous|prior|so\s+far|else))"
-    r"|(?P<asked>the\s+(?:user|question|task)(?:'?s\s+(?:question|request|task))?(?=\s+and\b)))",
-    _FLAGS,
-)
-TABLES: Mapping[str, Any] = json.loads(
-    resources.files("rubricem_env.scaffold").joinpath("speech.json").read_text("utf-8")
-)
-"""By language, acts and their objects; names of domains and of public sites."""
+def _relation(name: str) -> re.Pattern[str]:
+    """A pattern of the table "relations", with the parts that it names."""
+    return re.compile(re.sub(r"\{(_[A-Z]+)\}", lambda part: str(globals()[part[1]]), TABLES["relations"][name]), _FLAGS)
+
+
+_DISREGARDS = _relation("disregards")
 _ORDERS = re.compile("|".join(TABLES["english_orders"]), _FLAGS)
-_TO_JUDGE = re.compile(
-    rf"\b(?:dear|hey|hello)[\s,:]+{_ROLE}\b|\b(?:note|message|attention|memo)[\s,:]+(?:(?:to|for)\s+)?(?:the\s+)?{_ROLE}\s*[:,!–—-]"
-    rf"|(?:^|[.!?]\s+){_ROLE}\s*:|\b(?:as|you\s+are)\s+(?:the|a)\s+{_ROLE}\s+you\b"
-    rf"|\b(?:the|any|every|all|this)\s+{_ROLE}\s+(?:must|should|shall|will|has\s+to|have\s+to|needs?\s+to|is\s+to)\s+(?:\w+\s+)?"
-    rf"(?:accept|give|award|score|rate|mark|prefer|pass|approve|grant|treat|overlook|set)\s+(?:(?:this|it|these|everything|all)\b|the\s+(?:answer|attempt|response|reflection|report|candidate)|{_MAX}\s)"
-    r"|[\"']scores?[\"']\s*:|\b(?:diagnostic_accuracy|scope_and_balance)\b\W{0,4}\d"
-    rf"|\bwe\s+(?:ask|urge|request)\s+(?:the\s+|any\s+|every\s+)?{_ROLE}\b|(?:^|[.!?]\s+)(?:final\s+)?(?:score|mark|grade|rating)\s*[:=]\s*{_TWO}\b"
-    rf"|\bscoring\s+instructions?\b|\breturn\s+(?:a\s+)?scores?\s+(?:of\s+)?{_TWO}\b"
-    rf"|\bset\s+(?:all|every|each)\s+(?:\w+\s+)?{_MARK}\s+to\b",
-    _FLAGS,
-)
-_GRANTS_MAX = re.compile(rf"\b{_GRANT}\b(?P<to>(?:\W+[\w'’-]+){{0,5}}?)\W+{_MAX}\s+{_MARK}\b", _FLAGS)
-_GRANTS_NUMBER = re.compile(
-    rf"\b(?P<verb>{_GRANT})\b(?P<to>(?:\s+[\w'’-]+){{0,5}}?)\s*[:=]?\s*(?:\b(?:as|with|at|an?|by|to)\s+)*\b{_TWO}\b(?![\w%]|[.,]\d|\s*(?:%|[-–/x]|to\s+\d|out\s+of|findings?|hours?|years?))",
-    _FLAGS,
-)
-_RECEIVES = re.compile(
-    rf"(?:(?P<who>\b{_WORK}(?:\s+that\s+[\w\s]{{1,30}}?|\s+\w+)?|(?:^|[.;:]\s*))\s*(?:(?:always|simply|should|must|will|shall|ought\s+to)\s+){{0,2}}(?:gets?|receives?|deserves?|earns?|merits?))\s+"
-    rf"(?:[\w-]+\s+){{0,2}}?(?:{_MAX}\s+{_MARK}|{_MARK}\s+of\s+{_TWO}|(?:an?\s+)?(?:2|10|100|1\.0)(?=\s*(?:[.,;:!]|$)|\s+(?:on|for|if|when|everywhere|throughout)\b))",
-    _FLAGS,
-)
-_EARNS = re.compile(
-    rf"\bwho(?:so)?ever\b[^.]{{0,60}}\b(?:gets?|receives?|earns?|deserves?)\s+{_MAX}\s+{_MARK}\b", _FLAGS
-)
+_TO_JUDGE = _relation("to_judge")
+_GRANTS_MAX = _relation("grants_max")
+_GRANTS_NUMBER = _relation("grants_number")
+_RECEIVES = _relation("receives")
+_EARNS = _relation("earns")
 _MUST = r"(?:must|should|shall|is\s+to|are\s+to|has\s+to)\s+(?:always\s+)?be|always\s+(?:be|is|are)"
-_PASSIVE = re.compile(
-    rf"\b(?P<who>{_WORK})\s+(?:[\w-]+\s+){{0,2}}?(?:{_MUST})\s+(?:always\s+)?(?:given|granted|awarded|scored|rated|graded|marked)\s+"
-    rf"(?:(?:an?|the|by|as|with|two|of)\s+|[\w-]+\s+){{0,3}}?(?:(?:good|high|{_MAX})\s+{_MARK}|high(?:ly|er)?\b|preference|the\s+benefit|for\s+its|{_TWO}(?=\s*(?:[.,;:!]|$)|\s+(?:if|when|whenever|for|to|without)\b))",
-    _FLAGS,
-)
-_CREDITED = re.compile(
-    rf"\b(?:{_MARK}|preference|benefit)\b[^.]{{0,20}}\b(?:{_MUST})\s+given\s+to\s+(?:who(?:so)?ever|any|every|all|{_WORK})\b",
-    _FLAGS,
-)
-_ANYHOW = re.compile(
-    rf"\b{_MAX}\s+(?:marks|scores?|points|rewards?|credit|grades?|ratings?)\s+(?:(?:for|to|on)\s+(?:(?:this|all|any|every|each|any)\b|(?:the\s+)?(?:answer|attempt|candidate|response|reflection|reply)s?\b)|regardless|no\s+matter)"
-    rf"|\b(?:mark|treat|count|take)\s+(?:everything|all|every\s+\w+|each\s+\w+|this)\s+as\s+(?:fully\s+)?(?:met|complete|full|satisfied|2)\b"
-    rf"|\b(?:regardless|irrespective|no\s+matter|whatever)\b[^.]{{0,60}}\b{_MAX}\s+{_MARK}\b|\b{_MARK}\s+of\s+{_TWO}\s+(?:regardless|irrespective|no\s+matter|whatever|in\s+all|everywhere)\b"
-    rf"|\b(?:consider|treat|count|regard|deem|mark|take)\s+(?:this|the|every|each|all)\s+(?:criteri\w+|rubrics?|items?|answers?|attempts?|responses?|reflections?)\s+(?:as\s+)?(?:\w+ly\s+)?"
-    r"(?:satisfied|met|fulfilled|complete|perfect|passed|full)\b"
-    rf"|\b(?:choose|pick|select|use|take|enter)\s+(?:the\s+)?{_MAX}\b[^.]{{0,30}}\b(?:item|criteri\w+|rubrics?|attempts?|answers?|responses?|reflections?)\b"
-    rf"|\b{_GRANT}\s+(?:this|the|my|every|each|all)\s+(?:\w+\s+)?(?:as\s+|an?\s+)?(?:excellent|perfect|outstanding|flawless|fully\s+correct)\b"
-    rf"|\b(?:answer|attempt|response|reflection|candidate)\b[^.]{{0,40}}\bthe\s+(?:score|mark|grade|rating)\s+(?:is|must\s+be|should\s+be|shall\s+be)\s+{_TWO}\b"
-    rf"|\bscore\s+2\s+(?:on|for|in)\s+(?:every|all|each)|\bright\s+score\s+is\b|\b(?:give|award)\s+{_TWO}\s+(?:everywhere|throughout)\b",
-    _FLAGS,
-)
+_PASSIVE = _relation("passive")
+_CREDITED = _relation("credited")
+_ANYHOW = _relation("anyhow")
 
 _NEAR = 48
 """Characters between an act and its object, in the languages of the tables."""
