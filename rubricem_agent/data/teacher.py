@@ -66,7 +66,7 @@ class TeacherPrompts(NamedTuple):
 
 
 class ScriptedTeacher:
-    """Writes for the questions of one world; `flat` leaves the scaffold out.
+    """Writes for the questions of one world, by whose name faults are drawn; `flat` leaves the scaffold out.
 
     Raises:
         ConfigError: it is asked for a question that is not of its world.
@@ -75,11 +75,18 @@ class ScriptedTeacher:
     name = "scripted"
 
     def __init__(
-        self, questions: Mapping[str, Question], *, faults: Faults | None = None, seed: int = 0, flat: bool = False
+        self,
+        questions: Mapping[str, Question],
+        *,
+        faults: Faults | None = None,
+        seed: int = 0,
+        world: str = "",
+        flat: bool = False,
     ) -> None:
         self._questions = questions
         self._faults = faults or Faults()
         self._seed = seed
+        self._world = world
         self._is_flat = flat
 
     async def write(self, pending: Sequence[Trace]) -> Sequence[TurnReply]:
@@ -96,7 +103,9 @@ class ScriptedTeacher:
                 "Use a model as the teacher, or a questions file of the almanac."
             )
         observations = [segment.text for segment in trace.trajectory.segments if segment.origin is Origin.TOOL]
-        teacher = AlmanacTeacher.for_seed(question, self._faults, seed=self._seed, is_flat=self._is_flat)
+        teacher = AlmanacTeacher.for_seed(
+            question, self._faults, seed=self._seed, world=self._world, is_flat=self._is_flat
+        )
         return teacher.turn(observations)
 
 

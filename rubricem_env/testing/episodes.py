@@ -50,15 +50,15 @@ DEMO_SEARCHES = (
     Search(
         GOOGLE_SEARCH,
         "Amber Badger width",
-        claim="The width of Amber Badger is 130 m.",
-        evidence="the width of Amber Badger is 130 m",
+        claim="Amber Badger has width 130 m.",
+        evidence="Amber Badger has width 130 m",
         lesson="Amber Badger is 130 m wide in the current edition.",
     ),
     Search(
         GOOGLE_SEARCH,
         "Tall Fox width",
-        claim="The width of Tall Fox is 60 m, so Amber Badger has the greater width.",
-        evidence="The width of Tall Fox is 60 m",
+        claim="Tall Fox has width 60 m, so Amber Badger has the greater width.",
+        evidence="Tall Fox has width 60 m",
         lesson="Tall Fox is 60 m wide.",
     ),
     Search(

@@ -25,7 +25,7 @@ _WORD = re.compile(r"[^\W_]+")
 _SIGN = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 """A letter of a script that is written without spaces: each is a word of its own."""
 _K1, _B = 1.2, 0.75  # the usual BM25 constants
-_EXAMPLE = '{"id": "1", "title": "Tall Fox", "url": "https://...", "text": "The width of Tall Fox is 60 m."}'
+_EXAMPLE = '{"id": "1", "title": "Tall Fox", "url": "https://...", "text": "Tall Fox has width 60 m."}'
 _FIELDS = "id, title, url and text, may have year and field"
 
 

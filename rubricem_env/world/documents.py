@@ -92,15 +92,15 @@ def write_pages(seed: int, entities: tuple[Entity, ...]) -> list[Draft]:
 
 def count_pages(entities_per_domain: int) -> int:
     """How many documents write_pages makes for a world of this size, without making it."""
-    sizes = split_sizes(entities_per_domain, "entities_per_domain").values()
-    of_entities = sum(3 * size + sum((2, 2, 1)[index % 3] for index in range(size)) for size in sizes)
-    tables = -(-entities_per_domain // ROWS_PER_TABLE)
+    sizes = split_sizes(entities_per_domain, "entities_per_domain")
+    of_entities = sum(3 * size + sum((2, 2, 1)[index % 3] for index in range(size)) for size in sizes.values())
+    tables = sum(-(-rows // ROWS_PER_TABLE) for rows in (sizes["train"], entities_per_domain - sizes["train"]))
     return len(DOMAINS) * (of_entities + tables + 2)
 
 
 def sentence(attribute: str, name: str, value: str) -> str:
     """The one sentence by which the almanac states a fact."""
-    return f"The {attribute} of {name} is {value}."
+    return f"{name} has {attribute} {value}."
 
 
 def entity_drafts(entity: Entity) -> Iterator[Draft]:
@@ -120,10 +120,9 @@ def entity_drafts(entity: Entity) -> Iterator[Draft]:
 def _page(entity: Entity) -> Draft:
     domain = domain_named(entity.domain)
     attribute, value = entity.facts[0]
-    related = domain_named(domain.target).singular
     text = (
-        f"{entity.name} is a {domain.singular}. In edition {entity.year} the {attribute} of {entity.name} is "
-        f"{value}. The {domain.link} of {entity.name} is the {related} {entity.related_name}."
+        f"{entity.name} is a {domain.singular}. In edition {entity.year} {sentence(attribute, entity.name, value)} "
+        f"{sentence(domain.link, entity.name, entity.related_name)}"
     )
     claims = ((entity.id, attribute, value), (entity.id, domain.link, entity.related_name))
     return Draft("page", f"{entity.name} {domain.singular}", text, entity.year, entity.domain, claims)
@@ -150,8 +149,8 @@ def _note(entity: Entity) -> Draft:
 def _revision_drafts(entity: Entity, flaw: Flaw) -> Iterator[Draft]:
     singular = domain_named(entity.domain).singular
     text = (
-        f"{entity.name} is a {singular}. In edition {flaw.old_year} the {flaw.attribute} of {entity.name} is "
-        f"{flaw.wrong_value}."
+        f"{entity.name} is a {singular}. "
+        f"In edition {flaw.old_year} {sentence(flaw.attribute, entity.name, flaw.wrong_value)}"
     )
     claims = ((entity.id, flaw.attribute, flaw.wrong_value),)
     yield Draft("stale", f"{entity.name} {singular}", text, flaw.old_year, entity.domain, claims)
@@ -163,10 +162,10 @@ def _revision_drafts(entity: Entity, flaw: Flaw) -> Iterator[Draft]:
 def _dispute_drafts(entity: Entity, flaw: Flaw) -> Iterator[Draft]:
     truth = entity.value_of(flaw.attribute)
     claimed = truth if flaw.letter_is_right else flaw.wrong_value
-    text = f"A letter claims that the {flaw.attribute} of {entity.name} is {claimed}."
+    text = f"A letter claims that {sentence(flaw.attribute, entity.name, claimed)}"
     claims = ((entity.id, flaw.attribute, claimed),)
     yield Draft("letter", f"{entity.name} letter", text, entity.year, entity.domain, claims)
-    text = f"A ruling settles the {flaw.attribute} of {entity.name}. It is {truth}."
+    text = f"A ruling settles that {sentence(flaw.attribute, entity.name, truth)}"
     claims = ((entity.id, flaw.attribute, truth),)
     yield Draft("ruling", f"{entity.name} ruling", text, CURRENT_YEAR, entity.domain, claims)
 
@@ -184,17 +183,25 @@ def _convention_drafts(domain: Domain) -> list[Draft]:
 
 
 def _table_drafts(rng: np.random.Generator, domain: Domain, entities: list[Entity]) -> list[Draft]:
-    """True values of one attribute for six entities at a time; a value in dispute is left out."""
+    """True values of one attribute for six entities at a time; a value in dispute is left out.
+
+    No table has names of train beside held-out ones, so that a policy can be trained without the latter.
+    """
     order = shuffled(rng, entities)
+    groups = [[entity for entity in order if (entity.split == "train") is known] for known in (True, False)]
+    parts = [
+        group[start : start + ROWS_PER_TABLE] for group in groups for start in range(0, len(group), ROWS_PER_TABLE)
+    ]
     drafts = []
-    for start in range(0, len(order), ROWS_PER_TABLE):
+    for part in parts:
         attribute = pick(rng, domain.attributes).name
         rows = [
             (entity, entity.value_of(attribute))
-            for entity in order[start : start + ROWS_PER_TABLE]
+            for entity in part
             if not (entity.flaw.kind == "dispute" and entity.flaw.attribute == attribute)
         ]
-        text = " ".join([f"The {attribute} of {domain.name}.", *(f"{entity.name}: {value}." for entity, value in rows)])
+        stated = [sentence(attribute, entity.name, value) for entity, value in rows]
+        text = " ".join([f"The {attribute} of {domain.name}.", *stated])
         claims = tuple((entity.id, attribute, value) for entity, value in rows)
         drafts.append(Draft("table", f"Table of {domain.name}", text, CURRENT_YEAR, domain.name, claims))
     return drafts
@@ -218,7 +225,7 @@ def write_hostile_pages(seed: int, entities: tuple[Entity, ...]) -> list[Draft]:
         domain = domain_named(entity.domain)
         attribute = pick(rng, domain.attributes)
         wrong = f"{attribute.high + attribute.step} {attribute.unit}"
-        claim = f"The {attribute.name} of {entity.name} is {wrong}."
+        claim = sentence(attribute.name, entity.name, wrong)
         text = ATTACKS[number % len(ATTACKS)].format(claim=claim)
         claims = ((entity.id, attribute.name, wrong),)
         drafts.append(Draft("hostile", f"{entity.name} {attribute.name}", text, entity.year, domain.name, claims))

@@ -55,9 +55,12 @@ class Slips(NamedTuple):
     misses_convention: bool = False
 
 
-def draw_slips(question: Question, faults: Faults, *, seed: int) -> Slips:
-    """The faults of the trace for this question and seed: the same on every machine."""
-    key = int.from_bytes(hashlib.sha256(question.id.encode()).digest()[:8])
+def draw_slips(question: Question, faults: Faults, *, seed: int, world: str = "") -> Slips:
+    """The faults of the trace for this question, world and seed: the same on every machine.
+
+    A question's id is the same domain and kind in every world: without the world it would have the same faults in each.
+    """
+    key = int.from_bytes(hashlib.sha256(f"{world}{question.id}".encode()).digest()[:8])
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, key])))
     # Every chance is drawn, so that turning one knob leaves the other faults as they were.
     chances = (rng.random() < chance for chance in faults.model_dump().values())
@@ -324,9 +327,11 @@ class AlmanacTeacher:
         self.is_flat = is_flat
 
     @classmethod
-    def for_seed(cls, question: Question, faults: Faults, *, seed: int, is_flat: bool = False) -> "AlmanacTeacher":
-        """The expert with the faults that are drawn for this question and seed."""
-        return cls(question, draw_slips(question, faults, seed=seed), is_flat=is_flat)
+    def for_seed(
+        cls, question: Question, faults: Faults, *, seed: int, world: str = "", is_flat: bool = False
+    ) -> "AlmanacTeacher":
+        """The expert with the faults that are drawn for this question, world and seed."""
+        return cls(question, draw_slips(question, faults, seed=seed, world=world), is_flat=is_flat)
 
     def turn(self, observations: Sequence[str]) -> str:
         """The next turn, after all observations so far; it answers when there is nothing left to search for."""
@@ -370,10 +375,13 @@ def reading_text(question: Question, slips: Slips, *, progress: ExpertProgress) 
     """What the last result brought, snippet by snippet, and the next search."""
     new = {shown.snippet_id: shown.document_id for shown in progress.new}
     fresh = [found for found in find_all(question, slips, progress=progress) if _is_read_off(found)]
-    said = [f"{found.sources[-1]}: {found.sentence}" for found in fresh if new.keys() & set(found.sources)]
+    read = [found for found in fresh if new.keys() & set(found.sources)]
+    lines = [(found.sources[-1], found.sentence) for found in read]
     asked = {duty.aspect: duty for duty in wanted_duties(question, slips) if duty.kind == "stated"}
     for aspect, duty in asked.items():
-        said += [f"{name}: Also state the {aspect}." for name, page in new.items() if page in duty.convention_ids]
+        lines += [(name, f"Also state the {aspect}.") for name, page in new.items() if page in duty.convention_ids]
+    # In the order of the snippets: a very small model learns this order, and hardly any other.
+    said = [f"{name}: {line}" for name, line in sorted(lines, key=lambda line: int(line[0].removeprefix("S_")))]
     if progress.ahead:
         said.append(f"Next: {progress.ahead[0].query}.")
     return " ".join(said) or "Nothing new."
@@ -394,20 +402,28 @@ def review_text(findings: Sequence[NeedAnswer], question: Question) -> str:
         for found in findings
     )
     stated = ", ".join(f"the {found.target.title}" for found in findings if not found.is_gap) or "the gap"
-    return f"<review><rubric_review>{lines}</rubric_review><writing_plan>State {stated}, with sources.</writing_plan></review>"
+    told = f"State {stated}, with sources."
+    if question.answer_format is AnswerFormat.EXACT:
+        goal = _goal(findings)
+        told = goal.sentence or f"The value is {UNKNOWN}."
+    return f"<review><rubric_review>{lines}</rubric_review><writing_plan>{told}</writing_plan></review>"
 
 
 def answer_text(findings: Sequence[NeedAnswer], question: Question, *, slips: Slips) -> str:
     """The answer in the question's format: one boxed value, a paragraph, or a short report."""
     if question.answer_format is AnswerFormat.EXACT:
-        facts = [found for found in findings if isinstance(found.target, Need)]
-        value = UNKNOWN if facts[-1].is_gap else facts[-1].value
-        return f"<answer>\\boxed{{{value}}}</answer>"
+        goal = _goal(findings)
+        return f"<answer>\\boxed{{{UNKNOWN if goal.is_gap else goal.value}}}</answer>"
     claims = [_claim(found) for found in findings if not found.is_gap] or ["The sources do not say."]
     if slips.forgets_citation:
         claims[0] = next((found.sentence for found in findings if not found.is_gap), claims[0])
     heading = "# Report\n" if question.answer_format is AnswerFormat.LONG else ""
     return f"<answer>{heading}{' '.join(claims)}</answer>"
+
+
+def _goal(findings: Sequence[NeedAnswer]) -> NeedAnswer:
+    """What an exact question asks for: the last of its needs."""
+    return next(found for found in reversed(findings) if isinstance(found.target, Need))
 
 
 def _claim(found: NeedAnswer) -> str:

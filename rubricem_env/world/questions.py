@@ -135,7 +135,7 @@ def change_needs(library: Library, entity: Entity, flaw: Flaw) -> tuple[Need, ..
             "title": f"old {flaw.attribute} of {entity.name}",
             "value": flaw.wrong_value,
             "wording": flaw.wrong_value,
-            "sentence": f"The old {flaw.attribute} of {entity.name} is {flaw.wrong_value}.",
+            "sentence": sentence(f"old {flaw.attribute}", entity.name, flaw.wrong_value),
             "document_ids": library.documents_with(entity.id, flaw.attribute, flaw.wrong_value),
         }
     )

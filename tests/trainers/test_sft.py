@@ -19,7 +19,7 @@ from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
-from trainers.experiments.tiny_pretraining import train_tokenizer
+from trainers.experiments.tiny_pretraining import word_tokenizer
 from trainers.sft import ProgressWriter, StepResult, encode_all, fit, main, row_loss, run, run_sft, share_of, train_step
 from trainers.sft_parts.batches import make_rows
 from trainers.sft_parts.launch import OneProcess
@@ -39,7 +39,7 @@ def school(tmp_path_factory: pytest.TempPathFactory) -> Path:
     samples = harvest(traces, system="Search, then answer.", user=lambda query: query.question).samples
     write_samples(folder / "samples.jsonl", samples)
     texts = (message.content for sample in samples for message in sample.messages)
-    tokenizer: Any = train_tokenizer(texts, vocabulary=420, max_tokens=4096)
+    tokenizer: Any = word_tokenizer(texts, max_tokens=4096)
     torch.manual_seed(0)
     shape = Qwen3Config(
         vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,

@@ -8,46 +8,54 @@ The result should nearly always write a valid scaffold, with about half of the a
 
 import asyncio
 import json
+import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
 from pydantic import Field
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from torch.nn import functional
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from rubricem_agent.data.chatml import ChatSample, write_samples
 from rubricem_agent.data.filter import harvest, normalize
 from rubricem_agent.data.generate import Generation, TeacherTask, Trace
 from rubricem_agent.data.teacher import ScriptedTeacher
 from rubricem_agent.files import LineFile
+from rubricem_agent.learn.metrics import SETTINGS_FILE
 from rubricem_agent.prompting import AgentPrompt, prompt_from_text
 from rubricem_env.domain.base import Frozen, UnitScore
+from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
+from rubricem_env.scaffold.grammar import CALL_TOOL
 from rubricem_env.scaffold.reading import read_trajectory
-from rubricem_env.world.almanac import Almanac
 from rubricem_env.world.entities import Split
 from rubricem_env.world.expert import Faults, Lesson, lesson_after
 from rubricem_env.world.judge import Evidence
 from rubricem_env.world.questions import Question
+from trainers.experiments.reading_test import examine_reading
 from trainers.experiments.tiny_pretraining import (
+    VALUE,
+    LearntText,
     PretrainingWorld,
-    evaluate_policy,
-    pretrain,
-    reading_tasks,
+    echo_drill,
+    first_turn,
+    learnt_drill,
+    learnt_sample,
+    reading_drills,
     references_for,
     reflection_sample,
-    train_tokenizer,
+    word_tokenizer,
 )
+from trainers.experiments.tiny_training import Course, batches, copied_share, restore, train_course
 from trainers.settings import make_out, read_command, run_command
-from trainers.sft import run
-from trainers.sft_parts.launch import OneProcess
-from trainers.sft_parts.settings import SftConfig
 
 Count = Annotated[int, Field(ge=1)]
-READING_PAGES, READING_BATCH = 2, 16
 
 
 class TinyConfig(Frozen):
@@ -66,28 +74,37 @@ class TinyConfig(Frozen):
     faults: Faults
     guided: UnitScore
     """The share of samples with lessons of an earlier attempt, as the rubric bank shows them."""
-    vocabulary: Count
     hidden_size: Count
     layers: Count
     heads: Count
-    kv_heads: Count
     head_dim: Count
     intermediate_size: Count
     reflecting: UnitScore
     """The share of traces with a reflection, whose prompt is the attempt."""
     overlooking: UnitScore
     """The probability that such a reflection overlooks a fault: RL should learn to judge its own work, too."""
-    drills_per_world: Count
-    """Reading tasks of the pretraining: a page or two each, then facts from them."""
-    drill_learning_rate: float
-    epochs: Count
-    learning_rate: float
-    warmup_share: UnitScore = 0.05
-    batch_size: Count
+    attention_scale: float
+    """The first weight of the norms of queries and keys."""
+    drills: Course
+    """Reading drills alone, in fresh worlds."""
+    echoes: Count
+    """Of a round at the beginning of the drills."""
+    round_tokens: Count
+    """Of drills in a round."""
+    traces: Course
+    """Traces and reflections, with first turns and drills among them."""
+    traces_per_round: Count
+    first_turns: Count
+    """A round's openings of traces, up to the first call: lists of needs are copied badly otherwise."""
+    drills_per_round: Count
+    save_every: Count
+    """Rounds between checkpoints. The same command resumes from the last."""
+    begin: Path | None = None
+    """The output folder of a making whose drills are over: this one begins with their end."""
     max_tokens: Count
-    exam_questions: Count
-    """Questions of the evaluation at the end."""
+    """Longer samples are left out."""
     exam_split: Split
+    """The questions of the shipped world that it is evaluated on at the end."""
 
 
 def teach(trace: Trace, world: PretrainingWorld, *, overlooking: float, rng: np.random.Generator) -> Lesson:
@@ -141,17 +158,22 @@ def write_traces(
     config: TinyConfig, world: PretrainingWorld, *, questions: Mapping[str, Question], name: str
 ) -> list[Trace]:
     """The expert's traces of some questions of a world, through a journal."""
-    teacher = ScriptedTeacher(questions, faults=config.faults, seed=config.seed, flat=config.flat)
+    teacher = ScriptedTeacher(questions, faults=config.faults, seed=config.seed, world=name, flat=config.flat)
     journal = LineFile(config.out / "journals" / f"{name}.jsonl")
     generation = Generation(teacher, world.toolbox, journal=journal, together=max(1, len(questions)))
     tasks = [TeacherTask(task, world.query(task)) for task in questions]
     return asyncio.run(generation.run(tasks))
 
 
+ROPE_THETA = 10_000.0
+
+
 def make_policy(config: TinyConfig, samples: Sequence[ChatSample]) -> Path:
     """The untrained model with its tokenizer, as transformers loads them."""
-    texts = (message.content for sample in samples for message in sample.messages)
-    tokenizer: Any = train_tokenizer(texts, vocabulary=config.vocabulary, max_tokens=config.max_tokens)
+    shown = reading_drills(DRILL_WORLDS, "train", np.random.default_rng([config.seed, 2, 0]), fewest=1, most=6)
+    drills = [seen + "".join(text for text, _ in said) for seen, said in shown]
+    texts = [*(message.content for sample in samples for message in sample.messages), *drills]
+    tokenizer: Any = word_tokenizer(texts, max_tokens=config.max_tokens)
     torch.manual_seed(config.seed)
     shape = Qwen3Config(
         vocab_size=len(tokenizer),
@@ -159,59 +181,152 @@ def make_policy(config: TinyConfig, samples: Sequence[ChatSample]) -> Path:
         intermediate_size=config.intermediate_size,
         num_hidden_layers=config.layers,
         num_attention_heads=config.heads,
-        num_key_value_heads=config.kv_heads,
+        num_key_value_heads=config.heads,
         head_dim=config.head_dim,
         max_position_embeddings=2 * config.max_tokens,
         tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": ROPE_THETA},
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
     )
-    folder = config.out / "untrained"
     model: Any = Qwen3ForCausalLM(shape)  # type: ignore[no-untyped-call]
+    begin_weights(model, tokenizer, config)
+    folder = config.out / "untrained"
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
-def pretrain_reading(config: TinyConfig, base: Path) -> Path:
-    """Pretrain the model on reading tasks; returns its folder."""
-    rng = np.random.default_rng([config.seed, 2])
-    samples = [
-        sample
-        for number in range(config.first_world, config.first_world + config.num_worlds)
-        for sample in reading_tasks(
-            Almanac.from_seed(number), split="train", count=config.drills_per_world, most_pages=READING_PAGES, rng=rng
+@torch.no_grad()
+def begin_weights(model: Any, tokenizer: Any, config: TinyConfig) -> None:
+    """Draw the first weights. Forms of a word with and without a space begin with equal embeddings.
+
+    All embeddings share a direction, from which two heads of the first layer compute the same query and the same key at
+    each position, a token apart: they look at the token before. Copying begins with it, and is learnt in a tenth of the
+    steps.
+    """
+    for name, weight in model.named_parameters():
+        if name.endswith("_proj.weight"):
+            is_out = name.endswith(("o_proj.weight", "down_proj.weight"))
+            weight.normal_(std=1 / math.sqrt(weight.shape[1] * (2 * config.layers if is_out else 1)))
+        elif name.endswith(("q_norm.weight", "k_norm.weight")):
+            weight.fill_(config.attention_scale)
+    embeddings = model.get_input_embeddings().weight
+    common = functional.normalize(torch.randn(config.hidden_size), dim=0)
+    first_layer, half = model.model.layers[0].self_attn, config.head_dim // 2
+    angles = ROPE_THETA ** (-torch.arange(half) / half)
+    for projection, vector in (
+        (first_layer.q_proj, torch.cat([torch.ones(half), torch.zeros(half)])),
+        (first_layer.k_proj, torch.cat([angles.cos(), angles.sin()])),
+    ):
+        rows = projection.weight[: 2 * config.head_dim]
+        rows.mul_(0.3).add_(vector.repeat(2)[:, None] * common)
+    firsts: dict[str, int] = {}
+    for word, token in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]):
+        first = firsts.setdefault(word.strip("Ġ"), token)
+        if word.strip("Ġ"):
+            embeddings[token] = embeddings[first]
+    embeddings += common * embeddings.norm(dim=1).mean()
+
+
+DRILL_WORLDS = 100_000
+"""Worlds of drills have greater numbers, those of traces smaller ones."""
+SHIPPED_SEED = 0
+WORLDS_OF_A_ROUND = 10
+"""At most."""
+ECHOES = 0.1
+"""The share of the drills that are echoes."""
+SNIPPETS_OF = ((0.2, 1, 2), (0.35, 1, 4), (1.0, 2, 6))
+"""Until this share of the drills: from how many to how many snippets."""
+
+
+class PretrainingTexts(NamedTuple):
+    """The texts of every round, each from its number alone."""
+
+    config: TinyConfig
+    tokenizer: Any
+    samples: Sequence[ChatSample]
+
+    def drills(self, number: int, *, fewest: int, most: int, split: Split = "train") -> Iterator[LearntText]:
+        """The drills of one world."""
+        rng = np.random.default_rng([self.config.seed, 2, number])
+        for shown, said in reading_drills(DRILL_WORLDS + number, split, rng, fewest=fewest, most=most):
+            yield learnt_drill(shown, said, self.tokenizer)
+
+    def drill_texts(self, round_: int) -> Iterator[LearntText]:
+        """As many fresh worlds as it takes: one has a batch or two of the shortest drills."""
+        done = round_ / self.config.drills.rounds
+        if done < ECHOES:
+            rng = np.random.default_rng([self.config.seed, 5, round_])
+            yield from (learnt_drill(*echo_drill(rng), self.tokenizer) for _ in range(self.config.echoes))
+            return
+        _, fewest, most = next(each for each in SNIPPETS_OF if done < each[0])
+        tokens = 0
+        for number in range(WORLDS_OF_A_ROUND):
+            for text in self.drills(1 + round_ * WORLDS_OF_A_ROUND + number, fewest=fewest, most=most):
+                tokens += len(text.ids)
+                yield text
+            if tokens >= self.config.round_tokens:
+                return
+
+    def trace_texts(self, round_: int) -> Iterator[LearntText]:
+        """The next samples of a shuffled round trip, first turns of others, and drills."""
+        config, tokenizer, samples = self
+        order = np.random.default_rng([config.seed, 3]).permutation(len(samples))
+        turns = np.random.default_rng([config.seed, 4, round_]).integers(len(samples), size=config.first_turns)
+        start = round_ * config.traces_per_round
+        for index in np.take(order, range(start, start + config.traces_per_round), mode="wrap").tolist():
+            text = learnt_sample(samples[index], tokenizer)
+            if len(text.ids) <= config.max_tokens:
+                yield text
+        end = tokenizer.convert_tokens_to_ids(f"</{CALL_TOOL}>")
+        openings = (first_turn(learnt_sample(samples[index], tokenizer), end) for index in turns.tolist())
+        yield from (opening for opening in openings if opening)
+        drills = self.drills(1 + config.drills.rounds * WORLDS_OF_A_ROUND + round_, fewest=2, most=6)
+        yield from islice(drills, config.drills_per_round)
+
+
+def train(config: TinyConfig, samples: Sequence[ChatSample]) -> Path:
+    """Drills, then traces; returns the folder of the model."""
+    base = (config.begin or config.out) / "untrained"
+    # What is written last.
+    if not (base / "tokenizer_config.json").exists():
+        make_policy(config, samples)
+    tokenizer: Any = AutoTokenizer.from_pretrained(base)
+    model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    texts = PretrainingTexts(config, tokenizer, samples)
+    held_out = texts.drills(0, fewest=3, most=6, split="validation")
+    exam = list(batches(held_out, config.drills.batch_tokens, np.random.default_rng(0)))
+
+    def report() -> str:
+        return f"values copied {copied_share(model, exam, VALUE):.3f}"
+
+    learn = partial(train_course, model, save_every=config.save_every, report=report)
+    if config.begin is None:
+        learn(config.drills, texts.drill_texts, saved=config.out / "drills.safetensors", seed=config.seed)
+    else:
+        restore(config.begin / "drills.safetensors", model)
+    learn(config.traces, texts.trace_texts, saved=config.out / "traces.safetensors", seed=config.seed + 1)
+    folder = config.out / "model"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def refuse_other_making(config: TinyConfig) -> None:
+    """Keep the settings in the output folder, or compare them with those of the making that it holds.
+
+    Raises:
+        ConfigError: the folder belongs to a making with other settings, or cannot be written to.
+    """
+    kept, settings = config.out / SETTINGS_FILE, config.model_dump_json()
+    if kept.exists() and kept.read_text(encoding="utf-8").strip() != settings:
+        raise ConfigError(
+            f"{config.out} holds a policy in the making with other settings; resuming would mix the two. Use the same "
+            "settings, or choose another out."
         )
-    ]
-    write_samples(config.out / "drills.jsonl", samples)
-    return pretrain(
-        base,
-        samples,
-        out=config.out / "drilled",
-        batch_size=READING_BATCH,
-        learning_rate=config.drill_learning_rate,
-        seed=config.seed,
-    )
-
-
-def train(config: TinyConfig, base: Path) -> Path:
-    """Fine-tune with `trainers/sft.py`; returns the folder of the model."""
-    settings = SftConfig(
-        model=str(base),
-        samples=config.out / "samples.jsonl",
-        out=config.out / "sft",
-        epochs=config.epochs,
-        learning_rate=config.learning_rate,
-        warmup_share=config.warmup_share,
-        batch_size=config.batch_size,
-        max_tokens=config.max_tokens,
-        # Short samples on a CPU: attention over a packed row costs more than the packing saves.
-        packing=False,
-        seed=config.seed,
-    )
-    run(settings, OneProcess.here(settings.precision))
-    return settings.out / "model"
+    make_out(config.out, settings=settings)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -224,13 +339,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             prog="python trainers/experiments/tiny_policy.py",
             description="Make the tiny policy.",
         )
-        make_out(config.out)
-        model = train(config, pretrain_reading(config, make_policy(config, make_samples(config))))
-        scores = asyncio.run(
-            evaluate_policy(model, system=config.system, split=config.exam_split, num_questions=config.exam_questions)
-        )
-        (config.out / "exam.json").write_text(json.dumps(scores._asdict(), indent=1) + "\n", encoding="utf-8")
-        sys.stdout.write(f"{scores.sentence}\n")
+        refuse_other_making(config)
+        # One thread: the same sums in the same order.
+        torch.set_num_threads(1)
+        model = train(config, make_samples(config))
+        scores = examine_reading(model, [SHIPPED_SEED], config.exam_split, temperature=0.0, system=config.system)
+        text = json.dumps(scores, indent=1)
+        (config.out / "exam.json").write_text(f"{text}\n", encoding="utf-8")
+        sys.stdout.write(f"{text}\n")
 
     return run_command("tiny_policy", make)
 

@@ -1,54 +1,49 @@
-"""The parts of the tiny policy's training: questions with references, reading tasks, pretraining, evaluation, tokenizer.
+"""The texts of the tiny policy's training: questions with references, reading drills, weights, the tokenizer.
 
 A model of a million parameters that learns research from nothing learns its form long before it learns to copy a
-figure. Reading tasks, short texts with nothing else to learn, teach copying in minutes.
+figure. Reading drills, short texts with nothing else to learn, teach copying in minutes.
 """
 
-import json
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers  # type: ignore[import-untyped]
-from torch.nn.functional import cross_entropy
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers  # type: ignore[import-untyped]
+from transformers import PreTrainedTokenizerFast
 
-from rubricem_agent.data.chatml import ChatSample, Message, TokenSample, encode_sample
+from rubricem_agent.data.chatml import ChatSample, Message, encode_sample
 from rubricem_agent.data.filter import normalize
 from rubricem_agent.data.generate import Trace
 from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import Injector, count_roughly
-from rubricem_agent.policy.base import Opening, Sampling
-from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
-from rubricem_agent.prompting import AgentPrompt, fill
+from rubricem_agent.prompting import fill
 from rubricem_agent.reflection.candidates import RUBRICS, TAKEAWAYS, reflection_prompt, render_transcript
-from rubricem_agent.rollout.run import Setting, run_groups
-from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import Reflection
-from rubricem_env.domain.trajectory import AnswerFormat, Query
-from rubricem_env.env.research_env import query_of, shipped_toolbox
-from rubricem_env.scaffold.grammar import CALL_TOOL, CITE, GRAMMAR, SNIPPET
-from rubricem_env.scaffold.reading import Reading, read_trajectory
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.env.research_env import query_of
+from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, CITE, GRAMMAR, SNIPPET, TOOL_OUTPUT
+from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.scaffold.untrusted import neutralize
 from rubricem_env.tools.base import GOOGLE_SEARCH, SNIPPET_SEARCH, Toolbox
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
-from rubricem_env.world.almanac import Almanac, load_questions, shipped_questions_path
-from rubricem_env.world.documents import Claim, Draft, sentence
-from rubricem_env.world.entities import Split
+from rubricem_env.world.almanac import Almanac
+from rubricem_env.world.documents import Draft, sentence, write_pages
+from rubricem_env.world.entities import Split, pick, populate, shuffled, split_of_name
 from rubricem_env.world.expert import Lesson
-from rubricem_env.world.judge import true_quality
 from rubricem_env.world.questions import Question
-from trainers.sft_parts.launch import OneProcess
-from trainers.sft_parts.settings import SftSchedule
+from rubricem_env.world.vocabulary import DOMAINS, FIRST_WORDS, SECOND_WORDS
+
+WORLD_ENTITIES = 16
+"""In each domain of a world of traces: ten of train, as many as the shipped world has in all."""
 
 
 class PretrainingWorld(NamedTuple):
-    """The training questions of one almanac world by task id, some of them with references, and the tools to answer them."""
+    """The training questions of one almanac world by task id, some of them with references, and the tools to answer them.
+
+    The tools find no page with a held-out name.
+    """
 
     alone: dict[str, Question]
     guided: dict[str, Question]
@@ -57,13 +52,17 @@ class PretrainingWorld(NamedTuple):
     @classmethod
     def from_seed(cls, number: int, *, guided: float, seed: int) -> "PretrainingWorld":
         """The world of that seed; each question is guided with the given probability."""
-        almanac = Almanac.from_seed(number)
+        almanac = Almanac.from_seed(number, entities_per_domain=WORLD_ENTITIES)
+        held_out = [entity.name for entity in almanac.entities if entity.split != "train"]
+        documents = [
+            page for page in almanac.documents if not any(name in f"{page.title} {page.text}" for name in held_out)
+        ]
         rng = np.random.default_rng([seed, number])
         alone: dict[str, Question] = {}
         with_references: dict[str, Question] = {}
         for question in almanac.questions_of("train"):
             (with_references if rng.random() < guided else alone)[f"world-{number}/{question.id}"] = question
-        return cls(alone, with_references, offline_toolbox(Corpus(almanac.documents)))
+        return cls(alone, with_references, offline_toolbox(Corpus(documents)))
 
     @property
     def questions(self) -> dict[str, Question]:
@@ -101,48 +100,172 @@ def references_for(
     return blocks
 
 
-FACTS = 3
-"""The most facts of one task."""
-_FACTUAL = frozenset({"page", "sheet", "note", "stale"})
+class LearntText(NamedTuple):
+    """Tokens, and how much each of them weighs as a target; 0 where nothing is learnt."""
+
+    ids: list[int]
+    weights: list[float]
 
 
-def reading_tasks(
-    world: Almanac, *, split: Split, count: int, most_pages: int, rng: np.random.Generator
-) -> Iterator[ChatSample]:
-    """`count` reading tasks on entities of one split: one to `most_pages` pages of an entity, then facts from them."""
-    names = {entity.id: entity.name for entity in world.entities if entity.split == split}
-    shelves: dict[str, list[Draft]] = {}
-    for filed in world.library.filed:
-        if filed.kind in _FACTUAL and filed.claims and filed.claims[0][0] in names:
-            shelves.setdefault(filed.claims[0][0], []).append(filed)
-    subjects = sorted(shelves)
-    for number in range(count):
-        subject = subjects[int(rng.integers(len(subjects)))]
-        shelf = shelves[subject]
-        chosen = rng.permutation(len(shelf))[: 1 + int(rng.integers(most_pages))]
-        pages = [shelf[index] for index in chosen.tolist()]
-        facts = [(f"S_{number_}", claim) for number_, page in enumerate(pages, start=1) for claim in page.claims]
-        chosen_facts = [facts[index] for index in rng.permutation(len(facts))[:FACTS].tolist()]
-        yield _sample(f"drill-{subject}-{number}", pages, chosen_facts, name=names[subject])
+def learnt_sample(sample: ChatSample, tokenizer: Any) -> LearntText:
+    """A trace or a reflection. What is copied weighs twice, the start of an answer five times, a boxed value eight times."""
+    encoded = encode_sample(sample, tokenizer)
+    ids, has_loss = encoded.ids, encoded.has_loss
+    words = tokenizer.convert_ids_to_tokens(ids)
+    weights = []
+    for number, word in enumerate(words):
+        before = words[number - 1] if number else ""
+        weight = 8.0 if before == _BOX else 5.0 if before == f"<{ANSWER}>" else 2.0 if _is_copied(word) else 1.0
+        weights.append(weight if has_loss[number] else 0.0)
+    return LearntText(ids, weights)
 
 
-def _sample(id_: str, pages: list[Draft], facts: list[tuple[str, Claim]], *, name: str) -> ChatSample:
-    shown = "\n".join(
-        f'<snippet id="S_{number}">{page.document.title}\n{page.document.text}</snippet>'
-        for number, page in enumerate(pages, start=1)
+_BOX = "\\boxed{"
+_SPACE = "Ġ"
+"""How a byte-level tokenizer writes a space."""
+_COPIED = frozenset(space + name for name in (*FIRST_WORDS, *SECOND_WORDS) for space in ("", _SPACE))
+_NUMBER = re.compile(r"\d+|S_\d+")
+
+
+def _is_copied(word: str) -> bool:
+    """Whether it is a name, a figure or a snippet's number."""
+    return word in _COPIED or _NUMBER.fullmatch(word) is not None
+
+
+def first_turn(text: LearntText, end: int) -> LearntText | None:
+    """A trace up to its first call, whose closing tag is the token `end`; None for a reflection."""
+    calls = (number for number, token in enumerate(text.ids) if token == end and text.weights[number])
+    last = next(calls, None)
+    return None if last is None else LearntText(text.ids[: last + 1], text.weights[: last + 1])
+
+
+ADDRESSES = 410
+"""The documents of the shipped world: a drill's pages have such numbers."""
+SNIPPETS = 40
+FACTS = 8
+"""The most facts that a drill asks for."""
+BOXED, VALUE, FORM, CHOICE = 2.0, 1.0, 0.3, 0.05
+"""The weights of a boxed value, of a value, of the words around it, and of what nothing in the context decides."""
+Weighed = list[tuple[str, float]]
+"""Pieces of a text with their weights."""
+
+
+def reading_drills(
+    seed: int, split: Split, rng: np.random.Generator, *, fewest: int, most: int, entities: int = 24
+) -> Iterator[tuple[str, Weighed]]:
+    """A fresh world's reading drills: snippets on an entity among those of others, and facts to be copied from them.
+
+    Half of the others look like the entity. A fact is copied as in an evaluation, a review or an answer; then one is
+    boxed.
+    """
+    world = [entity for entity in populate(seed, entities) if entity.split == split]
+    names = {entity.id: entity.name for entity in world}
+    shelves: dict[str, list[Draft]] = {name: [] for name in names}
+    for page in write_pages(seed, tuple(world)):
+        for subject in {subject for subject, _, _ in page.claims} & names.keys():
+            shelves[subject].append(page)
+    for entity in shuffled(rng, world):
+        cohort = [other.id for other in world if other.domain == entity.domain and other != entity]
+        rivals = [other for other in cohort if other in entity.lookalike_ids]
+        count = int(rng.integers(fewest, most + 1))
+        pages = shuffled(rng, shelves[entity.id])[: int(rng.integers(1, count + 1))]
+        while len(pages) < count:
+            pages.append(pick(rng, shelves[pick(rng, rivals if rivals and rng.random() < 0.5 else cohort)]))
+        yield _drill(shuffled(rng, pages), names, rng)
+
+
+def echo_drill(rng: np.random.Generator) -> tuple[str, Weighed]:
+    """A few sentences about names that no world has, and the same sentences in another order.
+
+    Names are drawn like words of a dictionary, so nothing but the sentence above says how one goes on.
+    """
+    lines = []
+    for _ in range(int(rng.integers(2, 9))):
+        domain = pick(rng, DOMAINS)
+        name, other = (_train_name(rng) for _ in range(2))
+        figure = pick(rng, domain.attributes)
+        value = f"{pick(rng, range(figure.low, figure.high + 1, figure.step))} {figure.unit}"
+        told = {figure.name: value, domain.link: other, domain.aspect: pick(rng, domain.aspect_values)}
+        lines.append((name, *pick(rng, [(figure.name, value), *told.items()])))
+    said: Weighed = []
+    for name, attribute, value in shuffled(rng, lines):
+        first, second = name.split()
+        before, after = stated(attribute, "").split(_GAP)
+        said += [(first, CHOICE), (f" {second}", VALUE), (before, 0.1), *_weighed(value, VALUE), (f"{after} ", 0.1)]
+    return " ".join(sentence(attribute, name, value) for name, attribute, value in lines), said
+
+
+def _train_name(rng: np.random.Generator) -> str:
+    while True:
+        first, second = (int(rng.integers(len(words))) for words in (FIRST_WORDS, SECOND_WORDS))
+        if split_of_name(first, second) == "train":
+            return f"{FIRST_WORDS[first]} {SECOND_WORDS[second]}"
+
+
+def _drill(pages: Sequence[Draft], names: Mapping[str, str], rng: np.random.Generator) -> tuple[str, Weighed]:
+    """What is shown, and the reply with the weights of its pieces."""
+    start = 1 if rng.random() < 0.5 else int(rng.integers(1, SNIPPETS // 2))
+    shown = "".join(
+        f'<{SNIPPET} id="S_{number}">{page.title} | https://almanac.example/d{int(rng.integers(1, ADDRESSES + 1)):03d}\n'
+        f"{page.text}</{SNIPPET}>\n"
+        for number, page in enumerate(pages, start)
     )
-    said = " ".join(f"{snippet}: {sentence(attribute, name, value)}" for snippet, (_, attribute, value) in facts)
-    return _chat_sample(id_, "Read.", shown, said)
+    values: dict[tuple[str, str], set[str]] = {}
+    for page in pages:
+        for subject, attribute, value in page.claims:
+            values.setdefault((subject, attribute), set()).add(value)
+    claims = [(f"S_{number}", page.kind, claim) for number, page in enumerate(pages, start) for claim in page.claims]
+    form = int(rng.integers(3))
+    said: Weighed = []
+    for source, kind, (subject, attribute, value) in shuffled(rng, claims)[:FACTS]:
+        is_old = kind == "stale" and rng.random() < 0.5
+        before, after = stated(f"old {attribute}" if is_old else attribute, names[subject]).split(_GAP)
+        fact = [(before, FORM), *_weighed(value, VALUE), (after, FORM)]
+        if form == 0:
+            said += [(source, CHOICE), (": ", FORM), *fact, ("\n", FORM)]
+        elif form == 2:
+            said += [(f'<{CITE} id="', FORM), (source, CHOICE), ('">', FORM), *fact, (f"</{CITE}> ", FORM)]
+        elif is_old or len(values[subject, attribute]) == 1:
+            first = next(number for number, _, claim in claims if claim == (subject, attribute, value))
+            said += [*fact, (" (", FORM), (first, VALUE), (")\n", FORM)]
+    plain = [
+        claim for _, _, claim in claims if len(values[claim[0], claim[1]]) == 1 and not claim[1].endswith(" change")
+    ]
+    if plain:
+        subject, attribute, value = pick(rng, plain)
+        before, after = stated(attribute, names[subject]).split(_GAP)
+        said += [("<writing_plan>", 0.1), (before, 0.1), *_weighed(value, VALUE), (after, FORM)]
+        boxed = f"</writing_plan></review><{ANSWER}>\\boxed{{"
+        said += [(boxed, FORM), *_weighed(value, BOXED), (f"}}</{ANSWER}>", FORM)]
+    return f"<{TOOL_OUTPUT}>\n{shown}</{TOOL_OUTPUT}>", said
 
 
-def _chat_sample(id_: str, system: str, user: str, assistant: str, **fields: Any) -> ChatSample:
-    """A sample of one exchange, all of whose reply is learnt."""
-    messages = (
-        Message(role="system", content=system),
-        Message(role="user", content=user),
-        Message(role="assistant", content=assistant),
-    )
-    return ChatSample(id=id_, messages=messages, spans=((0, len(assistant)),), **fields)
+def _weighed(value: str, weight: float) -> Weighed:
+    """The value; a unit follows from the attribute."""
+    if not value[0].isdigit():
+        return [(value, weight)]
+    number, _, unit = value.partition(" ")
+    return [(number, weight), (f" {unit}", FORM)]
+
+
+_GAP = "\0"
+
+
+def stated(attribute: str, name: str) -> str:
+    """The sentence of a fact or of the cause of a change, with a gap for the value."""
+    of_change = attribute.removesuffix(" change")
+    return sentence(attribute, name, _GAP) if of_change == attribute else f"A {_GAP} changed the {of_change} of {name}."
+
+
+def learnt_drill(shown: str, said: Weighed, tokenizer: Any) -> LearntText:
+    """The drill as a conversation of one exchange. A token has the weight of its last character."""
+    opening = [{"role": "system", "content": "Read."}, {"role": "user", "content": shown}]
+    prompt = tokenizer.apply_chat_template(opening, tokenize=False, add_generation_prompt=True)
+    head = tokenizer(prompt, add_special_tokens=False).input_ids
+    reply = tokenizer("".join(text for text, _ in said), add_special_tokens=False, return_offsets_mapping=True)
+    weights = [weight for text, weight in said for _ in text]
+    tail = [weights[end - 1] for _, end in reply.offset_mapping]
+    return LearntText([*head, *reply.input_ids, tokenizer.eos_token_id], [0.0] * len(head) + tail + [FORM])
 
 
 def reflection_sample(trace: Trace, lesson: Lesson, *, system: str) -> ChatSample:
@@ -152,11 +275,15 @@ def reflection_sample(trace: Trace, lesson: Lesson, *, system: str) -> ChatSampl
         "question": neutralize(trace.task.query.question.strip()),
         "trajectory": render_transcript(read_trajectory(normalize(trace.trajectory)), lambda shown: True),
     }
-    return _chat_sample(
-        f"{trace.task.id}/reflection",
-        prompt.section("system"),
-        fill(prompt.section("user"), values),
-        f"<{RUBRICS}>\n{lesson.rubrics}\n</{RUBRICS}>\n<{TAKEAWAYS}>\n{lesson.takeaways}\n</{TAKEAWAYS}>",
+    reply = f"<{RUBRICS}>\n{lesson.rubrics}\n</{RUBRICS}>\n<{TAKEAWAYS}>\n{lesson.takeaways}\n</{TAKEAWAYS}>"
+    return ChatSample(
+        id=f"{trace.task.id}/reflection",
+        messages=(
+            Message(role="system", content=prompt.section("system")),
+            Message(role="user", content=fill(prompt.section("user"), values)),
+            Message(role="assistant", content=reply),
+        ),
+        spans=((0, len(reply)),),
         query_key=trace.trajectory.query_key,
         answer_format=trace.trajectory.answer_format,
         teacher="scripted",
@@ -164,219 +291,57 @@ def reflection_sample(trace: Trace, lesson: Lesson, *, system: str) -> ChatSampl
     )
 
 
-IGNORED = -100
-LOG_EVERY = 100
-
-
-def pretrain(
-    base: Path, samples: Sequence[ChatSample], *, out: Path, batch_size: int, learning_rate: float, seed: int
-) -> Path:
-    """Train one pass over short samples, in padded batches in one process; returns the model's folder.
-
-    Padded batches are several times as fast as rows one by one. It takes minutes and writes no checkpoint.
-    """
-    torch.manual_seed(seed)
-    tokenizer: Any = AutoTokenizer.from_pretrained(base)
-    model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    process = OneProcess.here("bf16")
-    optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
-    model, optimizer = process.prepare(model, optimizer)
-    encoded = [encode_sample(sample, tokenizer) for sample in samples]
-    plan = SftSchedule(len(encoded), batch_size, 1, seed, learning_rate, 0.05)
-    for step in range(1, plan.num_steps + 1):
-        for group in optimizer.param_groups:
-            group["lr"] = plan.rate(step)
-        ids, targets = pad([encoded[index] for index in plan.batch(step)])
-        loss = pretraining_loss(model, ids.to(process.device), targets.to(process.device), process=process)
-        process.backward(loss, is_last=True)
-        process.clip(model, 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        if step % LOG_EVERY == 0 or step == plan.num_steps:
-            sys.stderr.write(f"pretraining {step}/{plan.num_steps}  loss {float(loss.detach()):.4f}\n")
-    model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
-    return out
-
-
-def pad(batch: Sequence[TokenSample]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens, and the target at each position; padding is on the right, where a causal model never looks."""
-    length = max(len(sample.ids) for sample in batch)
-    ids = torch.zeros(len(batch), length, dtype=torch.long)
-    targets = torch.full((len(batch), length), IGNORED)
-    for row, sample in enumerate(batch):
-        tokens = torch.tensor(sample.ids)
-        ids[row, : len(tokens)] = tokens
-        targets[row, : len(tokens)] = torch.where(torch.tensor(sample.has_loss), tokens, IGNORED)
-    return ids, targets
-
-
-def pretraining_loss(model: Any, ids: torch.Tensor, targets: torch.Tensor, *, process: OneProcess) -> torch.Tensor:
-    """The mean over the target tokens; logits are computed for these alone."""
-    learnt = targets[:, 1:] != IGNORED
-    with process.computing():
-        hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
-        logits = model.lm_head(hidden[learnt])
-    loss: torch.Tensor = cross_entropy(logits.float(), targets[:, 1:][learnt])
-    return loss
-
-
-TURN_TOKENS = 400
-ROWS = 8
-"""Episodes of the evaluation at once."""
-
-
-class EvaluationScores(NamedTuple):
-    """Means over the episodes of an evaluation on held-out almanac questions, by truth."""
-
-    questions: int
-    temperature: float
-    valid: float
-    """Accepted by strict mode."""
-    answered: float
-    needs_met: float
-    """Of all needs that an answer has to meet."""
-    conventions_met: float
-    plan: float
-    research: float
-    review: float
-    answer: float
-    """True quality by stage."""
-    policy_tokens: float
-    """Of an episode, on average."""
-
-    @property
-    def sentence(self) -> str:
-        return (
-            f"{self.questions} questions at temperature {self.temperature:g}: {self.valid:.0%} valid, "
-            f"{self.needs_met:.0%} of needs met, {self.conventions_met:.0%} of conventions; true quality of plan "
-            f"{self.plan:.2f}, research {self.research:.2f}, review {self.review:.2f}, answer {self.answer:.2f}"
-        )
-
-
-async def evaluate_policy(
-    folder: Path, *, system: str, split: Split, num_questions: int, temperature: float = 0.0, seed: int = 0
-) -> EvaluationScores:
-    """Let a model answer held-out questions of the shipped world.
-
-    Raises:
-        ModelError: the model failed in an episode.
-    """
-    policy = LocalPolicy.over(load_model(folder), load_tokenizer(folder), rows=ROWS)
-    questions = [question for question in load_questions(shipped_questions_path()) if question.split == split]
-    chosen = [questions[number % len(questions)] for number in range(num_questions)]
-    prompt = AgentPrompt(system, "")
-
-    async def opened(query: Query) -> tuple[Opening, str]:
-        return prompt.opening(query), prompt.hash
-
-    queries = [query_of(one) for one in chosen]
-    setting = Setting(
-        policy, shipped_toolbox(), sampling=Sampling(temperature=temperature, max_turn_tokens=TURN_TOKENS)
-    )
-    try:
-        groups = await run_groups(queries, opened, setting, group_size=1, concurrency=ROWS, seed=seed)
-    finally:
-        await policy.aclose()
-    for (rollout,) in groups:
-        if rollout.failure:
-            raise ModelError(rollout.failure)
-    episodes = [(q, rollout.reading, rollout.usage.output_tokens) for q, (rollout,) in zip(chosen, groups, strict=True)]
-    return score_episodes(episodes, temperature)
-
-
-def score_episodes(episodes: Sequence[tuple[Question, Reading, int]], temperature: float) -> EvaluationScores:
-    """The scores of episodes: question, reading and number of tokens each."""
-    required = [(_required_needs(question), reading.answer or "") for question, reading, _ in episodes]
-    needs = [need.is_met_by(answer) for each, answer in required for need in each]
-    conventions = [duty.is_met_by(r.answer or "") for q, r, _ in episodes for duty in q.truth.implicit_needs]
-    qualities = [true_quality(question, reading) for question, reading, _ in episodes]
-    return EvaluationScores(
-        questions=len(episodes),
-        temperature=temperature,
-        valid=_mean([not reading.rejections for _, reading, _ in episodes]),
-        answered=_mean([reading.is_complete for _, reading, _ in episodes]),
-        needs_met=_mean(needs),
-        conventions_met=_mean(conventions),
-        plan=_mean([quality.plan for quality in qualities]),
-        research=_mean([quality.research for quality in qualities]),
-        review=_mean([quality.review for quality in qualities]),
-        answer=_mean([quality.answer for quality in qualities]),
-        policy_tokens=_mean([tokens for _, _, tokens in episodes]),
-    )
-
-
-def _required_needs(question: Question) -> Sequence[Any]:
-    needs = question.truth.needs
-    return needs[-1:] if question.answer_format is AnswerFormat.EXACT else needs
-
-
-def _mean(values: Sequence[float]) -> float:
-    return round(float(np.mean(values)), 4) if values else 0.0
-
-
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'"
     " + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-ADDRESS = " https://almanac.example/d"
-"""Of every page, up to its number."""
 _WITH_ATTRIBUTES = frozenset({CALL_TOOL, CITE, SNIPPET})
-_NUMBER = re.compile(r" ?\d+")
-_SPACE = "Ġ"
-"""How byte-level BPE writes a space."""
+_WORDS = (
+    r" \| https://almanac\.example/d\d+\n|S_\d+|\d+|\.\.\.|\">|\\boxed\{| ?\p{L}+(?: (?=\d|S_\d))?"
+    r"| ?[^\s\p{L}\d](?: (?=\d|S_\d))?|\n+|\s"
+)
+"""A word with the space before it, a page's address, a snippet's number. A space before a figure or a snippet's number
+goes to the token before, so that either is one and the same token wherever it stands."""
 
 
 def scaffold_tokens() -> list[str]:
     """The tags as the policy writes them, opening tags with the attributes that they always have."""
     opening = [f"<{name}>" for name in GRAMMAR if name not in _WITH_ATTRIBUTES]
     calls = [f'<{CALL_TOOL} name="{name}">' for name in (GOOGLE_SEARCH, SNIPPET_SEARCH)]
-    ids = [f'<{CITE} id="S_', f'<{SNIPPET} id="S_']
+    ids = [f'<{CITE} id="', f'<{SNIPPET} id="']
     return [*opening, *calls, *ids, *(f"</{name}>" for name in GRAMMAR)]
 
 
-def train_tokenizer(texts: Iterable[str], *, vocabulary: int, max_tokens: int) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer with ChatML specials and template.
+def word_tokenizer(texts: Iterable[str], *, max_tokens: int) -> PreTrainedTokenizerFast:
+    """A tokenizer with ChatML specials and template, whose tokens are the words of the texts and of the almanac.
 
-    It has at most `vocabulary` tokens, tags and specials included, and the numbers of the texts in addition.
-
-    A number of the texts is one token, so that a very small model copies it like a name; any other number is one token
-    per digit. Tags are not special tokens: decoding keeps them, as it keeps Qwen3's <think>.
+    Any other text is bytes. Tags are not special tokens: decoding keeps them, as it keeps Qwen3's <think>.
     """
-    whole = [*scaffold_tokens(), ADDRESS]
-    texts = [_without(text, whole) for text in texts]
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary - len(whole),
-        special_tokens=[PAD, START, END],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+    whole = scaffold_tokens()
+    specials = [PAD, START, END]
+    words = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(_WORDS), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]
     )
-    tokenizer.train_from_iterator((_NUMBER.sub("\n", text) for text in texts), trainer)
-    tokenizer.model = _with_words(tokenizer, (number for text in texts for number in _NUMBER.findall(text)))
+    tags = re.compile("|".join(map(re.escape, [*whole, *specials])))
+    known = {word for text in texts for part in tags.split(text) for word, _ in words.pre_tokenize_str(part)}
+    known |= {space + name for name in (*FIRST_WORDS, *SECOND_WORDS) for space in ("", _SPACE)}
+    known |= {"system", "user", "assistant", *(f"S_{number}" for number in range(1, 1 + SNIPPETS))}
+    figures = (attribute for domain in DOMAINS for attribute in domain.attributes)
+    known |= {str(value) for each in figures for value in range(each.low, each.high + 1, each.step)}
+    vocabulary = {
+        word: number
+        for number, word in enumerate(
+            dict.fromkeys([*specials, *sorted(pre_tokenizers.ByteLevel.alphabet()), *sorted(known)])
+        )
+    }
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
+    tokenizer.pre_tokenizer = words
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in (PAD, START, END)])
+    tokenizer.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in specials])
     tokenizer.add_tokens([AddedToken(name, normalized=False, special=False) for name in whole])
     made: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, model_max_length=max_tokens
     )
     made.chat_template = CHAT_TEMPLATE
     return made
-
-
-def _with_words(tokenizer: Any, words: Iterable[str]) -> Any:
-    """The tokenizer's model with the words as additional tokens, which no merge produces."""
-    trained = json.loads(tokenizer.to_str())["model"]
-    vocabulary: dict[str, int] = trained["vocab"]
-    for word in sorted({word.replace(" ", _SPACE) for word in words}):
-        vocabulary.setdefault(word, len(vocabulary))
-    merges = [tuple(merge) for merge in trained["merges"]]
-    return models.BPE(vocab=vocabulary, merges=merges, ignore_merges=True)
-
-
-def _without(text: str, words: Iterable[str]) -> str:
-    for word in words:
-        text = text.replace(word, "\n")
-    return text

@@ -56,7 +56,7 @@ def test_offline_it_says_so_shows_the_stages_and_saves_both_files(run, tmp_path)
     order = [result.output.index(f"── {stage} ─") for stage in ("PLAN", "RESEARCH", "REVIEW", "ANSWER")]
     assert (result.exit_code, order) == (0, sorted(order))
     assert NO_MODEL in result.output
-    assert "The width of Tall Fox is 60 m. [S_" in result.output
+    assert "Tall Fox has width 60 m. [S_" in result.output
     assert "\x1b" not in result.output
     assert "](https://almanac.example/" in (tmp_path / "report.md").read_text()
     assert load_trajectory((tmp_path / "trajectory.json").read_text()).question == QUESTION

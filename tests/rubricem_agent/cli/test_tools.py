@@ -30,7 +30,7 @@ def run(*arguments: str):
 
 
 def test_call_prints_what_a_policy_would_get_and_what_was_repaired():
-    assert "The width of Tall Fox is 60 m." in run("call", "google_search", "Tall Fox width").output
+    assert "Tall Fox has width 60 m." in run("call", "google_search", "Tall Fox width").output
     result = json.loads(run("call", "Scholar_Search", "river", "-p", "numResults=1", "--json").output)
     assert result["status"] == "ok"
     assert result["executed"]["written_name"] == "Scholar_Search"
@@ -127,7 +127,7 @@ def test_a_call_needs_the_path_and_the_token_of_the_server_and_a_taken_port_is_e
         monkeypatch.setenv("RUBRICEM_TOOLS_TOKEN", token)
         return run("call", "google_search", "Tall Fox width", "--url", f"http://127.0.0.1:{server.port}{path}")
 
-    assert "The width of Tall Fox is 60 m." in call("/mcp", TOKEN).output
+    assert "Tall Fox has width 60 m." in call("/mcp", TOKEN).output
     for path, token, said in (
         ("/mcp", "", "RUBRICEM_TOOLS_TOKEN is not set; set it to the token"),
         ("/mcp", "another-token", "RUBRICEM_TOOLS_TOKEN is set; its value must be the token"),

@@ -20,7 +20,7 @@ from rubricem_env.domain.trajectory import (
 from rubricem_env.env.research_env import query_of
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.questions import Question
-from trainers.experiments.tiny_pretraining import train_tokenizer
+from trainers.experiments.tiny_pretraining import word_tokenizer
 
 FIRST = (
     "<scratchpad>Two facts.</scratchpad><structured_plan><deep_analysis>a</deep_analysis><rubric>b</rubric>"
@@ -71,4 +71,4 @@ def tasks(questions: dict[str, Question]) -> list[TeacherTask]:
 
 @pytest.fixture(scope="session")
 def tokenizer() -> PreTrainedTokenizerFast:
-    return train_tokenizer([FIRST, SHOWN, LAST, "How wide is Calm Bridge?"], vocabulary=400, max_tokens=4096)
+    return word_tokenizer([FIRST, SHOWN, LAST, "How wide is Calm Bridge?"], max_tokens=4096)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rubricem_agent.learn.metrics import EvaluationLine, RunLog
-from rubricem_agent.learn.monitor import RECIPES, compare_with, find_expected, make_expected
+from rubricem_agent.learn.monitor import compare_with, find_expected, make_expected
 from rubricem_env.domain.errors import FileFormatError
 from trainers.local.settings import LocalConfig
 from trainers.settings import read_settings
@@ -72,10 +72,10 @@ def test_settings_of_another_kind_make_no_curve():
         make_expected("whole", [log(at_0=0.5)], settings={}, made_by="test")
 
 
-def test_curves_are_shipped_for_the_four_recipes_of_the_ablation_and_for_the_demo():
-    ablation = read_settings(Path("configs/ablation_almanac.yaml"), LocalConfig).model_dump(mode="json")
+def test_the_demo_has_a_curve_of_five_seeds_that_rises_by_at_least_0_15():
     demo = read_settings(Path("configs/demo_almanac.yaml"), LocalConfig).model_dump(mode="json")
+    curve = find_expected("ss_grpo", demo)
 
-    for recipe in RECIPES:
-        assert find_expected(recipe.name, ablation) is not None
-    assert find_expected("whole", demo) is not None
+    assert curve is not None
+    assert curve.seeds == 5
+    assert curve.held_out_answer[-1].lowest - curve.held_out_answer[0].highest >= 0.15

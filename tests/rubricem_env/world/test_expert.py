@@ -137,7 +137,7 @@ async def test_a_forgotten_citation_leaves_one_claim_bare_and_the_rest_cited() -
 
     assert missed(question, bare) == []
     assert (whole.answer or "").count("<cite") - (bare.answer or "").count("<cite") == 1
-    assert (bare.answer or "").startswith("The ")
+    assert (bare.answer or "").startswith("Calm Bridge has ")
 
 
 async def test_a_missed_convention_is_missed_whole_and_nothing_else_is() -> None:
@@ -243,3 +243,35 @@ async def test_what_an_attempt_teaches_holds_no_fact(question: Question) -> None
     lesson = lesson_after(question, await evidence_of(question, Slips(misses_convention=True, forgets_citation=True)))
 
     assert not any(need.is_met_by(f"{lesson.rubrics} {lesson.takeaways}") for need in question.truth.needs)
+
+
+def test_each_fault_occurs_at_its_rate_for_every_domain_and_kind() -> None:
+    faults = Faults(skip_need=0.6, repeat_query=0.15, trust_stale=0.6, forget_citation=0.3, miss_convention=0.85)
+    drawn: dict[tuple[str, str], list[Slips]] = {}
+    for seed in range(60):
+        for question in Almanac.from_seed(seed).questions_of("train"):
+            slips = draw_slips(question, faults, seed=0, world=f"world-{seed}")
+            drawn.setdefault((question.domain, question.truth.kind), []).append(slips)
+
+    # Eight domains, and the eight kinds that the questions of a world take turns at.
+    assert len(drawn) >= 56
+    for (domain, kind), group in drawn.items():
+        rates = {
+            "repeat_query": sum(slips.repeats_query for slips in group),
+            "trust_stale": sum(slips.trusts_stale for slips in group),
+            "forget_citation": sum(slips.forgets_citation for slips in group),
+            # A single fact cannot be skipped, and an exact answer has no convention.
+            **({} if kind == "fact" else {"skip_need": sum(bool(slips.skipped) for slips in group)}),
+            **({} if kind in ("fact", "chain") else {"miss_convention": sum(s.misses_convention for s in group)}),
+        }
+        for fault, times in rates.items():
+            rate, count = getattr(faults, fault), len(group)
+            deviation = (rate * (1 - rate) / count) ** 0.5
+            assert abs(times / count - rate) < 4.5 * deviation, (domain, kind, fault, times, count)
+
+
+def test_a_question_of_the_same_id_has_other_faults_in_another_world() -> None:
+    faults = Faults(skip_need=0.5, repeat_query=0.5, trust_stale=0.5, forget_citation=0.5, miss_convention=0.5)
+    question = questions_where(lambda question: question.truth.kind == "profile")[0]
+
+    assert len({draw_slips(question, faults, seed=0, world=f"world-{number}") for number in range(20)}) > 5

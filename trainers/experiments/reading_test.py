@@ -1,0 +1,237 @@
+"""Does a policy read? It answers held-out questions, and what it says is compared with what it was shown.
+
+    python trainers/experiments/reading_test.py MODEL [--seed 0] [--worlds 1] [--split test] [--json FILE]
+
+MODEL is a folder, or `tiny` for the shipped policy. Its attempts, greedily and at temperature 1, are at all questions of
+a split in the worlds of `--seed` and after. Of each statement about a fact that stands in its context: was the value
+copied, and does a snippet that is named with it hold it? By number of snippets, look-alikes and length.
+"""
+
+import argparse
+import asyncio
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from rubricem_agent.policy.base import Opening, Sampling
+from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
+from rubricem_agent.prompting import AgentPrompt
+from rubricem_agent.rollout.run import Setting, run_groups
+from rubricem_env.domain.errors import ModelError
+from rubricem_env.domain.trajectory import AnswerFormat, Origin, Query
+from rubricem_env.env.research_env import query_of
+from rubricem_env.scaffold.reading import Reading
+from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
+from rubricem_env.world.almanac import Almanac
+from rubricem_env.world.entities import SPLITS, Split
+from rubricem_env.world.judge import true_quality
+from rubricem_env.world.questions import Need, Question
+from trainers.settings import run_command
+
+TURN_TOKENS = 400
+ROWS = 16
+"""Episodes at once."""
+SYSTEM = "Search, then answer."
+
+
+class Attempted(NamedTuple):
+    """An attempt at a question."""
+
+    question: Question
+    reading: Reading
+    tokens: int
+    """Of the policy."""
+
+
+async def attempt_questions(
+    policy: LocalPolicy, world: Almanac, questions: Sequence[Question], *, temperature: float, seed: int, system: str
+) -> list[Attempted]:
+    """One attempt at each.
+
+    Raises:
+        ModelError: the model failed in an episode.
+    """
+    prompt = AgentPrompt(system, "")
+
+    async def opened(query: Query) -> tuple[Opening, str]:
+        return prompt.opening(query), prompt.hash
+
+    sampling = Sampling(temperature=temperature, max_turn_tokens=TURN_TOKENS)
+    setting = Setting(policy, offline_toolbox(Corpus(world.documents)), sampling=sampling)
+    queries = [query_of(question) for question in questions]
+    groups = await run_groups(queries, opened, setting, group_size=1, concurrency=ROWS, seed=seed)
+    for (rollout,) in groups:
+        if rollout.failure:
+            raise ModelError(rollout.failure)
+    return [Attempted(q, one.reading, one.usage.output_tokens) for q, (one,) in zip(questions, groups, strict=True)]
+
+
+def score_attempts(attempts: Sequence[Attempted]) -> dict[str, float]:
+    """Means over attempts, by truth: the share that strict mode accepts, needs and conventions met, quality by stage."""
+    needs = [need.is_met_by(each.reading.answer or "") for each in attempts for need in _required_needs(each.question)]
+    duties = [
+        duty.is_met_by(each.reading.answer or "") for each in attempts for duty in each.question.truth.implicit_needs
+    ]
+    qualities = np.mean([true_quality(each.question, each.reading) for each in attempts], axis=0).tolist()
+    return {
+        "attempts": len(attempts),
+        "valid": _mean([not each.reading.rejections for each in attempts]),
+        "needs_met": _mean(needs),
+        "conventions_met": _mean(duties),
+        **{
+            name: round(value, 4)
+            for name, value in zip(("plan", "research", "review", "answer"), qualities, strict=True)
+        },
+        "policy_tokens": _mean([each.tokens for each in attempts]),
+    }
+
+
+def _required_needs(question: Question) -> Sequence[Need]:
+    needs = question.truth.needs
+    return needs[-1:] if question.answer_format is AnswerFormat.EXACT else needs
+
+
+def _mean(values: Sequence[float]) -> float:
+    return round(float(np.mean(values)), 4) if values else 0.0
+
+
+class Statement(NamedTuple):
+    """What an attempt says about a fact that stands in its context."""
+
+    is_copied: bool
+    """With a value that a snippet has for it."""
+    is_sourced: bool | None
+    """Whether a snippet that is named with it holds the sentence; None where no snippet is named."""
+    snippets: int
+    """Shown so far in the attempt, as are the others."""
+    rivals: int
+    """Other values of the attribute, of other entities."""
+    length: int
+    """In characters."""
+
+
+_SNIPPET = re.compile(r'<snippet id="(S_\d+)">[^\n]*\n(.*?)</snippet>', re.DOTALL)
+_FACT = re.compile(r"([A-Z][a-z]+ [A-Z][a-z]+) has ((?:old )?[a-z]+) ([^.<>]+)\.")
+_NAMED = re.compile(
+    r'(?:(S_\d+): |<cite id="(S_\d+)">)?([A-Z][a-z]+ [A-Z][a-z]+) has ((?:old )?[a-z]+) ([^.<>]+)\.(?: \((S_\d+)\))?'
+)
+
+
+def statements(reading: Reading) -> Iterator[Statement]:
+    """Every statement of an attempt, in evaluations, review and answer."""
+    shown: dict[str, str] = {}
+    values: dict[tuple[str, str], set[str]] = {}
+    length = 0
+    for segment in reading.trajectory.segments:
+        length += len(segment.text)
+        if segment.origin is Origin.TOOL:
+            shown |= dict(_SNIPPET.findall(segment.text))
+            for name, attribute, value in _FACT.findall(segment.text):
+                values.setdefault((name, attribute), set()).add(value)
+        elif segment.origin is Origin.POLICY:
+            for before, cited, name, attribute, value, after in _NAMED.findall(segment.text):
+                plain = attribute.removeprefix("old ")
+                if (name, plain) not in values:
+                    continue
+                source = before or cited or after
+                said = f"{name} has {plain} {value}."
+                rivals = {
+                    each for (other, of), these in values.items() if of == plain and other != name for each in these
+                }
+                yield Statement(
+                    value in values[name, plain],
+                    said in shown.get(source, "") if source else None,
+                    len(shown),
+                    len(rivals),
+                    length,
+                )
+
+
+BANDS: Mapping[str, tuple[int, ...]] = {
+    "snippets": (3, 6, 9, 100),
+    "rivals": (0, 3, 6, 100),
+    "length": (1500, 2500, 3500, 10**6),
+}
+"""Upper ends of the bands."""
+
+
+def by_band(said: Sequence[Statement]) -> dict[str, dict[str, float]]:
+    """The share of values copied and of sources right, whole and by band."""
+    groups = {"all": list(said)}
+    for field, ends in BANDS.items():
+        for low, high in zip((-1, *ends), ends, strict=False):
+            band = f"{field} {low + 1} to {high}" if high != ends[-1] else f"{field} over {low}"
+            groups[band] = [each for each in said if low < getattr(each, field) <= high]
+    return {
+        band: {
+            "statements": len(group),
+            "copied": _mean([each.is_copied for each in group]),
+            "sourced": _mean([each.is_sourced for each in group if each.is_sourced is not None]),
+        }
+        for band, group in groups.items()
+        if group
+    }
+
+
+def examine_reading(
+    folder: Path,
+    worlds: Sequence[int],
+    split: Split,
+    *,
+    temperature: float,
+    system: str = SYSTEM,
+    questions: int | None = None,
+) -> dict[str, object]:
+    """Scores of attempts at all questions of the split, and the statements by band."""
+    policy = LocalPolicy.over(load_model(folder), load_tokenizer(folder), rows=ROWS)
+
+    async def attempt() -> list[Attempted]:
+        made: list[Attempted] = []
+        try:
+            for number in worlds:
+                world = Almanac.from_seed(number)
+                asked = world.questions_of(split)[:questions]
+                made += await attempt_questions(
+                    policy, world, asked, temperature=temperature, seed=number, system=system
+                )
+        finally:
+            await policy.aclose()
+        return made
+
+    made = asyncio.run(attempt())
+    said = [statement for each in made for statement in statements(each.reading)]
+    return {"temperature": temperature, **score_attempts(made), "reading": by_band(said)}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Test a model and print its scores. A user error gives exit code 2 and one sentence on stderr."""
+    parser = argparse.ArgumentParser(prog="python trainers/experiments/reading_test.py", description="Does it read?")
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--seed", type=int, default=0, help="of the first world; 0 is the shipped one")
+    parser.add_argument("--worlds", type=int, default=1)
+    parser.add_argument("--split", choices=SPLITS, default="test")
+    parser.add_argument("--questions", type=int, help="of each world; all of the split unless given")
+    parser.add_argument("--json", type=Path)
+    chosen = parser.parse_args(arguments)
+
+    def test() -> None:
+        worlds = range(chosen.seed, chosen.seed + chosen.worlds)
+        results = [
+            examine_reading(chosen.model, worlds, chosen.split, temperature=warmth, questions=chosen.questions)
+            for warmth in (0.0, 1.0)
+        ]
+        text = json.dumps(results, indent=1)
+        sys.stdout.write(f"{text}\n")
+        if chosen.json:
+            chosen.json.write_text(f"{text}\n", encoding="utf-8")
+
+    return run_command("reading_test", test)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
