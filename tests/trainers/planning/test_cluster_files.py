@@ -59,3 +59,32 @@ def test_the_slurm_script_is_a_script_with_the_nodes_of_the_recipe() -> None:
 
     assert subprocess.run(["bash", "-n", str(script)], capture_output=True, check=False).returncode == 0
     assert (asked["nodes"], asked["gpus-per-node"]) == (str(shape.nodes), str(shape.gpus_per_node))
+
+
+def test_the_network_between_nodes_is_within_reach_of_nccl() -> None:
+    for group in (
+        job()["spec"]["rayClusterSpec"]["headGroupSpec"],
+        *job()["spec"]["rayClusterSpec"]["workerGroupSpecs"],
+    ):
+        spec = group["template"]["spec"]
+        (container,) = spec["containers"]
+        assert spec["hostNetwork"] is True
+        assert container["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
+        assert container["resources"]["limits"]["rdma/hca"] == container["resources"]["requests"]["rdma/hca"] == 1
+    installed = (CLUSTER / "Dockerfile").read_text()
+    assert [name for name in ("libibverbs-dev", "librdmacm-dev", "libnuma-dev") if name not in installed] == []
+
+
+def test_the_slurm_job_queues_itself_again_before_its_time_is_over_and_counts_the_starts() -> None:
+    text = (CLUSTER / "slurm.sbatch").read_text()
+    functions = text[text.index("restarts=") : text.index("trap queue_again")]
+    said = []
+    for count in ("3", "4"):
+        script = f"scontrol() {{ echo ran $*; }}; SLURM_RESTART_COUNT={count} RUBRICEM_RESTARTS=4 SLURM_JOB_ID=7; "
+        script += f"SLURM_JOB_NODELIST=n1; {functions}\nqueue_again"
+        done = subprocess.run(["bash", "-uc", script], capture_output=True, text=True, check=True)
+        said.append(done.stdout)
+    assert "start 4 of at most 5" in said[0]
+    assert "ran requeue 7" in said[0]
+    assert "ran" not in said[1].replace("restarts", "")
+    assert "#SBATCH --signal=B:USR1@600" in text
