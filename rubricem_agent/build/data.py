@@ -12,16 +12,7 @@ from rubricem_agent.build.evals import run_on_ray
 from rubricem_agent.build.models import TEACHER_KEY, connect_chat_model, google_key_for, naming, requires_extra
 from rubricem_agent.build.probe import Probe, model_probes, require_answers, search_probes
 from rubricem_agent.build.tools import open_tools
-from rubricem_agent.config import (
-    DIRECTORY,
-    GEMINI_BATCH,
-    SCRIPTED,
-    ModelSpec,
-    TeacherConfig,
-    ToolsConfig,
-    load_tools_config,
-    parse_teacher,
-)
+from rubricem_agent import config as configs
 from rubricem_agent.data.batch_teacher import BatchTeacher
 from rubricem_agent.data.chatml import ChatSample, ChatTokenizer, encode_sample
 from rubricem_agent.data.filter import Harvest, harvest, keep_usage, recall_usage, write_harvest
@@ -51,19 +42,19 @@ from rubricem_env.world.questions import Question
 if TYPE_CHECKING:
     from rubricem_agent.data.corpus_build import BuiltCorpus
 
-_BATCH_TEACHERS = (GEMINI_BATCH, DIRECTORY, SCRIPTED)
+_BATCH_TEACHERS = (configs.GEMINI_BATCH, configs.DIRECTORY, configs.SCRIPTED)
 """Teachers that take a whole round of requests at once."""
 OnTrace = Callable[[Trace], None]
 
 
-def read_questions(config: TeacherConfig) -> QuestionFile:
+def read_questions(config: configs.TeacherConfig) -> QuestionFile:
     """The questions of a run, up to its limit."""
     tasks, almanac = read_question_file(config.questions or shipped_questions_path())
     return tasks[: config.limit], almanac
 
 
 def teach(
-    config: TeacherConfig, environ: Mapping[str, str] = os.environ, *, on_trace: OnTrace | None = None
+    config: configs.TeacherConfig, environ: Mapping[str, str] = os.environ, *, on_trace: OnTrace | None = None
 ) -> Harvest:
     """Write all missing traces, and filter them into samples under `config.out`.
 
@@ -78,7 +69,7 @@ def teach(
         traces = asyncio.run(write_shard(*shards[0], environ, on_trace=on_trace))
     else:
         traces = _on_ray(shards, environ)
-    is_scripted = parse_teacher(config.teacher).backend == SCRIPTED
+    is_scripted = configs.parse_teacher(config.teacher).backend == configs.SCRIPTED
     prompt = agent_prompt((GOOGLE_SEARCH, SNIPPET_SEARCH), style="react" if config.flat else "scaffold")
     harvested = harvest(
         traces,
@@ -95,11 +86,11 @@ def teach(
     return harvested
 
 
-Shard = tuple[TeacherConfig, QuestionFile]
+Shard = tuple[configs.TeacherConfig, QuestionFile]
 """A part of the questions, and the settings to write them with: `out` is the shard's own folder."""
 
 
-def split_shards(config: TeacherConfig, questions: QuestionFile) -> list[Shard]:
+def split_shards(config: configs.TeacherConfig, questions: QuestionFile) -> list[Shard]:
     """Every Nth question goes to the same shard, with its share of the limits."""
     count, limits = config.shards, config.ceilings
     tasks, almanac = questions
@@ -120,10 +111,10 @@ def split_shards(config: TeacherConfig, questions: QuestionFile) -> list[Shard]:
 
 
 async def write_shard(
-    config: TeacherConfig, questions: QuestionFile, environ: Mapping[str, str], *, on_trace: OnTrace | None = None
+    config: configs.TeacherConfig, questions: QuestionFile, environ: Mapping[str, str], *, on_trace: OnTrace | None = None
 ) -> list[Trace]:
     """The traces of a shard, written through its own journal."""
-    spec = parse_teacher(config.teacher)
+    spec = configs.parse_teacher(config.teacher)
     tasks, almanac = questions
     meter = Meter(config.ceilings)
     recall_usage(config.out, meter)
@@ -133,7 +124,7 @@ async def write_shard(
         if on_trace is not None:
             on_trace(trace)
 
-    tools = load_tools_config(config.tools) if config.tools else ToolsConfig()
+    tools = configs.load_tools_config(config.tools) if config.tools else configs.ToolsConfig()
     teacher = _build_teacher(spec, config, almanac=almanac, environ=environ, meter=meter)
     if config.probe:
         probes = [*model_probes(environ, teacher=config.teacher), *search_probes(tools, environ)]
@@ -191,17 +182,17 @@ def load_chat_tokenizer(name: str) -> ChatTokenizer:
 
 
 def _build_teacher(
-    spec: ModelSpec, config: TeacherConfig, *, almanac: Mapping[str, Question], environ: Mapping[str, str], meter: Meter
+    spec: configs.ModelSpec, config: configs.TeacherConfig, *, almanac: Mapping[str, Question], environ: Mapping[str, str], meter: Meter
 ) -> Teacher:
-    if spec.backend == SCRIPTED:
+    if spec.backend == configs.SCRIPTED:
         return ScriptedTeacher(almanac, faults=config.faults, seed=config.seed, flat=config.flat)
     prompts = TeacherPrompts.ours(max_rounds=config.max_rounds)
     timing = Timing.real(config.seed)
-    if spec.backend == DIRECTORY:
+    if spec.backend == configs.DIRECTORY:
         root = Path(spec.model)
         folder = root if config.shards == 1 else root / config.out.name
         return BatchTeacher(folder, prompts=prompts)
-    if spec.backend == GEMINI_BATCH:
+    if spec.backend == configs.GEMINI_BATCH:
         key = google_key_for(spec.url, environ, own=TEACHER_KEY, who=f"the teacher gemini-batch:{spec.model}")
         with requires_extra("judge", "Gemini batch jobs"):
             from rubricem_agent.data.gemini_batch import GeminiBatch
@@ -225,7 +216,7 @@ def _on_ray(shards: Sequence[Shard], environ: Mapping[str, str]) -> list[Trace]:
 
 
 def _write_in_process(
-    config: TeacherConfig, questions: QuestionFile, environ: Mapping[str, str], folder: str
+    config: configs.TeacherConfig, questions: QuestionFile, environ: Mapping[str, str], folder: str
 ) -> list[Trace]:
     os.chdir(folder)
     return asyncio.run(write_shard(config, questions, environ))

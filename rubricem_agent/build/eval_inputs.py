@@ -12,20 +12,7 @@ from pydantic.main import IncEx
 from rubricem_agent.build.memory import open_existing_bank
 from rubricem_agent.build.models import requires_extra
 from rubricem_agent.build.tools import open_index
-from rubricem_agent.config import (
-    EXPERT,
-    GIVEN,
-    LOCAL,
-    OPENAI_URL,
-    RULES,
-    SCRIPTED,
-    EvalConfig,
-    ModelSpec,
-    default_judges,
-    load_tools_config,
-    parse_judge,
-    parse_policy,
-)
+from rubricem_agent import config as configs
 from rubricem_agent.evals.base import Rules
 from rubricem_agent.evals.manifest import judge_model, seen_keys
 from rubricem_agent.files import sha256
@@ -98,7 +85,7 @@ def read_seen(path: Path) -> Collection[str]:
     return seen_keys(path)
 
 
-def model_names(config: EvalConfig, rules: Rules) -> tuple[str, tuple[str, ...]]:
+def model_names(config: configs.EvalConfig, rules: Rules) -> tuple[str, tuple[str, ...]]:
     """The policy and the judges of the chosen stages, by the names that prices are listed under.
 
     The policy is empty where answering is free: a script, a file, a model in this process, or no answering.
@@ -107,9 +94,9 @@ def model_names(config: EvalConfig, rules: Rules) -> tuple[str, tuple[str, ...]]
         ConfigError: there is no such policy or judge, or a budget would limit none of them.
     """
     policy, judges = "", tuple(map(judge_model, judge_names(config, rules)))
-    if config.policy != EXPERT and not config.policy.startswith(GIVEN):
-        spec = parse_policy(config.policy)
-        policy = "" if spec.backend in (SCRIPTED, LOCAL) else spec.model
+    if config.policy != configs.EXPERT and not config.policy.startswith(configs.GIVEN):
+        spec = configs.parse_policy(config.policy)
+        policy = "" if spec.backend in (configs.SCRIPTED, configs.LOCAL) else spec.model
     policy = "" if config.stage == "verdicts" else policy
     judges = () if config.stage == "answers" else judges
     priced, unpriced = split_by_price(policy, *judges)
@@ -128,30 +115,30 @@ def split_by_price(*models: str) -> tuple[list[str], list[str]]:
     return priced, [model for model in named if model not in priced]
 
 
-def judge_names(config: EvalConfig, rules: Rules) -> tuple[str, ...]:
+def judge_names(config: configs.EvalConfig, rules: Rules) -> tuple[str, ...]:
     """BACKEND:MODEL[@URL] of each, without the URL of the default service: another server may hold another model.
 
     Raises:
         ConfigError: a judge is no model, or is named twice.
     """
-    given = [parse_judge(judge) for judge in config.judges]
+    given = [configs.parse_judge(judge) for judge in config.judges]
     if not rules.judge:
         return ()
-    names = tuple(map(_judge_name, given or map(parse_judge, default_judges(rules))))
-    if RULES in names:
+    names = tuple(map(_judge_name, given or map(configs.parse_judge, configs.default_judges(rules))))
+    if configs.RULES in names:
         raise ConfigError("benchmarks are judged by models. Use --judge gemini:MODEL or openai:MODEL@URL.")
     if len(set(names)) < len(names):
         raise ConfigError(f"a judge is named twice in {', '.join(names)}; agreement is between different judges.")
     return names
 
 
-def _judge_name(spec: ModelSpec) -> str:
+def _judge_name(spec: configs.ModelSpec) -> str:
     url = spec.url.rstrip("/")
     # A login in the address is no part of who judges, and is not written down.
     netloc = urlsplit(url).netloc
     address = url.replace(netloc, netloc.rpartition("@")[2], 1)
     name = f"{spec.backend}:{spec.model}" if spec.model else spec.backend
-    return name if address in ("", OPENAI_URL) else f"{name}@{address}"
+    return name if address in ("", configs.OPENAI_URL) else f"{name}@{address}"
 
 
 _WITHOUT_EFFECT: Mapping[str, IncEx | bool] = MappingProxyType(
@@ -174,8 +161,8 @@ def beside_sha256(*paths: Path | None) -> str:
 
 def policy_sha256(policy: str) -> str:
     """Hash of the model that `local:PATH` names: its weights, tokenizer and settings; empty for any other policy."""
-    folder = model_folder(Path(policy.removeprefix(f"{LOCAL}:")).expanduser())
-    if not policy.startswith(f"{LOCAL}:") or not folder.is_dir():
+    folder = model_folder(Path(policy.removeprefix(f"{configs.LOCAL}:")).expanduser())
+    if not policy.startswith(f"{configs.LOCAL}:") or not folder.is_dir():
         return ""
     files = sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".json", ".jinja", ".txt"))
     return hashlib.sha256("".join(f"{path.name} {sha256(path)}\n" for path in files).encode()).hexdigest()
@@ -189,7 +176,7 @@ def search_sha256(settings: Path | None) -> str:
     """
     if settings is None:
         return ""
-    config = load_tools_config(settings)
+    config = configs.load_tools_config(settings)
     digest = hashlib.sha256(config.model_dump_json(exclude=dict(_WITHOUT_EFFECT)).encode())
     for key, path in (("corpus", config.corpus), ("replay", config.replay)):
         if path is not None:

@@ -7,37 +7,12 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from rubricem_agent.build.eval_inputs import (
-    bank_sha256,
-    beside_sha256,
-    fetched,
-    judge_names,
-    model_names,
-    read_seen,
-    policy_sha256,
-    search_sha256,
-    split_by_price,
-)
+from rubricem_agent.build import eval_inputs
 from rubricem_agent.config import GIVEN, EvalConfig
 from rubricem_agent.evals.answers import GivenAnswers
 from rubricem_agent.evals.base import SHUT_DOWN, DataPaths
 from rubricem_agent.evals.grading import Loaded
-from rubricem_agent.evals.manifest import (
-    ANSWERS_FILE,
-    SCORES_FILE,
-    VERDICTS_FILE,
-    Agent,
-    EvaluationManifest,
-    Inputs,
-    choose,
-    find_seen,
-    has_lines,
-    judge_model,
-    read_manifest,
-    refuse_difference,
-    refuse_incomplete,
-    without_seen,
-)
+from rubricem_agent.evals import manifest as manifests
 from rubricem_agent.evals.records import NO_ROOM, AnswerRecord, Journal, ModelCost, VerdictRecord
 from rubricem_agent.evals.runner import case_keys, rehearse
 from rubricem_agent.evals.scores import Logs, Scores, score_run
@@ -56,14 +31,14 @@ def rescore_run(folder: Path, data: str = "") -> Scores:
         FileFormatError: the folder is no run, or a log is broken.
         UsageError: the data file is not the one of the run.
     """
-    manifest = read_manifest(folder)
+    manifest = manifests.read_manifest(folder)
     loaded = reload_benchmark(folder, manifest, data=data)
     scores = score_run(loaded, manifest, logs=read_logs(folder))
     write_scores(folder, scores)
     return scores
 
 
-def reload_benchmark(folder: Path, manifest: EvaluationManifest, *, data: str = "") -> Loaded:
+def reload_benchmark(folder: Path, manifest: manifests.EvaluationManifest, *, data: str = "") -> Loaded:
     """The benchmark of a run; raises UsageError where its files or the judge prompts have changed since."""
     inputs = manifest.inputs
     paths = DataPaths(
@@ -84,7 +59,7 @@ def reload_benchmark(folder: Path, manifest: EvaluationManifest, *, data: str = 
             f"{loaded.path} has the sha256 {loaded.sha256[:12]}; {folder} was made on "
             f"{inputs.sha256[:12]}. Give the file of that run with --data."
         )
-    if beside_sha256(paths.criteria, paths.references) != inputs.beside_sha256:
+    if eval_inputs.beside_sha256(paths.criteria, paths.references) != inputs.beside_sha256:
         raise UsageError(
             f"the criteria or reference articles of {folder} have changed since; its scores can only be computed again "
             f"with the same ones at {inputs.criteria} and {inputs.references}."
@@ -99,21 +74,21 @@ def reload_benchmark(folder: Path, manifest: EvaluationManifest, *, data: str = 
 
 def read_logs(folder: Path) -> Logs:
     """Both logs of a run, as far as they are written."""
-    return Journal.read(folder / ANSWERS_FILE, AnswerRecord), Journal.read(folder / VERDICTS_FILE, VerdictRecord)
+    return Journal.read(folder / manifests.ANSWERS_FILE, AnswerRecord), Journal.read(folder / manifests.VERDICTS_FILE, VerdictRecord)
 
 
 def write_scores(folder: Path, scores: Scores) -> None:
     """Write the scores atomically."""
-    path = folder / SCORES_FILE
+    path = folder / manifests.SCORES_FILE
     with writing(path, NO_ROOM):
         write_atomic(path, scores.model_dump_json(indent=1))
 
 
-def read_parts(folder: Path, wanted: EvaluationManifest) -> tuple[Logs, ...]:
+def read_parts(folder: Path, wanted: manifests.EvaluationManifest) -> tuple[Logs, ...]:
     """The logs of the parts of a split run that have begun; raises UsageError where a part is of another run."""
-    begun = [part for part in sorted(folder.glob("*-of-*")) if has_lines(part)]
+    begun = [part for part in sorted(folder.glob("*-of-*")) if manifests.has_lines(part)]
     for part in begun:
-        refuse_difference(part, read_manifest(part), wanted=wanted)
+        manifests.refuse_difference(part, manifests.read_manifest(part), wanted=wanted)
     return tuple(map(read_logs, begun))
 
 
@@ -147,7 +122,7 @@ def read_scores(folder: Path) -> Scores:
     Raises:
         FileFormatError: there are none, or none of this release.
     """
-    path = folder / SCORES_FILE
+    path = folder / manifests.SCORES_FILE
     try:
         return Scores.model_validate_json(path.read_bytes())
     except OSError as cause:
@@ -160,12 +135,12 @@ def read_scores(folder: Path) -> Scores:
         ) from cause
 
 
-def copy_answers(source: Path, wanted: EvaluationManifest, *, target: Path) -> None:
+def copy_answers(source: Path, wanted: manifests.EvaluationManifest, *, target: Path) -> None:
     """Copy the missing answers to a run's examples from another run; they are the same in every mode."""
     keys = set(case_keys(wanted.inputs.ids, wanted.epochs))
     answers = Journal.open(target, AnswerRecord)
     try:
-        for record in Journal.read(source / ANSWERS_FILE, AnswerRecord).records:
+        for record in Journal.read(source / manifests.ANSWERS_FILE, AnswerRecord).records:
             if record.is_final and record.key in keys and not _is_final(answers.find(record.key)):
                 answers.append(record.model_copy(update={"mode": wanted.mode}))
     finally:
@@ -177,7 +152,7 @@ class PlannedEvaluation(NamedTuple):
 
     config: EvalConfig
     loaded: Loaded
-    manifest: EvaluationManifest
+    manifest: manifests.EvaluationManifest
     policy_model: str
     """Empty where answering is free."""
     judge_models: tuple[str, ...]
@@ -187,12 +162,12 @@ class PlannedEvaluation(NamedTuple):
     @property
     def unpriced(self) -> list[str]:
         """Models whose price is unknown, so that no budget counts them."""
-        return split_by_price(self.policy_model, *self.judge_models)[1]
+        return eval_inputs.split_by_price(self.policy_model, *self.judge_models)[1]
 
     def estimate(self) -> list[ModelCost]:
         """Calls and money, for a dry run."""
         is_paid = self.config.stage != "verdicts" and self.config.asks_a_model
-        policy = judge_model(self.config.policy) if is_paid else None
+        policy = manifests.judge_model(self.config.policy) if is_paid else None
         ids, epochs = self.manifest.inputs.ids, self.config.epochs
         return rehearse(self.loaded, ids, epochs=epochs, policy=policy, judges=self.judge_models)
 
@@ -200,23 +175,31 @@ class PlannedEvaluation(NamedTuple):
         """Warnings about settings without effect, as sentences."""
         notes = []
         if self.config.prompts and not self.loaded.grader.prompts:
-            notes.append(f"{self.manifest.benchmark} is scored without a judge in mode {self.manifest.mode}: --prompts does nothing.")
+            notes.append(
+                f"{self.manifest.benchmark} is scored without a judge in mode {self.manifest.mode}: --prompts does nothing."
+            )
         judge = self.loaded.rules.judge
         day, successor = SHUT_DOWN.get(judge, ("", ""))
         if day and not self.config.judges and self.config.stage != "answers":
-            notes.append(f"the judge {judge} is shut down from {day} on ({successor} is its successor): name another with --judge.")
+            notes.append(
+                f"the judge {judge} is shut down from {day} on ({successor} is its successor): name another with --judge."
+            )
         wanted = self.loaded.benchmark.drtulu_ids
         if wanted and self.config.mode == "drtulu" and not (self.config.ids or self.config.answers_from):
-            notes.append(f"DR Tulu runs a fixed set of examples of {self.manifest.benchmark}: --ids {wanted} chooses it.")
+            notes.append(
+                f"DR Tulu runs a fixed set of examples of {self.manifest.benchmark}: --ids {wanted} chooses it."
+            )
         if self.config.judges and not self.loaded.rules.judge:
             notes.append(
                 f"{self.manifest.benchmark} is scored without a judge in mode {self.manifest.mode}: "
                 f"--judge {', '.join(self.config.judges)} is not asked."
             )
         if self.config.sampling != Sampling() and not self.config.asks_a_model:
-            notes.append(f"{self.config.policy} draws no tokens: --temperature, --top-p and --max-turn-tokens do nothing.")
+            notes.append(
+                f"{self.config.policy} draws no tokens: --temperature, --top-p and --max-turn-tokens do nothing."
+            )
         if self.config.budget is not None and self.unpriced:
-            priced = split_by_price(self.policy_model, *self.judge_models)[0]
+            priced = eval_inputs.split_by_price(self.policy_model, *self.judge_models)[0]
             notes.append(
                 f"no price is known of {', '.join(self.unpriced)}: --budget counts the calls of {', '.join(priced)} "
                 "alone."
@@ -233,11 +216,11 @@ def plan_run(config: EvalConfig, now: Callable[[], datetime] = lambda: datetime.
     config.check()
     find_benchmark(config.benchmark)
     rules = rules_for(config.benchmark, config.mode)
-    source = read_manifest(config.answers_from) if config.answers_from is not None else None
+    source = manifests.read_manifest(config.answers_from) if config.answers_from is not None else None
     if source is not None:
         config = _judging_only(config, source)
-    policy, judges = model_names(config, rules)
-    paths = DataPaths(fetched(config.data) if config.data else None, config.criteria, config.references)
+    policy, judges = eval_inputs.model_names(config, rules)
+    paths = DataPaths(eval_inputs.fetched(config.data) if config.data else None, config.criteria, config.references)
     loaded = load_benchmark(
         config.benchmark,
         paths,
@@ -246,11 +229,11 @@ def plan_run(config: EvalConfig, now: Callable[[], datetime] = lambda: datetime.
         with_fact=config.fact,
         prompts=config.prompts,
     )
-    manifest = EvaluationManifest(
+    manifest = manifests.EvaluationManifest(
         benchmark=config.benchmark,
         mode=config.mode,
         rules=rules,
-        judges=judge_names(config, rules),
+        judges=eval_inputs.judge_names(config, rules),
         prompt_hash=loaded.grader.prompt_hash,
         prompts=config.prompts if loaded.grader.official else "",
         inputs=_inputs(config, loaded, source),
@@ -267,7 +250,7 @@ def plan_run(config: EvalConfig, now: Callable[[], datetime] = lambda: datetime.
     return PlannedEvaluation(config, loaded, manifest, policy, judges, given)
 
 
-def _judging_only(config: EvalConfig, source: EvaluationManifest) -> EvalConfig:
+def _judging_only(config: EvalConfig, source: manifests.EvaluationManifest) -> EvalConfig:
     """The settings of a run that judges the answers of `source`, with that run's policy and epochs.
 
     Raises:
@@ -303,26 +286,28 @@ def _judging_only(config: EvalConfig, source: EvaluationManifest) -> EvalConfig:
     return config.model_copy(update={"policy": agent.policy, "epochs": source.epochs, "stage": "verdicts"})
 
 
-def _inputs(config: EvalConfig, loaded: Loaded, source: EvaluationManifest | None) -> Inputs:
-    inputs = choose(loaded, config.subset, limit=config.limit, ids_file=fetched(str(config.ids)) if config.ids else None)
+def _inputs(config: EvalConfig, loaded: Loaded, source: manifests.EvaluationManifest | None) -> manifests.Inputs:
+    inputs = manifests.choose(
+        loaded, config.subset, limit=config.limit, ids_file=eval_inputs.fetched(str(config.ids)) if config.ids else None
+    )
     if source is not None:
         inputs = _answered(config, source.inputs, chosen=inputs)
     for path in config.seen:
-        seen = find_seen(loaded.examples, read_seen(path))
-        inputs = without_seen(inputs, seen, drops=config.drop_seen, where=str(path))
-    refuse_incomplete(loaded, inputs.ids)
+        seen = manifests.find_seen(loaded.examples, eval_inputs.read_seen(path))
+        inputs = manifests.without_seen(inputs, seen, drops=config.drop_seen, where=str(path))
+    manifests.refuse_incomplete(loaded, inputs.ids)
     return inputs.model_copy(
         update={
             "criteria": str(config.criteria or ""),
             "references": str(config.references or ""),
-            "beside_sha256": beside_sha256(config.criteria, config.references),
+            "beside_sha256": eval_inputs.beside_sha256(config.criteria, config.references),
             "any_version": config.any_version,
             "with_fact": config.fact,
         }
     )
 
 
-def _answered(config: EvalConfig, source: Inputs, *, chosen: Inputs) -> Inputs:
+def _answered(config: EvalConfig, source: manifests.Inputs, *, chosen: manifests.Inputs) -> manifests.Inputs:
     """The examples that were answered, or those of them that the user has chosen.
 
     Raises:
@@ -345,16 +330,16 @@ def _answered(config: EvalConfig, source: Inputs, *, chosen: Inputs) -> Inputs:
     return chosen
 
 
-def _agent(config: EvalConfig) -> Agent:
-    return Agent(
+def _agent(config: EvalConfig) -> manifests.Agent:
+    return manifests.Agent(
         policy=config.policy,
-        policy_sha256="" if config.stage == "verdicts" else policy_sha256(config.policy),
+        policy_sha256="" if config.stage == "verdicts" else eval_inputs.policy_sha256(config.policy),
         style=config.style,
         search=str(config.tools or "offline corpus"),
-        search_sha256=search_sha256(config.tools),
+        search_sha256=eval_inputs.search_sha256(config.tools),
         reuse=config.reuse,
         bank=str(config.bank or ""),
-        bank_sha256=bank_sha256(config.bank if config.reuse == "cross" else None),
+        bank_sha256=eval_inputs.bank_sha256(config.bank if config.reuse == "cross" else None),
         attempts=config.attempts,
         sampling=config.sampling if config.asks_a_model and config.stage != "verdicts" else None,
     )

@@ -10,44 +10,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from rubricem_agent.build.eval_plan import (
-    PlannedEvaluation,
-    copy_answers,
-    merge_parts,
-    plan_run,
-    read_logs,
-    read_parts,
-    read_scores,
-    reload_benchmark,
-    write_scores,
-)
+from rubricem_agent.build import eval_plan
 from rubricem_agent.build.memory import build_injector, open_existing_bank
 from rubricem_agent.build.models import JUDGE_KEY, POLICY_KEY, build_judge, build_policy, naming, requires_extra
 from rubricem_agent.build.probe import Probe, model_probes, require_answers, search_probes
 from rubricem_agent.build.tools import open_tools
-from rubricem_agent.config import (
-    EXPERT,
-    SCRIPTED,
-    BankConfig,
-    EvalConfig,
-    JudgeConfig,
-    PolicyConfig,
-    ToolsConfig,
-    default_judges,
-    load_tools_config,
-)
-from rubricem_agent.evals.answers import (
-    Answerer,
-    GivenAnswers,
-    LimitedToolbox,
-    References,
-    answer_in_episodes,
-    cross_references,
-    expert_policy,
-    no_references,
-    read_page,
-    within_references,
-)
+from rubricem_agent import config as configs
+from rubricem_agent.evals import answers as answerers
 from rubricem_agent.evals.base import EvaluationMode
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.manifest import ANSWERS_FILE, VERDICTS_FILE, read_manifest, settle_manifest
@@ -86,8 +55,8 @@ def export_inspect_log(folder: Path, out: Path) -> None:
     with requires_extra("eval", "a log for `inspect view`", package="inspect-ai"):
         from rubricem_agent.evals.inspect_export import write_inspect_log
     manifest = read_manifest(folder)
-    loaded = reload_benchmark(folder, manifest)
-    write_inspect_log(out, loaded, scores=read_scores(folder), answers=read_logs(folder)[0])
+    loaded = eval_plan.reload_benchmark(folder, manifest)
+    write_inspect_log(out, loaded, scores=eval_plan.read_scores(folder), answers=eval_plan.read_logs(folder)[0])
 
 
 class FinishedRun(NamedTuple):
@@ -99,7 +68,7 @@ class FinishedRun(NamedTuple):
 
 
 async def run_evaluation(
-    planned: PlannedEvaluation,
+    planned: eval_plan.PlannedEvaluation,
     environ: Mapping[str, str] = os.environ,
     *,
     listener: Listener = lambda phase, failure: None,
@@ -115,28 +84,28 @@ async def run_evaluation(
     manifest = settle_manifest(folder, planned.manifest)
     answers_file = folder / ANSWERS_FILE
     if config.answers_from is not None:
-        copy_answers(config.answers_from, planned.manifest, target=answers_file)
+        eval_plan.copy_answers(config.answers_from, planned.manifest, target=answers_file)
     answers = Journal.open(answers_file, AnswerRecord)
     verdicts = Journal.open(folder / VERDICTS_FILE, VerdictRecord)
     logs = answers, verdicts
     try:
-        parts = read_parts(folder / SHARDS, planned.manifest)
+        parts = eval_plan.read_parts(folder / SHARDS, planned.manifest)
         if planned.given is not None:
             for log in (answers, *(part_answers for part_answers, _ in parts)):
                 planned.given.refuse_changed(log.records)
-        merge_parts(parts, logs)
+        eval_plan.merge_parts(parts, logs)
         # The judges as the run recorded them: an earlier release wrote their models alone, and its verdicts have those.
         runner = await _drive(planned._replace(manifest=manifest), environ, logs=logs, listener=listener)
         scores = score_run(planned.loaded, manifest, logs=logs)
     finally:
         answers.close()
         verdicts.close()
-    write_scores(folder, scores)
+    eval_plan.write_scores(folder, scores)
     return FinishedRun(folder, runner, scores)
 
 
 async def _drive(
-    planned: PlannedEvaluation, environ: Mapping[str, str], *, logs: Logs, listener: Listener
+    planned: eval_plan.PlannedEvaluation, environ: Mapping[str, str], *, logs: Logs, listener: Listener
 ) -> Runner:
     config = planned.config
     answers, verdicts = logs
@@ -147,9 +116,9 @@ async def _drive(
     async with AsyncExitStack() as stack:
         for model in models:
             stack.push_async_callback(model.aclose)
-        tools = load_tools_config(config.tools) if config.tools is not None else ToolsConfig()
+        tools = configs.load_tools_config(config.tools) if config.tools is not None else configs.ToolsConfig()
         opened = await stack.enter_async_context(open_tools(tools, environ))
-        toolbox = LimitedToolbox(opened.toolbox, asyncio.Semaphore(config.search_concurrency))
+        toolbox = answerers.LimitedToolbox(opened.toolbox, asyncio.Semaphore(config.search_concurrency))
         answerer, meter = _build_answerer(config, toolbox, given=planned.given, environ=environ, stack=stack)
         # Answers that were copied were paid for by another run.
         paid = () if config.answers_from is not None else answers.records
@@ -174,20 +143,20 @@ async def _drive(
         return runner
 
 
-def _asked_judges(config: EvalConfig, loaded: Loaded) -> tuple[str, ...]:
+def _asked_judges(config: configs.EvalConfig, loaded: Loaded) -> tuple[str, ...]:
     """The names of the judges; empty where none is asked."""
     if not loaded.rules.judge or config.stage == "answers":
         return ()
-    return config.judges or default_judges(loaded.rules)
+    return config.judges or configs.default_judges(loaded.rules)
 
 
 def _probes(
-    planned: PlannedEvaluation,
+    planned: eval_plan.PlannedEvaluation,
     keys: Sequence[CaseKey],
     *,
     logs: Logs,
     judges: tuple[str, ...],
-    tools: ToolsConfig,
+    tools: configs.ToolsConfig,
     environ: Mapping[str, str],
 ) -> list[Probe]:
     """The probes of what is still to be asked: none where every answer and every verdict is in the logs."""
@@ -202,17 +171,17 @@ def _probes(
 
 
 def _build_judges(
-    config: EvalConfig, names: tuple[str, ...], *, environ: Mapping[str, str]
+    config: configs.EvalConfig, names: tuple[str, ...], *, environ: Mapping[str, str]
 ) -> tuple[tuple[ChatModel, ...], Meter]:
     if not names:
         return (), Meter()
     ceilings = SpendLimits(dollars=config.budget)
-    built = build_judge(JudgeConfig(judge=names[0], also=names[1:], ceilings=ceilings), environ)
+    built = build_judge(configs.JudgeConfig(judge=names[0], also=names[1:], ceilings=ceilings), environ)
     return built.models, built.meter
 
 
 def _build_case_judges(
-    planned: PlannedEvaluation,
+    planned: eval_plan.PlannedEvaluation,
     models: Sequence[ChatModel],
     *,
     verdicts: Journal[VerdictRecord],
@@ -221,7 +190,7 @@ def _build_case_judges(
     toolbox: Toolbox,
 ) -> tuple[CaseJudge, ...]:
     """One for each judge; without judges one that asks no model."""
-    read = partial(read_page, toolbox) if FETCH_PAGE in toolbox.names else None
+    read = partial(answerers.read_page, toolbox) if FETCH_PAGE in toolbox.names else None
     slots = asyncio.Semaphore(planned.config.judge_concurrency)
     if planned.config.fact and read is None and planned.config.mode != "drtulu":
         raise ConfigError(
@@ -245,32 +214,32 @@ def _build_case_judges(
 
 
 def _build_answerer(
-    config: EvalConfig,
+    config: configs.EvalConfig,
     toolbox: Toolbox,
     *,
-    given: GivenAnswers | None,
+    given: answerers.GivenAnswers | None,
     environ: Mapping[str, str],
     stack: AsyncExitStack,
-) -> tuple[Answerer, Meter]:
+) -> tuple[answerers.Answerer, Meter]:
     """The answerer and the meter of its cost; where only verdicts are made, nobody answers. `stack` closes the policy."""
     if config.stage == "verdicts":
-        given = GivenAnswers("nobody", {})
+        given = answerers.GivenAnswers("nobody", {})
     if given is not None:
         return given.answer, Meter()
-    settings = PolicyConfig(
-        policy=SCRIPTED if config.policy == EXPERT else config.policy,
+    settings = configs.PolicyConfig(
+        policy=configs.SCRIPTED if config.policy == configs.EXPERT else config.policy,
         sampling=config.sampling,
         ceilings=SpendLimits(dollars=config.budget),
         retry=config.retry,
     )
     policy, meter = build_policy(settings, environ)
     is_flat = config.style == "react"
-    if config.policy == EXPERT:
+    if config.policy == configs.EXPERT:
         path = Path(config.data) if config.data else shipped_questions_path()
-        policy = expert_policy(load_questions(path), is_flat=is_flat)
+        policy = answerers.expert_policy(load_questions(path), is_flat=is_flat)
     stack.push_async_callback(policy.aclose)
     answerer = partial(
-        answer_in_episodes,
+        answerers.answer_in_episodes,
         setting=Setting(policy, toolbox, sampling=settings.sampling),
         prompt=agent_prompt(toolbox.names, style=config.style),
         references=_build_references(config, policy),
@@ -280,23 +249,23 @@ def _build_answerer(
     return answerer, meter
 
 
-def _build_references(config: EvalConfig, policy: Policy) -> References:
-    injector = build_injector(BankConfig(), policy.count_tokens)
+def _build_references(config: configs.EvalConfig, policy: Policy) -> answerers.References:
+    injector = build_injector(configs.BankConfig(), policy.count_tokens)
     if config.reuse == "cross" and config.bank is not None:
-        return partial(cross_references, bank=open_existing_bank(config.bank, embeds=True), injector=injector)
+        return partial(answerers.cross_references, bank=open_existing_bank(config.bank, embeds=True), injector=injector)
     if config.reuse == "within":
         # A bank of one example: lessons are retrieved by the question's key, so any embedder will do. The judge is
         # never called: reflections at inference are unjudged.
         return partial(
-            within_references,
+            answerers.within_references,
             open_bank=lambda: RubricBank.in_memory(HashingEmbedder()),
             open_reflector=lambda bank: Reflector(policy, RulesJudge(), bank),
             injector=injector,
         )
-    return no_references
+    return answerers.no_references
 
 
-def run_over_ray(config: EvalConfig, shards: int) -> FinishedRun:
+def run_over_ray(config: configs.EvalConfig, shards: int) -> FinishedRun:
     """Run every part as one task of a cluster that sees the same folders, then the run itself, which merges them.
 
     Ray retries a part that dies, which resumes from its own logs. What no part did is done here. The parts share the
@@ -306,7 +275,7 @@ def run_over_ray(config: EvalConfig, shards: int) -> FinishedRun:
         MissingExtraError: ray is not installed.
         ConfigError: Ray does not start.
     """
-    plan_run(config)
+    eval_plan.plan_run(config)
 
     def share(limit: int) -> int:
         return max(1, limit // shards)
@@ -314,8 +283,10 @@ def run_over_ray(config: EvalConfig, shards: int) -> FinishedRun:
     limits = {name: share(getattr(config, name)) for name in type(config).model_fields if name.endswith("concurrency")}
     part = config.model_copy(update={**limits, "budget": config.budget and config.budget / shards})
     text, folder = part.model_dump_json(), os.getcwd()
-    run_on_ray(_run_part, [(text, folder, number, shards) for number in range(1, shards + 1)], what="sharding an evaluation")
-    return asyncio.run(run_evaluation(plan_run(config)))
+    run_on_ray(
+        _run_part, [(text, folder, number, shards) for number in range(1, shards + 1)], what="sharding an evaluation"
+    )
+    return asyncio.run(run_evaluation(eval_plan.plan_run(config)))
 
 
 def run_on_ray(work: Callable[..., ResultT], calls: Sequence[tuple[Any, ...]], *, what: str) -> list[ResultT]:
@@ -334,7 +305,9 @@ def run_on_ray(work: Callable[..., ResultT], calls: Sequence[tuple[Any, ...]], *
         with chdir(Path(__file__).parents[2]):
             ray.init(include_dashboard=False, ignore_reinit_error=True, log_to_driver=False)
     except (OSError, RuntimeError, ValueError) as cause:
-        raise ConfigError(f"Ray does not start: {cause}. Check RAY_ADDRESS and the cluster, or run without --ray.") from cause
+        raise ConfigError(
+            f"Ray does not start: {cause}. Check RAY_ADDRESS and the cluster, or run without --ray."
+        ) from cause
     try:
         task = ray.remote(max_retries=3)(work)
         results: list[ResultT] = ray.get([task.remote(*call) for call in calls])
@@ -349,5 +322,5 @@ def _run_part(config: str, folder: str, number: int, shards: int) -> None:
     """Run one part in a worker, from settings as JSON whose paths begin at `folder`."""
     os.chdir(folder)
     # Not strict: JSON has lists for tuples.
-    whole = EvalConfig.model_validate_json(config, strict=False)
-    asyncio.run(run_evaluation(plan_run(whole.model_copy(update={"shard": (number, shards)}))))
+    whole = configs.EvalConfig.model_validate_json(config, strict=False)
+    asyncio.run(run_evaluation(eval_plan.plan_run(whole.model_copy(update={"shard": (number, shards)}))))

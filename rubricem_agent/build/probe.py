@@ -9,21 +9,7 @@ from typing import NamedTuple
 
 from rubricem_agent.build.models import JUDGE_KEY, POLICY_KEY, TEACHER_KEY, connect_chat_model
 from rubricem_agent.build.tools import search_backend
-from rubricem_agent.config import (
-    DIRECTORY,
-    GEMINI,
-    GEMINI_BATCH,
-    LOCAL,
-    RULES,
-    SCRIPTED,
-    SEARCH_KEY,
-    VLLM,
-    ModelSpec,
-    ToolsConfig,
-    parse_judge,
-    parse_policy,
-    parse_teacher,
-)
+from rubricem_agent import config
 from rubricem_env.domain.errors import BoundaryError, ModelError, UsageError
 from rubricem_env.domain.trajectory import ToolCall
 from rubricem_env.llm.base import ChatModel, ChatRequest, redact_failure, url_host
@@ -32,7 +18,7 @@ from rubricem_env.llm.limits import RetryPolicy, Timing, call_with_retry
 REQUEST = ChatRequest("Reply with OK.", purpose="probe", max_output_tokens=1)
 RETRY = RetryPolicy(attempts=3, initial_delay=0.5, max_delay=5.0, deadline=60.0)
 TIMEOUT = 30.0
-_FREE = frozenset({SCRIPTED, LOCAL, RULES, DIRECTORY})
+_FREE = frozenset({config.SCRIPTED, config.LOCAL, config.RULES, config.DIRECTORY})
 """Backends that ask no server."""
 _RAN_OUT = "model output limit was reached"
 """OpenAI's refusal where a reasoning model could not end its thought within one token: the model is there."""
@@ -51,18 +37,18 @@ def model_probes(
     environ: Mapping[str, str], *, policy: str = "", judges: Iterable[str] = (), teacher: str = ""
 ) -> list[Probe]:
     """The probes of the models that are served, by the names of the command line; a local policy has none."""
-    specs = [("judge", parse_judge(name), JUDGE_KEY) for name in judges]
-    specs += [("policy", parse_policy(policy), POLICY_KEY)] if policy else []
-    specs += [("teacher", parse_teacher(teacher), TEACHER_KEY)] if teacher else []
+    specs = [("judge", config.parse_judge(name), JUDGE_KEY) for name in judges]
+    specs += [("policy", config.parse_policy(policy), POLICY_KEY)] if policy else []
+    specs += [("teacher", config.parse_teacher(teacher), TEACHER_KEY)] if teacher else []
     return [_model_probe(role, spec, environ, own_key) for role, spec, own_key in specs if spec.backend not in _FREE]
 
 
-def _model_probe(role: str, spec: ModelSpec, environ: Mapping[str, str], own_key: str) -> Probe:
+def _model_probe(role: str, spec: config.ModelSpec, environ: Mapping[str, str], own_key: str) -> Probe:
     async def ask() -> None:
-        served = spec._replace(backend=GEMINI) if spec.backend == GEMINI_BATCH else spec
+        served = spec._replace(backend=config.GEMINI) if spec.backend == config.GEMINI_BATCH else spec
         model, redactor = connect_chat_model(served, environ, own_key=own_key, role=role, timeout=TIMEOUT)
         try:
-            if spec.backend == VLLM:
+            if spec.backend == config.VLLM:
                 # In token mode the chat template of the server, which it may lack, is not used.
                 await _find_on_vllm(model)
             else:
@@ -84,7 +70,7 @@ async def _find_on_vllm(model: ChatModel) -> None:
     await model.find_on_vllm()
 
 
-def search_probes(tools: ToolsConfig, environ: Mapping[str, str]) -> list[Probe]:
+def search_probes(tools: config.ToolsConfig, environ: Mapping[str, str]) -> list[Probe]:
     """The probe of google_search where this process asks an engine itself; a tool server is asked when it is connected.
 
     Gemini is asked for one token without a search, which has a fee; another engine is asked one query.
@@ -93,8 +79,8 @@ def search_probes(tools: ToolsConfig, environ: Mapping[str, str]) -> list[Probe]
         return []
     search = tools.google_search
     if search.engine == "gemini":
-        spec = ModelSpec(GEMINI, search.model, search.url or "")
-        return [_model_probe("search engine", spec, environ, SEARCH_KEY)]
+        spec = config.ModelSpec(config.GEMINI, search.model, search.url or "")
+        return [_model_probe("search engine", spec, environ, config.SEARCH_KEY)]
 
     async def ask() -> None:
         backend = search_backend(search, environ)

@@ -38,7 +38,16 @@ if TYPE_CHECKING:
     from rubricem_env.tools.corpus_index import CorpusIndex
 
 TOKEN_VARIABLE = "RUBRICEM_TOOLS_TOKEN"
-_SECRETS = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "S2_API_KEY", "SERPER_API_KEY", "JINA_API_KEY", "CRAWL4AI_API_KEY", SEARCH_KEY, TOKEN_VARIABLE)
+_SECRETS = (
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "S2_API_KEY",
+    "SERPER_API_KEY",
+    "JINA_API_KEY",
+    "CRAWL4AI_API_KEY",
+    SEARCH_KEY,
+    TOKEN_VARIABLE,
+)
 _PAGE_TOOLS = frozenset({FETCH_PAGE_SPEC.name, OPEN_SPEC.name, FIND_SPEC.name})
 _PATH = "/mcp"
 """The path of `rubricem tools serve`."""

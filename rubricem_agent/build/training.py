@@ -112,7 +112,9 @@ def read_fields(
         )
     for change in changes:
         if change.startswith("-"):
-            raise ConfigError(f"{change} is no option; settings are written KEY=VALUE without dashes, such as {example}.")
+            raise ConfigError(
+                f"{change} is no option; settings are written KEY=VALUE without dashes, such as {example}."
+            )
         key, value = parse_yaml_assignment(change, example=example)
         *sections, last = key.split(".")
         section = fields

@@ -29,7 +29,7 @@ from rubricem_agent.evals.scores import (
     published_tables,
 )
 from rubricem_agent.evals.statistics import RunComparison, paired_bootstrap
-from rubricem_agent.evals.suite import SUITE, find_benchmark
+from rubricem_agent.evals.suite import PAPER, SUITE, find_benchmark
 from rubricem_env.domain.base import Frozen, Text
 
 
@@ -208,7 +208,7 @@ def _averages(runs: Sequence[Scores]) -> tuple[Average, ...]:
     averages = []
     for (label, agent, judge, _), scores in groups.items():
         for what, is_long in ((LONG, True), (SHORT, False)):
-            wanted = [entry.name for entry in SUITE.values() if entry.is_long is is_long and entry.name != "almanac"]
+            wanted = [entry.name for entry in SUITE.values() if entry.is_long is is_long and entry.name in PAPER]
             values = [value for name in wanted if (value := scores.get(name)) is not None]
             missing = tuple(name for name in wanted if scores.get(name) is None)
             if not values:

@@ -9,19 +9,10 @@ import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
+from rubricem_agent.evals import records
 from rubricem_agent.evals.answers import Answerer
 from rubricem_agent.evals.extraction import Extracted, extract, judged_text
 from rubricem_agent.evals.grading import Case, Grade, Grading, GradingQuestion, JudgeReplies, Loaded, replay
-from rubricem_agent.evals.records import (
-    PAGES,
-    AnswerRecord,
-    CaseKey,
-    Journal,
-    ModelCost,
-    VerdictKey,
-    VerdictRecord,
-    dollars_of,
-)
 from rubricem_env.domain.errors import BoundaryError, JudgeError, ModelError, boundary
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.env.episode import EpisodeLimits
@@ -51,7 +42,7 @@ class CaseJudge:
         model: ChatModel | None,
         *,
         loaded: Loaded,
-        journal: Journal[VerdictRecord],
+        journal: records.Journal[records.VerdictRecord],
         retry: RetryPolicy,
         timing: Timing,
         slots: asyncio.Semaphore,
@@ -69,7 +60,7 @@ class CaseJudge:
         self._read_page = read_page
         self._outages = 0
 
-    async def grade(self, key: CaseKey, grading: Grading) -> Grade:
+    async def grade(self, key: records.CaseKey, grading: Grading) -> Grade:
         """Ask round by round until the grade is complete. Questions with a logged reply are not asked again.
 
         Raises JudgeError where a question got no reply (the others of its round are in the log), and SpendLimitReached
@@ -83,7 +74,7 @@ class CaseJudge:
             grade: Grade = finished.value
             return grade
 
-    async def _round(self, key: CaseKey, questions: tuple[GradingQuestion, ...]) -> tuple[JudgeReplies, ...]:
+    async def _round(self, key: records.CaseKey, questions: tuple[GradingQuestion, ...]) -> tuple[JudgeReplies, ...]:
         # The whole round ends before a failure is raised, so that every paid reply is in the log.
         results = await asyncio.gather(
             *(self._replies(key, question) for question in questions), return_exceptions=True
@@ -93,7 +84,7 @@ class CaseJudge:
             raise next((one for one in failures if isinstance(one, SpendLimitReached)), failures[0])
         return tuple(result for result in results if not isinstance(result, BaseException))
 
-    async def _replies(self, key: CaseKey, question: GradingQuestion) -> JudgeReplies:
+    async def _replies(self, key: records.CaseKey, question: GradingQuestion) -> JudgeReplies:
         known = self._journal.find(verdict_key(key, self._judge_of(question), question=question))
         if known is not None and known.is_final:
             return known.verdicts
@@ -108,9 +99,9 @@ class CaseJudge:
         return record.verdicts
 
     def _judge_of(self, question: GradingQuestion) -> str:
-        return PAGES if question.is_page else self.name
+        return records.PAGES if question.is_page else self.name
 
-    async def _ask(self, key: CaseKey, question: GradingQuestion) -> VerdictRecord:
+    async def _ask(self, key: records.CaseKey, question: GradingQuestion) -> records.VerdictRecord:
         begun = self._timing.clock()
         replies: list[ChatReply] = []
         spent: list[Usage] = []
@@ -125,7 +116,7 @@ class CaseJudge:
             failure = str(outage)
         usage = sum(spent, Usage())
         model = replies[-1].model if replies else ""
-        return VerdictRecord(
+        return records.VerdictRecord(
             benchmark=self._loaded.name,
             mode=self._loaded.rules.mode,
             id=key.id,
@@ -137,7 +128,7 @@ class CaseJudge:
             model=model,
             failure=failure,
             usage=usage,
-            dollars=dollars_of(model, usage),
+            dollars=records.dollars_of(model, usage),
             seconds=max(0.0, self._timing.clock() - begun),
         )
 
@@ -145,7 +136,7 @@ class CaseJudge:
         """A reply that has text; `spent` gets the usage of those without, too."""
         if question.is_page:
             page = "" if self._read_page is None else await self._read_page(question.prompt)
-            return ChatReply(text=page, model=PAGES, usage=Usage())
+            return ChatReply(text=page, model=records.PAGES, usage=Usage())
         if self._outages >= OUTAGES_IN_A_ROW:
             raise JudgeError(f"the judge {self.name} failed {self._outages} times in a row; it is not asked again")
         if self._model is None:
@@ -183,7 +174,7 @@ def hash_of(question: GradingQuestion) -> str:
     return hashlib.sha256(f"{question.system}\0{question.prompt}".encode()).hexdigest()[:16]
 
 
-def verdict_key(key: CaseKey, judge: str, *, question: GradingQuestion) -> VerdictKey:
+def verdict_key(key: records.CaseKey, judge: str, *, question: GradingQuestion) -> records.VerdictKey:
     """The key of a question in the log."""
     return (key, judge, question.key, hash_of(question))
 
@@ -198,7 +189,7 @@ _LONG = frozenset({"clean", "race"})
 
 def rehearse(
     loaded: Loaded, ids: Sequence[str], *, epochs: int, policy: str | None, judges: Sequence[str]
-) -> list[ModelCost]:
+) -> list[records.ModelCost]:
     """The calls and the cost of a run, stage by stage; without `policy` the answers cost nothing.
 
     Exact for a judge whose replies are always readable, except that FACT is counted without its pages. The policy's
@@ -234,9 +225,11 @@ def _judge_usage(loaded: Loaded, example_id: str) -> Usage:
     )
 
 
-def _priced(stage: str, model: str, *, usage: Usage) -> ModelCost:
+def _priced(stage: str, model: str, *, usage: Usage) -> records.ModelCost:
     is_priced = not usage.calls or price_of(model) is not None
-    return ModelCost(stage=stage, model=model, usage=usage, dollars=dollars_of(model, usage), is_priced=is_priced)
+    return records.ModelCost(
+        stage=stage, model=model, usage=usage, dollars=records.dollars_of(model, usage), is_priced=is_priced
+    )
 
 
 RunPhase = Literal["all", "answers", "verdicts"]
@@ -261,7 +254,7 @@ class Runner:
     def __init__(
         self,
         loaded: Loaded,
-        answers: Journal[AnswerRecord],
+        answers: records.Journal[records.AnswerRecord],
         *,
         answerer: Answerer,
         judges: Sequence[CaseJudge],
@@ -283,12 +276,12 @@ class Runner:
         self._clock = clock
         self._listener = listener
 
-    async def run(self, keys: Sequence[CaseKey], stage: RunPhase = "all") -> None:
+    async def run(self, keys: Sequence[records.CaseKey], stage: RunPhase = "all") -> None:
         """Do what is missing for these cases; a failure affects its case alone."""
         await asyncio.gather(*(self._case(key, stage) for key in keys))
         self.failures.sort()
 
-    async def _case(self, key: CaseKey, stage: RunPhase) -> None:
+    async def _case(self, key: records.CaseKey, stage: RunPhase) -> None:
         try:
             record = self._answers.find(key)
             if stage != "verdicts" and (record is None or record.failure):
@@ -299,7 +292,7 @@ class Runner:
             # Calls in progress are already paid for and end normally; nothing new begins.
             self.stopped = str(limit)
 
-    async def _answer(self, key: CaseKey) -> AnswerRecord | None:
+    async def _answer(self, key: records.CaseKey) -> records.AnswerRecord | None:
         async with self._slots:
             if self.stopped:
                 return None
@@ -310,7 +303,7 @@ class Runner:
             update={
                 "benchmark": self._loaded.name,
                 "mode": self._loaded.rules.mode,
-                "dollars": dollars_of(answered.model, answered.usage),
+                "dollars": records.dollars_of(answered.model, answered.usage),
                 "seconds": max(0.0, self._clock() - begun),
             }
         )
@@ -319,7 +312,7 @@ class Runner:
         self._note("answers", key, failure=record.failure)
         return record
 
-    async def _attempt(self, key: CaseKey) -> AnswerRecord:
+    async def _attempt(self, key: records.CaseKey) -> records.AnswerRecord:
         try:
             with boundary(ModelError, f"answer example {key.id}"):
                 async with asyncio.timeout(EXAMPLE_SECONDS):
@@ -330,9 +323,9 @@ class Runner:
                         epoch=key.epoch,
                     )
         except BoundaryError as failure:
-            return AnswerRecord(id=key.id, epoch=key.epoch, failure=str(failure))
+            return records.AnswerRecord(id=key.id, epoch=key.epoch, failure=str(failure))
 
-    async def _judge(self, record: AnswerRecord) -> None:
+    async def _judge(self, record: records.AnswerRecord) -> None:
         case = case_of(self._loaded, record)
         failure = ""
         for judge in self._judges:
@@ -344,24 +337,24 @@ class Runner:
         self.judged += not failure
         self._note("verdicts", record.key, failure=failure)
 
-    def _note(self, stage: RunPhase, key: CaseKey, *, failure: str) -> None:
+    def _note(self, stage: RunPhase, key: records.CaseKey, *, failure: str) -> None:
         if failure:
             self.failures.append(f"example {key.id}, epoch {key.epoch}: {failure}")
         self._listener(stage, failure)
 
 
-def case_of(loaded: Loaded, record: AnswerRecord) -> Case:
+def case_of(loaded: Loaded, record: records.AnswerRecord) -> Case:
     """The answer as it is graded. The same record always gives the same case, also when scores are recomputed."""
     return Case(loaded.example(record.id), loaded.gold[record.id], extracted(loaded, record), record.trajectory)
 
 
-def extracted(loaded: Loaded, record: AnswerRecord) -> Extracted:
+def extracted(loaded: Loaded, record: records.AnswerRecord) -> Extracted:
     """The text that is judged, by the rules of the mode."""
     if record.trajectory is not None:
         return extract(record.trajectory, loaded.rules)
     return judged_text(Extracted(record.given or "", "given answer"), loaded.rules)
 
 
-def case_keys(ids: Sequence[str], epochs: int) -> tuple[CaseKey, ...]:
+def case_keys(ids: Sequence[str], epochs: int) -> tuple[records.CaseKey, ...]:
     """Every example of the subset in every epoch, epoch by epoch."""
-    return tuple(CaseKey(example_id, epoch) for epoch in range(epochs) for example_id in ids)
+    return tuple(records.CaseKey(example_id, epoch) for epoch in range(epochs) for example_id in ids)

@@ -12,19 +12,11 @@ from itertools import combinations
 import numpy as np
 from pydantic import JsonValue
 
+from rubricem_agent.evals import statistics
 from rubricem_agent.evals.grading import Grade, GradingQuestion, JudgeReplies, Loaded, replay
 from rubricem_agent.evals.manifest import EvaluationManifest
 from rubricem_agent.evals.records import PAGES, AnswerRecord, CaseKey, Journal, ModelCost, VerdictRecord, costs_of
 from rubricem_agent.evals.runner import case_keys, case_of, verdict_key
-from rubricem_agent.evals.statistics import (
-    DRAWS,
-    MeanInterval,
-    bootstrap_mean,
-    clustered_bootstrap_mean,
-    cohens_kappa,
-    epoch_variance,
-    wilson_interval,
-)
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.trajectory import query_key
 
@@ -40,8 +32,8 @@ class JudgeScores(Frozen):
     """None where nothing could be scored."""
     worst: float | None
     """The mean if every exclusion and every unreadable verdict counted as the worst case."""
-    spread: MeanInterval | None
-    wilson: MeanInterval | None
+    spread: statistics.MeanInterval | None
+    wilson: statistics.MeanInterval | None
     """Only for scores of 0 and 1 in one epoch: repeats of an example are not independent."""
     metrics: dict[str, float | None]
     texts: dict[str, Text]
@@ -63,7 +55,7 @@ class JudgeScores(Frozen):
         return self.unreadable / self.replies if self.replies else None
 
     @property
-    def interval(self) -> MeanInterval | None:
+    def interval(self) -> statistics.MeanInterval | None:
         """The interval that fits the benchmark: Wilson for rates, bootstrap for the others."""
         return self.wilson or self.spread
 
@@ -221,7 +213,7 @@ def score_run(loaded: Loaded, manifest: EvaluationManifest, *, logs: Logs) -> Sc
         manifest=manifest,
         judges=tuple(judges),
         agreements=_agreements(by_judge),
-        variance=epoch_variance(first) if manifest.epochs > 1 and first else None,
+        variance=statistics.epoch_variance(first) if manifest.epochs > 1 and first else None,
         expected=len(keys),
         answered=len(final),
         failures=count_reasons(record.failure for record in records if record.failure),
@@ -262,7 +254,9 @@ def _judge_scores(loaded: Loaded, manifest: EvaluationManifest, *, judge: str, g
         score=metrics.get(grader.headline),
         worst=_clipped(loaded, sum(grade.worst for grade in every) / len(every)) if every else None,
         spread=_spread(loaded, scores, seed=manifest.seed) if num_scored else None,
-        wilson=wilson_interval(sum(value == 1.0 for (value,) in scores.values()), num_scored) if has_wilson else None,
+        wilson=statistics.wilson_interval(sum(value == 1.0 for (value,) in scores.values()), num_scored)
+        if has_wilson
+        else None,
         metrics=metrics,
         texts=dict(grader.texts(every, loaded.rules)) if grader.texts is not None else {},
         per_example={example_id: sum(values) / len(values) for example_id, values in scores.items()},
@@ -286,21 +280,21 @@ def _scores_by_id(grades: _Grades) -> dict[str, list[float]]:
     return by_id
 
 
-def _spread(loaded: Loaded, scores: Mapping[str, Sequence[float]], *, seed: int) -> MeanInterval:
+def _spread(loaded: Loaded, scores: Mapping[str, Sequence[float]], *, seed: int) -> statistics.MeanInterval:
     """Bootstrap over prompts: epochs of one example, and rows that share a prompt, are drawn together."""
     rng = np.random.default_rng(seed)
     values = [value for example_values in scores.values() for value in example_values]
     prompts = [query_key(loaded.example(each).prompt_text) for each, listed in scores.items() for _ in listed]
     num_prompts = len(set(prompts))
     if num_prompts == len(values):
-        estimate = bootstrap_mean(values, rng=rng)
+        estimate = statistics.bootstrap_mean(values, rng=rng)
     else:
-        estimate = clustered_bootstrap_mean(values, prompts, rng=rng)
+        estimate = statistics.clustered_bootstrap_mean(values, prompts, rng=rng)
     return estimate.model_copy(
         update={
             "low": _clipped(loaded, estimate.low),
             "high": _clipped(loaded, estimate.high),
-            "method": f"bootstrap over {num_prompts} prompts, {DRAWS} draws, 95 %",
+            "method": f"bootstrap over {num_prompts} prompts, {statistics.DRAWS} draws, 95 %",
         }
     )
 
@@ -321,6 +315,6 @@ def _agreements(by_judge: Mapping[str, _Grades]) -> tuple[JudgeAgreement, ...]:
         if shared:
             ours, theirs = ([labels[judge][key] for key in shared] for judge in (first, second))
             same = sum(one == other for one, other in zip(ours, theirs, strict=True)) / len(shared)
-            kappa = cohens_kappa(ours, theirs)
+            kappa = statistics.cohens_kappa(ours, theirs)
             pairs.append(JudgeAgreement(first=first, second=second, n=len(shared), share=same, kappa=kappa))
     return tuple(pairs)

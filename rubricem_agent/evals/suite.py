@@ -7,7 +7,9 @@ from types import MappingProxyType
 from rubricem_agent.evals.base import DataPaths, EvaluationMode, Rules
 from rubricem_agent.evals.benchmarks import (
     almanac,
+    browsecomp_plus,
     deepsearchqa,
+    draco,
     drb,
     healthbench,
     researchqa,
@@ -20,9 +22,11 @@ from rubricem_agent.evals.grading import Benchmark, Loaded
 from rubricem_agent.evals.official_prompts import read_official
 from rubricem_env.domain.errors import ConfigError
 
-_MODULES = (healthbench, researchqa, drb, researchrubrics, simpleqa, twowiki, webwalkerqa, deepsearchqa, almanac)
+_PAPER = (healthbench, researchqa, drb, researchrubrics, simpleqa, twowiki, webwalkerqa, deepsearchqa)
+PAPER = tuple(each.BENCHMARK.name for each in _PAPER)
+_MODULES = (*_PAPER, browsecomp_plus, draco, almanac)
 SUITE: Mapping[str, Benchmark] = MappingProxyType({each.BENCHMARK.name: each.BENCHMARK for each in _MODULES})
-"""In the order of the paper's tables. The sources of each mode's rules are listed in benchmarks.md."""
+"""In the order of the paper's tables, then the later ones. The sources of each mode's rules are listed in benchmarks.md."""
 
 
 def find_benchmark(name: str) -> Benchmark:

@@ -13,17 +13,8 @@ from rubricem_agent.evals.report import compare, name_judges, own_rows, summariz
 from rubricem_agent.evals.scores import Scores
 from rubricem_agent.evals.statistics import RunComparison
 from rubricem_agent.evals.suite import SUITE
+from rubricem_agent.viewer import api_trajectories as api
 from rubricem_agent.viewer.api_runs import StageScores
-from rubricem_agent.viewer.api_trajectories import (
-    EvaluationView,
-    ExamplePage,
-    ExampleRow,
-    ExampleSort,
-    ExampleView,
-    PublishedView,
-    TrajectoryRow,
-    TrajectoryView,
-)
 from rubricem_agent.viewer.records import NotThereError, number_or_none
 from rubricem_agent.viewer.runs import RunFolder, read_scores
 from rubricem_agent.viewer.trajectories import view_trajectory
@@ -32,7 +23,7 @@ from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.scaffold.reading import read_trajectory
 
 
-def view_evaluation(run: RunFolder, others: Sequence[RunFolder] = ()) -> EvaluationView:
+def view_evaluation(run: RunFolder, others: Sequence[RunFolder] = ()) -> api.EvaluationView:
     """The numbers as they are stored, and what they are beside those of `others`.
 
     Raises:
@@ -42,7 +33,7 @@ def view_evaluation(run: RunFolder, others: Sequence[RunFolder] = ()) -> Evaluat
     scores = read_scores(run)
     rows = run.answers.rows()
     title = SUITE[manifest.benchmark].title if manifest.benchmark in SUITE else manifest.benchmark
-    blank = EvaluationView(
+    blank = api.EvaluationView(
         benchmark=manifest.benchmark,
         title=title,
         mode=manifest.label,
@@ -94,10 +85,10 @@ def _numbers(scores: Scores) -> Mapping[str, object]:
     }
 
 
-def _published(scores: Scores) -> tuple[PublishedView, ...]:
+def _published(scores: Scores) -> tuple[api.PublishedView, ...]:
     summary = summarize([scores])
     return tuple(
-        PublishedView(
+        api.PublishedView(
             source=table.source,
             columns=table.columns,
             rows=table.rows,
@@ -110,19 +101,19 @@ def _published(scores: Scores) -> tuple[PublishedView, ...]:
 MAX_REPLY, MAX_GIVEN, MAX_REPLIES = 8_000, 50_000, 500
 
 
-def view_examples(run: RunFolder, *, number: int, size: int, text: str, sort: ExampleSort) -> ExamplePage:
+def view_examples(run: RunFolder, *, number: int, size: int, text: str, sort: api.ExampleSort) -> api.ExamplePage:
     """A page of the answers that are there; `text` is looked for in id, question and answer."""
     rows = make_rows(run)
     folded = text.casefold().strip()
     matched = [row for row in rows if folded in f"{row.example}\n{row.question}\n{row.answer}".casefold()]
     matched.sort(key=lambda row: _order(row, sort))
     start = (number - 1) * size
-    return ExamplePage(
+    return api.ExamplePage(
         total=len(rows), matched=len(matched), page=number, size=size, rows=tuple(matched[start : start + size])
     )
 
 
-def view_example(run: RunFolder, example_id: str, *, from_element: int = 0) -> ExampleView:
+def view_example(run: RunFolder, example_id: str, *, from_element: int = 0) -> api.ExampleView:
     """One example.
 
     Raises:
@@ -132,7 +123,7 @@ def view_example(run: RunFolder, example_id: str, *, from_element: int = 0) -> E
     key = _key(example_id)
     record = run.answers.answer(key)
     row = next(row for row in make_rows(run) if row.id == example_id)
-    return ExampleView(
+    return api.ExampleView(
         row=row,
         given=(record.given or "")[:MAX_GIVEN],
         trajectory=_trajectory(record.trajectory, row, from_element=from_element) if record.trajectory else None,
@@ -143,7 +134,7 @@ def view_example(run: RunFolder, example_id: str, *, from_element: int = 0) -> E
     )
 
 
-def make_rows(run: RunFolder) -> list[ExampleRow]:
+def make_rows(run: RunFolder) -> list[api.ExampleRow]:
     """All answers as rows, with the scores by each judge."""
     scores = read_scores(run)
     judges = [judge.per_example for judge in scores.judges] if scores else []
@@ -159,7 +150,7 @@ def make_rows(run: RunFolder) -> list[ExampleRow]:
     return rows
 
 
-def _order(row: ExampleRow, sort: ExampleSort) -> tuple[float, str, int]:
+def _order(row: api.ExampleRow, sort: api.ExampleSort) -> tuple[float, str, int]:
     first = row.scores[0] if row.scores else None
     if sort == "disagreement":
         rank = -1.0 if row.disagreement is None else row.disagreement
@@ -178,9 +169,9 @@ def _key(example_id: str) -> CaseKey:
         raise NotThereError(f"this evaluation has no example {example_id[:40]!r}.") from cause
 
 
-def _trajectory(trajectory: Trajectory, row: ExampleRow, *, from_element: int) -> TrajectoryView:
+def _trajectory(trajectory: Trajectory, row: api.ExampleRow, *, from_element: int) -> api.TrajectoryView:
     reading = read_trajectory(trajectory)
-    listed = TrajectoryRow(
+    listed = api.TrajectoryRow(
         id=row.id,
         step=0,
         group="",

@@ -9,34 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rubricem_agent.learn.record import RECORD_FOLDER, VOCABULARY_FILE, GroupEntry, RolloutEntry
+from rubricem_agent.viewer import api_trajectories, records
 from rubricem_agent.viewer.api_runs import StageScores
-from rubricem_agent.viewer.api_trajectories import (
-    ElementText,
-    Fate,
-    GroupRollout,
-    GroupView,
-    QuestionPage,
-    QuestionRow,
-    RubricEvent,
-    RubricHistory,
-    RubricLife,
-    Separator,
-    StepNote,
-    TokenPage,
-    TrajectoryPage,
-    TrajectoryRow,
-    TrajectoryView,
-)
-from rubricem_agent.viewer.records import (
-    MAX_SIZE,
-    NotThereError,
-    RolloutFilter,
-    RunRecordReader,
-    make_row,
-    mean_of,
-    number_or_none,
-    stage_scores,
-)
 from rubricem_agent.viewer.runs import RunFolder
 from rubricem_agent.viewer.trajectories import (
     MAX_QUESTION,
@@ -60,11 +34,11 @@ MAX_STEPS = 50
 """Listed of one question."""
 
 
-Member = tuple[TrajectoryRow, RolloutEntry, Reading]
+Member = tuple[api_trajectories.TrajectoryRow, RolloutEntry, Reading]
 """One rollout of a group."""
 
 
-def view_group(run: RunFolder, group_id: str, *, sort: str = "attempt") -> GroupView:
+def view_group(run: RunFolder, group_id: str, *, sort: str = "attempt") -> api_trajectories.GroupView:
     """A group side by side; `sort` is attempt, mean, or a stage, whose best comes first.
 
     Raises:
@@ -75,12 +49,12 @@ def view_group(run: RunFolder, group_id: str, *, sort: str = "attempt") -> Group
         number = record.find_group(group_id)
         group = record.read_group(number)
         rows = record.table.of_group(number).tolist()
-        rollouts = [(make_row(record, row), record.read_rollout(row)) for row in rows]
+        rollouts = [(records.make_row(record, row), record.read_rollout(row)) for row in rows]
     members = [(row, one, read_trajectory(one.rollout.trajectory)) for row, one in rollouts]
     ordered = sorted(members, key=_key(sort))
     rubrics = rubrics_of(group)
     separators = sorted(_separators(ordered, rubrics), key=lambda one: -one.spread)
-    return GroupView(
+    return api_trajectories.GroupView(
         id=group_id,
         step=group.step,
         encounter=group.encounter,
@@ -103,7 +77,7 @@ def _key(sort: str) -> Callable[[Member], tuple[float, int]]:
     return lambda member: (_best_first(member[0], stage), member[0].attempt)
 
 
-def _best_first(row: TrajectoryRow, stage: Stage | None) -> float:
+def _best_first(row: api_trajectories.TrajectoryRow, stage: Stage | None) -> float:
     score = row.mean if stage is None else score_of(row.scores, stage)
     return 1.0 if score is None else -score
 
@@ -113,19 +87,19 @@ def score_of(scores: StageScores, stage: Stage) -> float | None:
     return (scores.plan, scores.research, scores.review, scores.answer)[stage.position]
 
 
-def _rollout(member: Member) -> GroupRollout:
+def _rollout(member: Member) -> api_trajectories.GroupRollout:
     row, entry, reading = member
     plan = reading.stage_text(Stage.PLAN)
-    return GroupRollout(
+    return api_trajectories.GroupRollout(
         row=row,
-        advantages=stage_scores(entry.advantages or (None,) * 4),
+        advantages=records.stage_scores(entry.advantages or (None,) * 4),
         trained=entry.trained,
         opening=plan[:OPENING_CHARS],
         answer=(reading.answer or "")[:ANSWER_CHARS],
     )
 
 
-def _separators(members: Sequence[Member], rubrics: Mapping[str, Rubric]) -> Iterator[Separator]:
+def _separators(members: Sequence[Member], rubrics: Mapping[str, Rubric]) -> Iterator[api_trajectories.Separator]:
     """What differs between the attempts; what is the same in all is left out."""
     means = [row.mean for row, _, _ in members]
     for stage in STAGES:
@@ -149,17 +123,17 @@ def _differing(
     title: str,
     stage: str,
     scale: float = 1.0,
-) -> Iterator[Separator]:
+) -> Iterator[api_trajectories.Separator]:
     """The separator of these values, if they differ between the attempts."""
     given = [value for value in values if value is not None]
     spread = float(np.std(given)) / scale if given and scale > 0 else 0.0
     if spread > 0:
-        yield Separator(
+        yield api_trajectories.Separator(
             kind=kind,
             key=key,
             title=title,
             stage=stage,
-            values=tuple(number_or_none(value) for value in values),
+            values=tuple(records.number_or_none(value) for value in values),
             spread=round(spread, 4),
             agreement=_correlation(values, means),
         )
@@ -172,7 +146,7 @@ def _correlation(values: Sequence[float | None], means: Sequence[float | None]) 
     first, second = np.array(pairs).T
     if np.ptp(first) < 1e-9 or np.ptp(second) < 1e-9:
         return None
-    return number_or_none(float(np.corrcoef(first, second)[0, 1]))
+    return records.number_or_none(float(np.corrcoef(first, second)[0, 1]))
 
 
 def _fulfilled(entry: RolloutEntry, rubric: Rubric) -> float | None:
@@ -180,12 +154,12 @@ def _fulfilled(entry: RolloutEntry, rubric: Rubric) -> float | None:
     return fulfillment(rubric, found.mark) if found is not None else None
 
 
-def _repeated(_: TrajectoryRow, reading: Reading) -> int:
+def _repeated(_: api_trajectories.TrajectoryRow, reading: Reading) -> int:
     calls = [turn.call.identity for turn in reading.turns if turn.call is not None]
     return len(calls) - len(set(calls))
 
 
-_STATISTICS: Mapping[str, Callable[[TrajectoryRow, Reading], int]] = {
+_STATISTICS: Mapping[str, Callable[[api_trajectories.TrajectoryRow, Reading], int]] = {
     "searches": lambda row, _: row.calls,
     "repeated searches": _repeated,
     "words of the answer": lambda _, reading: len((reading.answer or "").split()),
@@ -203,7 +177,7 @@ JudgedGroup = tuple[str, GroupEntry, Sequence[RolloutEntry]]
 """A group's id and entry with its rollouts, by attempt."""
 
 
-def view_history(run: RunFolder, question_key: str) -> RubricHistory:
+def view_history(run: RunFolder, question_key: str) -> api_trajectories.RubricHistory:
     """What became of every rubric of one question.
 
     Raises:
@@ -220,11 +194,11 @@ def view_history(run: RunFolder, question_key: str) -> RubricHistory:
         rubrics |= rubrics_of(entry)
     lives = sorted((_life(rubric, groups) for rubric in rubrics.values()), key=_order)
     last = groups[-1][1]
-    return RubricHistory(
+    return api_trajectories.RubricHistory(
         key=last.query_key,
         question=last.question[:MAX_QUESTION],
         steps=tuple(
-            StepNote(
+            api_trajectories.StepNote(
                 step=entry.step,
                 group=group_id,
                 encounter=entry.encounter,
@@ -237,12 +211,12 @@ def view_history(run: RunFolder, question_key: str) -> RubricHistory:
     )
 
 
-def _order(life: RubricLife) -> tuple[int, int]:
+def _order(life: api_trajectories.RubricLife) -> tuple[int, int]:
     return life.rubric.stage.position, life.rubric.provenance.step
 
 
-def _life(rubric: Rubric, groups: Sequence[JudgedGroup]) -> RubricLife:
-    events: list[RubricEvent] = []
+def _life(rubric: Rubric, groups: Sequence[JudgedGroup]) -> api_trajectories.RubricLife:
+    events: list[api_trajectories.RubricEvent] = []
     status: Standing = "persistent" if rubric.persistent else "active"
     was_active = False
     for group in groups:
@@ -253,10 +227,12 @@ def _life(rubric: Rubric, groups: Sequence[JudgedGroup]) -> RubricLife:
         was_active = event.fate != "retired"
         if not rubric.persistent:
             status = "active" if was_active else "retired"
-    return RubricLife(rubric=rubric, status=status, events=tuple(events))
+    return api_trajectories.RubricLife(rubric=rubric, status=status, events=tuple(events))
 
 
-def _event(rubric: Rubric, group: JudgedGroup, *, was_active: bool, is_first: bool) -> RubricEvent | None:
+def _event(
+    rubric: Rubric, group: JudgedGroup, *, was_active: bool, is_first: bool
+) -> api_trajectories.RubricEvent | None:
     """What became of a rubric in one group; None where it was out of use before and after."""
     group_id, entry, rollouts = group
     active = {one.rubric.id: one for one in entry.active}
@@ -266,18 +242,18 @@ def _event(rubric: Rubric, group: JudgedGroup, *, was_active: bool, is_first: bo
         return None
     gone = retired.get(rubric.id)
     scores = _scores(rubric.id, rollouts)
-    return RubricEvent(
+    return api_trajectories.RubricEvent(
         step=entry.step,
         group=group_id,
         fate="retired" if gone else _fate(was_active=was_active, is_first=is_first),
         reason=gone.reason if gone else "",
         variance=_variance(rubric.id, active, gone, scores),
         scores=tuple(scores),
-        mean=number_or_none(sum(scores) / len(scores)) if scores else None,
+        mean=records.number_or_none(sum(scores) / len(scores)) if scores else None,
     )
 
 
-def _fate(*, was_active: bool, is_first: bool) -> Fate:
+def _fate(*, was_active: bool, is_first: bool) -> api_trajectories.Fate:
     if is_first:
         return "born"
     return "kept" if was_active else "returned"
@@ -288,8 +264,8 @@ def _variance(
 ) -> float | None:
     known = active.get(rubric_id) or (gone.last if gone else None)
     if known is not None and known.variance is not None:
-        return number_or_none(known.variance)
-    return number_or_none(mark_variance(scores)) if len(scores) > 1 else None
+        return records.number_or_none(known.variance)
+    return records.number_or_none(mark_variance(scores)) if len(scores) > 1 else None
 
 
 def _scores(rubric_id: str, rollouts: Sequence[RolloutEntry]) -> list[float]:
@@ -298,25 +274,25 @@ def _scores(rubric_id: str, rollouts: Sequence[RolloutEntry]) -> list[float]:
     ]
 
 
-def list_trajectories(run: RunFolder, wanted: RolloutFilter) -> TrajectoryPage:
+def list_trajectories(run: RunFolder, wanted: records.RolloutFilter) -> api_trajectories.TrajectoryPage:
     """A page of the trajectories that pass."""
     record = run.record
     with record.lock:
         found = record.table.select(wanted, _wanted_groups(record, wanted))
         shown = found[(wanted.page - 1) * wanted.size : wanted.page * wanted.size]
         steps = record.table.rows["step"]
-        return TrajectoryPage(
+        return api_trajectories.TrajectoryPage(
             total=len(steps),
             matched=len(found),
             page=wanted.page,
             size=wanted.size,
-            rows=tuple(make_row(record, row) for row in shown.tolist()),
+            rows=tuple(records.make_row(record, row) for row in shown.tolist()),
             endings=record.table.endings,
             steps=(int(steps.min()), int(steps.max())) if len(steps) else None,
         )
 
 
-def _wanted_groups(record: RunRecordReader, wanted: RolloutFilter) -> npt.NDArray[np.bool_] | None:
+def _wanted_groups(record: records.RunRecordReader, wanted: records.RolloutFilter) -> npt.NDArray[np.bool_] | None:
     """Which groups pass, by number; None where all are wanted."""
     if not (wanted.q.strip() or wanted.question or wanted.group or wanted.lesson):
         return None
@@ -343,7 +319,7 @@ def latest_names(run: RunFolder) -> tuple[str, str]:
         return record.read_rollout(len(record.table) - 1).rollout.policy, group.judge
 
 
-def view_attempt(run: RunFolder, rollout_id: str, *, from_element: int = 0) -> TrajectoryView:
+def view_attempt(run: RunFolder, rollout_id: str, *, from_element: int = 0) -> api_trajectories.TrajectoryView:
     """One trajectory of the run with its judgement.
 
     Raises:
@@ -354,14 +330,14 @@ def view_attempt(run: RunFolder, rollout_id: str, *, from_element: int = 0) -> T
     with record.lock:
         number = record.find_rollout(rollout_id)
         group = int(record.table.rows["group"][number])
-        own = make_row(record, number)
+        own = records.make_row(record, number)
         attempts = record.table.rows["attempt"][record.table.of_group(group)].tolist()
         entry, group_entry = record.read_rollout(number), record.read_group(group)
     attempts = tuple(f"{own.group}-{attempt}" for attempt in attempts)
     return view_rollout(own, entry, group_entry, attempts=attempts, from_element=from_element)
 
 
-def view_element(run: RunFolder, rollout_id: str, index: int, *, offset: int) -> ElementText:
+def view_element(run: RunFolder, rollout_id: str, index: int, *, offset: int) -> api_trajectories.ElementText:
     """A part of a long element.
 
     Raises:
@@ -369,11 +345,13 @@ def view_element(run: RunFolder, rollout_id: str, index: int, *, offset: int) ->
     """
     pieces = cut_trajectory(read_trajectory(_entry(run, rollout_id).rollout.trajectory))
     if index >= len(pieces):
-        raise NotThereError(f"the trajectory {rollout_id} has {len(pieces)} elements; there is no number {index}.")
+        raise records.NotThereError(
+            f"the trajectory {rollout_id} has {len(pieces)} elements; there is no number {index}."
+        )
     return element_text(pieces, index, offset=offset)
 
 
-def list_tokens(run: RunFolder, rollout_id: str, *, offset: int, limit: int) -> TokenPage:
+def list_tokens(run: RunFolder, rollout_id: str, *, offset: int, limit: int) -> api_trajectories.TokenPage:
     """Tokens of a trajectory.
 
     Raises:
@@ -397,7 +375,9 @@ def _vocabulary(run: Path) -> Sequence[str]:
     return [str(text) for text in texts] if isinstance(texts, list) else ()
 
 
-def list_questions(run: RunFolder, *, text: str = "", page: int = 1, size: int = MAX_SIZE) -> QuestionPage:
+def list_questions(
+    run: RunFolder, *, text: str = "", page: int = 1, size: int = records.MAX_SIZE
+) -> api_trajectories.QuestionPage:
     """A page of the questions that were met, in the order of their first meeting."""
     record = run.record
     with record.lock:
@@ -406,7 +386,7 @@ def list_questions(run: RunFolder, *, text: str = "", page: int = 1, size: int =
             groups.setdefault(head.query_key, []).append(number)
         found = record.questions_with(text)
         matched = [key for key in groups if key in found]
-        return QuestionPage(
+        return api_trajectories.QuestionPage(
             total=len(groups),
             matched=len(matched),
             page=page,
@@ -415,15 +395,15 @@ def list_questions(run: RunFolder, *, text: str = "", page: int = 1, size: int =
         )
 
 
-def _question_row(record: RunRecordReader, groups: Sequence[int]) -> QuestionRow:
+def _question_row(record: records.RunRecordReader, groups: Sequence[int]) -> api_trajectories.QuestionRow:
     last = record.groups[groups[-1]]
-    means = mean_of(record.table.rows["scores"][record.table.of_group(groups[-1])])
+    means = records.mean_of(record.table.rows["scores"][record.table.of_group(groups[-1])])
     known = means[~np.isnan(means)]
-    return QuestionRow(
+    return api_trajectories.QuestionRow(
         key=last.query_key,
         question=last.question,
         steps=tuple(record.groups[number].step for number in groups[-MAX_STEPS:]),
         active=last.active,
         retired=sum(record.groups[number].retired for number in groups),
-        mean=number_or_none(float(known.mean())) if len(known) else None,
+        mean=records.number_or_none(float(known.mean())) if len(known) else None,
     )

@@ -15,17 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict, Field, ValidationError
 
-from rubricem_agent.learn.record import (
-    GROUPS,
-    RECORD_FOLDER,
-    RECORD_VERSION,
-    ROLLOUTS,
-    GroupEntry,
-    GroupHead,
-    Header,
-    RolloutEntry,
-    RolloutHead,
-)
+from rubricem_agent.learn import record as recorded
 from rubricem_agent.viewer.api_runs import StageScores
 from rubricem_agent.viewer.api_trajectories import Sort, TrajectoryRow
 from rubricem_env.domain.base import Frozen, Stage
@@ -52,7 +42,7 @@ class IndexFollower(Generic[LineT]):
         self._path = path
         self._kind: type[LineT] = kind
         self._offset = 0
-        self.header: Header | None = None
+        self.header: recorded.Header | None = None
         """Of the recording that was read last."""
         self.damaged = 0
 
@@ -81,10 +71,10 @@ class IndexFollower(Generic[LineT]):
     def _settle(self, first: bytes) -> bool:
         """Check the first line; whether it begins another recording than before."""
         header = self._header(first)
-        if header.record > RECORD_VERSION:
+        if header.record > recorded.RECORD_VERSION:
             raise FileFormatError(
                 f"{self._path} was recorded by a newer release (format {header.record}; this one reads up to "
-                f"{RECORD_VERSION}). Upgrade rubricem to look at this run."
+                f"{recorded.RECORD_VERSION}). Upgrade rubricem to look at this run."
             )
         if header == self.header:
             return False
@@ -92,9 +82,9 @@ class IndexFollower(Generic[LineT]):
         self.header, self._offset, self.damaged = header, len(first), 0
         return is_restarted
 
-    def _header(self, first: bytes) -> Header:
+    def _header(self, first: bytes) -> recorded.Header:
         try:
-            return Header.model_validate_json(first)
+            return recorded.Header.model_validate_json(first)
         except ValidationError as cause:
             raise FileFormatError(
                 f"{self._path} is not the record of a run: its first line does not name the format. Remove the folder "
@@ -192,7 +182,7 @@ class RolloutTable:
     def ending(self, code: int) -> str:
         return self._endings[code]
 
-    def append(self, heads: Sequence[RolloutHead], groups: Sequence[int]) -> None:
+    def append(self, heads: Sequence[recorded.RolloutHead], groups: Sequence[int]) -> None:
         """Add rollouts, each with the number of its group."""
         needed = self._count + len(heads)
         if needed > len(self._rows):
@@ -230,7 +220,7 @@ class RolloutTable:
         found = np.flatnonzero(mask)
         return found[_order(rows[found], value[found], wanted.sort)]
 
-    def _row(self, head: RolloutHead, group: int) -> tuple[object, ...]:
+    def _row(self, head: recorded.RolloutHead, group: int) -> tuple[object, ...]:
         if head.ending not in self._endings:
             self._endings.append(head.ending)
         return (
@@ -271,28 +261,28 @@ def _numbers(scores: Sequence[float | None]) -> list[float]:
     return [np.nan if score is None else score for score in scores]
 
 
-EntryT = TypeVar("EntryT", GroupEntry, RolloutEntry)
+EntryT = TypeVar("EntryT", recorded.GroupEntry, recorded.RolloutEntry)
 
 
 class RunRecordReader:
     """One run's record. Safe under threads; each call sees what was written until then."""
 
     def __init__(self, run: Path) -> None:
-        self._folder = run / RECORD_FOLDER
+        self._folder = run / recorded.RECORD_FOLDER
         self.lock = threading.RLock()
         """Held by whoever reads several things that must fit together."""
-        self._group_index = IndexFollower(self._path(GROUPS, ".index"), GroupHead)
-        self._rollout_index = IndexFollower(self._path(ROLLOUTS, ".index"), RolloutHead)
+        self._group_index = IndexFollower(self._path(recorded.GROUPS, ".index"), recorded.GroupHead)
+        self._rollout_index = IndexFollower(self._path(recorded.ROLLOUTS, ".index"), recorded.RolloutHead)
         self._forget()
 
     def _forget(self) -> None:
         self.table = RolloutTable()
-        self.groups: list[GroupHead] = []
+        self.groups: list[recorded.GroupHead] = []
         self.questions: dict[str, str] = {}
         """The text of each by key; the text is that of the index, which may be truncated."""
         self._folded: dict[str, str] = {}
         self._group_numbers: dict[tuple[int, int], int] = {}
-        self._waiting: list[RolloutHead] = []
+        self._waiting: list[recorded.RolloutHead] = []
 
     @property
     def damaged(self) -> int:
@@ -340,15 +330,15 @@ class RunRecordReader:
             raise NotThereError(f"this run has recorded no trajectory {rollout_id[:40]!r}.")
         return int(found[0])
 
-    def read_group(self, number: int) -> GroupEntry:
+    def read_group(self, number: int) -> recorded.GroupEntry:
         """A group whole, from its file."""
         row = self.groups[number]
-        return self._read(GROUPS, GroupEntry, row.at, row.size)
+        return self._read(recorded.GROUPS, recorded.GroupEntry, row.at, row.size)
 
-    def read_rollout(self, row: int) -> RolloutEntry:
+    def read_rollout(self, row: int) -> recorded.RolloutEntry:
         """A rollout whole, from its file."""
         fields = self.table.rows[row]
-        return self._read(ROLLOUTS, RolloutEntry, int(fields["at"]), int(fields["size"]))
+        return self._read(recorded.ROLLOUTS, recorded.RolloutEntry, int(fields["at"]), int(fields["size"]))
 
     def questions_with(self, text: str) -> set[str]:
         """The keys of the questions that contain the text, in capitals or not."""
@@ -365,7 +355,7 @@ class RunRecordReader:
             raise NotThereError(f"this run has recorded no question {question[:80]!r}.")
         return [number for number, head in enumerate(self.groups) if head.query_key == question]
 
-    def _enter(self, head: GroupHead) -> None:
+    def _enter(self, head: recorded.GroupHead) -> None:
         if head.query_key not in self.questions:
             self.questions[head.query_key] = head.question
             self._folded[head.query_key] = head.question.casefold()
@@ -373,7 +363,7 @@ class RunRecordReader:
         # One copy of a question's text serves all its groups.
         self.groups.append(head.model_copy(update={"question": self.questions[head.query_key]}))
 
-    def _take(self, heads: Sequence[RolloutHead]) -> None:
+    def _take(self, heads: Sequence[recorded.RolloutHead]) -> None:
         """Rollouts whose group is not there yet wait for it."""
         placed = [(head, self._group_numbers.get((head.step, head.place))) for head in heads]
         known = [(head, group) for head, group in placed if group is not None]

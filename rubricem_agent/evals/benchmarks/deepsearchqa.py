@@ -12,18 +12,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from pydantic import Field
 
-from rubricem_agent.evals.base import (
-    DataPaths,
-    Dataset,
-    Example,
-    Gold,
-    Rules,
-    ScoringError,
-    Unparsed,
-    official_rules,
-    parse_json,
-    required,
-)
+from rubricem_agent.evals import base
 from rubricem_agent.evals.files import FileRow, assemble, csv_rows, read_row
 from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, GradingQuestion, Totals
 from rubricem_env.domain.base import Text
@@ -35,7 +24,7 @@ STOPPED = "the rating is JSON but no object"
 """The official parser raises on such a rating: the answer counts as valid and is evaluated nowhere."""
 
 
-class DeepSearchQAGold(Gold):
+class DeepSearchQAGold(base.Gold):
     """A row of the file: the answer as one text (the judge splits it), its type and its category."""
 
     id: Text = Field(validation_alias="example_id")
@@ -45,9 +34,9 @@ class DeepSearchQAGold(Gold):
     problem_category: Text
 
 
-def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
+def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
     """Problems for the agent; the row number from 0 is the id where the file has no example_id."""
-    path = required(paths.path, "the benchmark deepsearchqa")
+    path = base.required(paths.path, "the benchmark deepsearchqa")
     lines = csv_rows(path, columns=("problem", "problem_category", "answer", "answer_type"))
     rows = [
         read_row(line, DeepSearchQAGold)
@@ -55,7 +44,7 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
         else read_row(line, DeepSearchQAGold, example_id=str(number))
         for number, line in enumerate(lines)
     ]
-    examples = [Example(id=row.id, prompt_text=row.problem) for row in rows]
+    examples = [base.Example(id=row.id, prompt_text=row.problem) for row in rows]
     sha256 = "25d48dcf7efa872e5467032e8b8eedf38d301f59a252d0da95cda584baa78396"
     return assemble(path, examples, gold=rows, any_version=any_version, num_rows=900, sha256=sha256)
 
@@ -111,11 +100,11 @@ def parse_rating(reply: str) -> Rating | Exclusion:
 
     A missing excess is fine. JSON that is neither an object nor empty raises ScoringError("AttributeError").
     """
-    parsed = parse_json(_unfenced(reply))
-    if isinstance(parsed, Unparsed) or not parsed:
+    parsed = base.parse_json(_unfenced(reply))
+    if isinstance(parsed, base.Unparsed) or not parsed:
         return "invalid_rater"
     if not isinstance(parsed, dict):
-        raise ScoringError("AttributeError", f"the rating is a JSON {type(parsed).__name__}, not an object")
+        raise base.ScoringError("AttributeError", f"the rating is a JSON {type(parsed).__name__}, not an object")
     node = parsed.get("Answer Correctness")
     if not isinstance(node, dict) or not isinstance(node.get("Explanation"), str):
         return "invalid_rater"
@@ -167,7 +156,7 @@ def macro_scores(outcomes: Sequence[Outcome]) -> dict[str, float] | None:
 def official_summary(outcomes: Sequence[Outcome]) -> dict[str, int | float | str]:
     """The official project rating, texts included; empty texts where nothing was evaluated."""
     if not outcomes:
-        raise ScoringError("AssertionError", "there is no item to aggregate")
+        raise base.ScoringError("AssertionError", "there is no item to aggregate")
     ratings = _ratings(outcomes)
     empty, invalid, silent = (outcomes.count(kind) for kind in ("empty_response", "invalid_rater", "empty_rater"))
     macro = macro_scores(outcomes)
@@ -214,7 +203,7 @@ def grade(case: Case, grader: Grader) -> Grading:
     ((reply,),) = yield (GradingQuestion("rating", prompt),)
     try:
         rating = rate(case.answer.text, reply)
-    except ScoringError:
+    except base.ScoringError:
         return grader.excluded(STOPPED, unreadable=1)
     if not isinstance(rating, Rating):
         return grader.excluded(rating, unreadable=1)
@@ -223,7 +212,7 @@ def grade(case: Case, grader: Grader) -> Grading:
     return Grade(correct, correct, labels={"rating": label}, record=rating._asdict())
 
 
-def total(grades: Sequence[Grade], rules: Rules) -> Totals:
+def total(grades: Sequence[Grade], rules: base.Rules) -> Totals:
     """The three rates and the macro means. Officially the denominator is what was evaluated; strictly, every answer."""
     outcomes = [_outcome(grade) for grade in grades]
     ratings = _ratings(outcomes)
@@ -241,7 +230,7 @@ def total(grades: Sequence[Grade], rules: Rules) -> Totals:
     return {**{name: count / size for name, count in counts.items()}, **means}
 
 
-def official_texts(grades: Sequence[Grade], rules: Rules) -> dict[str, str]:
+def official_texts(grades: Sequence[Grade], rules: base.Rules) -> dict[str, str]:
     """The official project rating, where there is anything to rate."""
     outcomes = [_outcome(grade) for grade in grades]
     if not (outcomes if rules.is_strict else _ratings(outcomes)):
@@ -285,7 +274,7 @@ def recorded_aggregate(items: tuple[RecordedAnswer, ...]) -> object:
     for item in items:
         try:
             outcomes.append(rate(item.response or "", item.judge_text or ""))
-        except ScoringError:
+        except base.ScoringError:
             outcomes.append(None)
     unrounded = macro_scores(outcomes) or dict.fromkeys(("precision", "recall", "f1_score"))
     return {"official": official_summary(outcomes), "macro_unrounded": unrounded}
@@ -303,7 +292,7 @@ BENCHMARK = Benchmark(
     grader=lambda rules: Grader(
         rules, grade, "fully_correct", total, texts=official_texts, prompts=("deepsearchqa",), is_binary=True
     ),
-    official=official_rules("gemini-2.5-flash", tries=1, max_output_tokens=8192),
+    official=base.official_rules("gemini-2.5-flash", tries=1, max_output_tokens=8192),
     units={
         "deepsearchqa": {
             "item": {"official": recorded_item},

@@ -16,33 +16,9 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field, JsonValue
 
-from rubricem_agent.evals.base import (
-    GEMINI_PRO,
-    DataPaths,
-    Dataset,
-    Example,
-    Gold,
-    Replies,
-    Rules,
-    Unparsed,
-    drtulu_rules,
-    official_rules,
-    parse_json,
-    required,
-)
+from rubricem_agent.evals import base, grading
 from rubricem_agent.evals.benchmarks import drb_fact
 from rubricem_agent.evals.files import OFFICIAL_FILE, FileRow, RowId, assemble, json_lines, read_answers, read_row
-from rubricem_agent.evals.grading import (
-    Benchmark,
-    Case,
-    Grade,
-    Grader,
-    Grading,
-    GradingQuestion,
-    Totals,
-    mean_metrics,
-    mean_score,
-)
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat
@@ -103,7 +79,7 @@ class TaskCriteria(FileRow):
         return json.dumps(shown, ensure_ascii=False, indent=2)
 
 
-class DrbGold(Gold):
+class DrbGold(base.Gold):
     """A row of the task file, with the criteria of its task and the article that the report is compared with."""
 
     id: RowId
@@ -119,15 +95,15 @@ class DrbGold(Gold):
         return "" if self.reference else "reference article in the file of --references"
 
 
-def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
+def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
     """Prompts for the agent; criteria and reference articles in the gold.
 
     Raises FileFormatError where the criteria of a task lack a dimension.
     """
-    path = required(paths.path, "the benchmark drb")
-    criteria_path = required(paths.criteria, "DeepResearchBench", option="--criteria FILE")
+    path = base.required(paths.path, "the benchmark drb")
+    criteria_path = base.required(paths.criteria, "DeepResearchBench", option="--criteria FILE")
     what = "RACE, which compares with a reference article,"
-    references_path = required(paths.references, what, option="--references FILE")
+    references_path = base.required(paths.references, what, option="--references FILE")
     tasks = [read_row(line, DrbGold) for line in json_lines(path)]
     criteria = load_criteria(criteria_path)
     references = read_answers(references_path, OFFICIAL_FILE)
@@ -137,7 +113,7 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
         )
         for task in tasks
     ]
-    examples = [Example(id=task.id, prompt_text=task.prompt) for task in tasks]
+    examples = [base.Example(id=task.id, prompt_text=task.prompt) for task in tasks]
     return assemble(path, examples, gold=gold, any_version=any_version, num_rows=100)
 
 
@@ -163,22 +139,22 @@ def load_criteria(path: Path) -> Mapping[str, TaskCriteria]:
     return criteria
 
 
-def parse_scores(reply: str) -> JsonValue | Unparsed:
+def parse_scores(reply: str) -> JsonValue | base.Unparsed:
     """The judge's JSON, of whatever kind, if every dimension is in it; `Unparsed` where the official scorer asks again."""
     found = rescue_json(reply)
-    if isinstance(found, Unparsed):
+    if isinstance(found, base.Unparsed):
         return found
     if not isinstance(found, dict | list | str):
-        return Unparsed("the reply holds no object")
+        return base.Unparsed("the reply holds no object")
     missing = [dimension for dimension in DIMENSIONS if dimension not in found]
-    return Unparsed(f"dimensions missing: {', '.join(missing)}") if missing else found
+    return base.Unparsed(f"dimensions missing: {', '.join(missing)}") if missing else found
 
 
-def rescue_json(text: str) -> JsonValue | Unparsed:
+def rescue_json(text: str) -> JsonValue | base.Unparsed:
     """The first reading of the text that is JSON."""
     for candidate in _candidates(text):
-        parsed = parse_json(candidate)
-        if not isinstance(parsed, Unparsed):
+        parsed = base.parse_json(candidate)
+        if not isinstance(parsed, base.Unparsed):
             return parsed
     return _gather_by_pattern(text)
 
@@ -211,13 +187,13 @@ def _braced(text: str) -> Iterator[str]:
         yield text[first : last + 1]
 
 
-def _gather_by_pattern(text: str) -> JsonValue | Unparsed:
+def _gather_by_pattern(text: str) -> JsonValue | base.Unparsed:
     if not all(word in text for word in ("comprehensiveness", "article_1_score", "article_2_score")):
-        return Unparsed("no JSON in the reply")
+        return base.Unparsed("no JSON in the reply")
     gathered: dict[str, JsonValue] = {
         dimension: _gather_entries(_section(text, dimension)) for dimension in DIMENSIONS if dimension in text
     }
-    return gathered if any(gathered.values()) else Unparsed("no scores in the reply")
+    return gathered if any(gathered.values()) else base.Unparsed("no scores in the reply")
 
 
 def _section(text: str, dimension: str) -> str:
@@ -266,9 +242,9 @@ def judge_task(
 
     A task without a score leaves the mean; it is not a zero.
     """
-    judge = Replies(replies)
+    judge = base.Replies(replies)
     scores = judge.first_parsed(parse_scores, tries=max_tries)
-    if isinstance(scores, Unparsed):
+    if isinstance(scores, base.Unparsed):
         return f"Failed to get valid response after {max_tries} retries", judge.calls
     return _score_or_error(scores, criteria), judge.calls
 
@@ -406,17 +382,17 @@ def is_article(cleaned: str) -> bool:
 
 
 def has_scores(reply: str) -> bool:
-    return not isinstance(parse_scores(reply), Unparsed)
+    return not isinstance(parse_scores(reply), base.Unparsed)
 
 
-def grade(case: Case, grader: Grader) -> Grading:
+def grade(case: grading.Case, grader: grading.Grader) -> grading.Grading:
     """Clean the article, compare it with the reference; then FACT, where the grader has its prompts."""
     gold = case.gold_as(DrbGold)
     if case.answer.is_empty:
         return grader.excluded("there is no article")
     language = gold.language
     prompt = grader.user_prompt("drb_clean", variant=language, article=case.answer.text, language=language)
-    (cleanings,) = yield (GradingQuestion("clean", prompt, tries=CLEANING_TRIES, accepts=is_article),)
+    (cleanings,) = yield (grading.GradingQuestion("clean", prompt, tries=CLEANING_TRIES, accepts=is_article),)
     cleaned = cleanings[-1]
     if not is_article(cleaned):
         reason = f"the cleaned article has fewer than {LEAST_CLEANED} characters"
@@ -430,7 +406,7 @@ def grade(case: Case, grader: Grader) -> Grading:
         reference=gold.reference,
         criteria=gold.criteria.for_judge(),
     )
-    (replies,) = yield (GradingQuestion("race", prompt, tries=grader.rules.tries, accepts=has_scores),)
+    (replies,) = yield (grading.GradingQuestion("race", prompt, tries=grader.rules.tries, accepts=has_scores),)
     outcome, _ = judge_task(replies, gold.criteria, max_tries=len(replies))
     unreadable = len(replies) - has_scores(replies[-1])
     if isinstance(outcome, str):
@@ -438,16 +414,16 @@ def grade(case: Case, grader: Grader) -> Grading:
     else:
         labels = {name: f"{value:.2f}" for name, value in outcome.dimensions.items()}
         score = outcome.overall
-        result = Grade(score, score, metrics=outcome.dimensions, labels=labels, unreadable=unreadable)
+        result = grading.Grade(score, score, metrics=outcome.dimensions, labels=labels, unreadable=unreadable)
     if grader.prompts != FACT_PROMPTS:
         return result
     record, failed = yield from drb_fact.check_citations(case, grader, language=language)
     return result._replace(record=record, unreadable=result.unreadable + failed)
 
 
-def total(grades: Sequence[Grade], rules: Rules) -> Totals:
+def total(grades: Sequence[grading.Grade], rules: base.Rules) -> grading.Totals:
     """Plain means of the overall score and the dimensions; FACT is pooled over all tasks."""
-    return {"overall_score": mean_score(grades), **mean_metrics(grades), **drb_fact.fact_totals(grades)}
+    return {"overall_score": grading.mean_score(grades), **grading.mean_metrics(grades), **drb_fact.fact_totals(grades)}
 
 
 def recorded_task(criteria: TaskCriteria, judge_replies: tuple[Text, ...], max_retries: int = MAX_TRIES) -> object:
@@ -469,17 +445,17 @@ def recorded_aggregate(rows: tuple[dict[str, JsonValue], ...]) -> object:
     return {"means": means, "n_scored": num_scored, "race_result_txt": None if means is None else result_text(means)}
 
 
-OFFICIAL = official_rules(GEMINI_PRO, tries=10, max_output_tokens=32_768, citations="numbered")
-BENCHMARK = Benchmark(
+OFFICIAL = base.official_rules(base.GEMINI_PRO, tries=10, max_output_tokens=32_768, citations="numbered")
+BENCHMARK = grading.Benchmark(
     name="drb",
     title="DRB",
     answer_format=AnswerFormat.LONG,
     load=load,
-    grader=lambda rules: Grader(rules, grade, "overall_score", total, prompts=RACE_PROMPTS),
-    fact_grader=lambda rules: Grader(rules, grade, "overall_score", total, prompts=FACT_PROMPTS),
+    grader=lambda rules: grading.Grader(rules, grade, "overall_score", total, prompts=RACE_PROMPTS),
+    fact_grader=lambda rules: grading.Grader(rules, grade, "overall_score", total, prompts=FACT_PROMPTS),
     official=OFFICIAL,
     # The official scorer unchanged, after cite tags became numbers.
-    drtulu=drtulu_rules(OFFICIAL, citations="numbered", answer_format=AnswerFormat.SHORT),
+    drtulu=base.drtulu_rules(OFFICIAL, citations="numbered", answer_format=AnswerFormat.SHORT),
     units={
         "drb_race": {"task": {"official": recorded_task}, "aggregate": {"official": recorded_aggregate}},
         "drb_fact": drb_fact.UNITS,

@@ -9,15 +9,7 @@ from collections.abc import Generator, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from rubricem_agent.evals.base import (
-    Replies,
-    ScoringError,
-    Unit,
-    Unparsed,
-    drop_fence_marks,
-    official_field,
-    parse_json,
-)
+from rubricem_agent.evals import base
 from rubricem_agent.evals.extraction import shown_sources
 from rubricem_agent.evals.grading import Case, Grade, Grader, GradingQuestion, JudgeReplies, numbered
 from rubricem_env.domain.base import Text
@@ -27,7 +19,7 @@ MAX_TRIES = 3
 PAGE_LIMIT = 100_000
 """Characters of a page that the judge reads."""
 
-Validation = list[dict[str, JsonValue]] | Unparsed
+Validation = list[dict[str, JsonValue]] | base.Unparsed
 """The judge's results for one url, indices from 0; without them the url is dropped."""
 FactsByUrl = dict[str, list[str]]
 
@@ -40,16 +32,16 @@ def score_records(records: Sequence[Mapping[str, JsonValue]]) -> dict[str, float
     """
     citing = counted = supported = 0
     for record in records:
-        if not official_field(record, "citations"):
+        if not base.official_field(record, "citations"):
             continue
         citing += 1
         labels = _counted_labels(record)
         counted += len(labels)
         supported += labels.count("supported")
     if not citing:
-        raise ScoringError("ZeroDivisionError", "no task has a citation")
+        raise base.ScoringError("ZeroDivisionError", "no task has a citation")
     if not counted:
-        raise ScoringError("ZeroDivisionError", "no citation was judged other than unknown")
+        raise base.ScoringError("ZeroDivisionError", "no citation was judged other than unknown")
     return {
         "avg_citations_per_task": counted / citing,
         "effective_citations": supported / citing,
@@ -58,16 +50,16 @@ def score_records(records: Sequence[Mapping[str, JsonValue]]) -> dict[str, float
 
 
 def _counted_labels(record: Mapping[str, JsonValue]) -> list[JsonValue]:
-    pages = official_field(record, "citations_deduped")
+    pages = base.official_field(record, "citations_deduped")
     if not isinstance(pages, dict):
-        raise ScoringError("AttributeError", f"citations_deduped is {type(pages).__name__}, not an object by url")
+        raise base.ScoringError("AttributeError", f"citations_deduped is {type(pages).__name__}, not an object by url")
     labels: list[JsonValue] = []
     for page in pages.values():
-        if official_field(page, "validate_error") is None:
-            results = official_field(page, "validate_res")
+        if base.official_field(page, "validate_error") is None:
+            results = base.official_field(page, "validate_res")
             if not isinstance(results, list):
-                raise ScoringError("TypeError", f"validate_res is {type(results).__name__}, not a list")
-            labels.extend(official_field(result, "result") for result in results)
+                raise base.ScoringError("TypeError", f"validate_res is {type(results).__name__}, not a list")
+            labels.extend(base.official_field(result, "result") for result in results)
     return [label for label in labels if label != "unknown"]
 
 
@@ -78,7 +70,7 @@ def fact_totals(grades: Sequence[Grade]) -> dict[str, float | None]:
         return {}
     try:
         return {f"fact:{name}": value for name, value in score_records(records).items()}
-    except ScoringError:
+    except base.ScoringError:
         return dict.fromkeys(("fact:avg_citations_per_task", "fact:effective_citations", "fact:citation_accuracy"))
 
 
@@ -95,25 +87,25 @@ def validate_url(
     An empty page is judged; an absent one is an error without a call.
     """
     if reference is None:
-        return Unparsed("no reference"), 0
+        return base.Unparsed("no reference"), 0
     if not article_id or language not in ("zh", "en"):
-        return Unparsed(f"language {language!r} of article {article_id!r} is not one of zh, en"), 0
-    judge = Replies(replies)
+        return base.Unparsed(f"language {language!r} of article {article_id!r} is not one of zh, en"), 0
+    judge = base.Replies(replies)
     return judge.first_parsed(lambda reply: parse_validation(reply, num_facts=len(facts)), tries=MAX_TRIES), judge.calls
 
 
 def parse_validation(reply: str, *, num_facts: int) -> Validation:
     """The results with their index counted from 0. Labels are not checked here: an unknown word counts as unsupported."""
-    parsed = parse_json(drop_fence_marks(reply))
+    parsed = base.parse_json(base.drop_fence_marks(reply))
     if not isinstance(parsed, list):
-        return parsed if isinstance(parsed, Unparsed) else Unparsed("the reply is not a JSON list")
+        return parsed if isinstance(parsed, base.Unparsed) else base.Unparsed("the reply is not a JSON list")
     if len(parsed) != num_facts:
-        return Unparsed(f"{len(parsed)} results for {num_facts} facts")
+        return base.Unparsed(f"{len(parsed)} results for {num_facts} facts")
     results: list[dict[str, JsonValue]] = []
     for entry in parsed:
         number = entry.get("idx") if isinstance(entry, dict) else None
         if not isinstance(entry, dict) or not isinstance(number, int | float):
-            return Unparsed("a result has no numeric idx")
+            return base.Unparsed("a result has no numeric idx")
         results.append({**entry, "idx": number - 1})
     return results
 
@@ -124,27 +116,29 @@ def deduplicate(facts_by_url: Sequence[tuple[str, Sequence[str]]], *, replies: S
     for url, facts in facts_by_url:
         if facts:
             groups.setdefault(url, []).extend(facts)
-    judge = Replies(replies)
+    judge = base.Replies(replies)
     kept = {url: facts if len(facts) == 1 else _named_facts(facts, judge) for url, facts in groups.items()}
     return kept, judge.calls
 
 
-def _named_facts(facts: list[str], judge: Replies) -> list[str]:
-    named = judge.first_parsed(lambda reply: parse_json(drop_fence_marks(reply)), tries=MAX_TRIES)
-    if isinstance(named, Unparsed) or not named:
+def _named_facts(facts: list[str], judge: base.Replies) -> list[str]:
+    named = judge.first_parsed(lambda reply: base.parse_json(base.drop_fence_marks(reply)), tries=MAX_TRIES)
+    if isinstance(named, base.Unparsed) or not named:
         return facts
     if not isinstance(named, list | dict):
-        raise ScoringError("TypeError", f"the judge named {named!r}, not a list", judge_calls=judge.calls)
+        raise base.ScoringError("TypeError", f"the judge named {named!r}, not a list", judge_calls=judge.calls)
     if 0 in named or len(named) > len(facts):
         return facts
     kept: list[str] = []
     for number in named:
         if not isinstance(number, int):
-            raise ScoringError("TypeError", f"the judge named fact {number!r}, not a number", judge_calls=judge.calls)
+            raise base.ScoringError(
+                "TypeError", f"the judge named fact {number!r}, not a number", judge_calls=judge.calls
+            )
         # Negative numbers count from the end and a repeated one repeats its fact: the official list access allows both.
         if not -len(facts) <= number - 1 < len(facts):
             reason = f"the judge named fact {number} of {len(facts)}"
-            raise ScoringError("IndexError", reason, judge_calls=judge.calls)
+            raise base.ScoringError("IndexError", reason, judge_calls=judge.calls)
         kept.append(facts[number - 1])
     return kept
 
@@ -193,10 +187,10 @@ def check_citations(
         )
         checked[url] = {
             "facts": list(listed),
-            "validate_res": [] if isinstance(results, Unparsed) else list(results),
-            "validate_error": results.reason if isinstance(results, Unparsed) else None,
+            "validate_res": [] if isinstance(results, base.Unparsed) else list(results),
+            "validate_error": results.reason if isinstance(results, base.Unparsed) else None,
         }
-        unreadable += len(attempts) - (not isinstance(results, Unparsed))
+        unreadable += len(attempts) - (not isinstance(results, base.Unparsed))
     citations: list[JsonValue] = [{"fact": fact, "url": url} for url, listed in facts.items() for fact in listed]
     return {"citations": citations, "citations_deduped": checked}, unreadable
 
@@ -224,7 +218,7 @@ def _extract(
         unreadable += len(attempts) - is_list(attempts[-1])
         try:
             facts[url] = deduplicate([(url, facts[url])], replies=attempts)[0][url]
-        except ScoringError:
+        except base.ScoringError:
             # The judge named a fact that does not exist: all of them stay.
             continue
     return facts, unreadable
@@ -237,7 +231,7 @@ def _validation_question(
         f"validate {url}",
         grader.user_prompt("drb_validate", variant=language, page=page[:PAGE_LIMIT], facts=numbered(facts)),
         tries=MAX_TRIES,
-        accepts=lambda reply: not isinstance(parse_validation(reply, num_facts=len(facts)), Unparsed),
+        accepts=lambda reply: not isinstance(parse_validation(reply, num_facts=len(facts)), base.Unparsed),
     )
 
 
@@ -269,7 +263,7 @@ def traced_citations(case: Case) -> tuple[FactsByUrl, dict[str, str]]:
 
 def group_facts(reply: str) -> FactsByUrl:
     """The extracted statements by url; entries without a statement or a url are skipped."""
-    entries = parse_json(drop_fence_marks(reply))
+    entries = base.parse_json(base.drop_fence_marks(reply))
     groups: FactsByUrl = {}
     for entry in entries if isinstance(entries, list) else []:
         fact, url = (entry.get("fact"), entry.get("url")) if isinstance(entry, dict) else (None, None)
@@ -279,7 +273,7 @@ def group_facts(reply: str) -> FactsByUrl:
 
 
 def is_list(reply: str) -> bool:
-    return isinstance(parse_json(drop_fence_marks(reply)), list)
+    return isinstance(base.parse_json(base.drop_fence_marks(reply)), list)
 
 
 def recorded_validation(
@@ -293,7 +287,7 @@ def recorded_validation(
     results, calls = validate_url(
         facts, reference=reference, replies=judge_replies, language=language, article_id=article_id
     )
-    failed = isinstance(results, Unparsed)
+    failed = isinstance(results, base.Unparsed)
     return {"validate_res": [] if failed else results, "has_error": failed, "judge_calls": calls}
 
 
@@ -308,7 +302,7 @@ def recorded_text(text: Text) -> object:
     return {"clean_urls": clean_urls(text), "remove_urls": remove_urls(text), "clean_escape": clean_escape(text)}
 
 
-UNITS: dict[str, Unit] = {
+UNITS: dict[str, base.Unit] = {
     "stat": {"official": score_records},
     "validate": {"official": recorded_validation},
     "dedup": {"official": recorded_deduplication},

@@ -17,22 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue
 
-from rubricem_agent.evals.base import (
-    GPT,
-    ChatTurn,
-    DataPaths,
-    Dataset,
-    Example,
-    Gold,
-    Replies,
-    Rules,
-    ScoringError,
-    Unparsed,
-    drtulu_rules,
-    official_rules,
-    parse_json,
-    required,
-)
+from rubricem_agent.evals import base
 from rubricem_agent.evals.files import FileRow, assemble, json_lines, read_row
 from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, GradingQuestion, Totals
 from rubricem_env.domain.base import Text
@@ -60,23 +45,23 @@ class RubricItem(FileRow):
         return f"[{self.points}] {self.criterion}"
 
 
-class HealthBenchGold(Gold):
+class HealthBenchGold(base.Gold):
     """A row of the file: a conversation, its rubric, its tags, and the physicians' reply where there is one."""
 
     id: Text = Field(validation_alias="prompt_id", min_length=1)
-    prompt: tuple[ChatTurn, ...] = Field(min_length=1)
+    prompt: tuple[base.ChatTurn, ...] = Field(min_length=1)
     rubrics: tuple[RubricItem, ...]
     example_tags: tuple[Text, ...]
     ideal_completions_data: dict[str, JsonValue] | None = None
 
 
-def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
+def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
     """Conversations for the agent; rubrics, tags and ideal replies in the gold."""
-    path = required(paths.path, "the benchmark healthbench")
+    path = base.required(paths.path, "the benchmark healthbench")
     rows = [read_row(line, HealthBenchGold) for line in json_lines(path)]
     examples = [
         # A single turn is its content alone.
-        Example(
+        base.Example(
             id=row.id,
             prompt_text=row.prompt[0].content if len(row.prompt) == 1 else render(row.prompt),
             turns=row.prompt,
@@ -86,16 +71,16 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
     return assemble(path, examples, gold=rows, any_version=any_version, num_rows=5000)
 
 
-def render(turns: Iterable[ChatTurn]) -> str:
+def render(turns: Iterable[base.ChatTurn]) -> str:
     """Turns as "role: content" with a blank line between."""
     return "\n\n".join(f"{turn.role}: {turn.content}" for turn in turns)
 
 
-def question_of(example: Example, grader: Grader) -> str:
+def question_of(example: base.Example, grader: Grader) -> str:
     """The conversation as the agent gets it: DR Tulu names the turns after patient and physician, around the question."""
     if grader.rules.mode != "drtulu":
         return example.prompt_text
-    *earlier, last = example.turns or (ChatTurn(role="user", content=example.prompt_text),)
+    *earlier, last = example.turns or (base.ChatTurn(role="user", content=example.prompt_text),)
     if not earlier:
         return grader.user_prompt("healthbench_one", question=last.content)
     names = {"user": "Patient", "assistant": "Physician"}
@@ -103,27 +88,27 @@ def question_of(example: Example, grader: Grader) -> str:
     return grader.user_prompt("healthbench_many", talk=talk, question=last.content)
 
 
-def parse_verdict(reply: str) -> bool | Unparsed:
+def parse_verdict(reply: str) -> bool | base.Unparsed:
     """Whether the judge says that the criterion is met; `Unparsed` where the official scorer asks again.
 
     A bare number, null or boolean raises ScoringError("TypeError"): the official code looks for a key in it.
     """
-    verdict = parse_json(_unfenced(reply))
-    if isinstance(verdict, Unparsed):
+    verdict = base.parse_json(_unfenced(reply))
+    if isinstance(verdict, base.Unparsed):
         return verdict
     if isinstance(verdict, dict):
         met = verdict.get("criteria_met")
-        return met if isinstance(met, bool) else Unparsed("criteria_met is not true or false")
+        return met if isinstance(met, bool) else base.Unparsed("criteria_met is not true or false")
     if isinstance(verdict, list | str) and "criteria_met" not in verdict:
-        return Unparsed(f"the reply is a JSON {type(verdict).__name__}, not an object")
-    raise ScoringError("TypeError", f"a judge reply is the JSON value {verdict!r}, not an object")
+        return base.Unparsed(f"the reply is a JSON {type(verdict).__name__}, not an object")
+    raise base.ScoringError("TypeError", f"a judge reply is the JSON value {verdict!r}, not an object")
 
 
 def is_verdict(reply: str) -> bool:
     """Whether the official parse reads a verdict; where it would stop the run, ours asks again."""
     try:
         return isinstance(parse_verdict(reply), bool)
-    except ScoringError:
+    except base.ScoringError:
         return False
 
 
@@ -138,7 +123,7 @@ def grade_item(replies: Sequence[str]) -> tuple[bool, int]:
         met = parse_verdict(reply)
         if isinstance(met, bool):
             return met, number
-    raise ScoringError(
+    raise base.ScoringError(
         NEVER_PARSABLE, f"none of {len(replies)} judge replies holds a verdict", judge_calls=len(replies)
     )
 
@@ -146,7 +131,7 @@ def grade_item(replies: Sequence[str]) -> tuple[bool, int]:
 def strict_verdict(replies: Sequence[str], *, points: float) -> bool:
     """Strict mode: after three tries a missing verdict counts as the worst case, met where points are negative."""
     for reply in replies[:3]:
-        verdict = parse_json(_unfenced(reply))
+        verdict = base.parse_json(_unfenced(reply))
         met = verdict.get("criteria_met") if isinstance(verdict, dict) else None
         if isinstance(met, bool):
             return met
@@ -172,17 +157,17 @@ def score_example(
     """
     if not rubrics:
         # The official code maps over the items with a pool of min(threads, items) workers, and a pool of 0 is refused.
-        raise ScoringError("ValueError", "the example has no rubric item")
+        raise base.ScoringError("ValueError", "the example has no rubric item")
     graded = list(zip(rubrics, met, strict=True))
     overall = points_share(graded)
     if overall is None:
-        raise ScoringError("AssertionError", "no rubric item has positive points")
+        raise base.ScoringError("AssertionError", "no rubric item has positive points")
     if len(set(example_tags)) != len(example_tags):
-        raise ScoringError("AssertionError", f"an example tag is given twice in {list(example_tags)}")
+        raise base.ScoringError("AssertionError", f"an example tag is given twice in {list(example_tags)}")
     by_tag: dict[str, list[tuple[RubricItem, bool]]] = {}
     for rubric, is_met in graded:
         if len(set(rubric.tags)) != len(rubric.tags):
-            raise ScoringError("AssertionError", f"a rubric item carries a tag twice: {list(rubric.tags)}")
+            raise base.ScoringError("AssertionError", f"a rubric item carries a tag twice: {list(rubric.tags)}")
         for tag in rubric.tags:
             by_tag.setdefault(tag, []).append((rubric, is_met))
     shares = {tag: points_share(items) for tag, items in by_tag.items()}
@@ -251,7 +236,7 @@ def _values_by_name(examples: Sequence[Mapping[str, float]]) -> dict[str, NDArra
 
 def inspect_met(replies: Sequence[str]) -> JsonValue:
     """The verdict as it is counted: a boolean, or after three tries whatever the last reply has under criteria_met."""
-    judge = Replies(replies)
+    judge = base.Replies(replies)
     last: dict[str, JsonValue] = {}
     while judge.calls < 3:
         reply = judge.ask()
@@ -260,7 +245,7 @@ def inspect_met(replies: Sequence[str]) -> JsonValue:
             continue
         text = reply.strip()
         text = text.removeprefix("```json") if text.startswith("```json") else text.removeprefix("```")
-        parsed = parse_json(text.removesuffix("```").strip())
+        parsed = base.parse_json(text.removesuffix("```").strip())
         last = parsed if isinstance(parsed, dict) else {}
         if isinstance(last.get("criteria_met"), bool):
             break
@@ -278,9 +263,9 @@ def grade(case: Case, grader: Grader) -> Grading:
     """One round: a question for each item, about the conversation with the answer as its last turn."""
     gold = case.gold_as(HealthBenchGold)
     # DR Tulu's judge sees the conversation as its agent got it: one user turn.
-    flat = (ChatTurn(role="user", content=question_of(case.example, grader)),)
+    flat = (base.ChatTurn(role="user", content=question_of(case.example, grader)),)
     turns = flat if grader.rules.mode == "drtulu" else case.example.turns or flat
-    conversation = render((*turns, ChatTurn(role="assistant", content=case.answer.text)))
+    conversation = render((*turns, base.ChatTurn(role="assistant", content=case.answer.text)))
     replies = yield tuple(
         GradingQuestion(
             f"item-{number}",
@@ -298,14 +283,14 @@ def grade(case: Case, grader: Grader) -> Grading:
     try:
         met = [grade_item(each[-1:])[0] for each in replies]
         metrics = score_example(gold.rubrics, gold.example_tags, met=met)
-    except ScoringError as refusal:
+    except base.ScoringError as refusal:
         if not grader.rules.is_strict or points_share((item, True) for item in gold.rubrics) is None:
             return Grade(None, worst, refusal.reason, labels=labels, unreadable=unreadable)
         metrics = {"overall_score": worst}
     return Grade(metrics["overall_score"], worst, metrics=metrics, labels=labels, unreadable=unreadable)
 
 
-def total(grades: Sequence[Grade], rules: Rules) -> Totals:
+def total(grades: Sequence[Grade], rules: base.Rules) -> Totals:
     """The official means, clipped after averaging; those of DR Tulu are not clipped."""
     examples = [grade.metrics for grade in grades if grade.score is not None]
     if rules.mode == "drtulu":
@@ -367,7 +352,7 @@ def recorded_inspect_aggregate(
 
 
 # Officially asked without limit; ten tries end a judge that never gives a verdict.
-OFFICIAL = official_rules(GPT, temperature=0.5, tries=10, clips_mean=True, sampling="simple_evals")
+OFFICIAL = base.official_rules(base.GPT, temperature=0.5, tries=10, clips_mean=True, sampling="simple_evals")
 BENCHMARK = Benchmark(
     name="healthbench",
     title="HealthBench",
@@ -375,7 +360,7 @@ BENCHMARK = Benchmark(
     load=load,
     grader=lambda rules: Grader(rules, grade, "overall_score", total, prompts=PROMPTS[rules.mode]),
     official=OFFICIAL,
-    drtulu=drtulu_rules(OFFICIAL, max_output_tokens=1000, answer_format=AnswerFormat.SHORT),
+    drtulu=base.drtulu_rules(OFFICIAL, max_output_tokens=1000, answer_format=AnswerFormat.SHORT),
     units={
         "healthbench": {
             "example": {"official": recorded_example, "inspect_evals_0.26.0": recorded_inspect_example},

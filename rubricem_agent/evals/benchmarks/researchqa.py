@@ -10,18 +10,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, JsonValue
 
-from rubricem_agent.evals.base import (
-    DataPaths,
-    Dataset,
-    Example,
-    Gold,
-    Replies,
-    ScoringError,
-    Unparsed,
-    drtulu_rules,
-    official_rules,
-    required,
-)
+from rubricem_agent.evals import base
 from rubricem_agent.evals.files import FileRow, assemble, json_array, read_row
 from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, GradingQuestion, mean_of, numbered
 from rubricem_env.domain.base import Text
@@ -38,7 +27,7 @@ def _item_text(item: object) -> object:
     return item.get("rubric_item") if isinstance(item, dict) else item
 
 
-class ResearchQAGold(Gold):
+class ResearchQAGold(base.Gold):
     """A row of the file: the question, its rubric items in file order, and its field of research."""
 
     id: Text = Field(min_length=1)
@@ -49,18 +38,18 @@ class ResearchQAGold(Gold):
     general_domain: Text = ""
 
 
-def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
+def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
     """Queries of the test split for the agent; rubric items in the gold."""
-    path = required(paths.path, "the benchmark researchqa")
+    path = base.required(paths.path, "the benchmark researchqa")
     rows = [read_row(element, ResearchQAGold) for element in json_array(path)]
-    examples = [Example(id=row.id, prompt_text=row.query) for row in rows]
+    examples = [base.Example(id=row.id, prompt_text=row.query) for row in rows]
     return assemble(path, examples, gold=rows, any_version=any_version, num_rows=3750)
 
 
 def level_of(label: str) -> int:
     """1 to 5. Exact and case-sensitive: anything else raises ScoringError("KeyError"), which officially ends the run."""
     if label not in LEVELS:
-        raise ScoringError("KeyError", f"the judge's label {label!r} is not one of {', '.join(LEVELS)}")
+        raise base.ScoringError("KeyError", f"the judge's label {label!r} is not one of {', '.join(LEVELS)}")
     return LEVELS[label]
 
 
@@ -73,15 +62,15 @@ def coverage_of(labels: Sequence[str]) -> float:
     """The mean normalised level over the items of one question. Labels are looked up before the division."""
     levels = [level_of(label) for label in labels]
     if not levels:
-        raise ScoringError("ZeroDivisionError", "the question has no rubric item")
+        raise base.ScoringError("ZeroDivisionError", "the question has no rubric item")
     return sum(normalized(level) for level in levels) / len(levels)
 
 
-def parse_batch(reply: str, *, size: int) -> list[str] | Unparsed:
+def parse_batch(reply: str, *, size: int) -> list[str] | base.Unparsed:
     """The lines of a reply, stripped, blanks dropped; `Unparsed` unless there is exactly one per item."""
     # Only a newline separates, as in the official split: a form feed inside a line does not make two.
     lines = [line.strip() for line in reply.split("\n") if line.strip()]
-    return lines if len(lines) == size else Unparsed(f"{len(lines)} lines for {size} items")
+    return lines if len(lines) == size else base.Unparsed(f"{len(lines)} lines for {size} items")
 
 
 class RecordedRubric(FileRow):
@@ -110,39 +99,39 @@ def score_run(
             continue
         labels, asked = _judge_question(question, replies, batch_size=batch_size)
         calls += asked
-        if isinstance(labels, Unparsed):
+        if isinstance(labels, base.Unparsed):
             continue
         try:
             coverages.append((question.id, coverage_of(labels)))
-        except ScoringError as error:
-            raise ScoringError(error.official, error.reason, judge_calls=calls) from error
+        except base.ScoringError as error:
+            raise base.ScoringError(error.official, error.reason, judge_calls=calls) from error
     return coverages, calls
 
 
 def _judge_question(
     question: RecordedRubric, replies: Mapping[tuple[str, int], Sequence[str]], *, batch_size: int
-) -> tuple[list[str] | Unparsed, int]:
+) -> tuple[list[str] | base.Unparsed, int]:
     labels: list[str] = []
     calls = 0
     for number, start in enumerate(range(0, len(question.rubric), batch_size)):
-        judge = Replies(replies.get((question.id, number), ()))
+        judge = base.Replies(replies.get((question.id, number), ()))
         batch = _judge_batch(judge, size=len(question.rubric[start : start + batch_size]))
         calls += judge.calls
-        if isinstance(batch, Unparsed):
+        if isinstance(batch, base.Unparsed):
             return batch, calls
         labels.extend(batch)
     return labels, calls
 
 
-def _judge_batch(judge: Replies, *, size: int) -> list[str] | Unparsed:
-    parsed: list[str] | Unparsed = Unparsed("not asked")
+def _judge_batch(judge: base.Replies, *, size: int) -> list[str] | base.Unparsed:
+    parsed: list[str] | base.Unparsed = base.Unparsed("not asked")
     while judge.calls < MAX_TRIES:
         reply = judge.ask()
         if reply is None:
             # Only a wrong number of lines is asked again; a failed request drops the question at once.
-            return Unparsed("the request failed")
+            return base.Unparsed("the request failed")
         parsed = parse_batch(reply, size=size)
-        if not isinstance(parsed, Unparsed):
+        if not isinstance(parsed, base.Unparsed):
             break
     return parsed
 
@@ -156,14 +145,14 @@ def grade(case: Case, grader: Grader) -> Grading:
     failed = 0
     for batch, tries in zip(batches, replies, strict=True):
         parsed = parse_batch(tries[-1], size=len(batch))
-        failed += len(tries) - (not isinstance(parsed, Unparsed) and LEVELS.keys() >= set(parsed))
-        labels += [""] * len(batch) if isinstance(parsed, Unparsed) else parsed
+        failed += len(tries) - (not isinstance(parsed, base.Unparsed) and LEVELS.keys() >= set(parsed))
+        labels += [""] * len(batch) if isinstance(parsed, base.Unparsed) else parsed
     readable = {f"item-{number}": label for number, label in enumerate(labels) if label in LEVELS}
     try:
         if "" in labels:
-            raise ScoringError("dropped", f"a batch got no {rules.batch_size} lines in {rules.tries} tries")
+            raise base.ScoringError("dropped", f"a batch got no {rules.batch_size} lines in {rules.tries} tries")
         coverage = coverage_of(labels)
-    except ScoringError as refusal:
+    except base.ScoringError as refusal:
         return grader.excluded(refusal.reason, unreadable=failed)._replace(labels=readable)
     by_domain = {f"domain:{gold.general_domain}": coverage} if gold.general_domain else {}
     return Grade(coverage, coverage, metrics=by_domain, labels=readable, unreadable=failed)
@@ -177,7 +166,7 @@ def _question(grader: Grader, number: int, batch: Sequence[str], *, answer: str)
             "researchqa", official={"items": "\n".join(batch)}, answer=answer, items=numbered(batch), count=str(size)
         ),
         tries=grader.rules.tries,
-        accepts=lambda reply: not isinstance(parse_batch(reply, size=size), Unparsed),
+        accepts=lambda reply: not isinstance(parse_batch(reply, size=size), base.Unparsed),
     )
 
 
@@ -213,7 +202,7 @@ def recorded_run(
     }
 
 
-OFFICIAL = official_rules("gpt-4.1-mini-2025-04-14", batch_size=OFFICIAL_BATCH, citations="numbered")
+OFFICIAL = base.official_rules("gpt-4.1-mini-2025-04-14", batch_size=OFFICIAL_BATCH, citations="numbered")
 BENCHMARK = Benchmark(
     name="researchqa",
     title="ResearchQA",
@@ -221,7 +210,7 @@ BENCHMARK = Benchmark(
     load=load,
     grader=lambda rules: Grader(rules, grade, "coverage", prompts=("researchqa",)),
     official=OFFICIAL,
-    drtulu=drtulu_rules(OFFICIAL, batch_size=DRTULU_BATCH),
+    drtulu=base.drtulu_rules(OFFICIAL, batch_size=DRTULU_BATCH),
     units={
         "researchqa": {
             "level": {"official": recorded_level},

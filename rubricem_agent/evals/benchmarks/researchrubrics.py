@@ -9,19 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, Field, JsonValue
 
-from rubricem_agent.evals.base import (
-    GEMINI_PRO,
-    DataPaths,
-    Dataset,
-    Example,
-    Gold,
-    Replies,
-    Unparsed,
-    as_number,
-    official_rules,
-    parse_json,
-    required,
-)
+from rubricem_agent.evals import base
 from rubricem_agent.evals.files import FileRow, assemble, json_lines, read_row
 from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, GradingQuestion, mean_of
 from rubricem_env.domain.base import Text
@@ -43,7 +31,7 @@ class WeightedCriterion(FileRow):
     axis: Text
 
 
-class ResearchRubricsGold(Gold):
+class ResearchRubricsGold(base.Gold):
     """A row of the file: the task, its rubric and its domain."""
 
     id: Text = Field(validation_alias="sample_id", min_length=1)
@@ -52,25 +40,25 @@ class ResearchRubricsGold(Gold):
     domain: Text = ""
 
 
-def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
+def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
     """Prompts for the agent; rubrics in the gold."""
-    path = required(paths.path, "the benchmark researchrubrics")
+    path = base.required(paths.path, "the benchmark researchrubrics")
     rows = [read_row(line, ResearchRubricsGold) for line in json_lines(path)]
-    examples = [Example(id=row.id, prompt_text=row.prompt) for row in rows]
+    examples = [base.Example(id=row.id, prompt_text=row.prompt) for row in rows]
     return assemble(path, examples, gold=rows, any_version=any_version, num_rows=101)
 
 
-def parse_verdict(reply: str) -> tuple[JsonValue, float] | Unparsed:
+def parse_verdict(reply: str) -> tuple[JsonValue, float] | base.Unparsed:
     """Verdict and score of one reply; the verdict never enters the arithmetic.
 
     A fenced reply fails, and so does one whose score or confidence is not a number. A fraction is accepted: the official code turns `score` into a float without further checks.
     """
-    parsed = parse_json(reply)
+    parsed = base.parse_json(reply)
     if not isinstance(parsed, dict):
-        return parsed if isinstance(parsed, Unparsed) else Unparsed("the reply is not a JSON object")
-    score, confidence = as_number(parsed.get("score")), as_number(parsed.get("confidence"))
+        return parsed if isinstance(parsed, base.Unparsed) else base.Unparsed("the reply is not a JSON object")
+    score, confidence = base.as_number(parsed.get("score")), base.as_number(parsed.get("confidence"))
     if score is None or confidence is None:
-        return Unparsed("score or confidence is not a number")
+        return base.Unparsed("score or confidence is not a number")
     return parsed.get("verdict"), score
 
 
@@ -79,9 +67,9 @@ def grade_item(replies: Sequence[str]) -> tuple[JsonValue, float | None, int]:
 
     Officially such an item stays in the sum with score 0: on a negative item that helps the model.
     """
-    judge = Replies(replies)
+    judge = base.Replies(replies)
     parsed = judge.first_parsed(parse_verdict, tries=MAX_TRIES)
-    return ("Error", None, judge.calls) if isinstance(parsed, Unparsed) else (*parsed, judge.calls)
+    return ("Error", None, judge.calls) if isinstance(parsed, base.Unparsed) else (*parsed, judge.calls)
 
 
 def compliance(scores: Sequence[float | None], weights: Sequence[float]) -> float:
@@ -133,7 +121,7 @@ def grade(case: Case, grader: Grader) -> Grading:
             ),
             system=grader.system_prompt("researchrubrics"),
             tries=grader.rules.tries,
-            accepts=lambda reply: not isinstance(parse_verdict(reply), Unparsed),
+            accepts=lambda reply: not isinstance(parse_verdict(reply), base.Unparsed),
             schema=ReplyShape,
         )
         for number, item in enumerate(rubrics)
@@ -211,7 +199,7 @@ BENCHMARK = Benchmark(
     answer_format=AnswerFormat.LONG,
     load=load,
     grader=lambda rules: Grader(rules, grade, "compliance", prompts=("researchrubrics",)),
-    official=official_rules(GEMINI_PRO, max_output_tokens=8192, citations="numbered"),
+    official=base.official_rules(base.GEMINI_PRO, max_output_tokens=8192, citations="numbered"),
     units={
         "researchrubrics": {
             "task_binary": {"official": recorded_task},

@@ -11,19 +11,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from rubricem_agent.evals.base import (
-    GPT,
-    SHORT_GUIDANCE,
-    DataPaths,
-    Dataset,
-    Example,
-    Gold,
-    Rules,
-    ScoringError,
-    drtulu_rules,
-    official_rules,
-    required,
-)
+from rubricem_agent.evals import base
 from rubricem_agent.evals.files import assemble, csv_rows, read_numbered
 from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, GradingQuestion, Totals
 from rubricem_env.domain.base import Text
@@ -37,7 +25,7 @@ _VERDICT = re.compile(r"\b([ABC]|CORRECT|INCORRECT|NOT[ _]ATTEMPTED)\b")
 _MEANINGS = {"is_correct": "A", "is_incorrect": "B", "is_not_attempted": "C"}
 
 
-class SimpleQAGold(Gold):
+class SimpleQAGold(base.Gold):
     """A row of the file; the metadata have the topic and the source urls."""
 
     problem: Text = Field(min_length=1)
@@ -45,11 +33,11 @@ class SimpleQAGold(Gold):
     metadata: Text
 
 
-def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
+def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
     """Problems for the agent; the row number from 0 is the id."""
-    path = required(paths.path, "the benchmark simpleqa")
+    path = base.required(paths.path, "the benchmark simpleqa")
     rows = read_numbered(csv_rows(path, columns=("metadata", "problem", "answer")), SimpleQAGold)
-    examples = [Example(id=row.id, prompt_text=row.problem) for row in rows]
+    examples = [base.Example(id=row.id, prompt_text=row.problem) for row in rows]
     sha256 = "feee3f7e7db3617e94e8fcf1977b756ec420ef8568f4e0fcbbe0e92e9d5fc032"
     return assemble(path, examples, gold=rows, any_version=any_version, num_rows=4326, sha256=sha256)
 
@@ -81,7 +69,7 @@ def rates(letters: Sequence[Letter]) -> dict[str, float]:
     """
     if not letters:
         # The official code maps over the answers with a pool of min(threads, answers) workers: 0 is refused.
-        raise ScoringError("ValueError", "there is no answer to score")
+        raise base.ScoringError("ValueError", "there is no answer to score")
     correct, incorrect, not_attempted = (letters.count(letter) / len(letters) for letter in "ABC")
     attempted = correct + incorrect
     accuracy = correct / attempted if attempted > 0 else 0.0
@@ -97,7 +85,7 @@ def rates(letters: Sequence[Letter]) -> dict[str, float]:
 def official_metrics(letters: Sequence[Letter]) -> dict[str, float]:
     """Mean and population standard deviation of each indicator, by the official names. `score` is is_correct again."""
     if not letters:
-        raise ScoringError("ValueError", "there is no answer to score")
+        raise base.ScoringError("ValueError", "there is no answer to score")
     metrics: dict[str, float] = {}
     for name, letter in {**_MEANINGS, "score": "A"}.items():
         indicator = np.asarray([given == letter for given in letters])
@@ -126,7 +114,7 @@ def grade(case: Case, grader: Grader) -> Grading:
     return Grade(score, worst, labels={"grade": letter}, unreadable=int(not is_readable))
 
 
-def total(grades: Sequence[Grade], rules: Rules) -> Totals:
+def total(grades: Sequence[Grade], rules: base.Rules) -> Totals:
     """The rates."""
     letters = [_as_letter(grade.labels["grade"]) for grade in grades if grade.labels]
     return rates(letters) if letters else {"correct": None}
@@ -164,7 +152,7 @@ def recorded_inspect_aggregate(judge_texts: tuple[Text, ...]) -> object:
     }
 
 
-OFFICIAL = official_rules(GPT, temperature=0.5, tries=1, sampling="simple_evals")
+OFFICIAL = base.official_rules(base.GPT, temperature=0.5, tries=1, sampling="simple_evals")
 BENCHMARK = Benchmark(
     name="simpleqa",
     title="SimpleQA",
@@ -172,7 +160,7 @@ BENCHMARK = Benchmark(
     load=load,
     grader=lambda rules: Grader(rules, grade, "correct", total, prompts=("simpleqa",), is_binary=True),
     official=OFFICIAL,
-    drtulu=drtulu_rules(OFFICIAL, max_output_tokens=1000),
+    drtulu=base.drtulu_rules(OFFICIAL, max_output_tokens=1000),
     units={
         "simpleqa": {
             "parse": {
@@ -187,5 +175,5 @@ BENCHMARK = Benchmark(
         }
     },
     hub="openaipublic.blob.core.windows.net/simple-evals/simple_qa_test_set.csv",
-    guidance=SHORT_GUIDANCE,
+    guidance=base.SHORT_GUIDANCE,
 )

@@ -14,19 +14,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from rubricem_agent.evals.base import (
-    GPT,
-    SHORT_GUIDANCE,
-    DataPaths,
-    Dataset,
-    Example,
-    Gold,
-    Rules,
-    ScoringError,
-    drtulu_rules,
-    official_rules,
-    required,
-)
+from rubricem_agent.evals import base
 from rubricem_agent.evals.files import FileRow, assemble, json_array, load_short_form, read_bytes, read_row
 from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, GradingQuestion, Totals, mean_metrics
 from rubricem_env.domain.base import Text
@@ -48,7 +36,7 @@ Aliases = Mapping[str, frozenset[str]]
 """Wikidata id to other names, demonyms included."""
 
 
-class TwoWikiGold(Gold):
+class TwoWikiGold(base.Gold):
     """A row of the official file; a recorded case has the gold side alone."""
 
     id: Text = Field(validation_alias="_id", min_length=1)
@@ -71,17 +59,17 @@ class Predictions(FileRow):
     evidence: dict[str, tuple[tuple[Text, ...], ...]]
 
 
-def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
+def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
     """The official array, or DR Tulu's lines, identified by the first character.
 
     No official row count or hash is known of the array.
     """
-    path = required(paths.path, "the benchmark twowiki")
+    path = base.required(paths.path, "the benchmark twowiki")
     if not read_bytes(path).lstrip().startswith(b"["):
         return load_short_form(path, any_version=any_version, num_rows=1000)
     elements = json_array(path)
     rows = [read_row(element, TwoWikiGold) for element in elements]
-    examples = [Example(id=row.id, prompt_text=row.question) for row in rows if row.question]
+    examples = [base.Example(id=row.id, prompt_text=row.question) for row in rows if row.question]
     for element, row in zip(elements, rows, strict=True):
         if row.question is None:
             raise FileFormatError(f"{element.where}: the field question is missing. Download the official file.")
@@ -162,7 +150,7 @@ def drtulu_f1(prediction: Text, gold_answers: tuple[Text, ...]) -> float:
     """DR Tulu's F1: no special case for yes and no, and the label stays in."""
     scores = [token_overlap(prediction, gold)[0] for gold in gold_answers]
     if not scores:
-        raise ScoringError("ValueError", "there is no gold answer")
+        raise base.ScoringError("ValueError", "there is no gold answer")
     return max(scores)
 
 
@@ -175,14 +163,14 @@ def alternatives(
     assertion fails.
     """
     if ids and len(ids) != len(evidences):
-        raise ScoringError("AssertionError", f"{len(ids)} evidence ids for {len(evidences)} evidences")
+        raise base.ScoringError("AssertionError", f"{len(ids)} evidence ids for {len(evidences)} evidences")
     written: list[set[tuple[str, ...]]] = []
     for position, (subject, relation, target) in enumerate(evidences):
         subjects, targets = {subject}, {target}
         if ids:
             subject_id, relation_id, target_id = ids[position]
             if relation_id != relation:
-                raise ScoringError("AssertionError", f"relation {relation!r} has the id {relation_id!r}")
+                raise base.ScoringError("AssertionError", f"relation {relation!r} has the id {relation_id!r}")
             subjects |= aliases.get(subject_id, frozenset())
             targets |= aliases.get(target_id, frozenset())
         pairs = itertools.product(subjects, targets)
@@ -237,7 +225,7 @@ def score_predictions(
     A question enters the joint scores only where all three parts are predicted.
     """
     if not gold:
-        raise ScoringError("ZeroDivisionError", "there is no gold question")
+        raise base.ScoringError("ZeroDivisionError", "there is no gold question")
     prefixes = ("", "sp_", "evi_", "joint_")
     totals = {prefix + measure: 0.0 for prefix in prefixes for measure in AnswerScore._fields}
     warnings: list[str] = []
@@ -274,7 +262,7 @@ def exact_match_grade(case: Case, grader: Grader) -> Grading:
     return Grade(score.em, score.em, metrics=score._asdict())
 
 
-def exact_match_total(grades: Sequence[Grade], rules: Rules) -> Totals:
+def exact_match_total(grades: Sequence[Grade], rules: base.Rules) -> Totals:
     """The means of the four measures."""
     return mean_metrics(grades) or {"em": None}
 
@@ -300,12 +288,12 @@ def yes_no_grade(case: Case, grader: Grader) -> Grading:
     )
 
 
-def yes_no_grader(rules: Rules) -> Grader:
+def yes_no_grader(rules: base.Rules) -> Grader:
     """DR Tulu's judge of 2WikiMultihopQA and WebWalkerQA."""
     return Grader(rules, yes_no_grade, "accuracy", prompts=("short_answer",), is_binary=True)
 
 
-def make_grader(rules: Rules) -> Grader:
+def make_grader(rules: base.Rules) -> Grader:
     """The official strings, or DR Tulu's judge."""
     if rules.mode == "drtulu":
         return yes_no_grader(rules)
@@ -340,8 +328,8 @@ BENCHMARK = Benchmark(
     answer_format=AnswerFormat.EXACT,
     load=load,
     grader=make_grader,
-    official=official_rules(""),
-    drtulu=drtulu_rules(official_rules(GPT, tries=1), max_output_tokens=1000),
+    official=base.official_rules(""),
+    drtulu=base.drtulu_rules(base.official_rules(base.GPT, tries=1), max_output_tokens=1000),
     units={
         "twowiki": {
             "answer": {
@@ -354,6 +342,6 @@ BENCHMARK = Benchmark(
         }
     },
     hub="github.com/Alab-NII/2wikimultihop",
-    guidance=SHORT_GUIDANCE,
+    guidance=base.SHORT_GUIDANCE,
     ids="_id of the official file; row numbers from 0 of DR Tulu's",
 )

@@ -11,32 +11,9 @@ from typing import Literal
 
 from pydantic import AliasPath, ConfigDict, Field, JsonValue
 
-from rubricem_agent.evals.base import (
-    GPT,
-    SHORT_GUIDANCE,
-    DataPaths,
-    Dataset,
-    Example,
-    Gold,
-    Rules,
-    drtulu_rules,
-    official_rules,
-    required,
-)
+from rubricem_agent.evals import base, grading
 from rubricem_agent.evals.benchmarks.twowiki import yes_no_grader
 from rubricem_agent.evals.files import FileRow, assemble, json_lines, load_short_form, read_bytes, read_numbered
-from rubricem_agent.evals.grading import (
-    Benchmark,
-    Case,
-    Grade,
-    Grader,
-    Grading,
-    GradingQuestion,
-    Totals,
-    mean_metrics,
-    mean_of,
-    mean_score,
-)
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 
@@ -49,7 +26,7 @@ _GRADE = re.compile(r"grade:\s*(correct|incorrect)", re.IGNORECASE)
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-class WebWalkerGold(Gold):
+class WebWalkerGold(base.Gold):
     """A row of the file. The page where a walk would start is not given to search agents."""
 
     question: Text = Field(min_length=1)
@@ -73,13 +50,13 @@ class JudgedRow(FileRow):
     judge: Text | None = None
 
 
-def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
+def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
     """The official lines or DR Tulu's, identified by the first line. The row number from 0 is the id."""
-    path = required(paths.path, "the benchmark webwalkerqa")
+    path = base.required(paths.path, "the benchmark webwalkerqa")
     if b'"messages"' in read_bytes(path).split(b"\n", 1)[0]:
         return load_short_form(path, any_version=any_version, num_rows=NUM_ROWS)
     rows = read_numbered(json_lines(path), WebWalkerGold)
-    examples = [Example(id=row.id, prompt_text=row.question) for row in rows]
+    examples = [base.Example(id=row.id, prompt_text=row.question) for row in rows]
     return assemble(path, examples, gold=rows, any_version=any_version, num_rows=NUM_ROWS)
 
 
@@ -119,7 +96,7 @@ def report(rows: Sequence[JudgedRow]) -> dict[str, float | None]:
         if score is not None:
             overall.append(score)
             cells.get(cell_of[row.question], []).append(score)
-    return {cell: mean_of(scores) for cell, scores in cells.items()} | {"overall": mean_of(overall)}
+    return {cell: grading.mean_of(scores) for cell, scores in cells.items()} | {"overall": grading.mean_of(overall)}
 
 
 def tongyi_says_correct(judgement: str) -> bool:
@@ -128,7 +105,7 @@ def tongyi_says_correct(judgement: str) -> bool:
     return lowered == "correct" or lowered.startswith("a")
 
 
-def grade(case: Case, grader: Grader) -> Grading:
+def grade(case: grading.Case, grader: grading.Grader) -> grading.Grading:
     """One question; an empty prediction is not judged. What cannot be read leaves the mean, strictly it is wrong."""
     if case.answer.is_empty:
         return grader.excluded("there is no prediction")
@@ -138,26 +115,26 @@ def grade(case: Case, grader: Grader) -> Grading:
         gold=" / ".join(case.gold.accepted_answers()),
         answer=case.answer.text,
     )
-    ((reply,),) = yield (GradingQuestion("grade", prompt),)
+    ((reply,),) = yield (grading.GradingQuestion("grade", prompt),)
     score = score_grade(parse_grade(reply))
     if score is None:
         return grader.excluded("the judge gave no grade", unreadable=1)
     metrics: dict[str, float] = {}
     if isinstance(case.gold, WebWalkerGold):
         metrics = {f"{case.gold.type}_{case.gold.difficulty_level}": float(score)}
-    return Grade(float(score), float(score), metrics=metrics, labels={"grade": str(score)})
+    return grading.Grade(float(score), float(score), metrics=metrics, labels={"grade": str(score)})
 
 
-def total(grades: Sequence[Grade], rules: Rules) -> Totals:
+def total(grades: Sequence[grading.Grade], rules: base.Rules) -> grading.Totals:
     """Accuracy overall and per cell; an empty cell is None."""
-    return {"overall": mean_score(grades), **dict.fromkeys(CELLS), **mean_metrics(grades)}
+    return {"overall": grading.mean_score(grades), **dict.fromkeys(CELLS), **grading.mean_metrics(grades)}
 
 
-def make_grader(rules: Rules) -> Grader:
+def make_grader(rules: base.Rules) -> grading.Grader:
     """The official judge, or DR Tulu's."""
     if rules.mode == "drtulu":
         return yes_no_grader(rules)
-    return Grader(rules, grade, "overall", total, prompts=("webwalkerqa",), is_binary=True)
+    return grading.Grader(rules, grade, "overall", total, prompts=("webwalkerqa",), is_binary=True)
 
 
 def recorded_parse(judge_text: Text) -> object:
@@ -173,14 +150,14 @@ def recorded_tongyi_rule(judgement: Text) -> object:
     return {"is_correct": tongyi_says_correct(judgement)}
 
 
-BENCHMARK = Benchmark(
+BENCHMARK = grading.Benchmark(
     name="webwalkerqa",
     title="WebWalker",
     answer_format=AnswerFormat.EXACT,
     load=load,
     grader=make_grader,
-    official=official_rules("gpt-4", tries=1),
-    drtulu=drtulu_rules(official_rules(GPT, tries=1), max_output_tokens=1000),
+    official=base.official_rules("gpt-4", tries=1),
+    drtulu=base.drtulu_rules(base.official_rules(base.GPT, tries=1), max_output_tokens=1000),
     units={
         "webwalkerqa": {
             "parse": {"official": recorded_parse},
@@ -189,5 +166,5 @@ BENCHMARK = Benchmark(
         }
     },
     hub="huggingface.co/datasets/callanwu/WebWalkerQA: split main, as JSON Lines",
-    guidance=SHORT_GUIDANCE,
+    guidance=base.SHORT_GUIDANCE,
 )

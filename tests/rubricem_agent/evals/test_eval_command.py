@@ -166,7 +166,7 @@ def test_every_hub_file_of_the_list_is_one_that_data_takes():
 
     named = [parse_hub_file(file) for file in files if file.startswith("hf:")]
 
-    assert len(named) == 4
+    assert len(named) == 5
     assert all(file.endswith((".jsonl", ".json", ".csv")) for _, file, _ in named)
 
 

@@ -1,0 +1,106 @@
+"""BrowseComp-Plus: hard questions over a fixed corpus, so that retrieval can be repeated and be scored by itself.
+
+A judge says whether the final answer means the gold answer. Accuracy is over all questions: officially an unfinished
+answer and a verdict that cannot be read count as wrong; here the latter leaves the mean, as in every benchmark. Recall is
+the share of the evidence documents that tools showed. The file is what the official script decrypts; the corpus is built
+with `rubricem corpus build`, whose results carry the `docid` in their id or url.
+"""
+
+import re
+
+from pydantic import Field
+
+from rubricem_agent.evals import base
+from rubricem_agent.evals.extraction import shown_sources
+from rubricem_agent.evals.files import FileRow, RowId, assemble, json_lines, read_row
+from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, GradingQuestion
+from rubricem_env.domain.base import Text
+from rubricem_env.domain.trajectory import AnswerFormat
+
+
+class EvidenceDocument(FileRow):
+    """A document of the corpus that answers part of the question."""
+
+    docid: RowId
+    url: Text = ""
+
+
+class BrowseCompGold(base.Gold):
+    """A row of the decrypted file. Its other documents, gold and negative, are in the corpus."""
+
+    id: RowId = Field(validation_alias="query_id")
+    query: Text = Field(min_length=1)
+    answer: Text = Field(min_length=1)
+    evidence_docs: tuple[EvidenceDocument, ...] = ()
+
+    def accepted_answers(self) -> tuple[str, ...]:
+        return (self.answer,)
+
+
+def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
+    """Queries for the agent; answers and evidence in the gold."""
+    path = base.required(paths.path, "the benchmark browsecomp_plus")
+    rows = [read_row(line, BrowseCompGold) for line in json_lines(path)]
+    examples = [base.Example(id=row.id, prompt_text=row.query) for row in rows]
+    return assemble(path, examples, gold=rows, any_version=any_version, num_rows=830)
+
+
+def _field(reply: str, name: str, value: str) -> str | None:
+    """The first field of that name; one in bold comes before a plain one."""
+    for form in (rf"\*\*{name}:\*\*\s*", rf"\*\*{name}\*\*:\s*", rf"{name}:\s*"):
+        found = re.search(form + value, reply, re.IGNORECASE)
+        if found:
+            return found.group(1)
+    return None
+
+
+def parse_reply(reply: str) -> tuple[bool | None, float | None]:
+    """Whether the answer is correct, None where the reply does not say, and the confidence in percent, at most 100."""
+    said, confidence = _field(reply, "correct", "(yes|no)"), _field(reply, "confidence", r"(\d+(?:\.\d+)?)\s*%?")
+    percent = None if confidence is None else min(100.0, float(confidence))
+    return None if said is None else said.lower() == "yes", percent
+
+
+def evidence_recall(case: Case) -> float | None:
+    """The share of evidence documents that tools showed; None without a trajectory or evidence."""
+    evidence = case.gold_as(BrowseCompGold).evidence_docs
+    if case.trajectory is None or not evidence:
+        return None
+    shown = {part for name, one in shown_sources(case.trajectory).items() for part in (name, one.url)}
+    return sum(bool({each.docid, each.url} - {""} & shown) for each in evidence) / len(evidence)
+
+
+def grade(case: Case, grader: Grader) -> Grading:
+    """One question; an answer that is not there is wrong."""
+    recall = evidence_recall(case)
+    metrics = {} if recall is None else {"evidence_recall": recall}
+    if case.answer.is_empty:
+        return Grade(0.0, 0.0, metrics=metrics)
+    question, answer = case.example.prompt_text, case.gold_as(BrowseCompGold).answer
+    prompt = grader.user_prompt("browsecomp_plus", question=question, response=case.answer.text, gold=answer)
+    ((reply,),) = yield (GradingQuestion("grade", prompt),)
+    correct, confidence = parse_reply(reply)
+    if correct is None:
+        return grader.excluded("the judge gave no verdict", unreadable=1)
+    if confidence is not None:
+        metrics["confidence"] = confidence / 100
+    return Grade(float(correct), float(correct), metrics=metrics, labels={"grade": "yes" if correct else "no"})
+
+
+def recorded_reply(judge_text: Text) -> object:
+    correct, confidence = parse_reply(judge_text)
+    return {"correct": correct, "confidence": confidence, "parse_error": correct is None}
+
+
+BENCHMARK = Benchmark(
+    name="browsecomp_plus",
+    title="BrowseComp-Plus",
+    answer_format=AnswerFormat.EXACT,
+    load=load,
+    grader=lambda rules: Grader(rules, grade, "accuracy", prompts=("browsecomp_plus",), is_binary=True),
+    official=base.official_rules("Qwen/Qwen3-32B", temperature=0.7, tries=1, max_output_tokens=4096),
+    units={"browsecomp_plus": {"parse": {"official": recorded_reply}}},
+    hub="huggingface.co/datasets/Tevatron/browsecomp-plus, decrypted by the script of github.com/texttron/BrowseComp-Plus",
+    guidance=base.SHORT_GUIDANCE,
+    ids="query_id of the data file",
+)

@@ -1,0 +1,140 @@
+"""DRACO: Perplexity's 100 research tasks, each with weighted criteria in sections; a negative weight marks an error.
+
+One judge call per criterion says MET or UNMET. score = weights met / positive weights, clipped to 0..1 for each task;
+the mean over tasks is the benchmark's number. The paper judges each answer five times, this file once. The scorer is the
+package `rubric` of The LLM Data Company. Files are JSON Lines, with the rubric of a task as JSON text.
+"""
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from rubricem_agent.evals import base
+from rubricem_agent.evals.files import FileRow, RowPosition, assemble, json_lines, read_row
+from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, GradingQuestion
+from rubricem_env.domain.base import Text
+from rubricem_env.domain.trajectory import AnswerFormat
+
+
+class DracoCriterion(FileRow):
+    """One criterion; the judge sees whether it is positive or negative, never its weight."""
+
+    requirement: Text
+    weight: float
+
+
+class DracoSection(FileRow):
+    """The criteria of one axis, such as factual accuracy."""
+
+    criteria: tuple[DracoCriterion, ...]
+
+
+class DracoRubric(FileRow):
+    """The rubric of a task."""
+
+    sections: tuple[DracoSection, ...] = Field(min_length=1)
+
+
+class DracoGold(base.Gold):
+    """A row of the file with its rubric."""
+
+    problem: Text = Field(min_length=1)
+    answer: Text
+    domain: Text = ""
+    rubric: DracoRubric = DracoRubric.model_construct(sections=())
+
+
+def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
+    """Problems for the agent; rubrics in the gold."""
+    path = base.required(paths.path, "the benchmark draco")
+    rows = []
+    for line in json_lines(path):
+        row = read_row(line, DracoGold)
+        written = base.parse_json(row.answer)
+        content = None if isinstance(written, base.Unparsed) else written
+        rubric = read_row(RowPosition(f"{line.where}, the field answer", content), DracoRubric)
+        rows.append(row.model_copy(update={"rubric": rubric}))
+    examples = [base.Example(id=row.id, prompt_text=row.problem) for row in rows]
+    return assemble(path, examples, gold=rows, any_version=any_version, num_rows=100)
+
+
+def parse_status(reply: str) -> bool | base.Unparsed:
+    """Whether the criterion is met; text around the object is dropped, any other status is no verdict."""
+    parsed = base.parse_json(reply[reply.find("{") : reply.rfind("}") + 1])
+    status = parsed.get("criterion_status") if isinstance(parsed, dict) else None
+    return status == "MET" if status in ("MET", "UNMET") else base.Unparsed("criterion_status is not MET or UNMET")
+
+
+def normalized_score(weights: Sequence[float], met: Sequence[bool]) -> float:
+    """Weights met over positive weights, clipped; where all are negative 1 less the share of the errors made."""
+    total = sum(weight for weight, is_met in zip(weights, met, strict=True) if is_met)
+    positive, negative = (sum(abs(weight) for weight in weights if weight * sign > 0) for sign in (1, -1))
+    share = total / positive if positive else 1 + total / negative if negative else 0.0
+    return max(0.0, min(1.0, share))
+
+
+def pass_rate(weights: Sequence[float], met: Sequence[bool]) -> float:
+    """The share of criteria that count for the answer: positive and met, or negative and not."""
+    passed = sum(weight != 0 and (weight > 0) == is_met for weight, is_met in zip(weights, met, strict=True))
+    return passed / len(weights) if weights else 0.0
+
+
+def grade(case: Case, grader: Grader) -> Grading:
+    """One round: every criterion. A task with a criterion that got no verdict leaves the mean."""
+    if case.answer.is_empty:
+        return grader.excluded("there is no answer")
+    sections = case.gold_as(DracoGold).rubric.sections
+    criteria = [each for section in sections for each in section.criteria]
+    replies = yield tuple(
+        GradingQuestion(
+            f"criterion-{number}",
+            grader.user_prompt(
+                "draco",
+                official={"query_text": f"<query>{case.example.prompt_text}</query>"},
+                question=case.example.prompt_text,
+                answer=case.answer.text,
+                criterion=each.requirement,
+                kind="negative" if each.weight < 0 else "positive",
+            ),
+            system=grader.system_prompt("draco"),
+            tries=grader.rules.tries,
+            accepts=lambda reply: isinstance(parse_status(reply), bool),
+        )
+        for number, each in enumerate(criteria)
+    )
+    verdicts = [parse_status(each[-1]) for each in replies]
+    unreadable = sum(len(each) - isinstance(met, bool) for each, met in zip(replies, verdicts, strict=True))
+    weights = [each.weight for each in criteria]
+    worst = [
+        weight < 0 if isinstance(met, base.Unparsed) else met for weight, met in zip(weights, verdicts, strict=True)
+    ]
+    labels = {f"criterion-{number}": str(met) for number, met in enumerate(verdicts) if isinstance(met, bool)}
+    score = normalized_score(weights, worst)
+    if len(labels) < len(verdicts) and not grader.rules.is_strict:
+        return Grade(None, score, "a criterion got no verdict", labels=labels, unreadable=unreadable)
+    metrics = {"pass_rate": pass_rate(weights, worst)}
+    return Grade(score, score, metrics=metrics, labels=labels, unreadable=unreadable)
+
+
+def recorded_task(criteria: tuple[DracoCriterion, ...], met: tuple[bool, ...]) -> object:
+    weights = [each.weight for each in criteria]
+    raw = sum(weight for weight, is_met in zip(weights, met, strict=True) if is_met)
+    return {"score": normalized_score(weights, met), "raw_score": raw}
+
+
+def recorded_status(judge_text: Text) -> object:
+    status = parse_status(judge_text)
+    return {"met": None if isinstance(status, base.Unparsed) else status}
+
+
+BENCHMARK = Benchmark(
+    name="draco",
+    title="DRACO",
+    answer_format=AnswerFormat.LONG,
+    load=load,
+    grader=lambda rules: Grader(rules, grade, "score", prompts=("draco",)),
+    official=base.official_rules("gemini-3-pro-preview", max_output_tokens=4096, citations="numbered"),
+    units={"draco": {"task": {"official": recorded_task}, "status": {"official": recorded_status}}},
+    hub="hf:perplexity-ai/draco/test.jsonl@ce076749809027649ebd331bcb70f42bf720d387",
+    ids="id of the data file",
+)
