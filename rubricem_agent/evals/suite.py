@@ -11,6 +11,7 @@ from rubricem_agent.evals.benchmarks import (
     deepsearchqa,
     draco,
     drb,
+    drb2,
     healthbench,
     researchqa,
     researchrubrics,
@@ -24,7 +25,7 @@ from rubricem_env.domain.errors import ConfigError
 
 _PAPER = (healthbench, researchqa, drb, researchrubrics, simpleqa, twowiki, webwalkerqa, deepsearchqa)
 PAPER = tuple(each.BENCHMARK.name for each in _PAPER)
-_MODULES = (*_PAPER, browsecomp_plus, draco, almanac)
+_MODULES = (*_PAPER, browsecomp_plus, drb2, draco, almanac)
 SUITE: Mapping[str, Benchmark] = MappingProxyType({each.BENCHMARK.name: each.BENCHMARK for each in _MODULES})
 """In the order of the paper's tables, then the later ones. The sources of each mode's rules are listed in benchmarks.md."""
 

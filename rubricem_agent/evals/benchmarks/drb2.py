@@ -1,0 +1,146 @@
+"""DeepResearch Bench II: binary rubric items in three dimensions, judged in batches of 50.
+
+An item is 1 (met), 0 (not there) or -1 (met, but from the article that the task forbids). A task's score is the share of
+items with 1; the mean over tasks is the benchmark's number. A batch without a valid reply takes the whole task out. The
+file is the official tasks_and_rubrics.jsonl; `prompt` tells the agent which sources are forbidden.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from pydantic import AliasPath, Field, JsonValue
+
+from rubricem_agent.evals import base
+from rubricem_agent.evals.files import RowId, assemble, json_lines, read_row
+from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, GradingQuestion
+from rubricem_env.domain.base import Text
+from rubricem_env.domain.trajectory import AnswerFormat
+
+DIMENSIONS = ("info_recall", "analysis", "presentation")
+MAX_CHARACTERS = 150_000
+"""Of a report; the rest is not judged."""
+_FENCED = re.compile(r"```json\s*(.*)```", re.DOTALL)
+_KEY = re.compile(r'"(.*?)"(?=\s*:)')
+_BARE_QUOTE = re.compile(r'(?<!\\)"')
+
+
+class Drb2Gold(base.Gold):
+    """A row of the file: rubric items by dimension, and the article that must not be used."""
+
+    id: RowId = Field(validation_alias="idx")
+    prompt: Text = Field(min_length=1)
+    task: Annotated[Text, Field(validation_alias=AliasPath("content", "task"))]
+    rubric: dict[str, tuple[Text, ...]] = Field(validation_alias=AliasPath("content", "rubric"))
+    blocked: dict[str, JsonValue] = Field(validation_alias=AliasPath("content", "blocked"))
+
+
+def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
+    """Prompts for the agent; rubrics in the gold."""
+    path = base.required(paths.path, "the benchmark drb2")
+    rows = [read_row(line, Drb2Gold) for line in json_lines(path)]
+    examples = [base.Example(id=row.id, prompt_text=row.prompt) for row in rows]
+    sha256 = "83d908225797236dbe15822645a5ea1f6cfe08b74e7afbffee71e21ba79eaca1"
+    return assemble(path, examples, gold=rows, any_version=any_version, num_rows=132, sha256=sha256)
+
+
+def parse_results(reply: str, items: Sequence[str]) -> dict[str, JsonValue] | base.Unparsed:
+    """The score by item, unchecked; each item must be named letter by letter, in as many results as there are items.
+
+    A fence labelled json is read first, then the whole text; quotation marks before a colon are escaped, so that two
+    fields on one line are not read, as officially.
+    """
+    parsed: JsonValue | base.Unparsed = base.Unparsed("no reply")
+    for text in (*_FENCED.findall(reply)[:1], reply):
+        mended = _KEY.sub(lambda key: f'"{_BARE_QUOTE.sub(chr(92) + chr(92) + chr(34), key[1])}"', text)
+        parsed = base.parse_json(mended.strip())
+        if not isinstance(parsed, base.Unparsed):
+            break
+    results = parsed.get("results", []) if isinstance(parsed, dict) else None
+    if not isinstance(results, list) or len(results) != len(items):
+        return base.Unparsed("the reply has not one result for each item")
+    if not all(isinstance(each, dict) for each in results):
+        return base.Unparsed("a result is no object")
+    scores = {str(each.get("rubric_item", "")): each.get("score", 0) for each in results if isinstance(each, dict)}
+    return scores if set(items) <= set(scores) else base.Unparsed("an item is not named by its own words")
+
+
+def task_shares(rubric: Mapping[str, Sequence[str]], scores: Mapping[str, JsonValue]) -> dict[str, float | None]:
+    """The share of items that are met, by dimension and in all, and that of blocked ones; None where nothing counts.
+
+    An item whose score is no number is not counted; an item in two dimensions belongs to the later one.
+    """
+    owner = {item: name for name in DIMENSIONS for item in rubric.get(name, ())}
+    counted = {item: score for item, score in scores.items() if item in owner and isinstance(score, int | float)}
+
+    def share(values: Sequence[float], wanted: int) -> float | None:
+        return sum(value == wanted for value in values) / len(values) if values else None
+
+    every = list(counted.values())
+    by_name = {name: [score for item, score in counted.items() if owner[item] == name] for name in DIMENSIONS}
+    return {
+        "total": share(every, 1),
+        **{name: share(own, 1) for name, own in by_name.items()},
+        "blocked_rate": share(every, -1),
+    }
+
+
+def batches_of(rubric: Mapping[str, Sequence[str]], size: int) -> list[list[str]]:
+    """All items in the order of the dimensions, `size` at a time."""
+    items = [item for name in DIMENSIONS for item in rubric.get(name, ())]
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def grade(case: Case, grader: Grader) -> Grading:
+    """One round: every batch."""
+    gold = case.gold_as(Drb2Gold)
+    batches = batches_of(gold.rubric, grader.rules.batch_size)
+    if case.answer.is_empty or not batches:
+        return grader.excluded("there is no report" if batches else "the task has no rubric item")
+    shown = [{"task": gold.task, "rubric_items": batch, "blocked": gold.blocked} for batch in batches]
+    replies = yield tuple(
+        GradingQuestion(
+            f"batch-{number}",
+            grader.user_prompt(
+                "drb2",
+                report=case.answer.text[:MAX_CHARACTERS],
+                rubric=json.dumps(shown[number], ensure_ascii=False, indent=2),
+            ),
+            tries=grader.rules.tries,
+            accepts=lambda reply, batch=batch: not isinstance(parse_results(reply, batch), base.Unparsed),  # type: ignore[misc]
+        )
+        for number, batch in enumerate(batches)
+    )
+    parsed = [parse_results(tries[-1], batch) for tries, batch in zip(replies, batches, strict=True)]
+    scores = {item: score for each in parsed if not isinstance(each, base.Unparsed) for item, score in each.items()}
+    unreadable = sum(len(each) for each in replies) - sum(not isinstance(each, base.Unparsed) for each in parsed)
+    labels = {
+        f"item-{number}": str(scores[item])
+        for number, item in enumerate(item for batch in batches for item in batch)
+        if item in scores
+    }
+    shares = task_shares(gold.rubric, scores)
+    if any(isinstance(each, base.Unparsed) for each in parsed) or shares["total"] is None:
+        return grader.excluded("a batch got no valid reply", unreadable=unreadable)._replace(labels=labels)
+    total = shares.pop("total") or 0.0
+    metrics = {name: value for name, value in shares.items() if value is not None}
+    return Grade(total, total, metrics=metrics, labels=labels, unreadable=unreadable)
+
+
+def recorded_batch(rubric_items: tuple[Text, ...], judge_text: Text) -> object:
+    parsed = parse_results(judge_text, rubric_items)
+    return {"scores": None if isinstance(parsed, base.Unparsed) else parsed}
+
+
+BENCHMARK = Benchmark(
+    name="drb2",
+    title="DRB II",
+    answer_format=AnswerFormat.LONG,
+    load=load,
+    grader=lambda rules: Grader(rules, grade, "total", prompts=("drb2",)),
+    official=base.official_rules("gemini-2.5-pro", tries=10, batch_size=50, max_output_tokens=65_536),
+    units={"drb2": {"batch": {"official": recorded_batch}, "shares": {"official": task_shares}}},
+    hub="github.com/imlrz/DeepResearch-Bench-II: tasks_and_rubrics.jsonl",
+    ids="idx of the data file",
+)
