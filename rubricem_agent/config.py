@@ -16,7 +16,7 @@ from rubricem_agent.evals.runner import RunPhase
 from rubricem_agent.memory.bank import RetrievalSettings
 from rubricem_agent.memory.gate import GateLimits
 from rubricem_agent.memory.inject import BLOCK_TOKENS
-from rubricem_agent.policy.base import Sampling
+from rubricem_agent.policy.base import TINY, Sampling
 from rubricem_agent.prompting import Style
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, suggest_name
@@ -33,6 +33,7 @@ GIVEN = "file:"
 EXPERT = "expert"
 """The almanac's own expert."""
 OPENAI_URL = "https://api.openai.com/v1"
+ANTHROPIC_URL = "https://api.anthropic.com/v1"
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -137,9 +138,15 @@ LOCAL = "local"
 VLLM = "vllm"
 GEMINI_BATCH = "gemini-batch"
 DIRECTORY = "directory"
-JUDGE_NAMES = "rules, gemini:MODEL or openai:MODEL@URL"
-POLICY_NAMES = "scripted, openai:MODEL@URL, vllm:MODEL@URL#FOLDER, gemini:MODEL or local:PATH"
-TEACHER_NAMES = "scripted, gemini:MODEL, gemini-batch:MODEL, openai:MODEL@URL or directory:PATH"
+RESPONSES = "responses"
+ANTHROPIC = "anthropic"
+SERVED = (OPENAI, RESPONSES, ANTHROPIC)
+"""Backends that one client asks, each in its own wire; the last two have a server of their own."""
+JUDGE_NAMES = "rules, gemini:MODEL, openai:MODEL@URL, responses:MODEL or anthropic:MODEL"
+POLICY_NAMES = "scripted, tiny, openai:MODEL@URL, vllm:MODEL@URL#FOLDER, gemini:MODEL, responses:MODEL, anthropic:MODEL or local:PATH"
+TEACHER_NAMES = (
+    "scripted, gemini:MODEL, gemini-batch:MODEL, openai:MODEL@URL, responses:MODEL, anthropic:MODEL or directory:PATH"
+)
 
 
 class ModelSpec(NamedTuple):
@@ -155,18 +162,20 @@ class ModelSpec(NamedTuple):
 
 def parse_judge(text: str) -> ModelSpec:
     """Parse a judge's name; raises ConfigError on an unknown backend or a missing or malformed part."""
-    return _parse_spec("judge", text, without_model=RULES, with_model=(GEMINI, OPENAI), names=JUDGE_NAMES)
+    return _parse_spec("judge", text, without_model=RULES, with_model=(GEMINI, *SERVED), names=JUDGE_NAMES)
 
 
 def parse_policy(text: str) -> ModelSpec:
     """Parse a policy's name; raises ConfigError on an unknown backend or a missing or malformed part."""
     backend, _, rest = text.strip().partition(":")
+    if text.strip() == TINY:
+        return ModelSpec(LOCAL, TINY)
     if backend == LOCAL:
         if not rest:
             raise ConfigError(f"the policy {text!r} lacks the folder of a model. Use {POLICY_NAMES}.")
         return ModelSpec(LOCAL, rest)
     served, _, folder = text.partition("#") if backend == VLLM else (text, "", "")
-    spec = _parse_spec("policy", served, without_model=SCRIPTED, with_model=(OPENAI, GEMINI, VLLM), names=POLICY_NAMES)
+    spec = _parse_spec("policy", served, without_model=SCRIPTED, with_model=(*SERVED, GEMINI, VLLM), names=POLICY_NAMES)
     address = urlsplit(spec.url)
     if address.username or address.password or address.query or address.fragment:
         raise ConfigError("the policy's URL has a login, a query or a fragment; keys go into the environment.")
@@ -179,7 +188,7 @@ def parse_teacher(text: str) -> ModelSpec:
     backend, _, rest = text.partition(":")
     if backend == DIRECTORY and rest:
         return ModelSpec(DIRECTORY, rest)
-    with_model = (GEMINI, GEMINI_BATCH, OPENAI)
+    with_model = (GEMINI, GEMINI_BATCH, *SERVED)
     return _parse_spec("teacher", text, without_model=SCRIPTED, with_model=with_model, names=TEACHER_NAMES)
 
 

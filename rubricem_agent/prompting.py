@@ -97,11 +97,13 @@ class AgentPrompt(NamedTuple):
         return Opening(self.system, "\n\n".join(part for part in parts if part))
 
 
-def agent_prompt(tools: Sequence[str], *, style: Style = "scaffold") -> AgentPrompt:
-    """The rules with those tools described, in the order given.
+def agent_prompt(tools: Sequence[str], *, style: Style = "scaffold", system: str = "") -> AgentPrompt:
+    """The rules with those tools described, in the order given; or `system`, of a model that was trained with its own.
 
     Tools that this project does not know are listed by name.
     """
+    if system:
+        return AgentPrompt(system, prompt_from_text("own", system).hash)
     rules = read_prompt("agent" if style == "scaffold" else style)
     system = fill(rules.section("system"), {"tools": "\n".join(_describe(name) for name in tools)})
     forms = (read_prompt(f"format_{form}").text for form in ("exact", "short", "long"))

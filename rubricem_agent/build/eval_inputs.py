@@ -126,7 +126,7 @@ def judge_names(config: configs.EvalConfig, rules: Rules) -> tuple[str, ...]:
         return ()
     names = tuple(map(_judge_name, given or map(configs.parse_judge, configs.default_judges(rules))))
     if configs.RULES in names:
-        raise ConfigError("benchmarks are judged by models. Use --judge gemini:MODEL or openai:MODEL@URL.")
+        raise ConfigError("benchmarks are judged by models. Use --judge gemini:MODEL, openai:MODEL@URL, responses:MODEL or anthropic:MODEL.")
     if len(set(names)) < len(names):
         raise ConfigError(f"a judge is named twice in {', '.join(names)}; agreement is between different judges.")
     return names

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rubricem_agent.build import eval_plan
 from rubricem_agent.build.memory import build_injector, open_existing_bank
-from rubricem_agent.build.models import JUDGE_KEY, POLICY_KEY, build_judge, build_policy, naming, requires_extra
+from rubricem_agent.build.models import JUDGE_KEY, POLICY_KEY, build_judge, build_policy, naming, requires_extra, system_of
 from rubricem_agent.build.probe import Probe, model_probes, require_answers, search_probes
 from rubricem_agent.build.tools import open_tools
 from rubricem_agent import config as configs
@@ -241,7 +241,7 @@ def _build_answerer(
     answerer = partial(
         answerers.answer_in_episodes,
         setting=Setting(policy, toolbox, sampling=settings.sampling),
-        prompt=agent_prompt(toolbox.names, style=config.style),
+        prompt=agent_prompt(toolbox.names, style=config.style, system=system_of(config.policy)),
         references=_build_references(config, policy),
         attempts=config.attempts,
         seed=config.seed,

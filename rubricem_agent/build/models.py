@@ -4,13 +4,18 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import SecretStr
 
 from rubricem_agent.config import (
+    ANTHROPIC,
+    ANTHROPIC_URL,
     GEMINI,
     LOCAL,
+    OPENAI_URL,
+    RESPONSES,
     RULES,
     SCRIPTED,
     VLLM,
@@ -20,7 +25,7 @@ from rubricem_agent.config import (
     parse_judge,
     parse_policy,
 )
-from rubricem_agent.policy.base import Opening, Policy, model_folder
+from rubricem_agent.policy.base import TINY, Opening, Policy, model_folder, own_system
 from rubricem_agent.policy.scripted import QuotingResearcher, ScriptedPolicy
 from rubricem_agent.policy.text import Service
 from rubricem_env.domain.errors import ConfigError, MissingExtraError
@@ -41,11 +46,17 @@ from rubricem_env.llm.base import (
 from rubricem_env.llm.limits import Limiter, Timing
 from rubricem_env.llm.usage import Meter
 
+if TYPE_CHECKING:
+    from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
+
 OPENAI_KEY = "OPENAI_API_KEY"
 POLICY_KEY = "RUBRICEM_POLICY_KEY"
 JUDGE_KEY = "RUBRICEM_JUDGE_KEY"
 TEACHER_KEY = "RUBRICEM_TEACHER_KEY"
+ANTHROPIC_KEY = "ANTHROPIC_API_KEY"
 _OPENAI_HOST = "api.openai.com"
+_ANTHROPIC_HOST = "api.anthropic.com"
+_HOME_KEYS = MappingProxyType({_OPENAI_HOST: OPENAI_KEY, _ANTHROPIC_HOST: ANTHROPIC_KEY})
 _GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 _GEMINI_HOST = "generativelanguage.googleapis.com"
 
@@ -80,21 +91,24 @@ def refuse_unnamed_host(variable: str, environ: Mapping[str, str], *, url: str, 
         )
 
 
-def key_for(url: str, environ: Mapping[str, str], *, own: str, who: str) -> tuple[SecretStr | None, str]:
+def key_for(
+    url: str, environ: Mapping[str, str], *, own: str, who: str, home: str = _OPENAI_HOST
+) -> tuple[SecretStr | None, str]:
     """The key for a server, or None, and the variable that holds it or would hold it.
 
-    The variable `own` serves any server that the user has named. OpenAI's key is sent to OpenAI alone.
+    The variable `own` serves any server that the user has named. The key of OpenAI or Anthropic is sent to its host
+    `home` alone.
 
     Raises:
-        ConfigError: the server is OpenAI's and there is no key, or the key must not go to the address.
+        ConfigError: the server is `home` and there is no key, or the key must not go to the address.
     """
     key, variable = environ.get(own, "").strip(), own
     if not key:
-        if url_host(url) != _OPENAI_HOST:
+        if url_host(url) != home:
             return None, own
-        secret = read_secret(environ, OPENAI_KEY, own, purpose=f"the {who} at {_OPENAI_HOST}")
-        key, variable = secret.get_secret_value(), OPENAI_KEY
-    refuse_unnamed_host(variable, environ, url=url, home=_OPENAI_HOST)
+        secret = read_secret(environ, _HOME_KEYS[home], own, purpose=f"the {who} at {home}")
+        key, variable = secret.get_secret_value(), _HOME_KEYS[home]
+    refuse_unnamed_host(variable, environ, url=url, home=home)
     return SecretStr(key), variable
 
 
@@ -130,7 +144,7 @@ def tool_key(variable: str, environ: Mapping[str, str], *, url: str, home: str =
 def connect_chat_model(
     spec: ModelSpec, environ: Mapping[str, str], *, own_key: str, role: str, timeout: float
 ) -> tuple[ChatModel, Redactor]:
-    """A chat model at Gemini or at an OpenAI-compatible server, and a redactor of its key; `role` is for messages.
+    """A chat model at Gemini or at another server, and a redactor of its key; `role` is for messages.
 
     Raises:
         ConfigError: a key is missing.
@@ -142,11 +156,24 @@ def connect_chat_model(
             from rubricem_env.llm.gemini import GeminiModel
         gemini = GeminiModel(spec.model, secret, base_url=spec.url or None, timeout=timeout)
         return gemini, redactor_of([secret])
-    with requires_extra("judge", f"an OpenAI-compatible {role}"):
-        from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
-    key, variable = key_for(spec.url, environ, own=own_key, who=role)
-    model = OpenAICompatibleModel(spec.model, spec.url, key=key, key_variable=variable, timeout=timeout)
+    model, key = _connect_served(spec, environ, own_key=own_key, role=role, timeout=timeout)
     return model, redactor_of([key] if key else [])
+
+
+def _connect_served(
+    spec: ModelSpec, environ: Mapping[str, str], *, own_key: str, role: str, timeout: float
+) -> "tuple[OpenAICompatibleModel, SecretStr | None]":
+    """A model behind one of the three wires, and its key."""
+    with requires_extra("judge", f"a served {role}"):
+        from rubricem_env.llm.openai_compatible import ChatWire, OpenAICompatibleModel
+        from rubricem_env.llm.wires import MessagesWire, ResponsesWire, Wire
+    wires: dict[str, Wire] = {RESPONSES: ResponsesWire(), ANTHROPIC: MessagesWire()}
+    wire = wires.get(spec.backend, ChatWire())
+    home = _ANTHROPIC_HOST if spec.backend == ANTHROPIC else _OPENAI_HOST
+    url = spec.url or (ANTHROPIC_URL if spec.backend == ANTHROPIC else OPENAI_URL)
+    key, variable = key_for(url, environ, own=own_key, who=role, home=home)
+    model = OpenAICompatibleModel(spec.model, url, key=key, key_variable=variable, timeout=timeout, wire=wire)
+    return model, key
 
 
 def build_policy(
@@ -175,6 +202,12 @@ def _quoting_researcher(opening: Opening, seed: int) -> QuotingResearcher:
     return QuotingResearcher(without_format.rpartition("</reference_examples>")[2])
 
 
+def system_of(policy: str) -> str:
+    """The system prompt that a local policy was trained with; empty for every other."""
+    path = policy if policy == TINY else policy.partition(":")[2] if policy.startswith(f"{LOCAL}:") else ""
+    return own_system(Path(path).expanduser()) if path else ""
+
+
 def _local_policy(spec: ModelSpec, config: PolicyConfig) -> Policy:
     path = model_folder(Path(spec.model).expanduser())
     if not path.is_dir():
@@ -198,16 +231,14 @@ def _served_policy(spec: ModelSpec, environ: Mapping[str, str], *, service: Serv
         with requires_extra("judge", "the Gemini policy"):
             from rubricem_agent.policy.gemini import GeminiPolicy
         return GeminiPolicy(spec.model, secret, service=service, base_url=spec.url or None, timeout=timeout)
-    key, variable = key_for(spec.url, environ, own=POLICY_KEY, who="policy")
     folder = Path(spec.tokenizer).expanduser()
     if spec.backend == VLLM and not folder.is_dir():
         raise ConfigError(
             f"there is no folder {folder} with the tokenizer of {spec.model}; name it: vllm:MODEL@URL#FOLDER."
         )
-    with requires_extra("judge", "an OpenAI-compatible policy"):
+    with requires_extra("judge", "a served policy"):
         from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy
-        from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
-    server = OpenAICompatibleModel(spec.model, spec.url, key=key, key_variable=variable, timeout=timeout)
+    server, _ = _connect_served(spec, environ, own_key=POLICY_KEY, role="policy", timeout=timeout)
     if spec.backend != VLLM:
         return OpenAICompatiblePolicy(server, service)
     with requires_extra("local", "a policy in token mode"):

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rubricem_agent.build.memory import LessonMemory, open_ask
+from rubricem_agent.build.models import system_of
 from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, open_out
 from rubricem_agent.config import POLICY_NAMES, SCRIPTED, PolicyConfig
 from rubricem_agent.files import writing
@@ -249,7 +250,7 @@ async def _run_attempts(
             if lessons is not None and (number > 1 or reuse != "none"):
                 mode: Retrieval = "within" if number > 1 or reuse == "within" else "cross"
                 references = await _retrieve(lessons, query, mode, terminal)
-            prompt = agent_prompt(setting.toolbox.names)
+            prompt = agent_prompt(setting.toolbox.names, system=system_of(config.policy))
             attempt = Attempt(query, prompt.opening(query, references=references), prompt.hash, seed=number - 1)
             screen = AskScreen(lambda text: typer.echo(text, nl=False, color=True), colour=terminal.colour)
             last = await run_episode(attempt, setting, audience=Listener() if terminal.is_silent else screen)

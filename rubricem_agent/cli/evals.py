@@ -45,7 +45,9 @@ class RunOptions:
     mode: Annotated[EvaluationMode, typer.Option(help="Whose protocol.")] = "official"
     policy: Annotated[
         str,
-        typer.Option(help="scripted, openai:MODEL@URL, gemini:MODEL, local:PATH, file:ANSWERS.jsonl, or expert."),
+        typer.Option(
+            help="scripted, tiny, openai:MODEL@URL, responses:MODEL, anthropic:MODEL, gemini:MODEL, local:PATH, file:ANSWERS.jsonl, or expert."
+        ),
     ] = "scripted"
     judge: Annotated[list[str] | None, typer.Option(help="gemini:MODEL or openai:MODEL@URL; repeat for agreement.")] = (
         None

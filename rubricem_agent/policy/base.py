@@ -52,6 +52,8 @@ class Emission(NamedTuple):
     """Includes text after the action if the policy could not be stopped in time."""
     end: TurnEnd
     usage: Usage = Usage(calls=1)
+    thought: str = ""
+    """The reasoning that the server sent apart from the text."""
 
 
 class TokenSegment(NamedTuple):
@@ -128,6 +130,21 @@ TINY_SYSTEM = "Search, then answer."
 """The system prompt of its training."""
 
 
+SYSTEM_FILE = "system_prompt.txt"
+"""Beside the weights of a model that was trained with a system prompt of its own."""
+
+
+def own_system(path: Path) -> str:
+    """The system prompt that the model of a folder was trained with; empty where it has none of its own."""
+    folder = model_folder(path)
+    if folder != path:
+        return TINY_SYSTEM
+    try:
+        return (folder / SYSTEM_FILE).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
 def model_folder(path: Path) -> Path:
     """The folder itself; `tiny` means the policy of the package, unless there is a folder of that name."""
     if str(path) != TINY or path.is_dir():
@@ -148,6 +165,8 @@ class TurnWatch:
     def __init__(self, listener: Listener) -> None:
         self.text = ""
         """What has been written so far."""
+        self.thought = ""
+        """What came apart from the text."""
         self.end: TurnEnd | None = None
         self._listener = listener
         self._stream = EmissionStream()

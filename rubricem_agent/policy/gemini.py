@@ -63,7 +63,7 @@ class GeminiPolicy:
         contents = [_content("user", user)]
         for turn, observation in exchanges:
             contents += [_content("model", turn), _content("user", observation)]
-        has_ended = False
+        has_ended = has_text = False
         with typed_failures(self._redactor), _typed_overflow(self._redactor):
             chunks = await self._client.aio.models.generate_content_stream(
                 model=self._model,
@@ -74,7 +74,9 @@ class GeminiPolicy:
                 text, finish = read_candidate(chunk)
                 if finish == "other":
                     raise ModelError(ABORTED, is_retryable=True)
-                has_ended = has_ended or finish is not None
+                has_ended, has_text = has_ended or finish is not None, has_text or bool(text)
+                if finish in ("stop", "length") and not has_text:
+                    raise ModelError("the server streamed no text", is_retryable=True)
                 yield Delta(text, read_usage(chunk.usage_metadata), finish)
         if not has_ended:
             # The connection ended the turn, not the policy.

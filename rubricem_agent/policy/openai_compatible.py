@@ -1,13 +1,14 @@
-"""Any server that speaks OpenAI's API as a policy: one growing assistant turn on vLLM, chat messages elsewhere."""
+"""Any served chat model as a policy: one growing assistant turn on vLLM, chat messages elsewhere."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.text import Exchange, Service, TextConversation
 from rubricem_env.llm.base import Delta
-from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
+from rubricem_env.llm.openai_compatible import ChatWire, OpenAICompatibleModel
+from rubricem_env.llm.wires import ChatSettings, Message
 from rubricem_env.tools.render import estimate_tokens
 
 STOP_STRINGS = ("</call_tool>", "</answer>")
@@ -32,21 +33,21 @@ class OpenAICompatiblePolicy:
         return self._service.name
 
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> TextConversation:
-        settings = {"temperature": sampling.temperature, "seed": seed % (1 << 31)}
-        if sampling.top_p < 1:
-            settings["top_p"] = sampling.top_p
-        messages = [{"role": "system", "content": opening.system}, {"role": "user", "content": opening.user}]
+        top_p = sampling.top_p if sampling.top_p < 1 else None
+        settings = ChatSettings(sampling.temperature, top_p, seed % (1 << 31))
         prompt = ""
 
         async def stream(exchanges: Sequence[Exchange], begun: str, max_tokens: int) -> AsyncGenerator[Delta, None]:
             """Continue the turn, in the layout that the server supports."""
             nonlocal prompt
             if await self._is_inline():
-                prompt = prompt or await self._render(messages)
-                path, body = "completions", _continuation(prompt, exchanges, begun)
+                prompt = prompt or await self._render(opening)
+                body = {**_drawn(settings), **_continuation(prompt, exchanges, begun)}
+                written = self._server.stream("completions", body, max_tokens=max_tokens)
             else:
-                path, body = "chat/completions", _messages(messages, exchanges)
-            async with aclosing(self._server.stream(path, {**settings, **body}, max_tokens=max_tokens)) as deltas:
+                messages = _messages(opening, exchanges)
+                written = self._server.stream_chat(opening.system, messages, settings, max_tokens=max_tokens)
+            async with aclosing(written) as deltas:
                 async for delta in deltas:
                     yield delta
 
@@ -60,11 +61,13 @@ class OpenAICompatiblePolicy:
 
     async def _is_inline(self) -> bool:
         if self._layout == "auto":
-            self._layout = "messages" if await self._server.find_on_vllm() is None else "inline"
+            is_chat = isinstance(self._server.wire, ChatWire)
+            self._layout = "inline" if is_chat and await self._server.find_on_vllm() is not None else "messages"
         return self._layout == "inline"
 
-    async def _render(self, messages: Sequence[Mapping[str, str]]) -> str:
+    async def _render(self, opening: Opening) -> str:
         """The opening in the model's chat template, which the server knows."""
+        messages = [{"role": "system", "content": opening.system}, {"role": "user", "content": opening.user}]
         return await self._server.detokenize(
             await self._server.tokenize({"messages": messages, "add_generation_prompt": True})
         )
@@ -81,9 +84,14 @@ def _continuation(prompt: str, exchanges: Sequence[Exchange], begun: str) -> dic
     }
 
 
-def _messages(opening: Sequence[Mapping[str, str]], exchanges: Sequence[Exchange]) -> dict[str, Any]:
-    messages = list(opening)
+def _drawn(settings: ChatSettings) -> dict[str, Any]:
+    named = {"temperature": settings.temperature, "top_p": settings.top_p, "seed": settings.seed}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _messages(opening: Opening, exchanges: Sequence[Exchange]) -> list[Message]:
+    messages: list[Message] = [("user", opening.user)]
     for turn, observation in exchanges:
-        messages.append({"role": "assistant", "content": turn or "(nothing)"})
-        messages.append({"role": "user", "content": observation or "(nothing)"})
-    return {"messages": messages, "stream_options": {"include_usage": True}}
+        messages.append(("assistant", turn or "(nothing)"))
+        messages.append(("user", observation or "(nothing)"))
+    return messages

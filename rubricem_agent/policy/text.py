@@ -96,7 +96,7 @@ class TextConversation:
                 finally:
                     self._has_shown = bool(turn.text)
                     record(sum(usages, Usage()))
-        return Emission(turn.text, turn.end or "stopped", sum(usages, Usage()))
+        return Emission(turn.text, turn.end or "stopped", sum(usages, Usage()), turn.thought)
 
     async def _read(self, turn: TurnWatch, *, usages: list[Usage], max_tokens: int) -> bool:
         """Add one stream to the turn and its cost to `usages`; whether a stop string inside a thought ended the stream.
@@ -115,6 +115,7 @@ class TextConversation:
                 async for delta in stream:
                     has_begun = True
                     reported = delta.usage or reported
+                    turn.thought += delta.thought
                     if delta.text and turn.write(delta.text) is not None:
                         return False
                     if delta.finish == "blocked":

@@ -66,7 +66,7 @@ async def run_episode(attempt: Attempt, setting: Setting, *, audience: Listener 
             with boundary(ModelError, f"get a turn from {policy.name}"):
                 emission = await conversation.emit(max_tokens=left, listener=audience)
             usage += emission.usage
-            reply = await advance(episode, toolbox, emission.text)
+            reply = await advance(episode, toolbox, emission.text, thought=emission.thought)
             if reply.observation:
                 audience.observed(reply.observation)
                 conversation.observe(reply.observation)

@@ -137,6 +137,8 @@ class Segment(Frozen):
     text: Text
     cut: Text = ""
     """On policy segments: the text after the action, which was removed. It is only a record."""
+    thought: Text = ""
+    """On policy segments: the reasoning that the server sent apart from the text. It is only a record."""
     observation: Observation | None = None
     """On tool segments that this project's episode made; absent in files from elsewhere."""
 
@@ -177,7 +179,11 @@ class Trajectory(Frozen):
 
 def dump_trajectory(trajectory: Trajectory) -> str:
     """One line of JSON; equal trajectories give equal bytes."""
-    return json.dumps(trajectory.model_dump(mode="json"), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    content = trajectory.model_dump(mode="json")
+    for segment in content["segments"]:
+        if not segment["thought"]:
+            del segment["thought"]
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def load_trajectory(text: str, where: str = "trajectory") -> Trajectory:

@@ -138,8 +138,10 @@ class Episode:
         """The record with its stages, citations and violations; turns are not parsed again."""
         return read_trajectory(self.trajectory, turns=self._turns)
 
-    def emit(self, text: str) -> Reply:
+    def emit(self, text: str, *, thought: str = "") -> Reply:
         """Take the policy's next turn. Text after the action is truncated; the record keeps it as `cut`.
+
+        `thought` is reasoning that came apart from the text: the record keeps it, and nothing reads structure from it.
 
         Raises:
             UsageError: the episode is over, or waits for a tool result.
@@ -151,7 +153,7 @@ class Episode:
         segment = Segment(origin=Origin.POLICY, text=text)
         turn = parse_turn(segment.text, len(self._turns) + 1)
         kept, cut = turn.text[: turn.end], turn.text[turn.end :]
-        self._segments.append(Segment(origin=Origin.POLICY, text=kept, cut=cut))
+        self._segments.append(Segment(origin=Origin.POLICY, text=kept, cut=cut, thought=thought))
         self._turns.append(turn._replace(text=kept))
         self.tokens_used += self._count_tokens(kept)
         return self._reply(turn)

@@ -26,9 +26,9 @@ class StepOutcome(NamedTuple):
         return self.terminated or self.truncated
 
 
-async def advance(episode: Episode, toolbox: Toolbox, text: str) -> Continue | Finished:
+async def advance(episode: Episode, toolbox: Toolbox, text: str, *, thought: str = "") -> Continue | Finished:
     """Give the policy's text to the episode, make its tool call, and return what the policy reads next."""
-    reply = episode.emit(text)
+    reply = episode.emit(text, thought=thought)
     if isinstance(reply, ToolCall):
         return episode.observe(await call_tool(toolbox, reply))
     return reply

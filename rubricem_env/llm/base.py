@@ -70,6 +70,8 @@ class ChatReply(Frozen):
     """As the server names it."""
     usage: Usage = Usage(calls=1)
     finish: Finish = "stop"
+    thought: Text = ""
+    """The model's reasoning, where the server sends it apart from the text. Nobody reads an answer from it."""
 
     @property
     def outage(self) -> str:
@@ -98,6 +100,8 @@ class Delta(NamedTuple):
     ids: tuple[int, ...] = ()
     """The tokens, where the request asked for them."""
     logprobs: tuple[float, ...] = ()
+    thought: str = ""
+    """The next part of the reasoning, where the server sends it apart from the text."""
 
 
 class ChatModel(Protocol):

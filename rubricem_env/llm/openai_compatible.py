@@ -1,9 +1,15 @@
-"""Any server that speaks OpenAI's API, with a JSON schema where one is asked for, streams, and what vLLM adds."""
+"""Any server that speaks one of the wires for chats, streams included, and what vLLM adds to OpenAI's.
+
+A parameter that a model refuses, such as the temperature of a reasoning model, is left out or renamed from then on.
+"""
 
 import asyncio
 import json
+import logging
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import httpx2
@@ -22,9 +28,13 @@ from rubricem_env.llm.base import (
     redactor_of,
     says_overflow,
     status_error,
+    url_host,
 )
 from rubricem_env.llm.limits import parse_retry_after
 from rubricem_env.llm.usage import Count, Usage
+from rubricem_env.llm.wires import ChatSettings, Message, Wire, bearer, events_of, raise_reported
+
+_LOG = logging.getLogger(__name__)
 
 MAX_REPLY_BYTES = 5_000_000
 """Of a whole reply, and of one line of a stream, after decompression; a long reply has a tenth of it."""
@@ -68,10 +78,13 @@ class WireReply(BaseModel):
     thought: Any = Field(
         None,
         validation_alias=AliasChoices(
-            AliasPath("choices", 0, "delta", "reasoning_content"), AliasPath("choices", 0, "delta", "reasoning")
+            AliasPath("choices", 0, "delta", "reasoning_content"),
+            AliasPath("choices", 0, "delta", "reasoning"),
+            AliasPath("choices", 0, "message", "reasoning_content"),
+            AliasPath("choices", 0, "message", "reasoning"),
         ),
     )
-    """Of a stream, from servers that keep it apart from the text."""
+    """From servers that keep it apart from the text."""
     stop_reason: str | int | None = Field(None, validation_alias=AliasPath("choices", 0, "stop_reason"))
     """vLLM: the stop string that ended the text."""
     token_ids: list[int] | None = Field(None, validation_alias=AliasPath("choices", 0, "token_ids"))
@@ -87,6 +100,9 @@ class WireReply(BaseModel):
     output_tokens: Count | None = Field(None, validation_alias=AliasPath("usage", "completion_tokens"))
     cached_tokens: Count | None = Field(
         None, validation_alias=AliasPath("usage", "prompt_tokens_details", "cached_tokens")
+    )
+    reasoning_tokens: Count | None = Field(
+        None, validation_alias=AliasPath("usage", "completion_tokens_details", "reasoning_tokens")
     )
 
     @property
@@ -106,6 +122,7 @@ class WireReply(BaseModel):
             input_tokens=self.input_tokens or 0,
             cached_tokens=self.cached_tokens or 0,
             output_tokens=self.output_tokens or 0,
+            reasoning_tokens=self.reasoning_tokens or 0,
         )
 
 
@@ -130,13 +147,8 @@ async def read_events(lines: AsyncIterator[str]) -> AsyncGenerator[Delta, None]:
             end mark or without a reply, or it holds a thought and no text.
     """
     has_finish = has_text = has_thought = False
-    async for line in lines:
-        if is_web_page(line):
-            raise ModelError(f"the server answered with {WEB_PAGE}", is_retryable=True)
-        if not line.startswith("data:"):
-            continue
-        content = line.removeprefix("data:").strip()
-        if content == "[DONE]":
+    async for content in events_of(lines):
+        if content is None:
             # Some servers give no reason and end with the mark alone.
             if not (has_finish or has_text):
                 raise ModelError("the stream ended without a reply", is_retryable=True)
@@ -154,93 +166,201 @@ async def read_events(lines: AsyncIterator[str]) -> AsyncGenerator[Delta, None]:
             isinstance(event.stop_reason, str),
             ids=tuple(event.token_ids or ()),
             logprobs=tuple(logprob for logprob in event.token_logprobs or () if logprob is not None),
+            thought=event.thought if isinstance(event.thought, str) else "",
         )
     raise ModelError("the stream ended before its end mark", is_retryable=True)
 
 
-def _read_event(content: str) -> WireReply:
+def _read_event(content: dict[str, Any]) -> WireReply:
     try:
-        event = WireReply.model_validate_json(content)
+        event = WireReply.model_validate(content)
     except ValidationError as failure:
         raise ModelError("the server streamed an event that is not a completion", is_retryable=True) from failure
-    _raise_error(event, "aborted the stream")
+    raise_reported(event.error, "aborted the stream")
     if event.finish == "other":
         raise ModelError(f"the server ended the reply with {event.finish_reason!r:.50}", is_retryable=True)
     return event
 
 
-def _raise_error(reply: WireReply, action: str) -> None:
-    if reply.error is not None:
-        message = reply.error.get("message", "no message") if isinstance(reply.error, dict) else reply.error
-        raise ModelError(f"the server {action}: {str(message)[:500]}", is_retryable=True)
+class ChatWire:
+    """OpenAI's chat completions, which most servers speak."""
+
+    path = "chat/completions"
+    limit_name = "max_tokens"
+    when_streamed: Mapping[str, Any] = MappingProxyType({"stream_options": {"include_usage": True}})
+
+    def headers(self, key: SecretStr | None) -> dict[str, str]:
+        return bearer(key)
+
+    def body(self, system: str, messages: Sequence[Message], settings: ChatSettings) -> dict[str, Any]:
+        told = [{"role": "system", "content": system}] if system else []
+        body: dict[str, Any] = {
+            "messages": [*told, *({"role": role, "content": text} for role, text in messages)],
+            "temperature": settings.temperature,
+            "top_p": settings.top_p,
+            "seed": settings.seed,
+        }
+        if settings.schema is not None:
+            shape = {"name": settings.schema.__name__, "strict": True, "schema": settings.schema.model_json_schema()}
+            body["response_format"] = {"type": "json_schema", "json_schema": shape}
+        return {name: value for name, value in body.items() if value is not None}
+
+    def read(self, content: Any) -> ChatReply:
+        reply = _read_completion(content)
+        return ChatReply(
+            text=reply.text or "",
+            model=reply.model or "",
+            usage=reply.usage or Usage(calls=1),
+            finish=reply.finish or "stop",
+            thought=reply.thought if isinstance(reply.thought, str) else "",
+        )
+
+    def read_stream(self, lines: AsyncIterator[str]) -> AsyncGenerator[Delta, None]:
+        return read_events(lines)
+
+
+_REFUSALS = (400, 422)
+_OPTIONAL = (
+    *("temperature", "top_p", "seed", "stop", "stream_options", "response_format", "text", "store", "instructions"),
+    "max_tokens",
+)
+"""Parameters that a model may refuse; without any of them a reply can be had."""
+_REFUSED = re.compile(
+    r"unsupported|not (?:\w+ )?support|not permitted|deprecated|unrecogni[sz]ed|unknown|not allowed|cannot both|unavailable",
+    re.IGNORECASE,
+)
+_Dialect = dict[str, str]
+"""By the name of a parameter: the name that the model takes in its place; empty where it takes none."""
+_DIALECTS: dict[tuple[str, str, str], _Dialect] = {}
+"""What was learned in this process, by address, path and model."""
+_REASONING = re.compile(r"gpt-5|o[1-9]\b")
+_AT_OPENAI: Mapping[str, _Dialect] = {
+    "chat/completions": {"max_tokens": "max_completion_tokens", "temperature": "", "top_p": ""},
+    "responses": {"temperature": "", "top_p": ""},
+}
+"""What its reasoning models take: known, so that their first request is not refused."""
+
+
+def learn_dialect(dialect: _Dialect, body: Mapping[str, Any], said: str) -> str:
+    """Read a refusal: the parameter of the body that the model does not take, noted in the dialect; empty for others."""
+    if not _REFUSED.search(said):
+        return ""
+    named = (name for name in _OPTIONAL if name in body and name not in dialect)
+    refused = next((name for name in named if re.search(rf"[`'\"]{name}[`'\"]|\b{name}:", said)), "")
+    if refused == "max_tokens":
+        if "max_completion_tokens" not in said:
+            return ""
+        dialect[refused] = "max_completion_tokens"
+    elif refused:
+        dialect[refused] = ""
+    return refused
 
 
 class OpenAICompatibleModel:
     """One model on one server: chat completions, streams, and vLLM's tokenizer, with typed failures."""
 
     def __init__(
-        self, model: str, base_url: str, *, key: SecretStr | None = None, key_variable: str = "", timeout: float = 300.0
+        self,
+        model: str,
+        base_url: str,
+        *,
+        key: SecretStr | None = None,
+        key_variable: str = "",
+        timeout: float = 300.0,
+        wire: Wire | None = None,
     ) -> None:
-        """`timeout` is in seconds of silence; local servers often want no key.
+        """`timeout` is in seconds of silence; local servers often want no key. `wire` is chat completions by default.
 
         `key_variable` names the environment variable of the key, for the message of a refusal. Redirects are not
         followed: a key must not wander.
         """
         self.name = model
+        self.wire = wire or ChatWire()
         self._redactor = redactor_of([key] if key else [])
         self._key_variable = key_variable
         self._models: asyncio.Task[list[ServedModel]] | None = None
+        is_known = url_host(base_url) == "api.openai.com" and _REASONING.match(model) is not None
+        known = _AT_OPENAI.get(self.wire.path, {}) if is_known else {}
+        self._dialect = _DIALECTS.setdefault((base_url, self.wire.path, model), dict(known))
         self._client = httpx2.AsyncClient(
             base_url=base_url,
-            headers={"authorization": f"Bearer {key.get_secret_value()}"} if key else {},
+            headers=self.wire.headers(key),
             timeout=timeout,
             limits=httpx2.Limits(max_connections=None),
             follow_redirects=False,
         )
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """One chat completion.
+        """One reply of a chat.
 
         Raises:
             ModelError: a rate limit, an outage, a broken connection, a reply that is no completion, or a refusal.
         """
-        reply = await self._post("chat/completions", _chat(request), _read_completion)
-        return ChatReply(
-            text=reply.text or "",
-            model=reply.model or self.name,
-            usage=reply.usage or Usage(calls=1),
-            finish=reply.finish or "stop",
-        )
+        settings = ChatSettings(temperature=request.temperature, seed=request.seed, schema=request.schema)
+        body = self.wire.body(request.system, [("user", request.prompt)], settings)
+        body[self.wire.limit_name] = request.max_output_tokens
+        reply = await self._post(self.wire.path, body, self.wire.read)
+        return reply if reply.model else reply.model_copy(update={"model": self.name})
 
     async def complete_prompt(self, body: Mapping[str, Any]) -> WireReply:
         """One plain completion."""
         return await self._post("completions", body, _read_completion)
 
-    async def stream(self, path: str, body: Mapping[str, Any], *, max_tokens: int) -> AsyncGenerator[Delta, None]:
-        """The deltas of one stream; retried with fewer tokens while they do not fit after the prompt.
+    def stream_chat(
+        self, system: str, messages: Sequence[Message], settings: ChatSettings, *, max_tokens: int
+    ) -> AsyncGenerator[Delta, None]:
+        """The deltas of one reply of a chat; as `stream` otherwise."""
+        body = {**self.wire.body(system, messages, settings), **self.wire.when_streamed}
+        return self._stream(self.wire.path, body, self.wire, max_tokens)
+
+    def stream(self, path: str, body: Mapping[str, Any], *, max_tokens: int) -> AsyncGenerator[Delta, None]:
+        """The deltas of one stream of OpenAI's wire; retried with fewer tokens while they do not fit after the prompt.
 
         Raises:
             ContextOverflow: not even `MIN_TOKENS` fit.
             ModelError: the server failed, or refuses the request.
         """
-        sent = {**body, "model": self.name, "stream": True, "max_tokens": max_tokens}
+        return self._stream(path, body, ChatWire(), max_tokens)
+
+    async def _stream(
+        self, path: str, body: Mapping[str, Any], wire: Wire, max_tokens: int
+    ) -> AsyncGenerator[Delta, None]:
+        sent = {**body, "model": self.name, "stream": True, wire.limit_name: max_tokens}
         try:
-            async with self._client.stream("POST", path, json=sent) as response:
+            async with self._client.stream("POST", path, json=self._in_dialect(sent)) as response:
                 if response.status_code == httpx2.codes.OK:
-                    async with aclosing(read_events(_lines(response))) as deltas:
+                    async with aclosing(wire.read_stream(_lines(response))) as deltas:
                         async for delta in deltas:
                             yield delta
                     return
-                refusal = self._refusal(response, await _read_whole(response))
+                content = await _read_whole(response)
+                refusal = self._refusal(response, content)
         except httpx2.RequestError as failure:
             raise self._no_answer(failure) from failure
         except ModelError as failure:
             raise redact_failure(failure, self._redactor) from None
-        if not isinstance(refusal, ContextOverflow) or max_tokens <= MIN_TOKENS:
-            raise refusal
-        async with aclosing(self.stream(path, body, max_tokens=max(MIN_TOKENS, max_tokens // 2))) as deltas:
+        if not self._has_learned(response, sent, content):
+            if not isinstance(refusal, ContextOverflow) or max_tokens <= MIN_TOKENS:
+                raise refusal
+            max_tokens = max(MIN_TOKENS, max_tokens // 2)
+        async with aclosing(self._stream(path, body, wire, max_tokens)) as deltas:
             async for delta in deltas:
                 yield delta
+
+    def _in_dialect(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        renamed = ((self._dialect.get(name, name), value) for name, value in body.items())
+        return {name: value for name, value in renamed if name}
+
+    def _has_learned(self, response: httpx2.Response, body: Mapping[str, Any], content: bytes) -> bool:
+        """Whether a refusal told of a parameter that the model does not take, so that the request can be made again."""
+        if response.status_code not in _REFUSALS:
+            return False
+        refused = learn_dialect(self._dialect, body, content.decode("utf-8", "replace"))
+        if refused:
+            instead = self._dialect[refused]
+            taken = f"{instead} is sent in its place" if instead else "it is left out"
+            _LOG.warning("%s does not take %s: %s", self.name, refused, taken)
+        return bool(refused)
 
     async def find_on_vllm(self) -> ServedModel | None:
         """The entry of this model, if a vLLM server lists it; the server is asked once.
@@ -272,7 +392,10 @@ class OpenAICompatibleModel:
         await self._client.aclose()
 
     async def _post(self, path: str, body: Mapping[str, Any], read: Callable[[Any], Reply]) -> Reply:
-        response, content = await self._request("POST", path, {**body, "model": self.name})
+        sent = {**body, "model": self.name}
+        response, content = await self._request("POST", path, self._in_dialect(sent))
+        while self._has_learned(response, sent, content):
+            response, content = await self._request("POST", path, self._in_dialect(sent))
         if response.status_code != httpx2.codes.OK:
             raise self._refusal(response, content)
         try:
@@ -342,22 +465,7 @@ async def _lines(response: httpx2.Response) -> AsyncGenerator[str, None]:
 
 def _read_completion(content: Any) -> WireReply:
     reply = WireReply.model_validate(content)
-    _raise_error(reply, "answered with an error")
+    raise_reported(reply.error, "answered with an error")
     if not reply.choices:
         raise ValueError("no choices")
     return reply
-
-
-def _chat(request: ChatRequest) -> dict[str, Any]:
-    system = [{"role": "system", "content": request.system}] if request.system else []
-    body: dict[str, Any] = {
-        "messages": [*system, {"role": "user", "content": request.prompt}],
-        "temperature": request.temperature,
-        "max_tokens": request.max_output_tokens,
-    }
-    if request.seed is not None:
-        body["seed"] = request.seed
-    if request.schema is not None:
-        schema = {"name": request.schema.__name__, "strict": True, "schema": request.schema.model_json_schema()}
-        body["response_format"] = {"type": "json_schema", "json_schema": schema}
-    return body

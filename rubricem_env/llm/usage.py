@@ -78,6 +78,8 @@ class Usage(Frozen):
     cached_tokens: Count = 0
     output_tokens: Count = 0
     """Thoughts included: they are billed as output."""
+    reasoning_tokens: Count = 0
+    """Those of the output that were thoughts, where the server says."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -85,6 +87,7 @@ class Usage(Frozen):
             input_tokens=self.input_tokens + other.input_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
         )
 
     @property

@@ -2,6 +2,7 @@
 
 from rubricem_agent.learn.checkpoint import json_part, latest_checkpoint, save_checkpoint
 from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
+from rubricem_agent.policy.base import SYSTEM_FILE
 from rubricem_env.domain.errors import UsageError
 from trainers.local.setup import Parts
 from trainers.sft_parts.checkpoint import disk_refusals, learning_parts, restore
@@ -63,6 +64,8 @@ def save_policy(parts: Parts) -> None:
     try:
         with disk_refusals():
             parts.learner.policy.save_pretrained(folder)
+            if parts.config.system:
+                (folder / SYSTEM_FILE).write_text(parts.config.system + "\n", encoding="utf-8")
     except OSError as cause:
         raise UsageError(
             f"cannot write the policy to {folder}: {cause.strerror or cause}. "
