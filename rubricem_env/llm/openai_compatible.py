@@ -339,6 +339,8 @@ class OpenAICompatibleModel:
             raise self._no_answer(failure) from failure
         except ModelError as failure:
             raise redact_failure(failure, self._redactor) from None
+        except (TypeError, AttributeError) as failure:
+            raise ModelError(f"the server streamed an event that is not one of {path}", is_retryable=True) from failure
         if not self._has_learned(response, sent, content):
             if not isinstance(refusal, ContextOverflow) or max_tokens <= MIN_TOKENS:
                 raise refusal
@@ -402,7 +404,7 @@ class OpenAICompatibleModel:
             return read(json.loads(content))
         except ModelError as failure:
             raise redact_failure(failure, self._redactor) from None
-        except (ValueError, TypeError, KeyError, RecursionError) as failure:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as failure:
             if is_web_page(content[:100].decode("utf-8", "replace")):
                 raise ModelError(f"the server answered with {WEB_PAGE}", is_retryable=True) from None
             raise ModelError(f"the server's reply to {path} cannot be read", is_retryable=True) from failure
