@@ -43,7 +43,9 @@ def test_there_are_at_most_250_modules():
 
 
 def test_the_product_has_at_most_50_000_lines():
-    assert sum(lines(path.read_text(encoding="utf-8")) for path in FILES) <= 50_000
+    # Without the experiments, which make the tiny policy, rehearse a step and test a theorem: docs/architecture.md.
+    counted = (path for path in FILES if path.parent != ROOT / "trainers" / "experiments")
+    assert sum(lines(path.read_text(encoding="utf-8")) for path in counted) <= 50_000
 
 
 def test_no_module_is_longer_than_600_lines_or_shorter_than_60():

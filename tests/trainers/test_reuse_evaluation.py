@@ -12,7 +12,7 @@ from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.snapshot import save_snapshot
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.testing.judges import PlaneEmbedder, make_reflection
-from trainers.experiments.reuse_evaluation import describe, load_bank, main
+from tests.bench.reuse_evaluation import describe, load_bank, main
 from trainers.local.settings import LocalConfig
 from trainers.local.setup import make_parts
 from trainers.local_ssgrpo import train

@@ -1,6 +1,6 @@
 """Evaluates what a trained policy gains from its bank at inference: without it, across and within episodes.
 
-    python trainers/experiments/reuse_evaluation.py RUN_DIR [--bank RUN_DIR] [--repeats 4] [--json FILE]
+    python tests/bench/reuse_evaluation.py RUN_DIR [--bank RUN_DIR] [--repeats 4] [--json FILE]
 
 RUN_DIR is a finished run of `trainers/local_ssgrpo.py`. Answers are scored by truth and sampled at the run's
 temperature, with the same seeds in each mode. `cross` retrieves lessons from the bank of the run, or of another run for a
@@ -159,7 +159,7 @@ async def _evaluate(folder: Path, bank: Path | None, repeats: int) -> list[dict[
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line for each mode. A user error gives exit code 2 and one sentence on stderr."""
     parser = argparse.ArgumentParser(
-        prog="python trainers/experiments/reuse_evaluation.py", description="Evaluate reuse at inference."
+        prog="python tests/bench/reuse_evaluation.py", description="Evaluate reuse at inference."
     )
     parser.add_argument("folder", type=Path, metavar="RUN_DIR")
     parser.add_argument("--bank", type=Path, metavar="RUN_DIR", help="use the bank of this run instead")
