@@ -17,7 +17,7 @@ PINNED = {
     "rubricem_env/tools/base.py:Tool.call": ("(self, call: ToolCall, /) -> ToolResult"),
     "rubricem_env/tools/base.py:Toolbox.call": ("(self, call: ToolCall) -> ToolResult"),
     "rubricem_agent/evals/grading.py:Benchmark": (
-        "name: str, title: str, answer_format: AnswerFormat, load: Callable[..., Dataset], grader: Callable[[Rules], Grader], official: Rules, drtulu: Rules | None = None, fact_grader: Callable[[Rules], Grader] | None = None, units: Mapping[str, Mapping[str, Unit]] = field(default_factory=dict), is_long: bool = False, hub: str = '', guidance: str = '', ids: str = 'row numbers from 0'"
+        "name: str, title: str, answer_format: AnswerFormat, load: Callable[..., Dataset], grader: Callable[[Rules], Grader], official: Rules, drtulu: Rules | None = None, fact_grader: Callable[[Rules], Grader] | None = None, units: Mapping[str, Mapping[str, Unit]] = field(default_factory=dict), is_long: bool = False, hub: str = '', guidance: str = '', question: Callable[[Example, Grader], str] | None = None, drtulu_ids: str = '', ids: str = 'row numbers from 0'"
     ),
     "rubricem_agent/learn/credit.py:assign_credit": (
         "(scores: npt.ArrayLike, *, groups: Sequence[int] | Integers | None=None, valid: Sequence[bool] | Bools | None=None, matrix: npt.ArrayLike=PAPER_MATRIX, mode: CreditMode='stages', scored: npt.ArrayLike | None=None, tokens: npt.ArrayLike | None=None, gains: npt.ArrayLike | None=None) -> Credit"
@@ -25,7 +25,7 @@ PINNED = {
     "rubricem_agent/learn/credit.py:spread_to_tokens": (
         "(advantages: npt.ArrayLike, stage_ids: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]"
     ),
-    "rubricem_env/env/episode.py:Episode.emit": ("(self, text: str) -> Reply"),
+    "rubricem_env/env/episode.py:Episode.emit": ("(self, text: str, *, thought: str='') -> Reply"),
     "rubricem_env/env/episode.py:Episode.observe": ("(self, result: ToolResult) -> Continue | Finished"),
     "rubricem_env/env/research_env.py:DeepResearchEnv.__init__": (
         "(self, *, queries: Sequence[Query] | None=None, toolbox: Toolbox | None=None, limits: EpisodeLimits | None=None, reward: RewardMode='none', scorer: Scorer | None=None, prompt: Prompt=question_prompt, render_mode: str | None=None) -> None"

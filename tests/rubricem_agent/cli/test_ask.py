@@ -131,7 +131,7 @@ def test_a_model_that_does_not_answer_is_explained_in_a_sentence(run, turns, sai
         (["Q", "--policy", "local:/nope"], "no folder /nope"),
         (["Q", "--tools", "web"], "needs a key"),
         (["Q", "--tools", "gopher://x"], "no tools"),
-        (["Q", "--tools", "nope"], "Use offline, web, a TOML file of settings, or the URL of a tool server."),
+        (["Q", "--tools", "nope"], "file of documents, or the URL of a tool server."),
         (["Q", "--tools", "/nope/tools.toml"], "cannot read the config /nope/tools.toml"),
         (["Q", "--tools", "http:///x.toml"], "cannot read the config"),
         (["Q", "--reuse", "cross"], "give its folder with --bank"),
@@ -206,3 +206,13 @@ def test_colour_comes_only_where_it_is_asked_for_and_a_model_cannot_drive_the_te
     assert "\x1b[" in show([PLAN], colour=True)
     assert "\x1b" not in show([PLAN, "<think>\x1b[2J\u202e</think>", "<answer>\x9b31m</answer>"])
     assert "ANSWER" not in show(["<think>then I <answer> it</think>"])
+
+
+def test_the_policy_of_the_package_searches_and_answers(run, tmp_path):
+    """A person without any model sees a model search."""
+    pytest.importorskip("torch")
+    result = run(QUESTION, "--policy", "tiny", "--format", "short", "--json")
+    assert result.exit_code == 0, result.output
+    found = load_trajectory((tmp_path / "trajectory.json").read_text())
+    assert found.ending == "answered"
+    assert any(segment.observation for segment in found.segments)
