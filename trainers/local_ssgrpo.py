@@ -98,7 +98,7 @@ async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
     )
     record_step(parts, batch, judged, credit)
     compared = compare_phases(parts, samples, lessons, step=batch.step)
-    phase_a = update(parts, lessons, batch.step)
+    phase_a = update(parts, lessons, batch.step, kl_coefficient=parts.config.reflection.kl_coefficient)
     phase_b = update(parts, samples, batch.step)
     return {
         "encounter": batch.encounter,
@@ -165,13 +165,15 @@ async def reflect(parts: Parts, batch: QueryBatch, judged: JudgedStep) -> None:
     await parts.deferred.drain()
 
 
-def update(parts: Parts, samples: Sequence[Sample], step: int) -> UpdateMetrics | None:
+def update(
+    parts: Parts, samples: Sequence[Sample], step: int, *, kl_coefficient: float | None = None
+) -> UpdateMetrics | None:
     """One optimiser step on the samples, if there are any; a refused batch is saved for inspection."""
     if not samples:
         return None
     batch: Batch = pad_batch(samples, pad_id=0)
     try:
-        return parts.learner.update(batch)
+        return parts.learner.update(batch, kl_coefficient=kl_coefficient)
     except NonFiniteLossError:
         batch.save(parts.config.out / f"refused-step-{step}.npz")
         raise

@@ -107,6 +107,7 @@ class StepLine(Line):
     task: UpdateMetrics | None = None
     reflection: UpdateMetrics | None = None
     utility: float | None = None
+    readable: float | None = None
     bank: int = 0
     habits: RolloutStatistics | None = None
     """None in the logs of older runs."""

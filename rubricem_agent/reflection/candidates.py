@@ -56,8 +56,23 @@ Blocks = tuple[str, str]
 """The text of the two blocks, rubrics and takeaways, stripped."""
 
 
-def parse_blocks(text: str) -> Blocks | Refusal:
+def close_blocks(text: str) -> str:
+    """The reflection with a block closed that was left open: the first before the second begins, the second at the end."""
+    for name, end in ((RUBRICS, text.find(f"<{TAKEAWAYS}>")), (TAKEAWAYS, -1)):
+        if f"<{name}>" in text and f"</{name}>" not in text:
+            at = end if end >= 0 else len(text)
+            text = f"{text[:at].rstrip()}\n</{name}>\n{text[at:]}"
+    return text
+
+
+def intact_share(text: str) -> float:
+    """The share of the four tags that occur exactly once."""
+    return sum(text.count(tag) == 1 for name in (RUBRICS, TAKEAWAYS) for tag in (f"<{name}>", f"</{name}>")) / 4
+
+
+def parse_blocks(text: str, *, repairs: bool = False) -> Blocks | Refusal:
     """The blocks of a reflection, or the first error in its form. Never raises."""
+    text = close_blocks(text) if repairs else text
     for name in (RUBRICS, TAKEAWAYS):
         for tag in (f"<{name}>", f"</{name}>"):
             count = text.count(tag)
@@ -173,9 +188,13 @@ class ReflectionSettings(Frozen):
     """`within` tells the next attempt at the same question what is settled and open; `cross` passes on no facts."""
     mode: ReflectionMode = "listwise"
     """All candidates in one call to the judge, or one call each (choice C2)."""
-    form_counts: bool = False
-    """Whether a reflection with unreadable blocks earns 0. The paper rewards no format and scores it like others
-    (choice C3); a small policy then forgets to close its blocks while its utility rises."""
+    form_counts: bool | Literal["share"] = False
+    """What a reflection with unreadable blocks earns: its utility (false, as in the paper, choice C3), 0 (true), or its
+    utility times the share of the four tags that are in place. A small policy forgets to close blocks as utility rises."""
+    repairs_form: bool = False
+    """Close a block that was left open, and the last one, before the blocks are read. The sampled tokens stay as they are."""
+    kl_coefficient: Annotated[float, Field(ge=0)] | None = None
+    """Of the loss on reflections, local trainer; None takes that of the rollouts."""
     gate_counts: bool = True
     """Whether a reflection that the bank's gate refuses for its text earns 0: it can never be used. false scores it by
     the judge alone, as the paper does."""

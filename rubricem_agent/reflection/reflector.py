@@ -6,7 +6,7 @@ candidate is a training sample; the best one of valid form goes to the bank.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from rubricem_agent.reflection.candidates import (
     ReflectionSettings,
     build_opening,
     draw_candidates,
+    intact_share,
     parse_blocks,
 )
 from rubricem_env.concurrency import derive_seed, open_generator
@@ -129,13 +130,15 @@ async def assess(
     *,
     mode: ReflectionMode,
     seed: int,
-    form_counts: bool = False,
+    form_counts: bool | Literal["share"] = False,
+    repairs: bool = False,
 ) -> tuple[Assessed, ...]:
     """Every candidate with the judge's opinion.
 
-    An empty candidate gets 0 without a request (choice C3); with `form_counts` so does one whose blocks cannot be read.
+    An empty candidate gets 0 without a request (choice C3); with `form_counts` so does one whose blocks cannot be read,
+    or it gets its utility for the share of its tags that is in place. `repairs` closes blocks first.
     """
-    blocks = [parse_blocks(candidate.text) for candidate in candidates]
+    blocks = [parse_blocks(candidate.text, repairs=repairs) for candidate in candidates]
     written = [index for index, candidate in enumerate(candidates) if candidate.text.strip()]
     task = ReflectionTask(
         question=attempt.reading.trajectory.question,
@@ -152,8 +155,17 @@ async def assess(
         if index not in opinions:
             opinions[index] = CandidateScore(_NOTHING, "the candidate is empty")
         if form_counts and isinstance(blocks[index], Refusal):
-            opinions[index] = CandidateScore(_NOTHING, "the blocks cannot be read")
+            share = intact_share(candidates[index].text) if form_counts == "share" else 0.0
+            opinions[index] = _scaled(opinions[index], share)
     return tuple((candidate, opinions[at], blocks[at]) for at, candidate in enumerate(candidates))
+
+
+def _scaled(opinion: CandidateScore, share: float) -> CandidateScore:
+    score = _score(opinion)
+    if score is None and share:
+        return opinion
+    values = {name: share * value for name, value in (score or _NOTHING).model_dump().items()}
+    return CandidateScore(ReflectionScore(**values), opinion.justification)
 
 
 def rank(assessed: Sequence[Assessed]) -> list[int]:
@@ -216,6 +228,7 @@ class Reflector:
             mode=self.settings.mode,
             seed=derive_seed(seed, step, key, "reflection judge"),
             form_counts=self.settings.form_counts,
+            repairs=self.settings.repairs_form,
         )
         provenance = Provenance(step=step, model=self._policy.name, prompt_hash=prompt_hash)
         async with self.writing:
@@ -241,7 +254,7 @@ class Reflector:
         opening, prompt_hash = build_opening(self._policy, reading, settings=self.settings)
         key = reading.trajectory.query_key
         candidates = await draw_candidates(self._policy, opening, key=key, settings=self.settings, step=0, count=1)
-        blocks = parse_blocks(candidates[0].text)
+        blocks = parse_blocks(candidates[0].text, repairs=self.settings.repairs_form)
         if isinstance(blocks, Refusal):
             return blocks
         provenance = Provenance(model=self._policy.name, prompt_hash=prompt_hash)

@@ -21,6 +21,7 @@ TABLES: Mapping[str, Any] = json.loads(
     resources.files("rubricem_env.scaffold").joinpath("speech.json").read_text("utf-8")
 )
 """By language, acts and their objects; names of domains and of public sites."""
+_PARTS: Mapping[str, str] = TABLES["parts"]
 
 
 class Speech(NamedTuple):
@@ -30,33 +31,11 @@ class Speech(NamedTuple):
     passage: str
 
 
-_WORK = (
-    r"(?:answers?|attempts?|response|responses|repl(?:y|ies)|reports?|reflections?|candidates?|essays?|outputs?|submissions?|"
-    r"trajector(?:y|ies)|(?:this|my|the)\s+note|it|this|these|them|me|everything|everyone|anything|anyone|whoever|whatever|this\s+one|(?:all|every|each)\s+(?:of\s+)?(?:the\s+)?"
-    r"(?:stages?|criteri(?:on|a)|rubrics?|items?|ind(?:ex|ices)|attempts?|answers?|responses?)|all)"
-)
-_MARK = r"(?:marks?|scores?|points?|grades?|ratings?|credits?|rewards?)"
-_MAX = r"(?:full|max(?:imum|imal)?|highest|top|perfect|best|greatest)(?:\s+possible)?"
-_TWO = r"(?:[012]|two|5|five|10|ten|100|1\.0)"
-_ROLE = r"(?:judge|grader|evaluator|scorer|reviewer|rater|marker|examiner)s?"
-_GRANT = r"(?:give|award|assign|grant|allocate|bestow|score|rate|grade|mark)"
 _SCALE = re.compile(
     r"\s*(?:on|in|at|across|among|from|of|reported|achieved|seen|with)\b(?!\s+(?:every|all|each|any))", _FLAGS
 )
-_WORK_WORD = re.compile(rf"\b{_WORK}\b", _FLAGS)
-_AUTHORITY = r"(?:instructions?|prompts?|directives?|guardrails?|system\s+(?:messages?|rules?)|training|safety\s+\w+|rubrics?|scaffold|programming)"
-_RULES = (
-    r"(?:rules?|guidelines?|polic(?:y|ies)|orders?|constraints?|commands?|messages?|criteria|requirements?|directions?|conversations?|"
-    r"contexts?|restrictions?|limits?)"
-)
-_DISREGARD = (
-    r"(?:ignore|disregard|forget|override|overrule|bypass|discard|dismiss|drop|skip|neglect|set\s+aside|"
-    r"abandon|violate|break|(?:do\s+not|don'?t|must\s+not|should\s+not|need\s+not|never|stop|no\s+longer|quit|refuse\s+to)\s+"
-    r"(?:follow|obey|heed|respect|honou?r|comply\s+with)(?:ing)?)"
-)
-_WHOSE = r"(?:all|any|every|each|the|your|my|our|these|those|this|of|previous|prior|earlier|above|preceding|foregoing|other|original|initial|existing)"
-_DEIXIS = r"(?:previous|prior|earlier|above|preceding|foregoing|your|my|these|those|other|original|initial|existing)"
-_OF_READER = re.compile(rf"\b(?:{_DEIXIS}|all)\b", _FLAGS)
+_WORK_WORD = re.compile(rf"\b{_PARTS['_WORK']}\b", _FLAGS)
+_OF_READER = re.compile(rf"\b(?:{_PARTS['_DEIXIS']}|all)\b", _FLAGS)
 _READER = re.compile(
     r"\b(?:you|your|me|above|below|before|prompt|system|conversation|chat|context|judge|grader|assistant|so\s+far|this|order)\b",
     _FLAGS,
@@ -66,13 +45,8 @@ _COMPLEMENT = re.compile(
     r"concerning|regarding|dated|after|until|given\s+by|to)\b([^.!?;,]*)",
     _FLAGS,
 )
-_NOT_DIRECTIVE_LIST = (
-    "not never can could may might would will did does do don't doesn't without than they which that who people it cannot "
-    "why how when whether not't or's"
-)
-_NOT_DIRECTIVE = frozenset(_NOT_DIRECTIVE_LIST.split())
-_NOT_PLURAL_LIST = "please always thus as this is was perhaps yes unless answers attempts responses graders judges us"
-_NOT_PLURAL = frozenset(_NOT_PLURAL_LIST.split())
+_NOT_DIRECTIVE = frozenset(_PARTS["not_directive"].split())
+_NOT_PLURAL = frozenset(_PARTS["not_plural"].split())
 _MISTAKE = re.compile(
     r"\b(?:mistake|error|pitfall|wrong|fail\w*|tendency|model|models|system|llm|agent|it|them|tries|attempts?|tricks?\s+\w+)\s+to$",
     _FLAGS,
@@ -99,7 +73,7 @@ def _is_directive(before: str) -> bool:
 
 def _relation(name: str) -> re.Pattern[str]:
     """A pattern of the table "relations", with the parts that it names."""
-    return re.compile(re.sub(r"\{(_[A-Z]+)\}", lambda part: str(globals()[part[1]]), TABLES["relations"][name]), _FLAGS)
+    return re.compile(re.sub(r"\{(_[A-Z]+)\}", lambda part: str(_PARTS[part[1]]), TABLES["relations"][name]), _FLAGS)
 
 
 _DISREGARDS = _relation("disregards")
@@ -109,7 +83,6 @@ _GRANTS_MAX = _relation("grants_max")
 _GRANTS_NUMBER = _relation("grants_number")
 _RECEIVES = _relation("receives")
 _EARNS = _relation("earns")
-_MUST = r"(?:must|should|shall|is\s+to|are\s+to|has\s+to)\s+(?:always\s+)?be|always\s+(?:be|is|are)"
 _PASSIVE = _relation("passive")
 _CREDITED = _relation("credited")
 _ANYHOW = _relation("anyhow")

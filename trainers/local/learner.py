@@ -210,13 +210,19 @@ class Learner:
         optimizer = torch.optim.AdamW(trained, lr=learning_rate, weight_decay=0.0)
         return cls(policy, reference, optimizer, loss, max_grad_norm, micro_batch_tokens)
 
-    def update(self, batch: Batch) -> UpdateMetrics:
-        """One step. The batch is passed over once, so the ratio is exactly 1 and the clip never binds.
+    def update(self, batch: Batch, *, kl_coefficient: float | None = None) -> UpdateMetrics:
+        """One step. The batch is passed over once, so the ratio is exactly 1 and the clip never binds. `kl_coefficient` replaces the loss's.
 
         Raises:
             NonFiniteLossError: the weights are untouched; the caller saves the batch.
         """
-        total, off_policy, sums = self.accumulate_gradient(batch)
+        usual = self.loss
+        if kl_coefficient is not None:
+            self.loss = usual.model_copy(update={"kl_coefficient": kl_coefficient})
+        try:
+            total, off_policy, sums = self.accumulate_gradient(batch)
+        finally:
+            self.loss = usual
         norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
         if not bool(torch.isfinite(norm)):
             raise NonFiniteLossError(f"the gradient's norm is {float(norm)}; the step is refused.")

@@ -129,6 +129,8 @@ class VerlSettings(CreditSettings):
             raise ValueError(
                 "held_out_judge names no judge; add held_out_judge: {judge: {judge: gemini:MODEL}}, other than the run's"
             )
+        if self.reflection.kl_coefficient is not None:
+            raise ValueError("reflection.kl_coefficient is read by the local trainer only: veRL's workers have one KL")
         if self.meta_policy:
             check_trainable(self.reflection)
         if self.questions is None and self.almanac is None:
