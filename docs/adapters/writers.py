@@ -44,7 +44,7 @@ class Writers(Protocol):
 def policy_folder() -> Path | None:
     """Where the trained policy lies, if it does."""
     named = os.environ.get("RUBRICEM_TINY_POLICY")
-    trained_here = Path(__file__).parents[2] / "runs" / "tiny_policy" / "sft" / "model"
+    trained_here = Path(__file__).parents[2] / "runs" / "tiny_policy" / "model"
     folders = [Path(named)] if named else [model_folder(Path(TINY)), trained_here]
     return next((folder for folder in folders if (folder / "config.json").is_file()), None)
 

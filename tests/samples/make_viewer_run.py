@@ -25,7 +25,7 @@ from trainers.local.setup import Parts, make_parts
 from trainers.local_ssgrpo import train
 
 FOLDER = Path(__file__).parent / "viewer_run"
-POLICY = Path("runs/tiny_policy/sft/model")
+POLICY = Path("runs/tiny_policy/model")
 KEPT = ("config.json", "metrics.jsonl", "record")
 QUESTIONS = 12
 
