@@ -4,7 +4,8 @@
     replies-0001.jsonl    {"id": "q7.1", "text": "..."}  or  {"id": "q7.1", "error": "why there is none"}
 
 Any batch system can write the replies. A reply file has the number of its request file and is read as soon as it
-exists: write it under another name and rename it. Every request needs a reply; an unknown id is refused.
+exists: write it under another name and rename it. Every request needs a reply; an unknown id is refused. A reply with
+"outage": true says that the server failed: the next run asks again, in a new file.
 """
 
 import json
@@ -95,7 +96,7 @@ def _reply_path(requests: Path) -> Path:
 
 
 class BatchTeacher:
-    """Posts each turn once, however often the run is started, and reads what has come in.
+    """Posts each turn once, however often the run is started, and reads what has come in. A lost turn is posted again.
 
     The folder contains the whole state of the exchange, so that any run can resume it.
     """
@@ -113,6 +114,7 @@ class BatchTeacher:
         self.name = name
         self._folder = folder
         self._prompts = prompts
+        self._posted_again: set[str] = set()
         self._carry = carry
         self._close = close
 
@@ -120,18 +122,31 @@ class BatchTeacher:
         requests = (line for path in _request_files(self._folder) for line in read_requests(path))
         asked = {str(line["id"]): str(line["prompt"]) for line in requests}
         self._refuse_other_questions(pending, asked)
-        new = {trace.next_id: self._prompts.request(trace) for trace in pending if trace.next_id not in asked}
+        lost = {trace.next_id for trace in pending} & self._lost()
+        new = {
+            trace.next_id: self._prompts.request(trace)
+            for trace in pending
+            if trace.next_id not in asked or trace.next_id in lost
+        }
         if new:
             post_requests(self._folder, new)
+            self._posted_again |= lost
         if self._carry is not None:
             await self._carry(self._folder)
         replies = read_replies(self._folder)
-        if any(trace.next_id not in replies for trace in pending):
+        unanswered = {str(line["id"]) for path in unanswered_requests(self._folder) for line in read_requests(path)}
+        if any(trace.next_id not in replies or trace.next_id in unanswered for trace in pending):
             waiting = ", ".join(path.name for path in unanswered_requests(self._folder))
             raise RepliesPending(
                 f"{waiting} in {self._folder} waits for its replies. Start the same command again when they are there."
             )
         return [replies[trace.next_id] for trace in pending]
+
+    def _lost(self) -> set[str]:
+        """The turns whose last reply was an outage, unless they are posted again already, by this run or another."""
+        waiting = {str(line["id"]) for path in unanswered_requests(self._folder) for line in read_requests(path)}
+        lost = {name for name, reply in read_replies(self._folder).items() if reply.outage}
+        return lost - waiting - self._posted_again
 
     async def aclose(self) -> None:
         if self._close is not None:

@@ -15,6 +15,8 @@ from rubricem_env.domain.errors import ModelError, boundary
 from rubricem_env.llm.limits import Timing
 
 POLL_SECONDS = 60.0
+_REFUSED = frozenset({3, 400})
+"""Codes of a request that the service cannot take: INVALID_ARGUMENT, as gRPC and as HTTP number it."""
 
 
 class GeminiBatch:
@@ -92,4 +94,6 @@ def _replies(ids: list[str], responses: Iterable[types.InlinedResponse]) -> Iter
         text = "".join(part.text for part in parts if part.text and not part.thought)
         failure = response.error.message if response.error else ""
         error = failure or ("" if candidate else "the server refused to write this turn")
-        yield TurnReply(id=name, text="" if error else text, error=error or "")
+        # An error of the service is none of the model: the turn is asked again. A request that it cannot take stays refused.
+        is_outage = bool(response.error and response.error.code not in _REFUSED)
+        yield TurnReply(id=name, text="" if error else text, error=error or "", outage=is_outage)

@@ -6,6 +6,7 @@ killed run resumes and pays for nothing twice. A truncated last line is dropped;
 
 import asyncio
 import json
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
@@ -59,7 +60,7 @@ class TurnReply(Frozen):
     id: Text
     text: Text = ""
     error: Text = ""
-    outage: Annotated[bool, Field(exclude=True)] = False
+    outage: Annotated[bool, Field(exclude_if=operator.not_)] = False
     """Whether the error is the server's, and says nothing of the trace."""
 
 

@@ -149,3 +149,42 @@ async def test_a_folder_that_was_asked_another_question_under_the_id_is_refused(
         await teacher.write([pending[0]._replace(task=TeacherTask("q1", other))])
     with pytest.raises(RepliesPending):
         await teacher.write(pending[:1])
+
+
+async def test_a_turn_that_the_server_lost_is_posted_again_by_the_next_run(
+    pending: list[Trace], tmp_path: Path
+) -> None:
+    folder = tmp_path / "batches"
+
+    def run() -> BatchTeacher:
+        return BatchTeacher(folder, prompts=PROMPTS)
+
+    with pytest.raises(RepliesPending):
+        await run().write(pending)
+    (first,) = unanswered_requests(folder)
+    lost = TurnReply(id="q2.2", error="the service was overloaded", outage=True)
+    deliver_replies(first, [TurnReply(id="q1.1", text="a plan"), lost])
+    teacher = run()
+    with pytest.raises(RepliesPending):
+        await teacher.write(pending)
+    (second,) = unanswered_requests(folder)
+    assert [line["id"] for line in read_requests(second)] == ["q2.2"]
+    # Another run while it waits posts nothing more.
+    with pytest.raises(RepliesPending):
+        await run().write(pending)
+    assert unanswered_requests(folder) == [second]
+    deliver_replies(second, [TurnReply(id="q2.2", text="a search")])
+    assert [reply.text for reply in await run().write(pending)] == ["a plan", "a search"]
+
+
+async def test_a_turn_is_posted_again_once_a_run(pending: list[Trace], tmp_path: Path) -> None:
+    async def loses(folder: Path) -> None:
+        for path in unanswered_requests(folder):
+            names = [line["id"] for line in read_requests(path)]
+            deliver_replies(path, [TurnReply(id=name, error="overloaded", outage=True) for name in names])
+
+    for files in (1, 2, 3):
+        teacher = BatchTeacher(tmp_path, prompts=PROMPTS, carry=loses)
+        replies = await teacher.write(pending)
+        assert all(reply.outage for reply in replies)
+        assert len(list(tmp_path.glob("requests-*.jsonl"))) == files
