@@ -551,4 +551,5 @@ export interface Usage {
   input_tokens: number;
   cached_tokens: number;
   output_tokens: number;
+  reasoning_tokens: number;
 }
