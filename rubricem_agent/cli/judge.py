@@ -181,7 +181,8 @@ def _show_group(
 
 
 def _notes(judged: GroupJudgement, rollouts: Sequence[tuple[str, RolloutJudgement]], rubrics: RubricSet) -> list[str]:
-    notes = [f"refused rubric: {refused}" for refused in judged.refused]
+    # Without its code, which the log counts.
+    notes = [f"rubric gate: {refused.partition(': ')[2]}" for refused in judged.refused]
     if judged.proposal_failure:
         notes.append(f"no new criteria: {judged.proposal_failure}")
     for name, rollout in rollouts:

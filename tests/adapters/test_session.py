@@ -42,7 +42,7 @@ async def play(setup):
 
 async def test_stagewise_the_plan_is_paid_at_once_and_the_rest_at_the_end():
     _, steps = await play(make_setup(reward="stagewise", scorer=SCORER))
-    assert [step.reward for step in steps] == [0.5, 0, 0, 0, 1.375]
+    assert [step.reward for step in steps] == [0.5, 0, 0, 1.375]
 
 
 async def test_the_whole_vector_is_told_at_the_end_whatever_is_paid():
@@ -85,18 +85,18 @@ def test_an_unknown_key_and_a_reward_without_scorer_are_refused():
 
 async def test_turn_rewards_stand_where_stages_end_and_absent_scores_add_nothing():
     session, steps = await play(make_setup(reward="answer", scorer=SCORER))
-    # Plan in turn 1; research ends in turn 4; review and answer in turn 5: 0.125 + 1.
-    assert turn_rewards(session.trajectory, session.judgement) == [0.5, None, None, 0.25, 1.125]
+    # Plan in turn 1; research ends in turn 3; review and answer in turn 4: 0.125 + 1.
+    assert turn_rewards(session.trajectory, session.judgement) == [0.5, None, 0.25, 1.125]
     partial = Judgement.of({Stage.ANSWER: StageScore(score=0.0)})
-    assert turn_rewards(session.trajectory, partial) == [None, None, None, None, 0.0]
-    assert len(steps) == 5
+    assert turn_rewards(session.trajectory, partial) == [None, None, None, 0.0]
+    assert len(steps) == 4
 
 
 async def test_a_turn_that_reviews_and_answers_belongs_to_both_stages():
     session, _ = await play(make_setup())
     turns = {stage.value: turns_of_stage(session.trajectory, stage) for stage in STAGES}
-    # The tutor plans and calls in its first turn, and reviews and answers in its fifth.
-    assert turns == {"plan": {0}, "research": {0, 1, 2, 3}, "review": {4}, "answer": {4}}
+    # The tutor plans and calls in its first turn, and reviews and answers in its fourth.
+    assert turns == {"plan": {0}, "research": {0, 1, 2}, "review": {3}, "answer": {3}}
 
 
 FULL = Judgement.of({stage: StageScore(score=1.0) for stage in STAGES})

@@ -52,8 +52,8 @@ def test_a_group_in_a_pool_of_threads_gets_the_golden_scores(make_env):
     last = [outputs[-1] for _, outputs in played]
     assert_golden_scores([[output["metadata"][f"score_{stage}"] for stage in STAGES] for output in last])
     assert [output["reward"] for output in last] == pytest.approx([row[3] for row in GOLDEN["scores"]])
-    # The first attempt plans in turn 1, ends its research in turn 4, reviews and answers in turn 5.
-    assert last[0]["metadata"]["turn_rewards"] == [1.0, None, None, 1.0, 2.0]
+    # The first attempt plans in turn 1, ends its research in turn 3, reviews and answers in turn 4.
+    assert last[0]["metadata"]["turn_rewards"] == [1.0, None, 1.0, 2.0]
     metrics = aggregate_for_environment("test", [env.get_metrics() for env, _ in played])
     assert metrics["score_plan"] == pytest.approx(0.75)
     assert metrics["answered"] == 1.0

@@ -47,8 +47,8 @@ def test_stage_scores_are_named_rewards_and_their_sum_is_the_reward(traces):
 
 
 def test_every_turn_has_its_reward_or_none(traces):
-    # The first attempt plans in turn 1, ends its research in turn 4, reviews and answers in turn 5.
-    assert traces[0]["info"]["turn_rewards"] == [1.0, None, None, 1.0, 2.0]
+    # The first attempt plans in turn 1, ends its research in turn 3, reviews and answers in turn 4.
+    assert traces[0]["info"]["turn_rewards"] == [1.0, None, 1.0, 2.0]
     for trace, row in zip(traces, GOLDEN["scores"], strict=True):
         assert len(trace["info"]["turn_rewards"]) == sum(
             "sampled" in node and node["sampled"] for node in trace["nodes"]

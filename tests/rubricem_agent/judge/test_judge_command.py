@@ -246,7 +246,7 @@ def test_the_table_tells_money_bait_and_what_was_not_let_in(files, tmp_path, mon
 
     with serve_loopback(ModelServer(answer)) as url:
         shown = " ".join(run(files[0], bad, "--judge", f"gemini:gemini-3-flash@{url}").stdout.split())
-    assert "refused rubric: answer rubric 't' holds a web address" in shown
+    assert "rubric gate: answer rubric 't' holds an address" in shown
     assert "taken as 3" in shown
     assert "meant for a judge: asks for a score, speaks to the judge" in shown
     assert "score: 2 calls" in shown
