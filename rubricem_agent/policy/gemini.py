@@ -11,7 +11,7 @@ from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.text import Exchange, Service, TextConversation
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.base import ABORTED, ContextOverflow, Delta, Redactor, redactor_of, says_overflow
-from rubricem_env.llm.gemini import open_client, read_candidate, read_usage, typed_failures
+from rubricem_env.llm.gemini import open_client, read_candidate, read_thought, read_usage, typed_failures
 from rubricem_env.tools.render import estimate_tokens
 
 _OVERFLOW = "exceeds the maximum number of tokens"
@@ -63,7 +63,7 @@ class GeminiPolicy:
         contents = [_content("user", user)]
         for turn, observation in exchanges:
             contents += [_content("model", turn), _content("user", observation)]
-        has_ended = has_text = False
+        has_ended = has_text = has_thought = False
         with typed_failures(self._redactor), _typed_overflow(self._redactor):
             chunks = await self._client.aio.models.generate_content_stream(
                 model=self._model,
@@ -74,10 +74,12 @@ class GeminiPolicy:
                 text, finish = read_candidate(chunk)
                 if finish == "other":
                     raise ModelError(ABORTED, is_retryable=True)
+                thought = read_thought(chunk)
                 has_ended, has_text = has_ended or finish is not None, has_text or bool(text)
-                if finish in ("stop", "length") and not has_text:
-                    raise ModelError("the server streamed no text", is_retryable=True)
-                yield Delta(text, read_usage(chunk.usage_metadata), finish)
+                has_thought = has_thought or bool(thought)
+                if finish in ("stop", "length") and has_thought and not has_text:
+                    raise ModelError("the server streamed a thought and no text", is_retryable=True)
+                yield Delta(text, read_usage(chunk.usage_metadata), finish, thought=thought)
         if not has_ended:
             # The connection ended the turn, not the policy.
             raise ModelError("the stream ended before its end mark", is_retryable=True)

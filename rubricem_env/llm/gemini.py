@@ -109,6 +109,7 @@ class GeminiModel:
             model=response.model_version or self.name,
             usage=read_usage(response.usage_metadata) or Usage(calls=1),
             finish=finish or "stop",
+            thought=read_thought(response),
         )
 
     async def aclose(self) -> None:
@@ -149,6 +150,13 @@ def read_candidate(response: types.GenerateContentResponse) -> tuple[str, Finish
     parts = (candidate.content.parts if candidate.content else None) or []
     text = "".join(part.text for part in parts if part.text and not part.thought)
     return text, _FINISH.get(candidate.finish_reason.value, "other") if candidate.finish_reason else None
+
+
+def read_thought(response: types.GenerateContentResponse) -> str:
+    """The thoughts of a reply or of a part of a stream."""
+    candidate = response.candidates[0] if response.candidates else None
+    parts = (candidate.content.parts if candidate is not None and candidate.content else None) or []
+    return "".join(part.text for part in parts if part.text and part.thought)
 
 
 def read_retry_after(failure: errors.APIError) -> float | None:

@@ -72,8 +72,8 @@ def event(text=None, finish=None, **more):
     return b"data: " + json.dumps({"choices": [{"delta": delta, "finish_reason": finish}]}).encode() + b"\n\n"
 
 
-def part(text="", finish=None):
-    candidate = {"content": {"parts": [{"text": text}]}, **({"finishReason": finish} if finish else {})}
+def part(text="", finish=None, **more):
+    candidate = {"content": {"parts": [{"text": text, **more}]}, **({"finishReason": finish} if finish else {})}
     return b"data: " + json.dumps({"candidates": [candidate]}).encode() + b"\n\n"
 
 
@@ -101,6 +101,7 @@ NO_TURNS = [
     ("gemini", part(HALF, "OTHER")),
     ("gemini", part("", "MAX_TOKENS")),
     ("gemini", part("\u2060\n", "STOP")),
+    ("gemini", part("A thought.", thought=True) + part("", "STOP")),
     ("gemini", part("", "MALFORMED_FUNCTION_CALL")),
     ("gemini", part("", "FINISH_REASON_UNSPECIFIED")),
 ]
@@ -114,6 +115,19 @@ async def test_a_stream_that_the_server_ends_is_its_failure_and_no_turn_of_the_p
 @pytest.mark.parametrize("body", [event(refusal="I cannot."), event(ANSWER, "stop", refusal="I cannot.")])
 async def test_a_refusal_in_a_stream_is_no_turn_whatever_stands_beside_it(body):
     assert "refused to write" in str(await stream_failure(MAKERS["openai"], body + event(finish="stop") + DONE))
+
+
+async def test_thoughts_beside_the_text_are_kept_apart_and_end_no_turn():
+    bodies = {
+        "openai": event(reasoning_content="Maybe </answer>") + event(ANSWER) + DONE,
+        "gemini": part("Maybe </answer>", thought=True) + part(ANSWER, "STOP"),
+    }
+    for kind, body in bodies.items():
+        with serve_loopback(streaming(body)) as url:
+            policy = MAKERS[kind](url)
+            emission = await turn(policy.open(Opening("s", "u"), sampling=Sampling(), seed=0))
+            await policy.aclose()
+        assert (emission.text, emission.thought, emission.end) == (ANSWER, "Maybe </answer>", "action")
 
 
 @pytest.mark.parametrize(
