@@ -1,0 +1,119 @@
+"""Builds an index of synthetic passages and asks it: time, size, memory, latency, and recall against exact BM25.
+
+    python -m tests.bench.corpus_scale --passages 1000000 [--queries 2000] [--json FILE]
+
+The passages have 100 words each, drawn by Zipf's law with exponent 1.05 from a million words, in which long texts
+resemble English; they mean nothing. A query is four to eight words of one passage, drawn like its other words, so
+frequent words stand in queries as they do in questions.
+"""
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from rubricem_agent.data.corpus_build import build_index
+from rubricem_agent.data.corpus_files import SourceFile
+from rubricem_env.tools.corpus_index import CorpusIndex
+from rubricem_env.tools.corpus_search import Corpus, Document
+
+WORDS, VOCABULARY, EXPONENT, CHUNK = 100, 1_000_000, 1.05, 20_000
+EXACT = 20_000
+"""Passages of the smaller index whose results are held against the corpus in memory."""
+
+
+def draw_passages(number: int, seed: int) -> Iterator[np.ndarray]:
+    """Word numbers, (passages, words), a chunk at a time."""
+    generator = np.random.default_rng(seed)
+    weights = 1.0 / np.arange(1, VOCABULARY + 1) ** EXPONENT
+    cumulative = np.cumsum(weights / weights.sum())
+    for start in range(0, number, CHUNK):
+        yield np.searchsorted(cumulative, generator.random((min(CHUNK, number - start), WORDS)))
+
+
+def write_rows(path: Path, number: int, seed: int) -> list[str]:
+    """Write the passages as JSON lines; returns queries drawn from the first chunk."""
+    generator, queries = np.random.default_rng(seed + 1), []
+    with path.open("w", encoding="utf-8") as file:
+        at = 0
+        for chunk in draw_passages(number, seed):
+            for row in chunk:
+                text = " ".join(f"w{word:x}" for word in row)
+                file.write(f'{{"id": "p{at}", "title": "P{at}", "url": "", "text": "{text}"}}\n')
+                at += 1
+                if len(queries) < 5_000:
+                    words = generator.choice(row, size=int(generator.integers(4, 9)), replace=False)
+                    queries.append(" ".join(f"w{word:x}" for word in words))
+    return queries
+
+
+def build(folder: Path, rows: Path) -> float:
+    started = time.perf_counter()
+    build_index(folder, [SourceFile(rows, rows.name)], roots=[rows], passage=2_000, read_page=no_pages)
+    return time.perf_counter() - started
+
+
+def no_pages(body: bytes, format: str) -> tuple[str, str]:
+    raise AssertionError(format)
+
+
+def measure(number: int, queries: int, seed: int) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch)
+        asked = write_rows(root / "rows.jsonl", number, seed)[:queries]
+        seconds = build(root / "index", root / "rows.jsonl")
+        built_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        size = sum(file.stat().st_size for file in (root / "index").iterdir())
+        index = CorpusIndex(root / "index")
+        index.search(asked[0], limit=3)
+        times = []
+        for query in asked:
+            started = time.perf_counter()
+            index.search(query, limit=3)
+            times.append(time.perf_counter() - started)
+        few = min(number, EXACT)
+        exact_asked = write_rows(root / "few.jsonl", few, seed)[:300]
+        build(root / "few", root / "few.jsonl")
+        small, exact = CorpusIndex(root / "few"), Corpus(read(root / "few.jsonl"))
+        shares = []
+        for query in exact_asked:
+            wanted = {document.id for document in exact.search(query, limit=10)}
+            found = {document.id for document in small.search(query, limit=10)}
+            shares.append(len(wanted & found) / len(wanted))
+    milliseconds = np.array(times) * 1_000
+    return {
+        "passages": number,
+        "build_seconds": round(seconds, 1),
+        "index_gib": round(size / 2**30, 3),
+        "peak_gib_of_building": round(built_gib, 2),
+        "p50_ms": round(float(np.percentile(milliseconds, 50)), 2),
+        "p99_ms": round(float(np.percentile(milliseconds, 99)), 2),
+        "recall_of_10_against_exact": round(float(np.mean(shares)), 4),
+    }
+
+
+def read(path: Path) -> list[Document]:
+    return [Document.model_validate_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--passages", type=int, default=200_000)
+    parser.add_argument("--queries", type=int, default=2_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    found = measure(given.passages, given.queries, given.seed)
+    for name, value in found.items():
+        print(f"{name:28} {value:,}")
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
