@@ -10,6 +10,7 @@ frequent words stand in queries as they do in questions.
 import argparse
 import json
 import resource
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -110,7 +111,7 @@ def main() -> None:
     given = parser.parse_args()
     found = measure(given.passages, given.queries, given.seed)
     for name, value in found.items():
-        print(f"{name:28} {value:,}")
+        sys.stdout.write(f"{name:28} {value:,}\n")
     if given.json:
         given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 

@@ -201,3 +201,9 @@ def test_a_matrix_that_breaks_a_rule_is_refused_in_every_config():
     assert CreditSettings(matrix=tuple(map(tuple, np.eye(4)))).matrix[0] == (1.0, 0.0, 0.0, 0.0)
     with pytest.raises(ValidationError, match="the diagonal must be 1"):
         CreditSettings(matrix=((0.0,) * 4,) * 4)
+
+
+def test_a_stages_advantage_is_spread_over_the_tokens_of_that_stage():
+    # z = +-0.5 / 0.5 = +-1; the plan's two tokens have it, the other stages did not differ.
+    credit = assign_credit([[1, 0, 0, 0], WORST], matrix=np.eye(4))
+    np.testing.assert_allclose(credit.spread(STAGE_IDS)[0], [0, 1, 1, 0, 0, 0, 0, 0], atol=1e-4)

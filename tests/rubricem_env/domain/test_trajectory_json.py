@@ -1,5 +1,7 @@
 """The trajectory file: written in one form, read in all of them, refused with a sentence."""
 
+import json
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -72,3 +74,11 @@ def test_a_file_that_breaks_the_format_is_refused_with_its_place(written, senten
     with pytest.raises(FileFormatError) as caught:
         load_trajectory(written, "f.json")
     assert sentence in str(caught.value)
+
+
+def test_a_thought_is_kept_where_there_is_one_and_takes_no_place_where_there_is_none():
+    segments = (Segment(origin=Origin.POLICY, text="a", thought="Hm."), Segment(origin=Origin.POLICY, text="b"))
+    trajectory = Trajectory(question="Q?", segments=segments)
+    written = dump_trajectory(trajectory)
+    assert load_trajectory(written) == trajectory
+    assert ["thought" in segment for segment in json.loads(written)["segments"]] == [True, False]
