@@ -114,9 +114,10 @@ class BatchTeacher:
         self.name = name
         self._folder = folder
         self._prompts = prompts
-        self._posted_again: set[str] = set()
         self._carry = carry
         self._close = close
+        self._posted_again: set[str] = set()
+        """By this run, which posts a lost turn again once: a service that stays down ends the run."""
 
     async def write(self, pending: Sequence[Trace]) -> Sequence[TurnReply]:
         requests = (line for path in _request_files(self._folder) for line in read_requests(path))
@@ -134,7 +135,7 @@ class BatchTeacher:
         if self._carry is not None:
             await self._carry(self._folder)
         replies = read_replies(self._folder)
-        unanswered = {str(line["id"]) for path in unanswered_requests(self._folder) for line in read_requests(path)}
+        unanswered = self._waiting()
         if any(trace.next_id not in replies or trace.next_id in unanswered for trace in pending):
             waiting = ", ".join(path.name for path in unanswered_requests(self._folder))
             raise RepliesPending(
@@ -144,9 +145,12 @@ class BatchTeacher:
 
     def _lost(self) -> set[str]:
         """The turns whose last reply was an outage, unless they are posted again already, by this run or another."""
-        waiting = {str(line["id"]) for path in unanswered_requests(self._folder) for line in read_requests(path)}
         lost = {name for name, reply in read_replies(self._folder).items() if reply.outage}
-        return lost - waiting - self._posted_again
+        return lost - self._waiting() - self._posted_again
+
+    def _waiting(self) -> set[str]:
+        """The turns in request files without replies."""
+        return {str(line["id"]) for path in unanswered_requests(self._folder) for line in read_requests(path)}
 
     async def aclose(self) -> None:
         if self._close is not None:
