@@ -288,7 +288,7 @@ class TeacherConfig(Frozen):
     max_tokens: Count = 16_384
     max_unknown_citations: Annotated[int, Field(ge=0)] = 0
     concurrency: Count = 64
-    """Episodes at once, for a live teacher."""
+    """Episodes at once, for a live teacher; for a batch teacher, the tool calls of a round at once."""
     tokenizer: str = ""
     """The student's tokenizer, as transformers loads it, to count tokens exactly; empty counts four bytes a token."""
     probe: bool = True
@@ -420,7 +420,7 @@ class ToolsConfig(Frozen):
     timeout: Seconds = 30.0
     """For one attempt of one call."""
     total: Seconds = 60.0
-    """For a whole call: retries and waiting included."""
+    """For a whole call with its retries. Waiting for one's turn under the rates does not count."""
     remote: RemoteToolsConfig | None = None
     """Call that server in place of a backend in this process."""
     mounted: tuple[MountedServerConfig, ...] = ()

@@ -222,6 +222,7 @@ class Generation:
         together: int = 1,
         concurrency: int = 64,
     ) -> None:
+        """Groups of `together` traces advance in step; `concurrency` groups at once, and tool calls of a group at once."""
         self._teacher = teacher
         self._toolbox = toolbox
         self._journal = journal
@@ -311,9 +312,12 @@ class Generation:
             )
 
     async def _call_tools(self, attempts: Sequence[_Attempt]) -> None:
+        slots = asyncio.Semaphore(self._concurrency)
+
         async def call(attempt: _Attempt) -> None:
             assert attempt.call is not None
-            entry = JournalEntry(task=attempt.task.id, result=await call_tool(self._toolbox, attempt.call))
+            async with slots:
+                entry = JournalEntry(task=attempt.task.id, result=await call_tool(self._toolbox, attempt.call))
             append_entries(self._journal, [entry])
             attempt.take(entry)
 

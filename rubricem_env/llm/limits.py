@@ -8,8 +8,9 @@ import asyncio
 import email.utils
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Annotated, NamedTuple, TypeVar
 
@@ -36,9 +37,9 @@ class RetryPolicy(Frozen):
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.5
     """The share of a delay that is drawn at random: 0.5 waits between half and all of it."""
     deadline: Annotated[float, Field(gt=0)] = 600.0
-    """Seconds for all tries and waits together; a running try is aborted then.
+    """Seconds for all tries and the waits between them; a running try is aborted then.
 
-    Waiting for a limiter inside a try counts: where rates are tight for the number of calls, allow more time.
+    Waiting for one's turn at a limiter does not count.
     """
 
     def delay(self, retry: int, draw: float, *, retry_after: float | None = None) -> float:
@@ -66,6 +67,48 @@ class Timing(NamedTuple):
         return cls(time.monotonic, asyncio.sleep, np.random.default_rng(seed))
 
 
+class _Deadline:
+    """When the tries of a call must have ended. It stands still while the call waits for its turn."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._ends = clock() + seconds
+        self._timeout: asyncio.Timeout | None = None
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self._ends - self._clock())
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Abort what runs in it at the deadline."""
+        reset = _DEADLINE.set(self)
+        try:
+            async with asyncio.timeout(self.left) as self._timeout:
+                yield
+        finally:
+            self._timeout = None
+            _DEADLINE.reset(reset)
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        began = self._clock()
+        self._reschedule(None)
+        try:
+            yield
+        finally:
+            self._ends += self._clock() - began
+            self._reschedule(asyncio.get_running_loop().time() + self.left)
+
+    def _reschedule(self, when: float | None) -> None:
+        if self._timeout is not None and not self._timeout.expired():
+            self._timeout.reschedule(when)
+
+
+_DEADLINE: ContextVar[_Deadline | None] = ContextVar("deadline of the call", default=None)
+"""Between a call's retries and the limiter below them, which need not know each other."""
+
+
 async def call_with_retry(
     operation: Callable[[], Awaitable[Result]],
     *,
@@ -76,21 +119,21 @@ async def call_with_retry(
 ) -> Result:
     """Await `operation` until it succeeds, its failure is not retryable, or attempts or time are used up.
 
-    Whatever the operation raises crosses `boundary(error, doing)` first. The last failure is raised unchanged. Errors
+    The time that it waits in a `Limiter` for its turn is not counted. Whatever the operation raises crosses `boundary(error, doing)` first. The last failure is raised unchanged. Errors
     that are not `BoundaryError`s, such as a reached spending limit, are raised at once.
     """
-    ends = timing.clock() + policy.deadline
+    deadline = _Deadline(policy.deadline, timing.clock)
     for retry in range(policy.attempts):
         try:
             with boundary(error, doing):
-                async with asyncio.timeout(max(0.0, ends - timing.clock())):
+                async with deadline.running():
                     return await operation()
         except BoundaryError as failure:
             if not failure.is_retryable or retry + 1 == policy.attempts:
                 raise
             wait = policy.delay(retry, float(timing.rng.random()), retry_after=failure.retry_after)
             # A wait that outlasts the deadline would only delay the same failure.
-            if timing.clock() + wait >= ends:
+            if wait >= deadline.left:
                 raise
         await timing.sleep(wait)
     raise AssertionError("unreachable: attempts is at least 1, and the last failure is raised")
@@ -141,23 +184,27 @@ class Limiter:
 
     @asynccontextmanager
     async def slot(self, tokens: int) -> AsyncIterator[None]:
-        """Occupy one slot while a call of about so many tokens runs."""
+        """Occupy one slot while a call of about so many tokens runs; the clock of its retries stands still until then."""
         now = self._timing.clock()
         amounts = ((1, self._rates.requests_per_minute), (tokens, self._rates.tokens_per_minute))
         seconds = [60 * min(1.0, amount / limit) if limit else 0.0 for amount, limit in amounts]
         begins = [max(now, free_at) for free_at in self._free_at]
         self._free_at = [begin + taken for begin, taken in zip(begins, seconds, strict=True)]
-        is_used = False
+        slots = self._semaphore()
         try:
-            if max(begins) > now:
-                await self._timing.sleep(max(begins) - now)
-            async with self._semaphore():
-                is_used = True
-                yield
-        finally:
+            deadline = _DEADLINE.get()
+            with nullcontext() if deadline is None else deadline.standing_still():
+                if max(begins) > now:
+                    await self._timing.sleep(max(begins) - now)
+                await slots.acquire()
+        except BaseException:
             # A caller that gives up before its turn must not delay the others for a call that is not made.
-            if not is_used:
-                self._free_at = [free_at - taken for free_at, taken in zip(self._free_at, seconds, strict=True)]
+            self._free_at = [free_at - taken for free_at, taken in zip(self._free_at, seconds, strict=True)]
+            raise
+        try:
+            yield
+        finally:
+            slots.release()
 
     def _semaphore(self) -> asyncio.Semaphore:
         # Made inside the loop that uses it: a semaphore of a closed loop raises when callers queue.

@@ -151,7 +151,7 @@ class GuardSettings(Frozen):
 
     rates: Rates = Rates(concurrency=64)
     retry: RetryPolicy = RetryPolicy(attempts=4, initial_delay=0.5, max_delay=20.0, deadline=60.0)
-    """Its deadline is the total time of a call, including waits for a slot."""
+    """Its deadline is the total time of a call from the moment it is made: waiting for a slot does not count."""
     timeout: Annotated[float, Field(gt=0)] = 30.0
     """Seconds for one try."""
     breaker_failures: Annotated[int, Field(ge=1)] | None = 8

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from rubricem_env.llm.limits import Limiter, Rates
+from rubricem_env.domain.errors import ToolError
+from rubricem_env.llm.limits import Limiter, Rates, RetryPolicy, call_with_retry
 from rubricem_env.testing.episodes import ManualTime
 
 
@@ -82,3 +83,45 @@ async def test_a_call_that_fails_has_used_its_allowance():
             raise KeyError
     await take(limits)
     assert time.waits == [60.0]
+
+
+def retried(limits, time, operation, **policy):
+    async def in_turn():
+        async with limits.slot(1):
+            return await operation()
+
+    return call_with_retry(in_turn, doing="search", error=ToolError, policy=RetryPolicy(**policy), timing=time.timing())
+
+
+async def test_the_limit_of_a_call_counts_from_its_turn():
+    time = ManualTime()
+    limits = limiter(time, requests_per_minute=1)
+
+    async def done():
+        return time.now
+
+    turns = [await retried(limits, time, done, deadline=10.0) for _ in range(3)]
+    # Two waits of a minute, six times the limit of a call.
+    assert turns == [0.0, 60.0, 120.0]
+
+
+async def test_a_slot_is_waited_for_longer_than_the_limit_of_a_call_and_the_limit_holds_after_it():
+    time = ManualTime()
+    limits = limiter(time, concurrency=1)
+    timing = time.timing()
+
+    async def hanging():
+        await asyncio.sleep(3_600)
+
+    async def taken():
+        async with limits.slot(1):
+            time.now += 500.0
+            await asyncio.sleep(0.05)
+
+    first = asyncio.create_task(taken())
+    await asyncio.sleep(0)
+    with pytest.raises(ToolError) as failure:
+        await retried(limits, time, hanging, deadline=0.02, attempts=1)
+    assert first.done()
+    assert isinstance(failure.value.__cause__, TimeoutError)
+    assert timing.clock() == 500.0
