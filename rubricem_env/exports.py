@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from importlib.util import resolve_name
 from pathlib import Path
 
 
@@ -17,7 +18,7 @@ def lazy_exports(package: str, init_file: str) -> Callable[[str], object]:
     stub = Path(init_file).with_suffix(".pyi")
 
     def load(name: str) -> object:
-        homes = exported_names(stub)
+        homes = exported_names(stub, package)
         if name == "__all__":
             return sorted(homes)
         if name not in homes:
@@ -30,8 +31,9 @@ def lazy_exports(package: str, init_file: str) -> Callable[[str], object]:
 
 
 @cache
-def exported_names(stub: Path) -> dict[str, str]:
-    """Each name that the stub imports, with the module that defines it."""
+def exported_names(stub: Path, package: str) -> dict[str, str]:
+    """Each name that the stub of `package` imports, with the module that defines it."""
     tree = ast.parse(stub.read_text(encoding="utf-8"))
     imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
-    return {alias.name: str(node.module) for node in imports for alias in node.names}
+    homes = {node: resolve_name(f"{'.' * node.level}{node.module}", package) for node in imports}
+    return {alias.name: home for node, home in homes.items() for alias in node.names}

@@ -21,7 +21,10 @@ SMALL = {
     "rubricem_agent/adapters/credit.py",
     "rubricem_agent/adapters/local_play.py",
     "rubricem_agent/adapters/trl.py",
+    "trainers/local_ssgrpo.py",
+    "trainers/sft.py",
     "trainers/sft_accelerate.py",
+    "trainers/verl_ssgrpo.py",
     "trainers/verl_backend/plugin.py",
     "trainers/verl_backend/cpu/vllm.py",
 }

@@ -26,7 +26,8 @@ from rubricem_agent.policy.base import model_folder
 from rubricem_agent.policy.local import load_model
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, ModelError, boundary
-from trainers.settings import run_command
+
+from .settings import run_command
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."

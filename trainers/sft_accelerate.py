@@ -4,16 +4,9 @@ accelerate launch --config_file configs/accelerate_zero3.yaml trainers/sft_accel
 """
 
 import sys
-from collections.abc import Sequence
 
-from trainers.sft import run_sft
-from trainers.sft_parts.accelerated import Accelerated
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Train with the processes that accelerate has started."""
-    return run_sft(arguments, Accelerated.here)
-
+from rubricem_trainers.sft_parts.accelerated import Accelerated
+from rubricem_trainers.sft_parts.sft import run_sft
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_sft(None, Accelerated.here))

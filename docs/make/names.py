@@ -18,8 +18,8 @@ def page_text() -> str:
     sections = [HEAD]
     for package in ("rubricem_env", "rubricem_agent", "trainers"):
         for stub in sorted((ROOT / package).rglob("__init__.pyi")):
-            names = exported_names(stub)
             title = ".".join(stub.parent.relative_to(ROOT).parts)
+            names = exported_names(stub, title)
             rows = [f"| `{name}` | {_first_sentence(names[name], name)} |" for name in sorted(names, key=str.lower)]
             sections.append("\n".join([f"## {title}\n", "| name | what it is |", "|---|---|", *rows, ""]))
     return "\n".join(sections)

@@ -68,7 +68,7 @@ class TrainerCommand(NamedTuple):
     """KEY=VALUE."""
     out: Path
     steps: int
-    module: str = "trainers.local_ssgrpo"
+    module: str = "rubricem_trainers.local.ssgrpo"
     """The module that Python runs."""
 
 
@@ -135,8 +135,8 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 def read_local_settings(config: Path, changes: Sequence[str]) -> dict[str, Any]:
     """All settings of a local run as JSON, defaults included; raises ConfigError as the trainer would."""
-    kind = import_module("trainers.local.settings").LocalConfig
-    settings: Any = import_module("trainers.settings").read_settings(config, kind, changes=changes)
+    kind = import_module("rubricem_trainers.local.settings").LocalConfig
+    settings: Any = import_module("rubricem_trainers.settings").read_settings(config, kind, changes=changes)
     fields: dict[str, Any] = settings.model_dump(mode="json")
     return fields
 
@@ -227,7 +227,7 @@ def trainer_environment(*, threads: int | None = None) -> dict[str, str]:
 
 def run_credit_noise(terminal: object, *, rollouts: int, questions: int, chance: float, seed: int) -> None:
     """Run the experiment of `rubricem theory credit`, which prints on the terminal."""
-    experiment: Any = import_module("trainers.experiments.credit_noise")
+    experiment: Any = import_module("rubricem_trainers.experiments.credit_noise")
     experiment.run(terminal, rollouts=rollouts, questions=questions, chance=chance, seed=seed)
 
 

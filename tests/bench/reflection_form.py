@@ -36,7 +36,14 @@ def run(out: Path, variant: str, seed: int) -> Path:
         )
         + "}"
     )
-    command = [sys.executable, "-P", "-m", "trainers.local_ssgrpo", "--config", "configs/ablation_almanac.yaml"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "rubricem_trainers.local.ssgrpo",
+        "--config",
+        "configs/ablation_almanac.yaml",
+    ]
     changes = [f"out={folder}", f"seed={seed}", "credit=stages", "meta_policy=true", f"reflection={settings}"]
     subprocess.run([*command, *changes], check=True)
     return folder

@@ -18,7 +18,7 @@ def train(file: Path, changes: Sequence[str]) -> None:
     set_environment(file)
     config = read_config(file, changes)
     # Not before now: what veRL does when it is imported depends on the environment.
-    loops = import_module("trainers.verl_backend.actors").LOOPS_FILE
+    loops = import_module("rubricem_trainers.verl_backend.actors").LOOPS_FILE
     run_ppo = import_module("verl.trainer.main_ppo").run_ppo
     with open_dict(config):
         config.actor_rollout_ref.rollout.agent.agent_loop_config_path = str(loops)

@@ -2,7 +2,7 @@
 
     python tests/samples/make_viewer_run.py
 
-A real run of the local trainer, four steps in the almanac with the tiny policy (`python trainers/experiments/tiny_policy.py`
+A real run of the local trainer, four steps in the almanac with the tiny policy (`python -m trainers.experiments.tiny_policy`
 makes it), some two minutes on one core. Its bank begins with lessons of the almanac's own script, so that even so
 short a run shows some. Weights and checkpoints are left out. Another policy writes other words, and tests of the page
 name some of them: look at those after recording anew.
@@ -22,7 +22,7 @@ from rubricem_env.domain.trajectory import query_key
 from rubricem_env.world.expert import lesson_of
 from trainers.local.settings import LocalConfig
 from trainers.local.setup import Parts, make_parts
-from trainers.local_ssgrpo import train
+from trainers.local.ssgrpo import train
 
 FOLDER = Path(__file__).parent / "viewer_run"
 POLICY = Path("runs/tiny_policy/model")

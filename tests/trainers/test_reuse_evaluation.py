@@ -15,7 +15,7 @@ from rubricem_env.testing.judges import PlaneEmbedder, make_reflection
 from tests.bench.reuse_evaluation import describe, load_bank, main
 from trainers.local.settings import LocalConfig
 from trainers.local.setup import make_parts
-from trainers.local_ssgrpo import train
+from trainers.local.ssgrpo import train
 
 
 def test_a_gain_is_the_mean_over_the_questions_with_an_interval_that_holds_it():

@@ -20,10 +20,21 @@ from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from trainers.experiments.tiny_pretraining import word_tokenizer
-from trainers.sft import ProgressWriter, StepResult, encode_all, fit, main, row_loss, run, run_sft, share_of, train_step
 from trainers.sft_parts.batches import make_rows
 from trainers.sft_parts.launch import OneProcess
 from trainers.sft_parts.settings import Precision, SftConfig, SftSchedule
+from trainers.sft_parts.sft import (
+    ProgressWriter,
+    StepResult,
+    encode_all,
+    fit,
+    main,
+    row_loss,
+    run,
+    run_sft,
+    share_of,
+    train_step,
+)
 
 CPU = OneProcess("fp32", torch.device("cpu"))
 

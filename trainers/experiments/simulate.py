@@ -18,11 +18,11 @@ from rich.console import Console
 from rich.table import Table
 
 from rubricem_env.domain.errors import ConfigError
-from trainers.experiments.step_simulation import Scenario, StepMeans, average, simulate
-from trainers.settings import run_command
-from trainers.verl_backend.planning.estimate import estimate_times
-from trainers.verl_backend.planning.plan import NODES
-from trainers.verl_backend.planning.run_shape import (
+
+from ..settings import run_command
+from ..verl_backend.planning.estimate import estimate_times
+from ..verl_backend.planning.plan import NODES
+from ..verl_backend.planning.run_shape import (
     Assumptions,
     RunShape,
     find_model_shape,
@@ -31,6 +31,7 @@ from trainers.verl_backend.planning.run_shape import (
     read_run_shape,
     with_changes,
 )
+from .step_simulation import Scenario, StepMeans, average, simulate
 
 _COLUMNS = 120
 

@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from trainers.verl_backend.planning.estimate import PhaseTimes
-from trainers.verl_backend.planning.run_shape import Layout
+from ..verl_backend.planning.estimate import PhaseTimes
+from ..verl_backend.planning.run_shape import Layout
 
 Process = Generator["float | Signal", None, None]
 

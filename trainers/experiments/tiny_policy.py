@@ -1,6 +1,6 @@
 """Makes the tiny policy: traces of the almanac's expert, a small Qwen3 with its tokenizer, pretraining and SFT.
 
-    python trainers/experiments/tiny_policy.py --config configs/tiny_policy.yaml [num_worlds=4 ...]
+    python -m trainers.experiments.tiny_policy --config configs/tiny_policy.yaml [num_worlds=4 ...]
 
 The traces go through the pipeline of any teacher: rounds, rejection, normalisation, ChatML with loss spans.
 The result should nearly always write a valid scaffold, with about half of the answers right.
@@ -38,8 +38,10 @@ from rubricem_env.world.entities import Split
 from rubricem_env.world.expert import Faults, Lesson, lesson_after
 from rubricem_env.world.judge import Evidence
 from rubricem_env.world.questions import Question
-from trainers.experiments.reading_test import examine_reading
-from trainers.experiments.tiny_pretraining import (
+
+from ..settings import make_out, read_command, run_command
+from .reading_test import examine_reading
+from .tiny_pretraining import (
     VALUE,
     LearntText,
     PretrainingWorld,
@@ -52,8 +54,7 @@ from trainers.experiments.tiny_pretraining import (
     reflection_sample,
     word_tokenizer,
 )
-from trainers.experiments.tiny_training import Course, batches, copied_share, restore, train_course
-from trainers.settings import make_out, read_command, run_command
+from .tiny_training import Course, batches, copied_share, restore, train_course
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -336,7 +337,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = read_command(
             arguments,
             TinyConfig,
-            prog="python trainers/experiments/tiny_policy.py",
+            prog="python -m trainers.experiments.tiny_policy",
             description="Make the tiny policy.",
         )
         refuse_other_making(config)

@@ -20,7 +20,8 @@ from transformers import Qwen3ForCausalLM
 
 from rubricem_agent.files import write_atomic
 from rubricem_env.domain.base import Frozen, UnitScore
-from trainers.experiments.tiny_pretraining import LearntText
+
+from .tiny_pretraining import LearntText
 
 BLOCK = 192
 """Queries at once: plain products of blocks are faster than the fused attention of a CPU at these shapes."""

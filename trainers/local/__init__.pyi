@@ -1,4 +1,4 @@
-from trainers.local.learner import (
+from .learner import (
     Learner as Learner,
     LossSettings as LossSettings,
     PolicyTokens as PolicyTokens,
@@ -6,4 +6,4 @@ from trainers.local.learner import (
     kl3 as kl3,
     policy_loss as policy_loss,
 )
-from trainers.local.settings import LocalConfig as LocalConfig
+from .settings import LocalConfig as LocalConfig

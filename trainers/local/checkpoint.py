@@ -4,8 +4,9 @@ from rubricem_agent.learn.checkpoint import json_part, latest_checkpoint, save_c
 from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
 from rubricem_agent.policy.base import SYSTEM_FILE
 from rubricem_env.domain.errors import UsageError
-from trainers.local.setup import Parts
-from trainers.sft_parts.checkpoint import disk_refusals, learning_parts, restore
+
+from ..sft_parts.checkpoint import disk_refusals, learning_parts, restore
+from .setup import Parts
 
 
 def save_run(parts: Parts, step: int) -> None:

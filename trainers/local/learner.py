@@ -28,8 +28,9 @@ from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_agent.learn.metrics import GradientMetrics, StageMetrics, UpdateMetrics
 from rubricem_agent.learn.samples import Batch
 from rubricem_env.domain.base import NUM_STAGES, STAGES, Frozen
-from trainers.local.packed_qwen3 import Pack, is_packable, pack_samples, packed_hidden, token_logprobs
-from trainers.lora import lora_layers, without_lora
+
+from ..lora import lora_layers, without_lora
+from .packed_qwen3 import Pack, is_packable, pack_samples, packed_hidden, token_logprobs
 
 Aggregation = Literal["token-mean", "seq-mean-token-sum"]
 ImportanceLevel = Literal["token", "sequence"]

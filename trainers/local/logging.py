@@ -5,7 +5,8 @@ from rubricem_agent.learn.curriculum import QueryBatch
 from rubricem_agent.learn.held_out import answer_held_out, mean_quality, record_evaluation
 from rubricem_agent.learn.metrics import METRICS_FILE
 from rubricem_agent.learn.record import RolloutEntry, credited, four_numbers, group_entry, rollout_entry
-from trainers.local.setup import JudgedStep, Parts
+
+from .setup import JudgedStep, Parts
 
 
 def begin_record(parts: Parts, step: int) -> None:

@@ -14,7 +14,8 @@ from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.audit import AuditSettings
 from rubricem_env.judge.base import JudgeSettings
 from rubricem_env.world.judge import JudgeKnobs
-from trainers.local.learner import LossSettings
+
+from .learner import LossSettings
 
 Count = Annotated[int, Field(ge=1)]
 

@@ -26,9 +26,10 @@ from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import AlmanacJudge, TrueQuality, criteria_of
 from rubricem_env.world.questions import Question
-from trainers.local.learner import Learner
-from trainers.local.settings import LocalConfig
-from trainers.settings import with_run_seed
+
+from ..settings import with_run_seed
+from .learner import Learner
+from .settings import LocalConfig
 
 Pending = dict[Ticket, Sequence[JudgedAttempt]]
 """Judged groups that wait for their reflection."""

@@ -48,12 +48,13 @@ from rubricem_env.env.research_env import query_of
 from rubricem_env.judge.base import Group
 from rubricem_env.judge.scoring import refused_rubrics
 from rubricem_env.world.judge import true_quality
-from trainers.local.checkpoint import resume_run, save_policy, save_run
-from trainers.local.learner import compare_gradients
-from trainers.local.logging import begin_record, evaluate_step, record_step
-from trainers.local.settings import LocalConfig
-from trainers.local.setup import JudgedStep, Parts, make_parts
-from trainers.settings import make_out, read_command, run_command
+
+from ..settings import make_out, read_command, run_command
+from .checkpoint import resume_run, save_policy, save_run
+from .learner import compare_gradients
+from .logging import begin_record, evaluate_step, record_step
+from .settings import LocalConfig
+from .setup import JudgedStep, Parts, make_parts
 
 
 async def train(parts: Parts) -> None:

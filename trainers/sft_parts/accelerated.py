@@ -9,9 +9,9 @@ from accelerate import Accelerator  # type: ignore[import-not-found, unused-igno
 from accelerate.utils import DistributedType  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor, nn
 
-from trainers.sft_parts.checkpoint import refuse_other_run
-from trainers.sft_parts.launch import OneProcess
-from trainers.sft_parts.settings import Precision
+from .checkpoint import refuse_other_run
+from .launch import OneProcess
+from .settings import Precision
 
 IDENTITY = "identity.txt"
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from rubricem_agent.learn.checkpoint import latest_checkpoint, save_checkpoint
-from trainers.sft_parts.checkpoint import learning_parts, restore
-from trainers.sft_parts.settings import Precision
+
+from .checkpoint import learning_parts, restore
+from .settings import Precision
 
 
 class OneProcess:

@@ -30,11 +30,12 @@ from rubricem_agent.files import lock_folder, trim_log
 from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_agent.learn.metrics import METRICS_FILE, append_line
 from rubricem_env.domain.errors import ConfigError
-from trainers.settings import read_command, run_command
-from trainers.sft_parts.batches import TokenizedRow, make_row, make_rows
-from trainers.sft_parts.checkpoint import disk_refusals
-from trainers.sft_parts.launch import OneProcess
-from trainers.sft_parts.settings import Precision, SftConfig, SftSchedule
+
+from ..settings import read_command, run_command
+from .batches import TokenizedRow, make_row, make_rows
+from .checkpoint import disk_refusals
+from .launch import OneProcess
+from .settings import Precision, SftConfig, SftSchedule
 
 
 class StepResult(NamedTuple):

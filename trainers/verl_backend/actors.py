@@ -14,10 +14,11 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 
 from rubricem_agent.config import WITH_WEIGHTS
 from rubricem_env.domain.trajectory import Query
-from trainers.verl_backend.judge_service import JudgeService
-from trainers.verl_backend.rollout import EpisodeRunner
-from trainers.verl_backend.rows import ScheduledQuery
-from trainers.verl_backend.settings import SECTION, VerlSettings, read_section, share_of
+
+from .judge_service import JudgeService
+from .rollout import EpisodeRunner
+from .rows import ScheduledQuery
+from .settings import SECTION, VerlSettings, read_section, share_of
 
 NAME = "rubricem-judge-service"
 LOOPS_FILE = Path(__file__).with_name("agent_loop.yaml")

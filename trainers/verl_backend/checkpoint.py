@@ -27,7 +27,8 @@ from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, Rubric
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.scaffold.reading import read_trajectory
-from trainers.verl_backend.settings import VerlSettings
+
+from .settings import VerlSettings
 
 FOLDER = "rubricem"
 """Under veRL's `trainer.default_local_dir`."""

@@ -16,12 +16,13 @@ from importlib import import_module
 from pathlib import Path
 
 from rubricem_env.domain.errors import RubricEMError
-from trainers.verl_backend.planning.plan import print_plan
-from trainers.verl_backend.planning.preflight import require_ready
 
-CONFIGS = Path(__file__).parents[1] / "configs"
+from .planning.plan import print_plan
+from .planning.preflight import require_ready
+
+CONFIGS = Path(__file__).parents[2] / "configs"
 DEFAULT = "verl_rubricem_8b"
-LAUNCH = "trainers.verl_backend.launch"
+LAUNCH = f"{__package__}.launch"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -43,13 +43,14 @@ from rubricem_env.judge.rubrics import RubricBuffer
 from rubricem_env.judge.scoring import GroupJudgement, refused_rubrics
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import AlmanacJudge, true_quality
-from trainers.settings import with_run_seed
-from trainers.verl_backend.checkpoint import ServiceState, check_identity, load_service, save_service
-from trainers.verl_backend.engine_policy import EnginePolicy
-from trainers.verl_backend.reporting import GroupLedger, lost_rollout, report_rollout, rollout_means
-from trainers.verl_backend.rows import ScheduledQuery
-from trainers.verl_backend.settings import VerlSettings, load_training_questions
-from trainers.verl_backend.time_limits import Patience
+
+from ..settings import with_run_seed
+from .checkpoint import ServiceState, check_identity, load_service, save_service
+from .engine_policy import EnginePolicy
+from .reporting import GroupLedger, lost_rollout, report_rollout, rollout_means
+from .rows import ScheduledQuery
+from .settings import VerlSettings, load_training_questions
+from .time_limits import Patience
 
 TokenAdvantages = npt.NDArray[np.floating] | None
 """One entry for each token of a rollout; None for a rollout that teaches nothing."""

@@ -19,12 +19,13 @@ from omegaconf.errors import OmegaConfBaseException  # type: ignore[import-not-f
 
 from rubricem_agent.files import lock_folder
 from rubricem_env.domain.errors import BoundaryError, ConfigError
-from trainers.verl_backend.checkpoint import FOLDER, MARKER, check_identity, identity_of, marked_step
-from trainers.verl_backend.refusals import apply_asynchrony, refuse_impossible
-from trainers.verl_backend.settings import SECTION, read_section
 
-TRAINER = "trainers.verl_backend.trainer"
-PLUGIN = "trainers.verl_backend.plugin"
+from .checkpoint import FOLDER, MARKER, check_identity, identity_of, marked_step
+from .refusals import apply_asynchrony, refuse_impossible
+from .settings import SECTION, read_section
+
+TRAINER = f"{__package__}.trainer"
+PLUGIN = "rubricem_trainers.verl_backend.plugin"
 EXTERNAL_MODULES = "VERL_USE_EXTERNAL_MODULES"
 ENGINE = "transformers"
 _CONNECT_SECONDS = 10.0

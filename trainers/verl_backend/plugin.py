@@ -20,12 +20,12 @@ from torch import Tensor
 PLATFORM = "VERL_PLATFORM"
 GLOO = "cpu:gloo"
 ENGINE = "transformers"
-REPLICA = "trainers.verl_backend.cpu.replica"
+REPLICA = f"{__package__}.cpu.replica"
 
 
 def prepare_cpu(platforms: Any, distributed: Any) -> None:
     """Register the platform, and replace the two functions."""
-    platforms.PlatformRegistry.register("cpu")(import_module("trainers.verl_backend.cpu.platform").CPUPlatform)
+    platforms.PlatformRegistry.register("cpu")(import_module(f"{__package__}.cpu.platform").CPUPlatform)
     distributed.initialize_global_process_group_ray = partial(
         distributed.initialize_global_process_group_ray, backend=GLOO
     )

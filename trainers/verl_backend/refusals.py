@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rubricem_env.domain.errors import ConfigError
-from trainers.verl_backend.settings import ASYNC, ESTIMATOR, RAY, SEPARATE, VerlSettings
+
+from .settings import ASYNC, ESTIMATOR, RAY, SEPARATE, VerlSettings
 
 ENGINES = ("vllm", "transformers")
 STRATEGIES = ("fsdp", "fsdp2")

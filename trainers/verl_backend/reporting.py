@@ -22,8 +22,9 @@ from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import NO_STAGE
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import RubricEMError
-from trainers.settings import make_out
-from trainers.verl_backend.settings import VerlSettings
+
+from ..settings import make_out
+from .settings import VerlSettings
 
 PREFIX = "rubricem"
 SWITCH = "rubricem.record=false"

@@ -19,9 +19,10 @@ from rubricem_agent.rollout.run import Attempt, Setting, run_episode
 from rubricem_env.domain.errors import ModelError, RubricEMError, boundary
 from rubricem_env.env.episode import Episode
 from rubricem_env.tools.base import Toolbox
-from trainers.verl_backend.engine_policy import EnginePolicy
-from trainers.verl_backend.rows import ScheduledQuery, episode_row
-from trainers.verl_backend.settings import VerlSettings
+
+from .engine_policy import EnginePolicy
+from .rows import ScheduledQuery, episode_row
+from .settings import VerlSettings
 
 
 class EpisodeRunner:

@@ -39,11 +39,12 @@ from rubricem_agent.learn.metrics import METRICS_FILE
 from rubricem_agent.learn.samples import Sample, reflection_samples
 from rubricem_agent.policy.base import model_folder
 from rubricem_env.domain.errors import BoundaryError, JudgeError, RubricEMError, boundary
-from trainers.verl_backend.actors import LOOPS_FILE, start_judge_service
-from trainers.verl_backend.checkpoint import FOLDER, identity_of, prune
-from trainers.verl_backend.reporting import flat_metrics, stage_means, update_metrics, write_settings, write_step
-from trainers.verl_backend.rows import reflection_row
-from trainers.verl_backend.settings import (
+
+from .actors import LOOPS_FILE, start_judge_service
+from .checkpoint import FOLDER, identity_of, prune
+from .reporting import flat_metrics, stage_means, update_metrics, write_settings, write_step
+from .rows import reflection_row
+from .settings import (
     ASYNC,
     ESTIMATOR,
     SECTION,
@@ -53,8 +54,8 @@ from trainers.verl_backend.settings import (
     load_training_questions,
     read_section,
 )
-from trainers.verl_backend.time_limits import ENGINE_LOST, lost_process, within
-from trainers.verl_backend.verl_parts import (
+from .time_limits import ENGINE_LOST, lost_process, within
+from .verl_parts import (
     CreditedRow,
     check_processes,
     held_groups,

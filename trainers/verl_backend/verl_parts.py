@@ -20,8 +20,8 @@ from ray.exceptions import (  # type: ignore[import-not-found,unused-ignore]
 )
 from transfer_queue import KVBatchMeta
 
-from trainers.verl_backend.rows import OURS
-from trainers.verl_backend.time_limits import ENGINE_LOST, WATCH_EVERY, lost_process
+from .rows import OURS
+from .time_limits import ENGINE_LOST, WATCH_EVERY, lost_process
 
 
 class PrivatePart(NamedTuple):

@@ -11,7 +11,7 @@ from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.judge.base import JudgeSettings
 from trainers.local.settings import LocalAuditSettings, LocalConfig
 from trainers.local.setup import make_parts
-from trainers.local_ssgrpo import main, train, train_step
+from trainers.local.ssgrpo import main, train, train_step
 
 
 def lines(config: LocalConfig) -> list[dict]:

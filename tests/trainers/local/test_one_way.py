@@ -10,7 +10,7 @@ import pytest
 
 from trainers.local.settings import LocalConfig
 from trainers.local.setup import make_parts
-from trainers.local_ssgrpo import train_step
+from trainers.local.ssgrpo import train_step
 
 ROOT = Path(__file__).parents[3]
 PRODUCT = tuple(str(ROOT / name) for name in ("rubricem_env", "rubricem_agent", "trainers"))

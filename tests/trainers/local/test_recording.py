@@ -8,7 +8,7 @@ from rubricem_agent.learn.credit import assign_credit
 from rubricem_agent.viewer.records import RunRecordReader
 from rubricem_env.judge.scoring import group_scores
 from trainers.local.setup import make_parts
-from trainers.local_ssgrpo import train
+from trainers.local.ssgrpo import train
 
 
 def run(config):

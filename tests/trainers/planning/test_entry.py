@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from trainers.verl_ssgrpo import main
+from trainers.verl_backend.command import main
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # typ
 from verl.workers.rollout import base, replica  # type: ignore[import-not-found,unused-ignore]
 from verl.workers.rollout.utils import ensure_async_iterator  # type: ignore[import-not-found,unused-ignore]
 
-from trainers.verl_backend.cpu.server import ReplicaServer
+from .server import ReplicaServer
 
 Named: TypeAlias = tuple[str, torch.Tensor]
 

@@ -13,7 +13,7 @@ import ray  # type: ignore[import-not-found,unused-ignore]
 import torch
 from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry  # type: ignore[import-not-found,unused-ignore]
 
-from trainers.verl_backend.settings import RAY
+from ..settings import RAY
 
 Bucket: TypeAlias = list[tuple[str, torch.Tensor]]
 

@@ -14,7 +14,8 @@ from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.judge.llm_judge import MAX_CANDIDATE_CHARS
 from rubricem_env.llm.usage import PRICES, Price, price_of
-from trainers.verl_backend.planning.run_shape import (
+
+from .run_shape import (
     KNOWN,
     Amount,
     Assumptions,

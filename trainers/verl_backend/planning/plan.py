@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from trainers.verl_backend.planning.estimate import (
+from .estimate import (
     NOT_ESTIMATED,
     CallKind,
     MemoryPlan,
@@ -23,7 +23,7 @@ from trainers.verl_backend.planning.estimate import (
     plan_memory,
     refuse_small_gpu,
 )
-from trainers.verl_backend.planning.run_shape import (
+from .run_shape import (
     Assumptions,
     ModelShape,
     RunShape,

@@ -32,8 +32,9 @@ from rubricem_agent.data.prepare import read_training_set
 from rubricem_agent.policy.base import model_folder
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.llm.base import url_host
-from trainers.verl_backend.planning.estimate import plan_memory, refuse_small_gpu
-from trainers.verl_backend.planning.run_shape import (
+
+from .estimate import plan_memory, refuse_small_gpu
+from .run_shape import (
     Assumptions,
     RunShape,
     find_model_shape,

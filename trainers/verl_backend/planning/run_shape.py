@@ -17,7 +17,8 @@ from rubricem_agent.policy.base import model_folder
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, nearest_name, suggest_name
 from rubricem_env.domain.trajectory import first_problem
-from trainers.verl_backend.settings import SECTION, VerlSettings, read_section
+
+from ..settings import SECTION, VerlSettings, read_section
 
 Config = Mapping[str, Any]
 Numbers = TypeVar("Numbers", bound=Frozen)
