@@ -307,12 +307,10 @@ Dollars = Annotated[float, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
 
 
-class RateConfig(Frozen):
-    """Rate limits of one engine."""
+class RateConfig(Rates):
+    """Rate limits of one engine, for all processes of a run together."""
 
     concurrency: Count = 64
-    requests_per_minute: Count | None = None
-    tokens_per_minute: Count | None = None
 
 
 class GoogleSearchConfig(Frozen):
@@ -354,7 +352,8 @@ class RemoteToolsConfig(Frozen):
 
     url: str
     concurrency: Count = 256
-    timeout: Seconds = 90.0
+    timeout: Seconds = 600.0
+    """For one call, with its wait for a turn at the server."""
 
 
 class MountedServerConfig(Frozen):

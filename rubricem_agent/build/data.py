@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rubricem_agent.build.eval_inputs import HUB, fetch_hub_file
-from rubricem_agent.build.evals import run_on_ray
+from rubricem_agent.build.evals import limits_of, run_on_ray
 from rubricem_agent.build.models import TEACHER_KEY, connect_chat_model, google_key_for, naming, requires_extra
 from rubricem_agent.build.probe import Probe, model_probes, require_answers, search_probes
 from rubricem_agent.build.tools import open_tools
@@ -34,6 +34,7 @@ from rubricem_agent.prompting import agent_prompt
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.llm.base import MeteredModel
 from rubricem_env.llm.limits import Limiter, RetryPolicy, Timing
+from rubricem_env.llm.shared_limits import LimiterOf, own_limiter
 from rubricem_env.llm.usage import Meter, SpendLimits
 from rubricem_env.tools.base import GOOGLE_SEARCH, SNIPPET_SEARCH
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
@@ -111,7 +112,12 @@ def split_shards(config: configs.TeacherConfig, questions: QuestionFile) -> list
 
 
 async def write_shard(
-    config: configs.TeacherConfig, questions: QuestionFile, environ: Mapping[str, str], *, on_trace: OnTrace | None = None
+    config: configs.TeacherConfig,
+    questions: QuestionFile,
+    environ: Mapping[str, str],
+    *,
+    on_trace: OnTrace | None = None,
+    limiter_of: LimiterOf = own_limiter,
 ) -> list[Trace]:
     """The traces of a shard, written through its own journal."""
     spec = configs.parse_teacher(config.teacher)
@@ -130,7 +136,7 @@ async def write_shard(
         probes = [*model_probes(environ, teacher=config.teacher), *search_probes(tools, environ)]
         teacher = _ProbedTeacher(teacher, probes)
     try:
-        async with open_tools(tools, environ) as opened:
+        async with open_tools(tools, environ, limiter_of=limiter_of) as opened:
             generation = Generation(
                 teacher,
                 opened.toolbox,
@@ -216,10 +222,14 @@ def _on_ray(shards: Sequence[Shard], environ: Mapping[str, str]) -> list[Trace]:
 
 
 def _write_in_process(
-    config: configs.TeacherConfig, questions: QuestionFile, environ: Mapping[str, str], folder: str
+    config: configs.TeacherConfig,
+    questions: QuestionFile,
+    environ: Mapping[str, str],
+    folder: str,
+    service: Any,
 ) -> list[Trace]:
     os.chdir(folder)
-    return asyncio.run(write_shard(config, questions, environ))
+    return asyncio.run(write_shard(config, questions, environ, limiter_of=limits_of(service)))
 
 
 def _token_counter(name: str) -> Callable[[ChatSample], int]:

@@ -33,6 +33,7 @@ from rubricem_env.domain.errors import ConfigError, RubricEMError, UsageError
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.llm.base import ChatModel
 from rubricem_env.llm.limits import Timing
+from rubricem_env.llm.shared_limits import LimiterOf, RemoteLimiter, SharedLimits, own_limiter
 from rubricem_env.llm.usage import Meter, SpendLimits
 from rubricem_env.tools.base import FETCH_PAGE, Toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
@@ -40,6 +41,8 @@ from rubricem_env.world.almanac import load_questions, shipped_questions_path
 ResultT = TypeVar("ResultT")
 
 SHARDS = "shards"
+_MAX_WAITING = 100_000
+"""Calls of all processes that may wait for their turns at once."""
 """The folder of the parts of a split run."""
 
 
@@ -72,8 +75,9 @@ async def run_evaluation(
     environ: Mapping[str, str] = os.environ,
     *,
     listener: Listener = lambda phase, failure: None,
+    limiter_of: LimiterOf = own_limiter,
 ) -> FinishedRun:
-    """Do what is missing of a run, then compute its scores.
+    """Do what is missing of a run, then compute its scores. `limiter_of` gives each search engine its limiter.
 
     Raises:
         UsageError: the folder holds a different run, a key is missing, or another process writes to the run.
@@ -269,7 +273,7 @@ def run_over_ray(config: configs.EvalConfig, shards: int) -> FinishedRun:
     """Run every part as one task of a cluster that sees the same folders, then the run itself, which merges them.
 
     Ray retries a part that dies, which resumes from its own logs. What no part did is done here. The parts share the
-    limits: each has its part of the concurrency and of the budget.
+    rates of the search engines; each has its part of the concurrency and of the budget.
 
     Raises:
         MissingExtraError: ray is not installed.
@@ -293,7 +297,8 @@ def run_on_ray(work: Callable[..., ResultT], calls: Sequence[tuple[Any, ...]], *
     """One task for each call, on this machine or on the cluster of RAY_ADDRESS; a task that dies is run again.
 
     Ray puts the driver's folder on its workers' module path, and the modules that lie there would run with our keys:
-    the folder is that of this package while Ray starts. A failure of ours is raised as it was in the worker.
+    the folder is that of this package while Ray starts. A failure of ours is raised as it was in the worker. Each task
+    gets the actor of the limits that all share as its last argument.
 
     Raises:
         MissingExtraError: ray is not installed.
@@ -310,7 +315,8 @@ def run_on_ray(work: Callable[..., ResultT], calls: Sequence[tuple[Any, ...]], *
         ) from cause
     try:
         task = ray.remote(max_retries=3)(work)
-        results: list[ResultT] = ray.get([task.remote(*call) for call in calls])
+        service = ray.remote(SharedLimits).options(num_cpus=0, max_concurrency=_MAX_WAITING).remote()
+        results: list[ResultT] = ray.get([task.remote(*call, service) for call in calls])
     except ray.exceptions.RayTaskError as failure:
         raise failure.cause if isinstance(failure.cause, RubricEMError) else failure from None
     finally:
@@ -318,9 +324,15 @@ def run_on_ray(work: Callable[..., ResultT], calls: Sequence[tuple[Any, ...]], *
     return results
 
 
-def _run_part(config: str, folder: str, number: int, shards: int) -> None:
+def limits_of(service: Any) -> LimiterOf:
+    """The limiters of a Ray actor with the methods of `SharedLimits`."""
+    return partial(RemoteLimiter, enter=service.enter.remote, leave=service.leave.remote)
+
+
+def _run_part(config: str, folder: str, number: int, shards: int, service: Any) -> None:
     """Run one part in a worker, from settings as JSON whose paths begin at `folder`."""
     os.chdir(folder)
     # Not strict: JSON has lists for tuples.
     whole = configs.EvalConfig.model_validate_json(config, strict=False)
-    asyncio.run(run_evaluation(eval_plan.plan_run(whole.model_copy(update={"shard": (number, shards)}))))
+    planned = eval_plan.plan_run(whole.model_copy(update={"shard": (number, shards)}))
+    asyncio.run(run_evaluation(planned, limiter_of=limits_of(service)))

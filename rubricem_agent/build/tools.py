@@ -25,7 +25,8 @@ from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, ToolError
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.llm.base import Redactor, read_secret, redactor_of
-from rubricem_env.llm.limits import Rates, RetryPolicy, Timing
+from rubricem_env.llm.limits import RetryPolicy, Timing
+from rubricem_env.llm.shared_limits import LimiterOf, own_limiter
 from rubricem_env.llm.usage import Meter, SpendLimits
 from rubricem_env.tools.base import LocalToolbox, Tool, Toolbox
 from rubricem_env.tools.cache import CachedTool, CacheStore, InMemoryCache, SqliteStore
@@ -65,8 +66,10 @@ class OpenTools(NamedTuple):
 
 
 @asynccontextmanager
-async def open_tools(config: ToolsConfig, environ: Mapping[str, str]) -> AsyncIterator[OpenTools]:
-    """Connect the tools of the settings; they are closed on the way out.
+async def open_tools(
+    config: ToolsConfig, environ: Mapping[str, str], *, limiter_of: LimiterOf = own_limiter
+) -> AsyncIterator[OpenTools]:
+    """Connect the tools of the settings; they are closed on the way out. `limiter_of` gives each engine its limiter.
 
     Raises:
         ConfigError: a key is missing, or a server of the settings cannot be reached.
@@ -84,7 +87,9 @@ async def open_tools(config: ToolsConfig, environ: Mapping[str, str]) -> AsyncIt
         if config.remote is not None:
             own: LocalToolbox = await _open_remote(config.remote, environ, stack)
         elif config.backend == "web":
-            own = await _web_toolbox(config, environ, stack=stack, budget=budget, redactor=redactor)
+            own = await _web_toolbox(
+                config, environ, stack=stack, budget=budget, redactor=redactor, limiter_of=limiter_of
+            )
         else:
             own = offline_toolbox(open_corpus(config.corpus)) if config.corpus else shipped_toolbox()
         mounted = [await _mount_server(server, environ, stack) for server in config.mounted]
@@ -122,21 +127,29 @@ async def over_mcp(tools: OpenTools) -> AsyncIterator[Toolbox]:
 
 
 async def _web_toolbox(
-    config: ToolsConfig, environ: Mapping[str, str], *, stack: AsyncExitStack, budget: Meter, redactor: Redactor
+    config: ToolsConfig,
+    environ: Mapping[str, str],
+    *,
+    stack: AsyncExitStack,
+    budget: Meter,
+    redactor: Redactor,
+    limiter_of: LimiterOf,
 ) -> LocalToolbox:
     """The search engines, each behind its limits, with a shared cache."""
     store = await _open_cache(config, stack)
     tools: list[Tool] = []
     for backend, rates, scope in _backends(config, environ):
         settings = GuardSettings(
-            rates=Rates(**rates.model_dump()),
             # A page fetcher calls a different server each time: one failure says nothing about the next call.
             breaker_failures=None if backend.spec.name in _PAGE_TOOLS else 8,
             timeout=config.timeout,
             retry=RetryPolicy(attempts=4, initial_delay=0.5, max_delay=20.0, deadline=config.total),
         )
         # Redacted before the cache: an engine may echo a key, and a cache file outlives the run.
-        guarded = GuardedTool(backend, settings, timing=Timing.real(), budget=budget, redactor=redactor)
+        limiter = limiter_of(backend.spec.name, rates)
+        guarded = GuardedTool(
+            backend, settings, timing=Timing.real(), budget=budget, redactor=redactor, limiter=limiter
+        )
         stack.push_async_callback(guarded.aclose)
         tools.append(guarded if store is None else CachedTool(guarded, store, scope=scope))
     return LocalToolbox(*tools)

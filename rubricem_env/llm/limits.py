@@ -9,7 +9,7 @@ import email.utils
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Annotated, NamedTuple, TypeVar
@@ -109,6 +109,12 @@ _DEADLINE: ContextVar[_Deadline | None] = ContextVar("deadline of the call", def
 """Between a call's retries and the limiter below them, which need not know each other."""
 
 
+def stand_still() -> AbstractContextManager[None]:
+    """While a call waits for its turn, the clock of its retries stands still."""
+    deadline = _DEADLINE.get()
+    return nullcontext() if deadline is None else deadline.standing_still()
+
+
 async def call_with_retry(
     operation: Callable[[], Awaitable[Result]],
     *,
@@ -192,8 +198,7 @@ class Limiter:
         self._free_at = [begin + taken for begin, taken in zip(begins, seconds, strict=True)]
         slots = self._semaphore()
         try:
-            deadline = _DEADLINE.get()
-            with nullcontext() if deadline is None else deadline.standing_still():
+            with stand_still():
                 if max(begins) > now:
                     await self._timing.sleep(max(begins) - now)
                 await slots.acquire()

@@ -14,6 +14,7 @@ from rubricem_env.domain.errors import BoundaryError, ToolError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 from rubricem_env.llm.base import Redactor
 from rubricem_env.llm.limits import RETRYABLE_STATUS, Limiter, Rates, RetryPolicy, Timing, call_with_retry
+from rubricem_env.llm.shared_limits import Turns
 from rubricem_env.llm.usage import Meter, SpendLimitReached, Usage
 from rubricem_env.tools.base import redact_call, redact_result
 from rubricem_env.tools.spec import ToolSpec
@@ -175,13 +176,15 @@ class GuardedTool:
         timing: Timing,
         budget: Meter | None = None,
         redactor: Redactor = str,
+        limiter: Turns | None = None,
     ) -> None:
+        """Without a `limiter`, the rates of the settings hold for this tool alone."""
         self._backend = backend
         self._settings = settings or GuardSettings()
         self._budget = budget or Meter()
         self._redactor = redactor
         self._timing = timing
-        self._limiter = Limiter(self._settings.rates, timing)
+        self._limiter = limiter or Limiter(self._settings.rates, timing)
         self._breaker = CircuitBreaker(
             failures=self._settings.breaker_failures,
             cooldown=self._settings.breaker_cooldown,

@@ -12,6 +12,7 @@ from omegaconf import OmegaConf  # type: ignore[import-not-found,unused-ignore]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # type: ignore[import-not-found,unused-ignore]
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput  # type: ignore[import-not-found,unused-ignore]
 
+from rubricem_agent.build.evals import limits_of
 from rubricem_agent.config import WITH_WEIGHTS
 from rubricem_env.domain.trajectory import Query
 
@@ -99,4 +100,5 @@ def _runner(described: str) -> EpisodeRunner:
     fields = json.loads(described)
     settings = read_section(fields["section"])
     share = settings.model_copy(update={"tools": share_of(settings.tools, fields["workers"])})
-    return EpisodeRunner(share, model=Path(fields["model"]), max_length=fields["max_length"])
+    limits = limits_of(ray.get_actor(NAME))
+    return EpisodeRunner(share, model=Path(fields["model"]), max_length=fields["max_length"], limiter_of=limits)

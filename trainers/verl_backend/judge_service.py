@@ -41,6 +41,7 @@ from rubricem_env.judge.base import Group, Judge, ReflectionJudge
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
 from rubricem_env.judge.scoring import GroupJudgement, refused_rubrics
+from rubricem_env.llm.shared_limits import SharedLimits
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import AlmanacJudge, true_quality
 
@@ -56,8 +57,8 @@ TokenAdvantages = npt.NDArray[np.floating] | None
 """One entry for each token of a rollout; None for a rollout that teaches nothing."""
 
 
-class JudgeService:
-    """All methods run on one event loop."""
+class JudgeService(SharedLimits):
+    """All methods run on one event loop. The search engines' rates of all rollout workers are kept here too."""
 
     def __init__(self, settings: VerlSettings, *, model: Path, group_size: int) -> None:
         """Build judge, bank and tokenizer.
@@ -66,6 +67,7 @@ class JudgeService:
             ConfigError: a setting names something unknown, or the model's folder has no tokenizer.
             MissingExtraError: a package that a setting needs is not installed.
         """
+        super().__init__()
         self.settings = settings = with_run_seed(settings, settings.seed)
         self.group_size = group_size
         self.tokenizer = load_tokenizer(model)

@@ -18,6 +18,7 @@ from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
 from rubricem_env.domain.errors import ModelError, RubricEMError, boundary
 from rubricem_env.env.episode import Episode
+from rubricem_env.llm.shared_limits import LimiterOf, own_limiter
 from rubricem_env.tools.base import Toolbox
 
 from .engine_policy import EnginePolicy
@@ -28,8 +29,11 @@ from .settings import VerlSettings
 class EpisodeRunner:
     """One for each worker process. Its tools are opened at the first episode and stay open as long as the process lives."""
 
-    def __init__(self, settings: VerlSettings, *, model: Path, max_length: int) -> None:
+    def __init__(
+        self, settings: VerlSettings, *, model: Path, max_length: int, limiter_of: LimiterOf = own_limiter
+    ) -> None:
         self._settings = settings
+        self._limiter_of = limiter_of
         self._tokenizer = load_tokenizer(model)
         self._max_length = max_length
         self._stack = AsyncExitStack()
@@ -76,6 +80,7 @@ class EpisodeRunner:
     async def _tools(self) -> Toolbox:
         async with self._opening_tools:
             if self._toolbox is None:
-                opened = await self._stack.enter_async_context(open_tools(self._settings.tools, os.environ))
+                tools = open_tools(self._settings.tools, os.environ, limiter_of=self._limiter_of)
+                opened = await self._stack.enter_async_context(tools)
                 self._toolbox = opened.toolbox
             return self._toolbox

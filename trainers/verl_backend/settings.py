@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, ValidationError, model_validator
 
-from rubricem_agent.config import BankConfig, JudgeConfig, RateConfig, ToolsConfig, refuse_unknown
+from rubricem_agent.config import BankConfig, JudgeConfig, ToolsConfig, refuse_unknown
 from rubricem_agent.data.prepare import read_training_set
 from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.learn.curriculum import Curriculum, OnMiss, ReflectPhase
@@ -158,15 +158,14 @@ def read_section(section: object) -> VerlSettings:
 
 
 def share_of(tools: ToolsConfig, workers: int) -> ToolsConfig:
-    """Rates and limits divided among `workers` independent processes; at least 1 of each.
+    """Budget and mounted servers divided among `workers` processes; at least 1 of each.
 
-    A tool server counts the calls of all workers, so `remote` stays as it is.
+    The search engines' rates stay whole: all workers take their turns from one limiter, the judge service's or the tool
+    server's.
     """
-    google, snippets, budget = tools.google_search, tools.snippet_search, tools.budget
+    budget = tools.budget
     return tools.model_copy(
         update={
-            "google_search": google.model_copy(update={"rates": _rates(google.rates, workers)}),
-            "snippet_search": snippets.model_copy(update={"rates": _rates(snippets.rates, workers)}),
             "budget": budget.model_copy(
                 update={
                     "calls": _part(budget.calls, workers),
@@ -177,16 +176,6 @@ def share_of(tools: ToolsConfig, workers: int) -> ToolsConfig:
             "mounted": tuple(
                 one.model_copy(update={"concurrency": max(1, one.concurrency // workers)}) for one in tools.mounted
             ),
-        }
-    )
-
-
-def _rates(rates: RateConfig, workers: int) -> RateConfig:
-    return rates.model_copy(
-        update={
-            "concurrency": max(1, rates.concurrency // workers),
-            "requests_per_minute": _part(rates.requests_per_minute, workers),
-            "tokens_per_minute": _part(rates.tokens_per_minute, workers),
         }
     )
 

@@ -1,11 +1,16 @@
 """`rubricem eval --ray N` on a real Ray: the run of one process, made in parts, and nothing of the current folder runs."""
 
+import asyncio
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
+from rubricem_agent.build.evals import limits_of, run_on_ray
 from rubricem_agent.evals.scores import Scores
+from rubricem_env.llm.limits import Rates
 from tests.lanes.verl.runs import ROOT
 
 PARTS = ("1-of-2", "2-of-2")
@@ -45,3 +50,29 @@ def test_a_failure_in_a_worker_is_one_sentence(tmp_path: Path) -> None:
     said = " ".join((done.stderr + done.stdout).split())
     assert (done.returncode, "Traceback" in said) == (2, False)
     assert "cannot write to" in said
+
+
+CALLS, SECONDS = 6, 0.1
+
+
+def occupy(service: Any) -> list[tuple[float, float]]:
+    """When each of a worker's calls began and ended."""
+    limiter = limits_of(service)("snippet_search", Rates(concurrency=2))
+
+    async def call() -> tuple[float, float]:
+        async with limiter.slot(1):
+            began = time.time()
+            await asyncio.sleep(SECONDS)
+            return began, time.time()
+
+    async def together() -> list[tuple[float, float]]:
+        return await asyncio.gather(*(call() for _ in range(CALLS)))
+
+    return asyncio.run(together())
+
+
+def test_workers_share_the_slots_of_an_engine() -> None:
+    calls = [call for part in run_on_ray(occupy, [(), (), ()], what="a test") for call in part]
+    under_way = [sum(began <= moment < ended for began, ended in calls) for moment, _ in calls]
+    assert len(calls) == 3 * CALLS
+    assert max(under_way) == 2

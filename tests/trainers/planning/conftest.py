@@ -39,7 +39,7 @@ class FakeMachine(Machine):
     free: float = 10_000.0
     memory: float = 2_000.0
     silent: dict[str, str] = field(default_factory=dict)
-    environ: Mapping[str, str] = field(default_factory=lambda: {"GEMINI_API_KEY": "x"})
+    environ: Mapping[str, str] = field(default_factory=lambda: {"GEMINI_API_KEY": "x", "S2_API_KEY": "x"})
 
     def version_of(self, package: str) -> str | None:
         return self.versions.get(package)

@@ -267,7 +267,8 @@ def test_the_links_set_the_time_of_an_update_where_they_are_slower_than_the_gpus
 def test_the_step_is_shorter_with_shards_within_a_node_larger_engines_or_more_steps_ahead(
     recipe: Recipe, change: str
 ) -> None:
-    before, after = (make_plan(recipe(*changes), QWEN, Assumptions()) for changes in ((), (change,)))
+    never_binds = Assumptions(searches=0)
+    before, after = (make_plan(recipe(*changes), QWEN, never_binds) for changes in ((), (change,)))
     assert after.step_seconds < before.step_seconds - 1
 
 
@@ -281,3 +282,27 @@ def test_offloading_makes_the_swaps_longer_by_what_is_moved(recipe: Recipe) -> N
 def test_shards_that_do_not_divide_the_gpus_are_refused(recipe: Recipe) -> None:
     with pytest.raises(ConfigError, match="32 GPUs cannot be divided into shards over 12"):
         recipe("actor_rollout_ref.actor.fsdp_config.fsdp_size=12")
+
+
+def test_a_search_engine_whose_rates_are_too_low_binds_the_step_and_is_named(recipe: Recipe) -> None:
+    # 256 attempts search 6 times, 30 % of them for papers: 460.8 calls, one a second.
+    slow = make_plan(recipe(), QWEN, Assumptions())
+    assert slow.search["snippet_search"] == pytest.approx(460.8)
+    # 1,075.2 calls of 4 s, 64 at once; 1,000 a minute would take 64.5 s.
+    assert slow.search["google_search"] == pytest.approx(1_075.2 * 4 / 64)
+    assert slow.search_bottleneck.startswith("snippet_search binds the step: its searches take 461 s at 60 a minute")
+    assert "rubricem.tools.snippet_search.rates" in slow.search_bottleneck
+
+    fast = make_plan(
+        recipe("rubricem.tools.snippet_search.rates={requests_per_minute: 600, concurrency: 40}"), QWEN, Assumptions()
+    )
+    assert (fast.search_bottleneck, fast.step_seconds) == ("", slow.seconds_unbound)
+    assert slow.step_seconds > fast.step_seconds + 100
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["rubricem.tools.backend=offline", "rubricem.tools.replay=a.jsonl", "rubricem.tools.remote={url: http://t}"],
+)
+def test_engines_without_rates_of_this_run_are_not_planned(change: str, recipe: Recipe) -> None:
+    assert make_plan(recipe(change), QWEN, Assumptions()).search == {}

@@ -37,9 +37,12 @@ def missing(machine: FakeMachine, *changes: str) -> dict[str, str]:
     return {one.what: one.found for one in check_file(RECIPE, changes, machine=machine) if not one.is_ok}
 
 
-def test_a_cluster_that_has_everything_may_start(machine: FakeMachine, ready: list[str]) -> None:
+def test_a_cluster_that_has_everything_may_start_and_is_told_what_binds_its_steps(
+    machine: FakeMachine, ready: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     require_ready(RECIPE, ready, machine=machine)
     assert missing(machine, *ready) == {}
+    assert capsys.readouterr().err.startswith("snippet_search binds the step: its searches take 346 s at 60 a minute")
 
 
 def test_what_moves_weights_over_nccl_is_asked_for_where_they_are_moved(machine: FakeMachine, ready: list[str]) -> None:
@@ -58,7 +61,7 @@ def test_all_that_is_missing_is_said_at_once_each_with_its_remedy(capsys: pytest
 
     for what in ("verl", "flash-attn", "model", "GPUs", "memory", "questions", "GEMINI_API_KEY", "embedder", "disk"):
         assert f"  {what}" in told
-    assert told.count("  -> ") == len(missing(bare)) == 20
+    assert told.count("  -> ") == len(missing(bare)) == 21
     assert "--config-name verl_almanac_cpu" in str(refused.value)
     assert "nothing was started" in str(refused.value)
 
@@ -71,7 +74,7 @@ def test_all_that_is_missing_is_said_at_once_each_with_its_remedy(capsys: pytest
         ({"memory": 30.0}, "memory", "30 GiB in this node; offloading needs 38"),
         ({"free": 300.0}, "disk", "checkpoints need 366"),
         (
-            {"environ": {"GEMINI_API_KEY": " "}},
+            {"environ": {"GEMINI_API_KEY": " ", "S2_API_KEY": "x"}},
             "GEMINI_API_KEY or GOOGLE_API_KEY or RUBRICEM_SEARCH_KEY",
             "google_search needs it",
         ),
@@ -92,7 +95,7 @@ def test_a_version_outside_the_tested_range_is_named_with_the_range(machine: Fak
 
 
 def test_the_judges_own_key_does_not_pay_for_searches(machine: FakeMachine, ready: list[str]) -> None:
-    machine.environ = {"RUBRICEM_JUDGE_KEY": "x"}
+    machine.environ = {"RUBRICEM_JUDGE_KEY": "x", "S2_API_KEY": "x"}
 
     assert list(missing(machine, *ready)) == [SEARCH_KEY]
 
@@ -104,15 +107,19 @@ SEARCH_KEY = "GEMINI_API_KEY or GOOGLE_API_KEY or RUBRICEM_SEARCH_KEY"
 @pytest.mark.parametrize(
     ("changes", "needed"),
     [
-        ([], {JUDGE_KEY, SEARCH_KEY}),
-        (["rubricem.tools.google_search.url=https://mirror.example/v1"], {JUDGE_KEY, "RUBRICEM_SEARCH_KEY"}),
-        (["rubricem.tools.google_search.engine=plain"], {JUDGE_KEY, "SERPER_API_KEY"}),
+        ([], {JUDGE_KEY, SEARCH_KEY, "S2_API_KEY"}),
+        (["rubricem.tools.snippet_search.url=http://127.0.0.1:9"], {JUDGE_KEY, SEARCH_KEY}),
+        (
+            ["rubricem.tools.google_search.url=https://mirror.example/v1"],
+            {JUDGE_KEY, "RUBRICEM_SEARCH_KEY", "S2_API_KEY"},
+        ),
+        (["rubricem.tools.google_search.engine=plain"], {JUDGE_KEY, "SERPER_API_KEY", "S2_API_KEY"}),
         (["rubricem.tools.remote={url: 'http://tools:8000/mcp'}"], {JUDGE_KEY, "RUBRICEM_TOOLS_TOKEN"}),
         (
             ["rubricem.judge.judge=openai:gpt-4.1@https://api.openai.com/v1"],
-            {"OPENAI_API_KEY or RUBRICEM_JUDGE_KEY", SEARCH_KEY},
+            {"OPENAI_API_KEY or RUBRICEM_JUDGE_KEY", SEARCH_KEY, "S2_API_KEY"},
         ),
-        (["rubricem.judge.judge=openai:mine@http://judge:8000/v1"], {SEARCH_KEY}),
+        (["rubricem.judge.judge=openai:mine@http://judge:8000/v1"], {SEARCH_KEY, "S2_API_KEY"}),
         (["rubricem.judge.judge=rules", "rubricem.tools.backend=offline"], set()),
     ],
 )
@@ -168,7 +175,7 @@ def test_embedders_are_looked_for_where_they_are_loaded_from(
     machine: FakeMachine, ready: list[str], tmp_path: Path
 ) -> None:
     cached = [change for change in ready if "embedder_path" not in change]
-    machine.environ = {"GEMINI_API_KEY": "x", "HF_HOME": str(tmp_path)}
+    machine.environ = {**machine.environ, "HF_HOME": str(tmp_path)}
     assert "embedder" in missing(machine, *cached)
     (tmp_path / "hub" / "models--Qwen--Qwen3-Embedding-0.6B").mkdir(parents=True)
     assert missing(machine, *cached) == {}

@@ -97,19 +97,13 @@ def test_eight_shares_are_no_more_than_the_whole():
         }
     )
     share = share_of(whole, WORKERS)
-    for before, after in (
-        (whole.google_search.rates, share.google_search.rates),
-        (whole.snippet_search.rates, share.snippet_search.rates),
-    ):
-        assert WORKERS * after.requests_per_minute <= before.requests_per_minute
-        assert after.requests_per_minute >= before.requests_per_minute // WORKERS
-    assert (share.google_search.rates.concurrency, share.mounted[0].concurrency) == (8, 2)
+    # One limiter keeps the rates of all workers together.
+    assert (share.google_search, share.snippet_search) == (whole.google_search, whole.snippet_search)
+    assert share.mounted[0].concurrency == 2
     assert (share.budget.calls, share.budget.dollars) == (125, 2.5)
 
 
 def test_a_share_is_at_least_one_and_no_limit_stays_none():
     share = share_of(ToolsConfig(), WORKERS)
-    assert share.snippet_search.rates.concurrency == 1
     assert share.budget == ToolsConfig().budget
-    assert share.google_search.rates.tokens_per_minute is None
     assert share_of(ToolsConfig(), 1) == ToolsConfig()

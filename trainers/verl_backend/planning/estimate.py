@@ -14,6 +14,7 @@ from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.judge.llm_judge import MAX_CANDIDATE_CHARS
 from rubricem_env.llm.usage import PRICES, Price, price_of
+from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 
 from .run_shape import (
     KNOWN,
@@ -242,6 +243,19 @@ def _searching(shape: RunShape, assumed: Assumptions) -> tuple[CallKind, ...]:
     )
 
 
+def search_seconds(shape: RunShape, assumed: Assumptions) -> dict[str, float]:
+    """What each search engine's rates need for the calls of a step; empty where its rates stand elsewhere, or none do."""
+    tools = shape.settings.tools
+    if shape.settings.almanac is not None or tools.backend != "web" or tools.remote or tools.replay:
+        return {}
+    calls = {kind.what.partition(" ")[0]: kind.calls for kind in _searching(shape, assumed)}
+    rates = {GOOGLE_SEARCH: tools.google_search.rates, SNIPPET_SEARCH: tools.snippet_search.rates}
+    return {
+        name: calls[name] * max(60 / (rate.requests_per_minute or math.inf), assumed.tool_seconds / rate.concurrency)
+        for name, rate in rates.items()
+    }
+
+
 def _shown_tokens(assumed: Assumptions, limit: float) -> float:
     """Tokens of an attempt as a judge sees it: what the policy wrote and the tools returned, up to the limit."""
     return min(assumed.written_tokens + assumed.searches * assumed.observed_tokens, limit)
@@ -270,6 +284,8 @@ class PhaseTimes(Frozen):
     propose_seconds: Amount = 0.0
     score_seconds: Amount = 0.0
     reflect_seconds: Amount = 0.0
+    search_seconds: Amount = 0.0
+    """What the slowest search engine needs for the searches of a step under its rates."""
     judge_seats: Count = 10_000
     """Calls to the judge at once."""
     reflection_tokens: Amount = 0.0
@@ -305,6 +321,7 @@ def estimate_times(shape: RunShape, model: ModelShape, assumed: Assumptions, *, 
         engine_seats=max(1, engines * min(shape.engine_seats, int(cached / assumed.sequence))),
         longest_tokens=shape.response_tokens,
         most_searches=shape.settings.limits.max_calls,
+        search_seconds=max(search_seconds(shape, assumed).values(), default=0.0),
         judge_seats=shape.settings.judge.rates.concurrency,
         reflection_tokens=min(assumed.reflection_tokens, reflection.new_tokens),
         candidates=reflection.num_candidates,
@@ -340,7 +357,7 @@ NOT_ESTIMATED = "queues at engine and judge, failed episodes, checkpoints, valid
 def estimate_step(times: PhaseTimes, shape: RunShape) -> dict[str, float]:
     """Seconds of an average step by what the trainer does or waits for; their sum is the step.
 
-    A step waits for its slowest attempt and for the judge, or for the throughput of either. In the layout `async` the
+    A step waits for its slowest attempt and for the judge, or for the throughput of engine, search or judge. In the layout `async` the
     questions of the next steps are sampled at the same time, so a group has one wait more for each step ahead; in
     `separate` sampling also continues while training. Every other window of steps has reflections.
     """
@@ -353,7 +370,7 @@ def estimate_step(times: PhaseTimes, shape: RunShape) -> dict[str, float]:
     busy = sum(updates.values())
     tokens = shape.attempts * times.written_tokens
     tokens += shape.questions * new_share * times.candidates * times.reflection_tokens
-    engine = tokens / times.engine_speed
+    engine = max(tokens / times.engine_speed, times.search_seconds)
     longest = min(times.longest_tokens, times.written_tokens * _slowest(shape.attempts, times.spread))
     sampling = max(engine, longest / times.sequence_speed + times.searches * times.tool_seconds)
     calls = shape.questions * (times.propose_seconds + new_share * times.reflect_seconds)

@@ -22,6 +22,7 @@ from .estimate import (
     plan_calls,
     plan_memory,
     refuse_small_gpu,
+    search_seconds,
 )
 from .run_shape import (
     Assumptions,
@@ -48,6 +49,23 @@ class ClusterPlan(NamedTuple):
     """Seconds of an average step by what the trainer does or waits for."""
     calls: tuple[CallKind, ...]
     gpu_hour_dollars: float
+    search: Mapping[str, float]
+    """Seconds that each search engine needs for a step under its rates."""
+    seconds_unbound: float
+    """Of a step whose searches never wait for their turns."""
+
+    @property
+    def search_bottleneck(self) -> str:
+        """The engine that binds the step and what to raise; empty where none does."""
+        if self.step_seconds <= self.seconds_unbound:
+            return ""
+        name = max(self.search, key=lambda name: self.search[name])
+        rates = getattr(self.shape.settings.tools, name).rates
+        return (
+            f"{name} binds the step: its searches take {self.search[name]:.0f} s at {rates.requests_per_minute} a minute "
+            f"and {rates.concurrency} at once, and without waiting a step takes {self.seconds_unbound:.0f} s. Raise "
+            f"rubricem.tools.{name}.rates as far as your key allows, or cache more with rubricem.tools.cache.path."
+        )
 
     @property
     def step_seconds(self) -> float:
@@ -75,9 +93,17 @@ class ClusterPlan(NamedTuple):
 
 def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> ClusterPlan:
     """The plan of a run as configured. Nothing is refused here."""
-    step = estimate_step(estimate_times(shape, model, assumed, layout=shape.layout), shape)
-    memory, calls = plan_memory(shape, model, assumed), plan_calls(shape, assumed)
-    return ClusterPlan(shape, memory, step, calls, assumed.gpu_hour_dollars)
+    times = estimate_times(shape, model, assumed, layout=shape.layout)
+    unbound = estimate_step(times.model_copy(update={"search_seconds": 0.0}), shape)
+    return ClusterPlan(
+        shape,
+        plan_memory(shape, model, assumed),
+        estimate_step(times, shape),
+        plan_calls(shape, assumed),
+        assumed.gpu_hour_dollars,
+        search_seconds(shape, assumed),
+        sum(unbound.values()),
+    )
 
 
 def plans_over_nodes(shape: RunShape, model: ModelShape, assumed: Assumptions) -> list[ClusterPlan]:
@@ -144,6 +170,8 @@ def plan_document(plan: ClusterPlan) -> dict[str, Any]:
             "seconds": round(plan.step_seconds, 1),
             "parts": {name: round(seconds, 1) for name, seconds in plan.step.items() if seconds},
             "binds": max(plan.step, key=lambda name: plan.step[name]),
+            "searches": {name: round(seconds, 1) for name, seconds in plan.search.items()},
+            "search_bottleneck": plan.search_bottleneck or None,
         },
         "hours": round(plan.hours, 1),
         "gpu_hours": round(plan.hours * plan.shape.gpus, 1),
@@ -174,6 +202,9 @@ def _show(plans: Sequence[ClusterPlan], assumed: Assumptions, console: Console) 
     for name, cells in (*_memory_rows(plans), *_time_rows(plans), *_money_rows(plans)):
         table.add_row(name, *cells)
     console.print(table)
+    for plan in plans[-1:]:
+        if plan.search_bottleneck:
+            console.print(f"\n{plan.search_bottleneck}")
     console.print(f"\nthe step is [bold]estimated[/bold] from shapes and assumptions; left out: {NOT_ESTIMATED}")
     console.print("simulate the queues: python -m trainers.experiments.simulate CONFIG")
     console.print("\n[bold]assumed[/bold], not measured; set with --assume KEY=VALUE")
@@ -212,6 +243,7 @@ def _time_rows(plans: Sequence[ClusterPlan]) -> Rows:
     return [
         ("[bold]seconds of a step[/bold], estimated", [f"{plan.step_seconds:.0f}" for plan in plans]),
         *((f"  {name}", [f"{plan.step[name]:.0f}" for plan in plans]) for name in names),
+        *((f"  searches with {name} need", [f"{plan.search[name]:.0f}" for plan in plans]) for name in plans[0].search),
         ("[bold]hours of the run[/bold]", [f"{plan.hours:,.0f}" for plan in plans]),
         ("GPU hours of the run", [f"{plan.hours * plan.shape.gpus:,.0f}" for plan in plans]),
     ]

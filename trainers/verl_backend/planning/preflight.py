@@ -34,6 +34,7 @@ from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.llm.base import url_host
 
 from .estimate import plan_memory, refuse_small_gpu
+from .plan import make_plan
 from .run_shape import (
     Assumptions,
     RunShape,
@@ -114,6 +115,7 @@ _WEIGHTS = ("*.safetensors", "*.bin")
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 _GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 _JUDGE_KEY = "RUBRICEM_JUDGE_KEY"
+_SCHOLAR_HOST = "api.semanticscholar.org"
 
 
 class PreflightCheck(NamedTuple):
@@ -251,6 +253,8 @@ def _needed_keys(shape: RunShape) -> Iterator[tuple[str, str]]:
         yield "RUBRICEM_TOOLS_TOKEN", f"the tool server {tools.remote.url}"
     elif tools.backend == "web" and tools.replay is None:
         yield _search_key(tools.google_search), "google_search"
+        if url_host(tools.snippet_search.url) == _SCHOLAR_HOST:
+            yield "S2_API_KEY", "snippet_search, whose callers without a key share one low rate,"
 
 
 def _search_key(search: GoogleSearchConfig) -> str:
@@ -318,6 +322,10 @@ def require_ready(
     """
     missing = [check for check in check_file(file, changes, machine=machine, probe=probe) if not check.is_ok]
     if not missing:
+        shape = read_run_shape(read_run_file(file, changes))
+        if shape.device != "cpu":
+            bottleneck = make_plan(shape, find_model_shape(shape.model), Assumptions()).search_bottleneck
+            sys.stderr.write(f"{bottleneck}\n" if bottleneck else "")
         return
     width = max(len(check.what) for check in missing)
     for check in missing:
