@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rubricem_agent.learn.metrics import EvaluationLine, StepLine, UpdateMetrics
-from rubricem_agent.learn.monitor import find_expected, find_levels
+from rubricem_agent.learn.monitor import RecordedRun, find_expected, find_levels
 from rubricem_agent.viewer.api_runs import Comparison, Curve, Figure, RunCard
-from rubricem_agent.viewer.logs import RecordedRun
 from rubricem_agent.viewer.records import UnreadableRunError
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import boundary

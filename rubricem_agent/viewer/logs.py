@@ -1,23 +1,18 @@
-"""Follow the files of a run while they are written: its bank, an evaluation's answers and verdicts, its training log.
+"""Follow the files of a run while they are written: its bank, an evaluation's answers and verdicts.
 
 The bank is an ordinary one in memory, to which the recorded lessons are added as they appear.
 """
 
 import base64
 import binascii
-import json
 import threading
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import ValidationError
-from pydantic_core import from_json
 
 from rubricem_agent.evals.manifest import ANSWERS_FILE, VERDICTS_FILE
 from rubricem_agent.evals.records import AnswerRecord, CaseKey, VerdictRecord
-from rubricem_agent.learn.metrics import SETTINGS_FILE, RunLog, read_log
-from rubricem_agent.learn.monitor import RECIPES
 from rubricem_agent.learn.record import LESSONS, RECORD_FOLDER, LessonLine
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
@@ -195,43 +190,3 @@ def _row(record: AnswerRecord) -> ExampleRow:
 def _opaque(key: CaseKey) -> str:
     """An example's name may hold anything; this can stand in a path."""
     return f"{key.epoch}." + base64.urlsafe_b64encode(key.id.encode("utf-8", "replace")).decode("ascii").rstrip("=")
-
-
-class RecordedRun(NamedTuple):
-    """A run's folder, read."""
-
-    folder: Path
-    settings: dict[str, Any]
-    """Empty where the folder has none."""
-    log: RunLog
-
-    @property
-    def recipe(self) -> str | None:
-        """Its name in the ablation."""
-        key = (self.settings.get("credit"), self.settings.get("meta_policy"))
-        return next((one.name for one in RECIPES if (one.credit, one.meta_policy) == key), None)
-
-    @property
-    def title(self) -> str:
-        return next((one.title for one in RECIPES if one.name == self.recipe), "a training run")
-
-
-def read_run(folder: Path) -> RecordedRun:
-    """A run's log and settings.
-
-    Raises:
-        FileFormatError: the folder holds no run, or its settings are no JSON object.
-    """
-    log = read_log(folder)
-    path = folder / SETTINGS_FILE
-    try:
-        written = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        # Once more, because a lone surrogate or a deeper nesting could not be served as JSON.
-        settings = from_json(json.dumps(written, ensure_ascii=False).encode("utf-8", "replace"))
-    except (OSError, ValueError, RecursionError) as cause:
-        raise FileFormatError(
-            f"{path} cannot be read as JSON: {cause}. Start the run's command again to write it anew."
-        ) from cause
-    if not isinstance(settings, dict):
-        raise FileFormatError(f"{path} holds no JSON object. Start the run's command again to write it anew.")
-    return RecordedRun(folder, settings, log)
