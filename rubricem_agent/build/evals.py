@@ -41,9 +41,9 @@ from rubricem_env.world.almanac import load_questions, shipped_questions_path
 ResultT = TypeVar("ResultT")
 
 SHARDS = "shards"
+"""The folder of the parts of a split run."""
 _MAX_WAITING = 100_000
 """Calls of all processes that may wait for their turns at once."""
-"""The folder of the parts of a split run."""
 
 
 def export_inspect_log(folder: Path, out: Path) -> None:
