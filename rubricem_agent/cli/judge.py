@@ -1,20 +1,24 @@
-"""`rubricem judge` scores a group of trajectories; `rubricem calibrate` measures a judge against labelled examples."""
+"""`rubricem judge` scores a group of trajectories; `rubricem calibrate` measures a judge, or our prompts for one."""
 
 import asyncio
 import json
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from pydantic import ValidationError
 
+from rubricem_agent.build.calibration import WordingAgreement, compare_prompts, plan_calibration
+from rubricem_agent.build.eval_plan import PlannedEvaluation
 from rubricem_agent.build.models import JUDGE_KEY, BuiltJudge, build_judge, naming
 from rubricem_agent.build.probe import model_probes, require_answers
 from rubricem_agent.cli.look import read_trajectory_rows
-from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, inert, plain_table
-from rubricem_agent.config import JUDGE_NAMES, JudgeConfig
+from rubricem_agent.cli.terminal import INCOMPLETE, ProbeOption, Terminal, command, inert, plain_table
+from rubricem_agent.config import JUDGE_NAMES, RULES, EvalConfig, JudgeConfig
+from rubricem_agent.evals.records import NO_PRICE
 from rubricem_agent.files import read_lines, read_text
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError, UsageError
@@ -205,19 +209,129 @@ def _cells(rollout: RolloutJudgement) -> list[str]:
     ]
 
 
+@dataclass(frozen=True)
+class CalibrationOptions:
+    """The options of `rubricem calibrate` for judge prompts. Field names are option names."""
+
+    prompts: Annotated[
+        str, typer.Option(help="Official judge prompts to hold ours against: a checkout, a folder of them, a package.")
+    ] = ""
+    limit: Annotated[int | None, typer.Option(min=1, help="With --prompts: the first N answers of each run.")] = None
+    out: Annotated[Path, typer.Option(help="With --prompts: where verdicts are kept; the same folder resumes.")] = Path(
+        "runs/calibrate"
+    )
+    budget: Annotated[float | None, typer.Option(min=0.01, help="With --prompts: dollars for each run's answers.")] = (
+        None
+    )
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --prompts: estimate calls and money.")] = False
+
+
 @command
 def calibrate(
     terminal: Terminal,
-    file: Annotated[Path, typer.Argument(help='JSON lines: {"trajectory": {...}, "rubric": {...}, "label": 0|1|2}.')],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help='JSON lines {"trajectory": {...}, "rubric": {...}, "label": 0|1|2}; with --prompts, folders of '
+            "evaluation runs.",
+            metavar="FILE|RUN...",
+        ),
+    ],
+    options: CalibrationOptions,
     judge: JudgeOption = "rules",
     no_probe: ProbeOption = False,
 ) -> None:
     """Run a judge over labelled examples and print its agreement with the labels.
 
     "trajectory" is an object as in a trajectory file, or the path of one beside FILE; "rubric" a row of a rubric file.
+    With --prompts, one judge (by default that of the benchmark) reads the answers of RUN twice, with our own prompts and
+    with the official ones; the command prints how far the verdicts and the scores agree. The same command resumes.
     """
+    if options.prompts:
+        _calibrate_prompts(paths, options, judge="" if judge == RULES else judge, terminal=terminal, probe=not no_probe)
+        return
+    if len(paths) > 1 or paths[0].is_dir():
+        raise UsageError(
+            f"{paths[-1]} is one of several, or a folder; a judge is calibrated on one file of labelled examples. Give "
+            "that file, or hold our prompts of evaluation runs against the official ones with --prompts PLACE."
+        )
+    _calibrate_judge(paths[0], judge, terminal=terminal, probe=not no_probe)
+
+
+def _calibrate_prompts(
+    runs: Sequence[Path], options: CalibrationOptions, *, judge: str, terminal: Terminal, probe: bool
+) -> None:
+    """Judge the answers of every run in both wordings and print a row for each."""
+    if len({run.resolve().name for run in runs}) < len(runs):
+        raise UsageError(
+            f"two runs have the same name; each keeps its verdicts under {options.out}. Calibrate them apart."
+        )
+    settings = EvalConfig(benchmark="", judges=(judge,) if judge else (), budget=options.budget, probe=probe)
+    pairs = [
+        plan_calibration(settings, run, out=options.out, prompts=options.prompts, limit=options.limit) for run in runs
+    ]
+    if options.dry_run:
+        _show_estimate([planned for pair in pairs for planned in pair], terminal)
+        return
+    results: list[WordingAgreement] = []
+    failures = []
+    for pair in pairs:
+        with terminal.bar(
+            f"judging {pair[0].manifest.benchmark} twice", 2 * len(pair[0].manifest.inputs.ids)
+        ) as advance:
+            found = asyncio.run(compare_prompts(pair, lambda phase, failure, advance=advance: advance(1)))
+        if isinstance(found, str):
+            failures.append(found)
+        else:
+            results.append(found)
+    heads = ("benchmark", "judge", "answers", "verdicts", "same", "kappa", "own minus official, points")
+    terminal.show(plain_table(*heads, rows=map(_wording_row, results)))
+    for failure in failures:
+        terminal.warn(failure)
+    missing = sum(one.missing for one in results)
+    if missing:
+        terminal.warn(
+            f"{missing} answers lack a grade in one of the wordings. Run the same command to try outages again."
+        )
+    brief = "\n".join(f"{one.kappa:.2f}\t{one.benchmark}" for one in results)
+    terminal.close([one.model_dump(mode="json") for one in results], f"the verdicts are in {options.out}.", brief=brief)
+    if failures or missing:
+        raise typer.Exit(INCOMPLETE)
+
+
+def _wording_row(found: WordingAgreement) -> tuple[str, ...]:
+    gap = found.scores
+    return (
+        f"{found.benchmark}, {found.mode}",
+        inert(found.judge),
+        str(found.answers),
+        str(found.verdicts),
+        f"{100 * found.same:.1f} %",
+        f"{found.kappa:.2f} ({found.interval.low:.2f} to {found.interval.high:.2f})",
+        f"{100 * gap.difference:+.1f} ({100 * gap.low:+.1f} to {100 * gap.high:+.1f})",
+    )
+
+
+def _show_estimate(plans: Sequence[PlannedEvaluation], terminal: Terminal) -> None:
+    rows = [(planned, cost) for planned in plans for cost in planned.estimate() if cost.stage == "verdicts"]
+    table = plain_table("benchmark", "prompts", "judge", "calls", "tokens read", "tokens written", "dollars")
+    for planned, cost in rows:
+        counts = (cost.usage.calls, cost.usage.input_tokens, cost.usage.output_tokens)
+        dollars = f"{cost.dollars:.2f}" if cost.is_priced else NO_PRICE
+        words = inert(planned.manifest.prompts) or "our own"
+        table.add_row(planned.manifest.benchmark, words, inert(cost.model), *map("{:,}".format, counts), dollars)
+    terminal.show(table)
+    total = f"{sum(cost.dollars for _, cost in rows):.2f}"
+    document = [
+        {"benchmark": plan.manifest.benchmark, "prompts": plan.manifest.prompts, **cost.model_dump()}
+        for plan, cost in rows
+    ]
+    terminal.close(document, f"no model was called. Known prices add up to ${total}.", brief=total)
+
+
+def _calibrate_judge(file: Path, judge: str, *, terminal: Terminal, probe: bool) -> None:
     examples = read_examples(file)
-    result = asyncio.run(_calibrate(examples, JudgeConfig(judge=judge), terminal=terminal, probe=not no_probe))
+    result = asyncio.run(_calibrate(examples, JudgeConfig(judge=judge), terminal=terminal, probe=probe))
     rows = [(name, *agreement_cells(own)) for name, own in (*result.by_stage, ("all", result.overall))]
     terminal.show(plain_table("stage", "examples", "exact", "within one", "kappa", "bias", rows=rows))
     unscored = result.opinions.count(None)

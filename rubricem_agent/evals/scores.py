@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from itertools import combinations
+from operator import eq
 
 import numpy as np
 from pydantic import JsonValue
@@ -303,18 +304,35 @@ def _clipped(loaded: Loaded, value: float) -> float:
     return min(1.0, max(0.0, value)) if loaded.rules.clips_mean else value
 
 
+Labels = Mapping[tuple[CaseKey, str], str]
+"""What a judge said, by answer and question."""
+
+
+def labels_of(grades: _Grades) -> Labels:
+    """All labels of the grades."""
+    return {(key, question): label for key, grade in grades.items() for question, label in grade.labels.items()}
+
+
+def read_labels(loaded: Loaded, judge: str, *, logs: Logs) -> Labels:
+    """What a judge has said in a run so far."""
+    answers, verdicts = logs
+    outcomes = {one.key: _grade(loaded, one, verdicts=verdicts, judge=judge) for one in answers.records if one.is_final}
+    return labels_of({key: grade for key, grade in outcomes.items() if isinstance(grade, Grade)})
+
+
+def agree(ours: Labels, theirs: Labels) -> tuple[list[str], list[str], list[str]]:
+    """Both judges' labels on the questions that both answered readably, and the id of the example of each."""
+    shared = sorted(ours.keys() & theirs.keys())
+    return [ours[key] for key in shared], [theirs[key] for key in shared], [key.id for key, _ in shared]
+
+
 def _agreements(by_judge: Mapping[str, _Grades]) -> tuple[JudgeAgreement, ...]:
     """Every pair of judges, on the questions that both answered readably."""
-    labels = {
-        judge: {(key, question): label for key, grade in grades.items() for question, label in grade.labels.items()}
-        for judge, grades in by_judge.items()
-    }
     pairs = []
-    for first, second in combinations(labels, 2):
-        shared = sorted(labels[first].keys() & labels[second].keys())
-        if shared:
-            ours, theirs = ([labels[judge][key] for key in shared] for judge in (first, second))
-            same = sum(one == other for one, other in zip(ours, theirs, strict=True)) / len(shared)
+    for first, second in combinations(by_judge, 2):
+        ours, theirs, _ = agree(labels_of(by_judge[first]), labels_of(by_judge[second]))
+        if ours:
+            same = sum(map(eq, ours, theirs)) / len(ours)
             kappa = statistics.cohens_kappa(ours, theirs)
-            pairs.append(JudgeAgreement(first=first, second=second, n=len(shared), share=same, kappa=kappa))
+            pairs.append(JudgeAgreement(first=first, second=second, n=len(ours), share=same, kappa=kappa))
     return tuple(pairs)

@@ -143,6 +143,25 @@ def cohens_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float
     return 1.0 if expected == 1 else (observed - expected) / (1 - expected)
 
 
+def kappa_interval(
+    first: Sequence[str], second: Sequence[str], clusters: Sequence[Hashable], *, rng: np.random.Generator
+) -> MeanInterval:
+    """Percentile bootstrap of Cohen's kappa over clusters, such as the verdicts on one answer, which depend on each other."""
+    index = {cluster: row for row, cluster in enumerate(dict.fromkeys(clusters))}
+    of_label = {label: column for column, label in enumerate(dict.fromkeys((*first, *second)))}
+    counts = np.zeros((len(index), len(of_label), len(of_label)))
+    for cluster, one, other in zip(clusters, first, second, strict=True):
+        counts[index[cluster], of_label[one], of_label[other]] += 1
+    drawn = counts[rng.integers(0, len(index), size=(DRAWS, len(index)))].sum(axis=1)
+    shares = drawn / drawn.sum(axis=(1, 2), keepdims=True)
+    observed = np.trace(shares, axis1=1, axis2=2)
+    expected = (shares.sum(axis=1) * shares.sum(axis=2)).sum(axis=1)
+    # As `cohens_kappa`: two judges with one label throughout agree fully.
+    kappas = np.where(expected < 1, (observed - expected) / np.maximum(1 - expected, 1e-12), 1.0)
+    low, high = _percentiles(kappas)
+    return MeanInterval(low=low, high=high, stderr=float(kappas.std()), n=len(first))
+
+
 def epoch_variance(values_by_example: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """The variance `between` the examples' means, and the mean variance `within` one example over its epochs.
 

@@ -412,7 +412,8 @@ def grade(case: grading.Case, grader: grading.Grader) -> grading.Grading:
     if isinstance(outcome, str):
         result = grader.excluded(outcome, unreadable=unreadable)
     else:
-        labels = {name: f"{value:.2f}" for name, value in outcome.dimensions.items()}
+        # Two judges agree on who wins, hardly ever on a score of two decimals.
+        labels = {name: "wins" if value > 0.5 else "loses" for name, value in outcome.dimensions.items()}
         score = outcome.overall
         result = grading.Grade(score, score, metrics=outcome.dimensions, labels=labels, unreadable=unreadable)
     if grader.prompts != FACT_PROMPTS:

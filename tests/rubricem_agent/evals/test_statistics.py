@@ -8,6 +8,7 @@ from rubricem_agent.evals.statistics import (
     clustered_bootstrap_mean,
     cohens_kappa,
     epoch_variance,
+    kappa_interval,
     paired_bootstrap,
     standard_error,
     wilson_interval,
@@ -175,3 +176,22 @@ def test_the_paired_interval_covers_the_true_difference_about_as_often_as_the_t_
     # Of 400 intervals of 95 %, 380 are to cover; four binomial deviations are 17.
     assert abs(covered - 380) <= 18
     assert abs(covered - tested) <= 12
+
+
+def test_the_interval_of_kappa_is_that_of_kappa_on_the_drawn_clusters():
+    first, second = list("aabbabcaab"), list("abbbaacaba")
+    clusters = [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    found = kappa_interval(first, second, clusters, rng=np.random.default_rng(3))
+
+    draws = np.random.default_rng(3).integers(0, 5, size=(1000, 5))
+    members = {cluster: [2 * cluster, 2 * cluster + 1] for cluster in range(5)}
+    kappas = []
+    for draw in draws:
+        rows = [row for cluster in draw for row in members[int(cluster)]]
+        kappas.append(cohens_kappa([first[row] for row in rows], [second[row] for row in rows]))
+    assert (found.low, found.high) == pytest.approx(np.percentile(kappas, [2.5, 97.5]))
+
+
+def test_the_interval_of_full_agreement_is_one():
+    found = kappa_interval(["a", "b"], ["a", "b"], [0, 1], rng=np.random.default_rng(0))
+    assert (found.low, found.high) == (1.0, 1.0)
