@@ -32,7 +32,14 @@ def run(out: Path, variant: str, seed: int, changes: list[str]) -> Path:
     settings = ", ".join(
         f"{key}: {str(value).lower() if value is True else value}" for key, value in (BASE | VARIANTS[variant]).items()
     )
-    command = [sys.executable, "-P", "-m", "rubricem_trainers.local.ssgrpo", "--config", "configs/ablation_almanac.yaml"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "rubricem_trainers.local.ssgrpo",
+        "--config",
+        "configs/ablation_almanac.yaml",
+    ]
     shared = ["credit=stages", "meta_policy=true", RATE, "evaluate_every=9", "compare_gradients_every=0"]
     own = [f"out={folder}", f"seed={seed}", f"reflection={{{settings}}}"]
     subprocess.run([*command, *shared, *own, *changes], check=True)
