@@ -282,6 +282,7 @@ def prepare(
     evals: Sequence[str] = (),
     max_question_tokens: int = MAX_QUESTION_TOKENS,
     skips_broken: bool = False,
+    needs_rubrics: bool = True,
 ) -> PreparedSet:
     """Write the training set of a file, or of `hf:OWNER/NAME[/FILE][@REVISION]`.
 
@@ -302,6 +303,7 @@ def prepare(
         evaluated=_evaluated_wordings(evals),
         max_question_tokens=max_question_tokens,
         skips_broken=skips_broken,
+        needs_rubrics=needs_rubrics,
     )
 
 

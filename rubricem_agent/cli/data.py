@@ -146,15 +146,23 @@ def prepare(
         MAX_QUESTION_TOKENS
     ),
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Skip rows that cannot be read.")] = False,
+    for_teacher: Annotated[
+        bool, typer.Option("--for-teacher", help="Questions for `teach`: rows without rubrics are kept too.")
+    ] = False,
 ) -> None:
-    """Turn a data set with rubrics, such as hf:rl-research/dr-tulu-rl-data, into questions to train on.
+    """Turn a data set into questions: for RL those with rubrics, such as hf:rl-research/dr-tulu-rl-data.
 
-    Its rubrics become persistent ones. Evaluation questions are skipped: the almanac's held-out ones, and those of each
+    For a teacher any, such as hf:rl-research/dr-tulu-sft-data. Rubrics become persistent ones. Evaluation questions are skipped: the almanac's held-out ones, and those of each
     --evals.
     """
     with terminal.working("reading rows"):
         prepared = prepare_set(
-            source, out, evals=evals or (), max_question_tokens=max_question_tokens, skips_broken=skip_broken
+            source,
+            out,
+            evals=evals or (),
+            max_question_tokens=max_question_tokens,
+            skips_broken=skip_broken,
+            needs_rubrics=not for_teacher,
         )
     terminal.close(prepared, "\n".join(_sentences(prepared, out)), brief=str(out))
 

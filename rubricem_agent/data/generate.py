@@ -13,13 +13,13 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 from pydantic import Field, ValidationError
 
+from rubricem_agent.data.prepare import almanac_question, query_in
 from rubricem_agent.files import MAKE_ROOM, LineFile, read_lines, writing
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import ConfigError, FileFormatError, RubricEMError
 from rubricem_env.domain.trajectory import Origin, Query, ToolCall, ToolResult, Trajectory, first_problem
 from rubricem_env.env.episode import Episode, EpisodeLimits
-from rubricem_env.env.research_env import query_of
 from rubricem_env.env.step import call_tool
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.questions import Question
@@ -123,14 +123,12 @@ def recover_entries(journal: LineFile) -> dict[str, list[JournalEntry]]:
     return by_task
 
 
-FORMATS = {"exact_answer": "exact", "short_form": "short", "long_form": "long"}
-"""The labels of the paper's data set."""
 QuestionFile = tuple[list[TeacherTask], dict[str, Question]]
 """The questions of a file, and the almanac's questions by id where the file has them."""
 
 
 def read_question_file(path: Path, *, split: str = "train") -> QuestionFile:
-    """The questions of a file, in its order; of the almanac's only those of the split.
+    """The questions of a file, in its order; of the almanac's only those of the split. `query_in` says what a line may be.
 
     Raises:
         FileFormatError: the file cannot be read, a line is no question, an id stands twice, or there is no question.
@@ -156,24 +154,19 @@ def _read_line(line: str, where: str) -> tuple[str, Query, Question | None]:
     """The id, which may be empty, the query, and the almanac's question where the line is one."""
     try:
         fields: Any = json.loads(line)
-        if isinstance(fields, dict) and "truth" in fields:
-            question = Question.model_validate_json(line)
-            return question.id, query_of(question), question
-        read_id = fields.pop("id", "") if isinstance(fields, dict) else ""
-        if isinstance(fields, dict) and fields.get("answer_format") in FORMATS:
-            fields["answer_format"] = FORMATS[fields["answer_format"]]
-        if not isinstance(read_id, str):
-            raise FileFormatError(
-                f"{where} is not a question: at id: input should be a valid string (got {read_id!r:.60})."
-            )
-        # Not strict: JSON has strings for enums.
-        return read_id, Query.model_validate(fields, strict=False), None
-    except ValidationError as cause:
-        raise FileFormatError(f"{where} is not a question: {first_problem(cause)}") from cause
-    except FileFormatError:
-        raise
     except (ValueError, RecursionError) as cause:
         raise FileFormatError(f"{where} is not JSON: {cause}. Was the file cut off?") from cause
+    try:
+        query = query_in(fields)
+    except FileFormatError as cause:
+        raise FileFormatError(f"{where} is not a question: {str(cause).removesuffix('.')}.") from cause
+    if "truth" in fields:
+        question = almanac_question(fields)
+        return question.id, query, question
+    read_id = fields.get("id") or ""
+    if not isinstance(read_id, str | int):
+        raise FileFormatError(f"{where} is not a question: its id is {read_id!r:.60}; it is a text or a number.")
+    return str(read_id), query, None
 
 
 MAX_ROUNDS = 10

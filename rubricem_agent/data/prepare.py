@@ -13,7 +13,6 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from rubricem_agent.data.generate import FORMATS
 from rubricem_agent.files import write_atomic, writing
 from rubricem_env.domain.base import Frozen, Stage
 from rubricem_env.domain.errors import FileFormatError
@@ -68,6 +67,8 @@ def _array_rows(content: bytes, path: Path) -> Iterator[SourceRow]:
     yield from ((number, row, "") for number, row in enumerate(rows, start=1))
 
 
+FORMATS = {"exact_answer": "exact", "short_form": "short", "long_form": "long"}
+"""The labels of the paper's data set."""
 QUESTION_NAMES = ("question", "query", "prompt", "problem")
 RUBRIC_NAMES = ("rubrics", "rubric")
 
@@ -76,8 +77,9 @@ def query_in(row: object) -> Query:
     """The question of a row with its persistent rubrics, or without any where the row has none.
 
     A row is {"question", "rubrics": [{"title", "description", "weight"}], "answer_format", "source"}, of which the
-    question alone is needed; or one of `rl-research/dr-tulu-rl-data`, whose `ground_truth` is JSON in a text; or a
-    question of the almanac. A negative weight makes a flaw, a weight of zero drops the rubric (choice B2).
+    question alone is needed; or one of `rl-research/dr-tulu-rl-data`, whose `ground_truth` is JSON in a text; or one of
+    `rl-research/dr-tulu-sft-data`, with `messages` and `question_type`; or a question of the almanac. Other fields are
+    passed over. A negative weight makes a flaw, a weight of zero drops the rubric (choice B2).
 
     Raises:
         FileFormatError: the row is none of these.
@@ -85,7 +87,7 @@ def query_in(row: object) -> Query:
     if not isinstance(row, Mapping):
         raise FileFormatError(f"it is a JSON {type(row).__name__}; a row is an object with a question and rubrics")
     if "truth" in row:
-        return query_of(_almanac_question(row))
+        return query_of(almanac_question(row))
     fields = {**row, **_ground_truth(row.get("ground_truth"))}
     question = question_in(fields)
     if not question:
@@ -116,7 +118,8 @@ def question_in(row: Mapping[str, object]) -> str:
     return asked[-1].strip() if asked else ""
 
 
-def _almanac_question(row: Mapping[str, object]) -> Question:
+def almanac_question(row: Mapping[str, object]) -> Question:
+    """The almanac's question that a row with a `truth` is; raises FileFormatError where it is none."""
     try:
         return Question.model_validate_json(json.dumps(row))
     except ValidationError as cause:
@@ -233,10 +236,11 @@ def write_training_set(
     evaluated: Collection[str] = (),
     max_question_tokens: int = MAX_QUESTION_TOKENS,
     skips_broken: bool = False,
+    needs_rubrics: bool = True,
 ) -> PreparedSet:
     """Write the rows that are fit, one `Query` a line; the file is whole or stays as it was.
 
-    `evaluated` are the `wording` of questions that must not be trained on.
+    `evaluated` are the `wording` of questions that must not be trained on. A teacher's questions need no rubrics.
 
     Raises:
         FileFormatError: a row cannot be read and broken ones are not to be skipped, or no row is fit.
@@ -259,6 +263,7 @@ def write_training_set(
         for number, content, problem in rows:
             query = _read_row(number, content, problem, problems=problems)
             reason = _reason_against(query, kept, evaluated=evaluated, max_question_tokens=max_question_tokens)
+            reason = None if reason == "has no rubrics" and not needs_rubrics else reason
             if query is None or reason is not None:
                 left_out.setdefault(reason or "cannot be read", []).append(number)
                 continue
@@ -291,9 +296,9 @@ def _reason_against(
         return "is evaluated on"
     if query.key in kept:
         return "stands there already"
-    if not query.rubrics:
-        return "has no rubrics"
-    return "has too long a question" if estimate_tokens(query.question) > max_question_tokens else None
+    if estimate_tokens(query.question) > max_question_tokens:
+        return "has too long a question"
+    return None if query.rubrics else "has no rubrics"
 
 
 def _refuse_unfit(found: PreparedSet, *, skips_broken: bool) -> None:
@@ -308,7 +313,8 @@ def _refuse_unfit(found: PreparedSet, *, skips_broken: bool) -> None:
     if len(found.left_out.get("has no rubrics", ())) == found.rows - broken > 0:
         raise FileFormatError(
             f"no row of the data set has rubrics in {' or '.join(RUBRIC_NAMES)}; RL needs questions with persistent "
-            'rubrics, such as {"question": ..., "rubrics": [{"title", "description", "weight"}]}.'
+            'rubrics, such as {"question": ..., "rubrics": [{"title", "description", "weight"}]}. With --for-teacher they '
+            "become questions for `rubricem data teach`."
         )
     if not found.questions:
         counts = ", ".join(f"{len(numbers)} {reason}" for reason, numbers in found.left_out.items())

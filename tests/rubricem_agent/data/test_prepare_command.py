@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from rubricem_agent.build.data import prepare
 from rubricem_agent.build.eval_inputs import choose_file, fetch_hub_file
 from rubricem_agent.cli.main import app
+from rubricem_agent.data.generate import read_question_file
 from rubricem_agent.data.prepare import read_training_set
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
@@ -239,3 +240,40 @@ def test_a_question_with_any_line_separator_of_unicode_is_read_as_it_was_written
     prepare(str(written(tmp_path / "in.jsonl", asked(question))), tmp_path / "out.jsonl")
 
     assert [query.question for query in read_training_set(tmp_path / "out.jsonl")] == [question]
+
+
+def sft_row(question: str, question_type: str) -> dict[str, object]:
+    """A row in the shape of rl-research/dr-tulu-sft-data: a whole trace in one message of the assistant."""
+    trace = "<think>I search.</think><answer>Done.</answer>"
+    roles = (("system", "You are a research assistant."), ("user", question), ("assistant", trace))
+    messages = [{"role": role, "content": content} for role, content in roles]
+    return {"id": 7, "messages": messages, "question_type": question_type, "source": "taskcraft", "num_tool_calls": 2}
+
+
+def test_sft_rows_of_all_three_forms_become_questions_for_the_teacher(tmp_path: Path) -> None:
+    forms = ("exact_answer", "short_form", "long_form")
+    source = written(tmp_path / "sft.jsonl", *(sft_row(f"Question {form}?", form) for form in forms))
+    out = tmp_path / "questions.jsonl"
+
+    told = RUN.invoke(app, ["data", "prepare", str(source), "--for-teacher", "-o", str(out)])
+    tasks, _ = read_question_file(out)
+
+    assert told.output.startswith(f"3 questions of 3 rows in {out}, with 0 persistent rubrics")
+    assert [(task.query.question, task.query.answer_format.value) for task in tasks] == [
+        ("Question exact_answer?", "exact"),
+        ("Question short_form?", "short"),
+        ("Question long_form?", "long"),
+    ]
+    with pytest.raises(FileFormatError, match="With --for-teacher they become questions for `rubricem data teach`"):
+        prepare(str(source), out)
+
+
+def test_the_teacher_reads_what_prepare_writes_and_rows_with_fields_of_their_own(tmp_path: Path) -> None:
+    prepare(str(written(tmp_path / "in.jsonl", asked("Why?"))), tmp_path / "out.jsonl")
+    rows = written(tmp_path / "rows.jsonl", {**asked("Why?"), "difficulty": 3, "id": 12})
+
+    (prepared,), _ = read_question_file(tmp_path / "out.jsonl")
+    (task,), _ = read_question_file(rows)
+
+    assert prepared.query == task.query
+    assert task.id == "12"

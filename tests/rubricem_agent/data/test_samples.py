@@ -153,8 +153,13 @@ def test_questions_are_read_with_the_papers_labels_and_numbered_where_they_have_
     [
         ("", "holds no train question"),
         ('{"question": "Why?"', "line 1 is not JSON"),
-        ('{"ask": "Why?"}', "line 1 is not a question: at question: field required"),
-        ('{"question": "Why?", "answer_format": "poem"}', "line 1 is not a question: at answer_format"),
+        ('{"ask": "Why?"}', "line 1 is not a question: it names no question"),
+        ('{"question": "Why?", "answer_format": "poem"}', "line 1 is not a question: its answer format is 'poem'"),
+        ('{"id": ["a"], "question": "Why?"}', "line 1 is not a question: its id is ['a']; it is a text or a number."),
+        (
+            '{"truth": 1, "question": "Why?"}',
+            "line 1 is not a question: it has a truth and is no question of the almanac",
+        ),
         ('{"id": "a", "question": "Why?"}\n{"id": "a", "question": "Who?"}', "line 2: the id 'a' occurs twice"),
     ],
 )
