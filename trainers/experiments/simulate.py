@@ -9,7 +9,7 @@ Times are estimated from shapes and assumptions; replace them with measured ones
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -26,12 +26,11 @@ from ..verl_backend.planning.run_shape import (
     Assumptions,
     RunShape,
     find_model_shape,
-    read_assumptions,
     read_run_file,
     read_run_shape,
     with_changes,
 )
-from .step_simulation import Scenario, StepMeans, average, simulate
+from .step_simulation import Scenario, average, simulate
 
 _COLUMNS = 120
 
@@ -56,59 +55,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = _parser().parse_args(arguments)
 
     def run() -> None:
-        assumed = read_assumptions(chosen.assume)
         shape = read_run_shape(read_run_file(chosen.config, chosen.changes))
-        outcomes = list(
-            simulate_variants(
-                shape, assumed, nodes=chosen.nodes, steps=chosen.steps, seed=chosen.seed, measured=chosen.times
-            )
-        )
+        assumed = with_changes(Assumptions(), chosen.assume)
+        rows = [row for nodes in chosen.nodes for row in simulate_variants(shape, assumed, nodes=nodes, chosen=chosen)]
         if chosen.json:
-            sys.stdout.write(json.dumps([_document(*outcome) for outcome in outcomes], allow_nan=False) + "\n")
+            sys.stdout.write(json.dumps(rows, allow_nan=False) + "\n")
         else:
-            _show(outcomes, Console(width=_COLUMNS, highlight=False, file=sys.stdout))
+            _show(rows, Console(width=_COLUMNS, highlight=False, file=sys.stdout))
 
     return run_command("simulate", run)
 
 
 def simulate_variants(
-    shape: RunShape,
-    assumed: Assumptions,
-    *,
-    nodes: Iterable[int],
-    steps: int,
-    seed: int = 0,
-    measured: Iterable[str] = (),
-) -> Iterator[tuple[int, str, StepMeans]]:
-    """GPUs, variant and average step, for every variant on every number of nodes.
+    shape: RunShape, assumed: Assumptions, *, nodes: int, chosen: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """The average step of every variant on a number of nodes, as JSON values; `chosen` has `steps`, `seed` and `times`.
 
     The first cycle of the curriculum, which starts from nothing, is simulated and not counted.
 
     Raises:
         ConfigError: a time is refused, or there are too few steps for a whole cycle after the first.
     """
-    window = shape.settings.window
-    cycle = 2 * window
-    counted = steps // cycle * cycle
+    cycle = 2 * shape.settings.window
+    counted = chosen.steps // cycle * cycle
     if counted < 2 * cycle:
-        raise ConfigError(f"--steps is {steps}; whole cycles are counted, after the first: {2 * cycle} or more.")
-    model = find_model_shape(shape.model)
-    for number in nodes:
-        sized = shape.model_copy(update={"nodes": number})
-        for name, changes in VARIANTS.items():
-            scenario = Scenario(
-                questions=shape.questions,
-                group_size=shape.group_size,
-                steps=counted,
-                layout=sized.layout,
-                has_lessons=True,
-                window=window,
-                seed=seed,
-            )._replace(**changes)
-            scenario = scenario._replace(has_lessons=scenario.has_lessons and shape.settings.meta_policy)
-            times = estimate_times(sized, model, assumed, layout=scenario.layout)
-            records = simulate(with_changes(times, measured, noun="time"), scenario)
-            yield sized.gpus, name, average(records[cycle:])
+        raise ConfigError(f"--steps is {chosen.steps}; whole cycles are counted, after the first: {2 * cycle} or more.")
+    sized, model = shape.model_copy(update={"nodes": nodes}), find_model_shape(shape.model)
+    common = {"window": shape.settings.window, "seed": chosen.seed, "layout": sized.layout}
+    for name, changes in VARIANTS.items():
+        scenario = Scenario(shape.questions, shape.group_size, counted, **{**common, **changes})
+        scenario = scenario._replace(has_lessons=scenario.has_lessons and shape.settings.meta_policy)
+        times = estimate_times(sized, model, assumed, layout=scenario.layout)
+        step = average(simulate(with_changes(times, chosen.times, noun="time"), scenario)[cycle:])
+        yield {
+            "gpus": sized.gpus,
+            "variant": name,
+            "step_seconds": round(step.step_seconds, 1),
+            "parts": {doing: round(seconds, 1) for doing, seconds in step.seconds.items()},
+            "judge_span": round(step.judge_span, 1),
+            "judge_hidden": round(max(0.0, step.judge_span - step.seconds["waits for the judge"]), 1),
+            "engine_share": round(step.engine_share, 3),
+            "binds": step.binds,
+        }
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -137,31 +125,15 @@ def _count(text: str) -> int:
     return number
 
 
-def _document(gpus: int, variant: str, step: StepMeans) -> dict[str, Any]:
-    return {
-        "gpus": gpus,
-        "variant": variant,
-        "step_seconds": round(step.step_seconds, 1),
-        "parts": {doing: round(seconds, 1) for doing, seconds in step.seconds.items() if seconds},
-        "judge_span": round(step.judge_span, 1),
-        "judge_hidden": round(step.judge_span - step.judge_exposed, 1),
-        "engine_share": round(step.engine_share, 3),
-        "binds": step.binds,
-    }
-
-
-def _show(outcomes: Sequence[tuple[int, str, StepMeans]], console: Console) -> None:
+def _show(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
     headings = ("step", "rollouts", "judge", "lessons", "A", "B", "swap", "judge works", "hidden", "engine")
-    for number in sorted({gpus for gpus, _, _ in outcomes}):
-        table = Table(f"[bold]{number} GPUs[/bold], seconds", *headings, box=None, pad_edge=False)
+    for gpus in dict.fromkeys(row["gpus"] for row in rows):
+        table = Table(f"[bold]{gpus} GPUs[/bold], seconds", *headings, box=None, pad_edge=False)
         for column in table.columns[1:]:
             column.justify = "right"
-        for gpus, variant, step in outcomes:
-            if gpus == number:
-                parts = step.seconds.values()
-                hidden = max(0.0, step.judge_span - step.judge_exposed)
-                cells = [f"{value:.0f}" for value in (step.step_seconds, *parts, step.judge_span, hidden)]
-                table.add_row(variant, *cells, f"{step.engine_share:.0%}")
+        for row in (row for row in rows if row["gpus"] == gpus):
+            numbers = (row["step_seconds"], *row["parts"].values(), row["judge_span"], row["judge_hidden"])
+            table.add_row(row["variant"], *(f"{number:.0f}" for number in numbers), f"{row['engine_share']:.0%}")
         console.print(table)
     console.print("rollouts, judge, lessons: waits. A, B: training on reflections and on rollouts. judge works: from a")
     console.print(

@@ -1,95 +1,76 @@
 """The event simulation: its clock and engine, and whole steps, against numbers worked out by hand."""
 
+import asyncio
+
 import pytest
 
-from trainers.experiments.step_simulation import (
-    Clock,
-    Engine,
-    Process,
-    Scenario,
-    Seats,
-    StepRecord,
-    average,
-    simulate,
-)
+from trainers.experiments.step_simulation import Engine, Scenario, SimulatedStep, average, run_virtually, simulate
 from trainers.verl_backend.planning.estimate import PhaseTimes
 
 
-def test_a_process_that_waits_for_several_goes_on_with_the_last() -> None:
-    clock = Clock()
+def test_waiting_takes_no_time_and_the_clock_goes_to_the_next_timer() -> None:
+    async def waits() -> float:
+        await asyncio.gather(*(asyncio.sleep(seconds) for seconds in (5_000, 2_000, 9_000)))
+        return asyncio.get_running_loop().time()
 
-    def waits(seconds: float) -> Process:
-        yield seconds
-
-    done = clock.start(signal for signal in [clock.start(waits(seconds)) for seconds in (5, 2, 9)])
-    clock.run(until=done)
-
-    assert clock.now == 9
+    assert run_virtually(waits()) == pytest.approx(9_000)
 
 
-def test_seats_are_taken_in_the_order_of_asking() -> None:
-    clock, seats, order = Clock(), Seats(1), []
+def test_tasks_that_wait_for_each_other_alone_are_a_bug_and_not_a_hang() -> None:
+    async def waits() -> None:
+        await asyncio.Event().wait()
 
-    def sits(name: str, seconds: float) -> Process:
-        yield seats.take()
-        order.append((name, clock.now))
-        yield seconds
-        seats.leave()
-
-    for name in "abc":
-        clock.start(sits(name, 4))
-    clock.run()
-
-    assert order == [("a", 0), ("b", 4), ("c", 8)]
-    assert seats.taken == 0
+    with pytest.raises(RuntimeError, match="waits for another one"):
+        run_virtually(waits())
 
 
-def served(engine: Engine, clock: Clock, *requests: tuple[float, float]) -> list[float]:
-    """When each request is done; a request is its start and its tokens."""
-    ends = [0.0] * len(requests)
+def served(
+    *requests: tuple[float, float], seats: int = 9, pause: tuple[float, float] | None = None
+) -> tuple[list[float], float]:
+    """When each request is done on an engine of 10 tokens/s, and its busy seconds; a request is its start and its tokens."""
 
-    def asks(index: int, start: float, tokens: float) -> Process:
-        yield start
-        yield engine.serve(tokens)
-        ends[index] = clock.now
+    async def run() -> tuple[list[float], float]:
+        engine = Engine(speed=10, fastest=10, seats=seats)
 
-    for index, (start, tokens) in enumerate(requests):
-        clock.start(asks(index, start, tokens))
-    clock.run()
-    return ends
+        async def asks(start: float, tokens: float) -> float:
+            await asyncio.sleep(start)
+            await engine.serve(tokens)
+            return asyncio.get_running_loop().time()
+
+        async def pauses(begins: float, ends: float) -> None:
+            await asyncio.sleep(begins)
+            engine.pause()
+            await asyncio.sleep(ends - begins)
+            engine.pause(ends=True)
+
+        pausing = asyncio.create_task(pauses(*pause)) if pause else None
+        ends = await asyncio.gather(*(asks(*request) for request in requests))
+        if pausing:
+            await pausing
+        return ends, engine.busy_seconds()
+
+    return run_virtually(run())
 
 
 def test_two_requests_share_the_engines_speed() -> None:
-    clock = Clock()
     # 10 tokens/s in all: both go at 5 until the one of 10 tokens is done at 2 s; the other has 20 left and 10/s.
-    ends = served(Engine(clock, speed=10, fastest=10, seats=9), clock, (0, 10), (0, 30))
-
-    assert ends == pytest.approx([2, 4])
+    assert served((0, 10), (0, 30))[0] == pytest.approx([2, 4])
 
 
 def test_a_late_request_slows_the_early_one_down() -> None:
-    clock = Clock()
     # Alone until 1 s: 10 of 20 tokens. Then 5/s each: the early one is done at 3 s, the late one has 10 left, alone.
-    ends = served(Engine(clock, speed=10, fastest=10, seats=9), clock, (0, 20), (1, 20))
+    assert served((0, 20), (1, 20))[0] == pytest.approx([3, 4])
 
-    assert ends == pytest.approx([3, 4])
+
+def test_seats_are_taken_in_the_order_of_asking() -> None:
+    assert served((0, 40), (0, 40), (0, 40), seats=1)[0] == pytest.approx([4, 8, 12])
 
 
 def test_a_paused_engine_keeps_what_was_sampled_and_adds_nothing() -> None:
-    clock = Clock()
-    engine = Engine(clock, speed=10, fastest=10, seats=9)
-
-    def pauses() -> Process:
-        yield 1.0
-        engine.pause()
-        yield 5.0
-        engine.pause(ends=True)
-
-    clock.start(pauses())
+    ends, busy = served((0, 30), pause=(1, 6))
 
     # 10 of 30 tokens before the pause of 5 s, 20 after it.
-    assert served(engine, clock, (0, 30)) == pytest.approx([8])
-    assert not engine.is_busy
+    assert (ends, busy) == (pytest.approx([8]), pytest.approx(3))
 
 
 TIMES = PhaseTimes(
@@ -114,7 +95,7 @@ attempt takes 5 + 3 + 5 = 13 s, its judgement 4 + 2 = 6, a reflection 2 + 5 = 7.
 IN_TURN = Scenario(questions=2, group_size=2, steps=6, layout="sync", window=3)
 
 
-def seconds(record: StepRecord) -> dict[str, float]:
+def seconds(record: SimulatedStep) -> dict[str, float]:
     return {doing: pytest.approx(value) for doing, value in record.seconds.items() if value > 1e-9}
 
 
@@ -195,8 +176,10 @@ def test_in_lockstep_all_questions_wait_for_the_slowest() -> None:
     lockstep = average(simulate(spread, scenario._replace(in_lockstep=True)))
     flowing = average(simulate(spread, scenario))
 
-    assert lockstep.judge_exposed == pytest.approx(lockstep.judge_span)  # nothing is judged before all is sampled
-    assert flowing.judge_exposed < lockstep.judge_exposed
+    assert lockstep.seconds["waits for the judge"] == pytest.approx(
+        lockstep.judge_span
+    )  # nothing is judged before all is sampled
+    assert flowing.seconds["waits for the judge"] < lockstep.seconds["waits for the judge"]
     assert flowing.seconds["waits for rollouts"] == pytest.approx(lockstep.seconds["waits for rollouts"])
 
 

@@ -35,7 +35,8 @@ def test_a_dry_run_as_json_takes_assumptions(capsys: pytest.CaptureFixture[str])
     document = json.loads(capsys.readouterr().out)
 
     assert document["config"] == "verl_answer_only_8b"
-    assert [call["per_step"] for call in document["plans"][0]["calls"] if "search" in call["what"]] == [0.0, 0.0]
+    calls = document["plans"]["16"]["calls of a step"]
+    assert [number for what, number in calls.items() if "search" in what] == [0.0, 0.0]
 
 
 def test_changes_may_stand_before_and_after_the_options_and_the_last_of_a_key_counts(

@@ -17,8 +17,8 @@ from trainers.verl_backend.planning.estimate import (
     plan_memory,
     refuse_small_gpu,
 )
-from trainers.verl_backend.planning.plan import make_plan, print_plan
-from trainers.verl_backend.planning.run_shape import KNOWN, Assumptions, RunShape, read_assumptions
+from trainers.verl_backend.planning.plan import make_plan, print_plan, search_bottleneck
+from trainers.verl_backend.planning.run_shape import KNOWN, Assumptions, RunShape, with_changes
 
 QWEN = KNOWN["qwen3-8b"]
 ALIKE = Assumptions(spread=0.0, node_gib=1e9, network_gib=1e9, host_gib=1e9)
@@ -47,7 +47,6 @@ def test_the_cache_is_what_the_engines_share_leaves_beside_weights_and_graphs(re
     weights = 2 * 8_190_735_360 / GIB
     assert part(memory, "cache") == pytest.approx(0.75 * 80 - weights - 3)
     assert memory.cached_tokens == int((0.75 * 80 - weights - 3) * GIB / 147_456)
-    assert memory.longest == memory.cached_tokens // 26_624
 
 
 def test_what_is_offloaded_lies_on_the_host_with_the_frozen_reference(recipe: Recipe) -> None:
@@ -87,19 +86,19 @@ def test_a_gpu_too_small_is_refused_with_what_takes_the_memory(
 ) -> None:
     shape = recipe(*changes)
     with pytest.raises(ConfigError, match=said):
-        refuse_small_gpu(plan_memory(shape, QWEN, assumed), shape)
+        refuse_small_gpu(plan_memory(shape, QWEN, assumed), shape, assumed.gpu_gib)
 
 
 def test_the_plan_is_shown_for_16_and_32_gpus_before_it_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConfigError, match="is too small"):
         print_plan(RECIPE, assumptions=["gpu_gib=20"])
     shown = capsys.readouterr().out
-    for words in ("16 GPUs", "32 GPUs", "GiB of a GPU, training", "dollars of the run", "list prices as of"):
+    for words in ("16 GPUs", "32 GPUs", "training GiB of a GPU", "dollars of the run", "list prices as of"):
         assert words in shown
 
 
 def test_calls_of_a_step_are_the_papers_and_their_money_follows_from_the_prices(recipe: Recipe) -> None:
-    assumed = Assumptions(retries=0, searches=5, google_share=0.5)
+    assumed = Assumptions(searches=5, google_share=0.5)
     kinds = plan_calls(recipe(), assumed)
     ensemble = plan_calls(recipe("rubricem.judge.also=[gemini:gemini-2.5-flash]"), assumed)
     assert len(ensemble) == len(kinds) + 3
@@ -121,14 +120,14 @@ def test_calls_of_a_step_are_the_papers_and_their_money_follows_from_the_prices(
 def test_a_model_without_a_price_makes_the_sum_unknown_and_not_free(recipe: Recipe) -> None:
     plan = make_plan(recipe("rubricem.judge.judge=openai:mine@http://judge:8000/v1"), QWEN, ALIKE)
 
-    assert (plan.step_dollars, plan.run_dollars) == (None, None)
+    assert [plan[section]["total"] for section in ("dollars of a step", "dollars of the run")] == [None, None]
 
 
 def test_rules_and_offline_tools_cost_nothing(recipe: Recipe) -> None:
     plan = make_plan(recipe("rubricem.judge.judge=rules", "rubricem.tools.backend=offline"), QWEN, ALIKE)
 
-    assert plan.step_dollars == 0
-    assert plan.run_dollars == plan.gpu_dollars
+    assert plan["dollars of a step"]["total"] == 0
+    assert plan["dollars of the run"]["total"] == plan["dollars of the run"]["GPUs"]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +153,7 @@ def test_training_takes_as_long_as_its_operations_and_half_as_long_on_twice_the_
 
     sequence = 3_000 + 6_500 + 6 * 800
     token = 2 * 8_190_735_360 + 2 * 36 * 32 * 128 * sequence
-    assert two.task_seconds == pytest.approx(256 * sequence * token * 6 / (16 * 989e12 * 0.3))
+    assert two.task_seconds == pytest.approx(256 * sequence * token * 6 / (16 * 297e12))
     assert four.task_seconds == pytest.approx(two.task_seconds / 2)
     assert four.engine_speed == 2 * two.engine_speed
 
@@ -220,8 +219,9 @@ def test_unequal_lengths_make_a_step_wait_for_its_slowest_attempt(recipe: Recipe
 def test_hours_are_the_estimated_step_times_their_number(recipe: Recipe) -> None:
     plan = make_plan(recipe("trainer.total_training_steps=720"), QWEN, ALIKE)
 
-    assert plan.hours == pytest.approx(sum(plan.step.values()) / 5)
-    assert plan.gpu_dollars == pytest.approx(plan.hours * 32 * 2.5)
+    hours = plan["run"]["hours"]
+    assert hours == pytest.approx(plan["seconds of a step"]["total"] / 5)
+    assert plan["dollars of the run"]["GPUs"] == pytest.approx(hours * 32 * 2.5)
 
 
 def test_the_plan_as_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,11 +230,10 @@ def test_the_plan_as_json_is_one_document(capsys: pytest.CaptureFixture[str]) ->
     document = json.loads(told)
 
     assert told.count("\n") == 1
-    assert [plan["gpus"] for plan in document["plans"]] == [8, 16, 32]
-    assert document["assumptions"]["searches"] == 2
-    assert sum(document["plans"][0]["step"]["parts"].values()) == pytest.approx(
-        document["plans"][0]["step"]["seconds"], abs=1
-    )
+    assert list(document["plans"]) == ["8", "16", "32"]
+    assert document["assumed"]["searches"] == 2
+    step = document["plans"]["8"]["seconds of a step"]
+    assert step.pop("total") == pytest.approx(sum(step.values()))
 
 
 def test_the_almanac_on_the_cpu_needs_no_plan(capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,10 +241,10 @@ def test_the_almanac_on_the_cpu_needs_no_plan(capsys: pytest.CaptureFixture[str]
     assert "on the CPU" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("change", ["serches=3", "searches", "utilisation=2", "searches=many"])
+@pytest.mark.parametrize("change", ["serches=3", "searches", "cached=2", "searches=many"])
 def test_an_assumption_that_is_none_is_refused(change: str) -> None:
     with pytest.raises(ConfigError, match=r"assumption|not a setting"):
-        read_assumptions([change])
+        with_changes(Assumptions(), [change])
 
 
 def test_the_links_set_the_time_of_an_update_where_they_are_slower_than_the_gpus(recipe: Recipe) -> None:
@@ -267,9 +266,9 @@ def test_the_links_set_the_time_of_an_update_where_they_are_slower_than_the_gpus
 def test_the_step_is_shorter_with_shards_within_a_node_larger_engines_or_more_steps_ahead(
     recipe: Recipe, change: str
 ) -> None:
-    never_binds = Assumptions(searches=0)
-    before, after = (make_plan(recipe(*changes), QWEN, never_binds) for changes in ((), (change,)))
-    assert after.step_seconds < before.step_seconds - 1
+    plans = [make_plan(recipe(*changes), QWEN, Assumptions(searches=0)) for changes in ((), (change,))]
+    before, after = (plan["seconds of a step"]["total"] or 0.0 for plan in plans)
+    assert after < before - 1
 
 
 def test_offloading_makes_the_swaps_longer_by_what_is_moved(recipe: Recipe) -> None:
@@ -280,24 +279,27 @@ def test_offloading_makes_the_swaps_longer_by_what_is_moved(recipe: Recipe) -> N
 
 
 def test_shards_that_do_not_divide_the_gpus_are_refused(recipe: Recipe) -> None:
-    with pytest.raises(ConfigError, match="32 GPUs cannot be divided into shards over 12"):
+    with pytest.raises(ConfigError, match=r"32 GPUs cannot be divided into actor.*fsdp_size=12"):
         recipe("actor_rollout_ref.actor.fsdp_config.fsdp_size=12")
+
+
+SEARCHES = "seconds that the searches of a step need"
 
 
 def test_a_search_engine_whose_rates_are_too_low_binds_the_step_and_is_named(recipe: Recipe) -> None:
     # 256 attempts search 6 times, 30 % of them for papers: 460.8 calls, one a second.
     slow = make_plan(recipe(), QWEN, Assumptions())
-    assert slow.search["snippet_search"] == pytest.approx(460.8)
+    assert slow[SEARCHES]["snippet_search"] == pytest.approx(460.8)
     # 1,075.2 calls of 4 s, 64 at once; 1,000 a minute would take 64.5 s.
-    assert slow.search["google_search"] == pytest.approx(1_075.2 * 4 / 64)
-    assert slow.search_bottleneck.startswith("snippet_search binds the step: its searches take 461 s at 60 a minute")
-    assert "rubricem.tools.snippet_search.rates" in slow.search_bottleneck
+    assert slow[SEARCHES]["google_search"] == pytest.approx(1_075.2 * 4 / 64)
+    told = search_bottleneck(recipe(), QWEN, Assumptions())
+    assert told.startswith("snippet_search binds the step: its searches take 461 s at 60 a minute")
+    assert "rubricem.tools.snippet_search.rates" in told
 
-    fast = make_plan(
-        recipe("rubricem.tools.snippet_search.rates={requests_per_minute: 600, concurrency: 40}"), QWEN, Assumptions()
-    )
-    assert (fast.search_bottleneck, fast.step_seconds) == ("", slow.seconds_unbound)
-    assert slow.step_seconds > fast.step_seconds + 100
+    faster = recipe("rubricem.tools.snippet_search.rates={requests_per_minute: 600, concurrency: 40}")
+    fast = make_plan(faster, QWEN, Assumptions())
+    assert search_bottleneck(faster, QWEN, Assumptions()) == ""
+    assert (slow["seconds of a step"]["total"] or 0.0) > (fast["seconds of a step"]["total"] or 0.0) + 100
 
 
 @pytest.mark.parametrize(
@@ -305,4 +307,4 @@ def test_a_search_engine_whose_rates_are_too_low_binds_the_step_and_is_named(rec
     ["rubricem.tools.backend=offline", "rubricem.tools.replay=a.jsonl", "rubricem.tools.remote={url: http://t}"],
 )
 def test_engines_without_rates_of_this_run_are_not_planned(change: str, recipe: Recipe) -> None:
-    assert make_plan(recipe(change), QWEN, Assumptions()).search == {}
+    assert make_plan(recipe(change), QWEN, Assumptions())[SEARCHES] == {}

@@ -5,7 +5,7 @@ it may to the host while sampling. `Assumptions` holds every number that does no
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from rubricem_agent.config import RULES, parse_judge
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.judge.llm_judge import MAX_CANDIDATE_CHARS
-from rubricem_env.llm.usage import PRICES, Price, price_of
+from rubricem_env.llm.usage import price_of
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 
 from .run_shape import (
@@ -32,12 +32,15 @@ _WEIGHT, _GRADIENT, _MOMENTS = 4, 4, 8
 """Bytes of a parameter in training: weights and gradients in float32, two moments of Adam."""
 _HALF = 2
 """Bytes of a number in bfloat16."""
+_LOGIT = 10
+"""Bytes of a logit: in 16 bits, in 32 bits, and its gradient."""
+_TENSOR_GAIN = 0.5
+"""How much faster one sequence is sampled each time that an engine's GPUs double; their total falls by a tenth."""
 
 
 class MemoryPlan(NamedTuple):
     """GiB on each GPU and each node."""
 
-    gpu_gib: float
     training: dict[str, float]
     """By what uses it."""
     sampling: dict[str, float]
@@ -47,23 +50,33 @@ class MemoryPlan(NamedTuple):
     """On disk, of one checkpoint: weights and moments."""
     cached_tokens: int
     """Tokens whose keys and values one engine holds."""
-    longest: int
-    """Sequences of maximum length that one engine holds."""
 
 
 def plan_memory(shape: RunShape, model: ModelShape, assumed: Assumptions) -> MemoryPlan:
     """The memory that training and sampling need."""
     weights = _HALF * model.parameters / shape.tensor_parallel / GIB
     cache = max(0.0, shape.engine_share * assumed.gpu_gib - weights - assumed.engine_overhead_gib)
-    cached_tokens = int(cache * GIB * shape.tensor_parallel / model.cache_bytes)
-    sharded = model.parameters / shape.sharded_over / GIB
-    offloads_weights = shape.computes_on_host or shape.offloads_weights
-    offloads_moments = shape.computes_on_host or shape.offloads_moments
-    kept = (0 if offloads_weights else _WEIGHT) + (0 if offloads_moments else _MOMENTS)
-    on_host = (_WEIGHT + _GRADIENT if offloads_weights else 0) + (_MOMENTS if offloads_moments else 0)
+    sharded, layer = model.parameters / shape.sharded_over / GIB, model.layer_parameters / GIB
+    tokens, on_gpu = shape.tokens_per_gpu / GIB, 0.0 if shape.computes_on_host else sharded
+    weights_away = shape.computes_on_host or shape.offloads_weights
+    moments_away = shape.computes_on_host or shape.offloads_moments
+    offloaded = (_WEIGHT + _GRADIENT if weights_away else 0) + (_MOMENTS if moments_away else 0)
+    kept = (0 if weights_away else _WEIGHT) + (0 if moments_away else _MOMENTS)
+    # FSDP gathers a layer while it computes another; the embeddings stay gathered from the first to the last.
+    gathered = _HALF * (2 * layer + model.embedding_parameters / GIB) + (_HALF + _GRADIENT) * layer
+    one_layer = 6 * model.hidden + 3 * model.heads * model.head_size
+    one_layer += 4 * model.kv_heads * model.head_size + 4 * model.mlp
+    activations = model.hidden * model.layers + one_layer if shape.recomputes else one_layer * model.layers
     return MemoryPlan(
-        gpu_gib=assumed.gpu_gib,
-        training=_training_memory(shape, model, assumed),
+        training={
+            "weights, sharded": _WEIGHT * on_gpu,
+            "gradients, sharded": _GRADIENT * on_gpu,
+            "optimiser's moments, sharded": _MOMENTS * on_gpu,
+            "gathered weights and one layer's gradients": gathered,
+            "activations": tokens * _HALF * activations,
+            "logits": tokens * model.vocabulary * _LOGIT,
+            "reserve": assumed.reserve_gib,
+        },
         sampling={
             "engine's weights": weights,
             "engine's graphs and activations": assumed.engine_overhead_gib,
@@ -71,50 +84,31 @@ def plan_memory(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Mem
             "weights and moments of training": kept * sharded,
             "reserve": assumed.reserve_gib,
         },
-        host_gib=(on_host + _WEIGHT) * sharded * shape.gpus_per_node,  # the frozen reference is always on the host
+        host_gib=(offloaded + _WEIGHT) * sharded * shape.gpus_per_node,  # the frozen reference is always on the host
         checkpoint_gib=(_WEIGHT + _MOMENTS) * model.parameters / GIB,
-        cached_tokens=cached_tokens,
-        longest=cached_tokens // shape.total_tokens,
+        cached_tokens=int(cache * GIB * shape.tensor_parallel / model.cache_bytes),
     )
 
 
-def _training_memory(shape: RunShape, model: ModelShape, assumed: Assumptions) -> dict[str, float]:
-    sharded = 0.0 if shape.computes_on_host else model.parameters / shape.sharded_over / GIB
-    layer, tokens = model.layer_parameters / GIB, shape.tokens_per_gpu / GIB
-    # FSDP gathers a layer while it computes another; the embeddings stay gathered from the first to the last.
-    gathered = _HALF * (2 * layer + model.embedding_parameters / GIB)
-    one_layer = (6 * model.hidden + 3 * model.heads * model.head_size) * _HALF
-    one_layer += (4 * model.kv_heads * model.head_size + 4 * model.mlp) * _HALF
-    inputs = model.hidden * _HALF * model.layers
-    return {
-        "weights, sharded": _WEIGHT * sharded,
-        "gradients, sharded": _GRADIENT * sharded,
-        "optimiser's moments, sharded": _MOMENTS * sharded,
-        "gathered weights and one layer's gradients": gathered + (_HALF + _GRADIENT) * layer,
-        "activations": tokens * (inputs + one_layer if shape.recomputes else one_layer * model.layers),
-        "logits": tokens * model.vocabulary * assumed.logit_bytes,
-        "reserve": assumed.reserve_gib,
-    }
-
-
-def refuse_small_gpu(plan: MemoryPlan, shape: RunShape) -> None:
+def refuse_small_gpu(plan: MemoryPlan, shape: RunShape, gpu_gib: float) -> None:
     """Refuse a run that does not fit.
 
     Raises:
         ConfigError: training or sampling needs more than a GPU has, or the cache is too small for one whole sequence.
     """
+    small = f"a GPU of {gpu_gib:.0f} GiB is too small:"
     for phase, uses, advice in (("training", plan.training, _TRAIN_LESS), ("sampling", plan.sampling, _SAMPLE_LESS)):
         needed = sum(uses.values())
-        if needed > plan.gpu_gib:
+        if needed > gpu_gib:
             largest = max(uses, key=lambda name: uses[name])
             raise ConfigError(
-                f"a GPU of {plan.gpu_gib:.0f} GiB is too small: {phase} needs {needed:.0f} GiB on each of "
-                f"{shape.gpus}, {uses[largest]:.0f} of them for {largest}. {advice}"
+                f"{small} {phase} needs {needed:.0f} GiB on each of {shape.gpus}, {uses[largest]:.0f} of them for "
+                f"{largest}. {advice}"
             )
-    if plan.longest < 1:
+    if plan.cached_tokens < shape.total_tokens:
         raise ConfigError(
-            f"a GPU of {plan.gpu_gib:.0f} GiB is too small: the engine's cache holds {plan.cached_tokens} tokens and "
-            f"the longest sequence has {shape.total_tokens}. {_SAMPLE_LESS}"
+            f"{small} the engine's cache holds {plan.cached_tokens} tokens and the longest sequence has "
+            f"{shape.total_tokens}. {_SAMPLE_LESS}"
         )
 
 
@@ -135,112 +129,74 @@ _BYTES = 4
 _PROPOSE_PROMPT, _SCORE_PROMPT, _REFLECT_PROMPT = 1_200, 700, 700
 """Instructions and question."""
 _PROPOSAL_TOKENS, _SCORE_TOKENS, _RUBRIC_TOKENS = 1_200, 60, 60
-_SEARCH_TOKENS = 1_000
+_SEARCH_TOKENS = (100, 1_000)
 """Of the model behind a grounded search: question and answer."""
 
 
 class CallKind(NamedTuple):
-    """One kind of call: its number in an average step, its tokens and its price."""
+    """One kind of call: its number in an average step, its tokens, and what all of them cost."""
 
     what: str
     calls: float
-    input_tokens: float
+    input_tokens: float = 0.0
     """Of one call."""
-    output_tokens: float
-    price: Price | None
-    fee: float = 0.0
-    """Dollars of a call, beside its tokens."""
-    is_free: bool = False
+    output_tokens: float = 0.0
+    dollars: float | None = 0.0
+    """Of a step; None where the model is in no price table."""
 
-    @property
-    def dollars(self) -> float | None:
-        """Of a step; None where the model is in no price table."""
-        if self.is_free or not self.calls:
-            return 0.0
-        if self.price is None:
-            return None
-        dollars = self.price.cost(round(self.input_tokens), 0, output_tokens=round(self.output_tokens))
-        return self.calls * (dollars + self.fee)
+    def priced(self, model: str | None, fee: float = 0.0) -> "CallKind":
+        """The same calls to a model at its list price, or to none, and with a fee for each."""
+        price = price_of(model) if model else None
+        if price is None:
+            return self._replace(dollars=None if model else self.calls * fee)
+        tokens = price.cost(round(self.input_tokens), 0, round(self.output_tokens))
+        return self._replace(dollars=self.calls * (tokens + fee))
 
 
 def add_known(amounts: Iterable[float | None]) -> float | None:
     """The sum, or None where one of them is unknown."""
-    total = 0.0
-    for amount in amounts:
-        if amount is None:
-            return None
-        total += amount
-    return total
+    known = list(amounts)
+    return None if None in known else sum(amount for amount in known if amount is not None)
 
 
-def plan_calls(shape: RunShape, assumed: Assumptions) -> tuple[CallKind, ...]:
-    """The calls of an average step, retries included, at list prices. In the almanac nothing is called."""
-    if shape.settings.almanac is not None:
-        return ()
-    return (*_judging(shape, assumed), *_searching(shape, assumed))
-
-
-def _judging(shape: RunShape, assumed: Assumptions) -> tuple[CallKind, ...]:
-    settings = shape.settings
-    judges = [parse_judge(name) for name in (settings.judge.judge, *settings.judge.also)]
-    again = 1 + assumed.retries
-    ask = settings.judge.ask
-    shown = _shown_tokens(assumed, ask.trajectory_tokens)
-    scoring = shown + _SCORE_PROMPT + assumed.rubrics * _RUBRIC_TOKENS
-    contrast = shape.group_size * _shown_tokens(assumed, ask.group_tokens / shape.group_size) + _PROPOSE_PROMPT
-    reflection = settings.reflection
-    listed = reflection.num_candidates if reflection.mode == "listwise" else 1
-    candidate = min(assumed.reflection_tokens, MAX_CANDIDATE_CHARS / _BYTES)
-    # By name: calls, input tokens and output tokens. Only new questions are reflected on, in every other window of steps.
-    numbers = {
-        "rubrics": (shape.questions * again, contrast, _PROPOSAL_TOKENS),
-        "scores": (shape.attempts * again, scoring, assumed.rubrics * _SCORE_TOKENS),
-        "reflections": (
-            shape.questions
-            / (1 if settings.reflect_phase == "all" else 2)
-            * (reflection.num_candidates / listed)
-            * again,
-            shown + _REFLECT_PROMPT + listed * candidate,
-            listed * 3 * _SCORE_TOKENS,
-        ),
-    }
-    if not settings.meta_policy:
-        del numbers["reflections"]
-    return tuple(
-        CallKind(
-            f"judge: {name} ({judge.model or judge.backend})",
-            calls,
-            read,
-            written + assumed.thought_tokens,
-            price_of(judge.model),
-            is_free=judge.backend == RULES,
-        )
-        for judge in judges
-        for name, (calls, read, written) in numbers.items()
-    )
-
-
-def _searching(shape: RunShape, assumed: Assumptions) -> tuple[CallKind, ...]:
-    tools = shape.settings.tools
+def plan_calls(shape: RunShape, assumed: Assumptions) -> list[CallKind]:
+    """The calls of an average step without retries, at list prices. In the almanac nothing is called."""
+    settings, tools = shape.settings, shape.settings.tools
+    if settings.almanac is not None:
+        return []
+    kinds = [kind for name in (settings.judge.judge, *settings.judge.also) for kind in _judging(name, shape, assumed)]
     searches = shape.attempts * assumed.searches * (1 - assumed.cached)
-    # A remote tool server pays its engines too.
-    free = tools.replay is not None or (tools.backend == "offline" and tools.remote is None)
     google = tools.google_search
-    by_model = google.engine == "gemini"
-    usual_fee = 0.014 if by_model else 0.001
-    without_tokens = Price(input=0, output=0, as_of=min(price.as_of for price in PRICES.values()))
-    return (
-        CallKind(
-            f"google_search ({google.model if by_model else google.engine})",
-            searches * assumed.google_share,
-            100 if by_model else 0,
-            _SEARCH_TOKENS if by_model else 0,
-            price_of(google.model) if by_model else without_tokens,
-            usual_fee if google.fee is None else google.fee,
-            is_free=free,
-        ),
-        CallKind("snippet_search", searches * (1 - assumed.google_share), 0, 0, None, is_free=True),
-    )
+    model = google.model if google.engine == "gemini" else None
+    found = CallKind(f"google_search ({model or google.engine})", searches * assumed.google_share)
+    # A remote tool server pays its engines too.
+    if tools.replay is None and (tools.backend != "offline" or tools.remote is not None):
+        usual_fee, tokens = (0.014, _SEARCH_TOKENS) if model else (0.001, (0, 0))
+        found = found._replace(input_tokens=tokens[0], output_tokens=tokens[1])
+        found = found.priced(model, usual_fee if google.fee is None else google.fee)
+    return [*kinds, found, CallKind("snippet_search", searches * (1 - assumed.google_share))]
+
+
+def _judging(name: str, shape: RunShape, assumed: Assumptions) -> Iterator[CallKind]:
+    judge, ask, reflection = parse_judge(name), shape.settings.judge.ask, shape.settings.reflection
+    # What a judge sees of an attempt, up to its limit: what the policy wrote and the tools returned.
+    attempt = assumed.written_tokens + assumed.searches * assumed.observed_tokens
+    shown = min(attempt, ask.trajectory_tokens)
+    contrast = min(attempt * shape.group_size, ask.group_tokens)
+    marks, rubrics = assumed.rubrics * _SCORE_TOKENS, assumed.rubrics * _RUBRIC_TOKENS
+    kinds = [
+        CallKind("rubrics", shape.questions, contrast + _PROPOSE_PROMPT, _PROPOSAL_TOKENS),
+        CallKind("scores", shape.attempts, shown + _SCORE_PROMPT + rubrics, marks),
+    ]
+    if shape.settings.meta_policy:
+        listed = reflection.num_candidates if reflection.mode == "listwise" else 1
+        lessons = shape.reflected * reflection.num_candidates / listed
+        read = listed * min(assumed.reflection_tokens, MAX_CANDIDATE_CHARS / _BYTES)
+        kinds.append(CallKind("reflections", lessons, shown + _REFLECT_PROMPT + read, listed * 3 * _SCORE_TOKENS))
+    for kind in kinds:
+        written = kind.output_tokens + assumed.thought_tokens
+        called = kind._replace(what=f"judge: {kind.what} ({judge.model or judge.backend})", output_tokens=written)
+        yield called if judge.backend == RULES else called.priced(judge.model)
 
 
 def search_seconds(shape: RunShape, assumed: Assumptions) -> dict[str, float]:
@@ -248,17 +204,12 @@ def search_seconds(shape: RunShape, assumed: Assumptions) -> dict[str, float]:
     tools = shape.settings.tools
     if shape.settings.almanac is not None or tools.backend != "web" or tools.remote or tools.replay:
         return {}
-    calls = {kind.what.partition(" ")[0]: kind.calls for kind in _searching(shape, assumed)}
+    calls = {kind.what.partition(" ")[0]: kind.calls for kind in plan_calls(shape, assumed)}
     rates = {GOOGLE_SEARCH: tools.google_search.rates, SNIPPET_SEARCH: tools.snippet_search.rates}
     return {
         name: calls[name] * max(60 / (rate.requests_per_minute or math.inf), assumed.tool_seconds / rate.concurrency)
         for name, rate in rates.items()
     }
-
-
-def _shown_tokens(assumed: Assumptions, limit: float) -> float:
-    """Tokens of an attempt as a judge sees it: what the policy wrote and the tools returned, up to the limit."""
-    return min(assumed.written_tokens + assumed.searches * assumed.observed_tokens, limit)
 
 
 _REFERENCE = KNOWN["qwen3-8b"].parameters
@@ -310,26 +261,24 @@ def estimate_times(shape: RunShape, model: ModelShape, assumed: Assumptions, *, 
     cached = plan_memory(shape, model, assumed).cached_tokens
     reflection = shape.settings.reflection
     lesson = min(assumed.sequence + assumed.reflection_tokens, reflection.total_tokens)
-    assumptions = assumed.model_dump(include=set(PhaseTimes.model_fields) - {"reflection_tokens"})
+    lessons = shape.questions * reflection.num_candidates
+    same = assumed.model_dump(include=set(PhaseTimes.model_fields) - {"reflection_tokens"})
     doublings = math.log2(shape.tensor_parallel)
     moved = (_WEIGHT if shape.offloads_weights else 0) + (_MOMENTS if shape.offloads_moments else 0)
-    assumptions["swap_seconds"] += 2 * moved * model.parameters / shape.sharded_over / GIB / assumed.host_gib
+    same["swap_seconds"] += 2 * moved * model.parameters / shape.sharded_over / GIB / assumed.host_gib
     return PhaseTimes(
-        **assumptions,
+        **same,
         engine_speed=assumed.engine_tokens * sampling * _REFERENCE / model.parameters * 0.9**doublings,
-        sequence_speed=assumed.sequence_tokens * (1 + assumed.tensor_gain * doublings),
+        sequence_speed=assumed.sequence_tokens * (1 + _TENSOR_GAIN * doublings),
         engine_seats=max(1, engines * min(shape.engine_seats, int(cached / assumed.sequence))),
         longest_tokens=shape.response_tokens,
-        most_searches=shape.settings.limits.max_calls,
         search_seconds=max(search_seconds(shape, assumed).values(), default=0.0),
+        most_searches=shape.settings.limits.max_calls,
         judge_seats=shape.settings.judge.rates.concurrency,
         reflection_tokens=min(assumed.reflection_tokens, reflection.new_tokens),
         candidates=reflection.num_candidates,
         task_seconds=shape.attempts * _train_seconds(assumed.sequence, shape, model, assumed) / training,
-        lesson_seconds=shape.questions
-        * reflection.num_candidates
-        * _train_seconds(lesson, shape, model, assumed)
-        / training,
+        lesson_seconds=lessons * _train_seconds(lesson, shape, model, assumed) / training,
     )
 
 
@@ -340,14 +289,12 @@ def _train_seconds(sequence: float, shape: RunShape, model: ModelShape, assumed:
     the two sets the time.
     """
     passes = 6 if shape.recomputes else 5
-    computed = (
-        sequence * model.forward_operations(sequence) * passes / (assumed.gpu_teraflops * 1e12 * assumed.utilisation)
-    )
+    computed = sequence * model.forward_operations(sequence) * passes / (assumed.train_teraflops * 1e12)
     together = max(1.0, shape.tokens_per_gpu * shape.sequence_parallel // sequence) / shape.sequence_parallel
     shards = shape.sharded_over
     link = assumed.node_gib if shards <= shape.gpus_per_node else assumed.network_gib
     moved = (4 * _HALF + _GRADIENT) * model.parameters * (shards - 1) / shards / GIB
-    return computed * max(1.0, moved / link / (computed * together))
+    return max(computed, moved / link / together)
 
 
 NOT_ESTIMATED = "queues at engine and judge, failed episodes, checkpoints, validation and start-up"
@@ -357,23 +304,22 @@ NOT_ESTIMATED = "queues at engine and judge, failed episodes, checkpoints, valid
 def estimate_step(times: PhaseTimes, shape: RunShape) -> dict[str, float]:
     """Seconds of an average step by what the trainer does or waits for; their sum is the step.
 
-    A step waits for its slowest attempt and for the judge, or for the throughput of engine, search or judge. In the layout `async` the
-    questions of the next steps are sampled at the same time, so a group has one wait more for each step ahead; in
-    `separate` sampling also continues while training. Every other window of steps has reflections.
+    A step waits for its slowest attempt and for the judge, or for the throughput of engine, search or judge. In the
+    layout `async` the questions of the next steps are sampled at the same time, so a group has one wait more for each
+    step ahead; in `separate` sampling also continues while training.
     """
-    new_share = 0.5 if shape.settings.meta_policy else 0.0
+    reflected = shape.reflected / shape.questions
     updates = {
-        "trains on reflections": times.lesson_seconds * new_share,
+        "trains on reflections": times.lesson_seconds * reflected,
         "trains on rollouts": times.task_seconds,
         "swaps": times.swap_seconds,
     }
     busy = sum(updates.values())
-    tokens = shape.attempts * times.written_tokens
-    tokens += shape.questions * new_share * times.candidates * times.reflection_tokens
+    tokens = shape.attempts * times.written_tokens + shape.reflected * times.candidates * times.reflection_tokens
     engine = max(tokens / times.engine_speed, times.search_seconds)
     longest = min(times.longest_tokens, times.written_tokens * _slowest(shape.attempts, times.spread))
     sampling = max(engine, longest / times.sequence_speed + times.searches * times.tool_seconds)
-    calls = shape.questions * (times.propose_seconds + new_share * times.reflect_seconds)
+    calls = shape.questions * times.propose_seconds + shape.reflected * times.reflect_seconds
     judge = (calls + shape.attempts * times.score_seconds) / times.judge_seats
     judging = max(judge, times.propose_seconds + times.score_seconds * _slowest(shape.group_size, times.spread))
     chain = sampling + judging

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
@@ -16,25 +16,17 @@ from typing import NamedTuple
 
 from packaging.specifiers import SpecifierSet
 
-from rubricem_agent.build.models import google_key_names
+from rubricem_agent.build.models import build_judge
 from rubricem_agent.build.probe import Probe, find_silent, model_probes, search_probes
-from rubricem_agent.config import (
-    GEMINI,
-    MINILM,
-    OPENAI,
-    QWEN3,
-    SEARCH_KEY,
-    WITH_WEIGHTS,
-    GoogleSearchConfig,
-    parse_judge,
-)
+from rubricem_agent.build.tools import TOKEN_VARIABLE, search_backend
+from rubricem_agent.config import MINILM, QWEN3, WITH_WEIGHTS
 from rubricem_agent.data.prepare import read_training_set
 from rubricem_agent.policy.base import model_folder
-from rubricem_env.domain.errors import ConfigError, FileFormatError
-from rubricem_env.llm.base import url_host
+from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
+from rubricem_env.llm.base import read_secret, url_host
 
 from .estimate import plan_memory, refuse_small_gpu
-from .plan import make_plan
+from .plan import search_bottleneck
 from .run_shape import (
     Assumptions,
     RunShape,
@@ -111,11 +103,10 @@ _INSTALL = MappingProxyType(
         "cupy-cuda13x": "pip install 'verl[cupy-cu130]==0.9.1': veRL moves weights over nccl with it",
     }
 )
-_WEIGHTS = ("*.safetensors", "*.bin")
-_TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
-_GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
-_JUDGE_KEY = "RUBRICEM_JUDGE_KEY"
 _SCHOLAR_HOST = "api.semanticscholar.org"
+_MODEL_FILES = MappingProxyType(
+    {"config.json": ("config.json",), "weights": ("*.safetensors", "*.bin"), "tokenizer": ("tokenizer*.json",)}
+)
 
 
 class PreflightCheck(NamedTuple):
@@ -129,25 +120,22 @@ class PreflightCheck(NamedTuple):
 
 def check_run(shape: RunShape, machine: Machine, *, probe: bool = True) -> list[PreflightCheck]:
     """Everything that the run needs, in the order of a set-up; with `probe` its services are asked for one token."""
-    found = [*check_packages(shape, machine), check_model(shape)]
-    if shape.device != "cpu":
-        found += [check_gpus(shape, machine), check_memory(shape, machine)]
+    found = [*check_packages(shape, machine), check_model(shape), *check_sizes(shape, machine)]
     if shape.settings.almanac is None:
         keys = list(check_keys(shape, machine.environ))
         found += [check_questions(shape), *keys]
         found += check_services(shape, machine) if probe and all(key.is_ok for key in keys) else []
-    return [*found, check_embedder(shape, machine), check_disk(shape, machine)]
+    return [*found, check_embedder(shape, machine)]
 
 
 def check_packages(shape: RunShape, machine: Machine) -> Iterator[PreflightCheck]:
     stack = dict(CPU_STACK if shape.device == "cpu" else GPU_STACK)
-    if shape.engine != "vllm":
-        stack.pop("vllm", None)
-    if not shape.packs:
-        stack.pop("flash-attn", None)
+    unused = {"vllm": shape.engine != "vllm", "flash-attn": not shape.packs}
     if shape.layout == "separate" and shape.transport == "nccl":
         stack["cupy-cuda13x"] = ">=13"
     for package, wanted in stack.items():
+        if unused.get(package, False):
+            continue
         version = machine.version_of(package)
         fits = version is not None and SpecifierSet(wanted).contains(version, prereleases=True)
         found = "not installed" if version is None else f"version {version}, tested is {wanted}"
@@ -161,55 +149,53 @@ def check_model(shape: RunShape) -> PreflightCheck:
         "fine-tune first, `accelerate launch --config_file configs/accelerate_zero3.yaml trainers/sft_accelerate.py "
         "--config configs/sft_qwen3_8b.yaml`, or name another folder in actor_rollout_ref.model.path"
     )
-    if not (folder / "config.json").is_file():
-        return PreflightCheck("model", False, f"{folder} has no config.json", remedy)
-    if not any(next(folder.glob(pattern), None) for pattern in _WEIGHTS):
-        return PreflightCheck("model", False, f"{folder} has no weights ({', '.join(_WEIGHTS)})", remedy)
-    if not any((folder / name).is_file() for name in _TOKENIZER):
-        return PreflightCheck("model", False, f"{folder} has no tokenizer", "save the tokenizer beside the weights")
+    for what, patterns in _MODEL_FILES.items():
+        if not any(next(folder.glob(pattern), None) for pattern in patterns):
+            return PreflightCheck("model", False, f"{folder} has no {what} ({', '.join(patterns)})", remedy)
     return PreflightCheck("model", True, str(folder))
 
 
-def check_gpus(shape: RunShape, machine: Machine) -> PreflightCheck:
-    """The GPUs of this node: as many as the config needs, and each large enough."""
-    gpus = machine.gpu_gib()
-    if len(gpus) < shape.gpus_per_node:
-        number = "no NVIDIA GPU" if not gpus else f"{len(gpus)} GPUs"
-        return PreflightCheck(
-            "GPUs",
-            False,
-            f"{number} on this node; the config needs {shape.gpus_per_node}",
+def check_sizes(shape: RunShape, machine: Machine) -> Iterator[PreflightCheck]:
+    """The GPUs and the memory of this node, and the disk: for the model, its state and its checkpoints."""
+    on_gpu = shape.device != "cpu"
+    gpus = machine.gpu_gib() if on_gpu else []
+    assumed = Assumptions(gpu_gib=min(gpus)) if gpus else Assumptions()
+    try:
+        memory = plan_memory(shape, find_model_shape(shape.model), assumed)
+    except ConfigError as refusal:
+        remedy = "name the model's folder in actor_rollout_ref.model.path"
+        for what in ("GPUs", "memory", "disk") if on_gpu else ("disk",):
+            yield PreflightCheck(what, False, str(refusal), remedy)
+        return
+    if on_gpu:
+        found, refused = f"{len(gpus)} GPUs on this node; the config needs {shape.gpus_per_node}", ""
+        remedy = (
             f"start it on the head of a cluster of {shape.nodes} nodes with {shape.gpus_per_node} GPUs each, or set "
-            "trainer.nnodes and trainer.n_gpus_per_node",
+            "trainer.nnodes and trainer.n_gpus_per_node"
         )
-    smallest = min(gpus)
-    try:
-        model = find_model_shape(shape.model)
-        refuse_small_gpu(plan_memory(shape, model, Assumptions(gpu_gib=smallest)), shape)
-    except ConfigError as refusal:
-        return PreflightCheck(
-            "GPUs", False, str(refusal), "python trainers/verl_ssgrpo.py --dry-run shows what takes the memory"
+        if len(gpus) >= shape.gpus_per_node:
+            refused = _refusal_of(lambda: refuse_small_gpu(memory, shape, assumed.gpu_gib))
+            remedy = "python trainers/verl_ssgrpo.py --dry-run shows what takes the memory"
+        yield PreflightCheck("GPUs", len(gpus) >= shape.gpus_per_node and not refused, refused or found, remedy)
+        host, needed = machine.memory_gib(), memory.host_gib
+        remedy = (
+            "take more nodes, or keep weights and moments on the GPUs (fsdp_config.param_offload, optimizer_offload)"
         )
-    return PreflightCheck("GPUs", True, f"{len(gpus)} of {smallest:.0f} GiB")
-
-
-def check_memory(shape: RunShape, machine: Machine) -> PreflightCheck:
-    """The memory of this node, for what is offloaded from the GPUs."""
-    try:
-        needed = plan_memory(shape, find_model_shape(shape.model), Assumptions()).host_gib
-    except ConfigError as refusal:
-        return PreflightCheck("memory", False, str(refusal), "name the model's folder in actor_rollout_ref.model.path")
-    memory = machine.memory_gib()
-    remedy = "take more nodes, or keep weights and moments on the GPUs (fsdp_config.param_offload, optimizer_offload)"
-    return PreflightCheck(
-        "memory", memory >= needed, f"{memory:.0f} GiB in this node; offloading needs {needed:.0f}", remedy
-    )
+        yield PreflightCheck(
+            "memory", host >= needed, f"{host:.0f} GiB in this node; offloading needs {needed:.0f}", remedy
+        )
+    saved = max(1, shape.steps // shape.save_every) if shape.save_every > 0 else 0
+    needed = memory.checkpoint_gib * (min(saved, shape.kept_checkpoints or saved) + 1) if saved else 0.0
+    free = machine.free_gib(shape.folder)
+    remedy = "make room, set trainer.default_local_dir, or keep fewer with trainer.max_actor_ckpt_to_keep"
+    found = f"{free:.0f} GiB free for {shape.folder}; checkpoints need {needed:.0f}"
+    yield PreflightCheck("disk", free >= needed, found, remedy)
 
 
 def check_questions(shape: RunShape) -> PreflightCheck:
     """The training file, with enough questions for a window."""
     path = shape.settings.questions
-    remedy = "rubricem data prepare hf:rl-research/dr-tulu-rl-data -o " + str(path)
+    remedy = f"rubricem data prepare hf:rl-research/dr-tulu-rl-data -o {path}"
     if path is None:
         return PreflightCheck("questions", False, "rubricem.questions is not set", remedy)
     try:
@@ -222,46 +208,38 @@ def check_questions(shape: RunShape) -> PreflightCheck:
 
 
 def check_keys(shape: RunShape, environ: Mapping[str, str]) -> Iterator[PreflightCheck]:
-    """Whether they are set, not whether they are valid."""
-    for name, purpose in _needed_keys(shape):
-        names = name.split(" or ")
-        is_set = any(environ.get(one, "").strip() for one in names)
-        found = "set" if is_set else f"not set; {purpose} needs it"
-        yield PreflightCheck(name, is_set, found, f"export {names[0]}=... on every node, before ray start")
+    """Whether judges and search engine can be built: with their keys, which may be wrong, and their packages."""
+    judge, tools = shape.settings.judge, shape.settings.tools
+    built: dict[str, Callable[[], object]] = {"judge": lambda: build_judge(judge, environ)}
+    if tools.remote is not None:
+        url = tools.remote.url
+        built["tools"] = lambda: read_secret(environ, TOKEN_VARIABLE, purpose=f"the tool server {url}")
+    elif tools.backend == "web" and tools.replay is None:
+        built["google_search"] = lambda: search_backend(tools.google_search, environ)
+        if url_host(tools.snippet_search.url) == _SCHOLAR_HOST:
+            papers = "snippet_search, whose callers without a key share one low rate,"
+            built["snippet_search"] = lambda: read_secret(environ, "S2_API_KEY", purpose=papers)
+    for what, build in built.items():
+        refused = _refusal_of(build)
+        yield PreflightCheck(what, not refused, refused, "export it on every node, before ray start")
+
+
+def _refusal_of(call: Callable[[], object]) -> str:
+    """What a call says that cannot be done; "" where it can."""
+    try:
+        call()
+    except UsageError as refusal:
+        return str(refusal)
+    return ""
 
 
 def check_services(shape: RunShape, machine: Machine) -> list[PreflightCheck]:
-    """Whether judges and search engine answer: one check for each that does not, else one for all."""
+    """Whether judges and search engine answer: a check for each that does not."""
     judge, tools = shape.settings.judge, shape.settings.tools
     probes = model_probes(machine.environ, judges=(judge.judge, *judge.also))
     silent = machine.find_silent([*probes, *search_probes(tools, machine.environ)])
     remedy = "correct its name, address or key; --no-probe skips this request of one token"
-    return [PreflightCheck(what, False, said, remedy) for what, said in silent.items()] or [
-        PreflightCheck("services", True, "answer")
-    ]
-
-
-def _needed_keys(shape: RunShape) -> Iterator[tuple[str, str]]:
-    settings, tools = shape.settings, shape.settings.tools
-    for name in (settings.judge.judge, *settings.judge.also):
-        judge = parse_judge(name)
-        if judge.backend == GEMINI:
-            yield " or ".join((*_GEMINI_KEYS, _JUDGE_KEY)), f"the judge {name}"
-        elif judge.backend == OPENAI and url_host(judge.url) == "api.openai.com":
-            yield f"OPENAI_API_KEY or {_JUDGE_KEY}", f"the judge {name}"
-    if tools.remote is not None:
-        yield "RUBRICEM_TOOLS_TOKEN", f"the tool server {tools.remote.url}"
-    elif tools.backend == "web" and tools.replay is None:
-        yield _search_key(tools.google_search), "google_search"
-        if url_host(tools.snippet_search.url) == _SCHOLAR_HOST:
-            yield "S2_API_KEY", "snippet_search, whose callers without a key share one low rate,"
-
-
-def _search_key(search: GoogleSearchConfig) -> str:
-    if search.engine != "gemini":
-        return "SERPER_API_KEY"
-    own, *google = google_key_names(search.url or "", own=SEARCH_KEY)
-    return " or ".join((*google, own))
+    return [PreflightCheck(what, False, said, remedy) for what, said in silent.items()]
 
 
 def check_embedder(shape: RunShape, machine: Machine) -> PreflightCheck:
@@ -270,35 +248,17 @@ def check_embedder(shape: RunShape, machine: Machine) -> PreflightCheck:
     if not shape.settings.meta_policy or bank.embedder not in WITH_WEIGHTS:
         return PreflightCheck("embedder", True, bank.embedder)
     if machine.version_of("sentence-transformers") is None:
-        return PreflightCheck(
-            "embedder", False, "sentence-transformers is not installed", "pip install 'rubricem[bank]'"
-        )
-    if bank.embedder == MINILM:
-        return PreflightCheck("embedder", True, MINILM)
-    cache = Path(
-        machine.environ.get("HF_HUB_CACHE") or Path(machine.environ.get("HF_HOME", "~/.cache/huggingface")) / "hub"
-    )
+        found = "sentence-transformers is not installed"
+        return PreflightCheck("embedder", False, found, "pip install 'rubricem[bank]'")
+    home = Path(machine.environ.get("HF_HOME", "~/.cache/huggingface"))
+    cache = Path(machine.environ.get("HF_HUB_CACHE") or home / "hub")
     folder = bank.embedder_path or cache / "models--Qwen--Qwen3-Embedding-0.6B"
     remedy = (
         "huggingface-cli download Qwen/Qwen3-Embedding-0.6B, or give its folder in rubricem.bank.embedder_path, or set "
         "rubricem.bank.embedder=minilm"
     )
-    return PreflightCheck("embedder", folder.expanduser().is_dir(), f"{QWEN3} is not in {folder}", remedy)
-
-
-def check_disk(shape: RunShape, machine: Machine) -> PreflightCheck:
-    """Space for the checkpoints that are kept and the one that is being written."""
-    try:
-        one = plan_memory(shape, find_model_shape(shape.model), Assumptions()).checkpoint_gib
-    except ConfigError as refusal:
-        return PreflightCheck("disk", False, str(refusal), "name the model's folder in actor_rollout_ref.model.path")
-    saved = max(1, shape.steps // shape.save_every) if shape.save_every > 0 else 0
-    needed = one * min(saved, shape.kept_checkpoints or saved) + one if saved else 0.0
-    free = machine.free_gib(shape.folder)
-    remedy = "make room, set trainer.default_local_dir, or keep fewer with trainer.max_actor_ckpt_to_keep"
-    return PreflightCheck(
-        "disk", free >= needed, f"{free:.0f} GiB free for {shape.folder}; checkpoints need {needed:.0f}", remedy
-    )
+    is_there = bank.embedder == MINILM or folder.expanduser().is_dir()
+    return PreflightCheck("embedder", is_there, f"{QWEN3} is not in {folder}", remedy)
 
 
 def check_file(
@@ -323,9 +283,8 @@ def require_ready(
     missing = [check for check in check_file(file, changes, machine=machine, probe=probe) if not check.is_ok]
     if not missing:
         shape = read_run_shape(read_run_file(file, changes))
-        if shape.device != "cpu":
-            bottleneck = make_plan(shape, find_model_shape(shape.model), Assumptions()).search_bottleneck
-            sys.stderr.write(f"{bottleneck}\n" if bottleneck else "")
+        binds = search_bottleneck(shape, find_model_shape(shape.model), Assumptions()) if shape.device != "cpu" else ""
+        sys.stderr.write(f"{binds}\n" if binds else "")
         return
     width = max(len(check.what) for check in missing)
     for check in missing:

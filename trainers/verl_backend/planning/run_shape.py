@@ -36,7 +36,20 @@ def read_run_file(path: Path, changes: Iterable[str] = ()) -> Config:
     """
     config = read_yaml(path)
     for change in changes:
-        _apply(config, change)
+        removes, written = change.startswith("~"), change.lstrip("+~")
+        key, value = parse_yaml_assignment(f"{written}=" if removes else written, example="trainer.nnodes=2")
+        *path_to_it, last = key.split(".")
+        section = config
+        for part in path_to_it:
+            if not isinstance(section.get(part), dict):
+                section[part] = {}
+            section = section[part]
+        near = nearest_name(last, section, cutoff=_TYPING_MISTAKE)
+        if last not in section and near and not change.startswith(("+", "~")):
+            raise ConfigError(f"{change!r} changes no key of the file; did you mean {near!r}?")
+        section[last] = value
+        if removes:
+            del section[last]
     return config
 
 
@@ -44,44 +57,19 @@ def value_at(config: Config, key: str, default: Any) -> Any:
     """The value of a dotted key; the default where a section or the value is missing or null."""
     found: Any = config
     for part in key.split("."):
-        if not isinstance(found, Mapping) or part not in found:
-            return default
-        found = found[part]
+        found = found.get(part) if isinstance(found, Mapping) else None
     return default if found is None else found
 
 
-def _apply(config: dict[str, Any], change: str) -> None:
-    removes, written = change.startswith("~"), change.lstrip("+~")
-    key, value = parse_yaml_assignment(
-        f"{written}=" if removes and "=" not in written else written, example="trainer.nnodes=2"
-    )
-    *path, last = key.split(".")
-    section = config
-    for part in path:
-        inner = section.get(part)
-        if not isinstance(inner, dict):
-            inner = section[part] = {}
-        section = inner
-    if removes:
-        section.pop(last, None)
-        return
-    near = nearest_name(last, section, cutoff=_TYPING_MISTAKE)
-    if last not in section and near and not change.startswith("+"):
-        raise ConfigError(f"{change!r} changes no key of the file; did you mean {near!r}?")
-    section[last] = value
-
-
-_KEYS = MappingProxyType(
-    {
-        "layers": "num_hidden_layers",
-        "hidden": "hidden_size",
-        "heads": "num_attention_heads",
-        "kv_heads": "num_key_value_heads",
-        "mlp": "intermediate_size",
-        "vocabulary": "vocab_size",
-    }
+_KEYS = (
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "intermediate_size",
+    "vocab_size",
 )
-"""As a Hugging Face config.json names them."""
+"""As a Hugging Face config.json names the numbers of a `ModelShape`, in its order."""
 
 
 class ModelShape(NamedTuple):
@@ -91,9 +79,9 @@ class ModelShape(NamedTuple):
     hidden: int
     heads: int
     kv_heads: int
-    head_size: int
     mlp: int
     vocabulary: int
+    head_size: int = 128
     is_tied: bool = False
     """Whether input and output embeddings are one matrix."""
 
@@ -124,10 +112,10 @@ class ModelShape(NamedTuple):
 
 KNOWN = MappingProxyType(
     {
-        "qwen3-0.6b": ModelShape(28, 1_024, 16, 8, 128, 3_072, 151_936, is_tied=True),
-        "qwen3-1.7b": ModelShape(28, 2_048, 16, 8, 128, 6_144, 151_936, is_tied=True),
-        "qwen3-4b": ModelShape(36, 2_560, 32, 8, 128, 9_728, 151_936, is_tied=True),
-        "qwen3-8b": ModelShape(36, 4_096, 32, 8, 128, 12_288, 151_936),
+        "qwen3-0.6b": ModelShape(28, 1_024, 16, 8, 3_072, 151_936, is_tied=True),
+        "qwen3-1.7b": ModelShape(28, 2_048, 16, 8, 6_144, 151_936, is_tied=True),
+        "qwen3-4b": ModelShape(36, 2_560, 32, 8, 9_728, 151_936, is_tied=True),
+        "qwen3-8b": ModelShape(36, 4_096, 32, 8, 12_288, 151_936),
     }
 )
 """For a plan made before the model is there."""
@@ -140,29 +128,25 @@ def find_model_shape(path: str) -> ModelShape:
         ConfigError: there is neither, or the file is not the config of such a model.
     """
     file = model_folder(Path(path).expanduser()) / "config.json"
-    if file.is_file():
-        return _read_shape(file)
-    name = path.casefold().replace("_", "-")
-    for known, shape in KNOWN.items():
-        if known in name:
-            return shape
-    raise ConfigError(
-        f"the model {path!r} is not a folder with a config.json, and its name contains no known size "
-        f"({', '.join(KNOWN)}). Give its folder in actor_rollout_ref.model.path."
-    )
-
-
-def _read_shape(file: Path) -> ModelShape:
+    if not file.is_file():
+        name = path.casefold().replace("_", "-")
+        known = next((shape for one, shape in KNOWN.items() if one in name), None)
+        if known is None:
+            raise ConfigError(
+                f"the model {path!r} is not a folder with a config.json, and its name contains no known size "
+                f"({', '.join(KNOWN)}). Give its folder in actor_rollout_ref.model.path."
+            )
+        return known
     try:
         fields: Any = json.loads(file.read_text(encoding="utf-8"))
-        numbers = {name: int(fields[key]) for name, key in _KEYS.items()}
-        head_size = int(fields.get("head_dim") or numbers["hidden"] // numbers["heads"])
+        layers, hidden, heads, kv_heads, mlp, vocabulary = (int(fields[key]) for key in _KEYS)
+        head_size, is_tied = int(fields.get("head_dim") or hidden // heads), bool(fields.get("tie_word_embeddings"))
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as cause:
         raise ConfigError(
             f"{file} is not the config of a supported decoder: {type(cause).__name__}: {cause}. "
-            f"It needs {', '.join(_KEYS.values())}."
+            f"It needs {', '.join(_KEYS)}."
         ) from cause
-    return ModelShape(**numbers, head_size=head_size, is_tied=bool(fields.get("tie_word_embeddings")))
+    return ModelShape(layers, hidden, heads, kv_heads, mlp, vocabulary, head_size, is_tied)
 
 
 Amount = Annotated[float, Field(ge=0)]
@@ -179,57 +163,45 @@ class Assumptions(Frozen):
 
     gpu_gib: Positive = 79.6
     """Memory of a GPU: an H100 of 80 GB."""
-    gpu_teraflops: Positive = 989.0
-    """Of bfloat16, dense."""
-    utilisation: Share = 0.3
-    """Share of them that training reaches."""
     reserve_gib: Amount = 5.0
-    """On each GPU: CUDA, NCCL, a sleeping engine, fragmentation."""
+    """Of it: CUDA, NCCL, a sleeping engine, fragmentation."""
     engine_overhead_gib: Amount = 3.0
     """Of the sampling engine beside weights and cache: graphs and activations."""
-    logit_bytes: Amount = 10.0
-    """For each token and word of the vocabulary: logits in 16 bits, in 32 bits, and their gradient."""
+    train_teraflops: Positive = 297.0
+    """Of bfloat16 that training reaches: 0.3 of an H100's."""
     engine_tokens: Positive = 2_000.0
     """Tokens a second that a GPU samples in all, with a model of 8 billion parameters."""
     sequence_tokens: Positive = 80.0
     """Tokens a second of one sequence, at most."""
-    start_tokens: Amount = 3_000.0
-    """Of an attempt's prompt: instructions, question, references."""
-    written_tokens: Positive = 6_500.0
-    """By the policy in an attempt."""
-    searches: Amount = 6.0
-    """Tool calls of an attempt."""
-    observed_tokens: Amount = 800.0
-    """Of one tool's answer."""
-    reflection_tokens: Amount = 500.0
-    """Of one candidate."""
-    google_share: Share = 0.7
-    """Of the calls; the rest are snippet_search, which costs nothing."""
-    tool_seconds: Amount = 4.0
-    propose_seconds: Amount = 70.0
-    score_seconds: Amount = 35.0
-    reflect_seconds: Amount = 20.0
-    """Of the judge, for the candidates of one question."""
-    spread: Amount = 0.5
-    """Of lengths and times: the standard deviation of their logarithm; 0 makes all alike."""
+    host_gib: Positive = 20.0
+    """GiB a second between a GPU and its host, for what is offloaded; then to GPUs of its node, and of other nodes."""
+    node_gib: Positive = 300.0
+    network_gib: Positive = 40.0
     swap_seconds: Amount = 30.0
     """The engines' sleep and wake-up, and new weights to them."""
-    host_gib: Positive = 20.0
-    """GiB a second between a GPU and its host, for what is offloaded."""
-    node_gib: Positive = 300.0
-    """GiB a second of a GPU to the others of its node, in a collective."""
-    network_gib: Positive = 40.0
-    """The same to other nodes: 400 Gbit/s a GPU."""
-    tensor_gain: Amount = 0.5
-    """How much faster one sequence is sampled each time that an engine's GPUs double; their total falls by a tenth."""
+    start_tokens: Amount = 3_000.0
+    """Of an attempt's prompt: instructions, question, references; then what the policy writes in an attempt."""
+    written_tokens: Positive = 6_500.0
+    searches: Amount = 6.0
+    """Tool calls of an attempt; then the tokens of one tool's answer, and its seconds."""
+    observed_tokens: Amount = 800.0
+    tool_seconds: Amount = 4.0
+    reflection_tokens: Amount = 500.0
+    """Of one candidate."""
+    propose_seconds: Amount = 70.0
+    """Of the judge: for one group, for one attempt, and for the reflections on one question."""
+    score_seconds: Amount = 35.0
+    reflect_seconds: Amount = 20.0
+    spread: Amount = 0.5
+    """Of lengths and times: the standard deviation of their logarithm; 0 makes all alike."""
+    google_share: Share = 0.7
+    """Of the searches; the rest are snippet_search, which costs nothing."""
+    cached: Share = 0.0
+    """Share of the searches that the tool cache answers: questions repeat, searches less often."""
     rubrics: Amount = 12.0
     """That an attempt is scored by."""
     thought_tokens: Amount = 500.0
     """Hidden thoughts of one call to the judge, billed as output."""
-    retries: Amount = 0.03
-    """Share of the calls to the judge that are repeated."""
-    cached: Share = 0.0
-    """Share of the searches that the tool cache answers: questions repeat, searches less often."""
     gpu_hour_dollars: Amount = 2.5
 
     @property
@@ -238,17 +210,8 @@ class Assumptions(Frozen):
         return self.start_tokens + self.written_tokens + self.searches * self.observed_tokens
 
 
-def read_assumptions(changes: Iterable[str]) -> Assumptions:
-    """The assumptions with KEY=VALUE changes.
-
-    Raises:
-        ConfigError: there is no such assumption, or its value is out of range.
-    """
-    return with_changes(Assumptions(), changes, noun="assumption")
-
-
-def with_changes(numbers: Numbers, changes: Iterable[str], *, noun: str) -> Numbers:
-    """A model of numbers with KEY=VALUE changes; `noun` names one of them in messages.
+def with_changes(numbers: Numbers, changes: Iterable[str], *, noun: str = "assumption") -> Numbers:
+    """Numbers with KEY=VALUE changes; `noun` names one of them in messages.
 
     Raises:
         ConfigError: there is no such number, or its value is out of range.
@@ -270,8 +233,6 @@ Layout = Literal["sync", "async", "separate"]
 sampled while this step's are judged. separate: half of the GPUs sample, half train, at the same time."""
 
 Count = Annotated[int, Field(ge=1)]
-OpenShare = Annotated[float, Field(gt=0, lt=1)]
-
 _ACTOR = "actor_rollout_ref.actor"
 _ROLLOUT = "actor_rollout_ref.rollout"
 
@@ -310,11 +271,10 @@ class RunShape(Frozen):
     packs: Annotated[bool, "actor_rollout_ref.model.use_remove_padding"] = True
     """Sequences of a pass share one row without padding, which needs flash attention."""
     recomputes: Annotated[bool, "actor_rollout_ref.model.enable_gradient_checkpointing"] = True
-    """Gradient checkpointing."""
     engine: Annotated[str, f"{_ROLLOUT}.name"] = ""
     transport: Annotated[str, f"{_ROLLOUT}.checkpoint_engine.backend"] = "naive"
     """Of weights to engines with GPUs of their own."""
-    engine_share: Annotated[OpenShare, f"{_ROLLOUT}.gpu_memory_utilization"] = 0.5
+    engine_share: Annotated[float, Field(gt=0, lt=1), f"{_ROLLOUT}.gpu_memory_utilization"] = 0.5
     """Of a GPU's memory, for the sampling engine while it samples."""
     tensor_parallel: Annotated[Count, f"{_ROLLOUT}.tensor_model_parallel_size"] = 2
     engine_seats: Annotated[Count, f"{_ROLLOUT}.max_num_seqs"] = 256
@@ -343,17 +303,19 @@ class RunShape(Frozen):
         return self.questions * self.group_size
 
     @property
+    def reflected(self) -> float:
+        """Questions of an average step that are reflected on: new ones are those of every other window."""
+        share = 1.0 if self.settings.reflect_phase == "all" else 0.5
+        return self.questions * share * self.settings.meta_policy
+
+    @property
     def total_tokens(self) -> int:
         """Of the longest sequence."""
         return self.prompt_tokens + self.response_tokens
 
 
-_RUN_KEYS: dict[str, tuple[str, Any]] = {
-    name: (field.metadata[-1], None if field.is_required() else field.default)
-    for name, field in RunShape.model_fields.items()
-    if name != "settings"
-}
-"""The key of each number in veRL's config, and the default."""
+_RUN_KEYS = {name: field.metadata[-1] for name, field in RunShape.model_fields.items() if name != "settings"}
+"""The key of each number in veRL's config."""
 
 
 def read_run_shape(config: Config) -> RunShape:
@@ -363,37 +325,37 @@ def read_run_shape(config: Config) -> RunShape:
         ConfigError: a value is missing, of the wrong kind or out of range, or two of them contradict each other.
     """
     settings = read_section(config.get(SECTION))
-    values = {name: value_at(config, key, default) for name, (key, default) in _RUN_KEYS.items()}
+    found = {name: value_at(config, key, None) for name, key in _RUN_KEYS.items()} | {"settings": settings}
     if settings.ahead is not None:
-        values["ahead"] = settings.ahead
+        found["ahead"] = settings.ahead
     try:
         # Not strict: YAML has strings for paths and whole numbers for floats.
-        shape = RunShape.model_validate({**values, "settings": settings}, strict=False)
+        given = {name: value for name, value in found.items() if value is not None}
+        shape = RunShape.model_validate(given, strict=False)
     except ValidationError as cause:
         name = str(cause.errors()[0]["loc"][0])
-        raise ConfigError(f"the config's {_RUN_KEYS[name][0]} is refused {first_problem(cause)}") from cause
-    _check(shape)
+        raise ConfigError(f"the config's {_RUN_KEYS[name]} is refused {first_problem(cause)}") from cause
+    _refuse_uneven(shape)
     return shape
 
 
-def _check(shape: RunShape) -> None:
-    if shape.gpus % shape.sequence_parallel or shape.gpus % shape.tensor_parallel:
-        raise ConfigError(
-            f"{shape.gpus} GPUs cannot be divided into {shape.sequence_parallel} per sequence "
-            f"({_RUN_KEYS['sequence_parallel'][0]}) and {shape.tensor_parallel} per engine "
-            f"({_RUN_KEYS['tensor_parallel'][0]}); both must divide their number."
-        )
+def _refuse_uneven(shape: RunShape) -> None:
+    """Raise ConfigError where the GPUs cannot be divided as asked, or a sequence or an episode does not fit."""
+    for name, number in (
+        ("sequence_parallel", shape.sequence_parallel),
+        ("tensor_parallel", shape.tensor_parallel),
+        ("shard_gpus", shape.sharded_over),
+    ):
+        if shape.gpus % number:
+            raise ConfigError(
+                f"{shape.gpus} GPUs cannot be divided into {_RUN_KEYS[name]}={number}; it must divide them."
+            )
     room = shape.tokens_per_gpu * shape.sequence_parallel
     if room < shape.total_tokens:
         raise ConfigError(
-            f"the longest sequence has {shape.total_tokens} tokens, and {_RUN_KEYS['tokens_per_gpu'][0]} "
+            f"the longest sequence has {shape.total_tokens} tokens, and {_RUN_KEYS['tokens_per_gpu']} "
             f"{shape.tokens_per_gpu} on {shape.sequence_parallel} GPUs holds {room}. Raise it to "
             f"{-(-shape.total_tokens // shape.sequence_parallel)}, or share a sequence among more GPUs."
-        )
-    if shape.shard_gpus > 0 and shape.gpus % shape.shard_gpus:
-        raise ConfigError(
-            f"{shape.gpus} GPUs cannot be divided into shards over {shape.shard_gpus} "
-            f"({_RUN_KEYS['shard_gpus'][0]}), which must divide their number."
         )
     if shape.settings.limits.max_tokens > shape.response_tokens:
         raise ConfigError(
