@@ -25,7 +25,7 @@ def play_locally(
     """
     calls: Counter[int] = Counter()
 
-    async def opened(query: Query) -> tuple[Opening, str]:
+    async def opened(query: Query, _attempt: int) -> tuple[Opening, str]:
         return prompt.opening(query), prompt.hash
 
     async def play(queries: Sequence[Query], trainer: Any) -> Sequence[Rollout]:

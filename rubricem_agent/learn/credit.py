@@ -7,8 +7,6 @@ The paper's section 2.3 and choices D1-D9, in numpy alone; trainers and adapters
     matrix[k, j]   Lambda, what stage k earns of stage j's score: 0 for j < k, 1 for j = k, in [0, 1] above
     returns[i, k]  G = sum_j matrix[k, j] scores[i, j]
     advantages     A = (G - mean) / (std + 1e-8) over the valid rollouts of the group, for each stage by itself
-
-Not here: clipping of advantages, a value function.
 """
 
 from collections.abc import Sequence

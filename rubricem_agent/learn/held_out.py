@@ -32,7 +32,7 @@ async def answer_held_out(
 ) -> list[Reading]:
     """Run one episode for each question, greedily by default."""
 
-    async def opened(query: Query) -> tuple[Opening, str]:
+    async def opened(query: Query, _attempt: int) -> tuple[Opening, str]:
         return prompt.opening(query), prompt.hash
 
     sampling = Sampling(temperature=temperature, max_turn_tokens=max_turn_tokens)

@@ -4,13 +4,17 @@ An item is text that a model wrote after reading pages, so it is foreign: its ta
 look like the block's own headings are escaped.
 """
 
+import math
 import re
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
 
 from rubricem_agent.memory.bank import Retrieval, Retrieved
 from rubricem_agent.memory.store import BankItem
 from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
+from rubricem_env.domain.base import Frozen
 from rubricem_env.scaffold.untrusted import GAP, neutralize
 
 CountTokens = Callable[[str], int]
@@ -20,6 +24,32 @@ _HEADING = re.compile(
     rf"^((?:{GAP}(?:[>*+-]|\d+[.)])){{0,9}}{GAP})([#＃﹟]{{1,6}}(?=\s|$)|(?:[-=*_－＝][ \t]*){{3,}}$)"
 )
 _SEPARATOR = "\n\n---\n\n"
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class ReferenceSettings(Frozen):
+    """Which attempts of a group see lessons, and how those are trained on. The defaults are the paper's way."""
+
+    share: Share = 1.0
+    """Of a group's attempts, at step 1."""
+    last_share: Share | None = None
+    """At step `reach` and later, on a straight line from `share`. None: `share` throughout."""
+    reach: Annotated[int, Field(ge=2)] = 12
+    internalise: bool = False
+    """Train on the text of a guided attempt after the opening of a plain one, so that what a lesson says is learnt.
+
+    The text was sampled with the lesson: `loss.importance_cap` weighs its tokens by their probability without it.
+    """
+
+    def share_at(self, step: int) -> float:
+        """The share at a step, from 1."""
+        last = self.share if self.last_share is None else self.last_share
+        return self.share + (last - self.share) * min(1.0, (step - 1) / (self.reach - 1))
+
+    def is_guided(self, attempt: int, step: int) -> bool:
+        """Whether an attempt of a group, from 0, sees lessons: they are spread evenly, and the last one sees them."""
+        share = self.share_at(step)
+        return math.floor((attempt + 1) * share + 1e-9) > math.floor(attempt * share + 1e-9)
 
 
 class Injection(NamedTuple):

@@ -94,8 +94,8 @@ async def run_episode(attempt: Attempt, setting: Setting, *, audience: Listener 
     ).with_reading(reading)
 
 
-OpenQuery = Callable[[Query], Awaitable[tuple[Opening, str]]]
-"""The opening for a question and the hash of the prompt it was made from; called once for each attempt."""
+OpenQuery = Callable[[Query, int], Awaitable[tuple[Opening, str]]]
+"""The opening of the nth attempt at a question, from 0, and the hash of the prompt it was made from."""
 
 
 async def run_groups(
@@ -120,7 +120,7 @@ async def run_groups(
         if index in finished:
             return finished[index]
         async with slots:
-            opening, prompt_hash = await open_query(query)
+            opening, prompt_hash = await open_query(query, index[2])
             attempt = Attempt(query, opening, prompt_hash, attempt_seed(seed, index))
             rollout = await run_episode(attempt, setting)
         if journal is not None:

@@ -64,7 +64,7 @@ async def attempt(
     """The readings of `repeats` episodes per question with lessons of the bank, and the share of questions with one."""
     config, served = parts.config, set[str]()
 
-    async def opened(query: Query) -> tuple[Opening, str]:
+    async def opened(query: Query, _attempt: int) -> tuple[Opening, str]:
         found = bank.retrieve(query.question, mode) if bank else ()
         injection = parts.injector.inject("", found, mode)
         if injection.block:

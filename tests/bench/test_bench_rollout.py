@@ -46,7 +46,7 @@ class SlowTools:
         return ToolResult(status=ToolStatus.OK, snippets=(PAGE,) * 3)
 
 
-async def open_query(query):
+async def open_query(query, _attempt):
     return Opening("rules", query.question), "hash"
 
 

@@ -59,7 +59,7 @@ async def attempt_questions(
     """
     prompt = AgentPrompt(system, "")
 
-    async def opened(query: Query) -> tuple[Opening, str]:
+    async def opened(query: Query, _attempt: int) -> tuple[Opening, str]:
         return prompt.opening(query), prompt.hash
 
     sampling = Sampling(temperature=temperature, max_turn_tokens=TURN_TOKENS)

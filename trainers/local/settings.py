@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.learn.curriculum import OnMiss, ReflectPhase
 from rubricem_agent.learn.monitor import DriftSettings, WatchSettings
+from rubricem_agent.memory.inject import ReferenceSettings
 from rubricem_agent.policy.base import TINY_SYSTEM
 from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
 from rubricem_env.env.episode import EpisodeLimits
@@ -46,6 +47,7 @@ class LocalConfig(CreditSettings):
     """`new` reflects at the first encounter of a window, `all` at repeats too."""
     on_miss: OnMiss = "none"
     """What a repeat is shown when its own lesson failed or is late: nothing (`none`), or similar questions' (`cross`)."""
+    references: ReferenceSettings = ReferenceSettings()
     steps: Count = 24
     questions_per_step: Count = 8
     group_size: Annotated[int, Field(ge=2)] = 8
@@ -66,6 +68,8 @@ class LocalConfig(CreditSettings):
     reference_tokens: Count = 512
     """Limit of the bank's block before a question."""
     loss: LossSettings = LossSettings()
+    advantage_rms: Annotated[float, Field(gt=0)] | None = None
+    """Scale the advantages of a step to this root mean square over its tokens, to compare methods; None leaves them."""
     limits: EpisodeLimits = EpisodeLimits(max_tokens=1_400)
     reflection: ReflectionSettings = ReflectionSettings(total_tokens=2_400, new_tokens=128, system="Reflect.")
     judge: JudgeSettings = JudgeSettings()

@@ -35,7 +35,7 @@ from rubricem_agent.learn.metrics import (
     spread_shares,
 )
 from rubricem_agent.learn.monitor import find_collapse, find_divergence, find_drift
-from rubricem_agent.learn.samples import Batch, Sample, pad_batch, reflection_samples, task_samples
+from rubricem_agent.learn.samples import Batch, Sample, pad_batch, reflection_samples
 from rubricem_agent.memory.bank import Retrieved
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.reflection.reflector import judged_attempts, mean_utility, readable_share, refused_reflections
@@ -51,6 +51,7 @@ from rubricem_env.world.judge import true_quality
 
 from ..settings import make_out, read_command, run_command
 from .checkpoint import resume_run, save_policy, save_run
+from .crediting import credit_step
 from .learner import compare_gradients
 from .logging import begin_record, evaluate_step, record_step
 from .settings import LocalConfig
@@ -94,9 +95,7 @@ async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
     launched = time.monotonic()
     outcomes = [outcome for _, outcome in reflected]
     lessons = reflection_samples(outcomes, version=parts.learner.updates)
-    samples, credit = task_samples(
-        judged.groups, judged.judgements, settings=parts.config, version=parts.learner.updates
-    )
+    samples, credit = credit_step(parts, judged)
     record_step(parts, batch, judged, credit)
     compared = compare_phases(parts, samples, lessons, step=batch.step)
     phase_a = update(parts, lessons, batch.step, kl_coefficient=parts.config.reflection.kl_coefficient)
@@ -134,10 +133,12 @@ async def sample_and_judge(parts: Parts, batch: QueryBatch) -> JudgedStep:
     mode = batch.retrieval
     shown: dict[str, tuple[Retrieved, ...]] = {}
 
-    async def opened(query: Query) -> tuple[Opening, str]:
-        found = parts.bank.retrieve(query.question, mode) if config.meta_policy else ()
+    async def opened(query: Query, attempt: int) -> tuple[Opening, str]:
+        if not config.meta_policy or not config.references.is_guided(attempt, batch.step):
+            return parts.prompt.opening(query), parts.prompt.hash
+        found = parts.bank.retrieve(query.question, mode)
         used = mode
-        if config.meta_policy and not found and config.on_miss == "cross":
+        if not found and config.on_miss == "cross":
             used, found = "cross", parts.bank.retrieve(query.question, "cross")
         injection = parts.injector.inject("", found, used)
         shown[query.key] = injection.shown

@@ -58,24 +58,31 @@ class EpisodeRunner:
         which veRL requested the episode.
         """
         policy = EnginePolicy(client, self._tokenizer, max_length=self._max_length)
+        trained_opening: list[int] | None = None
         try:
             with boundary(ModelError, "run an episode"):
                 toolbox = await self._tools()
                 system = self._settings.system
                 prompt = AgentPrompt(system, "") if system else agent_prompt(toolbox.names)
-                opening = prompt.opening(scheduled.query, references=await references(scheduled))
+                plain = opening = prompt.opening(scheduled.query)
+                if self._settings.references.is_guided(index, scheduled.step):
+                    opening = prompt.opening(scheduled.query, references=await references(scheduled))
                 sampling = Sampling(temperature=temperature, max_turn_tokens=self._settings.max_turn_tokens)
                 rollout = await run_episode(
                     Attempt(scheduled.query, opening, prompt.hash),
                     Setting(policy, toolbox, self._settings.limits, sampling),
                 )
+                if self._settings.references.internalise:
+                    trained_opening = self._tokenizer.encode_opening(plain)
         except RubricEMError as failure:
             episode = Episode(scheduled.query)
             episode.abandon()
             rollout = Rollout(trajectory=episode.trajectory, policy=EnginePolicy.name, failure=str(failure))
         advantages = await submit(scheduled, rollout, group=group, index=index)
         versions = policy.versions(default=step)
-        return episode_row(rollout, advantages, group=group, tokenizer=self._tokenizer, versions=versions)
+        return episode_row(
+            rollout, advantages, group=group, tokenizer=self._tokenizer, versions=versions, opening=trained_opening
+        )
 
     async def _tools(self) -> Toolbox:
         async with self._opening_tools:

@@ -33,11 +33,14 @@ def episode_row(
     group: str,
     tokenizer: PolicyTokenizer,
     versions: tuple[int, int],
+    opening: list[int] | None = None,
 ) -> dict[str, Any]:
     """The fields of `CreditedOutput` for a rollout; `versions` are the first and last weights that sampled it.
 
     `advantages` has one entry for each token of the rollout. None is a rollout that teaches nothing (choices B7, D6):
     its row is a masked end token as prompt and as response, so that it counts in no mean of the loss.
+
+    `opening` stands as prompt in the place of the rollout's own: the response's sampled log-probabilities stay.
 
     The response ends with the policy's last token. A tool's answer after it is not trained on, and no engine limits its
     length: a row longer than what the workers take at once would stop the run.
@@ -49,7 +52,7 @@ def episode_row(
     spread: npt.NDArray[np.floating] = np.zeros(1)
     if tokens is not None and advantages is not None:
         start, end = tokens.prompt_length, int(np.flatnonzero(tokens.policy_mask)[-1]) + 1
-        prompt, response = list(tokens.ids[:start]), list(tokens.ids[start:end])
+        prompt, response = opening or list(tokens.ids[:start]), list(tokens.ids[start:end])
         logprobs = list(tokens.logprobs[start:end])
         stages, spread = np.array(tokens.stage_ids[start:end], dtype=np.int8), advantages[start:end]
     return {

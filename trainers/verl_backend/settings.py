@@ -17,6 +17,7 @@ from rubricem_agent.data.prepare import read_training_set
 from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.learn.curriculum import Curriculum, OnMiss, ReflectPhase
 from rubricem_agent.learn.monitor import WatchSettings
+from rubricem_agent.memory.inject import ReferenceSettings
 from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
@@ -80,6 +81,7 @@ class VerlSettings(CreditSettings):
     """`new` reflects at the first encounter of a window, `all` at repeats too."""
     on_miss: OnMiss = "none"
     """What a repeat is shown when its own lesson failed or is late: nothing (`none`), or similar questions' (`cross`)."""
+    references: ReferenceSettings = ReferenceSettings()
     window: Count = 3
     """Steps between a question and its repeat."""
     ahead: Annotated[int, Field(ge=0)] | None = None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rubricem_agent.memory.bank import Retrieved
-from rubricem_agent.memory.inject import Injection, Injector
+from rubricem_agent.memory.inject import Injection, Injector, ReferenceSettings
 from rubricem_agent.memory.store import BankItem
 from rubricem_agent.prompting import read_prompt
 from rubricem_env.testing.judges import make_reflection
@@ -69,3 +69,22 @@ def test_the_question_is_never_touched_and_the_block_never_above_the_budget(ques
     assert injected.prompt.endswith(question)
     assert len(injected.block) <= budget
     assert len(injected.shown) + len(injected.dropped) == len(hits)
+
+
+def test_lessons_go_to_the_named_share_of_a_group_spread_evenly():
+    def guided(share: float, size: int = 8) -> list[int]:
+        settings = ReferenceSettings(share=share)
+        return [attempt for attempt in range(size) if settings.is_guided(attempt, step=1)]
+
+    assert guided(1.0) == list(range(8))
+    assert guided(0.5) == [1, 3, 5, 7]
+    assert guided(0.25) == [3, 7]
+    assert guided(0.1, size=30) == [9, 19, 29]  # 10 * 0.1 is 1, whatever floats make of it
+    assert guided(0.0) == []
+
+
+def test_the_share_moves_on_a_straight_line_to_its_last_value():
+    falling = ReferenceSettings(share=1.0, last_share=0.25, reach=4)
+    # 3 steps for 0.75: 0.25 a step
+    assert [falling.share_at(step) for step in (1, 2, 3, 4, 9)] == [1.0, 0.75, 0.5, 0.25, 0.25]
+    assert ReferenceSettings(share=0.5).share_at(9) == 0.5

@@ -23,7 +23,7 @@ from rubricem_env.testing.episodes import writes
 QUERIES = tuple(Query(question=f"Question {number}?") for number in range(3))
 
 
-async def open_query(query):
+async def open_query(query, _attempt):
     return Opening("rules", query.question), "hash"
 
 

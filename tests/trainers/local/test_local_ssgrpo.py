@@ -7,11 +7,18 @@ from pathlib import Path
 import pytest
 
 from rubricem_agent.files import lock_folder, trim_log
+from rubricem_agent.learn.credit_methods import METHODS
+from rubricem_agent.memory.inject import ReferenceSettings
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.judge.base import JudgeSettings
+from rubricem_env.judge.scoring import RolloutJudgement
+from rubricem_env.testing.judges import make_reflection
+from trainers.local.crediting import credit_step
 from trainers.local.settings import LocalAuditSettings, LocalConfig
 from trainers.local.setup import make_parts
-from trainers.local.ssgrpo import main, train, train_step
+from trainers.local.ssgrpo import main, sample_and_judge, train, train_step
 
 
 def lines(config: LocalConfig) -> list[dict]:
@@ -176,3 +183,30 @@ def test_a_second_process_does_not_write_into_the_folder_of_a_running_one(config
 
     lock.close()
     assert not (config.out / "metrics.jsonl").exists()
+
+
+def test_half_of_a_group_sees_the_lesson_and_all_of_it_is_trained_on_without(config):
+    references = ReferenceSettings(share=0.5, internalise=True)
+    parts = make_parts(config.model_copy(update={"group_size": 4, "references": references}))
+    parts.bank.write(make_reflection("How wide is another river?", rubrics="Names the season."))
+
+    async def step():
+        judged = await sample_and_judge(parts, next(parts.curriculum))
+        await parts.policy.aclose()
+        return judged
+
+    judged = asyncio.run(step())
+    decode = parts.policy.tokenizer.decode
+    prompts = [rollout.tokens.ids[: rollout.tokens.prompt_length] for rollout in judged.groups[0]]
+    assert ["Names the season." in decode(prompt) for prompt in prompts] == [False, True, False, True]
+    scores = [Judgement.of({stage: StageScore(score=score) for stage in STAGES}) for score in (0.0, 0.3, 0.6, 0.9)]
+    rollouts = tuple(RolloutJudgement(judgement=one) for one in scores)
+    group = judged.judgements[0].model_copy(update={"rollouts": rollouts})
+    samples, _ = credit_step(parts, judged._replace(judgements=(group,)))
+    assert [tuple(sample.token_ids[: len(prompts[0])]) for sample in samples] == [prompts[0]] * 4
+
+
+def test_every_method_trains_in_the_local_trainer(config):
+    for method in METHODS:
+        changes = {"credit": method, "out": config.out / method, "meta_policy": False, "steps": 1, "advantage_rms": 1.0}
+        assert run(config.model_copy(update=changes))[1]["encounter"] == "new"

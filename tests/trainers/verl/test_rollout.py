@@ -30,13 +30,15 @@ class FakeService:
         return None if rollout.failure else np.ones(len(rollout.tokens.ids))
 
 
-def runner(model_folder):
-    settings = read_section({"almanac": {}, "system": "Search.", "limits": {"max_tokens": 1_400}})
+def runner(model_folder, **references):
+    sections = {"almanac": {}, "system": "Search.", "limits": {"max_tokens": 1_400}, "references": references}
+    settings = read_section(sections)
     return EpisodeRunner(settings, model=model_folder, max_length=4_096)
 
 
-async def play(model_folder, client, service):
-    return await runner(model_folder).run(
+async def play(model_folder, client, service, **references):
+    """The second attempt of a group."""
+    return await runner(model_folder, **references).run(
         SCHEDULED,
         group="g",
         index=1,
@@ -57,6 +59,18 @@ async def test_an_episode_is_played_with_its_lessons_and_tools_to_one_row(model_
     assert 0 in row["response_mask"]  # what the tool said
     extra = row["extra_fields"]
     assert (row["num_turns"], extra["min_global_steps"], extra["max_global_steps"]) == (2, 4, 5)
+
+
+async def test_half_of_a_group_sees_lessons_and_is_trained_on_without_them_where_that_is_asked(model_folder, tokenizer):
+    shares = {"share": 0.5, "internalise": True}
+    client = FakeClient(tokenizer, [ANSWER])
+    guided = await play(model_folder, client, FakeService(), **shares)
+    assert "Look twice." in tokenizer.decode(client.prompts[0])
+    alone = FakeClient(tokenizer, [ANSWER])
+    plain = await play(model_folder, alone, FakeService(), share=0.0)
+    assert guided["prompt_ids"] == plain["prompt_ids"] == alone.prompts[0]
+    assert guided["response_ids"] == plain["response_ids"]
+    assert guided["response_logprobs"] == plain["response_logprobs"]
 
 
 async def test_prompt_and_response_are_the_very_ids_that_the_engine_saw(model_folder, tokenizer):
