@@ -13,7 +13,7 @@ export TOKENIZERS_PARALLELISM := false
 WHOLLY_COVERED := rubricem_env/domain/*,rubricem_env/scaffold/*,rubricem_agent/learn/credit.py,rubricem_agent/learn/credit_methods.py
 THEIR_TESTS := tests/rubricem_env/domain tests/rubricem_env/scaffold tests/redteam tests/rubricem_agent/learn/test_credit.py tests/rubricem_agent/learn/test_credit_methods.py
 
-LANES := fuzz-lane kill-lane mcp-lane docs-lane python-lane browser-lane verl-lane adapters vllm-lane verl-vllm-lane verl-edges-lane
+LANES := fuzz-lane kill-lane mcp-lane docs-lane python-lane wheel-lane browser-lane verl-lane adapters vllm-lane verl-vllm-lane verl-edges-lane
 
 .PHONY: help demo test bench lint format clean lanes fuzz-lane kill-lane
 
@@ -28,7 +28,7 @@ help:
 
 demo: $(VENV)/.installed-core
 	$(BIN)/rubricem demo
-	$(BIN)/rubricem train configs/demo_almanac.yaml
+	$(BIN)/rubricem train demo_almanac
 	$(BIN)/rubricem report runs/demo/training
 
 test: lint
@@ -59,7 +59,7 @@ fuzz-lane: $(VENV)/.installed-test
 kill-lane: $(VENV)/.installed-test
 	timeout --kill-after=10s 1200 $(BIN)/python -m tests.lanes.fuzz.kill
 
-include Makefile.python Makefile.mcp Makefile.docs Makefile.browser Makefile.verl Makefile.adapters Makefile.vllm
+include Makefile.python Makefile.wheel Makefile.mcp Makefile.docs Makefile.browser Makefile.verl Makefile.adapters Makefile.vllm
 
 clean:
 	rm -rf $(VENV) .venv-* build dist .coverage .mypy_cache .ruff_cache .hypothesis

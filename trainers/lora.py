@@ -1,6 +1,6 @@
 """LoRA for SFT and the local trainer: low-rank updates beside frozen linear layers, saved in peft's format, and merged.
 
-    python -m trainers.lora ADAPTER OUT [--base MODEL]     writes the merged model, which any program loads
+    python -m rubricem_trainers.lora ADAPTER OUT [--base MODEL]     writes the merged model, which any program loads
 
 The update of a layer is alpha / rank * B A, with B zero at first, so that a run begins with the model as it is. peft and
 vLLM load the saved adapter.
@@ -170,7 +170,9 @@ def _is_named(name: str, target: str) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Merge. Returns 2, with one sentence on stderr, for a mistake."""
-    parser = argparse.ArgumentParser(prog="python -m trainers.lora", description="Merge a LoRA adapter into its model.")
+    parser = argparse.ArgumentParser(
+        prog="python -m rubricem_trainers.lora", description="Merge a LoRA adapter into its model."
+    )
     parser.add_argument("adapter", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument(

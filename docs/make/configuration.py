@@ -36,7 +36,7 @@ INTRODUCTION = """# Configuration
 
 Every key of every settings file, generated from the models that validate them. Unknown keys are refused with the nearest
 known name, and values out of range with the range. A YAML config takes `KEY=VALUE` on top of the file, with a mapping for
-a group of keys: `rubricem train configs/local_almanac.yaml steps=48 'loss={kl_coefficient: 0.01}'`.
+a group of keys: `rubricem train local_almanac steps=48 'loss={kl_coefficient: 0.01}'`.
 """
 
 
@@ -49,7 +49,7 @@ class Root(NamedTuple):
 
 
 ROOTS = (
-    Root(LocalConfig, "The local trainer", "YAML for `rubricem train` and `rubricem ablate`, such as `configs/local_almanac.yaml`."),
+    Root(LocalConfig, "The local trainer", "YAML for `rubricem train` and `rubricem ablate`, such as `local_almanac`."),
     Root(VerlSettings, "The veRL trainer", "The section `rubricem` of a veRL config for `trainers/verl_ssgrpo.py`; everything else keeps veRL's own keys."),
     Root(SftConfig, "Fine-tuning", "YAML for `trainers/sft.py`, such as `configs/sft_qwen3_8b.yaml`."),
     Root(TinyConfig, "The tiny policy", "YAML for `trainers/experiments/tiny_policy.py`, such as `configs/tiny_policy.yaml`."),

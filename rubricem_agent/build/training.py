@@ -19,21 +19,34 @@ from rubricem_agent.learn.metrics import EvaluationLine, LogLine, WarningLine
 from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError, parse_assignment
 
 ERRORS_FILE = "trainer.err"
+_PACKAGE = Path(__file__).parents[1]
+CONFIGS = next(folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if folder.is_dir())
+"""The configs of the package: a wheel has them inside, a clone beside it."""
 _DEFAULT_STEPS = 24
 _STOP_SECONDS = 60.0
 """Time for the trainer to end after an interrupt."""
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def find_config(named: Path) -> Path:
+    """The file of a config: a path, or the name of one of the package's, such as `demo_almanac`."""
+    shipped = CONFIGS / f"{named}.yaml"
+    return shipped if len(named.parts) == 1 and shipped.is_file() and not named.is_file() else named
+
+
+def read_yaml(named: Path) -> dict[str, Any]:
     """The mapping in a YAML file; raises ConfigError where it cannot be read, is empty, or is not a mapping."""
+    path = find_config(named)
     try:
         fields = _parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
         reason = " ".join(str(cause).split())
-        raise ConfigError(f"cannot read the config {path}: {reason}. Give the path of a YAML file.") from cause
+        names = ", ".join(sorted(file.stem for file in CONFIGS.glob("*.yaml") if "accelerate" not in file.stem))
+        raise ConfigError(
+            f"cannot read the config {path}: {reason}. Give the path of a YAML file, or a name: {names}."
+        ) from cause
     if not isinstance(fields, dict) or not fields:
         held = "is empty" if not fields else f"holds a YAML {type(fields).__name__}"
-        raise ConfigError(f"{path} {held}; a config has lines KEY: VALUE, as those in configs/ do.")
+        raise ConfigError(f"{path} {held}; a config has lines KEY: VALUE, as those in {CONFIGS} do.")
     return fields
 
 
@@ -107,8 +120,7 @@ def read_fields(
     fields = read_yaml(config)
     if not fields.keys().isdisjoint(("hydra", "actor_rollout_ref")):
         raise ConfigError(
-            f"{config} is a config of veRL, which has a trainer of its own: python trainers/verl_ssgrpo.py "
-            f"--config-name {config.stem}"
+            f"{config} is a config of veRL, which has a trainer of its own: rubricem train-verl {config}"
         )
     for change in changes:
         if change.startswith("-"):
@@ -223,6 +235,12 @@ def trainer_environment(*, threads: int | None = None) -> dict[str, str]:
     fixed = {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
     offline = {"OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     return {**offline, **os.environ, **fixed}
+
+
+def run_verl(arguments: Sequence[str]) -> int:
+    """Run the command of the veRL trainer in this process; returns its exit code."""
+    code: int = import_module("rubricem_trainers.verl_backend.command").main(arguments)
+    return code
 
 
 def run_credit_noise(terminal: object, *, rollouts: int, questions: int, chance: float, seed: int) -> None:

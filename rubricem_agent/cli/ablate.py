@@ -134,7 +134,7 @@ def _differs(requested: object, recorded: object) -> bool:
 @command
 def ablate(
     terminal: Terminal,
-    config: Annotated[Path, typer.Argument(help="YAML shared by all recipes.")] = Path("configs/ablation_almanac.yaml"),
+    config: Annotated[Path, typer.Argument(help="YAML shared by all recipes.")] = Path("ablation_almanac"),
     changes: ChangesArgument = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each recipe, from 0.")] = 3,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of each run; the config's by default.")] = None,

@@ -65,7 +65,7 @@ def teach(
     samples = str(out / SAMPLES_FILE)
     found = harvested.report
     _show_report(found, terminal)
-    advice = f"Samples: {samples}. Train on them with: python trainers/sft.py --config ..."
+    advice = f"Samples: {samples}. Train on them with: python -m rubricem_trainers.sft_parts.sft --config sft_almanac"
     terminal.close(
         {"samples": samples, **found.model_dump(mode="json")},
         advice if found.accepted else "No trace was accepted, so there is nothing to train on.",

@@ -16,7 +16,7 @@ from rubricem_agent.cli.judge import calibrate, judge
 from rubricem_agent.cli.look import credit, demo, inspect, report, theory_app, view
 from rubricem_agent.cli.probe import probe
 from rubricem_agent.cli.tools import tools_app
-from rubricem_agent.cli.train import train
+from rubricem_agent.cli.train import train, train_verl
 from rubricem_env import __version__
 from rubricem_env.domain.errors import RubricEMError, UsageError
 
@@ -31,7 +31,22 @@ app = typer.Typer(
 )
 _SETTINGS = {"ignore_unknown_options": True}
 """An unknown option of `train` is read as a setting, and refused with the way to write one."""
-for command in (demo, ask, train, ablate, view, report, judge, calibrate, probe, credit, inspect, parity, doctor):
+for command in (
+    demo,
+    ask,
+    train,
+    train_verl,
+    ablate,
+    view,
+    report,
+    judge,
+    calibrate,
+    probe,
+    credit,
+    inspect,
+    parity,
+    doctor,
+):
     app.command(context_settings=_SETTINGS if command is train else None)(command)
 for name, group in zip(
     ("eval", "tools", "corpus", "bank", "data", "theory"),

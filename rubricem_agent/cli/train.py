@@ -22,9 +22,10 @@ from rubricem_agent.build.training import (
     interruptible,
     open_trackers,
     read_trainer_command,
+    run_verl,
     trainer_environment,
 )
-from rubricem_agent.cli.terminal import Terminal, command, plain_table
+from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, plain_table
 from rubricem_agent.learn.metrics import (
     METRICS_FILE,
     EvaluationLine,
@@ -123,7 +124,7 @@ def _number(value: float | None, digits: int = 2) -> str:
 @command
 def train(
     terminal: Terminal,
-    config: Annotated[Path, typer.Argument(help="YAML, such as configs/local_almanac.yaml.")],
+    config: Annotated[Path, typer.Argument(help="YAML, or the name of a config of the package, such as demo_almanac.")],
     changes: ChangesArgument = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write OUT/tensorboard as well.")] = False,
     wandb: Annotated[bool, typer.Option("--wandb", help="Write an offline W&B run to OUT/wandb as well.")] = False,
@@ -151,6 +152,25 @@ def train(
     if sentence:
         terminal.say(f"Its answers are {sentence}.")
     terminal.say(f"Trained: {model}. Its page: rubricem report {out}")
+
+
+@command
+def train_verl(
+    terminal: Terminal,
+    config: Annotated[str, typer.Argument(help="YAML, or the name of a config of the package.")] = "verl_rubricem_8b",
+    changes: ChangesArgument = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print memory, calls, money and hours alone.")] = False,
+    assume: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of the dry run; repeatable.")] = None,
+    preflight: Annotated[bool, typer.Option("--preflight", help="List what is missing here alone.")] = False,
+    no_probe: ProbeOption = False,
+) -> None:
+    """Train on Ray, FSDP and vLLM: the paper's recipes, or `verl_almanac_cpu` on two cores. The same command resumes."""
+    chosen = {"--dry-run": dry_run, "--json": terminal.as_json, "--preflight": preflight, "--no-probe": no_probe}
+    options = [name for name, is_chosen in chosen.items() if is_chosen]
+    options += [word for change in assume or [] for word in ("--assume", change)]
+    if "=" in config:  # a change, where no config is named
+        config, changes = "verl_rubricem_8b", [config, *(changes or [])]
+    raise typer.Exit(run_verl(["--config-name", config, *options, "--", *(changes or [])]))
 
 
 def _describe(log: RunLog, *, seconds: float) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def model_class(folder: Path) -> type[PreTrainedModel]:
     if not (folder / "config.json").is_file():
         is_adapter = (folder / "adapter_config.json").is_file()
         way_out = (
-            "it holds an adapter; merge it: python -m trainers.lora ADAPTER OUT"
+            "it holds an adapter; merge it: python -m rubricem_trainers.lora ADAPTER OUT"
             if is_adapter
             else "give the folder that save_pretrained wrote"
         )

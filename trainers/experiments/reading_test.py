@@ -1,6 +1,6 @@
 """Does a policy read? It answers held-out questions, and what it says is compared with what it was shown.
 
-    python -m trainers.experiments.reading_test MODEL [--seed 0] [--worlds 1] [--split test] [--json FILE]
+    python -m rubricem_trainers.experiments.reading_test MODEL [--seed 0] [--worlds 1] [--split test] [--json FILE]
 
 MODEL is a folder, or `tiny` for the shipped policy. Its attempts, greedily and at temperature 1, are at all questions of
 a split in the worlds of `--seed` and after. Of each statement about a fact that stands in its context: was the value
@@ -211,7 +211,9 @@ def examine_reading(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Test a model and print its scores. A user error gives exit code 2 and one sentence on stderr."""
-    parser = argparse.ArgumentParser(prog="python -m trainers.experiments.reading_test", description="Does it read?")
+    parser = argparse.ArgumentParser(
+        prog="python -m rubricem_trainers.experiments.reading_test", description="Does it read?"
+    )
     parser.add_argument("model", type=Path)
     parser.add_argument("--seed", type=int, default=0, help="of the first world; 0 is the shipped one")
     parser.add_argument("--worlds", type=int, default=1)

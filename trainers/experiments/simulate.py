@@ -1,7 +1,7 @@
 """Simulates the steps of a config's run: what binds a step, what the judge hides, what deferral saves.
 
-    python -m trainers.experiments.simulate configs/verl_rubricem_8b.yaml [--nodes 2 4] [--json]
-    python -m trainers.experiments.simulate configs/verl_rubricem_8b.yaml --times task_seconds=80 swap_seconds=12
+    python -m rubricem_trainers.experiments.simulate verl_rubricem_8b [--nodes 2 4] [--json]
+    python -m rubricem_trainers.experiments.simulate verl_rubricem_8b --times task_seconds=80 swap_seconds=12
 
 Times are estimated from shapes and assumptions; replace them with measured ones by --times.
 """
@@ -101,7 +101,7 @@ def simulate_variants(
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m trainers.experiments.simulate", description="Simulate the steps of a run."
+        prog="python -m rubricem_trainers.experiments.simulate", description="Simulate the steps of a run."
     )
     parser.add_argument("config", type=Path, help="a YAML file, such as configs/verl_rubricem_8b.yaml")
     parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="changes of the config")

@@ -1,6 +1,6 @@
 """Makes the tiny policy: traces of the almanac's expert, a small Qwen3 with its tokenizer, pretraining and SFT.
 
-    python -m trainers.experiments.tiny_policy --config configs/tiny_policy.yaml [num_worlds=4 ...]
+    python -m rubricem_trainers.experiments.tiny_policy --config tiny_policy [num_worlds=4 ...]
 
 The traces go through the pipeline of any teacher: rounds, rejection, normalisation, ChatML with loss spans.
 The result should nearly always write a valid scaffold, with about half of the answers right.
@@ -337,7 +337,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = read_command(
             arguments,
             TinyConfig,
-            prog="python -m trainers.experiments.tiny_policy",
+            prog="python -m rubricem_trainers.experiments.tiny_policy",
             description="Make the tiny policy.",
         )
         refuse_other_making(config)

@@ -1,6 +1,6 @@
 """RubricEM in one process, readable top to bottom: SS-GRPO on task rollouts, the reflection meta-policy one step late.
 
-    python trainers/local_ssgrpo.py --config configs/local_almanac.yaml [steps=24 credit=terminal meta_policy=false ...]
+    python trainers/local_ssgrpo.py --config local_almanac [steps=24 credit=terminal meta_policy=false ...]
 
 Each step (paper, Algorithm 1, in the order of its text): sample rollouts with the current weights, judge each group
 and update its rubrics, launch reflections on new questions, then Phase A on the reflections of the previous step, then

@@ -1,6 +1,6 @@
 """Span-masked supervised fine-tuning, readable top to bottom.
 
-    python trainers/sft.py --config configs/sft_almanac.yaml [epochs=1 ...]        one process, CPU or GPU
+    python -m rubricem_trainers.sft_parts.sft --config sft_almanac [epochs=1 ...]        one process, CPU or GPU
 
 On eight GPUs `trainers/sft_accelerate.py` runs the same loop under `accelerate launch`.
 
@@ -232,7 +232,10 @@ def run_sft(arguments: Sequence[str] | None, here: Callable[[Precision], OneProc
 
     def train() -> None:
         config = read_command(
-            arguments, SftConfig, prog="python trainers/sft.py", description="Span-masked fine-tuning."
+            arguments,
+            SftConfig,
+            prog="python -m rubricem_trainers.sft_parts.sft",
+            description="Span-masked fine-tuning.",
         )
         run(config, here(config.precision))
 

@@ -1,12 +1,12 @@
 """RubricEM on veRL: SS-GRPO with the reflection meta-policy on Ray, FSDP and vLLM, from two CPU cores to nodes of GPUs.
 
-    python trainers/verl_ssgrpo.py                                          the paper's 8B recipe
-    python trainers/verl_ssgrpo.py --config-name verl_almanac_cpu           the almanac on two cores, without vLLM
-    python trainers/verl_ssgrpo.py --config-name NAME key=value ...         any file in configs, with changes
-    python trainers/verl_ssgrpo.py --dry-run [--json]                       memory, calls, money and hours of the run
-    python trainers/verl_ssgrpo.py --preflight                              the packages, keys and files that are missing here
+    rubricem train-verl                              the paper's 8B recipe
+    rubricem train-verl verl_almanac_cpu             the almanac on two cores, without vLLM
+    rubricem train-verl NAME key=value ...           any file, or a config of the package, with changes
+    rubricem train-verl --dry-run [--json]           memory, calls, money and hours of the run
+    rubricem train-verl --preflight                  the packages, keys and files that are missing here
 
-It may be stopped at any time: the same command resumes from its last checkpoint.
+`python trainers/verl_ssgrpo.py --config-name NAME` is the same in a clone. It may be stopped at any time: the same command resumes from its last checkpoint.
 """
 
 import argparse
@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from rubricem_agent.build.training import find_config
 from rubricem_env.domain.errors import RubricEMError
 
 from .planning.plan import print_plan
 from .planning.preflight import require_ready
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 DEFAULT = "verl_rubricem_8b"
 LAUNCH = f"{__package__}.launch"
 
@@ -29,7 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Train. An error gives exit code 2 and one sentence on stderr, an interrupt 130."""
     # Intermixed: changes may stand before and after the options.
     chosen = _parser().parse_intermixed_args(arguments)
-    file = chosen.config_dir / f"{chosen.config_name}.yaml"
+    named = Path(chosen.config_name)
+    folder = chosen.config_dir
+    file = find_config(named) if folder is None or named.suffix else folder / f"{named}.yaml"
     try:
         if chosen.dry_run:
             print_plan(file, chosen.changes, assumptions=chosen.assume, as_json=chosen.json)
@@ -50,9 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python trainers/verl_ssgrpo.py", description="Train on veRL.")
+    parser = argparse.ArgumentParser(prog="verl_ssgrpo", description="Train on veRL.")
     parser.add_argument("--config-name", default=DEFAULT, metavar="NAME", help=f"default: {DEFAULT}")
-    parser.add_argument("--config-dir", type=Path, default=CONFIGS, metavar="FOLDER", help="default: configs")
+    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="default: the package's")
     parser.add_argument("--dry-run", action="store_true", help="print memory, calls, money and hours; start nothing")
     parser.add_argument("--json", action="store_true", help="with --dry-run: print one JSON document")
     parser.add_argument(

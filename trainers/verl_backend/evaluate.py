@@ -1,6 +1,6 @@
 """Evaluates the checkpoints of an almanac run on held-out questions, by truth, and adds the scores to the run's log.
 
-    python -m trainers.verl_backend.evaluate runs/verl_almanac_cpu [--held-out validation]
+    python -m rubricem_trainers.verl_backend.evaluate runs/verl_almanac_cpu [--held-out validation]
 
 The veRL trainers do not evaluate while they train. The policy answers greedily with the bank off, as in the local
 trainer; `rubricem report` draws the curve. A step that is already in the log is not evaluated again.
@@ -36,7 +36,8 @@ ROWS, MAX_LENGTH = 64, 2_400
 def main(arguments: Sequence[str] | None = None) -> int:
     """Evaluate and print a line per checkpoint. A user error gives exit code 2 and one sentence on stderr."""
     parser = argparse.ArgumentParser(
-        prog="python -m trainers.verl_backend.evaluate", description="Evaluate the checkpoints of an almanac run."
+        prog="python -m rubricem_trainers.verl_backend.evaluate",
+        description="Evaluate the checkpoints of an almanac run.",
     )
     parser.add_argument("run", type=Path, help="the folder of a run, its trainer.default_local_dir")
     parser.add_argument("--held-out", choices=("validation", "test"), default="validation")

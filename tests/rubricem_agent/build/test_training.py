@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from pathlib import Path
 from contextlib import ExitStack
 
 import pytest
@@ -72,7 +73,7 @@ def fake_trainer_command(tmp_path, code):
         ("- 1", (), "holds a YAML list"),
         ("", (), "is empty; a config has lines KEY: VALUE"),
         ("# nothing yet\n", ("out=x",), "is empty"),
-        ("hydra: {}\ndefaults: [ppo_trainer]\n", (), "is a config of veRL.*trainers/verl_ssgrpo.py --config-name config"),
+        ("hydra: {}\ndefaults: [ppo_trainer]\n", (), "is a config of veRL.*rubricem train-verl .*config"),
         ("steps: 3", (), "does not say where to write; add out: FOLDER"),
         ("out: x", ("steps",), "'steps' is not a setting; write KEY=VALUE"),
         ("out: x", ("--steps", "2"), "--steps is no option; settings are written KEY=VALUE without dashes"),
@@ -88,6 +89,19 @@ def test_a_config_that_cannot_be_read_is_refused_before_anything_starts(tmp_path
 
     with pytest.raises(ConfigError, match=reason):
         read_trainer_command(path, changes)
+
+
+def test_a_config_of_the_package_goes_by_its_name_and_a_file_of_that_name_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert read_trainer_command(Path("demo_almanac"), ()).out == Path("runs/demo/training")
+    (tmp_path / "demo_almanac").write_text("out: mine\n", encoding="utf-8")
+    assert read_trainer_command(Path("demo_almanac"), ()).out == Path("mine")
+
+
+def test_a_wrong_name_is_answered_with_the_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"path of a YAML file, or a name: ablation_almanac, demo_almanac, .*verl_ssgrpo_8b\.$"):
+        read_trainer_command(Path("demo"), ())
 
 
 def test_two_trainers_do_not_share_a_folder_and_a_file_in_its_place_is_refused(tmp_path):

@@ -57,7 +57,7 @@ def test_a_start_without_what_it_needs_ends_with_everything_that_is_missing(
 
     assert "  GPUs" in told
     assert "none/qwen3-8b has no config.json" in told
-    assert told.rstrip().endswith("--config-name verl_almanac_cpu")
+    assert told.rstrip().endswith("rubricem train-verl verl_almanac_cpu")
 
 
 def test_a_config_that_is_not_there_and_a_key_that_is_none_end_with_one_sentence(

@@ -73,7 +73,7 @@ def test_all_that_is_missing_is_said_at_once_each_with_its_remedy(capsys: pytest
     ):
         assert f"  {what}" in told
     assert told.count("  -> ") == len(missing(bare)) == 21
-    assert "--config-name verl_almanac_cpu" in str(refused.value)
+    assert "rubricem train-verl verl_almanac_cpu" in str(refused.value)
     assert "nothing was started" in str(refused.value)
 
 

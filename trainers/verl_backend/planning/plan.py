@@ -152,7 +152,7 @@ def _show(document: Mapping[str, Any], console: Console) -> None:
     console.print(
         "\nthe step is [bold]estimated[/bold] from shapes and assumptions; left out: {left out}".format(**document)
     )
-    console.print("simulate the queues: python -m trainers.experiments.simulate CONFIG")
+    console.print("simulate the queues: python -m rubricem_trainers.experiments.simulate CONFIG")
     console.print("\n[bold]assumed[/bold], not measured; set with --assume KEY=VALUE")
     console.print(", ".join(f"{name} {value:g}" for name, value in document["assumed"].items()))
     console.print(

@@ -38,7 +38,7 @@ from .run_shape import (
 _QUERY = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
 _QUERY_SECONDS = 20.0
 """A driver that hangs never answers."""
-TRY_INSTEAD = "python trainers/verl_ssgrpo.py --config-name verl_almanac_cpu"
+TRY_INSTEAD = "rubricem train-verl verl_almanac_cpu"
 """The same recipe on two CPU cores."""
 
 
@@ -175,7 +175,7 @@ def check_sizes(shape: RunShape, machine: Machine) -> Iterator[PreflightCheck]:
         )
         if len(gpus) >= shape.gpus_per_node:
             refused = _refusal_of(lambda: refuse_small_gpu(memory, shape, assumed.gpu_gib))
-            remedy = "python trainers/verl_ssgrpo.py --dry-run shows what takes the memory"
+            remedy = "rubricem train-verl --dry-run shows what takes the memory"
         yield PreflightCheck("GPUs", len(gpus) >= shape.gpus_per_node and not refused, refused or found, remedy)
         host, needed = machine.memory_gib(), memory.host_gib
         remedy = (

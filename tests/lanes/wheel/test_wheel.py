@@ -1,0 +1,117 @@
+"""The wheel and the sdist as their user has them: in an environment outside the repository, in an empty folder."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from tests.test_docs import fits, sessions
+
+DIST = Path(os.environ["RUBRICEM_DIST"]).absolute()
+"""Holds the wheel that was built from the sdist, and in `tree` the one that was built from the repository."""
+(WHEEL,) = DIST.glob("*.whl")
+PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-warn-script-location")
+QUICKSTART = next(found.values[0] for found in sessions() if found.id == "docs/quickstart.md")
+SMALL = ("steps=1", "questions_per_step=2", "group_size=2", "evaluate_every=100")
+
+
+def environment(folder: Path, *installed: tuple[str, ...]) -> Path:
+    """A new environment with these things in it, one pip call each; returns its folder of programs."""
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    for packages in installed:
+        subprocess.run([str(folder / "bin" / "python"), *PIP, *packages], check=True, cwd=folder)
+    return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return environment(tmp_path_factory.mktemp("core") / "venv", (str(WHEEL),))
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # torch first and alone: asked for by another package it comes with gigabytes of CUDA.
+    return environment(tmp_path_factory.mktemp("local") / "venv", ("torch==2.13.0",), (f"{WHEEL}[local]",))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Empty but for the user's own package `trainers`, which nothing of ours may import."""
+    (tmp_path / "trainers").mkdir()
+    (tmp_path / "trainers" / "__init__.py").write_text("raise RuntimeError('the user has a package of this name')\n")
+    return tmp_path
+
+
+def run(programs: Path, command: str, folder: Path) -> tuple[int, str]:
+    """A shell command with these programs first; its exit code and what it printed."""
+    environ = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(folder), "HF_HUB_OFFLINE": "1", "COLUMNS": "200"}
+    environ |= {name: os.environ[name] for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY") if name in os.environ}
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        env=environ,
+        timeout=600,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def checksums(wheel: Path) -> dict[str, int]:
+    with ZipFile(wheel) as opened:
+        return {entry.filename: entry.CRC for entry in opened.infolist()}
+
+
+def test_the_sdist_builds_the_wheel_that_the_repository_builds():
+    (tree,) = (DIST / "tree").glob("*.whl")
+    assert checksums(WHEEL) == checksums(tree)
+
+
+def test_the_wheel_installs_packages_of_our_name_alone():
+    names = {name.split("/")[0] for name in checksums(WHEEL)}
+    assert {name for name in names if not name.endswith(".dist-info")} == {
+        "rubricem_agent",
+        "rubricem_env",
+        "rubricem_trainers",
+    }
+
+
+def test_the_quickstart_prints_what_the_page_says(core, tmp_path):
+    for command, told in QUICKSTART:
+        code, printed = run(core, f"env -u COLUMNS {command}" if command.startswith("rubricem") else command, tmp_path)
+        assert (code, fits(printed, told)) == (0, True), f"$ {command}\n{printed}"
+
+
+def test_training_without_torch_names_what_is_to_be_installed(core, folder):
+    code, printed = run(core, "rubricem train demo_almanac", folder)
+    assert (code, "pip install 'rubricem[local]'" in printed) == (2, True), printed
+
+
+def test_a_wrong_name_lists_the_configs_of_the_wheel(core, folder):
+    code, printed = run(core, "rubricem train-verl demo", folder)
+    assert code == 2
+    assert "demo_almanac, local_almanac, " in printed
+
+
+def test_a_dry_run_on_verl_needs_neither_torch_nor_a_clone(core, folder):
+    code, printed = run(core, "rubricem train-verl --dry-run --json", folder)
+    assert code == 0, printed
+    assert json.loads(printed)["config"] == "verl_rubricem_8b"
+
+
+def test_a_step_of_the_demo_is_trained_beside_a_package_of_the_users_named_trainers(local, folder):
+    code, printed = run(local, f"rubricem train demo_almanac out=run {' '.join(SMALL)}", folder)
+    assert code == 0, printed
+    assert (folder / "run" / "model" / "config.json").is_file()
+
+
+def test_fine_tuning_reads_its_config_by_name(local, folder):
+    code, printed = run(local, "python -P -m rubricem_trainers.sft_parts.sft --config sft_almanac", folder)
+    assert code == 2
+    assert "no model can be loaded from 'runs/tiny_policy/untrained'" in printed
