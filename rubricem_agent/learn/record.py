@@ -23,6 +23,7 @@ from typing import Annotated, TypeVar
 from pydantic import ConfigDict, Field, ValidationError
 
 from rubricem_agent.files import LineFile, write_atomic
+from rubricem_agent.learn.credit import Credit
 from rubricem_agent.memory.bank import Retrieved
 from rubricem_agent.memory.store import BankItem, StoredItem
 from rubricem_agent.rollout.rollout import Rollout
@@ -316,57 +317,59 @@ def _replace(path: Path, header: Header, lines: Sequence[str]) -> None:
     write_atomic(path, content)
 
 
-def group_entry(
-    judgement: GroupJudgement,
-    rubrics: RubricSet,
+def record_group(
+    judged: GroupJudgement,
+    rollouts: Sequence[Rollout],
+    credit: Credit,
     *,
-    place: int,
+    rubrics: RubricSet,
     encounter: str,
     question: str,
     shown: Sequence[Retrieved],
-) -> GroupEntry:
-    """One question of a step: `rubrics` as the judgement has left them, `shown` the lessons that stood before it."""
-    return GroupEntry(
-        step=judgement.step,
+    true: Sequence[Sequence[float]] = (),
+    place: int = 0,
+    first_row: int = 0,
+) -> tuple[GroupEntry, list[RolloutEntry]]:
+    """One question of a step and its attempts: as they were judged, what each was worth, and whether an update uses it.
+
+    `rubrics` as the judgement has left them, `shown` the lessons that stood before the question; the group's rows in
+    `credit` begin at `first_row`. `true` has the true quality of each attempt, where it is known.
+    """
+    group = GroupEntry(
+        step=judged.step,
         place=place,
         encounter=encounter,
-        query_key=judgement.query_key,
+        query_key=judged.query_key,
         question=question,
-        judge=judgement.judge,
-        rubrics=judgement.rubrics,
+        judge=judged.judge,
+        rubrics=judged.rubrics,
         active=rubrics.active,
-        retired=tuple(gone for gone in rubrics.archive if gone.retired_step == judgement.step),
-        refused=judgement.refused,
-        proposal_failure=judgement.proposal_failure,
+        retired=tuple(gone for gone in rubrics.archive if gone.retired_step == judged.step),
+        refused=judged.refused,
+        proposal_failure=judged.proposal_failure,
         lessons=tuple(ShownLesson(item=hit.item.id, similarity=round(hit.similarity, 4)) for hit in shown),
     )
+    entries = []
+    for attempt, (rollout, outcome) in enumerate(zip(rollouts, judged.rollouts, strict=True)):
+        row, tokens = first_row + attempt, rollout.tokens
+        entry = RolloutEntry(
+            step=judged.step,
+            place=place,
+            attempt=attempt,
+            rollout=rollout.model_copy(update={"tokens": None}),
+            tokens=pack_tokens(tokens) if tokens is not None else None,
+            judged=outcome,
+            true=_four_numbers(true[attempt]) if true else None,
+            returns=_four_numbers(credit.returns[row].tolist()),
+            advantages=_four_numbers(credit.advantages[row].tolist()),
+            # An attempt without a token of its own has nothing to train.
+            trained=bool(credit.trainable[row]) and tokens is not None and bool(tokens.policy_mask.any()),
+        )
+        entries.append(entry)
+    return group, entries
 
 
-def rollout_entry(
-    group: GroupEntry, rollout: Rollout, judged: RolloutJudgement, *, attempt: int, true: FourNumbers | None
-) -> RolloutEntry:
-    """One attempt as it was judged, before its credit."""
-    return RolloutEntry(
-        step=group.step,
-        place=group.place,
-        attempt=attempt,
-        rollout=rollout.model_copy(update={"tokens": None}),
-        tokens=pack_tokens(rollout.tokens) if rollout.tokens is not None else None,
-        judged=judged,
-        true=true,
-    )
-
-
-def credited(
-    entry: RolloutEntry, *, returns: Sequence[float], advantages: Sequence[float], trained: bool
-) -> RolloutEntry:
-    """The attempt with what it was worth, stage by stage, and whether the update used it."""
-    return entry.model_copy(
-        update={"returns": four_numbers(returns), "advantages": four_numbers(advantages), "trained": trained}
-    )
-
-
-def four_numbers(numbers: Sequence[float]) -> tuple[float, float, float, float]:
+def _four_numbers(numbers: Sequence[float]) -> tuple[float, float, float, float]:
     """One number a stage."""
     plan, research, review, answer = numbers
     return plan, research, review, answer

@@ -4,7 +4,7 @@ from rubricem_agent.learn.credit import Credit
 from rubricem_agent.learn.curriculum import QueryBatch
 from rubricem_agent.learn.held_out import answer_held_out, mean_quality, record_evaluation
 from rubricem_agent.learn.metrics import METRICS_FILE
-from rubricem_agent.learn.record import RolloutEntry, credited, four_numbers, group_entry, rollout_entry
+from rubricem_agent.learn.record import record_group
 
 from .setup import JudgedStep, Parts
 
@@ -20,33 +20,29 @@ def begin_record(parts: Parts, step: int) -> None:
 
 
 def record_step(parts: Parts, batch: QueryBatch, judged: JudgedStep, credit: Credit) -> None:
-    """Record a step after its credit was assigned; the rows of `credit` follow the rollouts, group by group."""
+    """Record a step after its credit was assigned; the rows of `credit` follow the rollouts, group by group.
+
+    Raises:
+        UsageError: the disk refuses.
+    """
     if parts.recorder is None:
         return
-    row = 0
     entries = []
     for index, (rollouts, judgement) in enumerate(zip(judged.groups, judged.judgements, strict=True)):
-        group = group_entry(
+        row = index * len(rollouts)
+        recorded = record_group(
             judgement,
-            parts.judge.buffer.rubrics(judgement.query_key),
-            place=index,
+            rollouts,
+            credit,
+            rubrics=parts.judge.buffer.rubrics(judgement.query_key),
             encounter=batch.encounter,
             question=parts.train[judgement.query_key].question,
             shown=judged.shown.get(judgement.query_key, ()),
+            true=judged.true[row : row + len(rollouts)],
+            place=index,
+            first_row=row,
         )
-        attempts: list[RolloutEntry] = []
-        for rollout, scores in zip(rollouts, judgement.rollouts, strict=True):
-            entry = rollout_entry(group, rollout, scores, attempt=len(attempts), true=four_numbers(judged.true[row]))
-            attempts.append(
-                credited(
-                    entry,
-                    returns=credit.returns[row].tolist(),
-                    advantages=credit.advantages[row].tolist(),
-                    trained=bool(credit.trainable[row]),
-                )
-            )
-            row += 1
-        entries.append((group, attempts))
+        entries.append(recorded)
     parts.recorder.record_step(entries)
     parts.recorder.record_lessons(parts.bank.contents(since=parts.recorder.bank_revision), step=batch.step)
 

@@ -34,8 +34,8 @@ FOLDER = "rubricem"
 """Under veRL's `trainer.default_local_dir`."""
 MARKER = "latest_checkpointed_iteration.txt"
 """The file in which veRL writes the last saved step, and from which it reads the step to resume from."""
-ROWS = 2
-"""The format of the rows in veRL's saved queue: since 2 they carry advantages."""
+ROWS = 3
+"""The format of the rows in veRL's saved queue and of what is noted about their groups."""
 RANKS = "trainer.nnodes*n_gpus_per_node"
 _WEIGHTS = re.compile(r"global_step_(\d+)")
 

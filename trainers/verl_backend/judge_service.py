@@ -20,7 +20,7 @@ from rubricem_agent.learn.credit import credit_judged
 from rubricem_agent.learn.curriculum import Encounter
 from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.learn.metrics import read_log
-from rubricem_agent.learn.record import RolloutEntry, credited, four_numbers, group_entry, rollout_entry
+from rubricem_agent.learn.record import record_group
 from rubricem_agent.memory.bank import Retrieval, Retrieved
 from rubricem_agent.policy.local import load_tokenizer
 from rubricem_agent.reflection.reflector import (
@@ -40,7 +40,7 @@ from rubricem_env.judge.audit import Audit, HeldOutAudit
 from rubricem_env.judge.base import Group, Judge, ReflectionJudge
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
-from rubricem_env.judge.scoring import GroupJudgement, refused_rubrics
+from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement, refused_rubrics, score_trajectory
 from rubricem_env.llm.shared_limits import SharedLimits
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import AlmanacJudge, true_quality
@@ -48,7 +48,7 @@ from rubricem_env.world.judge import AlmanacJudge, true_quality
 from ..settings import with_run_seed
 from .checkpoint import ServiceState, check_identity, load_service, save_service
 from .engine_policy import EnginePolicy
-from .reporting import GroupLedger, lost_rollout, report_rollout, rollout_means
+from .reporting import GroupLedger, JudgedGroup, is_valid, rollout_means
 from .rows import ScheduledQuery
 from .settings import VerlSettings, load_training_questions
 from .time_limits import Patience
@@ -191,11 +191,13 @@ class JudgeService(SharedLimits):
         Raises:
             JudgeError: the judge or the world lost too many of the step's rollouts (choice B7).
         """
-        reports, entries = self._ledger.take(step, groups)
-        refuse_outage([one.failure for one in reports], self.settings.judge.settings.failure_limit)
+        taken = self._ledger.take(step, groups)
+        refuse_outage(
+            [failure for one in taken for failure in one.failures], self.settings.judge.settings.failure_limit
+        )
         await self.finish_record()
-        self._recording = asyncio.ensure_future(asyncio.to_thread(self._ledger.write, step, entries))
-        return {**rollout_means(reports), "paused_seconds": round(self.patience.seconds, 1)}
+        self._recording = asyncio.ensure_future(asyncio.to_thread(self._ledger.write, step, taken))
+        return {**rollout_means(taken), "paused_seconds": round(self.patience.seconds, 1)}
 
     async def pauses(self) -> tuple[bool, float]:
         """Whether the run is paused because the judge is away, and the seconds of all pauses so far."""
@@ -315,8 +317,15 @@ class JudgeService(SharedLimits):
             )
         except RubricEMError as fault:
             self._fault = self._fault or str(fault)
-            self._ledger.add(name, [lost_rollout(one, scheduled.encounter, str(fault)) for one in rollouts])
-            return [None] * len(rollouts)
+            rollouts = [one.model_copy(update={"failure": one.failure or str(fault)}) for one in rollouts]
+            lost = RolloutJudgement(judgement=score_trajectory((), (), opinions={}, failure=str(fault)))
+            judged = GroupJudgement(
+                query_key=group.key,
+                step=scheduled.step,
+                fingerprint=group.fingerprint,
+                rubrics=(),
+                rollouts=(lost,) * len(rollouts),
+            )
         self._refused.update(refused_rubrics([judged]))
         held_out = self.settings.held_out_judge
         if held_out is not None and scheduled.step % held_out.every == 0:
@@ -350,38 +359,23 @@ class JudgeService(SharedLimits):
             stage_ids=stage_ids,
             settings=self.settings,
         )
-        spread, truth = credit.spread(stage_ids), self._truth.get(group.key)
-        entry = group_entry(
+        truth = self._truth.get(group.key)
+        entry, entries = record_group(
             judged,
-            self.judge.buffer.rubrics(judged.query_key),
-            place=0,
+            rollouts,
+            credit,
+            rubrics=self.judge.buffer.rubrics(judged.query_key),
             encounter=scheduled.encounter,
             question=scheduled.query.question,
             shown=shown,
+            true=[true_quality(truth, reading) for reading in group.readings] if truth is not None else (),
         )
-        reports, entries = [], list[RolloutEntry]()
-        advantages = list[TokenAdvantages]()
-        for row, (rollout, outcome) in enumerate(zip(rollouts, judged.rollouts, strict=True)):
-            # A rollout without a token of its own has nothing to train.
-            is_trained = bool(credit.trainable[row]) and bool((stage_ids[row] != NO_STAGE).any())
-            true = four_numbers(true_quality(truth, group.readings[row])) if truth is not None else None
-            one = rollout_entry(entry, rollout, outcome, attempt=row, true=true)
-            entries.append(
-                credited(
-                    one,
-                    returns=credit.returns[row].tolist(),
-                    advantages=credit.advantages[row].tolist(),
-                    trained=is_trained,
-                )
-            )
-            reports.append(
-                report_rollout(
-                    rollout, entries[-1], encounter=scheduled.encounter, has_fallback=bool(credit.filled[row].any())
-                )
-            )
-            advantages.append(spread[row] if is_trained else None)
-        self._ledger.add(name, reports, (entry, entries))
-        return advantages
+        fallbacks = sum(
+            is_valid(one) and bool(filled.any()) for one, filled in zip(entries, credit.filled, strict=True)
+        )
+        self._ledger.add(name, JudgedGroup(entry, entries, fallbacks))
+        spread = credit.spread(stage_ids)
+        return [spread[row] if one.trained else None for row, one in enumerate(entries)]
 
     async def _reflect(self, ticket: Ticket) -> ReflectionOutcome:
         if self._reflector is None:

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_agent.learn.metrics import METRICS_FILE, append_line, count_repeats, read_log
+from rubricem_agent.learn.metrics import METRICS_FILE, append_line, measure_rollouts, read_log
 from rubricem_agent.learn.monitor import WatchSettings, find_collapse, find_divergence
-from rubricem_agent.learn.record import RECORD_FOLDER, FourNumbers, GroupEntry, RolloutEntry, RunRecorder
+from rubricem_agent.learn.record import RECORD_FOLDER, GroupEntry, RolloutEntry, RunRecorder
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.policy.tokens import PolicyTokenizer
-from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import NO_STAGE
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import RubricEMError
@@ -89,77 +88,43 @@ def update_metrics(
     }
 
 
-class RolloutReport(NamedTuple):
-    """What a step reports of one of its rollouts."""
+class JudgedGroup(NamedTuple):
+    """A group that was judged and credited, as the record has it; until a step takes it, with its question's own step."""
 
-    encounter: str
-    judged: FourNumbers
-    """As the judge gave them; None where it gave none."""
-    true: FourNumbers | None
-    """By the truth, in the almanac."""
-    answer_words: int
-    calls: int
-    repeated_calls: int
-    is_strict: bool
-    """Whether strict mode accepts it."""
-    policy_tokens: int
-    failure: str
-    """Why it is left out of its group, in one sentence; "" where it is valid."""
-    is_trained: bool
-    has_fallback: bool
-    """Scoring a stage failed, and the group's mean stands in."""
+    entry: GroupEntry
+    rollouts: list[RolloutEntry]
+    fallbacks: int
+    """Rollouts in which scoring a stage failed, and the group's mean stands in."""
+
+    @property
+    def failures(self) -> list[str]:
+        """Why each rollout is left out of its group, in one sentence; "" where it is valid."""
+        return [
+            "" if is_valid(one) else one.rollout.failure or one.judged.failure or "the judge gave no score"
+            for one in self.rollouts
+        ]
 
 
-def report_rollout(rollout: Rollout, entry: RolloutEntry, *, encounter: str, has_fallback: bool) -> RolloutReport:
-    """The report of a rollout that was judged and credited."""
-    plan, research, review, answer = (entry.judged.judgement.score(stage) for stage in STAGES)
-    is_valid = rollout.is_valid and entry.judged.is_valid
-    return lost_rollout(
-        rollout, encounter, "" if is_valid else rollout.failure or entry.judged.failure or "the judge gave no score"
-    )._replace(
-        judged=(plan, research, review, answer),
-        true=entry.true,
-        is_trained=entry.trained,
-        has_fallback=has_fallback and is_valid,
-    )
+def is_valid(one: RolloutEntry) -> bool:
+    """Whether neither the world nor the judge lost the rollout."""
+    return one.rollout.is_valid and one.judged.is_valid
 
 
-def lost_rollout(rollout: Rollout, encounter: str, failure: str) -> RolloutReport:
-    """The report of a rollout that was not judged."""
-    reading, tokens = rollout.reading, rollout.tokens
-    calls = [turn.call for turn in reading.turns if turn.call is not None]
-    return RolloutReport(
-        encounter,
-        judged=(None, None, None, None),
-        true=None,
-        answer_words=len((reading.answer or "").split()),
-        calls=len(calls),
-        repeated_calls=count_repeats(calls),
-        is_strict=not reading.rejections,
-        policy_tokens=int(tokens.policy_mask.sum()) if tokens is not None else 0,
-        failure=failure,
-        is_trained=False,
-        has_fallback=False,
-    )
-
-
-def rollout_means(rows: Sequence[RolloutReport]) -> dict[str, Any]:
+def rollout_means(groups: Sequence[JudgedGroup]) -> dict[str, Any]:
     """Means and counts over all rollouts of a step, those that are not trained on included."""
+    rows = [row for group in groups for row in group.rollouts]
     true = _means_by_stage([row.true for row in rows if row.true is not None])
+    sampled = sum(count for row in rows if row.tokens for stage, count in row.tokens.runs if stage != NO_STAGE)
+    habits = measure_rollouts([[row.rollout for row in rows]]).model_copy(update={"policy_tokens": sampled})
     return {
-        "encounter": Counter(row.encounter for row in rows).most_common(1)[0][0],
+        "encounter": Counter(group.entry.encounter for group in groups).most_common(1)[0][0],
         # Empty outside the almanac, where the truth is not known.
         "true": {stage: value for stage, value in true.items() if value is not None},
-        "judged": _means_by_stage([row.judged for row in rows]),
-        "habits": {
-            "answer_words": float(np.mean([row.answer_words for row in rows])),
-            "repeated_calls": sum(row.repeated_calls for row in rows) / max(1, sum(row.calls for row in rows)),
-            "valid": float(np.mean([row.is_strict for row in rows])),
-            "policy_tokens": sum(row.policy_tokens for row in rows),
-        },
-        "lost": sum(bool(row.failure) for row in rows),
-        "trained_rollouts": sum(row.is_trained for row in rows),
-        "fallbacks": sum(row.has_fallback for row in rows),
+        "judged": _means_by_stage([[row.judged.judgement.score(stage) for stage in STAGES] for row in rows]),
+        "habits": habits.model_dump(),
+        "lost": sum(not is_valid(row) for row in rows),
+        "trained_rollouts": sum(row.trained for row in rows),
+        "fallbacks": sum(group.fallbacks for group in groups),
     }
 
 
@@ -211,17 +176,13 @@ def _means_by_stage(rows: Sequence[Sequence[float | None]]) -> dict[str, float |
     return means
 
 
-Entries = tuple[GroupEntry, list[RolloutEntry]]
-
-
 class GroupLedger:
     """The judged groups that no step has trained on yet, by name, and the record that they go to, if the run keeps one."""
 
     def __init__(self, bank: RubricBank) -> None:
         self._bank = bank
         self._recorder: RunRecorder | None = None
-        self._waiting: dict[str, tuple[list[RolloutReport], Entries | None]] = {}
-        """Entries have the question's own step; None without a record."""
+        self._waiting: dict[str, JudgedGroup] = {}
         self._step, self._taken = 0, 0
         """Of the latest step, and groups taken by it."""
 
@@ -235,34 +196,30 @@ class GroupLedger:
         self._recorder.begin(step, embedder=self._bank.embedder_name)
         self._recorder.record_vocabulary(lambda: [tokenizer.decode([token_id]) for token_id in range(tokenizer.size)])
 
-    def add(self, name: str, reports: list[RolloutReport], entries: Entries | None = None) -> None:
+    def add(self, name: str, group: JudgedGroup) -> None:
         """Keep a judged group until a step trains on it."""
-        self._waiting[name] = (reports, entries if self._recorder is not None else None)
+        self._waiting[name] = group
 
-    def take(self, step: int, names: Iterable[str]) -> tuple[list[RolloutReport], list[Entries]]:
-        """The groups that a step trains on, in that order: reports of all rollouts, and entries for the record."""
+    def take(self, step: int, names: Iterable[str]) -> list[JudgedGroup]:
+        """The groups that a step trains on, in that order, as groups of that step."""
         if step != self._step:
             self._step, self._taken = step, 0
-        reports, entries = [], []
-        for name in names:
-            rows, entry = self._waiting.pop(name)
-            reports += rows
-            if entry is not None:
-                position = {"step": step, "place": self._taken}
-                group, rollouts = entry
-                moved = [one.model_copy(update=position) for one in rollouts]
-                entries.append((group.model_copy(update=position), moved))
-                self._taken += 1
-        return reports, entries
+        taken = []
+        for place, (entry, rollouts, fallbacks) in enumerate(map(self._waiting.pop, names), start=self._taken):
+            position = {"step": step, "place": place}
+            moved = [one.model_copy(update=position) for one in rollouts]
+            taken.append(JudgedGroup(entry.model_copy(update=position), moved, fallbacks))
+        self._taken += len(taken)
+        return taken
 
-    def write(self, step: int, entries: Sequence[Entries]) -> None:
+    def write(self, step: int, groups: Sequence[JudgedGroup]) -> None:
         """Write groups that were taken, and the bank's changes; nothing without a record.
 
         Raises:
             UsageError: the disk refuses.
         """
         if self._recorder is not None:
-            self._recorder.record_step(entries)
+            self._recorder.record_step([(group.entry, group.rollouts) for group in groups])
             self._recorder.record_lessons(self._bank.contents(since=self._recorder.bank_revision), step=step)
 
     def forget_others(self, held: Collection[str]) -> None:
@@ -271,28 +228,31 @@ class GroupLedger:
 
     def remove_failed(self, limit: float) -> tuple[str, ...]:
         """Remove the groups in which more than `limit` of the rollouts failed; returns their names."""
-        failed = {
-            name: rows
-            for name, (rows, _) in self._waiting.items()
-            if sum(bool(row.failure) for row in rows) > limit * len(rows)
-        }
-        self.forget_others(self._waiting.keys() - failed.keys())
+        failed = [
+            name
+            for name, group in self._waiting.items()
+            if sum(map(bool, group.failures)) > limit * len(group.rollouts)
+        ]
+        self.forget_others(self._waiting.keys() - set(failed))
         return tuple(failed)
 
     def state_dict(self) -> dict[str, Any]:
         """As JSON."""
         return {
             name: {
-                "reports": [one._asdict() for one in reports],
-                "group": entries[0].model_dump(mode="json") if entries else None,
-                "rollouts": [one.model_dump(mode="json") for one in entries[1]] if entries else [],
+                "group": group.entry.model_dump(mode="json"),
+                "rollouts": [one.model_dump(mode="json") for one in group.rollouts],
+                "fallbacks": group.fallbacks,
             }
-            for name, (reports, entries) in self._waiting.items()
+            for name, group in self._waiting.items()
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._waiting = {}
-        for name, saved in state.items():
-            rollouts = [RolloutEntry.model_validate(one, strict=False) for one in saved["rollouts"]]
-            group = GroupEntry.model_validate(saved["group"], strict=False) if saved["group"] else None
-            self.add(name, [RolloutReport(**one) for one in saved["reports"]], (group, rollouts) if group else None)
+        self._waiting = {
+            name: JudgedGroup(
+                GroupEntry.model_validate(saved["group"], strict=False),
+                [RolloutEntry.model_validate(one, strict=False) for one in saved["rollouts"]],
+                saved["fallbacks"],
+            )
+            for name, saved in state.items()
+        }

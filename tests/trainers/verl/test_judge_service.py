@@ -19,6 +19,7 @@ from rubricem_env.env.episode import Episode, Finished
 from rubricem_env.env.research_env import offline_queries, shipped_toolbox
 from rubricem_env.env.step import advance
 from rubricem_env.judge.base import Group
+from rubricem_env.llm.usage import SpendLimitReached
 from rubricem_env.testing.judges import make_reflection
 from tests.trainers.verl.fakes import BrokenClient, FakeClient
 from trainers.verl_backend.checkpoint import run_identity
@@ -162,6 +163,23 @@ async def test_a_group_that_an_outage_spoilt_is_sampled_again_after_the_resume(m
     assert await other.load(tmp_path, step=1, identity=identity(other)) == ({}, ("g",))
     await submit_group(other)
     assert (await other.report(2, ["g"]))["lost"] == 0
+
+
+async def test_a_budget_that_is_used_up_stops_the_run_and_its_group_is_sampled_again_after_the_resume(
+    model_folder, tmp_path
+):
+    service = make_service(model_folder, meta_policy=False)
+
+    async def has_no_money(group, *, step):
+        raise SpendLimitReached("the budget of 5 dollars is used up")
+
+    service.judge.judge_group = has_no_money
+    assert await submit_group(service) == [None, None]
+    with pytest.raises(JudgeError, match="the budget of 5 dollars is used up"):
+        await service.collect(step=2)
+    await save(service, tmp_path, held={"g"})
+    other = make_service(model_folder, meta_policy=False)
+    assert await other.load(tmp_path, step=1, identity=identity(other)) == ({}, ("g",))
 
 
 async def test_what_is_known_of_a_group_that_verl_has_dropped_is_not_saved(model_folder, tmp_path):

@@ -26,7 +26,7 @@ from tests.trainers.verl.test_judge_service import (
     with_tokens,
 )
 from trainers.verl_backend.reporting import (
-    RolloutReport,
+    JudgedGroup,
     rollout_means,
     stage_means,
     update_metrics,
@@ -36,34 +36,36 @@ from trainers.verl_backend.reporting import (
 from trainers.verl_backend.settings import load_training_questions, read_section
 
 
-def report(answer: float, *, judged: float | None, true: bool = True, failure: str = "") -> RolloutReport:
-    return RolloutReport(
-        "new",
-        judged=(None, None, None, judged),
-        true=(0, 0, 0, answer) if true else None,
-        answer_words=10,
-        calls=2,
-        repeated_calls=1,
-        is_strict=True,
-        policy_tokens=2,
-        failure=failure,
-        is_trained=not failure,
-        has_fallback=False,
-    )
+async def judged_groups(model_folder, *, failure_rate: float = 0.0) -> list[JudgedGroup]:
+    service = make_service(model_folder, almanac={"knobs": {"failure_rate": failure_rate}}, meta_policy=False)
+    rollouts = [with_tokens(await attempt(text), (0, 3)) for text in ATTEMPTS]
+    calls = [service.submit(NEW, one, group="g", index=index) for index, one in enumerate(rollouts)]
+    await asyncio.gather(*calls)
+    return service._ledger.take(5, ["g"])
 
 
-def test_a_stage_without_a_score_is_none_and_not_zero():
-    told = rollout_means([report(1.0, judged=0.5), report(0.0, judged=None, failure="the judge is away")])
-    assert told["judged"] == {"plan": None, "research": None, "review": None, "answer": 0.5}
-    assert told["true"]["answer"] == 0.5
-    assert (told["habits"]["repeated_calls"], told["habits"]["policy_tokens"], told["lost"]) == (0.5, 4, 1)
-    assert told["trained_rollouts"] == 1
+async def test_the_means_of_a_step_are_over_all_its_rollouts(model_folder):
+    told = rollout_means(await judged_groups(model_folder))
+    # One answer of four words and one of eight.
+    assert told["habits"] == {"answer_words": 6.0, "repeated_calls": 0.0, "valid": 0.0, "policy_tokens": 4}
+    assert (told["encounter"], told["lost"], told["trained_rollouts"], told["fallbacks"]) == ("new", 0, 2, 0)
+    assert 0 < told["true"]["answer"] < 1
 
 
-def test_a_step_outside_the_almanac_has_no_truth_and_its_line_can_be_read():
-    told = rollout_means([report(1.0, judged=1.0, true=False)])
+async def test_a_stage_without_a_score_is_none_and_not_zero(model_folder):
+    groups = await judged_groups(model_folder, failure_rate=1.0)
+    told = rollout_means(groups)
+    assert told["judged"]["answer"] is None
+    assert (told["lost"], told["trained_rollouts"]) == (2, 0)
+    assert ["did not answer" in failure for failure in groups[0].failures] == [True, True]
+
+
+async def test_a_step_outside_the_almanac_has_no_truth_and_its_line_can_be_read(model_folder):
+    (group,) = await judged_groups(model_folder)
+    unknown = [one.model_copy(update={"true": None}) for one in group.rollouts]
+    told = rollout_means([group._replace(rollouts=unknown)])
     assert told["true"] == {}
-    assert parse_line({"step": 1, **told}).judged["answer"] == 1.0
+    assert parse_line({"step": 1, **told}).judged["answer"] == told["judged"]["answer"]
 
 
 def test_stages_are_told_apart_token_by_token():
@@ -157,13 +159,12 @@ async def test_a_resumed_run_has_the_groups_that_were_judged_ahead_of_their_step
     assert [row.id for row in read(tmp_path).groups] == ["2-0"]
 
 
-async def test_a_group_from_before_the_record_was_switched_on_is_reported_and_left_out(model_folder, tmp_path):
+async def test_a_group_from_before_the_record_was_switched_on_is_in_it(model_folder, tmp_path):
     service = make_service(model_folder, meta_policy=False)
     await submit_group(service, group="before")
     await service.begin_record(tmp_path, 0)
-    assert (await service.report(1, ["before"]))["lost"] == 0
-    await service.finish_record()
-    assert len(read(tmp_path).groups) == 0
+    await record(service, 1, "before")
+    assert len(read(tmp_path).groups) == 1
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not os.path.exists("/dev/full"), reason="needs a device that is always full")
