@@ -7,12 +7,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from rubricem_agent import config as configs
 from rubricem_agent.build.eval_inputs import HUB, fetch_hub_file
 from rubricem_agent.build.evals import limits_of, run_on_ray
 from rubricem_agent.build.models import TEACHER_KEY, connect_chat_model, google_key_for, naming, requires_extra
 from rubricem_agent.build.probe import Probe, model_probes, require_answers, search_probes
 from rubricem_agent.build.tools import open_tools
-from rubricem_agent import config as configs
 from rubricem_agent.data.batch_teacher import BatchTeacher
 from rubricem_agent.data.chatml import ChatSample, ChatTokenizer, encode_sample
 from rubricem_agent.data.filter import Harvest, harvest, keep_usage, recall_usage, write_harvest
@@ -188,7 +188,12 @@ def load_chat_tokenizer(name: str) -> ChatTokenizer:
 
 
 def _build_teacher(
-    spec: configs.ModelSpec, config: configs.TeacherConfig, *, almanac: Mapping[str, Question], environ: Mapping[str, str], meter: Meter
+    spec: configs.ModelSpec,
+    config: configs.TeacherConfig,
+    *,
+    almanac: Mapping[str, Question],
+    environ: Mapping[str, str],
+    meter: Meter,
 ) -> Teacher:
     if spec.backend == configs.SCRIPTED:
         return ScriptedTeacher(almanac, faults=config.faults, seed=config.seed, flat=config.flat)

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 from pydantic.main import IncEx
 
+from rubricem_agent import config as configs
 from rubricem_agent.build.memory import open_existing_bank
 from rubricem_agent.build.models import requires_extra
 from rubricem_agent.build.tools import open_index
-from rubricem_agent import config as configs
 from rubricem_agent.evals.base import Rules
 from rubricem_agent.evals.manifest import judge_model, seen_keys
 from rubricem_agent.files import sha256
@@ -126,7 +126,9 @@ def judge_names(config: configs.EvalConfig, rules: Rules) -> tuple[str, ...]:
         return ()
     names = tuple(map(_judge_name, given or map(configs.parse_judge, configs.default_judges(rules))))
     if configs.RULES in names:
-        raise ConfigError("benchmarks are judged by models. Use --judge gemini:MODEL, openai:MODEL@URL, responses:MODEL or anthropic:MODEL.")
+        raise ConfigError(
+            "benchmarks are judged by models. Use --judge gemini:MODEL, openai:MODEL@URL, responses:MODEL or anthropic:MODEL."
+        )
     if len(set(names)) < len(names):
         raise ConfigError(f"a judge is named twice in {', '.join(names)}; agreement is between different judges.")
     return names

@@ -9,10 +9,10 @@ from pydantic import ValidationError
 
 from rubricem_agent.build import eval_inputs
 from rubricem_agent.config import GIVEN, EvalConfig
+from rubricem_agent.evals import manifest as manifests
 from rubricem_agent.evals.answers import GivenAnswers
 from rubricem_agent.evals.base import SHUT_DOWN, DataPaths
 from rubricem_agent.evals.grading import Loaded
-from rubricem_agent.evals import manifest as manifests
 from rubricem_agent.evals.records import NO_ROOM, AnswerRecord, Journal, ModelCost, VerdictRecord
 from rubricem_agent.evals.runner import case_keys, rehearse
 from rubricem_agent.evals.scores import Logs, Scores, score_run
@@ -74,7 +74,9 @@ def reload_benchmark(folder: Path, manifest: manifests.EvaluationManifest, *, da
 
 def read_logs(folder: Path) -> Logs:
     """Both logs of a run, as far as they are written."""
-    return Journal.read(folder / manifests.ANSWERS_FILE, AnswerRecord), Journal.read(folder / manifests.VERDICTS_FILE, VerdictRecord)
+    return Journal.read(folder / manifests.ANSWERS_FILE, AnswerRecord), Journal.read(
+        folder / manifests.VERDICTS_FILE, VerdictRecord
+    )
 
 
 def write_scores(folder: Path, scores: Scores) -> None:

@@ -10,14 +10,21 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from rubricem_agent import config as configs
 from rubricem_agent.build import eval_plan
 from rubricem_agent.build.memory import build_injector, open_existing_bank
-from rubricem_agent.build.models import JUDGE_KEY, POLICY_KEY, build_judge, build_policy, naming, requires_extra, system_of
+from rubricem_agent.build.models import (
+    JUDGE_KEY,
+    POLICY_KEY,
+    build_judge,
+    build_policy,
+    naming,
+    requires_extra,
+    system_of,
+)
 from rubricem_agent.build.probe import Probe, model_probes, require_answers, search_probes
 from rubricem_agent.build.tools import open_tools
-from rubricem_agent import config as configs
 from rubricem_agent.evals import answers as answerers
-from rubricem_agent.evals.base import EvaluationMode
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.manifest import ANSWERS_FILE, VERDICTS_FILE, read_manifest, settle_manifest
 from rubricem_agent.evals.records import AnswerRecord, CaseKey, Journal, VerdictRecord, check_budget

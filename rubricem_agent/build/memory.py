@@ -7,26 +7,25 @@ from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from rubricem_agent import config as configs
 from rubricem_agent.build.models import POLICY_KEY, build_policy, naming, requires_extra
 from rubricem_agent.build.probe import model_probes, require_answers, search_probes
 from rubricem_agent.build.tools import TOKEN_VARIABLE, open_tools
-from rubricem_agent import config as configs
 from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.embed import Embedder, HashingEmbedder
 from rubricem_agent.memory.gate import Refusal, WriteGate
 from rubricem_agent.memory.inject import CountTokens, Injection, Injector
-from rubricem_agent.memory.store import ItemStatus, ItemStore, MemoryStore, read_header
+from rubricem_agent.memory.store import ItemStore, MemoryStore, read_header
 from rubricem_agent.policy.base import Policy
 from rubricem_agent.reflection.candidates import ReflectionSettings
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import Setting
-from rubricem_env.domain.errors import BoundaryError, ConfigError
+from rubricem_env.domain.errors import BoundaryError, ConfigError, FileFormatError
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.llm.base import url_host
 from rubricem_env.llm.usage import Meter
 from rubricem_env.scaffold.reading import Reading
-from rubricem_env.domain.errors import FileFormatError
 
 QWEN3_SOURCE = "Qwen/Qwen3-Embedding-0.6B"
 
@@ -112,7 +111,9 @@ class LessonMemory:
     @classmethod
     def open(cls, folder: Path | None, policy: Policy, *, creates: bool) -> "LessonMemory":
         """Open the bank of a folder; without a folder the bank is in memory. A missing one is made if `creates`."""
-        config = configs.BankConfig(folder=folder) if folder is not None else configs.BankConfig(embedder=configs.HASHING)
+        config = (
+            configs.BankConfig(folder=folder) if folder is not None else configs.BankConfig(embedder=configs.HASHING)
+        )
         if folder is not None and (not creates or read_header(folder) is not None):
             bank = open_existing_bank(folder, embeds=True)
         else:

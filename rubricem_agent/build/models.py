@@ -38,10 +38,10 @@ from rubricem_env.llm.base import (
     ChatModel,
     MeteredModel,
     Redactor,
-    url_host,
     read_secret,
     redactor_of,
     refuse_plain_http,
+    url_host,
 )
 from rubricem_env.llm.limits import Limiter, Timing
 from rubricem_env.llm.usage import Meter

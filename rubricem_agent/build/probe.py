@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from rubricem_agent import config
 from rubricem_agent.build.models import JUDGE_KEY, POLICY_KEY, TEACHER_KEY, connect_chat_model
 from rubricem_agent.build.tools import search_backend
-from rubricem_agent import config
 from rubricem_env.domain.errors import BoundaryError, ModelError, UsageError
 from rubricem_env.domain.trajectory import ToolCall
 from rubricem_env.llm.base import ChatModel, ChatRequest, redact_failure, url_host

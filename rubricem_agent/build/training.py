@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rubricem_agent.build.models import requires_extra
-from rubricem_agent.files import writing
 from rubricem_agent.files import LineFile, lock_folder
 from rubricem_agent.learn.metrics import EvaluationLine, LogLine, WarningLine
 from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError, parse_assignment
@@ -119,9 +118,7 @@ def read_fields(
     """
     fields = read_yaml(config)
     if not fields.keys().isdisjoint(("hydra", "actor_rollout_ref")):
-        raise ConfigError(
-            f"{config} is a config of veRL, which has a trainer of its own: rubricem train-verl {config}"
-        )
+        raise ConfigError(f"{config} is a config of veRL, which has a trainer of its own: rubricem train-verl {config}")
     for change in changes:
         if change.startswith("-"):
             raise ConfigError(

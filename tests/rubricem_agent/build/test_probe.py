@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from rubricem_agent.build.probe import find_silent, model_probes, search_probes
@@ -58,7 +57,17 @@ def test_a_run_with_nothing_left_to_ask_is_not_probed(tmp_path):
     data.write_text('metadata,problem,answer\n"{}",Q?,A\n')
     answers.write_text(json.dumps({"id": "0", "answer": "A"}) + "\n")
     server = ModelServer(lambda _: ModelReply("A"))
-    run = ("eval", "simpleqa", "--data", data, "--any-version", "--policy", f"file:{answers}", "--out", tmp_path / "run")
+    run = (
+        "eval",
+        "simpleqa",
+        "--data",
+        data,
+        "--any-version",
+        "--policy",
+        f"file:{answers}",
+        "--out",
+        tmp_path / "run",
+    )
     with serve_loopback(server) as url:
         first = invoke(*run, "--judge", f"openai:judge@{url}/v1")
         # The probe and one verdict; the second run has nothing to ask.

@@ -50,7 +50,7 @@ async def test_a_vendors_key_is_sent_to_no_other_host():
         await model.aclose()
     assert reply.text == "four"
     assert SecretStr("secret-key-1").get_secret_value() not in str(seen)
-    with pytest.raises(ConfigError, match="is not sent to elsewhere.example"):
+    with pytest.raises(ConfigError, match=r"is not sent to elsewhere\.example"):
         connect("anthropic:claude-9@https://elsewhere.example/v1", {"RUBRICEM_JUDGE_KEY": "k" * 9})
 
 

@@ -3,8 +3,8 @@
 import os
 import re
 import sys
-from pathlib import Path
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -100,7 +100,9 @@ def test_a_config_of_the_package_goes_by_its_name_and_a_file_of_that_name_comes_
 
 def test_a_wrong_name_is_answered_with_the_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"path of a YAML file, or a name: ablation_almanac, demo_almanac, .*verl_ssgrpo_8b\.$"):
+    with pytest.raises(
+        ConfigError, match=r"path of a YAML file, or a name: ablation_almanac, demo_almanac, .*verl_ssgrpo_8b\.$"
+    ):
         read_trainer_command(Path("demo"), ())
 
 
@@ -114,7 +116,10 @@ def test_two_trainers_do_not_share_a_folder_and_a_file_in_its_place_is_refused(t
         trainer.finish()
 
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"cannot write to .*file: (File exists|Not a directory)\. Make room, or choose another folder"):
+    with pytest.raises(
+        ConfigError,
+        match=r"cannot write to .*file: (File exists|Not a directory)\. Make room, or choose another folder",
+    ):
         Trainer.start(plan._replace(out=tmp_path / "file"), environ)
 
 
