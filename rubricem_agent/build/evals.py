@@ -106,7 +106,9 @@ async def run_evaluation(
                 planned.given.refuse_changed(log.records)
         eval_plan.merge_parts(parts, logs)
         # The judges as the run recorded them: an earlier release wrote their models alone, and its verdicts have those.
-        runner = await _drive(planned._replace(manifest=manifest), environ, logs=logs, listener=listener)
+        runner = await _drive(
+            planned._replace(manifest=manifest), environ, logs=logs, listener=listener, limiter_of=limiter_of
+        )
         scores = score_run(planned.loaded, manifest, logs=logs)
     finally:
         answers.close()
@@ -116,7 +118,12 @@ async def run_evaluation(
 
 
 async def _drive(
-    planned: eval_plan.PlannedEvaluation, environ: Mapping[str, str], *, logs: Logs, listener: Listener
+    planned: eval_plan.PlannedEvaluation,
+    environ: Mapping[str, str],
+    *,
+    logs: Logs,
+    listener: Listener,
+    limiter_of: LimiterOf,
 ) -> Runner:
     config = planned.config
     answers, verdicts = logs
@@ -128,7 +135,7 @@ async def _drive(
         for model in models:
             stack.push_async_callback(model.aclose)
         tools = configs.load_tools_config(config.tools) if config.tools is not None else configs.ToolsConfig()
-        opened = await stack.enter_async_context(open_tools(tools, environ))
+        opened = await stack.enter_async_context(open_tools(tools, environ, limiter_of=limiter_of))
         toolbox = answerers.LimitedToolbox(opened.toolbox, asyncio.Semaphore(config.search_concurrency))
         answerer, meter = _build_answerer(config, toolbox, given=planned.given, environ=environ, stack=stack)
         # Answers that were copied were paid for by another run.

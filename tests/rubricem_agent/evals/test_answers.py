@@ -29,12 +29,36 @@ from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import AnswerFormat, Query, query_key
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.judge.rules_judge import RulesJudge
+from rubricem_env.llm.limits import Rates
+from rubricem_env.llm.shared_limits import Turns, own_limiter
+from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing.servers import SearchReply, SearchServer
 
 EXAMPLE = Example(id="1", prompt_text="How wide is the Tall Fox?")
 
 
 def run(**settings: object):
     return asyncio.run(run_evaluation(plan_run(EvalConfig(benchmark="almanac", **settings))))
+
+
+def test_the_searches_of_a_part_wait_at_the_limiters_that_it_was_given(tmp_path, monkeypatch):
+    monkeypatch.setenv("SERPER_API_KEY", "k" * 20)
+    plain = SearchServer(SearchReply({"organic": [{"title": "T", "link": "https://a.example", "snippet": "s"}]}))
+    asked: list[str] = []
+
+    def limiter_of(server: str, rates: Rates) -> Turns:
+        asked.append(server)
+        return own_limiter(server, rates)
+
+    with serve_loopback(plain.app) as url:
+        tools = tmp_path / "tools.toml"
+        tools.write_text(f'[tools]\nbackend = "web"\ngoogle_search = {{engine = "plain", url = "{url}/search"}}\n')
+        config = EvalConfig(
+            benchmark="almanac", policy="expert", limit=1, tools=tools, out=tmp_path / "run", probe=False
+        )
+        asyncio.run(run_evaluation(plan_run(config), limiter_of=limiter_of))
+    assert set(asked) == {"google_search", "snippet_search"}
+    assert plain.requests
 
 
 @pytest.mark.parametrize("style", ["scaffold", "react"])
