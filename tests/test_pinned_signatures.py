@@ -31,10 +31,10 @@ PINNED = {
         "(self, *, queries: Sequence[Query] | None=None, toolbox: Toolbox | None=None, limits: EpisodeLimits | None=None, reward: RewardMode='none', scorer: Scorer | None=None, prompt: Prompt=question_prompt, render_mode: str | None=None) -> None"
     ),
     "rubricem_env/env/research_env.py:make_setup": (
-        "(*, queries: Sequence[Query] | None=None, toolbox: Toolbox | None=None, limits: EpisodeLimits | None=None, reward: RewardMode='none', scorer: Scorer | None=None, prompt: Prompt=question_prompt) -> Setup"
+        "(*, queries: Sequence[Query] | None=None, toolbox: Toolbox | None=None, limits: EpisodeLimits | None=None, reward: RewardMode='none', scorer: Scorer | None=None, prompt: Prompt=question_prompt, system: str='') -> Setup"
     ),
     "rubricem_env/adapters/session.py:offline_setup": (
-        "(*, queries: Sequence[Query] | None=None, reward: RewardMode='answer', group_size: int=1, patience: float=600.0, prompt: Prompt=question_prompt) -> Setup"
+        "(*, queries: Sequence[Query] | None=None, reward: RewardMode='answer', group_size: int=1, patience: float=600.0, prompt: Prompt=question_prompt, system: str='') -> Setup"
     ),
     "rubricem_env/adapters/session.py:offline_scorer": ("(queries: Sequence[Query] | None=None) -> GroupScorer"),
     "rubricem_env/adapters/session.py:EpisodeSession.step": ("(self, text: str) -> StepOutcome"),

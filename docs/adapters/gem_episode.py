@@ -4,12 +4,18 @@ import sys
 
 import gem
 
-from docs.adapters.prompt import prompt_of
+from docs.adapters.prompt import SYSTEM, prompt_of
 from docs.adapters.tutor import ATTEMPTS, tutored_query
 from docs.adapters.writers import find_writers
 from rubricem_env.adapters import offline_scorer
+from rubricem_env.domain import Query
 
 ENV_ID = "rubricem:almanac"
+
+
+def told(query: Query) -> str:
+    """Gem has no system message: the rules stand before the question."""
+    return f"{SYSTEM}\n\n{prompt_of(query)}"
 
 
 def main() -> None:
@@ -17,11 +23,12 @@ def main() -> None:
     writers = find_writers()
     sys.stdout.write(f"written by {writers.name}\n")
     gem.register(ENV_ID, "rubricem_env.adapters.gem:ResearchGemEnv")
-    settings = {"queries": [tutored_query()], "prompt": prompt_of}
+    settings = {"queries": [tutored_query()], "prompt": told}
     for place in range(len(ATTEMPTS)):
         env = gem.make(ENV_ID, reward="answer", scorer=offline_scorer([tutored_query()]), **settings)
         write = writers.begin(place)
         observation, _ = env.reset(seed=0)
+        observation = observation.removeprefix(f"{SYSTEM}\n\n")  # The writer knows the rules; give any other model all.
         is_over = False
         while not is_over:
             observation, reward, terminated, truncated, info = env.step(write(observation))

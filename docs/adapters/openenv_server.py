@@ -2,7 +2,7 @@
 
 import os
 
-from docs.adapters.prompt import prompt_of
+from docs.adapters.prompt import SYSTEM, prompt_of
 from docs.adapters.tutor import ATTEMPTS
 from rubricem_env.adapters import offline_setup, research_app
 
@@ -12,5 +12,5 @@ TOKEN = "almanac"
 def make_app():
     """Groups of four, judged by rules when the fourth attempt is over."""
     patience = float(os.environ.get("RUBRICEM_PATIENCE", "120"))
-    setup = offline_setup(group_size=len(ATTEMPTS), patience=patience, prompt=prompt_of)
+    setup = offline_setup(group_size=len(ATTEMPTS), patience=patience, prompt=prompt_of, system=SYSTEM)
     return research_app(setup, max_sessions=80, token=TOKEN)

@@ -1,10 +1,12 @@
-"""What the tiny policy was taught to begin with, as the environments of the examples show it."""
+"""What a policy is told in the examples: the rules of the scaffold as system message, then the question and its form."""
 
-from rubricem_agent.policy import TINY, TINY_SYSTEM
-from rubricem_agent.prompting import AgentPrompt, prompt_from_text
+from rubricem_agent.prompting import agent_prompt
 from rubricem_env.domain import Query
+from rubricem_env.env import shipped_toolbox
 
-PROMPT = AgentPrompt(TINY_SYSTEM, prompt_from_text(TINY, TINY_SYSTEM).hash)
+PROMPT = agent_prompt(shipped_toolbox().names)
+SYSTEM = PROMPT.system
+"""For any model. The examples' own writers know the rules: the tiny policy was trained on them, the tutor made of them."""
 
 
 def prompt_of(query: Query) -> str:

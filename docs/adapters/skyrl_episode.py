@@ -9,7 +9,7 @@ from typing import Any
 
 import skyrl_gym
 
-from docs.adapters.prompt import prompt_of
+from docs.adapters.prompt import SYSTEM, prompt_of
 from docs.adapters.tutor import ATTEMPTS, tutored_query
 from docs.adapters.writers import Writer, find_writers
 from rubricem_env.adapters import ResearchTextEnv, offline_setup
@@ -20,7 +20,9 @@ ENV_ID = "rubricem_almanac"
 class AlmanacEnv(ResearchTextEnv):
     """The almanac, judged by rules within groups of four; the answer's score is the reward."""
 
-    research = offline_setup(queries=[tutored_query()], group_size=len(ATTEMPTS), patience=120.0, prompt=prompt_of)
+    research = offline_setup(
+        queries=[tutored_query()], group_size=len(ATTEMPTS), patience=120.0, prompt=prompt_of, system=SYSTEM
+    )
 
 
 def play(write: Writer) -> dict[str, Any]:

@@ -13,12 +13,13 @@ from typing import Any
 from transformers import AutoTokenizer
 from trl import GRPOConfig
 
-from docs.adapters.prompt import PROMPT
+from docs.adapters.policy_writers import TURN_TOKENS
 from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
 from docs.adapters.tutored_policy import play_tutored
-from docs.adapters.writers import TURN_TOKENS, policy_folder
+from docs.adapters.writers import policy_folder
 from rubricem_agent.adapters import StageGRPOTrainer, TrlSpec, research_spec, stage_advantages
-from rubricem_agent.policy import load_model
+from rubricem_agent.policy import TINY_SYSTEM, load_model
+from rubricem_agent.prompting import agent_prompt
 from rubricem_env.adapters import offline_scorer
 from rubricem_env.testing import tiny_qwen3, tiny_tokenizer
 
@@ -41,7 +42,8 @@ def settings(folder: str, **others: Any) -> GRPOConfig:
 
 def trained(folder: Path) -> tuple[Any, Any, TrlSpec]:
     """The trained policy, which plays for itself."""
-    spec = research_spec(queries=[tutored_query()], prompt=PROMPT, max_turn_tokens=TURN_TOKENS)
+    prompt = agent_prompt((), system=TINY_SYSTEM)
+    spec = research_spec(queries=[tutored_query()], prompt=prompt, max_turn_tokens=TURN_TOKENS)
     return load_model(folder), AutoTokenizer.from_pretrained(folder, local_files_only=True), spec
 
 

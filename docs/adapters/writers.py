@@ -6,27 +6,14 @@ that `python -m rubricem_trainers.experiments.tiny_policy --config tiny_policy` 
 
 import os
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
 from docs.adapters.tutor import ATTEMPTS, Tutor, tutored_questions
-from rubricem_agent.policy import (
-    TINY,
-    TINY_SYSTEM,
-    ContextOverflow,
-    Conversation,
-    Listener,
-    LocalPolicy,
-    Opening,
-    Policy,
-    Sampling,
-    load_model,
-    load_tokenizer,
-    model_folder,
-)
-from rubricem_env.env import LoopThread
+from rubricem_agent.policy import TINY, model_folder
 
-TURN_TOKENS = 300
 Writer = Callable[[str], str]
 """One attempt: the next turn for each observation, the prompt first."""
 
@@ -50,15 +37,18 @@ def policy_folder() -> Path | None:
 
 
 def find_writers() -> Writers:
-    """The trained policy, or else the tutor."""
+    """The trained policy where it can be played, or else the tutor."""
     folder = policy_folder()
-    return Tutors() if folder is None else PolicyWriters(folder)
+    if folder is None or find_spec("torch") is None or find_spec("transformers") is None:
+        return Tutors()
+    found: Writers = import_module("docs.adapters.policy_writers").PolicyWriters(folder)
+    return found
 
 
 class Tutors:
     """The tutor's four attempts, over and over."""
 
-    name = "the tutor (no trained policy was found; see docs/adapters/writers.py)"
+    name = "the tutor (torch and transformers, or the trained policy, are not here; see docs/adapters/writers.py)"
 
     def begin(self, place: int) -> Writer:
         # The prompt is the question, and after an empty line the form of the answer.
@@ -72,41 +62,3 @@ class Tutors:
 
     def close(self) -> None:
         return None
-
-
-class PolicyWriters:
-    """The policy of a folder, drawn at temperature 1; attempts in several threads are drawn in one batch."""
-
-    def __init__(self, folder: Path) -> None:
-        self.name = f"the policy in {folder}"
-        self._policy = LocalPolicy.over(load_model(folder), load_tokenizer(folder), rows=8)
-        self._loop = LoopThread()
-
-    def begin(self, place: int) -> Writer:
-        return _PolicyWriter(self._policy, self._loop, place)
-
-    def close(self) -> None:
-        self._loop.run(self._policy.aclose())
-        self._loop.close()
-
-
-class _PolicyWriter:
-    def __init__(self, policy: Policy, loop: LoopThread, seed: int) -> None:
-        self._policy = policy
-        self._loop = loop
-        self._seed = seed
-        self._conversation: Conversation | None = None
-
-    def __call__(self, observation: str) -> str:
-        return self._loop.run(self._turn(observation))
-
-    async def _turn(self, observation: str) -> str:
-        if self._conversation is None:
-            opening = Opening(TINY_SYSTEM, observation)
-            self._conversation = self._policy.open(opening, sampling=Sampling(), seed=self._seed)
-        else:
-            self._conversation.observe(observation)
-        try:
-            return (await self._conversation.emit(max_tokens=TURN_TOKENS, listener=Listener())).text
-        except ContextOverflow:
-            return ""  # It can read no more; the environment ends an attempt that says nothing.

@@ -48,6 +48,8 @@ class ResearchObservation(Observation):  # type: ignore[misc,unused-ignore]
 
     text: str
     query_key: str
+    system: str = ""
+    """The first observation's: the setup's system message, for the policy to read before the text."""
     stage_scores: dict[str, float | None] = Field(default_factory=dict)
     unscored: dict[str, str] = Field(default_factory=dict)
     """Why a stage has no score."""
@@ -75,7 +77,7 @@ class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State
         self.close()
         self._session = EpisodeSession(self._setup, query, seed=seed)
         self._state = State(episode_id=episode_id, query_key=query.key)
-        return ResearchObservation(text=self._session.prompt, query_key=query.key)
+        return ResearchObservation(text=self._session.prompt, query_key=query.key, system=self._setup.system)
 
     async def step_async(self, action: ResearchAction, timeout_s: float | None = None) -> ResearchObservation:
         """Take a turn. The server ignores `timeout_s`: tools have their own time limits, and the client has one.

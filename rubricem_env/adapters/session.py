@@ -135,8 +135,11 @@ def offline_setup(
     group_size: int = 1,
     patience: float = 600.0,
     prompt: Prompt = question_prompt,
+    system: str = "",
 ) -> Setup:
     """A setup over the shipped tools. `group_size` attempts at a question are judged together.
+
+    A model that was not trained on the scaffold needs its rules: `system=agent_prompt(shipped_toolbox().names).system`.
 
     Raises:
         ConfigError: the reward mode is unknown.
@@ -144,4 +147,4 @@ def offline_setup(
     """
     chosen = offline_queries() if queries is None else tuple(queries)
     scorer = GatheringScorer(offline_scorer(chosen), group_size, patience=patience)
-    return make_setup(queries=chosen, reward=reward, scorer=scorer, prompt=prompt)
+    return make_setup(queries=chosen, reward=reward, scorer=scorer, prompt=prompt, system=system)

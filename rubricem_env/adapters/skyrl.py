@@ -49,8 +49,9 @@ class ResearchTextEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]  # SkyRL
         self._last: StepOutcome | None = None
 
     def init(self, prompt: Messages) -> tuple[Messages, dict[str, Any]]:
-        """The data set's prompt; if it is empty, the question."""
-        messages = prompt or [{"role": "user", "content": self._session.prompt}]
+        """The data set's prompt; if it is empty, the setup's system message, if it has one, and the question."""
+        system = [{"role": "system", "content": self.research.system}] if self.research.system else []
+        messages = prompt or [*system, {"role": "user", "content": self._session.prompt}]
         return messages, {"query_key": self._query.key}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:

@@ -222,6 +222,8 @@ class Setup(NamedTuple):
     reward: RewardMode
     scorer: Scorer | None
     prompt: Prompt
+    system: str = ""
+    """The rules of the scaffold, as a system message before the prompt; the adapters of chat libraries send it."""
 
     def query(self, key: str) -> Query:
         """A question by its key, which names it in a library's data sets.
@@ -246,6 +248,7 @@ def make_setup(
     reward: RewardMode = "none",
     scorer: Scorer | None = None,
     prompt: Prompt = question_prompt,
+    system: str = "",
 ) -> Setup:
     """A setup; the defaults are the shipped almanac, the paper's limits and no reward.
 
@@ -277,6 +280,7 @@ def make_setup(
         reward,
         scorer,
         checked,
+        system,
     )
 
 

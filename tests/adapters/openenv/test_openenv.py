@@ -14,7 +14,7 @@ from openenv.core import GenericEnvClient
 
 from docs.adapters.openenv_episodes import attempt, serve
 from docs.adapters.openenv_server import TOKEN
-from docs.adapters.prompt import prompt_of
+from docs.adapters.prompt import SYSTEM, prompt_of
 from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
 from rubricem_env.adapters.openenv import ResearchAction, ResearchClient, research_app
 from rubricem_env.domain.errors import ConfigError
@@ -85,6 +85,14 @@ async def test_a_receive_time_out_loses_the_session_and_never_answers_late(serve
             await client.step(ResearchAction(text="<answer>late</answer>"))
         fresh = await client.reset(query_key=KEY)
         assert (fresh.done, fresh.observation.text) == (False, prompt_of(tutored_query()))
+
+
+async def test_the_first_observation_has_the_rules_of_the_scaffold(server):
+    async with ResearchClient(server, token=TOKEN) as client:
+        result = await client.reset(query_key=KEY)
+        assert result.observation.system == SYSTEM
+        result = await client.step(ResearchAction(text="<think>A turn.</think>"))
+        assert result.observation.system == ""
 
 
 async def test_without_the_token_nobody_comes_in(server):

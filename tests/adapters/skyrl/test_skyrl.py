@@ -45,6 +45,13 @@ def play(env, place):
     return env, outputs
 
 
+def test_an_empty_prompt_gives_the_rules_and_the_question_and_a_row_with_a_prompt_keeps_its_own(make_env):
+    env = make_env(system="Plan first.")()
+    question = {"role": "user", "content": tutored_query().question}
+    assert env.init([])[0] == [{"role": "system", "content": "Plan first."}, question]
+    assert env.init([question])[0] == [question]
+
+
 def test_a_group_in_a_pool_of_threads_gets_the_golden_scores(make_env):
     make = make_env(reward="answer", scorer=GatheringScorer(group_scorer(), SIZE, patience=30))
     with ThreadPoolExecutor(SIZE) as pool:

@@ -4,6 +4,8 @@ import pytest
 
 pytest.importorskip("verifiers", reason="verifiers is not installed; run make adapter-verifiers")
 
+from docs.adapters.prompt import prompt_of
+from docs.adapters.tutor import tutored_query
 from docs.adapters.verifiers_eval import evaluate
 from docs.adapters.writer_server import writer_server
 from docs.adapters.writers import Tutors
@@ -62,6 +64,10 @@ def test_a_policy_that_never_ends_is_ended_by_the_limits(tmp_path):
         (trace,) = evaluate(url, tmp_path, group_size=1)
     assert trace["info"]["rubricem_trajectory"]["ending"] == Ending.STALLED
     assert len(server.asked) == 2
+    told, asked = server.asked[0].body["messages"]
+    assert (told["role"], asked["role"]) == ("system", "user")
+    assert '<call_tool name="google_search">' in told["content"]
+    assert asked["content"] == prompt_of(tutored_query())
     assert scores_of(trace) == (0.0, 0.0, 0.0, 0.0)
 
 
