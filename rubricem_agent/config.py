@@ -25,7 +25,7 @@ from rubricem_env.judge.base import JudgeSettings
 from rubricem_env.judge.ensemble import Combine
 from rubricem_env.judge.llm_judge import AskSettings
 from rubricem_env.llm.limits import Rates, RetryPolicy
-from rubricem_env.llm.usage import SpendLimits
+from rubricem_env.llm.usage import FLASH, Dollars, SpendLimits
 from rubricem_env.world.expert import Faults
 
 GIVEN = "file:"
@@ -297,13 +297,14 @@ class TeacherConfig(Frozen):
     """Processes on Ray; 1 runs in this one."""
     rates: Rates = Rates()
     ceilings: SpendLimits = SpendLimits()
+    price: tuple[Dollars, Dollars] | None = None
+    """Dollars for a million tokens read and written, in place of the list price; batch jobs pay half of a list price."""
     timeout: Annotated[float, Field(gt=0)] = 300.0
     """Seconds for one call."""
 
 
 SEARCH_KEY = "RUBRICEM_SEARCH_KEY"
 """The variable with the key of a server that speaks Gemini's API and is not Google's."""
-Dollars = Annotated[float, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
 
 
@@ -318,7 +319,7 @@ class GoogleSearchConfig(Frozen):
 
     engine: Literal["gemini", "plain"] = "gemini"
     """gemini: grounded generation, key GEMINI_API_KEY. plain: a Serper-like endpoint, key SERPER_API_KEY."""
-    model: str = "gemini-3-flash"
+    model: str = FLASH
     url: str | None = None
     """Another base address of the API (gemini), or the endpoint (plain)."""
     key_header: str = "X-API-KEY"

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+from datetime import date
+from functools import partial
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -26,16 +28,16 @@ from rubricem_agent.data.prepare import (
     wording,
     write_training_set,
 )
-from rubricem_agent.data.teacher import ChatTeacher, ScriptedTeacher, TeacherPrompts
+from rubricem_agent.data.teacher import PURPOSE, ChatTeacher, ScriptedTeacher, TeacherPrompts
 from rubricem_agent.evals.base import DataPaths
 from rubricem_agent.evals.suite import SUITE, load_benchmark
 from rubricem_agent.files import LineFile
 from rubricem_agent.prompting import agent_prompt
 from rubricem_env.domain.errors import ConfigError, FileFormatError
-from rubricem_env.llm.base import MeteredModel
+from rubricem_env.llm.base import ChatRequest, MeteredModel, expected_usage
 from rubricem_env.llm.limits import Limiter, RetryPolicy, Timing
 from rubricem_env.llm.shared_limits import LimiterOf, own_limiter
-from rubricem_env.llm.usage import Meter, SpendLimits
+from rubricem_env.llm.usage import PRICES, Meter, Price, SpendLimitReached, SpendLimits, Usage, price_of
 from rubricem_env.tools.base import GOOGLE_SEARCH, SNIPPET_SEARCH
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.questions import Question
@@ -52,6 +54,33 @@ def read_questions(config: configs.TeacherConfig) -> QuestionFile:
     """The questions of a run, up to its limit."""
     tasks, almanac = read_question_file(config.questions or shipped_questions_path())
     return tasks[: config.limit], almanac
+
+
+def teacher_prices(config: configs.TeacherConfig) -> Mapping[str, Price]:
+    """The prices that the teacher's calls are metered at: the given one, or the list's; half of it in batch jobs.
+
+    Raises:
+        ConfigError: a limit in dollars could not hold, because the price is unknown.
+    """
+    spec = configs.parse_teacher(config.teacher)
+    price = price_of(spec.model)
+    if config.price is not None:
+        read, written = config.price
+        price = Price(input=read, output=written, as_of=date.today())
+    elif price is not None and spec.backend == configs.GEMINI_BATCH:
+        price = price.batched
+    if config.ceilings.dollars is not None and spec.backend != configs.SCRIPTED:
+        if spec.backend == configs.DIRECTORY:
+            raise ConfigError(
+                "replies in a folder come without their cost, so --max-dollars cannot hold; set the limit where the "
+                "requests are answered."
+            )
+        if price is None:
+            raise ConfigError(
+                f"no price of {spec.model} is known, so --max-dollars cannot hold; give what a million tokens cost, read "
+                "and written, as in --price 2,12."
+            )
+    return PRICES if price is None else {**PRICES, spec.model.rpartition("/")[2].casefold(): price}
 
 
 def teach(
@@ -122,7 +151,7 @@ async def write_shard(
     """The traces of a shard, written through its own journal."""
     spec = configs.parse_teacher(config.teacher)
     tasks, almanac = questions
-    meter = Meter(config.ceilings)
+    meter = Meter(config.ceilings, prices=teacher_prices(config))
     recall_usage(config.out, meter)
 
     def record(trace: Trace) -> None:
@@ -207,17 +236,41 @@ def _build_teacher(
         key = google_key_for(spec.url, environ, own=TEACHER_KEY, who=f"the teacher gemini-batch:{spec.model}")
         with requires_extra("judge", "Gemini batch jobs"):
             from rubricem_agent.data.gemini_batch import GeminiBatch
-        carrier = GeminiBatch(spec.model, key, timing=timing, base_url=spec.url or None)
+
+        def spend(usage: Usage) -> None:
+            meter.book(PURPOSE, spec.model, usage=usage)
+            keep_usage(config.out, meter)
+
+        carrier = GeminiBatch(spec.model, key, timing=timing, base_url=spec.url or None, spend=spend)
         return BatchTeacher(
             config.out / "batches",
             prompts=prompts,
             name=carrier.name,
             carry=carrier.carry,
             close=carrier.aclose,
+            affordable=partial(_affordable, model=spec.model, meter=meter),
         )
     model, redactor = connect_chat_model(spec, environ, own_key=TEACHER_KEY, role="teacher", timeout=config.timeout)
     metered = MeteredModel(model, limiter=Limiter(config.rates, timing), meter=meter, redactor=redactor)
     return ChatTeacher(metered, prompts, timing=timing, retry=RetryPolicy())
+
+
+def _affordable(requests: Sequence[ChatRequest], *, model: str, meter: Meter) -> int:
+    """How many of the requests, from the first, the limits allow if each reply is as long as it may be.
+
+    Raises:
+        SpendLimitReached: not one.
+    """
+    expected = Usage()
+    for number, request in enumerate(requests):
+        expected += expected_usage(request)
+        try:
+            meter.require(model, expected=expected)
+        except SpendLimitReached:
+            if number == 0:
+                raise
+            return number
+    return len(requests)
 
 
 def _on_ray(shards: Sequence[Shard], environ: Mapping[str, str]) -> list[Trace]:

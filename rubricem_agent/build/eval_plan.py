@@ -11,7 +11,7 @@ from rubricem_agent.build import eval_inputs
 from rubricem_agent.config import GIVEN, EvalConfig
 from rubricem_agent.evals import manifest as manifests
 from rubricem_agent.evals.answers import GivenAnswers
-from rubricem_agent.evals.base import SHUT_DOWN, DataPaths
+from rubricem_agent.evals.base import DataPaths
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.records import NO_ROOM, AnswerRecord, Journal, ModelCost, VerdictRecord
 from rubricem_agent.evals.runner import case_keys, rehearse
@@ -20,6 +20,7 @@ from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
 from rubricem_agent.files import write_atomic, writing
 from rubricem_agent.policy.base import Sampling
 from rubricem_env import __version__
+from rubricem_env.llm.usage import SHUT_DOWN
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.domain.trajectory import first_problem
 

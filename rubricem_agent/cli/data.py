@@ -6,7 +6,13 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from rubricem_agent.build.data import load_chat_tokenizer, prepare as prepare_set, read_questions, teach as run_teacher
+from rubricem_agent.build.data import (
+    load_chat_tokenizer,
+    prepare as prepare_set,
+    read_questions,
+    teach as run_teacher,
+    teacher_prices,
+)
 from rubricem_agent.cli.terminal import INCOMPLETE, ProbeOption, Terminal, command, inert, open_out, plain_table
 from rubricem_agent.config import SCRIPTED, TEACHER_NAMES, TeacherConfig, parse_teacher
 from rubricem_agent.data.chatml import export_rows, read_samples
@@ -24,6 +30,9 @@ _SHOWN_ROWS = 8
 data_app = typer.Typer(help="Teacher data for fine-tuning: write, export, report.", no_args_is_help=True)
 TeacherOption = Annotated[str, typer.Option(help=f"{TEACHER_NAMES}.")]
 QuestionsOption = Annotated[Path | None, typer.Option(help="JSONL; the shipped almanac's by default.")]
+PriceOption = Annotated[
+    str | None, typer.Option(help="IN,OUT: dollars for a million tokens read and written; the list price by default.")
+]
 LimitOption = Annotated[int | None, typer.Option(min=1, help="Use only the first N questions.")]
 
 
@@ -36,7 +45,10 @@ def teach(
     questions: QuestionsOption = None,
     tools: Annotated[Path | None, typer.Option(help="TOML of tool settings, or an index; offline by default.")] = None,
     limit: LimitOption = None,
-    max_dollars: Annotated[float | None, typer.Option(min=0, help="Stop before more is spent.")] = None,
+    max_dollars: Annotated[
+        float | None, typer.Option(min=0, help="Stop before the teacher has cost more; searches have their own budget.")
+    ] = None,
+    price: PriceOption = None,
     ray: Annotated[int, typer.Option(min=1, help="Shards on Ray; 1 runs in this process.")] = 1,
     no_probe: ProbeOption = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a teacher that costs money.")] = False,
@@ -45,8 +57,9 @@ def teach(
 
     The same command resumes a run that was stopped. Exits with 3 where the teacher's server failed for a question.
     """
-    config = _config(out=out, teacher=teacher, questions=questions, tools=tools, limit=limit, shards=ray)
-    config = config.model_copy(update={"ceilings": SpendLimits(dollars=max_dollars), "probe": not no_probe})
+    config = _config(out=out, teacher=teacher, questions=questions, limit=limit, price=_read_price(price))
+    changes = {"ceilings": SpendLimits(dollars=max_dollars), "probe": not no_probe, "tools": tools, "shards": ray}
+    config = config.model_copy(update=changes)
     count, costs = _estimate(config)
     terminal.say(_describe_costs(count, costs))
     # On the error stream: the question is no part of the result.
@@ -83,9 +96,12 @@ def dry_run(
     teacher: TeacherOption = SCRIPTED,
     questions: QuestionsOption = None,
     limit: LimitOption = None,
+    price: PriceOption = None,
 ) -> None:
     """Estimate the calls, the tokens and the money of `teach`. Nothing is sent."""
-    count, costs = _estimate(_config(out=Path(), teacher=teacher, questions=questions, limit=limit))
+    count, costs = _estimate(
+        _config(out=Path(), teacher=teacher, questions=questions, limit=limit, price=_read_price(price))
+    )
     document: dict[str, object] = {"questions": count, **dict.fromkeys(costs)}
     for name, cost in costs.items():
         if cost is not None:
@@ -167,6 +183,12 @@ def prepare(
     terminal.close(prepared, "\n".join(_sentences(prepared, out)), brief=str(out))
 
 
+def _read_price(price: str | None) -> list[str] | None:
+    if price is not None and price.count(",") != 1:
+        raise ConfigError(f"--price is {price!r}; write dollars for a million tokens read and written, such as 2,12.")
+    return price.split(",") if price else None
+
+
 def _config(**fields: object) -> TeacherConfig:
     try:
         return TeacherConfig.model_validate(fields, strict=False)
@@ -181,7 +203,7 @@ def _estimate(config: TeacherConfig) -> tuple[int, dict[str, Spent | None]]:
     if spec.backend == SCRIPTED:
         return len(tasks), {"expected": None, "at most": None}
     prompts = TeacherPrompts.ours(max_rounds=config.max_rounds)
-    expected, at_most = estimate(tasks, prompts, model=spec.model)
+    expected, at_most = estimate(tasks, prompts, model=spec.model, prices=teacher_prices(config))
     return len(tasks), {"expected": expected, "at most": at_most}
 
 

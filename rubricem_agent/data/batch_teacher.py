@@ -109,8 +109,13 @@ class BatchTeacher:
         name: str = "directory",
         carry: Callable[[Path], Awaitable[None]] | None = None,
         close: Callable[[], Awaitable[None]] | None = None,
+        affordable: Callable[[Sequence[ChatRequest]], int] = len,
     ) -> None:
-        """`carry` answers the unanswered request files; without it, people or another batch system answer them."""
+        """`carry` answers the unanswered request files; without it, people or another batch system answer them.
+
+        `affordable` says how many of the requests, from the first, may be posted as one file before their cost is known.
+        """
+        self._affordable = affordable
         self.name = name
         self._folder = folder
         self._prompts = prompts
@@ -129,11 +134,14 @@ class BatchTeacher:
             for trace in pending
             if trace.next_id not in asked or trace.next_id in lost
         }
-        if new:
-            post_requests(self._folder, new)
-            self._posted_again |= lost
         if self._carry is not None:
             await self._carry(self._folder)
+        while new:
+            posted = list(new)[: self._affordable(list(new.values()))]
+            post_requests(self._folder, {name: new.pop(name) for name in posted})
+            self._posted_again |= lost.intersection(posted)
+            if self._carry is not None:
+                await self._carry(self._folder)
         replies = read_replies(self._folder)
         unanswered = self._waiting()
         if any(trace.next_id not in replies or trace.next_id in unanswered for trace in pending):

@@ -1,6 +1,6 @@
 """Answers a request queue with Gemini batch jobs: one job for each request file, found again after a restart."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ from pydantic import SecretStr
 from rubricem_agent.data.batch_teacher import deliver_replies, read_requests, unanswered_requests
 from rubricem_agent.data.generate import TurnReply
 from rubricem_env.domain.errors import ModelError, boundary
+from rubricem_env.llm.gemini import read_usage
 from rubricem_env.llm.limits import Timing
+from rubricem_env.llm.usage import Usage
 
 POLL_SECONDS = 60.0
 _REFUSED = frozenset({3, 400})
@@ -23,9 +25,17 @@ class GeminiBatch:
     """Submits, waits and delivers. The job's name lies beside its request file, so that it is paid for once."""
 
     def __init__(
-        self, model: str, key: SecretStr, *, timing: Timing, base_url: str | None = None, timeout: float = 300.0
+        self,
+        model: str,
+        key: SecretStr,
+        *,
+        timing: Timing,
+        base_url: str | None = None,
+        timeout: float = 300.0,
+        spend: Callable[[Usage], None] = lambda usage: None,
     ) -> None:
-        """`timeout` is in seconds, for one call and not for a job."""
+        """`timeout` is in seconds, for one call and not for a job; `spend` hears of a job's tokens before its replies."""
+        self._spend = spend
         self._model = model
         self._timing = timing
         # Our own transport, because the library switches to aiohttp wherever that is installed, and fails otherwise then.
@@ -70,6 +80,7 @@ class GeminiBatch:
         if job.dest is None or job.dest.inlined_responses is None:
             requests.with_suffix(".job").unlink()
             raise ModelError(f"the batch job {name} ended as {job.state} without replies; start again to submit anew.")
+        self._spend(sum((_usage(one) for one in job.dest.inlined_responses), Usage()))
         return list(_replies([fields["id"] for fields in read_requests(requests)], job.dest.inlined_responses))
 
 
@@ -83,6 +94,11 @@ def _inlined(fields: dict[str, Any]) -> types.InlinedRequest:
             max_output_tokens=fields["max_output_tokens"],
         ),
     )
+
+
+def _usage(response: types.InlinedResponse) -> Usage:
+    used = read_usage(response.response.usage_metadata) if response.response else None
+    return used or Usage(calls=1)
 
 
 def _replies(ids: list[str], responses: Iterable[types.InlinedResponse]) -> Iterable[TurnReply]:

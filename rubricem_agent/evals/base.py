@@ -14,7 +14,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple, TypeVar
 
 from pydantic import ConfigDict, Field, JsonValue
@@ -141,20 +140,6 @@ def drtulu_rules(official: Rules, **changes: object) -> Rules:
 SHORT_GUIDANCE = "Give the answer alone, as short as it can be, in \\boxed{}."
 GPT = "gpt-4.1-2025-04-14"
 GEMINI_PRO = "gemini-2.5-pro-preview-06-05"
-
-
-SHUT_DOWN: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        GEMINI_PRO: ("2025-12-02", "gemini-2.5-pro"),
-        "gemini-3-pro-preview": ("2026-03-09", "gemini-3.1-pro-preview"),
-        "gpt-4": ("2026-10-23", "gpt-5.6-sol"),
-        "gemini-2.5-pro": ("2026-12-01", "gemini-3.8-flash"),
-        "gemini-2.5-flash": ("2026-12-01", "gemini-3.5-flash-lite"),
-        GPT: ("2027-01-14", "gpt-6-luna"),
-        "gpt-4.1-mini-2025-04-14": ("2027-01-14", "gpt-6-luna"),
-    }
-)
-"""The day on which a judge was or will be shut down, and its provider's successor (their pages, November 2026)."""
 
 
 class ScoringError(RubricEMError):

@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as RichText
 
-from rubricem_agent.evals.base import SHUT_DOWN
 from rubricem_agent.evals.manifest import EvaluationManifest, judge_names_in
 from rubricem_agent.evals.records import NO_PRICE, cost_text
 from rubricem_agent.evals.scores import (
@@ -31,6 +30,7 @@ from rubricem_agent.evals.scores import (
 from rubricem_agent.evals.statistics import RunComparison, paired_bootstrap
 from rubricem_agent.evals.suite import PAPER, SUITE, find_benchmark
 from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.llm.usage import SHUT_DOWN
 
 
 class Markup(str):

@@ -27,6 +27,11 @@ class Price(Frozen):
     """None: cached input costs as much as any."""
     as_of: date
 
+    @property
+    def batched(self) -> "Price":
+        """What a batch job pays: half, at Gemini as at OpenAI; cached input is not cheaper still."""
+        return Price(input=self.input / 2, output=self.output / 2, as_of=self.as_of)
+
     def cost(self, input_tokens: int, cached_tokens: int, output_tokens: int) -> float:
         """Dollars; `input_tokens` include the cached ones."""
         cached_price = self.input if self.cached is None else self.cached
@@ -35,20 +40,38 @@ class Price(Frozen):
 
 
 _AS_OF = date(2025, 12, 20)
-
+_CHECKED = date(2026, 11, 22)
+FLASH = "gemini-3.8-flash"
+"""The default of google_search and of the 8B configs' judge: the successor of the paper's Gemini 3 Flash."""
 PRICES: Mapping[str, Price] = MappingProxyType(
     {
+        # Until 2026-12-31, as its page says.
+        FLASH: Price(input=0.75, output=3.75, cached=0.075, as_of=_CHECKED),
+        "gemini-3.1-pro": Price(input=2.00, output=12.00, cached=0.20, as_of=_CHECKED),
+        "gemini-3-flash-preview": Price(input=0.50, output=3.00, cached=0.05, as_of=_AS_OF),
+        "gemini-3-pro-preview": Price(input=2.00, output=12.00, cached=0.20, as_of=_AS_OF),
         "gemini-2.5-flash-lite": Price(input=0.10, output=0.40, cached=0.01, as_of=_AS_OF),
         "gemini-2.5-flash": Price(input=0.30, output=2.50, cached=0.03, as_of=_AS_OF),
         "gemini-2.5-pro": Price(input=1.25, output=10.00, cached=0.125, as_of=_AS_OF),
-        "gemini-3-flash": Price(input=0.50, output=3.00, cached=0.05, as_of=_AS_OF),
-        "gemini-3-pro": Price(input=2.00, output=12.00, cached=0.20, as_of=_AS_OF),
         "gpt-4.1": Price(input=2.00, output=8.00, cached=0.50, as_of=_AS_OF),
         "gpt-4.1-mini": Price(input=0.40, output=1.60, cached=0.10, as_of=_AS_OF),
         "gpt-4o-mini": Price(input=0.15, output=0.60, cached=0.075, as_of=_AS_OF),
     }
 )
-"""List prices as known on the date given; prices move, and a run passes its own table where they have."""
+"""The models that are known by name, with their list prices on the day they were checked; prices move, and a run passes
+its own table where they have."""
+SHUT_DOWN: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "gemini-2.5-pro-preview-06-05": ("2025-12-02", "gemini-2.5-pro"),
+        "gemini-3-pro-preview": ("2026-03-09", "gemini-3.1-pro-preview"),
+        "gpt-4": ("2026-10-23", "gpt-5.6-sol"),
+        "gemini-2.5-pro": ("2026-12-01", FLASH),
+        "gemini-2.5-flash": ("2026-12-01", "gemini-3.5-flash-lite"),
+        "gpt-4.1-2025-04-14": ("2027-01-14", "gpt-6-luna"),
+        "gpt-4.1-mini-2025-04-14": ("2027-01-14", "gpt-6-luna"),
+    }
+)
+"""The day on which a model was or will be shut down, and its provider's successor (their pages, November 2026)."""
 
 
 def price_of(model: str, prices: Mapping[str, Price] = PRICES) -> Price | None:
@@ -149,9 +172,7 @@ class Meter:
         Raises:
             SpendLimitReached: before the call, when it might pass a limit.
         """
-        calls = max(1, expected.calls)
-        reserved = self._priced(model, expected.model_copy(update={"calls": calls}), fee)
-        self._refuse_beyond_limits(reserved)
+        reserved = self.require(model, expected=expected, fee=fee)
         self._reserved.append(reserved)
         recorded: list[Usage] = []
         try:
@@ -160,6 +181,12 @@ class Meter:
             self._reserved.remove(reserved)
             usage = recorded[-1] if recorded else Usage(calls=1)
             self.book(phase, model, usage=usage, fee=fee if recorded else 0.0)
+
+    def require(self, model: str, *, expected: Usage, fee: float = 0.0) -> Spent:
+        """What so much use would cost; raises SpendLimitReached where it might pass a limit."""
+        needed = self._priced(model, expected.model_copy(update={"calls": max(1, expected.calls)}), fee)
+        self._refuse_beyond_limits(needed)
+        return needed
 
     def book(self, phase: str, model: str, *, usage: Usage, fee: float = 0.0) -> None:
         """Count what was used already; refuses nothing."""

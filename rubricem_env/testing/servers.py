@@ -137,7 +137,7 @@ def grounded_reply(
         "groundingMetadata": {"groundingChunks": chunks, "groundingSupports": supports},
     }
     usage = {"promptTokenCount": 10, "candidatesTokenCount": 20, "totalTokenCount": 30}
-    return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "gemini-3-flash"}
+    return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "gemini-3.8-flash"}
 
 
 def scholar_reply(*texts: str) -> dict[str, Any]:

@@ -74,7 +74,7 @@ COMMANDS = [
     ("parity", str(FIXTURES / "simpleqa.dev.jsonl")),
     ("doctor",),
     ("tools", "call", "google_search", "Tall Fox width"),
-    ("data", "dry-run", "--teacher", "gemini:gemini-3-pro", "--limit", "2"),
+    ("data", "dry-run", "--teacher", "gemini:gemini-3.1-pro-preview", "--limit", "2"),
     ("data", "teach", "--out", "taught", "--limit", "2"),
     ("data", "report", "taught"),
     ("eval", "almanac", "--policy", "expert", "--limit", "2", "--out", "run"),

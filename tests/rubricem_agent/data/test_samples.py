@@ -175,7 +175,7 @@ def test_the_estimate_adds_up_what_each_round_reads_and_writes() -> None:
     prompts = TeacherPrompts.ours()
     task = TeacherTask("a", Query(question="Why?"))
     expected, at_most = estimate(
-        [task, task], prompts, model="gemini-3-pro", rounds=2, turn_tokens=100, observation_tokens=50
+        [task, task], prompts, model="gemini-3.1-pro-preview", rounds=2, turn_tokens=100, observation_tokens=50
     )
     prompts_read = 2 * (estimate_tokens(prompts.first.text) + estimate_tokens(prompts.later.text))
 

@@ -58,7 +58,7 @@ def test_a_report_shows_whose_reasons_rejected_what(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_says_calls_and_money_and_sends_nothing() -> None:
-    shown = RUN.invoke(data_app, ["dry-run", "--teacher", "gemini:gemini-3-pro", "--limit", "10"]).output
+    shown = RUN.invoke(data_app, ["dry-run", "--teacher", "gemini:gemini-3.1-pro-preview", "--limit", "10"]).output
 
     assert "10 questions" in shown
     # Five rounds are expected of each, ten are the most.

@@ -11,10 +11,10 @@ from rubricem_agent.cli.data import data_app
 from rubricem_agent.cli.terminal import INCOMPLETE
 from rubricem_agent.config import TeacherConfig
 from rubricem_agent.data.filter import read_report
-from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.servers import ModelReply, ModelServer
+from rubricem_env.testing.servers import ModelReply, ModelServer, SearchReply, SearchServer
 
 FIRST = (
     "<scratchpad>A look-up.</scratchpad><structured_plan><analysis>a</analysis><rubrics>b</rubrics>"
@@ -110,3 +110,81 @@ def test_a_failure_that_an_earlier_release_recorded_is_asked_again(tmp_path: Pat
         (tmp_path / "journal.jsonl").write_text(json.dumps({"task": "train-rivers-01", "reply": reply}) + "\n")
 
         assert teach(config, {}).report.accepted == 1
+
+
+def test_a_limit_in_dollars_asks_for_the_price_of_a_model_that_has_none(tmp_path: Path) -> None:
+    server = chat_server()
+    with serve_loopback(server) as url:
+        limited = ["teach", "--out", str(tmp_path), "--teacher", f"openai:teacher@{url}", "--limit", "3", "--yes"]
+        limited += ["--no-probe", "--max-dollars", "0.03"]
+        refused = CliRunner().invoke(data_app, limited)
+        # 1 dollar a million tokens: a turn of at most 8,192 tokens is reserved at 0.008, three at once, and costs next to nothing.
+        done = CliRunner().invoke(data_app, [*limited, "--price", "0,1"])
+        stopped = CliRunner().invoke(data_app, [*limited, "--out", str(tmp_path / "dear"), "--price", "0,1000"])
+
+    said = str(refused.exception)
+    assert isinstance(refused.exception, ConfigError)
+    assert "no price of teacher is known, so --max-dollars cannot hold" in said
+    assert "--price 2,12" in said
+    assert "3 accepted" in done.output
+    assert stopped.exit_code == 1
+    assert len(server.asked) == 6
+
+
+@pytest.mark.parametrize("price", ["2", "a,b", "1,2,3", "-1,2"])
+def test_a_price_that_is_none_is_refused(price: str, tmp_path: Path) -> None:
+    told = CliRunner().invoke(data_app, ["dry-run", "--teacher", "gemini:m", "--limit", "1", "--price", price])
+    assert isinstance(told.exception, ConfigError)
+    assert "price" in str(told.exception)
+
+
+def test_replies_in_a_folder_have_no_cost_to_limit(tmp_path: Path) -> None:
+    config = TeacherConfig(out=tmp_path, teacher=f"directory:{tmp_path}", ceilings=SpendLimits(dollars=1.0))
+    with pytest.raises(ConfigError, match="replies in a folder come without their cost"):
+        teach(config, {})
+
+
+def batch_replies(*texts: str) -> list[SearchReply]:
+    """A job that is created, and then done: one answer of 10 tokens read and 100 written for each text."""
+    used = {"promptTokenCount": 10, "candidatesTokenCount": 100}
+    answers = [
+        {"response": {"candidates": [{"content": {"parts": [{"text": text}]}}], "usageMetadata": used}}
+        for text in texts
+    ]
+    done = {"state": "BATCH_STATE_SUCCEEDED", "output": {"inlinedResponses": {"inlinedResponses": answers}}}
+    created = SearchReply({"name": "batches/1", "metadata": {"state": "BATCH_STATE_PENDING"}})
+    return [created, SearchReply({"name": "batches/1", "metadata": done})]
+
+
+def test_batch_jobs_are_metered_at_half_the_list_price(tmp_path: Path) -> None:
+    server = SearchServer(*batch_replies(FIRST, FIRST), *batch_replies(LATER, LATER))
+    with serve_loopback(server.app) as url:
+        config = TeacherConfig(out=tmp_path, probe=False, limit=2, teacher=f"gemini-batch:gemini-3.1-pro-preview@{url}")
+        harvested = teach(config, {"GEMINI_API_KEY": "k"})
+
+    assert harvested.report.accepted == 2
+    spent = json.loads((tmp_path / "usage.json").read_text())["teacher"]
+    assert spent["usage"]["calls"] == 4
+    # 4 x (10 tokens at 1 dollar and 100 at 6 dollars a million).
+    assert spent["dollars"] == pytest.approx(4 * (10 * 1 + 100 * 6) / 1e6)
+
+
+def test_no_more_of_a_round_is_posted_than_the_limit_surely_pays_for(tmp_path: Path) -> None:
+    jobs = [reply for text in (FIRST, FIRST, LATER, LATER) for reply in batch_replies(text)]
+    server = SearchServer(*jobs)
+    with serve_loopback(server.app) as url:
+        # A turn may have 8,192 tokens at 1 dollar a million: one at a time is sure to stay below 0.012 dollars.
+        config = TeacherConfig(
+            out=tmp_path, probe=False, limit=2, teacher=f"gemini-batch:m@{url}", price=(0.0, 1.0)
+        ).model_copy(update={"ceilings": SpendLimits(dollars=0.012)})
+        harvested = teach(config, {"GEMINI_API_KEY": "k"})
+        with pytest.raises(SpendLimitReached):
+            teach(
+                config.model_copy(update={"out": tmp_path / "b", "ceilings": SpendLimits(dollars=0.008)}),
+                {"GEMINI_API_KEY": "k"},
+            )
+
+    assert harvested.report.accepted == 2
+    assert len(list((tmp_path / "batches").glob("requests-*.jsonl"))) == 4
+    # Nothing was sent where not one turn is sure to be paid for.
+    assert len(server.requests) == len(jobs)

@@ -124,7 +124,7 @@ async def test_gemini_batch_jobs_answer_the_folder_and_are_submitted_once(pendin
     done = {"state": "BATCH_STATE_SUCCEEDED", "output": output}
     server = SearchServer(*(SearchReply({"name": "batches/7", "metadata": one}) for one in (*states, done)))
     with serve_loopback(server.app) as url:
-        carrier = GeminiBatch("gemini-3-pro", SecretStr("test-key"), timing=TIMING, base_url=url)
+        carrier = GeminiBatch("gemini-3.1-pro-preview", SecretStr("test-key"), timing=TIMING, base_url=url)
         teacher = BatchTeacher(tmp_path, prompts=PROMPTS, name=carrier.name, carry=carrier.carry, close=carrier.aclose)
         replies = await teacher.write(pending)
         again = await teacher.write(pending)

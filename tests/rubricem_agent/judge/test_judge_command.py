@@ -121,7 +121,7 @@ def test_a_judge_that_does_not_exist_is_refused_with_those_that_do(files, name):
 def test_a_name_is_taken_apart():
     spec = parse_judge("openai:org/model-7b@http://127.0.0.1:8000/v1")
     assert spec[:3] == ("openai", "org/model-7b", "http://127.0.0.1:8000/v1")
-    assert parse_judge("gemini:gemini-3-flash")[:3] == ("gemini", "gemini-3-flash", "")
+    assert parse_judge("gemini:gemini-3.8-flash")[:3] == ("gemini", "gemini-3.8-flash", "")
 
 
 def read_fence(asked):
@@ -245,7 +245,7 @@ def test_the_table_tells_money_bait_and_what_was_not_let_in(files, tmp_path, mon
         return read_fence(asked)
 
     with serve_loopback(ModelServer(answer)) as url:
-        shown = " ".join(run(files[0], bad, "--judge", f"gemini:gemini-3-flash@{url}").stdout.split())
+        shown = " ".join(run(files[0], bad, "--judge", f"gemini:gemini-3.8-flash@{url}").stdout.split())
     assert "rubric gate: answer rubric 't' holds an address" in shown
     assert "taken as 3" in shown
     assert "meant for a judge: asks for a score, speaks to the judge" in shown

@@ -22,7 +22,7 @@ KINDS = ("gemini", "openai")
 
 def connect(kind, url):
     if kind == "gemini":
-        return GeminiModel("gemini-3-flash", KEY, base_url=url, timeout=5.0)
+        return GeminiModel("gemini-3.8-flash", KEY, base_url=url, timeout=5.0)
     return OpenAICompatibleModel("judge-model", f"{url}/v1", key=KEY, timeout=5.0)
 
 

@@ -63,7 +63,7 @@ async def test_gemini_gives_the_summary_and_what_each_source_supports():
         ),
     )
     asked = server.requests[0]
-    assert asked["path"] == "/v1/models/gemini-3-flash:generateContent"
+    assert asked["path"] == "/v1/models/gemini-3.8-flash:generateContent"
     assert asked["json"]["tools"] == [{"googleSearch": {}}]
 
 

@@ -105,16 +105,16 @@ def test_calls_of_a_step_are_the_papers_and_their_money_follows_from_the_prices(
     calls = {kind.what: kind.calls for kind in kinds}
 
     assert calls == {
-        "judge: rubrics (gemini-3-flash)": 32,
-        "judge: scores (gemini-3-flash)": 256,
-        "judge: reflections (gemini-3-flash)": 16,  # 32 in each of the new half of the steps
-        "google_search (gemini-3-flash)": 640,
+        "judge: rubrics (gemini-3.8-flash)": 32,
+        "judge: scores (gemini-3.8-flash)": 256,
+        "judge: reflections (gemini-3.8-flash)": 16,  # 32 in each of the new half of the steps
+        "google_search (gemini-3.8-flash)": 640,
         "snippet_search": 640,
     }
     scoring = next(kind for kind in kinds if "scores" in kind.what)
     # 6,500 written and 5 x 800 of tools, 700 of prompt, 12 rubrics of 60; out: 12 marks of 60 and 500 of thought.
     assert (scoring.input_tokens, scoring.output_tokens) == (6_500 + 4_000 + 700 + 720, 720 + 500)
-    assert scoring.dollars == pytest.approx(256 * (11_920 * 0.5 + 1_220 * 3) / 1e6)
+    assert scoring.dollars == pytest.approx(256 * (11_920 * 0.75 + 1_220 * 3.75) / 1e6)
 
 
 def test_a_model_without_a_price_makes_the_sum_unknown_and_not_free(recipe: Recipe) -> None:
@@ -134,10 +134,10 @@ def test_rules_and_offline_tools_cost_nothing(recipe: Recipe) -> None:
     ("changes", "dollars"),
     [
         (["rubricem.tools.google_search={engine: plain}"], 256 * 6 * 0.001),
-        # A tool server pays its engines too: 0.014 a search, 100 tokens in at 0.5 and 1,000 out at 3 a million.
+        # A tool server pays its engines too: 0.014 a search, 100 tokens in at 0.75 and 1,000 out at 3.75 a million.
         (
             ["rubricem.tools.backend=offline", "rubricem.tools.remote={url: 'http://tools/mcp'}"],
-            256 * 6 * (0.014 + 100 * 0.5e-6 + 1_000 * 3e-6),
+            256 * 6 * (0.014 + 100 * 0.75e-6 + 1_000 * 3.75e-6),
         ),
         (["rubricem.tools.replay=record.jsonl"], 0),
     ],
