@@ -59,19 +59,9 @@ class ServiceState(NamedTuple):
 
 
 def identity_of(config: Any, settings: VerlSettings) -> dict[str, Any]:
-    """`run_identity` of veRL's composed config."""
-    return run_identity(
-        settings,
-        batch_size=config.data.train_batch_size,
-        group_size=config.actor_rollout_ref.rollout.n,
-        ranks=config.trainer.nnodes * config.trainer.n_gpus_per_node,
-    )
-
-
-def run_identity(settings: VerlSettings, *, batch_size: int, group_size: int, ranks: int) -> dict[str, Any]:
-    """The settings that a resumed run must share; the curriculum checks that the questions are the same."""
+    """What a resumed run must share, of veRL's composed config; the curriculum checks that the questions are the same."""
     return {
-        "data.train_batch_size": batch_size,
+        "data.train_batch_size": config.data.train_batch_size,
         "rows": ROWS,
         "rubricem.window": settings.window,
         "rubricem.matrix": [list(row) for row in settings.matrix],
@@ -79,8 +69,8 @@ def run_identity(settings: VerlSettings, *, batch_size: int, group_size: int, ra
         "rubricem.meta_policy": settings.meta_policy,
         "rubricem.seed": settings.seed,
         "rubricem.bank.embedder": settings.bank.embedder,
-        "actor_rollout_ref.rollout.n": group_size,
-        RANKS: ranks,
+        "actor_rollout_ref.rollout.n": config.actor_rollout_ref.rollout.n,
+        RANKS: config.trainer.nnodes * config.trainer.n_gpus_per_node,
     }
 
 

@@ -23,11 +23,13 @@ from rubricem_agent.learn.metrics import METRICS_FILE
 from rubricem_agent.learn.monitor import read_run
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
-from rubricem_env.domain.errors import ConfigError, RubricEMError
+from rubricem_env.domain.errors import ConfigError
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import TrueQuality
+
+from ..settings import run_command
 
 ROWS, MAX_LENGTH = 64, 2_400
 """Conversations decoded together, and tokens of one: the local trainer's defaults."""
@@ -36,18 +38,12 @@ ROWS, MAX_LENGTH = 64, 2_400
 def main(arguments: Sequence[str] | None = None) -> int:
     """Evaluate and print a line per checkpoint. A user error gives exit code 2 and one sentence on stderr."""
     parser = argparse.ArgumentParser(
-        prog="python -m rubricem_trainers.verl_backend.evaluate",
-        description="Evaluate the checkpoints of an almanac run.",
+        prog="python -m trainers.verl_backend.evaluate", description="Evaluate the checkpoints of an almanac run."
     )
     parser.add_argument("run", type=Path, help="the folder of a run, its trainer.default_local_dir")
     parser.add_argument("--held-out", choices=("validation", "test"), default="validation")
     chosen = parser.parse_args(arguments)
-    try:
-        evaluate_run(chosen.run, held_out=chosen.held_out)
-    except RubricEMError as error:
-        sys.stderr.write(f"evaluate: {error}\n")
-        return 2
-    return 0
+    return run_command("evaluate", lambda: evaluate_run(chosen.run, held_out=chosen.held_out))
 
 
 def evaluate_run(
@@ -69,7 +65,8 @@ def evaluate_run(
     if settings.get("almanac") is None:
         raise ConfigError(f"{run} is not a run in the almanac; evaluate its checkpoints with `rubricem eval`.")
     known = {line.step for line in log.evaluations}
-    for step in (0, *saved_steps(run)):
+    names = [path.parent.name.removeprefix("global_step_") for path in run.glob("global_step_*/actor")]
+    for step in (0, *sorted(int(name) for name in names if name.isdecimal())):
         if step in known:
             continue
         with tempfile.TemporaryDirectory() as folder:
@@ -78,12 +75,6 @@ def evaluate_run(
                 (merge or merge_shards)(run / f"global_step_{step}" / "actor", policy)
             scores = asyncio.run(_evaluate(policy, settings, held_out=held_out, max_questions=max_questions))
         record_evaluation(run / METRICS_FILE, step, scores)
-
-
-def saved_steps(run: Path) -> list[int]:
-    """The steps whose weights the run has saved."""
-    names = [path.parent.name.removeprefix("global_step_") for path in run.glob("global_step_*/actor")]
-    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def merge_shards(actor: Path, target: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from rubricem_env.judge.base import Group
 from rubricem_env.llm.usage import SpendLimitReached
 from rubricem_env.testing.judges import make_reflection
 from tests.trainers.verl.fakes import BrokenClient, FakeClient
-from trainers.verl_backend.checkpoint import run_identity
+from trainers.verl_backend.checkpoint import identity_of
 from trainers.verl_backend.judge_service import JudgeService
 from trainers.verl_backend.reporting import flat_metrics
 from trainers.verl_backend.rows import ScheduledQuery
@@ -75,7 +76,12 @@ async def reflected(service: JudgeService, tokenizer) -> None:
 
 
 def identity(service: JudgeService):
-    return run_identity(service.settings, batch_size=1, group_size=2, ranks=1)
+    config = SimpleNamespace(
+        data=SimpleNamespace(train_batch_size=1),
+        actor_rollout_ref=SimpleNamespace(rollout=SimpleNamespace(n=2)),
+        trainer=SimpleNamespace(nnodes=1, n_gpus_per_node=1),
+    )
+    return identity_of(config, service.settings)
 
 
 async def save(service: JudgeService, folder, *, step: int = 1, held=(), stream=None):

@@ -261,17 +261,6 @@ def check_embedder(shape: RunShape, machine: Machine) -> PreflightCheck:
     return PreflightCheck("embedder", is_there, f"{QWEN3} is not in {folder}", remedy)
 
 
-def check_file(
-    file: Path, changes: Iterable[str] = (), *, machine: Machine | None = None, probe: bool = True
-) -> list[PreflightCheck]:
-    """Check everything that the run of a config needs.
-
-    Raises:
-        ConfigError: the config itself is refused.
-    """
-    return check_run(read_run_shape(read_run_file(file, changes)), machine or Machine(), probe=probe)
-
-
 def require_ready(
     file: Path, changes: Iterable[str] = (), *, machine: Machine | None = None, probe: bool = True
 ) -> None:
@@ -280,9 +269,9 @@ def require_ready(
     Raises:
         ConfigError: the config itself is refused, or something is missing.
     """
-    missing = [check for check in check_file(file, changes, machine=machine, probe=probe) if not check.is_ok]
+    shape = read_run_shape(read_run_file(file, changes))
+    missing = [check for check in check_run(shape, machine or Machine(), probe=probe) if not check.is_ok]
     if not missing:
-        shape = read_run_shape(read_run_file(file, changes))
         binds = search_bottleneck(shape, find_model_shape(shape.model), Assumptions()) if shape.device != "cpu" else ""
         sys.stderr.write(f"{binds}\n" if binds else "")
         return
