@@ -240,10 +240,10 @@ def run_verl(arguments: Sequence[str]) -> int:
     return code
 
 
-def run_credit_noise(terminal: object, *, rollouts: int, questions: int, chance: float, seed: int) -> None:
+def run_credit_noise(terminal: object, *, rollouts: int, questions: int, chance: float, seeds: int) -> None:
     """Run the experiment of `rubricem theory credit`, which prints on the terminal."""
     experiment: Any = import_module("rubricem_trainers.experiments.credit_noise")
-    experiment.run(terminal, rollouts=rollouts, questions=questions, chance=chance, seed=seed)
+    experiment.run(terminal, rollouts=rollouts, questions=questions, chance=chance, seeds=seeds)
 
 
 Tracker = Callable[[LogLine], None]

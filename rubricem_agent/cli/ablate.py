@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.markup import escape
@@ -20,8 +20,9 @@ from rubricem_agent.cli.terminal import Terminal, command, plain_table
 from rubricem_agent.cli.train import ChangesArgument
 from rubricem_agent.files import writing
 from rubricem_agent.learn.metrics import METRICS_FILE, RunLog, read_log
-from rubricem_agent.learn.monitor import RECIPES, Recipe, RecordedRun, make_expected, read_run
+from rubricem_agent.learn.monitor import RECIPES, Recipe, RecordedRun, choose_recipes, make_expected, read_run
 from rubricem_agent.viewer.ablation import ABLATION_FILE, HEAD, Ablation, render_figure, result_cells, summarise
+from rubricem_agent.viewer.arena import render_arena
 from rubricem_agent.viewer.report import render_report
 from rubricem_env.domain.errors import ConfigError, UsageError
 
@@ -53,11 +54,13 @@ class AblationRun(NamedTuple):
         return any(evaluation.step == self.trainer.steps for evaluation in self.log.evaluations)
 
 
-def list_runs(base: TrainerCommand, *, seeds: int, steps: int | None) -> list[AblationRun]:
+def list_runs(
+    base: TrainerCommand, *, seeds: int, steps: int | None, recipes: Sequence[Recipe] = RECIPES
+) -> list[AblationRun]:
     """Every recipe with every seed, seed by seed, so that an interrupted ablation has whole comparisons."""
     runs = []
     for seed in range(seeds):
-        for recipe in RECIPES:
+        for recipe in recipes:
             out = base.out / recipe.name / f"seed-{seed}"
             wanted = steps or base.steps
             changes = (*base.changes, *recipe.changes, f"seed={seed}", f"steps={wanted}", f"out={out}")
@@ -106,13 +109,13 @@ def _failure(trainer: Trainer) -> str:
     return ""
 
 
-def _check_settings(runs: Sequence[AblationRun], requested: Mapping[str, Any]) -> None:
+def _check_settings(runs: Sequence[AblationRun], config: Path, changes: Sequence[str]) -> None:
     """Raise ConfigError where a finished run, which is not run again, has other settings than requested."""
     for run in runs:
         if not run.is_finished:
             continue
         recorded = read_run(run.trainer.out).settings
-        for key, value in requested.items():
+        for key, value in read_local_settings(config, [*changes, *run.recipe.more]).items():
             if key in recorded and key not in _FREE_SETTINGS and _differs(value, recorded[key]):
                 raise ConfigError(
                     f"{run.trainer.out} holds a finished run with {key}={recorded[key]}; {key}={value} is requested. "
@@ -139,11 +142,20 @@ def ablate(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each recipe, from 0.")] = 3,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of each run; the config's by default.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each on one core.")] = 2,
+    methods: Annotated[
+        str | None, typer.Option(help="Instead of the four recipes: credit, references, all, or names with commas.")
+    ] = None,
+    finished: Annotated[
+        bool, typer.Option("--finished", help="Train nothing; compare the runs that have ended.")
+    ] = False,
 ) -> None:
     """Train every recipe with every seed and compare them by truth. Ctrl-C stops; the same command resumes."""
     base = read_trainer_command(config, changes or [])
-    runs = list_runs(base, seeds=seeds, steps=steps)
-    _check_settings(runs, read_local_settings(config, changes or []))
+    recipes = choose_recipes(methods) if methods else RECIPES
+    runs = list_runs(base, seeds=seeds, steps=steps, recipes=recipes)
+    if finished:
+        runs = [run for run in runs if run.is_finished]
+    _check_settings(runs, config, changes or [])
     failures = _run_watched(runs, jobs=jobs, terminal=terminal)
     if failures:
         reasons = "; ".join(f"{name}: {message}" for name, message in failures.items())
@@ -152,17 +164,25 @@ def ablate(
     for run in runs:
         trained.setdefault(run.recipe.name, {})[run.seed] = read_run(run.trainer.out)
     logs = {name: {seed: run.log for seed, run in of_recipe.items()} for name, of_recipe in trained.items()}
-    wanted = runs[0].trainer.steps
+    wanted = steps or base.steps
     written = f"rubricem ablate {config} {' '.join(changes or [])}".rstrip() + f" --seeds {seeds} --steps {wanted}"
+    written += f" --methods {methods}" if methods else ""
     ablation = summarise(logs, steps=wanted, command=written)
     _write(base.out, ablation, trained)
+    if methods:
+        page = render_arena(logs, recipes, steps=wanted, command=written)
+        (base.out / "arena.md").write_text(page, encoding="utf-8")
     # The columns that fit on a terminal; the page has all of them.
     shown = [HEAD.index(name) for name in ("recipe", "answers", "against answer-only", "steps to answer-only's end")]
     cells = [result_cells(result) for result in ablation.results]
     rows = [[escape(row[column]) for column in shown] for row in cells]
     terminal.show(plain_table(*(HEAD[column] for column in shown), rows=rows))
     numbers = base.out / ABLATION_FILE
-    pages = {"page": base.out / "ablation.html", "figure": base.out / "ablation.svg", "numbers": numbers}
+    pages = {
+        "page": base.out / ("arena.md" if methods else "ablation.html"),
+        "figure": base.out / "ablation.svg",
+        "numbers": numbers,
+    }
     terminal.close(ablation, pages, brief=str(numbers))
 
 

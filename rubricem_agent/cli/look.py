@@ -139,10 +139,10 @@ def theory_credit(
     rollouts: Annotated[int, typer.Option(min=2, help="Rollouts of each question.")] = 32,
     questions: Annotated[int, typer.Option(min=1, help="Training questions to play.")] = 72,
     chance: Annotated[float, typer.Option(min=0.01, max=0.99, help="The chance of each fault.")] = 0.3,
-    seed: Annotated[int, typer.Option(help="Seed of faults and noise.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of faults and noise, from 0.")] = 1,
 ) -> None:
-    """Compare stage credit and terminal broadcast with the oracle gradient as the judge gets noisier."""
-    run_credit_noise(terminal, rollouts=rollouts, questions=questions, chance=chance, seed=seed)
+    """Compare every credit method with the true credit of each stage as the judge gets noisier."""
+    run_credit_noise(terminal, rollouts=rollouts, questions=questions, chance=chance, seeds=seeds)
 
 
 @command

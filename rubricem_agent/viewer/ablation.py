@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 from rubricem_agent.evals.statistics import bootstrap_mean, paired_bootstrap
 from rubricem_agent.files import refuse_other_than_file
 from rubricem_agent.learn.metrics import EvaluationLine, RunLog
-from rubricem_agent.learn.monitor import BASELINE, RECIPES, Recipe
+from rubricem_agent.learn.monitor import BASELINE, KNOWN, Recipe
 from rubricem_agent.viewer.api_runs import Curve
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import FileFormatError, UsageError
@@ -77,8 +77,10 @@ def summarise(logs: Logs, *, steps: int, command: str) -> Ablation:
                 raise UsageError(
                     f"the run {name}, seed {seed} was not evaluated at step {steps}; run the ablation again."
                 )
+    if BASELINE.name not in logs:
+        raise UsageError(f"no run of {BASELINE.title} has ended, and the others are compared with it.")
     goal = float(np.mean([evaluation_at(log, steps).held_out["answer"] for log in logs[BASELINE.name].values()]))
-    results = [_result(recipe, logs, steps=steps, goal=goal) for recipe in RECIPES if recipe.name in logs]
+    results = [_result(recipe, logs, steps=steps, goal=goal) for recipe in KNOWN if recipe.name in logs]
     return Ablation(steps=steps, command=command, results=tuple(results))
 
 

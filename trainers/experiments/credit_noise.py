@@ -1,33 +1,36 @@
-"""Credit under judge noise, with the truth known (paper, theorem 3; almanac.md, experiment 4).
+"""Every credit method on the same frozen rollouts, where the true credit is known (the paper's theorem 3; almanac.md, 4).
 
-The policy is the almanac's scripted teacher whose faults are Bernoulli draws: its score function is known in closed
-form, and each fault belongs to the stage in which it is decided. For each stage k, with Gamma_k the score function of
-the stage's own decisions:
+The policy is the almanac's scripted teacher whose faults are Bernoulli draws, each decided in one stage. What stage k
+deserves in rollout i is what its own decisions did to the true quality Y, with the others' left to chance:
 
-    oracle    g*_k    = sum_j matrix[k, j] E[Gamma_k Y_j]     Y: true quality
-    stages    g_k     = sum_j matrix[k, j] E[Gamma_k R_j]     R: the judge's scores
-    terminal  gterm_k = E[Gamma_k R_answer]
+    credit[i, k] = sum_{f of k} effect[f, k] (x_if - mean x_f)     effect: least squares of the target on the faults
+    target       = sum_{j >= k} Y_j (`process`), or Y_answer (`answer`); question by question
 
-The theorem compares |g_k - g*_k| with |gterm_k - g*_k|. A terminal score also lies on another scale than g*, so the
-angle to g*, which no scale can change, stands beside it.
+A noisy judge marks the rollouts once, and all methods read its marks. Three figures compare their advantages A with the
+credit: the correlation over rollouts and stages; the angle, 1 - cosine, between the gradient that one step of eight
+groups of eight gives for the chances of the faults and the one that the credit gives over all rollouts; and the share of
+A with the wrong sign. None depends on the scale of A.
 
-Rollouts whose every decision is known: the almanac's teacher with faults drawn at a chance, played for real.
-
-Run it with `rubricem theory credit`.
+IGPO reads no policy here: the gain of a turn is the share of needs whose page it was the first to show, which is what a
+policy that reads would measure. Run it with `rubricem theory credit`.
 """
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from rubricem_agent.cli.terminal import Terminal, plain_table
-from rubricem_agent.learn.credit import PAPER_MATRIX
-from rubricem_env.domain.base import NUM_STAGES, STAGES, Stage
+from rubricem_agent.learn.credit import PAPER_MATRIX, assign_credit
+from rubricem_agent.learn.credit_methods import METHODS, CreditMode
+from rubricem_agent.rollout.tokens import stage_lookup
+from rubricem_env.domain.base import NUM_STAGES, Stage
 from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.trajectory import Origin
 from rubricem_env.env.episode import Episode, Finished
 from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.env.step import advance
@@ -39,19 +42,29 @@ from rubricem_env.world.judge import Evidence, criteria_of
 from rubricem_env.world.questions import Question
 
 Floats = npt.NDArray[np.float64]
-NOISES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-
-
+NOISES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7)
+GROUP, STEP = 8, 64
+"""Rollouts of a group, and of a step."""
 NoiseKind = Literal["shift", "flip"]
-"""How a noisy judge errs: it moves a rubric score by one, or exchanges 0 and 2.
+"""How a noisy judge errs: it moves a mark by one, or exchanges 0 and 2.
 
-Shifted scores shrink towards the middle and keep their order on average; with more than half of them flipped the judge
+Shifted marks shrink towards the middle and keep their order on average; with more than half of them flipped the judge
 prefers the worse rollout.
 """
+Target = Literal["process", "answer"]
+UPPER_ONES = np.triu(np.ones((NUM_STAGES, NUM_STAGES)))
+CONTESTANTS: Mapping[str, tuple[CreditMode, npt.ArrayLike]] = {
+    **{mode: (mode, PAPER_MATRIX) for mode in METHODS},
+    "stages, identity": ("stages", np.eye(NUM_STAGES)),
+    "stages, upper ones": ("stages", UPPER_ONES),
+}
+"""The methods, and two settings of the matrix."""
+DECIDING_STAGES = (Stage.PLAN, Stage.RESEARCH, Stage.RESEARCH, Stage.RESEARCH, Stage.ANSWER, Stage.PLAN)
+"""Where each fault is decided, in the order of `fault_flags`."""
 
 
 class ScoredGroup(NamedTuple):
-    """Rollouts of one question, with their true scores by the question's criteria."""
+    """Rollouts of one question, with their true marks by the question's criteria."""
 
     faults: npt.NDArray[np.bool_]
     """(rollouts, faults): which faults each rollout drew."""
@@ -62,18 +75,20 @@ class ScoredGroup(NamedTuple):
     is_flaw: npt.NDArray[np.bool_]
     stages: npt.NDArray[np.int8]
     """(criteria,): the stage that each speaks of."""
+    words: Sequence[npt.NDArray[np.int64]]
+    """For each rollout, (turns, stages): what the policy wrote, counted as the methods count tokens."""
+    shares: Sequence[Sequence[float]]
+    """For each rollout, the share of needs whose page was shown before each turn."""
 
 
-class NoiseLevel(NamedTuple):
-    """Both estimators at one noise level, against the oracle; one number a stage that decides anything."""
+class Comparison(NamedTuple):
+    """A method at one noise level, against the true credit."""
 
-    noise: float
-    stage_error: dict[str, float]
-    """|g_k - g*_k| / |g*_k|."""
-    terminal_error: dict[str, float]
-    stage_angle: dict[str, float]
-    """1 - cosine to g*_k: 0 is the same direction, 2 the opposite one."""
-    terminal_angle: dict[str, float]
+    correlation: float
+    angle: float
+    """1 - cosine: 0 is the same direction, 2 the opposite one; a mean over steps."""
+    wrong_sign: float
+    """The share of stages that deserve credit or blame and get the other."""
 
 
 def stage_scores(group: ScoredGroup, marks: npt.NDArray[np.int8]) -> Floats:
@@ -86,48 +101,21 @@ def stage_scores(group: ScoredGroup, marks: npt.NDArray[np.int8]) -> Floats:
     return scores
 
 
-def compare_estimators(
-    groups: Sequence[ScoredGroup],
-    deciding: Sequence[Stage],
-    *,
-    kind: NoiseKind,
-    noises: Sequence[float] = NOISES,
-    intermediate_only: bool = False,
-    chance: float,
-    seed: int,
-) -> list[NoiseLevel]:
-    """Errors of both estimators over all rollouts, noise level by noise level.
-
-    `deciding[f]` is the stage in which fault f, drawn at `chance`, is decided. With `intermediate_only` the scores of
-    the answer stay true. Baselines are the group means, which change no expectation.
-
-    Raises:
-        UsageError: so few rollouts that the faults of a stage show no effect on any score.
-    """
+def true_credit(group: ScoredGroup, deciding: Sequence[Stage], target: Target) -> Floats:
+    """(rollouts, stages): what each stage's decisions did to the target."""
+    truth = stage_scores(group, group.marks)
+    wanted = truth @ UPPER_ONES.T if target == "process" else truth[:, -1:].repeat(NUM_STAGES, axis=1)
+    drawn = _centred(group.faults)
+    effects = np.linalg.lstsq(drawn, _centred(wanted), rcond=None)[0]
     owners = np.array([stage.position for stage in deciding])
-    gamma = [_centred(group.faults - chance) for group in groups]
-    truth = _products(gamma, [stage_scores(group, group.marks) for group in groups])
-    matrix = np.array(PAPER_MATRIX)
-    levels = []
-    for noise in noises:
-        rng = np.random.default_rng(seed)  # common random numbers: levels differ by the noise alone
-        marks = [_noisy(group, noise, rng, kind=kind, spares_answer=intermediate_only) for group in groups]
-        judged = [stage_scores(*pair) for pair in zip(groups, marks, strict=True)]
-        levels.append(_compare(noise, truth, _products(gamma, judged), owners, matrix))
-    return levels
+    credit: Floats = drawn @ (effects * (owners[:, None] == np.arange(NUM_STAGES)))
+    return credit
 
 
-def turnover(levels: Sequence[NoiseLevel], stage: Stage) -> float | None:
-    """The first noise level at which terminal credit is the closer one; None where stage credit stays ahead."""
-    for level in levels:
-        if level.stage_error[stage.value] >= level.terminal_error[stage.value]:
-            return level.noise
-    return None
-
-
-def _noisy(
-    group: ScoredGroup, noise: float, rng: np.random.Generator, *, kind: NoiseKind, spares_answer: bool
+def noisy_marks(
+    group: ScoredGroup, noise: float, rng: np.random.Generator, *, kind: NoiseKind, spares_answer: bool = False
 ) -> npt.NDArray[np.int8]:
+    """The marks of a judge that errs in this share of them; with `spares_answer` those of the answer stay true."""
     hit = rng.random(group.marks.shape) < noise
     up = rng.random(group.marks.shape) < 0.5
     if spares_answer:
@@ -138,41 +126,71 @@ def _noisy(
     return (group.marks + hit * step).astype(np.int8)
 
 
-def _centred(values: npt.NDArray[np.floating]) -> Floats:
-    centred: Floats = (values - values.mean(axis=0)).astype(np.float64)
+def compare_methods(
+    groups: Sequence[ScoredGroup],
+    deciding: Sequence[Stage],
+    *,
+    kind: NoiseKind,
+    target: Target = "process",
+    noises: Sequence[float] = NOISES,
+    intermediate_only: bool = False,
+    chance: float,
+    seed: int,
+) -> dict[float, dict[str, Comparison]]:
+    """Every method at every noise level. `deciding[f]` is the stage in which fault f, drawn at `chance`, is decided.
+
+    Raises:
+        UsageError: so few rollouts that no fault shows an effect on the target.
+    """
+    rng = np.random.default_rng(seed)
+    # Groups of all questions in turn, so that a step has as many questions as it can.
+    sizes = [len(group.faults) for group in groups]
+    order = np.argsort(np.concatenate([np.arange(size) // GROUP for size in sizes]), kind="stable")
+    members = np.concatenate([place * 10_000 + np.arange(size) // GROUP for place, size in enumerate(sizes)])
+    credit = np.concatenate([true_credit(group, deciding, target) for group in groups])
+    if not np.abs(credit).max() > 0:
+        raise UsageError(
+            "the faults change no score in these rollouts, so there is no credit to compare with. Play more: raise "
+            "--rollouts or --questions."
+        )
+    gamma = np.concatenate([group.faults for group in groups]) - chance
+    owners = [stage.position for stage in deciding]
+    oracle = np.sum(gamma * credit[:, owners], axis=0)
+    tokens = _pad([words for group in groups for words in group.words], np.zeros((1, NUM_STAGES), dtype=np.int64))
+    gains = _pad([np.diff(np.array(shares)) for group in groups for shares in group.shares], np.full(1, np.nan))
+    gains = np.concatenate([gains, np.full((len(gains), tokens.shape[1] - gains.shape[1]), np.nan)], axis=1)
+    levels: dict[float, dict[str, Comparison]] = {}
+    draws = rng.integers(2**32, size=len(groups))  # common random numbers: levels differ by the noise alone
+    for noise in noises:
+        dice = [np.random.default_rng(draw) for draw in draws]
+        marks = [
+            noisy_marks(group, noise, die, kind=kind, spares_answer=intermediate_only)
+            for group, die in zip(groups, dice, strict=True)
+        ]
+        scores = np.concatenate([stage_scores(*pair) for pair in zip(groups, marks, strict=True)])
+        levels[noise] = {}
+        for name, (mode, matrix) in CONTESTANTS.items():
+            given = assign_credit(
+                scores, groups=members, mode=mode, matrix=matrix, tokens=tokens, gains=gains
+            ).advantages
+            pushed = (gamma * given[:, owners])[order]
+            steps = [pushed[first : first + STEP].sum(axis=0) for first in range(0, len(pushed), STEP)]
+            angle = float(np.mean([_angle(step, oracle) for step in steps]))
+            deserves = np.abs(credit) > 1e-9
+            wrong = float(np.mean((given * credit < 0)[deserves]))
+            levels[noise][name] = Comparison(1.0 - _angle(_centred(given).ravel(), credit.ravel()), angle, wrong)
+    return levels
+
+
+def turnover(levels: Mapping[float, Mapping[str, Comparison]]) -> float | None:
+    """The first noise level at which answer-only credit points at least as well as SS-GRPO; None where none does."""
+    return next((noise for noise, found in levels.items() if found["stages"].angle >= found["terminal"].angle), None)
+
+
+def _centred(values: npt.NDArray[np.generic]) -> Floats:
+    numbers: Floats = values.astype(np.float64)
+    centred: Floats = numbers - numbers.mean(axis=0)
     return centred
-
-
-def _products(gamma: Sequence[Floats], scores: Sequence[Floats]) -> Floats:
-    """E[Gamma_f S_j] over all rollouts: (faults, stages)."""
-    total = np.zeros((gamma[0].shape[1], NUM_STAGES))
-    for own, scored in zip(gamma, scores, strict=True):
-        total += own.T @ _centred(scored)
-    return total / sum(len(own) for own in gamma)
-
-
-def _compare(noise: float, truth: Floats, judged: Floats, owners: npt.NDArray[np.intp], matrix: Floats) -> NoiseLevel:
-    level = NoiseLevel(noise, {}, {}, {}, {})
-    for stage in STAGES:
-        own = owners == stage.position
-        if not own.any():
-            continue
-        row, name = matrix[stage.position], stage.value
-        oracle, staged, terminal = truth[own] @ row, judged[own] @ row, judged[own][:, -1]
-        if not np.any(oracle):
-            raise UsageError(
-                f"the faults of {name} change no score in these rollouts, so there is nothing to measure a distance "
-                "by. Play more: raise --rollouts or --questions."
-            )
-        level.stage_error[name] = _distance(staged, oracle)
-        level.terminal_error[name] = _distance(terminal, oracle)
-        level.stage_angle[name] = _angle(staged, oracle)
-        level.terminal_angle[name] = _angle(terminal, oracle)
-    return level
-
-
-def _distance(estimate: Floats, oracle: Floats) -> float:
-    return float(np.linalg.norm(estimate - oracle) / np.linalg.norm(oracle))
 
 
 def _angle(estimate: Floats, oracle: Floats) -> float:
@@ -181,8 +199,9 @@ def _angle(estimate: Floats, oracle: Floats) -> float:
     return 1.0 - float(estimate @ oracle) / size if size > 0 else 1.0
 
 
-DECIDING_STAGES = (Stage.PLAN, Stage.RESEARCH, Stage.RESEARCH, Stage.RESEARCH, Stage.ANSWER, Stage.PLAN)
-"""Where each fault is decided, in the order of `fault_flags`."""
+def _pad(rows: Sequence[npt.NDArray[np.generic]], fill: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    most = max(map(len, rows))
+    return np.stack([np.concatenate([row, fill.repeat(most - len(row), axis=0)]) for row in rows])
 
 
 def fault_flags(slips: Slips) -> tuple[bool, ...]:
@@ -213,7 +232,7 @@ def play_groups(
     for done, question in enumerate(questions, 1):
         slips = [draw_slips(question, faults, seed=next(seeds)) for _ in range(rollouts)]
         readings = asyncio.run(_play_all(question, slips, toolbox))
-        groups.append(_marked(question, slips, readings))
+        groups.append(_scored(question, slips, readings))
         progress(done)
     return groups
 
@@ -230,7 +249,7 @@ async def _play_all(question: Question, slips: Sequence[Slips], toolbox: Toolbox
     return list(await asyncio.gather(*(play(drawn) for drawn in slips)))
 
 
-def _marked(question: Question, slips: Sequence[Slips], readings: Sequence[Reading]) -> ScoredGroup:
+def _scored(question: Question, slips: Sequence[Slips], readings: Sequence[Reading]) -> ScoredGroup:
     criteria = criteria_of(question)
     evidence = [Evidence.of(reading) for reading in readings]
     return ScoredGroup(
@@ -239,57 +258,65 @@ def _marked(question: Question, slips: Sequence[Slips], readings: Sequence[Readi
         weights=np.array([rubric.weight for rubric in criteria]),
         is_flaw=np.array([rubric.polarity == "negative" for rubric in criteria]),
         stages=np.array([rubric.stage.position for rubric in criteria], dtype=np.int8),
+        words=[count_words(reading) for reading in readings],
+        shares=[shown_shares(question, reading) for reading in readings],
     )
 
 
-def run(terminal: Terminal, *, rollouts: int, questions: int, chance: float, seed: int) -> None:
-    """Measure both estimators at each noise level of each setting, and print the tables and the turnovers."""
+def count_words(reading: Reading) -> npt.NDArray[np.int64]:
+    """(turns, stages): the words of the policy."""
+    stage_at, begins = stage_lookup(reading.spans), 0
+    counts = np.zeros((len(reading.turns), NUM_STAGES), dtype=np.int64)
+    for number, turn in enumerate(reading.turns):
+        for word in re.finditer(r"\S+", turn.text):
+            counts[number, stage_at(begins + word.start()).position] += 1
+        begins += len(turn.text)
+    return counts
+
+
+def shown_shares(question: Question, reading: Reading) -> list[float]:
+    """Before each turn, the share of needs and conventions of which a tool has shown a page."""
+    needs = [need.document_ids for need in question.truth.needs]
+    needs += [duty.document_ids or duty.convention_ids for duty in question.truth.implicit_needs]
+    shares, seen = list[float](), ""
+    for segment in reading.trajectory.segments:
+        if segment.origin is Origin.POLICY:
+            shares.append(sum(any(f"/{page}\n" in seen for page in pages) for pages in needs) / len(needs))
+        elif segment.origin is Origin.TOOL:
+            seen += segment.text
+    return shares
+
+
+def run(terminal: Terminal, *, rollouts: int, questions: int, chance: float, seeds: int) -> None:
+    """Compare the methods at each noise level of each setting over seeds, and print tables and turnovers."""
     train = [question for question in load_questions(shipped_questions_path()) if question.split == "train"][:questions]
-    with terminal.bar("playing the questions", len(train)) as advance_bar:
-        groups = play_groups(
-            train, shipped_toolbox(), rollouts=rollouts, chance=chance, seed=seed, progress=lambda _: advance_bar(1)
+    settings = list(itertools.product(get_args(NoiseKind), (False, True), get_args(Target)))
+    found: dict[tuple[NoiseKind, bool, Target], list[dict[float, dict[str, Comparison]]]] = {
+        one: [] for one in settings
+    }
+    with terminal.bar("playing the questions", len(train) * seeds) as advance_bar:
+        for seed in range(seeds):
+            groups = play_groups(
+                train, shipped_toolbox(), rollouts=rollouts, chance=chance, seed=seed, progress=lambda _: advance_bar(1)
+            )
+            for kind, only, target in settings:
+                drawn = {"chance": chance, "seed": seed, "target": target, "intermediate_only": only}
+                found[kind, only, target].append(compare_methods(groups, DECIDING_STAGES, kind=kind, **drawn))
+    rows, verdicts = [], []
+    for (kind, only, target), runs in found.items():
+        name = f"{kind} noise on {'intermediate stages' if only else 'all stages'}, credit for the {target}"
+        table = plain_table("method", *(f"noise {noise:g}" for noise in NOISES))
+        table.title = f"{name}: correlation, angle of a step, wrong sign"
+        for method in CONTESTANTS:
+            means = [np.mean([one[noise][method] for one in runs], axis=0).tolist() for noise in NOISES]
+            table.add_row(method, *(f"{right:.2f} {angle:.2f} {wrong:.0%}" for right, angle, wrong in means))
+        ends = [turnover(one) for one in runs]
+        verdict = (
+            f"answer-only credit points as well as SS-GRPO in {sum(end is not None for end in ends)} of {seeds} seeds"
         )
-    rows = []
-    verdicts = []
-    for kind, only in itertools.product(get_args(NoiseKind), (False, True)):
-        levels = compare_estimators(
-            groups, DECIDING_STAGES, kind=kind, intermediate_only=only, chance=chance, seed=seed
-        )
-        name = f"{kind} noise on {'intermediate stages' if only else 'all stages'}"
-        _show_levels(name, levels, terminal)
-        setting = {"kind": kind, "noises": NOISES, "intermediate_only": only, "chance": chance, "seed": seed}
-        rows.append({**setting, "levels": [level._asdict() for level in levels]})
-        verdicts += [f"{name}: {line}" for line in _verdicts(levels)]
-    terminal.close(
-        rows,
-        {"questions": len(train), "rollouts of each": rollouts, "chance of a fault": chance, "seed": seed},
-        brief="\n".join(verdicts),
-    )
-
-
-def _show_levels(name: str, levels: list[NoiseLevel], terminal: Terminal) -> None:
-    names = [stage for stage in STAGES if stage.value in levels[0].stage_error]
-    heads = [f"{stage.value} {what}" for stage in names for what in ("distance", "angle")]
-    table = plain_table("noise", *heads)
-    table.title = f"{name}: stages | terminal"
-    for level in levels:
-        cells = []
-        for stage in names:
-            name = stage.value
-            cells.append(f"{level.stage_error[name]:.2f} | {level.terminal_error[name]:.2f}")
-            cells.append(f"{level.stage_angle[name]:.2f} | {level.terminal_angle[name]:.2f}")
-        table.add_row(f"{level.noise:.1f}", *cells)
-    terminal.show(table, *(f"  {line}" for line in _verdicts(levels)))
-
-
-def _verdicts(levels: list[NoiseLevel]) -> list[str]:
-    """For each stage but the last, at which both estimators are the same."""
-    names = [stage for stage in STAGES if stage.value in levels[0].stage_error]
-    lines = []
-    for stage in names[:-1]:
-        at = turnover(levels, stage)
-        closer = (
-            "stage credit is closer throughout" if at is None else f"terminal credit is as close from noise {at:.1f} on"
-        )
-        lines.append(f"{stage.value}: {closer}")
-    return lines
+        terminal.show(table, f"  {verdict}; from noise {[end for end in ends if end is not None]} on")
+        verdicts.append(f"{name}: {verdict}")
+        levels = [{str(noise): {m: c._asdict() for m, c in of.items()} for noise, of in one.items()} for one in runs]
+        rows.append({"kind": kind, "intermediate_only": only, "target": target, "chance": chance, "seeds": levels})
+    summary = {"questions": len(train), "rollouts of each": rollouts, "chance of a fault": chance, "seeds": seeds}
+    terminal.close(rows, summary, brief="\n".join(verdicts))
