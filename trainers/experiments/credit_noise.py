@@ -81,7 +81,7 @@ class ScoredGroup(NamedTuple):
     """For each rollout, the share of needs whose page was shown before each turn."""
 
 
-class Comparison(NamedTuple):
+class CreditComparison(NamedTuple):
     """A method at one noise level, against the true credit."""
 
     correlation: float
@@ -136,7 +136,7 @@ def compare_methods(
     intermediate_only: bool = False,
     chance: float,
     seed: int,
-) -> dict[float, dict[str, Comparison]]:
+) -> dict[float, dict[str, CreditComparison]]:
     """Every method at every noise level. `deciding[f]` is the stage in which fault f, drawn at `chance`, is decided.
 
     Raises:
@@ -159,7 +159,7 @@ def compare_methods(
     tokens = _pad([words for group in groups for words in group.words], np.zeros((1, NUM_STAGES), dtype=np.int64))
     gains = _pad([np.diff(np.array(shares)) for group in groups for shares in group.shares], np.full(1, np.nan))
     gains = np.concatenate([gains, np.full((len(gains), tokens.shape[1] - gains.shape[1]), np.nan)], axis=1)
-    levels: dict[float, dict[str, Comparison]] = {}
+    levels: dict[float, dict[str, CreditComparison]] = {}
     draws = rng.integers(2**32, size=len(groups))  # common random numbers: levels differ by the noise alone
     for noise in noises:
         dice = [np.random.default_rng(draw) for draw in draws]
@@ -178,11 +178,11 @@ def compare_methods(
             angle = float(np.mean([_angle(step, oracle) for step in steps]))
             deserves = np.abs(credit) > 1e-9
             wrong = float(np.mean((given * credit < 0)[deserves]))
-            levels[noise][name] = Comparison(1.0 - _angle(_centred(given).ravel(), credit.ravel()), angle, wrong)
+            levels[noise][name] = CreditComparison(1.0 - _angle(_centred(given).ravel(), credit.ravel()), angle, wrong)
     return levels
 
 
-def turnover(levels: Mapping[float, Mapping[str, Comparison]]) -> float | None:
+def turnover(levels: Mapping[float, Mapping[str, CreditComparison]]) -> float | None:
     """The first noise level at which answer-only credit points at least as well as SS-GRPO; None where none does."""
     return next((noise for noise, found in levels.items() if found["stages"].angle >= found["terminal"].angle), None)
 
@@ -291,7 +291,7 @@ def run(terminal: Terminal, *, rollouts: int, questions: int, chance: float, see
     """Compare the methods at each noise level of each setting over seeds, and print tables and turnovers."""
     train = [question for question in load_questions(shipped_questions_path()) if question.split == "train"][:questions]
     settings = list(itertools.product(get_args(NoiseKind), (False, True), get_args(Target)))
-    found: dict[tuple[NoiseKind, bool, Target], list[dict[float, dict[str, Comparison]]]] = {
+    found: dict[tuple[NoiseKind, bool, Target], list[dict[float, dict[str, CreditComparison]]]] = {
         one: [] for one in settings
     }
     with terminal.bar("playing the questions", len(train) * seeds) as advance_bar:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from rubricem_agent.build.training import Trainer, TrainerCommand, read_trainer_command
 from rubricem_agent.cli.ablate import ablate, list_runs, run_all
 from rubricem_agent.cli.look import report
+from rubricem_agent.learn.monitor import RECIPES, choose_recipes
 from trainers.local.settings import LocalConfig
 from trainers.settings import read_settings
 
@@ -49,12 +50,12 @@ def fake(tmp_path):
     return plan, {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
 
 
-def finished_ablation(tmp_path, *, seeds, more="", gain=0.0):
+def finished_ablation(tmp_path, *, seeds, more="", gain=0.0, recipes=RECIPES):
     """A config, and the folder of its finished runs, whose answers gain a little by their last step."""
     out, config = tmp_path / "out", tmp_path / "config.yaml"
     config.write_text(f"policy: p\nout: {out}\nsteps: 8\n{more}", encoding="utf-8")
     exams = [{"step": at, "held_out": dict.fromkeys(STAGES, 0.5 + at * gain), "valid": 1.0} for at in (0, 8)]
-    for one in list_runs(read_trainer_command(config, []), seeds=seeds, steps=None):
+    for one in list_runs(read_trainer_command(config, []), seeds=seeds, steps=None, recipes=recipes):
         one.trainer.out.mkdir(parents=True)
         log = "".join(json.dumps(exam) + "\n" for exam in exams)
         (one.trainer.out / "metrics.jsonl").write_text(log, encoding="utf-8")
@@ -170,3 +171,24 @@ def test_a_folder_in_which_another_process_trains_stops_no_other_run(fake):
 
     assert list(failures) == ["answer-only GRPO, seed 0"]
     assert "another process trains in" in failures["answer-only GRPO, seed 0"]
+
+
+def test_methods_have_a_page_of_what_has_ended_and_their_own_changes_are_no_other_settings(tmp_path):
+    out, config = finished_ablation(tmp_path, seeds=1, gain=0.01, recipes=choose_recipes("srar,whole_weighted"))
+    (out / "srar" / "seed-0" / "metrics.jsonl").unlink()
+
+    asked = ["ablate", str(config), "--methods", "srar,whole_weighted", "--seeds", "2", "--finished"]
+    result = CliRunner().invoke(APP, asked)
+
+    assert result.exit_code == 0, result.exception
+    page = (out / "arena.md").read_text(encoding="utf-8")
+    assert "internalised with weights" in page
+    assert "SRaR" not in page
+    assert "--methods srar,whole_weighted" in page
+
+
+def test_a_comparison_of_nothing_is_refused(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text(f"policy: p\nout: {tmp_path}/out\n", encoding="utf-8")
+    asked = ["ablate", str(config), "--finished"]
+    assert "no run of answer-only GRPO has ended" in str(CliRunner().invoke(APP, asked).exception)
