@@ -1,4 +1,4 @@
-"""The commands that show things: `inspect`, `credit`, `theory credit`, `demo`, `view` and `report`."""
+"""The commands that show things: `inspect`, `credit`, `theory credit`, `demo`, `init`, `view` and `report`."""
 
 import asyncio
 import webbrowser
@@ -12,6 +12,7 @@ from rubricem_agent.build.training import run_credit_noise
 from rubricem_agent.build.viewer import serve_viewer
 from rubricem_agent.cli.terminal import Terminal, command, inert, open_out, plain_table, to_json, write_out
 from rubricem_agent.config import ToolsConfig
+from rubricem_agent.files import writing
 from rubricem_agent.learn.credit import assign_credit
 from rubricem_agent.learn.credit_file import read_credit_file
 from rubricem_agent.viewer.report import render_report
@@ -23,6 +24,7 @@ from rubricem_env.env.research_env import render_ansi
 from rubricem_env.scaffold.reading import Reading, read_trajectory, unfounded_claims
 from rubricem_env.testing.episodes import run_scripted_episode
 
+_PROJECT = Path(__file__).parents[1] / "project"
 theory_app = typer.Typer(help="Experiments on the paper's theory, in the almanac.", no_args_is_help=True)
 
 
@@ -166,6 +168,25 @@ def demo(
         f"Trajectory: {out}. Look into it with: rubricem inspect {out}",
         brief=str(out),
     )
+
+
+@command
+def init(
+    terminal: Terminal,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.")],
+) -> None:
+    """Write a small project of your own: questions, a search engine, a judge, a config, a test. It runs as it is."""
+    with writing(folder, "Name a new folder: rubricem init my_research"):
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise ConfigError(f"{folder} is not empty, and nothing in it is overwritten. Name a new folder.")
+        for file in sorted(_PROJECT.iterdir()):
+            # The code has another suffix here, where it is no module of the package.
+            name = file.name.removesuffix(".txt")
+            (folder / name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
+    files = sorted(path.name for path in folder.iterdir())
+    summary = f"{folder}: {', '.join(files)}\nPlay it: cd {folder} && python play.py"
+    terminal.close({"folder": str(folder), "files": files}, summary, brief=str(folder))
 
 
 async def _play(terminal: Terminal) -> Episode:

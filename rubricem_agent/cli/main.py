@@ -13,7 +13,7 @@ from rubricem_agent.cli.data import data_app
 from rubricem_agent.cli.doctor import doctor
 from rubricem_agent.cli.evals import eval_app, parity
 from rubricem_agent.cli.judge import calibrate, judge
-from rubricem_agent.cli.look import credit, demo, inspect, report, theory_app, view
+from rubricem_agent.cli.look import credit, demo, init, inspect, report, theory_app, view
 from rubricem_agent.cli.probe import probe
 from rubricem_agent.cli.tools import tools_app
 from rubricem_agent.cli.train import train, train_verl
@@ -33,6 +33,7 @@ _SETTINGS = {"ignore_unknown_options": True}
 """An unknown option of `train` is read as a setting, and refused with the way to write one."""
 for command in (
     demo,
+    init,
     ask,
     train,
     train_verl,

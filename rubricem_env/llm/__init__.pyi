@@ -6,6 +6,6 @@ from rubricem_env.llm.base import (
     ScriptedModel as ScriptedModel,
 )
 from rubricem_env.llm.gemini import GeminiModel as GeminiModel
-from rubricem_env.llm.limits import Rates as Rates, RetryPolicy as RetryPolicy
+from rubricem_env.llm.limits import Rates as Rates, RetryPolicy as RetryPolicy, Timing as Timing
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel as OpenAICompatibleModel
 from rubricem_env.llm.usage import Meter as Meter, Price as Price, Usage as Usage

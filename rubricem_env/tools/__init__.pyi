@@ -13,7 +13,7 @@ from rubricem_env.tools.corpus_search import (
     offline_toolbox as offline_toolbox,
 )
 from rubricem_env.tools.google_search import GeminiGoogleSearch as GeminiGoogleSearch
-from rubricem_env.tools.guard import GuardedTool as GuardedTool
+from rubricem_env.tools.guard import GuardedTool as GuardedTool, ToolFailure as ToolFailure
 from rubricem_env.tools.mcp_client import McpLink as McpLink, McpToolbox as McpToolbox
 from rubricem_env.tools.mcp_server import tool_server as tool_server
 from rubricem_env.tools.pages.fetch import PageFetcher as PageFetcher, WebPages as WebPages

@@ -105,6 +105,11 @@ def test_a_dry_run_on_verl_needs_neither_torch_nor_a_clone(core, folder):
     assert json.loads(printed)["config"] == "verl_rubricem_8b"
 
 
+def test_a_new_project_plays_as_it_is(core, folder):
+    code, printed = run(core, "rubricem init mine && cd mine && python play.py", folder)
+    assert (code, printed.count("answer 1.00")) == (0, 4), printed
+
+
 def test_a_step_of_the_demo_is_trained_beside_a_package_of_the_users_named_trainers(local, folder):
     code, printed = run(local, f"rubricem train demo_almanac out=run {' '.join(SMALL)}", folder)
     assert code == 0, printed
@@ -115,3 +120,11 @@ def test_fine_tuning_reads_its_config_by_name(local, folder):
     code, printed = run(local, "python -P -m rubricem_trainers.sft_parts.sft --config sft_almanac", folder)
     assert code == 2
     assert "no model can be loaded from 'runs/tiny_policy/untrained'" in printed
+
+
+def test_the_lines_of_the_training_page_make_an_environment_for_verl_on_two_cores(tmp_path):
+    programs = environment(tmp_path / "venv", ("torch==2.13.0",), (f"{WHEEL}[verl]",))
+    modules = "verl.trainer.main_ppo, rubricem_trainers.verl_backend.trainer"
+    for command in ("rubricem train-verl verl_almanac_cpu --preflight", f"python -P -c 'import {modules}'"):
+        code, printed = run(programs, command, tmp_path)
+        assert code == 0, printed
