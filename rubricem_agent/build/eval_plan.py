@@ -20,9 +20,9 @@ from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
 from rubricem_agent.files import write_atomic, writing
 from rubricem_agent.policy.base import Sampling
 from rubricem_env import __version__
-from rubricem_env.llm.usage import SHUT_DOWN
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.domain.trajectory import first_problem
+from rubricem_env.llm.usage import SHUT_DOWN
 
 
 def rescore_run(folder: Path, data: str = "") -> Scores:
