@@ -280,12 +280,16 @@ class TeacherConfig(Frozen):
     faults: Faults = Faults()
     """Fault rates of the scripted teacher."""
     flat: bool = False
-    """Scripted teacher: think and act without the scaffold."""
+    """Think and act without the scaffold: the flat twin of a data set, for the paper's figure 7(a, b)."""
     seed: int = 0
     limit: Count | None = None
     """Take only the first N questions."""
     max_rounds: Annotated[int, Field(ge=2)] = 10
     max_tokens: Count = 16_384
+    """Of a whole trace; longer ones are rejected."""
+    max_output_tokens: Count = 8_192
+    """Of one turn, with the thoughts that a model hides."""
+    temperature: Annotated[float, Field(ge=0)] = 1.0
     max_unknown_citations: Annotated[int, Field(ge=0)] = 0
     concurrency: Count = 64
     """Episodes at once, for a live teacher; for a batch teacher, the tool calls of a round at once."""

@@ -56,6 +56,12 @@ def read_questions(config: configs.TeacherConfig) -> QuestionFile:
     return tasks[: config.limit], almanac
 
 
+def prompts_of(config: configs.TeacherConfig) -> TeacherPrompts:
+    """The prompts of a teacher that is a model, with the limits of the settings."""
+    limits = config.model_dump(include={"max_rounds", "max_output_tokens", "temperature"})
+    return TeacherPrompts.ours(flat=config.flat, **limits)
+
+
 def teacher_prices(config: configs.TeacherConfig) -> Mapping[str, Price]:
     """The prices that the teacher's calls are metered at: the given one, or the list's; half of it in batch jobs.
 
@@ -106,7 +112,7 @@ def teach(
         system=prompt.system,
         user=lambda query: prompt.opening(query).user,
         teacher=config.teacher,
-        prompt_hash="" if is_scripted else TeacherPrompts.ours().hash,
+        prompt_hash="" if is_scripted else prompts_of(config).hash,
         max_unknown_citations=config.max_unknown_citations,
         flat=config.flat,
         max_tokens=config.max_tokens,
@@ -226,7 +232,7 @@ def _build_teacher(
 ) -> Teacher:
     if spec.backend == configs.SCRIPTED:
         return ScriptedTeacher(almanac, faults=config.faults, seed=config.seed, flat=config.flat)
-    prompts = TeacherPrompts.ours(max_rounds=config.max_rounds)
+    prompts = prompts_of(config)
     timing = Timing.real(config.seed)
     if spec.backend == configs.DIRECTORY:
         root = Path(spec.model)

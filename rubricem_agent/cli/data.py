@@ -9,17 +9,19 @@ from pydantic import ValidationError
 from rubricem_agent.build.data import (
     load_chat_tokenizer,
     prepare as prepare_set,
+    prompts_of,
     read_questions,
     teach as run_teacher,
     teacher_prices,
 )
+from rubricem_agent.build.training import parse_yaml_assignment
 from rubricem_agent.cli.terminal import INCOMPLETE, ProbeOption, Terminal, command, inert, open_out, plain_table
-from rubricem_agent.config import SCRIPTED, TEACHER_NAMES, TeacherConfig, parse_teacher
+from rubricem_agent.config import SCRIPTED, TEACHER_NAMES, TeacherConfig, parse_teacher, refuse_unknown
 from rubricem_agent.data.chatml import export_rows, read_samples
 from rubricem_agent.data.filter import SAMPLES_FILE, RejectionReport, read_report
 from rubricem_agent.data.generate import RepliesPending
 from rubricem_agent.data.prepare import MAX_QUESTION_TOKENS, PreparedSet
-from rubricem_agent.data.teacher import TeacherPrompts, estimate
+from rubricem_agent.data.teacher import estimate
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import first_problem
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits, Spent
@@ -30,6 +32,10 @@ _SHOWN_ROWS = 8
 data_app = typer.Typer(help="Teacher data for fine-tuning: write, export, report.", no_args_is_help=True)
 TeacherOption = Annotated[str, typer.Option(help=f"{TEACHER_NAMES}.")]
 QuestionsOption = Annotated[Path | None, typer.Option(help="JSONL; the shipped almanac's by default.")]
+SettingsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(help="KEY=VALUE of a teacher's other settings, such as flat=true max_output_tokens=16384."),
+]
 PriceOption = Annotated[
     str | None, typer.Option(help="IN,OUT: dollars for a million tokens read and written; the list price by default.")
 ]
@@ -41,6 +47,7 @@ LimitOption = Annotated[int | None, typer.Option(min=1, help="Use only the first
 def teach(
     terminal: Terminal,
     out: Annotated[Path, typer.Option(help="Folder of the run. The same folder again resumes it.")],
+    settings: SettingsArgument = None,
     teacher: TeacherOption = SCRIPTED,
     questions: QuestionsOption = None,
     tools: Annotated[Path | None, typer.Option(help="TOML of tool settings, or an index; offline by default.")] = None,
@@ -57,7 +64,7 @@ def teach(
 
     The same command resumes a run that was stopped. Exits with 3 where the teacher's server failed for a question.
     """
-    config = _config(out=out, teacher=teacher, questions=questions, limit=limit, price=_read_price(price))
+    config = _config(settings, out=out, teacher=teacher, questions=questions, limit=limit, price=_read_price(price))
     changes = {"ceilings": SpendLimits(dollars=max_dollars), "probe": not no_probe, "tools": tools, "shards": ray}
     config = config.model_copy(update=changes)
     count, costs = _estimate(config)
@@ -93,6 +100,7 @@ def teach(
 @command
 def dry_run(
     terminal: Terminal,
+    settings: SettingsArgument = None,
     teacher: TeacherOption = SCRIPTED,
     questions: QuestionsOption = None,
     limit: LimitOption = None,
@@ -100,7 +108,7 @@ def dry_run(
 ) -> None:
     """Estimate the calls, the tokens and the money of `teach`. Nothing is sent."""
     count, costs = _estimate(
-        _config(out=Path(), teacher=teacher, questions=questions, limit=limit, price=_read_price(price))
+        _config(settings, out=Path(), teacher=teacher, questions=questions, limit=limit, price=_read_price(price))
     )
     document: dict[str, object] = {"questions": count, **dict.fromkeys(costs)}
     for name, cost in costs.items():
@@ -189,9 +197,15 @@ def _read_price(price: str | None) -> list[str] | None:
     return price.split(",") if price else None
 
 
-def _config(**fields: object) -> TeacherConfig:
+def _config(settings: list[str] | None, **fields: object) -> TeacherConfig:
+    pairs = [parse_yaml_assignment(setting, example="max_output_tokens=16384") for setting in settings or ()]
+    given = {key: value for key, value in fields.items() if value is not None}
+    twice = [key for key, _ in pairs if key in given]
+    if twice:
+        raise ConfigError(f"{twice[0]} is an option of this command; leave {twice[0]}=VALUE out.")
+    refuse_unknown(dict(pairs), TeacherConfig, where="the command")
     try:
-        return TeacherConfig.model_validate(fields, strict=False)
+        return TeacherConfig.model_validate({**given, **dict(pairs)}, strict=False)
     except ValidationError as cause:
         raise ConfigError(f"the options are refused {first_problem(cause)}") from cause
 
@@ -202,8 +216,7 @@ def _estimate(config: TeacherConfig) -> tuple[int, dict[str, Spent | None]]:
     tasks, _ = read_questions(config)
     if spec.backend == SCRIPTED:
         return len(tasks), {"expected": None, "at most": None}
-    prompts = TeacherPrompts.ours(max_rounds=config.max_rounds)
-    expected, at_most = estimate(tasks, prompts, model=spec.model, prices=teacher_prices(config))
+    expected, at_most = estimate(tasks, prompts_of(config), model=spec.model, prices=teacher_prices(config))
     return len(tasks), {"expected": expected, "at most": at_most}
 
 

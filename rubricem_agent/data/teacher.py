@@ -7,7 +7,7 @@ error.
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rubricem_agent.data.generate import MAX_ROUNDS, TeacherTask, Trace, TurnReply
 from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
@@ -40,8 +40,10 @@ class TeacherPrompts(NamedTuple):
     max_rounds: int = MAX_ROUNDS
 
     @classmethod
-    def ours(cls, *, max_rounds: int = MAX_ROUNDS) -> "TeacherPrompts":
-        return cls(read_prompt("teacher_first"), read_prompt("teacher_later"), max_rounds=max_rounds)
+    def ours(cls, *, flat: bool = False, **limits: Any) -> "TeacherPrompts":
+        """`flat` asks for thoughts, searches and an answer alone; `limits` are fields of this class."""
+        kind = "teacher_flat" if flat else "teacher"
+        return cls(read_prompt(f"{kind}_first"), read_prompt(f"{kind}_later"))._replace(**limits)
 
     @property
     def hash(self) -> str:

@@ -188,3 +188,34 @@ def test_no_more_of_a_round_is_posted_than_the_limit_surely_pays_for(tmp_path: P
     assert len(list((tmp_path / "batches").glob("requests-*.jsonl"))) == 4
     # Nothing was sent where not one turn is sure to be paid for.
     assert len(server.requests) == len(jobs)
+
+
+FLAT_FIRST = '<scratchpad>A look-up.</scratchpad><call_tool name="google_search">Calm Bridge depth</call_tool>'
+FLAT_LATER = "<scratchpad>Enough.</scratchpad><answer>\\boxed{12 m}</answer>"
+
+
+def test_a_flat_teacher_thinks_searches_and_answers_within_its_own_limits(tmp_path: Path) -> None:
+    server = ModelServer(lambda asked: FLAT_LATER if "The work so far" in asked.prompt else FLAT_FIRST)
+    with serve_loopback(server) as url:
+        command = ["teach", "--out", str(tmp_path), "--teacher", f"openai:teacher@{url}", "--limit", "2", "--yes"]
+        told = CliRunner().invoke(data_app, [*command, "--no-probe", "flat=true", "max_output_tokens=300"])
+
+    assert "2 traces: 2 accepted, 0 rejected" in told.output
+    (sample, _) = (json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines())
+    assert sample["messages"][2]["content"].startswith("<think>A look-up.</think><call_tool")
+    assert "structured_plan" not in sample["messages"][0]["content"]
+    assert not any("structured_plan" in asked.system for asked in server.asked)
+    assert {asked.body["max_tokens"] for asked in server.asked} == {300}
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("flta=true", "the command has the unknown key 'flta'; did you mean 'flat'?"),
+        ("teacher=x", "teacher is an option of this command; leave teacher=VALUE out."),
+        ("max_rounds=none", "max_rounds: input should be a valid integer"),
+    ],
+)
+def test_a_setting_that_is_none_is_refused(setting: str, said: str) -> None:
+    told = CliRunner().invoke(data_app, ["dry-run", setting])
+    assert said in str(told.exception)
