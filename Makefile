@@ -22,6 +22,7 @@ help:
 	@echo "make test    set up, then lint, type-check and test"
 	@echo "make bench   set up, then measure (minutes); beside TRL and veRL: make bench-trl, make bench-verl"
 	@echo "make lanes   the slower checks, each in an environment of its own: $(LANES)"
+	@echo "make gpu-lane  what one GPU can show in nine minutes; make gpu-rehearsal: the same on the CPU at a tiny size"
 	@echo "make docs-lane  the documents as a site, in build/site"
 	@echo "make lint    check the form of the code alone"
 	@echo "make format  rewrite the code in its form"
@@ -59,7 +60,7 @@ fuzz-lane: $(VENV)/.installed-test
 kill-lane: $(VENV)/.installed-test
 	timeout --kill-after=10s 1200 $(BIN)/python -m tests.lanes.fuzz.kill
 
-include Makefile.python Makefile.wheel Makefile.mcp Makefile.docs Makefile.browser Makefile.verl Makefile.adapters Makefile.vllm
+include Makefile.python Makefile.wheel Makefile.mcp Makefile.docs Makefile.browser Makefile.verl Makefile.adapters Makefile.vllm Makefile.gpu
 
 clean:
 	rm -rf $(VENV) .venv-* build dist .coverage .mypy_cache .ruff_cache .hypothesis
