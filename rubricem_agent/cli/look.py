@@ -122,7 +122,7 @@ def credit(
     terminal.show(table)
     terminal.close(
         {"returns": earned.returns.tolist(), "advantages": earned.advantages.tolist()},
-        {"rollouts": len(valid), "masked": valid.count(False), "mode": mode},
+        {"rollouts": len(valid), "masked": int((~valid).sum()), "mode": mode},
         brief="\n".join(" ".join(f"{value:+.6f}" for value in row) for row in earned.advantages),
     )
     for group in earned.skipped:
