@@ -20,8 +20,10 @@ from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from trainers.experiments.tiny_pretraining import word_tokenizer
+from trainers.lora import LoraSettings
 from trainers.sft_parts.batches import make_rows
 from trainers.sft_parts.launch import OneProcess
+from trainers.sft_parts.memory import GIB, plan_memory, refuse_small_gpu
 from trainers.sft_parts.settings import Precision, SftConfig, SftSchedule
 from trainers.sft_parts.sft import (
     ProgressWriter,
@@ -266,3 +268,67 @@ def test_a_disk_that_refuses_is_one_sentence(
     assert main(["--config", str(file)]) == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith(f"sft: cannot write to {config.out / 'metrics.jsonl'}: Is a directory. Make room")
+
+
+def test_computing_activations_again_changes_no_gradient(model: Any, config: SftConfig) -> None:
+    model.train()
+    kept = gradient(model, config, packing=True)
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    torch.testing.assert_close(gradient(model, config, packing=True), kept)
+
+
+def test_an_adapter_is_trained_alone_saved_and_merged(config: SftConfig) -> None:
+    before = AutoModelForCausalLM.from_pretrained(config.model).state_dict()
+    steps: list[StepResult] = []
+    folder = fit(config.model_copy(update={"lora": LoraSettings(rank=2)}), CPU, report=collect(steps))
+    after = AutoModelForCausalLM.from_pretrained(folder).state_dict()
+
+    assert steps[-1].loss < steps[0].loss
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {name for name in before if name.endswith("proj.weight")}
+    adapter = json.loads((config.out / "adapter" / "adapter_config.json").read_text())
+    assert (adapter["r"], adapter["base_model_name_or_path"]) == (2, config.model)
+
+
+def test_an_adapter_on_many_processes_is_refused(config: SftConfig) -> None:
+    place = OneProcess("fp32", torch.device("cpu"))
+    place.num_processes = 8
+    with pytest.raises(ConfigError, match="an adapter is trained by one process"):
+        run(config.model_copy(update={"lora": LoraSettings()}), place)
+
+
+@pytest.fixture(scope="module")
+def eight_billion(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The config.json of Qwen3-8B alone."""
+    folder = tmp_path_factory.mktemp("qwen3-8b")
+    Qwen3Config(
+        vocab_size=151_936, hidden_size=4_096, intermediate_size=12_288, num_hidden_layers=36, num_attention_heads=32,
+        num_key_value_heads=8, head_dim=128, tie_word_embeddings=False,
+    ).save_pretrained(folder)  # fmt: skip
+    return str(folder)
+
+
+def test_the_plan_of_the_papers_run_fits_eight_gpus_only_if_activations_are_computed_again(
+    eight_billion: str, config: SftConfig
+) -> None:
+    paper = config.model_copy(update={"model": eight_billion, "max_tokens": 16_384, "precision": "bf16"})
+    kept = paper.model_copy(update={"recompute": False})
+    plan = plan_memory(paper, processes=8)
+
+    # 8.19 billion parameters of 4 + 12 bytes over 8 GPUs; inputs of 36 layers in float32 and one layer of 250 kB a token.
+    assert plan["weights"] + plan["gradients and moments"] == pytest.approx(16 * 8_190_735_360 / 8 / GIB)
+    assert plan["activations"] == pytest.approx(16_384 * (36 * 4_096 * 4 + 250_000) / GIB)
+    assert plan["logits"] == pytest.approx(16_384 * 151_936 * 10 / GIB)
+    refuse_small_gpu(plan, paper, gpu_gib=79.6, processes=8)
+    with pytest.raises(ConfigError) as refused:
+        refuse_small_gpu(plan_memory(kept, processes=8), kept, gpu_gib=79.6, processes=8)
+    assert "the run needs 182, 137 of them for activations" in str(refused.value)
+    assert "(recompute=true), or shorten the rows (max_tokens=8192), or take more than 8 GPUs" in str(refused.value)
+
+
+def test_one_gpu_trains_an_adapter_of_the_papers_model(eight_billion: str, config: SftConfig) -> None:
+    whole = config.model_copy(update={"model": eight_billion, "max_tokens": 16_384, "precision": "bf16"})
+    with pytest.raises(ConfigError, match=r"or train an adapter \(lora=\{rank: 16\}\)"):
+        refuse_small_gpu(plan_memory(whole, processes=1), whole, gpu_gib=79.6, processes=1)
+    adapter = whole.model_copy(update={"lora": LoraSettings()})
+    refuse_small_gpu(plan_memory(adapter, processes=1), adapter, gpu_gib=79.6, processes=1)

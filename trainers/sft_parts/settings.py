@@ -9,6 +9,8 @@ from pydantic import Field
 
 from rubricem_env.domain.base import Frozen
 
+from ..lora import LoraSettings
+
 Count = Annotated[int, Field(ge=1)]
 Precision = Literal["bf16", "fp32"]
 
@@ -36,6 +38,10 @@ class SftConfig(Frozen):
     """bf16 keeps the weights in float32 and computes in bfloat16 where that is safe."""
     packing: bool = True
     """Fill each row with several samples, which do not see each other. Changes the speed, not the gradient."""
+    recompute: bool = True
+    """Gradient checkpointing: keep the inputs of the layers and compute the rest again on the way back."""
+    lora: LoraSettings | None = None
+    """Train an adapter beside frozen weights, on one GPU; it is saved in `adapter/`, and merged into `model/`."""
     seed: int = 0
     checkpoint_every: Count = 100
     """Steps. The last step is always kept."""

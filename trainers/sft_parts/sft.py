@@ -8,7 +8,7 @@ It reads ChatML with loss spans. The loss is the mean over all learnt tokens of 
 masked, and how the batch is cut into rows, packed or spread over processes does not change the gradient.
 Stop it at any moment; the same command resumes from its last checkpoint with the same next step.
 
-Deliberately absent: LoRA, dropout, label smoothing, evaluation during training.
+Deliberately absent: dropout, label smoothing, evaluation during training.
 """
 
 import hashlib
@@ -31,10 +31,12 @@ from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_agent.learn.metrics import METRICS_FILE, append_line
 from rubricem_env.domain.errors import ConfigError
 
+from ..lora import add_lora, merge_adapter, save_adapter
 from ..settings import read_command, run_command
 from .batches import TokenizedRow, make_row, make_rows
 from .checkpoint import disk_refusals
 from .launch import OneProcess
+from .memory import GIB, describe_memory, plan_memory, refuse_small_gpu
 from .settings import Precision, SftConfig, SftSchedule
 
 
@@ -55,12 +57,18 @@ def fit(config: SftConfig, place: OneProcess, *, report: Callable[[StepResult, i
     """Train to the end of the plan, or to `stop_after`; returns the folder of the trained model."""
     torch.manual_seed(config.seed)
     model, tokenizer = load_student(config.model)
+    if config.recompute:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if config.lora is not None:
+        add_lora(model, config.lora)
     samples, dropped = encode_all(config, tokenizer)
     plan = SftSchedule(
         len(samples), config.batch_size, config.epochs, config.seed, config.learning_rate, config.warmup_share
     )
     optimizer: torch.optim.Optimizer = torch.optim.AdamW(
-        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        (parameter for parameter in model.parameters() if parameter.requires_grad),
+        lr=config.learning_rate,
+        weight_decay=config.weight_decay,
     )
     model, optimizer = place.prepare(model, optimizer)
     model.train()
@@ -69,6 +77,7 @@ def fit(config: SftConfig, place: OneProcess, *, report: Callable[[StepResult, i
     identity = (
         f"{schedule} max_tokens={config.max_tokens} dropped={dropped} model={config.model} samples={digest_of(samples)} "
         f"weight_decay={config.weight_decay} max_grad_norm={config.max_grad_norm} precision={config.precision}"
+        + (f" lora={config.lora.model_dump_json()}" if config.lora else "")
     )
     checkpoints = config.out / "checkpoints"
     done = place.restore(checkpoints, model=model, optimizer=optimizer, identity=identity)
@@ -83,21 +92,25 @@ def fit(config: SftConfig, place: OneProcess, *, report: Callable[[StepResult, i
             place.save_checkpoint(checkpoints, step, model=model, optimizer=optimizer, identity=identity)
     folder = config.out / "model"
     with disk_refusals():
-        place.save(model, folder)
+        if config.lora is None:
+            place.save(model, folder)
+        else:
+            adapted: Any = model
+            save_adapter(adapted, config.out / "adapter", base=config.model, settings=config.lora)
+            merge_adapter(config.out / "adapter", folder, base=config.model)
     if place.rank == 0:
         tokenizer.save_pretrained(folder)
     return folder
 
 
-def load_student(name: str) -> tuple[nn.Module, Any]:
+def load_student(name: str) -> tuple[Any, Any]:
     """The model that is trained, in float32, and its tokenizer.
 
     Raises:
         ConfigError: there is none of that name.
     """
     try:
-        model: nn.Module = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
-        return model, AutoTokenizer.from_pretrained(name)
+        return AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32), AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError) as cause:
         said = str(cause).splitlines()[0]
         raise ConfigError(
@@ -215,7 +228,19 @@ class ProgressWriter:
 
 
 def run(config: SftConfig, place: OneProcess) -> None:
-    """Train with progress, and say where the model is."""
+    """Say what memory it takes, train with progress, and say where the model is.
+
+    Raises:
+        ConfigError: the GPU is too small, or an adapter is to be trained by many processes.
+    """
+    if config.lora is not None and place.num_processes > 1:
+        raise ConfigError("an adapter is trained by one process; start it with trainers/sft.py, or leave lora out.")
+    gpu_gib = torch.cuda.get_device_properties(place.device).total_memory / GIB if place.device.type == "cuda" else None
+    memory = plan_memory(config, processes=place.num_processes)
+    if place.rank == 0:
+        sys.stdout.write(f"{describe_memory(memory, gpu_gib=gpu_gib)}\n")
+    if gpu_gib is not None:
+        refuse_small_gpu(memory, config, gpu_gib=gpu_gib, processes=place.num_processes)
     with closing(lock_folder(config.out)) if place.rank == 0 else nullcontext():
         progress = ProgressWriter(config.out / METRICS_FILE, time.monotonic)
         folder = fit(config, place, report=progress if place.rank == 0 else _say_nothing)
