@@ -100,5 +100,11 @@ def _runner(described: str) -> EpisodeRunner:
     fields = json.loads(described)
     settings = read_section(fields["section"])
     share = settings.model_copy(update={"tools": share_of(settings.tools, fields["workers"])})
-    limits = limits_of(ray.get_actor(NAME))
-    return EpisodeRunner(share, model=Path(fields["model"]), max_length=fields["max_length"], limiter_of=limits)
+    service, length = ray.get_actor(NAME), fields["max_length"]
+    return EpisodeRunner(
+        share,
+        model=Path(fields["model"]),
+        max_length=length,
+        limiter_of=limits_of(service),
+        service=None if settings.almanac is not None else service,
+    )

@@ -89,6 +89,8 @@ class JudgeService(SharedLimits):
         self._reflector: Reflector | None = None
         self._fault = ""
         self.patience = Patience(settings.outage.patience, settings.outage.probe)
+        self.search_patience = Patience(settings.outage.patience, settings.outage.probe)
+        """With the search engines, which the rollout workers call."""
         self._audit = _held_out(settings)
         self._to_audit: list[tuple[Group, GroupJudgement]] = []
         """Groups of a step that is due."""
@@ -197,11 +199,19 @@ class JudgeService(SharedLimits):
         )
         await self.finish_record()
         self._recording = asyncio.ensure_future(asyncio.to_thread(self._ledger.write, step, taken))
-        return {**rollout_means(taken), "paused_seconds": round(self.patience.seconds, 1)}
+        return {**rollout_means(taken), "paused_seconds": round((await self.pauses())[1], 1)}
 
     async def pauses(self) -> tuple[bool, float]:
-        """Whether the run is paused because the judge is away, and the seconds of all pauses so far."""
-        return self.patience.is_paused, self.patience.seconds
+        """Whether the run is paused because judge or search is away, and the seconds of all pauses so far."""
+        both = (self.patience, self.search_patience)
+        return any(one.is_paused for one in both), sum(one.seconds for one in both)
+
+    async def wait_for_search(self) -> bool:
+        """Wait for the next probe of a search engine that is away; False where the patience with it is exhausted."""
+        return await self.search_patience.wait()
+
+    async def search_is_back(self) -> None:
+        self.search_patience.end()
 
     async def finish_record(self) -> None:
         """Wait until the groups of the latest step are in the record.

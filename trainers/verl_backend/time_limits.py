@@ -114,6 +114,19 @@ class Patience:
     def _is_exhausted(self) -> bool:
         return self._began is not None and self._clock() - self._began >= self._patience
 
+    async def wait(self) -> bool:
+        """Wait for the next probe of a service that is away; False, at once, where the patience is exhausted."""
+        if self._began is None:
+            self._began = self._clock()
+        if self._is_exhausted:
+            return False
+        await self._sleep(self._probe)
+        return True
+
+    def end(self) -> None:
+        """The service answers again."""
+        self._waited, self._began = self.seconds, None
+
     async def run(self, work: Callable[[], Awaitable[Result]], *, is_lost: Callable[[Result], bool]) -> Result:
         """The result of `work`, which is repeated while it is lost, until the patience is exhausted."""
         result = await work()
@@ -128,7 +141,7 @@ class Patience:
                     await self._sleep(self._probe)
                     result = await work()
                     if not is_lost(result):
-                        self._waited, self._began = self.seconds, None
+                        self.end()
             if not is_prober:
                 result = await work()
         return result

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ray import cloudpickle
+
 from rubricem_agent.build.evals import limits_of, run_on_ray
 from rubricem_agent.evals.scores import Scores
 from rubricem_env.llm.limits import Rates
@@ -72,6 +74,8 @@ def occupy(service: Any) -> list[tuple[float, float]]:
 
 
 def test_workers_share_the_slots_of_an_engine() -> None:
+    # By value: a worker finds veRL's own package `tests`, and not this module.
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
     calls = [call for part in run_on_ray(occupy, [(), (), ()], what="a test") for call in part]
     under_way = [sum(began <= moment < ended for began, ended in calls) for moment, _ in calls]
     assert len(calls) == 3 * CALLS

@@ -1,12 +1,19 @@
 """Episodes over an engine get their credit, and are submitted whatever fails."""
 
+from types import SimpleNamespace
+
 import numpy as np
 
-from rubricem_env.env.research_env import offline_queries
+from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
+from rubricem_env.env.research_env import offline_queries, shipped_toolbox
 from tests.trainers.verl.fakes import BrokenClient, FakeClient
-from trainers.verl_backend.rollout import EpisodeRunner
+from tests.trainers.verl.test_judge_service import make_service
+from trainers.verl_backend.rollout import AWAY, EpisodeRunner, PatientSearch
 from trainers.verl_backend.rows import OURS, ScheduledQuery
 from trainers.verl_backend.settings import read_section
+from trainers.verl_backend.time_limits import Patience
+
+SEARCH_SPEC = shipped_toolbox().tools["google_search"].spec
 
 SCHEDULED = ScheduledQuery(offline_queries()[0], 1, "new")
 CALL = '<call_tool name="google_search">width of Tall Fox</call_tool>'
@@ -99,3 +106,91 @@ async def test_a_failure_before_the_first_token_is_handed_in_as_well(model_folde
     row = await play(model_folder, FakeClient(tokenizer, [ANSWER]), service)
     assert "the service is gone" in service.submitted[0].failure
     assert row["response_mask"] == [0]
+
+
+class Engine:
+    """A search engine that answers as it is told to."""
+
+    spec = SEARCH_SPEC
+
+    def __init__(self, *statuses):
+        self.statuses = list(statuses)
+
+    async def call(self, call):
+        status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+        return ToolResult(status=status, message="" if status is OK else "no answer in 30 s")
+
+
+OK, ERROR, TIMEOUT = ToolStatus.OK, ToolStatus.ERROR, ToolStatus.TIMEOUT
+QUERY = ToolCall(name="google_search", query="a")
+
+
+def patient(engine, patience):
+    async def resume():
+        patience.end()
+
+    return PatientSearch(engine, patience.wait, resume)
+
+
+async def test_a_search_engine_that_is_away_pauses_its_calls_until_it_is_back():
+    patience = Patience(60, 0.001)
+    search = patient(Engine(*[ERROR] * (AWAY - 1), TIMEOUT, ERROR, OK), patience)
+    # What fails now and then is the policy's to read.
+    assert [(await search.call(QUERY)).status for _ in range(AWAY - 1)] == [ERROR] * (AWAY - 1)
+    assert not patience.is_paused
+    assert (await search.call(QUERY)).status is OK
+    assert (patience.is_paused, search.failure) == (False, "")
+    assert 0 < patience.seconds < 30
+
+
+async def test_answers_in_between_are_no_outage():
+    patience = Patience(60, 0.001)
+    search = patient(Engine(*[ERROR, ERROR, OK] * 9), patience)
+    assert [(await search.call(QUERY)).status for _ in range(27)] == [ERROR, ERROR, OK] * 9
+    assert patience.seconds == 0
+
+
+async def test_after_the_patience_every_episode_is_lost_until_the_engine_answers():
+    engine = Engine(ERROR)
+    search = patient(engine, Patience(0, 0.001))
+    results = [await search.call(QUERY) for _ in range(AWAY)]
+    assert results[-1].status is ERROR
+    assert search.failure.startswith("google_search was away for longer than rubricem.outage.patience: no answer")
+    engine.statuses = [OK]
+    await search.call(QUERY)
+    assert search.failure == ""
+
+
+async def test_an_outage_of_search_pauses_the_run_as_one_of_the_judge_does(model_folder):
+    service = make_service(model_folder, meta_policy=False, outage={"patience": 60, "probe": 0.01})
+    assert await service.wait_for_search()
+    assert (await service.pauses())[0] is True
+    await service.search_is_back()
+    paused, seconds = await service.pauses()
+    assert (paused, 0 < seconds < 30) == (False, True)
+
+
+async def test_an_episode_whose_search_stayed_away_is_lost_and_says_so(model_folder, tokenizer):
+    async def gives_up():
+        return False
+
+    service = FakeService()
+    handle = SimpleNamespace(
+        wait_for_search=SimpleNamespace(remote=gives_up), search_is_back=SimpleNamespace(remote=gives_up)
+    )
+    settings = read_section({"almanac": {}, "system": "Search.", "limits": {"max_tokens": 1_400}})
+    episodes = EpisodeRunner(settings, model=model_folder, max_length=4_096, service=handle)
+    await episodes._tools()
+    episodes._searches[0]._tool = Engine(ERROR)
+    episodes._searches[0]._failures = AWAY
+    await episodes.run(
+        SCHEDULED,
+        group="g",
+        index=0,
+        step=7,
+        client=FakeClient(tokenizer, [CALL, ANSWER]),
+        references=service.references,
+        submit=service.submit,
+        temperature=1.0,
+    )
+    assert "google_search was away for longer" in service.submitted[0].failure
