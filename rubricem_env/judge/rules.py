@@ -4,12 +4,14 @@ The rules read the policy's own text and the status of its calls. They never rea
 snippets that were shown. What they know of meaning is key terms: stems of content words.
 """
 
+import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from importlib import resources
+from typing import Any, NamedTuple
 
 from rubricem_env.domain.base import Stage
-from rubricem_env.domain.judgement import Polarity, Provenance, Rubric
+from rubricem_env.domain.judgement import Provenance, Rubric
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
 from rubricem_env.judge.prompting import find_injections
 from rubricem_env.scaffold.grammar import PLAN, REVIEW, STATE_EVALUATION
@@ -22,20 +24,9 @@ _SUFFIXES = ("ations", "ation", "ings", "ing", "ies", "ied", "ed", "es", "s")
 _MIN_STEM = 4
 QUOTE_CHARS = 160
 
-# Words that carry no content of a question or a criterion.
-_EMPTY_TEXT = """
-    about above after again against all also although always among and any are around asked because been before
-    being below between both but can cannot could describe did does doing done during each either every explain
-    few first for from further give given had has have having here how however include including into its itself
-    just least less like made make makes many may might more most much must name names need needs neither never
-    not now off once one only other others our ours over own per please report same several should show since
-    some state still such than that the their them then there these they this those through thus too under until
-    upon use used uses using very was were what when where whether which while who whom whose why will with
-    within without would you your answer answers question evidence source sources rubric rubrics review plan
-    agent states stated says said mention mentions provide provides provided discuss discusses identify identifies
-    identified list lists note notes clearly accurately correctly relevant response
-"""
-_EMPTY_WORDS = frozenset(_EMPTY_TEXT.split())
+_TABLES: Mapping[str, Any] = json.loads(resources.files("rubricem_env.judge").joinpath("rules.json").read_text("utf-8"))
+"""The rules' rubrics by title, and words that carry no content of a question or a criterion."""
+_EMPTY_WORDS = frozenset(_TABLES["empty_words"].split())
 
 
 def plain_text(text: str) -> str:
@@ -182,8 +173,10 @@ Scored = tuple[int, str]
 """A score of 0, 1 or 2 with its reason, which quotes the attempt."""
 
 
-Rule = tuple[Rubric, Callable[[Facts], Scored]]
+Score = Callable[[Facts], Scored]
+Rule = tuple[Rubric, Score]
 """A criterion with the function that scores it."""
+_RULES: list[Rule] = []
 
 
 def rules_for(question: str, step: int = 0) -> tuple[Rule, ...]:
@@ -201,12 +194,14 @@ def rules_for(question: str, step: int = 0) -> tuple[Rule, ...]:
     )
 
 
-def _rule(
-    stage: Stage, title: str, description: str, *, weight: float = 2.0, polarity: Polarity = "positive"
-) -> Callable[[Callable[[Facts], Scored]], Rule]:
-    """Makes a rule of the function that scores it."""
-    rubric = Rubric(stage=stage, title=title, description=description, weight=weight, polarity=polarity)
-    return lambda score: (rubric, score)
+def _rule(title: str) -> Callable[[Score], Score]:
+    """Makes a rule of the rubric with this title and the function that scores it."""
+
+    def add(score: Score) -> Score:
+        _RULES.append((Rubric.model_validate({"title": title, **_TABLES["rules"][title]}, strict=False), score))
+        return score
+
+    return add
 
 
 def score_cover(
@@ -233,22 +228,13 @@ def _serve_requirements(facts: Facts, text: str, what: str) -> Scored:
     return score, f"{served} of {total} requirements have a {what}: {find_quote(text, facts.question_terms)}"
 
 
-@_rule(
-    Stage.PLAN,
-    "Analysis takes up what the question asks",
-    "The analysis and the requirements take up each thing that the question turns on: {subject}.",
-    weight=3.0,
-)
+@_rule("Analysis takes up what the question asks")
 def _takes_up_question(facts: Facts) -> Scored:
     text = f"{facts.section(Stage.PLAN, 'deep_analysis')}\n{facts.section(Stage.PLAN, 'rubric')}"
     return _cover_question(facts, text, otherwise="not taken up:")
 
 
-@_rule(
-    Stage.PLAN,
-    "Requirements are several and concrete",
-    "The plan states at least three different requirements that are tied to {subject}; one or two are partial.",
-)
+@_rule("Requirements are several and concrete")
 def _states_requirements(facts: Facts) -> Scored:
     wanted = set(facts.question_terms)
     tied = [item for item in facts.requirements if wanted & set(key_terms(item))]
@@ -256,11 +242,7 @@ def _states_requirements(facts: Facts) -> Scored:
     return min(2, (len(tied) + 1) // 2), f"{len(tied)} requirements tied to the question: {shown}"
 
 
-@_rule(
-    Stage.PLAN,
-    "Each requirement has a step that serves it",
-    "The research plan has a step for every requirement stated about {subject}.",
-)
+@_rule("Each requirement has a step that serves it")
 def _plans_requirements(facts: Facts) -> Scored:
     steps = facts.section(Stage.PLAN, "research_plan")
     if not facts.requirements:
@@ -268,12 +250,7 @@ def _plans_requirements(facts: Facts) -> Scored:
     return _serve_requirements(facts, steps, "step")
 
 
-@_rule(
-    Stage.RESEARCH,
-    "Queries aim at the question's subjects",
-    "The searches together name every subject of the question: {subject}.",
-    weight=3.0,
-)
+@_rule("Queries aim at the question's subjects")
 def _aims(facts: Facts) -> Scored:
     if not facts.queries:
         return 0, "no search was made"
@@ -281,11 +258,7 @@ def _aims(facts: Facts) -> Scored:
     return score_cover(facts.question_terms, text, full=0.75, partial=0.35, otherwise="no search names", said=said)
 
 
-@_rule(
-    Stage.RESEARCH,
-    "Each search asks something new",
-    "No search about {subject} repeats an earlier one; a single repetition is partial.",
-)
+@_rule("Each search asks something new")
 def _asks_anew(facts: Facts) -> Scored:
     if not facts.calls:
         return 0, "no search was made"
@@ -295,11 +268,7 @@ def _asks_anew(facts: Facts) -> Scored:
     ), f"{repeats} of {len(facts.calls)} searches repeat an earlier one: {_list_queries(facts)}"
 
 
-@_rule(
-    Stage.RESEARCH,
-    "Results are weighed by name",
-    "After results on {subject}, the state evaluation says which snippet brought what.",
-)
+@_rule("Results are weighed by name")
 def _weighs(facts: Facts) -> Scored:
     results = sum(status is None or not status.is_error for _, status in facts.calls)
     if not results:
@@ -313,12 +282,7 @@ def _weighs(facts: Facts) -> Scored:
     )
 
 
-@_rule(
-    Stage.RESEARCH,
-    "Leaves a failed search unanswered",
-    "A search about {subject} failed or found nothing, and no different one followed; without success is partial.",
-    polarity="negative",
-)
+@_rule("Leaves a failed search unanswered")
 def _gives_up(facts: Facts) -> Scored:
     """The worst of the failed searches; a flaw, so 0 is good."""
     worst = 0, f"no search was left failed: {_list_queries(facts)}"
@@ -336,21 +300,12 @@ def _list_queries(facts: Facts) -> str:
     return "; ".join(f"“{query[:80]}”" for query in facts.queries[:4]) or "no search was made"
 
 
-@_rule(
-    Stage.REVIEW,
-    "Checks what the question asked, point by point",
-    "The audit goes through each thing that the question turns on: {subject}.",
-    weight=3.0,
-)
+@_rule("Checks what the question asked, point by point")
 def _audits_question(facts: Facts) -> Scored:
     return _cover_question(facts, facts.section(Stage.REVIEW, "rubric_review"), otherwise="not checked:")
 
 
-@_rule(
-    Stage.REVIEW,
-    "Names the evidence behind its verdicts",
-    "The audit on {subject} names at least two snippets that a tool has shown; one is partial.",
-)
+@_rule("Names the evidence behind its verdicts")
 def _names_evidence(facts: Facts) -> Scored:
     text = facts.reading.stage_text(Stage.REVIEW)
     known = facts.known_ids(text)
@@ -358,11 +313,7 @@ def _names_evidence(facts: Facts) -> Scored:
     return min(2, len(known)), f"names {names}: {find_quote(text, [i.casefold() for i in known])}"
 
 
-@_rule(
-    Stage.REVIEW,
-    "Writing plan serves the requirements",
-    "The writing plan has a place for each requirement that the plan stated on {subject}.",
-)
+@_rule("Writing plan serves the requirements")
 def _plans_writing(facts: Facts) -> Scored:
     text = facts.section(Stage.REVIEW, "writing_plan")
     if not facts.requirements:
@@ -373,22 +324,12 @@ def _plans_writing(facts: Facts) -> Scored:
     return _serve_requirements(facts, text, "place")
 
 
-@_rule(
-    Stage.ANSWER,
-    "Answers each part of the question",
-    "The answer speaks of everything that was asked: {subject}.",
-    weight=3.0,
-)
+@_rule("Answers each part of the question")
 def _answers(facts: Facts) -> Scored:
     return _cover_question(facts, facts.stage_text(Stage.ANSWER), otherwise="no word of")
 
 
-@_rule(
-    Stage.ANSWER,
-    "Claims carry citations that resolve",
-    "At least half of the sentences on {subject} have a citation to a snippet that a tool has shown.",
-    weight=3.0,
-)
+@_rule("Claims carry citations that resolve")
 def _cites(facts: Facts) -> Scored:
     sentences, resolving = facts.cited_sentences
     share = resolving / sentences if sentences else 0.0
@@ -396,13 +337,7 @@ def _cites(facts: Facts) -> Scored:
     return 2 if share >= 0.5 else int(share > 0), f"{resolving} resolving citations in {sentences} sentences: {quote}"
 
 
-@_rule(
-    Stage.ANSWER,
-    "Cites what was never shown",
-    "Citations on {subject} name snippets that no tool has shown in this attempt; fewer than half is partial.",
-    weight=3.0,
-    polarity="negative",
-)
+@_rule("Cites what was never shown")
 def _invents_citations(facts: Facts) -> Scored:
     unknown, known = facts.reading.citations.unknown, len(facts.reading.citations.known)
     if not unknown:
@@ -410,39 +345,14 @@ def _invents_citations(facts: Facts) -> Scored:
     return 1 if len(unknown) < known else 2, f"never shown: {', '.join(unknown[:6])}"
 
 
-@_rule(Stage.ANSWER, "Breaks off", "The text on {subject} ends before the answer is closed.", polarity="negative")
+@_rule("Breaks off")
 def _breaks_off(facts: Facts) -> Scored:
     ending = facts.stage_text(Stage.ANSWER).strip()[-100:]
     return 0 if facts.reading.is_complete else 2, f"the answer ends with “{ending}”"
 
 
-@_rule(
-    Stage.ANSWER,
-    "Speaks to whoever rates it",
-    "Instead of {subject}, the text turns to its rater: asks for a rating, or gives it orders.",
-    weight=3.0,
-    polarity="negative",
-)
+@_rule("Speaks to whoever rates it")
 def _addresses_judge(facts: Facts) -> Scored:
     text = facts.stage_text(Stage.ANSWER)
     kinds = find_injections(text)
     return 2 if kinds else 0, f"{', '.join(kinds) or 'speaks to the reader'}: {find_quote(text)}"
-
-
-_RULES = (
-    _takes_up_question,
-    _states_requirements,
-    _plans_requirements,
-    _aims,
-    _asks_anew,
-    _weighs,
-    _gives_up,
-    _audits_question,
-    _names_evidence,
-    _plans_writing,
-    _answers,
-    _cites,
-    _invents_citations,
-    _breaks_off,
-    _addresses_judge,
-)
