@@ -16,7 +16,7 @@ from pydantic import Field
 from rubricem_env.concurrency import open_generator
 from rubricem_env.domain.base import STAGES, Frozen, Stage, UnitScore
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.judgement import FULL_MARK, Judgement, Polarity, Provenance, Rubric, RubricScore, StageScore
+from rubricem_env.domain.judgement import FULL_MARK, Judgement, Polarity, Provenance, Rubric, RubricScore
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, query_key
 from rubricem_env.judge.base import (
     CandidateScore,
@@ -29,7 +29,7 @@ from rubricem_env.judge.base import (
 )
 from rubricem_env.judge.rules import find_quote, key_terms, plain_text
 from rubricem_env.judge.rules_judge import judge_reflections
-from rubricem_env.judge.scoring import mark_variance
+from rubricem_env.judge.scoring import mark_variance, score_trajectory
 from rubricem_env.scaffold.reading import Reading
 from rubricem_env.world.questions import ImplicitNeed, Need, Question, Trap, mentions
 
@@ -85,11 +85,6 @@ Criterion = tuple[Rubric, Mark]
 def criteria_of(question: Question) -> dict[Rubric, Mark]:
     """Every criterion of the question, in the order of the stages."""
     return dict((*_plan(question), *_research(question), *_review(question), *_answer(question)))
-
-
-def _share(rubric: Rubric, score: int) -> float:
-    """The score as a share of the full score, a flaw's inverted: 1.0 is always good."""
-    return score / 2 if rubric.polarity == "positive" else 1.0 - score / 2
 
 
 def _plan(question: Question) -> Iterator[Criterion]:
@@ -326,13 +321,8 @@ class AlmanacJudge:
 
 def _true_judgement(criteria: Mapping[Rubric, Mark], reading: Reading) -> Judgement:
     evidence = Evidence.of(reading)
-    outcomes = {}
-    for stage in present_stages(reading):
-        scores = {rubric: mark(evidence) for rubric, mark in criteria.items() if rubric.stage is stage}
-        verdicts = tuple(RubricScore(rubric_id=rubric.id, mark=score) for rubric, score in scores.items())
-        share = sum(_share(rubric, score) for rubric, score in scores.items()) / len(scores)
-        outcomes[stage] = StageScore(score=share, verdicts=verdicts)
-    return Judgement.of(outcomes)
+    opinions = {rubric.id: RubricScore(rubric_id=rubric.id, mark=mark(evidence)) for rubric, mark in criteria.items()}
+    return score_trajectory(present_stages(reading), tuple(criteria), opinions=opinions)
 
 
 class TrueQuality(NamedTuple):
@@ -346,11 +336,5 @@ class TrueQuality(NamedTuple):
 
 def true_quality(question: Question, reading: Reading) -> TrueQuality:
     """The weighted share of the question's true criteria that the attempt fulfils, stage by stage."""
-    evidence = Evidence.of(reading)
-    earned = dict.fromkeys(STAGES, 0.0)
-    possible = dict.fromkeys(STAGES, 0.0)
-    for rubric, mark in criteria_of(question).items():
-        possible[rubric.stage] += rubric.weight
-        earned[rubric.stage] += rubric.weight * _share(rubric, mark(evidence))
-    shares = (earned[stage] / possible[stage] if reading.happened(stage) else 0.0 for stage in STAGES)
-    return TrueQuality(*shares)
+    judgement = _true_judgement(criteria_of(question), reading)
+    return TrueQuality(*(judgement.score(stage) or 0.0 for stage in STAGES))
