@@ -1,14 +1,14 @@
 """The curves of training runs as figures of numbers, for one run or for several side by side."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rubricem_agent.learn.metrics import EvaluationLine, StepLine, UpdateMetrics
+from rubricem_agent.learn.metrics import StepLine
 from rubricem_agent.learn.monitor import RecordedRun, find_expected, find_levels
 from rubricem_agent.viewer.api_runs import Comparison, Curve, Figure, RunCard
 from rubricem_agent.viewer.records import UnreadableRunError
-from rubricem_env.domain.base import STAGES, Stage
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import boundary
 
 HELD_OUT, JUDGE, POLICY, COST = (
@@ -17,8 +17,10 @@ HELD_OUT, JUDGE, POLICY, COST = (
     "The policy",
     "Reflections and cost",
 )
-SHARE = (0.0, 1.0)
-Read = Callable[[StepLine], float | None]
+SHARE, FROM_ZERO = (0.0, 1.0), (0.0,)
+NATS = "nats a token"
+Place = tuple[str, ...]
+"""Where a step's line has a number: the names that lead to it."""
 
 
 def make_figures(run: RecordedRun) -> tuple[Figure, ...]:
@@ -32,166 +34,103 @@ def make_figures(run: RecordedRun) -> tuple[Figure, ...]:
 
 
 def _held_out(run: RecordedRun) -> Iterator[Figure]:
-    answer = [_evaluation_curve("this run", run.log.evaluations, Stage.ANSWER)]
+    evaluations = run.log.evaluations
+    by_stage = {
+        stage: _curve(stage, [(line.step, line.held_out.get(stage)) for line in evaluations], stage=stage)
+        for stage in map(str, STAGES)
+    }
+    answer = [by_stage["answer"].model_copy(update={"name": "this run"})]
     expected = find_expected(run.recipe, run.settings) if run.recipe else None
-    if expected is not None and run.log.evaluations:
+    if expected is not None and evaluations:
         points = expected.held_out_answer
-        answer.append(
-            Curve(
-                name=f"expected ({expected.seeds} seeds)",
-                x=tuple(float(point.step) for point in points),
-                y=tuple(point.mean for point in points),
-                low=tuple(point.lowest for point in points),
-                high=tuple(point.highest for point in points),
-                dashed=True,
-            )
-        )
-    if run.log.evaluations:
-        ends = (0.0, float(max(run.log.evaluations[-1].step, 1)))
+        band = {"low": tuple(point.lowest for point in points), "high": tuple(point.highest for point in points)}
+        mean = _curve(f"expected ({expected.seeds} seeds)", [(at.step, at.mean) for at in points], dashed=True)
+        answer.append(mean.model_copy(update=band))
+    if evaluations:
+        ends = (0.0, float(max(evaluations[-1].step, 1)))
         levels = find_levels(run.settings).items()
         answer += [
             Curve(name=name, x=ends, y=(at, at), low=(at, at), high=(at, at), dashed=True) for name, at in levels
         ]
-    yield _figure("held_out.answer", HELD_OUT, "Answers to held-out questions", answer, including=SHARE)
-    stages = [_evaluation_curve(stage.value, run.log.evaluations, stage) for stage in STAGES]
-    yield _figure("held_out.stages", HELD_OUT, "All stages on held-out questions", stages, including=SHARE)
-    valid = [
-        Curve(
-            name="valid",
-            x=tuple(float(evaluation.step) for evaluation in run.log.evaluations),
-            y=tuple(evaluation.valid for evaluation in run.log.evaluations),
-        )
-    ]
-    yield _figure("held_out.valid", HELD_OUT, "Valid scaffolds on held-out questions", valid, including=SHARE)
+    valid = [_curve("valid", [(line.step, line.valid) for line in evaluations])]
+    for key, title, curves in (
+        ("answer", "Answers to held-out questions", answer),
+        ("stages", "All stages on held-out questions", list(by_stage.values())),
+        ("valid", "Valid scaffolds on held-out questions", valid),
+    ):
+        yield _figure(f"held_out.{key}", HELD_OUT, title, curves, including=SHARE)
 
 
 def _judged(run: RecordedRun) -> Iterator[Figure]:
-    for stage in STAGES:
-        name = stage.value
-        lines = {"truth": _true_of(name), "judge": _judged_of(name)}
-        yield _steps(
-            run, f"judged.{name}", JUDGE, name.capitalize(), lines, including=SHARE, stage=name, dashed="judge"
-        )
+    for stage in map(str, STAGES):
+        lines = {"truth": ("true", stage), "judge": ("judged", stage)}
+        curves = _step_curves(run, lines, stage=stage, dashed="judge")
+        yield _figure(f"judged.{stage}", JUDGE, stage.capitalize(), curves, including=SHARE)
 
 
 def _policy(run: RecordedRun) -> Iterator[Figure]:
-    for key, title, unit, read in (
-        ("kl", "KL from the reference", "nats a token", lambda metrics: metrics.kl),
-        ("entropy", "Entropy", "nats a token", lambda metrics: metrics.entropy),
-        ("grad_norm", "Gradient norm before clipping", "", lambda metrics: metrics.grad_norm),
+    for key, title, unit in (
+        ("kl", "KL from the reference", NATS),
+        ("entropy", "Entropy", NATS),
+        ("grad_norm", "Gradient norm before clipping", ""),
     ):
-        yield _steps(run, f"policy.{key}", POLICY, title, _phases(read), unit=unit, including=(0.0,))
-    for stage in STAGES:
-        name = stage.value
-        lines, title = {name: _kl_of(stage)}, f"KL of the {name} stage"
-        yield _steps(run, f"policy.kl.{name}", POLICY, title, lines, unit="nats a token", including=(0.0,), stage=name)
-    for key, title, unit, read_stage in (
-        ("entropy.stages", "Entropy by stage", "nats a token", _entropy_of),
-        ("spread", "Groups whose scores differ, by stage", "", _spread_of),
-    ):
-        by_stage = {stage.value: read_stage(stage) for stage in STAGES}
-        yield _steps(run, f"policy.{key}", POLICY, title, by_stage, unit=unit, including=(0.0,))
-    statistics: Mapping[str, Read] = {
-        "valid": lambda line: line.habits.valid if line.habits else None,
-        "repeated searches": lambda line: line.habits.repeated_calls if line.habits else None,
-    }
-    yield _steps(run, "policy.habits", POLICY, "Valid scaffolds and repeated searches", statistics, including=SHARE)
-    words: Mapping[str, Read] = {"words": lambda line: line.habits.answer_words if line.habits else None}
-    yield _steps(run, "policy.words", POLICY, "Words of an answer", words)
-    cosine: Mapping[str, Read] = {"task and reflection": lambda line: line.gradients.cosine if line.gradients else None}
-    yield _steps(run, "policy.cosine", POLICY, "Cosine of the phases' gradients", cosine, including=(0.0,))
+        curves = _step_curves(run, {phase: (phase, key) for phase in ("task", "reflection")})
+        yield _figure(f"policy.{key}", POLICY, title, curves, unit=unit, including=FROM_ZERO)
+    stages = [str(stage) for stage in STAGES]
+    for stage in stages:
+        curves = _step_curves(run, {stage: ("task", "stages", stage, "kl")}, stage=stage)
+        yield _figure(f"policy.kl.{stage}", POLICY, f"KL of the {stage} stage", curves, unit=NATS, including=FROM_ZERO)
+    entropy = _step_curves(run, {stage: ("task", "stages", stage, "entropy") for stage in stages})
+    yield _figure("policy.entropy.stages", POLICY, "Entropy by stage", entropy, unit=NATS, including=FROM_ZERO)
+    spread = _step_curves(run, {stage: ("spread", stage) for stage in stages})
+    yield _figure("policy.spread", POLICY, "Groups whose scores differ, by stage", spread, including=FROM_ZERO)
+    habits = _step_curves(run, {"valid": ("habits", "valid"), "repeated searches": ("habits", "repeated_calls")})
+    yield _figure("policy.habits", POLICY, "Valid scaffolds and repeated searches", habits, including=SHARE)
+    words = _step_curves(run, {"words": ("habits", "answer_words")})
+    yield _figure("policy.words", POLICY, "Words of an answer", words)
+    cosine = _step_curves(run, {"task and reflection": ("gradients", "cosine")})
+    yield _figure("policy.cosine", POLICY, "Cosine of the phases' gradients", cosine, including=FROM_ZERO)
 
 
 def _cost(run: RecordedRun) -> Iterator[Figure]:
-    utility: Mapping[str, Read] = {"utility": lambda line: line.utility}
-    yield _steps(run, "cost.utility", COST, "Utility of reflections, by the judge", utility)
-    bank: Mapping[str, Read] = {"lessons": lambda line: float(line.bank)}
-    yield _steps(run, "cost.bank", COST, "Lessons in the bank", bank, including=(0.0,))
+    utility = _step_curves(run, {"utility": ("utility",)})
+    yield _figure("cost.utility", COST, "Utility of reflections, by the judge", utility)
+    bank = _step_curves(run, {"lessons": ("bank",)})
+    yield _figure("cost.bank", COST, "Lessons in the bank", bank, including=FROM_ZERO)
     parts = dict.fromkeys(part for line in run.log.steps for part in line.seconds)
-    seconds = {part: _seconds_of(part) for part in parts}
-    yield _steps(run, "cost.seconds", COST, "Seconds of a step", seconds, unit="seconds", including=(0.0,))
-    tokens: Mapping[str, Read] = {"sampled": lambda line: float(line.habits.policy_tokens) if line.habits else None}
-    yield _steps(run, "cost.tokens", COST, "Tokens sampled in a step", tokens, unit="tokens", including=(0.0,))
+    seconds = _step_curves(run, {part: ("seconds", part) for part in parts})
+    yield _figure("cost.seconds", COST, "Seconds of a step", seconds, unit="seconds", including=FROM_ZERO)
+    tokens = _step_curves(run, {"sampled": ("habits", "policy_tokens")})
+    yield _figure("cost.tokens", COST, "Tokens sampled in a step", tokens, unit="tokens", including=FROM_ZERO)
 
 
-def _true_of(stage: str) -> Read:
-    return lambda line: line.true.get(stage)
-
-
-def _judged_of(stage: str) -> Read:
-    return lambda line: line.judged.get(stage)
-
-
-def _phases(read: Callable[[UpdateMetrics], float]) -> Mapping[str, Read]:
-    return {
-        "task": lambda line: read(line.task) if line.task else None,
-        "reflection": lambda line: read(line.reflection) if line.reflection else None,
-    }
-
-
-def _kl_of(stage: Stage) -> Read:
-    return lambda line: line.task.stages[stage.value].kl if line.task and stage.value in line.task.stages else None
-
-
-def _entropy_of(stage: Stage) -> Read:
-    return lambda line: line.task.stages[stage.value].entropy if line.task and stage.value in line.task.stages else None
-
-
-def _spread_of(stage: Stage) -> Read:
-    return lambda line: line.spread.get(stage.value)
-
-
-def _seconds_of(part: str) -> Read:
-    return lambda line: line.seconds.get(part)
-
-
-def _evaluation_curve(name: str, evaluations: Sequence[EvaluationLine], stage: Stage) -> Curve:
-    known = [
-        (evaluation.step, evaluation.held_out[stage.value])
-        for evaluation in evaluations
-        if stage.value in evaluation.held_out
+def _step_curves(run: RecordedRun, lines: Mapping[str, Place], *, stage: str = "", dashed: str = "") -> list[Curve]:
+    """A curve over the steps for each name; `dashed` is the name of the dashed one."""
+    return [
+        _curve(name, [(line.step, _number(line, place)) for line in run.log.steps], stage=stage, dashed=name == dashed)
+        for name, place in lines.items()
     ]
-    return Curve(
-        name=name, x=tuple(float(step) for step, _ in known), y=tuple(value for _, value in known), stage=stage.value
-    )
 
 
-def _steps(
-    run: RecordedRun,
-    key: str,
-    section: str,
-    title: str,
-    lines: Mapping[str, Read],
-    *,
-    unit: str = "",
-    including: tuple[float, ...] = (),
-    stage: str = "",
-    dashed: str = "",
-) -> Figure:
-    """A figure of the steps; `dashed` is the name of its dashed line."""
-    curves = []
-    for name, read in lines.items():
-        known = [(step.step, value) for step in run.log.steps if (value := read(step)) is not None]
-        curves.append(
-            Curve(
-                name=name,
-                x=tuple(float(step) for step, _ in known),
-                y=tuple(value for _, value in known),
-                dashed=name == dashed,
-                stage=stage,
-            )
-        )
-    return _figure(key, section, title, curves, unit=unit, including=including)
+def _number(line: StepLine, place: Place) -> float | None:
+    """The number at a place of a line; None where it, or what would hold it, was not measured."""
+    found: Any = line
+    for name in place:
+        found = found.get(name) if isinstance(found, Mapping) else getattr(found, name)
+        if found is None:
+            return None
+    return float(found)
+
+
+def _curve(name: str, points: Iterable[tuple[int, float | None]], *, stage: str = "", dashed: bool = False) -> Curve:
+    """The points that have a number."""
+    known = [(float(step), value) for step, value in points if value is not None]
+    x, y = zip(*known, strict=True) if known else ((), ())
+    return Curve(name=name, x=x, y=y, stage=stage, dashed=dashed)
 
 
 def _figure(
-    key: str,
-    section: str,
-    title: str,
-    curves: Sequence[Curve],
-    *,
-    unit: str = "",
-    including: tuple[float, ...] = (),
+    key: str, section: str, title: str, curves: Sequence[Curve], *, unit: str = "", including: tuple[float, ...] = ()
 ) -> Figure:
     """A figure with the curves that have a point."""
     drawn = tuple(curve for curve in curves if curve.x)
