@@ -107,10 +107,6 @@ def _page(rows: list[TrajectoryRow], *, total: int) -> TrajectoryPage:
 
 
 STATIC = Path(__file__).parent / "static"
-WEB = Path(__file__).parent / "web"
-_OWN = ("package.json", "package-lock.json", "vite.config.js", "index.html")
-_TYPES = "src/lib/api.ts"
-"""Types alone: nothing of it is in the bundle."""
 
 
 @cache
@@ -131,23 +127,6 @@ def security_policy(script: str, style: str) -> str:
 def source_hash(text: str) -> str:
     """The name under which a content security policy lets an inline script or style in."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def recorded_sources() -> str:
-    """The digest of the sources that the shipped bundle was built from."""
-    record: dict[str, str] = json.loads((STATIC / "built_from.json").read_text(encoding="utf-8"))
-    return record["sources"]
-
-
-def source_digest(web: Path = WEB) -> str:
-    """The digest of the sources as they are: path, length and bytes of each file, by path; as `web/vite.config.js` has it."""
-    inner = (path for path in (web / "src").rglob("*") if path.is_file())
-    names = sorted({*(path.relative_to(web).as_posix() for path in inner), *_OWN} - {_TYPES})
-    digest = hashlib.sha256()
-    for name in names:
-        content = (web / name).read_bytes()
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    return digest.hexdigest()
 
 
 _INERT = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}

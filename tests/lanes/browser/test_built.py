@@ -5,8 +5,9 @@ import subprocess
 
 import pytest
 
-from rubricem_agent.viewer.report import STATIC, WEB
+from rubricem_agent.viewer.report import STATIC
 
+WEB = STATIC.parent / "web"
 BUILT = ("index.html", "viewer.js", "viewer.css", "built_from.json")
 
 
