@@ -5,6 +5,7 @@ Model folders are read without the network, as transformers writes them: weights
 """
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -273,13 +274,7 @@ def draw_tokens(logits: torch.Tensor, jobs: Sequence[Job]) -> list[Draw]:
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
     """The length of the common prefix of two sequences of ids."""
-    low, high = 0, min(len(left), len(right))
-    if left[:high] == right[:high]:
-        return high
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if left[:middle] == right[:middle] else (low, middle - 1)
-    return low
+    return bisect_left(range(1, min(len(left), len(right)) + 1), True, key=lambda size: left[:size] != right[:size])
 
 
 class LocalPolicy:

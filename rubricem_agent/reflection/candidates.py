@@ -6,6 +6,7 @@ order, with nothing else but a leading thought.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Literal
 
@@ -108,16 +109,18 @@ def render_transcript(reading: Reading, fits: Callable[[str], bool]) -> str:
     """
     pieces = tuple(_pieces(reading))
     longest = max((len(text) for text, _ in pieces), default=0)
-    whole = _render(pieces, tool_chars=longest, own_chars=longest)
+
+    def shown(chars: int) -> str:
+        """With so many characters for each step of the policy, and what these leave over for each tool text."""
+        return _render(pieces, own_chars=min(chars, longest), tool_chars=max(chars - longest, 0))
+
+    whole = shown(2 * longest)
     if fits(whole):
         return whole
-    limit = _greatest(longest, lambda chars: fits(_render(pieces, tool_chars=chars, own_chars=longest)))
-    if limit is not None:
-        return _render(pieces, tool_chars=limit, own_chars=longest)
-    limit = _greatest(longest, lambda chars: fits(_render(pieces, tool_chars=0, own_chars=chars)))
-    if limit is not None:
-        return _render(pieces, tool_chars=0, own_chars=limit)
-    raise ReflectionError("the question and the answer alone are longer than the reflection prompt may be.")
+    too_many = bisect_left(range(2 * longest), True, key=lambda chars: not fits(shown(chars)))
+    if too_many == 0:
+        raise ReflectionError("the question and the answer alone are longer than the reflection prompt may be.")
+    return shown(too_many - 1)
 
 
 def _render(pieces: Sequence[_Piece], *, tool_chars: int, own_chars: int) -> str:
@@ -128,17 +131,6 @@ def _render(pieces: Sequence[_Piece], *, tool_chars: int, own_chars: int) -> str
         shown = shorten_middle(text, limits.get(author, len(text))).strip()
         parts.append(f"<tool_output>\n{shown}\n</tool_output>" if author == "tool" else shown)
     return "\n\n".join(part for part in parts if part)
-
-
-def _greatest(high: int, fits: Callable[[int], bool]) -> int | None:
-    """The greatest number from 0 to `high` that fits; None where 0 does not fit."""
-    if not fits(0):
-        return None
-    low = 0
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low
 
 
 def _pieces(reading: Reading) -> Iterator[_Piece]:

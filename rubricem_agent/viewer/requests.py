@@ -67,7 +67,7 @@ class Guard:
         if refusal is None:
             await self._app(scope, receive, _with_headers(send))
         else:
-            await _refuse(_with_headers(send), *refusal)
+            await problem(*refusal)(scope, receive, _with_headers(send))
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         """Status and sentence, or None for a request that may pass."""
@@ -100,18 +100,10 @@ def _with_headers(send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
-                headers[name] = value
+            headers.update(HEADERS)
         await send(message)
 
     return sending
-
-
-async def _refuse(send: Send, status: int, sentence: str) -> None:
-    body = Problem(status=status, message=sentence).model_dump_json().encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 JSON = "application/json"

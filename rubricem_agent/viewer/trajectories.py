@@ -156,10 +156,7 @@ class Utf16:
 
     def character(self, unit: int) -> int:
         """The character that a unit belongs to."""
-        character = unit - len(self._wide)
-        while self.at(character + 1) <= unit:
-            character += 1
-        return max(character, 0)
+        return bisect_right(range(1, self.length + 1), unit, key=self.at)
 
 
 MAX_TEXT = 20_000
