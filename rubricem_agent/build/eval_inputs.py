@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic.main import IncEx
 
 from rubricem_agent import config as configs
-from rubricem_agent.build.memory import open_existing_bank
+from rubricem_agent.build.memory import SNAPSHOT_SUFFIX, open_existing_bank
 from rubricem_agent.build.models import requires_extra
 from rubricem_agent.build.tools import open_index
 from rubricem_agent.evals.base import Rules
@@ -79,8 +79,8 @@ def choose_file(files: Iterable[str], source: str) -> str:
 
 
 def read_seen(path: Path) -> Collection[str]:
-    """Keys of the questions in a file of JSON lines, or in the folder of a rubric bank."""
-    if path.is_dir():
+    """Keys of the questions in a file of JSON lines, in the folder of a rubric bank, or in the bank.npz of a checkpoint."""
+    if path.is_dir() or path.suffix == SNAPSHOT_SUFFIX:
         return frozenset(item.key for item in open_existing_bank(path, embeds=False).items())
     return seen_keys(path)
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.embed import Embedder, HashingEmbedder
 from rubricem_agent.memory.gate import Refusal, WriteGate
 from rubricem_agent.memory.inject import CountTokens, Injection, Injector
+from rubricem_agent.memory.snapshot import open_snapshot
 from rubricem_agent.memory.store import ItemStore, MemoryStore, read_header
 from rubricem_agent.policy.base import Policy
 from rubricem_agent.reflection.candidates import ReflectionSettings
@@ -28,6 +30,7 @@ from rubricem_env.llm.usage import Meter
 from rubricem_env.scaffold.reading import Reading
 
 QWEN3_SOURCE = "Qwen/Qwen3-Embedding-0.6B"
+SNAPSHOT_SUFFIX = ".npz"
 
 
 def build_bank(config: configs.BankConfig, *, evaluation_keys: Collection[str] = frozenset()) -> RubricBank:
@@ -55,16 +58,20 @@ def build_bank(config: configs.BankConfig, *, evaluation_keys: Collection[str] =
 def open_existing_bank(folder: Path, *, embeds: bool, embedder_path: Path | None = None) -> RubricBank:
     """Open the bank of a folder with its own embedder, or without an embedder where nothing will be embedded.
 
+    A file .npz is the bank of a run's checkpoint: it is read into memory, and what is written to it stays there.
+
     Raises:
         FileFormatError: there is no bank, or none that this release can read.
         ConfigError: the weights of its embedder are not on this machine.
         MissingExtraError: a package is not installed.
         BankStoreError: the store cannot be opened.
     """
+    if folder.suffix == SNAPSHOT_SUFFIX:
+        return open_snapshot(folder, partial(build_embedder, path=embedder_path) if embeds else None)
     header = read_header(folder)
     if header is None:
         raise FileFormatError(
-            f"there is no rubric bank in {folder}. Give the folder of one with --bank, or make one with "
+            f"there is no rubric bank in {folder}. Give with --bank the folder of one, or the bank.npz of a checkpoint; or make one with "
             "`rubricem bank import FILE --bank FOLDER`."
         )
     store = _open_folder(folder, header.embedder, header.dimension)
@@ -114,7 +121,8 @@ class LessonMemory:
         config = (
             configs.BankConfig(folder=folder) if folder is not None else configs.BankConfig(embedder=configs.HASHING)
         )
-        if folder is not None and (not creates or read_header(folder) is not None):
+        is_there = folder is not None and (folder.suffix == SNAPSHOT_SUFFIX or read_header(folder) is not None)
+        if folder is not None and (is_there or not creates):
             bank = open_existing_bank(folder, embeds=True)
         else:
             bank = build_bank(config)

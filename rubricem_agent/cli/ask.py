@@ -187,7 +187,10 @@ def ask(
         typer.Option(help="Lessons from the bank for the first attempt: this question's, or other questions'."),
     ] = "none",
     attempts: Annotated[int, typer.Option(min=1, max=10, help="Attempts; each learns from the one before.")] = 1,
-    bank: Annotated[Path | None, typer.Option(envvar="RUBRICEM_BANK", help="The folder of a rubric bank.")] = None,
+    bank: Annotated[
+        Path | None,
+        typer.Option(envvar="RUBRICEM_BANK", help="The folder of a rubric bank, or the bank.npz of a checkpoint."),
+    ] = None,
     no_probe: ProbeOption = False,
     out: Annotated[Path, typer.Option(help="Where to write trajectory.json and report.md.")] = Path("runs/ask"),
 ) -> None:

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from rubricem_agent.build.memory import build_bank, open_existing_bank
+from rubricem_agent.build.memory import SNAPSHOT_SUFFIX, build_bank, open_existing_bank
 from rubricem_agent.cli.terminal import Terminal, command, inert, plain_table
 from rubricem_agent.config import MINILM, BankConfig
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.snapshot import export_items, import_items
 from rubricem_agent.memory.store import STATUSES, BankItem, BankStoreError, ItemStatus, read_header
-from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.errors import FileFormatError, UsageError
 
 _QUESTION_WIDTH = 100
 """Characters of a question in a row."""
@@ -25,7 +25,10 @@ bank_app = typer.Typer(
     add_completion=False,
 )
 BankOption = Annotated[
-    Path, typer.Option("--bank", envvar="RUBRICEM_BANK", help="The bank's folder.", show_default=True)
+    Path,
+    typer.Option(
+        "--bank", envvar="RUBRICEM_BANK", help="The bank's folder, or the bank.npz of a checkpoint.", show_default=True
+    ),
 ]
 NumberArgument = Annotated[int, typer.Argument(min=1, help="The item's number, as `rubricem bank list` shows it.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Stored with the item.")]
@@ -143,6 +146,7 @@ def import_bank(
     """
     if not file.is_file():
         raise FileFormatError(f"there is no file {file}. Give a file of `rubricem bank export`.")
+    _refuse_snapshot(bank)
     if read_header(bank):
         opened = _open(bank, terminal, embeds=True, embedder_path=embedder_path)
     else:
@@ -194,12 +198,21 @@ def _open(folder: Path, terminal: Terminal, *, embeds: bool = False, embedder_pa
 
 
 def _change(folder: Path, change: Callable[[RubricBank], BankItem], terminal: Terminal) -> None:
+    _refuse_snapshot(folder)
     item = change(_open(folder, terminal))
     terminal.close(
         {"id": item.id, "status": item.status, "reason": item.reason},
         f"item {item.id} is {item.status}{f' ({item.reason})' if item.reason else ''}",
         brief=item.status,
     )
+
+
+def _refuse_snapshot(path: Path) -> None:
+    if path.suffix == SNAPSHOT_SUFFIX:
+        raise UsageError(
+            f"{path} is the bank of a checkpoint and is not changed. Make a bank of it: rubricem bank export lessons.jsonl "
+            f"--bank {path}, then rubricem bank import lessons.jsonl --bank FOLDER."
+        )
 
 
 def _numbers(items: Iterable[BankItem]) -> str:

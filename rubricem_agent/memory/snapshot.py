@@ -7,7 +7,7 @@ reflections pass the write gate.
 import hashlib
 import io
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -16,9 +16,9 @@ from pydantic import Field, ValidationError
 
 from rubricem_agent.files import write_atomic
 from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.memory.embed import Floats
+from rubricem_agent.memory.embed import Embedder, Floats
 from rubricem_agent.memory.gate import Refusal
-from rubricem_agent.memory.store import BankItem, StoredItem
+from rubricem_agent.memory.store import BankItem, MemoryStore, StoredItem
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.judgement import Reflection
@@ -72,8 +72,26 @@ def load_snapshot(bank: RubricBank, path: Path, *, step: int) -> None:
             f"{path} holds vectors of {described.embedder}; this bank embeds with {bank.embedder_name}. Set "
             f"bank.embedder to {described.embedder} to resume."
         )
+    bank.restore(_stored(described, vectors))
+
+
+def open_snapshot(path: Path, embedder_of: Callable[[str], Embedder] | None) -> RubricBank:
+    """A bank in memory with the items of a snapshot; `embedder_of` makes the embedder of that name, where one is needed.
+
+    Raises:
+        FileFormatError: there is no such file, or it is damaged, or of a newer release.
+    """
+    described, vectors = _read(path)
+    embedder = embedder_of(described.embedder) if embedder_of else None
+    dimension = embedder.dimension if embedder else vectors.shape[-1] if vectors.size else 1
+    bank = RubricBank.open(MemoryStore(embedder=described.embedder, dimension=dimension), embedder)
+    bank.restore(_stored(described, vectors))
+    return bank
+
+
+def _stored(described: _Contents, vectors: Floats) -> list[StoredItem]:
     by_key = dict(zip(described.keys, vectors, strict=True))
-    bank.restore([StoredItem(item, by_key[item.key]) for item in described.items])
+    return [StoredItem(item, by_key[item.key]) for item in described.items]
 
 
 def _read(path: Path) -> tuple[_Contents, Floats]:

@@ -6,9 +6,10 @@ from typer.testing import CliRunner
 
 pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
 
-from rubricem_agent.build.memory import build_bank
+from rubricem_agent.build.memory import build_bank, open_existing_bank
 from rubricem_agent.cli.ask import ask
 from rubricem_agent.config import BankConfig
+from rubricem_agent.memory.snapshot import save_snapshot
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.testing.judges import make_reflection
 from rubricem_env.testing.loopback import serve_loopback
@@ -89,3 +90,12 @@ def test_a_bank_that_is_not_there_is_named_and_none_is_made(asked, tmp_path, mod
     with pytest.raises(UsageError, match=r"there is no rubric bank in .*rubricem bank import"):
         asked("--reuse", mode, "--bank", str(tmp_path / "typo"))
     assert not (tmp_path / "typo").exists()
+
+
+def test_the_bank_of_a_checkpoint_gives_its_lessons_and_stays_as_it_is(asked, bank, tmp_path):
+    snapshot = tmp_path / "bank.npz"
+    save_snapshot(open_existing_bank(bank({QUESTION: OWN_LESSON}), embeds=True), snapshot, step=1)
+    before = snapshot.read_bytes()
+    message, _ = asked("--bank", str(snapshot), "--reuse", "within")
+    assert OWN_LESSON in message
+    assert snapshot.read_bytes() == before

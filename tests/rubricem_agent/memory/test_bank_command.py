@@ -8,8 +8,11 @@ from typer.testing import CliRunner
 
 pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
 
+from rubricem_agent.build.eval_inputs import bank_sha256, read_seen
+from rubricem_agent.build.memory import open_existing_bank
 from rubricem_agent.cli.bank import bank_app
 from rubricem_agent.memory.chroma_store import ChromaStore
+from rubricem_agent.memory.snapshot import save_snapshot
 from rubricem_agent.memory.store import BankItem, StoredItem
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.testing.judges import make_reflection
@@ -143,3 +146,44 @@ def test_text_of_an_item_of_an_older_release_cannot_move_the_cursor_or_set_colou
         output = CliRunner().invoke(bank_app, [*command, "--bank", str(tmp_path)]).stdout
         assert "\x1b[2J" not in output
         assert "[red]wide[/red]" in output
+
+
+@pytest.fixture
+def snapshot(run, tmp_path):
+    """The same bank as a checkpoint has it."""
+    path = tmp_path / "bank.npz"
+    save_snapshot(open_existing_bank(tmp_path / "bank", embeds=True), path, step=12)
+    return path
+
+
+@pytest.mark.parametrize(
+    "command", [("list",), ("show", "1"), ("search", "How wide is the Tall Fox?"), ("stats",), ("list", "--json")]
+)
+def test_the_bank_of_a_checkpoint_is_read_as_a_folder_is(command, run, snapshot, tmp_path):
+    read = CliRunner().invoke(bank_app, [*command, "--bank", str(snapshot)])
+    assert (read.exit_code, read.output) == (
+        0,
+        CliRunner().invoke(bank_app, [*command, "--bank", str(tmp_path / "bank")]).output,
+    )
+
+
+def test_the_bank_of_a_checkpoint_has_the_lessons_of_an_evaluation(snapshot, tmp_path):
+    assert bank_sha256(snapshot) == bank_sha256(tmp_path / "bank")
+    assert read_seen(snapshot) == read_seen(tmp_path / "bank")
+    assert len(open_existing_bank(snapshot, embeds=True).retrieve(QUESTIONS[0], "within")) == 1
+
+
+@pytest.mark.parametrize("command", [("remove", "1"), ("approve", "1"), ("import", "in.jsonl")])
+def test_the_bank_of_a_checkpoint_is_not_changed(command, snapshot, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = snapshot.read_bytes()
+    told = CliRunner().invoke(bank_app, [*command, "--bank", str(snapshot)])
+    assert "is the bank of a checkpoint and is not changed. Make a bank of it: rubricem bank export" in str(
+        told.exception
+    )
+    assert snapshot.read_bytes() == before
+
+
+def test_a_bank_of_a_checkpoint_that_is_not_there_is_one_sentence(tmp_path):
+    told = CliRunner().invoke(bank_app, ["list", "--bank", str(tmp_path / "none.npz")])
+    assert "there is no bank snapshot" in str(told.exception)
