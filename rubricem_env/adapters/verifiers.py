@@ -77,14 +77,7 @@ class ResearchHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc,unused
     NEEDS_CONTAINER = False
 
     async def launch(
-        self,
-        ctx: Any,
-        trace: Any,
-        runtime: Any,
-        endpoint: str,
-        secret: str,
-        mcp_urls: dict[str, str],
-        data: Any,
+        self, ctx: Any, trace: Any, runtime: Any, endpoint: str, secret: str, mcp_urls: dict[str, str], data: Any
     ) -> Any:
         """One episode in chat messages, each observation a user message. verifiers handles a model's failure."""
         system, prompt = self.resolve_text_prompt(data)

@@ -7,6 +7,7 @@ warns when the two judges diverge over training.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import ConfigDict, Field
@@ -212,13 +213,13 @@ class HeldOutAudit:
         stage_pairs = [pair for pairs, _ in results for pair in pairs]
         score_pairs = [pair for _, pairs in results for pair in pairs]
         by_stage = {stage.value: [pair[1:] for pair in stage_pairs if pair[0] is stage] for stage in STAGES}
-        gap = _mean([trained - held_out for _, trained, held_out in stage_pairs]) if stage_pairs else None
+        gap = fmean([trained - held_out for _, trained, held_out in stage_pairs]) if stage_pairs else None
         if gap is not None:
             self._gaps.append(gap)
         return Audit(
-            judge={stage: round(_mean([pair[0] for pair in pairs]), 4) for stage, pairs in by_stage.items() if pairs},
+            judge={stage: round(fmean([pair[0] for pair in pairs]), 4) for stage, pairs in by_stage.items() if pairs},
             held_out={
-                stage: round(_mean([pair[1] for pair in pairs]), 4) for stage, pairs in by_stage.items() if pairs
+                stage: round(fmean([pair[1] for pair in pairs]), 4) for stage, pairs in by_stage.items() if pairs
             },
             gap=gap,
             kappa=measure_agreement(score_pairs).kappa,
@@ -268,14 +269,10 @@ class HeldOutAudit:
         settings = self._settings
         if len(self._gaps) < settings.warm_up + settings.window:
             return ""
-        first, present = _mean(self._gaps[: settings.warm_up]), _mean(self._gaps[-settings.window :])
+        first, present = fmean(self._gaps[: settings.warm_up]), fmean(self._gaps[-settings.window :])
         if present - first <= settings.widening:
             return ""
         return (
             f"the training judge now scores {present:+.2f} above the held-out judge; the first audits had {first:+.2f}, "
             f"and the gap may widen by {settings.widening:.2f}. The policy may be learning the judge instead of the task."
         )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

@@ -46,13 +46,7 @@ from rubricem_env.judge.prompting import (
     shorten_middle,
 )
 from rubricem_env.judge.rubrics import refuse_rubric
-from rubricem_env.llm.base import (
-    ChatModel,
-    ChatReply,
-    ChatRequest,
-    ask_for,
-    parse_json_object,
-)
+from rubricem_env.llm.base import ChatModel, ChatReply, ChatRequest, ask_for, parse_json_object
 from rubricem_env.llm.limits import RetryPolicy, Timing
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.untrusted import neutralize
@@ -93,14 +87,7 @@ class AskSettings(Frozen):
 class LLMJudge:
     """Proposes rubrics, scores trajectories and judges reflections with one chat model."""
 
-    def __init__(
-        self,
-        model: ChatModel,
-        *,
-        settings: AskSettings,
-        timing: Timing,
-        prompts: Mapping[str, str],
-    ) -> None:
+    def __init__(self, model: ChatModel, *, settings: AskSettings, timing: Timing, prompts: Mapping[str, str]) -> None:
         """`prompts` has the names propose, score, repair and reflect."""
         self._model = model
         self._settings = settings

@@ -10,7 +10,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple
 
 from rubricem_env.domain.base import STAGES, Span, Stage, StageSpans
@@ -58,10 +58,7 @@ def find_boundaries(turns: Sequence[Turn], *, review_start: ReviewStart = "think
 
 def _offsets(turns: Sequence[Turn]) -> list[int]:
     """Where each turn begins in the joined text, and where the last one ends."""
-    offsets = [0]
-    for turn in turns:
-        offsets.append(offsets[-1] + len(turn.text))
-    return offsets
+    return list(accumulate((len(turn.text) for turn in turns), initial=0))
 
 
 def _plan_end(turns: Sequence[Turn], offsets: Sequence[int]) -> int:

@@ -34,12 +34,7 @@ class ScriptedJudge:
     """Proposes given rubrics and marks by a function; None leaves a rubric unmarked. Latency is simulated on demand."""
 
     def __init__(
-        self,
-        mark: Marker,
-        *,
-        rubrics: tuple[Rubric, ...] = (),
-        delay: Delay | None = None,
-        name: str = "scripted",
+        self, mark: Marker, *, rubrics: tuple[Rubric, ...] = (), delay: Delay | None = None, name: str = "scripted"
     ) -> None:
         self.name = name
         self.contrasts: list[Contrast] = []

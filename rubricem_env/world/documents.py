@@ -9,14 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from rubricem_env.tools.corpus_search import Document
-from rubricem_env.world.entities import (
-    Entity,
-    Flaw,
-    open_stream,
-    pick,
-    shuffled,
-    split_sizes,
-)
+from rubricem_env.world.entities import Entity, Flaw, open_stream, pick, shuffled, split_sizes
 from rubricem_env.world.vocabulary import DOMAINS, Domain, domain_named
 
 DocumentKind = Literal[

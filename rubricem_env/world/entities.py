@@ -11,15 +11,7 @@ import numpy as np
 
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.world.vocabulary import (
-    CAUSES,
-    DOMAINS,
-    FIRST_WORDS,
-    SECOND_WORDS,
-    Attribute,
-    Domain,
-    domain_named,
-)
+from rubricem_env.world.vocabulary import CAUSES, DOMAINS, FIRST_WORDS, SECOND_WORDS, Attribute, Domain, domain_named
 
 Item = TypeVar("Item")
 

@@ -204,12 +204,7 @@ def _name(need: Need) -> str:
 
 
 def _criterion(
-    stage: Stage,
-    title: str,
-    description: str,
-    weight: float,
-    mark: Mark,
-    polarity: Polarity = "positive",
+    stage: Stage, title: str, description: str, weight: float, mark: Mark, polarity: Polarity = "positive"
 ) -> Criterion:
     return Rubric(stage=stage, title=title, description=description, polarity=polarity, weight=weight), mark
 

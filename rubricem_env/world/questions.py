@@ -352,22 +352,10 @@ class Question(Frozen):
 
 def rubrics_of(truth: Truth) -> tuple[PersistentRubric, ...]:
     """The answer rubrics of a truth: +1 for each need, +0.5 for each convention, -1 for each trap."""
-    needs: tuple[Need | ImplicitNeed, ...] = (*truth.needs, *truth.implicit_needs)
-    rubrics = [
-        PersistentRubric(
-            title=need.title,
-            description=f"The answer says: {need.sentence}",
-            weight=1.0 if isinstance(need, Need) else 0.5,
-        )
-        for need in needs
-    ]
-    rubrics += [
-        PersistentRubric(
-            title=f"{trap.kind} value", description=f"The answer gives the wrong value {trap.wrong_value}.", weight=-1.0
-        )
-        for trap in truth.traps
-    ]
-    return tuple(rubrics)
+    rows = [(need.title, f"The answer says: {need.sentence}", 1.0) for need in truth.needs]
+    rows += [(duty.title, f"The answer says: {duty.sentence}", 0.5) for duty in truth.implicit_needs]
+    rows += [(f"{t.kind} value", f"The answer gives the wrong value {t.wrong_value}.", -1.0) for t in truth.traps]
+    return tuple(PersistentRubric(title=title, description=text, weight=weight) for title, text, weight in rows)
 
 
 def ask_questions(seed: int, library: Library, *, questions_per_domain: int) -> tuple[Question, ...]:

@@ -44,11 +44,7 @@ async def resolve(host: str, port: int) -> list[str]:
 
 
 async def pin(
-    url: str,
-    resolver: Resolver,
-    *,
-    ports: frozenset[int] = WEB_PORTS,
-    exceptions: frozenset[str] = frozenset(),
+    url: str, resolver: Resolver, *, ports: frozenset[int] = WEB_PORTS, exceptions: frozenset[str] = frozenset()
 ) -> tuple[httpx2.URL, str]:
     """Check a page's address and resolve its host once. Connect to the returned address only.
 

@@ -20,7 +20,7 @@ JINA_URL = "https://r.jina.ai"
 class _Service:
     name = ""
 
-    def __init__(self, url: str, key: SecretStr | None, resolver: Resolver) -> None:
+    def __init__(self, url: str, *, key: SecretStr | None = None, resolver: Resolver = resolve) -> None:
         self._url = url.rstrip("/")
         self._client = open_json_client({"authorization": f"Bearer {key.get_secret_value()}"} if key else {})
         self._resolver = resolver
@@ -52,7 +52,7 @@ class JinaPages(_Service):
     name = "the Jina reader"
 
     def __init__(self, url: str = JINA_URL, *, key: SecretStr | None = None, resolver: Resolver = resolve) -> None:
-        super().__init__(url, key, resolver)
+        super().__init__(url, key=key, resolver=resolver)
 
     def _request(self, address: str) -> httpx2.Request:
         return self._client.build_request("GET", f"{self._url}/{quote(address, safe=':/?&=%')}")
@@ -65,9 +65,6 @@ class Crawl4aiPages(_Service):
     """A Crawl4AI server, by its endpoint /md with the filter "fit": the main content as Markdown."""
 
     name = "the Crawl4AI server"
-
-    def __init__(self, url: str, *, key: SecretStr | None = None, resolver: Resolver = resolve) -> None:
-        super().__init__(url, key, resolver)
 
     def _request(self, address: str) -> httpx2.Request:
         return self._client.build_request("POST", f"{self._url}/md", json={"url": address, "f": "fit"})
