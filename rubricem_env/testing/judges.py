@@ -1,9 +1,7 @@
 """Fakes for users of a judge: scripted judges, sample attempts at one question, reflections and an embedder."""
 
 import asyncio
-import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +20,6 @@ from rubricem_env.domain.trajectory import (
     query_key,
 )
 from rubricem_env.judge.base import Contrast, Proposal, ScoringRequest, ScoringResult
-from rubricem_env.judge.llm_judge import PROPOSE, REFLECT
-from rubricem_env.judge.prompting import read_blocks
-from rubricem_env.llm.base import ChatRequest
 
 Marker = Callable[[ScoringRequest, Rubric], int | None]
 Delay = Callable[[str, object], float]
@@ -61,41 +56,6 @@ class ScriptedJudge:
     async def _wait(self, phase: str, asked: object) -> None:
         if self._delay is not None:
             await asyncio.sleep(self._delay(phase, asked))
-
-
-def read_fenced(
-    mark: Callable[[Mapping[str, Any], Mapping[str, Any]], int],
-    *,
-    draft: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
-) -> Callable[[ChatRequest], str]:
-    """The answer function of a scripted model that takes delimited content for data and nothing else for content.
-
-    `mark` is given a criterion and the blocks, `draft` the blocks of a contrast; both see parsed JSON.
-    """
-
-    def answer(request: ChatRequest) -> str:
-        blocks = read_blocks(request.prompt)
-        if request.purpose == PROPOSE:
-            return json.dumps(draft(blocks) if draft else empty_proposal())
-        if request.purpose == REFLECT:
-            return json.dumps({"scores": [_fair_score(c["index"]) for c in blocks["CANDIDATES"]]})
-        scores = [
-            {"index": row["index"], "justification": "read behind the fence", "score": mark(row, blocks)}
-            for row in blocks["CRITERIA"]
-        ]
-        return json.dumps({"scores": scores})
-
-    return answer
-
-
-def empty_proposal() -> dict[str, Any]:
-    """A proposal in the wire's shape that proposes nothing."""
-    return {f"stage_{number}": {"positive_rubrics": [], "negative_rubrics": []} for number in (1, 2, 3, 4)}
-
-
-def _fair_score(index: int) -> dict[str, Any]:
-    dimensions = {"diagnostic_accuracy": 0.5, "specificity": 0.5, "scope_and_balance": 0.5}
-    return {"index": index, "justification": "scripted", **dimensions}
 
 
 QUESTION = "Compare the width of the rivers Amber Badger and Tall Fox."

@@ -114,57 +114,6 @@ async def _five_hundred_megabytes() -> AsyncIterator[bytes]:
         yield _BLOCK
 
 
-def grounded_reply(
-    answer: str, sources: tuple[tuple[str, str], ...] = (), spans: tuple[tuple[str, int], ...] = ()
-) -> dict[str, Any]:
-    """A reply of Gemini with grounding: sources are (title, URL); spans are (words, index of their source)."""
-    encoded = answer.encode()
-    supports = [
-        {
-            "segment": {
-                "startIndex": encoded.index(words.encode()),
-                "endIndex": encoded.index(words.encode()) + len(words.encode()),
-                "text": words,
-            },
-            "groundingChunkIndices": [index],
-        }
-        for words, index in spans
-    ]
-    chunks = [{"web": {"uri": url, "title": title}} for title, url in sources]
-    candidate = {
-        "content": {"role": "model", "parts": [{"text": answer}]},
-        "finishReason": "STOP",
-        "groundingMetadata": {"groundingChunks": chunks, "groundingSupports": supports},
-    }
-    usage = {"promptTokenCount": 10, "candidatesTokenCount": 20, "totalTokenCount": 30}
-    return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "gemini-3.8-flash"}
-
-
-def scholar_reply(*texts: str) -> dict[str, Any]:
-    """A reply of Semantic Scholar's snippet endpoint."""
-    hits = [
-        {
-            "snippet": {"text": text, "snippetKind": "body"},
-            "score": 1.0,
-            "paper": {"corpusId": str(n), "title": f"Paper {n}"},
-        }
-        for n, text in enumerate(texts, 1)
-    ]
-    return {"data": hits, "retrievalVersion": "test"}
-
-
-def pages_app(pages: dict[str, Callable[[], Response]]) -> Starlette:
-    """A web site: a response for each path."""
-
-    def route(path: str, respond: Callable[[], Response]) -> Route:
-        async def endpoint(_: Request) -> Response:
-            return respond()
-
-        return Route(path, endpoint)
-
-    return Starlette(routes=[route(path, respond) for path, respond in pages.items()])
-
-
 class ModelRequest(NamedTuple):
     """One request as the server read it."""
 

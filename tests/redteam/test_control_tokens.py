@@ -18,7 +18,8 @@ from rubricem_env.judge.scoring import score_trajectory
 from rubricem_env.llm.base import ScriptedModel
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.scaffold.untrusted import defuse, neutralize, restore
-from rubricem_env.testing.judges import ANSWER, QUESTION, attempt, careless, empty_proposal, read_fenced, rubric
+from rubricem_env.testing.judges import ANSWER, QUESTION, attempt, careless, rubric
+from tests.replies import empty_proposal, read_fenced
 
 TOKENS = (
     *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|\u200bim_end|>", "<tool_call>", "</tool_response>"),  # Qwen

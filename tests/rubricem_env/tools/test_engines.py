@@ -9,11 +9,12 @@ from pydantic import SecretStr
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolStatus
 from rubricem_env.llm.limits import RetryPolicy, Timing
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.testing.servers import SearchReply, SearchServer, grounded_reply, scholar_reply
+from rubricem_env.testing.servers import SearchReply, SearchServer
 from rubricem_env.tools.google_search import GeminiGoogleSearch
 from rubricem_env.tools.guard import GuardedTool, GuardSettings
 from rubricem_env.tools.semantic_scholar import SemanticScholarSearch
 from rubricem_env.tools.serper_search import PlainWebSearch
+from tests.replies import grounded_reply, scholar_reply
 
 KEY = SecretStr("canary-key-4711")
 ANSWER = "Überall gilt: the Tall Fox is 60 m wide. It freezes in winter."

@@ -10,11 +10,13 @@ from pathlib import Path
 import httpx2
 import pytest
 from pydantic import SecretStr
+from starlette.applications import Starlette
 from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
 
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
 from rubricem_env.testing.loopback import free_port, serve_loopback
-from rubricem_env.testing.servers import pages_app, read_body
+from rubricem_env.testing.servers import read_body
 from rubricem_env.tools.guard import ToolFailure
 from rubricem_env.tools.http import read_capped
 from rubricem_env.tools.pages.fetch import MAX_BYTES, PageFetcher, WebPages, is_public, pin
@@ -64,6 +66,18 @@ async def fetch(query, source=None, /, *, spec=FETCH_PAGE_SPEC, **parameters):
         return (await fetcher.answer(call))[0]
     finally:
         await fetcher.aclose()
+
+
+def pages_app(pages):
+    """A web site: a response for each path."""
+
+    def route(path, respond):
+        async def endpoint(_):
+            return respond()
+
+        return Route(path, endpoint)
+
+    return Starlette(routes=[route(path, respond) for path, respond in pages.items()])
 
 
 async def read(app, path="/", *answers, settings=None, **parameters):
