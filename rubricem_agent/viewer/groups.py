@@ -23,7 +23,6 @@ from rubricem_agent.viewer.trajectories import (
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.judgement import Rubric
-from rubricem_env.judge.rubrics import ActiveRubric, RetiredRubric
 from rubricem_env.judge.scoring import fulfillment, mark_variance
 from rubricem_env.scaffold.reading import Reading, read_trajectory
 
@@ -73,13 +72,13 @@ def view_group(run: RunFolder, group_id: str, *, sort: str = "attempt") -> api_t
 def _key(sort: str) -> Callable[[Member], tuple[float, int]]:
     if sort == "attempt":
         return lambda member: (0.0, member[0].attempt)
-    stage = None if sort == "mean" else Stage(sort)
-    return lambda member: (_best_first(member[0], stage), member[0].attempt)
 
+    def best_first(member: Member) -> tuple[float, int]:
+        row = member[0]
+        score = row.mean if sort == "mean" else score_of(row.scores, Stage(sort))
+        return (1.0 if score is None else -score), row.attempt
 
-def _best_first(row: api_trajectories.TrajectoryRow, stage: Stage | None) -> float:
-    score = row.mean if stage is None else score_of(row.scores, stage)
-    return 1.0 if score is None else -score
+    return best_first
 
 
 def score_of(scores: StageScores, stage: Stage) -> float | None:
@@ -217,61 +216,39 @@ def _order(life: api_trajectories.RubricLife) -> tuple[int, int]:
 
 def _life(rubric: Rubric, groups: Sequence[JudgedGroup]) -> api_trajectories.RubricLife:
     events: list[api_trajectories.RubricEvent] = []
-    status: Standing = "persistent" if rubric.persistent else "active"
-    was_active = False
-    for group in groups:
-        event = _event(rubric, group, was_active=was_active, is_first=not events)
-        if event is None:
+    fate: api_trajectories.Fate
+    for group_id, entry, rollouts in groups:
+        known = next((one for one in entry.active if one.rubric.id == rubric.id), None)
+        gone = next((one for one in entry.retired if one.last.rubric.id == rubric.id), None)
+        is_persistent = rubric.persistent and any(one.id == rubric.id for one in entry.rubrics)
+        if gone is not None:
+            fate = "retired"
+        elif known is None and not is_persistent:
             continue
-        events.append(event)
-        was_active = event.fate != "retired"
-        if not rubric.persistent:
-            status = "active" if was_active else "retired"
+        elif not events:
+            fate = "born"
+        else:
+            fate = "returned" if events[-1].fate == "retired" else "kept"
+        opinions = (opinion for rollout in rollouts for opinion in rollout.judged.opinions)
+        scores = tuple(opinion.mark for opinion in opinions if opinion.rubric_id == rubric.id)
+        last = known or (gone.last if gone else None)
+        variance = last.variance if last is not None else None
+        if variance is None and len(scores) > 1:
+            variance = mark_variance(scores)
+        events.append(
+            api_trajectories.RubricEvent(
+                step=entry.step,
+                group=group_id,
+                fate=fate,
+                reason=gone.reason if gone else "",
+                variance=records.number_or_none(variance),
+                scores=scores,
+                mean=records.number_or_none(sum(scores) / len(scores)) if scores else None,
+            )
+        )
+    is_retired = bool(events) and events[-1].fate == "retired"
+    status: Standing = "persistent" if rubric.persistent else "retired" if is_retired else "active"
     return api_trajectories.RubricLife(rubric=rubric, status=status, events=tuple(events))
-
-
-def _event(
-    rubric: Rubric, group: JudgedGroup, *, was_active: bool, is_first: bool
-) -> api_trajectories.RubricEvent | None:
-    """What became of a rubric in one group; None where it was out of use before and after."""
-    group_id, entry, rollouts = group
-    active = {one.rubric.id: one for one in entry.active}
-    retired = {one.last.rubric.id: one for one in entry.retired}
-    is_used = rubric.id in active or (rubric.persistent and any(rubric.id == one.id for one in entry.rubrics))
-    if not is_used and rubric.id not in retired:
-        return None
-    gone = retired.get(rubric.id)
-    scores = _scores(rubric.id, rollouts)
-    return api_trajectories.RubricEvent(
-        step=entry.step,
-        group=group_id,
-        fate="retired" if gone else _fate(was_active=was_active, is_first=is_first),
-        reason=gone.reason if gone else "",
-        variance=_variance(rubric.id, active, gone, scores),
-        scores=tuple(scores),
-        mean=records.number_or_none(sum(scores) / len(scores)) if scores else None,
-    )
-
-
-def _fate(*, was_active: bool, is_first: bool) -> api_trajectories.Fate:
-    if is_first:
-        return "born"
-    return "kept" if was_active else "returned"
-
-
-def _variance(
-    rubric_id: str, active: Mapping[str, ActiveRubric], gone: RetiredRubric | None, scores: Sequence[float]
-) -> float | None:
-    known = active.get(rubric_id) or (gone.last if gone else None)
-    if known is not None and known.variance is not None:
-        return records.number_or_none(known.variance)
-    return records.number_or_none(mark_variance(scores)) if len(scores) > 1 else None
-
-
-def _scores(rubric_id: str, rollouts: Sequence[RolloutEntry]) -> list[float]:
-    return [
-        opinion.mark for rollout in rollouts for opinion in rollout.judged.opinions if opinion.rubric_id == rubric_id
-    ]
 
 
 def list_trajectories(run: RunFolder, wanted: records.RolloutFilter) -> api_trajectories.TrajectoryPage:

@@ -7,7 +7,7 @@ count UTF-16 units, as JavaScript does. A quotation in a judge's reason is locat
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from rubricem_agent.learn.record import GroupEntry, RolloutEntry
@@ -248,14 +248,9 @@ def element_text(pieces: Sequence[ElementSegment], number: int, *, offset: int) 
 
 def _repeated_calls(pieces: Sequence[ElementSegment]) -> frozenset[int]:
     """The calls that repeat an earlier one."""
-    known = set()
-    repeated = set()
-    for number, piece in enumerate(pieces):
-        if piece.call is not None:
-            if piece.call.identity in known:
-                repeated.add(number)
-            known.add(piece.call.identity)
-    return frozenset(repeated)
+    calls = {number: piece.call.identity for number, piece in enumerate(pieces) if piece.call is not None}
+    first = {identity: number for number, identity in reversed(calls.items())}
+    return frozenset(number for number, identity in calls.items() if first[identity] != number)
 
 
 _QUOTED = re.compile(r'“([^”]{2,400})”|"([^"]{2,400})"|«([^»]{2,400})»')
@@ -427,9 +422,7 @@ def _begin(policy_pieces: PolicyPieces, start: int) -> Passage | None:
 
 
 def _violations(reading: Reading, policy_pieces: PolicyPieces) -> tuple[ViolationView, ...]:
-    starts = [0]
-    for turn in reading.turns:
-        starts.append(starts[-1] + len(turn.text))
+    starts = [0, *accumulate(len(turn.text) for turn in reading.turns)]
     return tuple(
         ViolationView(
             code=found.code.value,
