@@ -6,14 +6,13 @@ dropped with a warning. Lines are not forced to the disk one by one, because tha
 other episodes of the run wait; `sync` does it once a run.
 """
 
-import json
 import warnings
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from rubricem_agent.files import LineFile
 from rubricem_agent.rollout.tokens import RolloutTokens
@@ -64,6 +63,20 @@ RolloutIndex = tuple[str, int, int]
 """Identifies a rollout of a run: the question's key, the occurrence of the question, the attempt."""
 
 
+class _JournalHeader(Frozen):
+    """The first line. A newer release may say more in it, and is still known as newer."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+    journal: int
+    fingerprint: Text = ""
+
+
+class _JournalLine(Frozen):
+    place: RolloutIndex
+    rollout: Rollout
+
+
 class RolloutJournal:
     """The journal of one run. One process writes it at a time."""
 
@@ -80,8 +93,8 @@ class RolloutJournal:
         """
         if not path.exists() or path.stat().st_size == 0:
             path.parent.mkdir(parents=True, exist_ok=True)
-            header = {"journal": JOURNAL_VERSION, "fingerprint": fingerprint}
-            path.write_text(json.dumps(header) + "\n", encoding="utf-8")
+            header = _JournalHeader(journal=JOURNAL_VERSION, fingerprint=fingerprint)
+            path.write_text(header.model_dump_json() + "\n", encoding="utf-8")
             return cls(path, {})
         file = LineFile(path)
         dropped = file.repair()
@@ -90,7 +103,8 @@ class RolloutJournal:
             warnings.warn(message, stacklevel=2)
         lines = [line.decode("utf-8", "replace") for line in file.read()]
         _check_header(path, lines[0] if lines else "", fingerprint=fingerprint)
-        return cls(path, dict(_read_line(path, line, number=number) for number, line in enumerate(lines[1:], 2)))
+        records = (_read_line(path, line, number=number) for number, line in enumerate(lines[1:], 2))
+        return cls(path, {record.place: record.rollout for record in records})
 
     @property
     def finished(self) -> Mapping[RolloutIndex, Rollout]:
@@ -103,8 +117,7 @@ class RolloutJournal:
         Raises:
             FileFormatError: the line does not fit on the disk; the file is unchanged.
         """
-        record = {"place": index, "rollout": rollout.model_dump(mode="json")}
-        line = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        line = _JournalLine(place=index, rollout=rollout).model_dump_json()
         try:
             self._file.append([line.encode()])
         except OSError as cause:
@@ -119,38 +132,26 @@ class RolloutJournal:
 
 
 def _check_header(path: Path, line: str, *, fingerprint: str) -> None:
-    header = _parse(path, line, number=1) if line else {}
-    version = header.get("journal")
-    if type(version) is not int:
-        raise FileFormatError(f"{path} is not a journal of rollouts; choose another file, or remove it.")
-    if version > JOURNAL_VERSION:
-        raise FileFormatError(
-            f"{path} is a journal of version {version}; this release reads up to {JOURNAL_VERSION}. Upgrade rubricem."
-        )
-    if header.get("fingerprint") != fingerprint:
-        raise FileFormatError(
-            f"{path} belongs to a run with other settings ({header.get('fingerprint')}, this one is {fingerprint}). "
-            "Use another file, or the settings of that run."
-        )
-
-
-def _parse(path: Path, line: str, *, number: int) -> dict[str, object]:
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as cause:
-        raise FileFormatError(f"{path}, line {number} is not JSON: {cause}. Remove the line to resume.") from cause
-    if not isinstance(record, dict):
-        raise FileFormatError(f"{path}, line {number} is not a JSON object. Remove the line to resume.")
-    return record
-
-
-def _read_line(path: Path, line: str, *, number: int) -> tuple[RolloutIndex, Rollout]:
-    record = _parse(path, line, number=number)
-    index, fields = record.get("place"), record.get("rollout")
-    if not (isinstance(index, list) and len(index) == 3):
-        raise FileFormatError(f"{path}, line {number} does not say which rollout it is. Remove the line to resume.")
-    try:
-        # Not strict: JSON has lists for tuples and strings for enums.
-        return (index[0], index[1], index[2]), Rollout.model_validate(fields, strict=False)
+        header = _JournalHeader.model_validate_json(line)
     except ValidationError as cause:
-        raise FileFormatError(f"{path}, line {number} is not a rollout: {first_problem(cause)}") from cause
+        raise FileFormatError(f"{path} is not a journal of rollouts; choose another file, or remove it.") from cause
+    if header.journal > JOURNAL_VERSION:
+        raise FileFormatError(
+            f"{path} is a journal of version {header.journal}; this release reads up to {JOURNAL_VERSION}. Upgrade "
+            "rubricem."
+        )
+    if header.fingerprint != fingerprint:
+        raise FileFormatError(
+            f"{path} belongs to a run with other settings ({header.fingerprint}, this one is {fingerprint}). Use "
+            "another file, or the settings of that run."
+        )
+
+
+def _read_line(path: Path, line: str, *, number: int) -> "_JournalLine":
+    try:
+        return _JournalLine.model_validate_json(line)
+    except ValidationError as cause:
+        raise FileFormatError(
+            f"{path}, line {number} is not a rollout: {first_problem(cause)} Remove the line to resume."
+        ) from cause

@@ -156,9 +156,12 @@ async def test_a_line_that_does_not_fit_on_the_disk_leaves_no_part_of_itself(tmp
     [
         (lambda lines: ['{"journal": 9}', *lines[1:]], "of version 9"),
         (lambda lines: ['{"other": 1}', *lines[1:]], "not a journal"),
-        (lambda lines: [lines[0], "{broken", *lines[2:]], "line 2 is not JSON"),
-        (lambda lines: [lines[0], "[]", *lines[2:]], "line 2 is not a JSON object"),
-        (lambda lines: [lines[0], '{"place": 3}', *lines[2:]], "line 2 does not say"),
+        (
+            lambda lines: [lines[0], "{broken", *lines[2:]],
+            "line 2 is not a rollout: at the object: invalid JSON.*Remove the line",
+        ),
+        (lambda lines: [lines[0], "[]", *lines[2:]], "line 2 is not a rollout: at the object"),
+        (lambda lines: [lines[0], '{"place": 3}', *lines[2:]], "line 2 is not a rollout: at place"),
         (lambda lines: [lines[0], '{"place": ["k", 0, 0], "rollout": {}}', *lines[2:]], "line 2 is not a rollout"),
     ],
 )
