@@ -60,7 +60,6 @@ class Retrieved(NamedTuple):
 
 
 _FIRST_CAPACITY = 256
-_BLOCK = 64
 _CLOSED = -4.0
 """Below every inner product of unit vectors."""
 _SLACK = 1e-5
@@ -105,22 +104,10 @@ class VectorTable:
             return []
         # Row by row, in one thread: as fast as a matrix product here, and not slowed down by shared cores.
         scores = np.where(self._is_open[: self._count], np.vecdot(self.rows, vector), _CLOSED)
-        near = np.flatnonzero(scores >= max(_lower_bound(scores, limit) - _SLACK, _CLOSED / 2))
+        last = np.partition(scores, -limit)[-limit] if limit < len(scores) else _CLOSED
+        near = np.flatnonzero(scores >= max(last - _SLACK, _CLOSED / 2))
         exact = (self._rows[near].astype(np.float64) * vector.astype(np.float64)).sum(axis=1)
         return list(zip(near.tolist(), exact.tolist(), strict=True))
-
-
-def _lower_bound(scores: Floats, limit: int) -> float:
-    """A score that at least `limit` of them reach, and few more: the limit-th greatest of the maxima of blocks.
-
-    The maxima of so many blocks are so many different scores, so the bound holds; and there are far fewer to sort.
-    """
-    whole = len(scores) // _BLOCK * _BLOCK
-    maxima = scores[:whole].reshape(-1, _BLOCK).max(axis=1)
-    if len(maxima) < limit:
-        maxima = scores
-    rank = len(maxima) - limit
-    return float(np.partition(maxima, rank)[rank]) if rank > 0 else _CLOSED
 
 
 _SPARE = 8

@@ -12,7 +12,7 @@ folder of a bank:
 import fcntl
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -83,11 +83,9 @@ class ChromaStore:
     def dimension(self) -> int:
         return self._header.dimension
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self) -> AbstractContextManager[None]:
         """Lock the lock file; the system releases it when the process dies."""
-        with _locked(self._folder):
-            yield
+        return _locked(self._folder)
 
     def change_mark(self) -> int:
         return _count_changes(self._folder)
