@@ -49,10 +49,6 @@ class RolloutTokens(Frozen):
         stages: npt.NDArray[np.int8] = np.array(self.stage_ids, dtype=np.int8)
         return np.not_equal(stages, NO_STAGE)
 
-    @property
-    def policy_ids(self) -> tuple[int, ...]:
-        return tuple(id_ for id_, stage in zip(self.ids, self.stage_ids, strict=True) if stage != NO_STAGE)
-
 
 def stage_lookup(spans: StageSpans) -> Callable[[int], Stage]:
     """The stage of a character of the policy's text; beyond the end, the last one; without any text, Research."""

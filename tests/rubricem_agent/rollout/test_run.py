@@ -1,5 +1,7 @@
 """One episode with a policy, whatever happens to it."""
 
+import itertools
+
 import pytest
 
 from rubricem_agent.policy.base import Emission, Listener, Opening, Sampling
@@ -124,7 +126,8 @@ async def test_a_local_episode_carries_tokens_that_decode_to_its_text():
         Setting(policy, shipped_toolbox(), sampling=Sampling(max_turn_tokens=30)),
     )
     await policy.aclose()
-    written = [token_id for token_id in rollout.tokens.policy_ids if token_id not in tokenizer.end_ids]
+    policy_ids = itertools.compress(rollout.tokens.ids, rollout.tokens.policy_mask)
+    written = [token_id for token_id in policy_ids if token_id not in tokenizer.end_ids]
     assert rollout.trajectory.ending is Ending.STALLED
     assert tokenizer.decode(written) == rollout.trajectory.policy_text
     assert sum(segment.origin is Origin.POLICY for segment in rollout.trajectory.segments) == 2

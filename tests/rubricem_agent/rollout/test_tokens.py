@@ -88,7 +88,8 @@ def runs(tokens):
 
 
 def spoken(tokens):
-    return [token_id for token_id in tokens.policy_ids if token_id not in TOKENIZER.end_ids]
+    written = itertools.compress(tokens.ids, tokens.policy_mask)
+    return [token_id for token_id in written if token_id not in TOKENIZER.end_ids]
 
 
 @settings(max_examples=150)
@@ -135,7 +136,7 @@ def test_a_token_has_the_stage_of_the_character_it_begins_with(turns):
     at = 0
     stages = [stage for stage in rollout.tokens.stage_ids if stage != NO_STAGE]
     pending = b""
-    for token_id, stage in zip(rollout.tokens.policy_ids, stages, strict=True):
+    for token_id, stage in zip(itertools.compress(rollout.tokens.ids, rollout.tokens.policy_mask), stages, strict=True):
         if token_id not in TOKENIZER.end_ids and not pending:
             assert stage == characters[at]
         pending += b"" if token_id in TOKENIZER.end_ids else TOKENIZER.token_bytes(token_id)
