@@ -23,10 +23,11 @@ READ_ONLY = (
 )
 
 
-def find_uses(record: RunRecordReader, item: int) -> tuple[list[LessonUse], StageScores, int]:
+def find_uses(record: RunRecordReader, item: int, *, key: str) -> tuple[list[LessonUse], StageScores, int]:
     """The groups that saw an item in the order of steps, the mean gain over the groups before, and how many have one.
 
-    The group before is the latest of the same question that did not see the item. The caller holds the record's lock.
+    The group before is the latest of the same question that did not see the item, which was learnt from the question
+    `key`. The caller holds the record's lock.
     """
     uses = []
     gains = []
@@ -47,7 +48,7 @@ def find_uses(record: RunRecordReader, item: int) -> tuple[list[LessonUse], Stag
                 step=group.step,
                 question=group.question,
                 question_key=group.query_key,
-                own_question=False,
+                own_question=group.query_key == key,
                 similarity=found.similarity,
                 scores=stage_scores(scores.tolist()),
                 before=stage_scores(other.tolist()) if other is not None else StageScores(),
@@ -148,7 +149,7 @@ class BankViews:
             raise NotThereError(str(cause)) from cause
         counts = self._uses()
         with self._record.lock:
-            uses, gain, num_compared = find_uses(self._record, number)
+            uses, gain, num_compared = find_uses(self._record, number, key=item.key)
         reflection = item.reflection
         return BankItemView(
             row=_row(item, counts[number]),
@@ -158,9 +159,7 @@ class BankViews:
             model=reflection.provenance.model,
             prompt_hash=reflection.provenance.prompt_hash,
             history=tuple(_row(other, counts[other.id]) for other in self.bank.history(item.key)),
-            uses=tuple(
-                use.model_copy(update={"own_question": use.question_key == item.key}) for use in uses[-MAX_USES:][::-1]
-            ),
+            uses=tuple(uses[-MAX_USES:][::-1]),
             compared=num_compared,
             difference=gain,
             editable=self.is_editable,

@@ -88,13 +88,7 @@ def _numbers(scores: Scores) -> Mapping[str, object]:
 def _published(scores: Scores) -> tuple[api.PublishedView, ...]:
     summary = summarize([scores])
     return tuple(
-        api.PublishedView(
-            source=table.source,
-            columns=table.columns,
-            rows=table.rows,
-            own=tuple(own_rows(summary, table.columns)),
-        )
-        for table in summary.published
+        api.PublishedView(**dict(table), own=tuple(own_rows(summary, table.columns))) for table in summary.published
     )
 
 

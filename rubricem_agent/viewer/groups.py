@@ -169,9 +169,6 @@ _STATISTICS: Mapping[str, Callable[[api_trajectories.TrajectoryRow, Reading], in
 }
 
 
-Standing = Literal["persistent", "active", "retired"]
-
-
 JudgedGroup = tuple[str, GroupEntry, Sequence[RolloutEntry]]
 """A group's id and entry with its rollouts, by attempt."""
 
@@ -247,8 +244,11 @@ def _life(rubric: Rubric, groups: Sequence[JudgedGroup]) -> api_trajectories.Rub
             )
         )
     is_retired = bool(events) and events[-1].fate == "retired"
-    status: Standing = "persistent" if rubric.persistent else "retired" if is_retired else "active"
-    return api_trajectories.RubricLife(rubric=rubric, status=status, events=tuple(events))
+    return api_trajectories.RubricLife(
+        rubric=rubric,
+        status="persistent" if rubric.persistent else "retired" if is_retired else "active",
+        events=tuple(events),
+    )
 
 
 def list_trajectories(run: RunFolder, wanted: records.RolloutFilter) -> api_trajectories.TrajectoryPage:

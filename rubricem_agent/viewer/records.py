@@ -53,7 +53,7 @@ class IndexFollower(Generic[LineT]):
             FileFormatError: a newer release wrote the file, or its first line is none of a record.
         """
         if not self._path.is_file():
-            return [], self._forget()
+            return [], self._begin(None, 0)
         try:
             with self._path.open("rb") as file:
                 first = file.readline(_MAX_HEADER)
@@ -70,7 +70,13 @@ class IndexFollower(Generic[LineT]):
 
     def _settle(self, first: bytes) -> bool:
         """Check the first line; whether it begins another recording than before."""
-        header = self._header(first)
+        try:
+            header = recorded.Header.model_validate_json(first)
+        except ValidationError as cause:
+            raise FileFormatError(
+                f"{self._path} is not the record of a run: its first line does not name the format. Remove the folder "
+                f"{self._path.parent} to look at the rest of the run."
+            ) from cause
         if header.record > recorded.RECORD_VERSION:
             raise FileFormatError(
                 f"{self._path} was recorded by a newer release (format {header.record}; this one reads up to "
@@ -78,22 +84,11 @@ class IndexFollower(Generic[LineT]):
             )
         if header == self.header:
             return False
-        is_restarted = self.header is not None
-        self.header, self._offset, self.damaged = header, len(first), 0
-        return is_restarted
+        return self._begin(header, len(first))
 
-    def _header(self, first: bytes) -> recorded.Header:
-        try:
-            return recorded.Header.model_validate_json(first)
-        except ValidationError as cause:
-            raise FileFormatError(
-                f"{self._path} is not the record of a run: its first line does not name the format. Remove the folder "
-                f"{self._path.parent} to look at the rest of the run."
-            ) from cause
-
-    def _forget(self) -> bool:
+    def _begin(self, header: recorded.Header | None, offset: int) -> bool:
         is_restarted = self.header is not None
-        self.header, self._offset, self.damaged = None, 0, 0
+        self.header, self._offset, self.damaged = header, offset, 0
         return is_restarted
 
     def _parse(self, content: bytes) -> list[LineT]:
@@ -216,7 +211,10 @@ class RolloutTable:
             (rows["step"], wanted.step_from, wanted.step_to),
             (value, wanted.score_from, wanted.score_to),
         ):
-            mask &= _within(column, low, high)
+            if low is not None:
+                mask &= np.greater_equal(column, low)
+            if high is not None:
+                mask &= np.less_equal(column, high)
         found = np.flatnonzero(mask)
         return found[_order(rows[found], value[found], wanted.sort)]
 
@@ -226,7 +224,7 @@ class RolloutTable:
         return (
             *(head.at, head.size, head.step, head.place, head.attempt, head.calls, head.tokens, head.violations),
             *(group, self._endings.index(head.ending), head.valid, head.complete),
-            *(_numbers(head.scores), _numbers(head.true)),
+            *(head.scores, head.true),  # None becomes NaN
         )
 
 
@@ -238,15 +236,6 @@ def mean_of(scores: npt.NDArray[FloatT], axis: int = 1) -> npt.NDArray[FloatT]:
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).astype(scores.dtype)
 
 
-def _within(column: npt.NDArray[np.generic], low: float | None, high: float | None) -> npt.NDArray[np.bool_]:
-    mask = np.ones(len(column), dtype=bool)
-    if low is not None:
-        mask &= np.greater_equal(column, low)
-    if high is not None:
-        mask &= np.less_equal(column, high)
-    return mask
-
-
 def _order(rows: npt.NDArray[np.void], value: npt.NDArray[np.float32], sort: Sort) -> Rows:
     place = np.lexsort((rows["attempt"], rows["place"], rows["step"]))
     if sort == "oldest":
@@ -255,10 +244,6 @@ def _order(rows: npt.NDArray[np.void], value: npt.NDArray[np.float32], sort: Sor
         return np.lexsort((rows["attempt"], rows["place"], -rows["step"]))
     signed = value if sort == "worst" else -value
     return place[np.argsort(np.nan_to_num(signed[place], nan=np.inf), kind="stable")]
-
-
-def _numbers(scores: Sequence[float | None]) -> list[float]:
-    return [np.nan if score is None else score for score in scores]
 
 
 EntryT = TypeVar("EntryT", recorded.GroupEntry, recorded.RolloutEntry)

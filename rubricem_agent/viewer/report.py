@@ -9,14 +9,15 @@ import base64
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from html import escape
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import BaseModel
 
-from rubricem_agent.viewer.ablation import Ablation, load_ablation
+from rubricem_agent.viewer.ablation import load_ablation
 from rubricem_agent.viewer.api_runs import Comparison, RunCard, RunList
 from rubricem_agent.viewer.api_trajectories import GroupView, QuestionRow, TrajectoryPage, TrajectoryRow
 from rubricem_agent.viewer.bank import BankViews
@@ -34,14 +35,20 @@ TOKEN_VIEWS, TOKENS = 8, 2_000
 LARGEST, ROOM = 300_000, 4_000_000
 """Characters of one attempt as JSON, and of all together."""
 
+RowT = TypeVar("RowT", bound=Frozen)
+ViewT = TypeVar("ViewT", bound=Frozen)
 Answers = dict[str, Frozen]
 """By path, as the contract in `api_models` names them."""
 
 
-def room_after(left: int, answer: Frozen) -> int | None:
-    """The characters left after an answer; None if it does not fit."""
-    size = len(answer.model_dump_json())
-    return left - size if size <= min(LARGEST, left) else None
+def fitting(views: Iterable[tuple[RowT, ViewT]]) -> Iterator[tuple[RowT, ViewT]]:
+    """The views for which there is room, with their rows; what is too long is left out."""
+    room = ROOM
+    for row, view in views:
+        size = len(view.model_dump_json())
+        if size <= min(LARGEST, room):
+            room -= size
+            yield row, view
 
 
 def sample_record(run: RunFolder) -> Answers:
@@ -85,19 +92,12 @@ def sample_bank(run: RunFolder) -> Answers:
 
 def _attempts(run: RunFolder, groups: list[GroupView]) -> Iterator[tuple[TrajectoryRow, Answers]]:
     """The attempts that fit, each with what its page asks for."""
-    room = ROOM
-    shown = 0
-    for group in groups:
-        for rollout in group.rollouts:
-            view = view_attempt(run, rollout.row.id)
-            after = room_after(room, view)
-            if after is None:
-                continue
-            room, shown = after, shown + 1
-            found: Answers = {"": view}
-            if shown <= TOKEN_VIEWS:
-                found["/tokens"] = list_tokens(run, rollout.row.id, offset=0, limit=TOKENS)
-            yield rollout.row, found
+    attempts = (rollout.row for group in groups for rollout in group.rollouts)
+    for shown, (row, view) in enumerate(fitting((row, view_attempt(run, row.id)) for row in attempts)):
+        found: Answers = {"": view}
+        if shown < TOKEN_VIEWS:
+            found["/tokens"] = list_tokens(run, row.id, offset=0, limit=TOKENS)
+        yield row, found
 
 
 def _page(rows: list[TrajectoryRow], *, total: int) -> TrajectoryPage:
@@ -197,19 +197,11 @@ def _evaluation(run: RunFolder) -> Answers:
     """The numbers, and the examples on which judges differ most; what is too long is left out."""
     base = f"/runs/{run.id}/evaluation"
     page = view_examples(run, number=1, size=EXAMPLES, text="", sort="disagreement")
-    answers: Answers = {base: view_evaluation(run)}
-    room, rows = ROOM, []
-    for row in page.rows:
-        view = view_example(run, row.id)
-        after = room_after(room, view)
-        if after is not None:
-            room = after
-            rows.append(row)
-            answers[f"{base}/examples/{row.id}"] = view
-    answers[f"{base}/examples"] = page.model_copy(update={"rows": tuple(rows)})
-    return answers
+    views = list(fitting((row, view_example(run, row.id)) for row in page.rows))
+    listed = page.model_copy(update={"rows": tuple(row for row, _ in views)})
+    examples: Answers = {f"{base}/examples/{row.id}": view for row, view in views}
+    return {base: view_evaluation(run), f"{base}/examples": listed, **examples}
 
 
 def _ablation(run: RunFolder) -> Answers:
-    found: Ablation = load_ablation(run.folder)
-    return {f"/runs/{run.id}/ablation": found}
+    return {f"/runs/{run.id}/ablation": load_ablation(run.folder)}
