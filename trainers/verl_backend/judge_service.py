@@ -298,11 +298,6 @@ class JudgeService(SharedLimits):
         """
         await asyncio.to_thread(self._ledger.begin_record, run, step, self.tokenizer)
 
-    @property
-    def audit_state(self) -> dict[str, Any]:
-        """The history of the held-out judge."""
-        return self._audit.state_dict() if self._audit is not None else {}
-
     async def resume_audit(self, run: Path, step: int) -> None:
         """Take the history of gaps from the run's log, up to a step."""
         if self._audit is not None and step > 0:

@@ -268,7 +268,7 @@ async def test_a_held_out_judge_scores_a_sample_of_every_second_step_and_reports
     (tmp_path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     resumed = make_service(model_folder, held_out_judge={"every": 2})
     await resumed.resume_audit(tmp_path, 3)
-    assert resumed.audit_state == {"gaps": [0.0]}
+    assert resumed._audit.state_dict() == {"gaps": [0.0]}
 
 
 def test_a_held_out_judge_outside_the_almanac_has_a_name():
