@@ -115,4 +115,6 @@ def _gaps(own: Mapping[int, tuple[float, ...]], other: Mapping[int, tuple[float,
 
 
 def _cell(value: Spread, sign: str = "") -> str:
+    if value.low == value.high:  # one seed has no interval
+        return f"{value.mean:{sign}.3f}"
     return f"{value.mean:{sign}.3f} ({value.low:{sign}.3f} to {value.high:{sign}.3f})"

@@ -1,8 +1,10 @@
 """Checkpoints of a local run: weights, moments, curriculum, rubrics, bank and deferred work under one manifest."""
 
+from transformers import AutoTokenizer
+
 from rubricem_agent.learn.checkpoint import json_part, latest_checkpoint, save_checkpoint
 from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
-from rubricem_agent.policy.base import SYSTEM_FILE
+from rubricem_agent.policy.base import SYSTEM_FILE, model_folder
 from rubricem_env.domain.errors import UsageError
 
 from ..sft_parts.checkpoint import disk_refusals, learning_parts, restore
@@ -56,7 +58,7 @@ def resume_run(parts: Parts) -> int:
 
 
 def save_policy(parts: Parts) -> None:
-    """Write the policy as transformers loads it.
+    """Write the policy with its tokenizer, as transformers loads them.
 
     Raises:
         UsageError: the disk refuses.
@@ -65,6 +67,8 @@ def save_policy(parts: Parts) -> None:
     try:
         with disk_refusals():
             parts.learner.policy.save_pretrained(folder)
+            tokenizer = AutoTokenizer.from_pretrained(model_folder(parts.config.policy), local_files_only=True)
+            tokenizer.save_pretrained(folder)
             if parts.config.system:
                 (folder / SYSTEM_FILE).write_text(parts.config.system + "\n", encoding="utf-8")
     except OSError as cause:

@@ -9,6 +9,7 @@ import pytest
 from rubricem_agent.files import lock_folder, trim_log
 from rubricem_agent.learn.credit_methods import METHODS
 from rubricem_agent.memory.inject import ReferenceSettings
+from rubricem_agent.policy.local import load_tokenizer
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore
@@ -39,6 +40,8 @@ def test_a_run_meets_each_question_twice_and_grades_itself_before_and_after(conf
     assert [row.get("encounter") for row in rows] == [None, "new", "repeat", None]
     assert ["held_out" in row for row in rows] == [True, False, False, True]
     assert (config.out / "model" / "config.json").is_file()
+    # It can be played and trained on from there.
+    assert load_tokenizer(config.out / "model").size == load_tokenizer(config.policy).size
 
 
 def test_reflections_of_step_one_are_trained_on_in_step_two(config):
