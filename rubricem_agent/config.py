@@ -328,6 +328,12 @@ class GoogleSearchConfig(Frozen):
     """Another base address of the API (gemini), or the endpoint (plain)."""
     key_header: str = "X-API-KEY"
     """Plain: the header that carries the key."""
+    system: str = ""
+    """gemini: the instruction beside each query; empty takes the built-in one, which asks for at most 200 words."""
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    """gemini: 0 gives a query the same answer more often; the provider advises 1.0 for grounding."""
+    max_output_tokens: Count = 2_048
+    """gemini: of one answer, with the thoughts that the model hides."""
     results: Count = 5
     """Plain: the number of results requested."""
     fee: Dollars | None = None

@@ -163,6 +163,11 @@ def _backends(config: ToolsConfig, environ: Mapping[str, str]) -> Iterator[tuple
     scope = f"{google.engine} {google.model} {google.url}"
     # The results of a plain engine depend on how many are requested.
     scope += f" {google.results}" if google.engine == "plain" else ""
+    # What is sent as before has the same entries as before.
+    sent = {"system", "temperature", "max_output_tokens"}
+    scope += "".join(
+        f" {name}={value}" for name, value in sorted(google.model_dump(include=sent, exclude_defaults=True).items())
+    )
     yield search_backend(google, environ), google.rates, scope
     key = tool_key("S2_API_KEY", environ, url=scholar.url, home="api.semanticscholar.org")
     papers = SemanticScholarSearch(key=key, url=scholar.url)
@@ -204,11 +209,19 @@ def search_backend(config: GoogleSearchConfig, environ: Mapping[str, str]) -> Ba
             fee=0.001 if config.fee is None else config.fee,
         )
     with requires_extra("tools", "google_search through Gemini", package="google-genai"):
-        from rubricem_env.tools.google_search import GeminiGoogleSearch
+        from rubricem_env.tools.google_search import SYSTEM, GeminiGoogleSearch
     url = config.url or ""
     key = google_key_for(url, environ, own=SEARCH_KEY, who="google_search through Gemini")
     fee = 0.014 if config.fee is None else config.fee
-    return GeminiGoogleSearch(key, model=config.model, base_url=config.url, fee=fee)
+    return GeminiGoogleSearch(
+        key,
+        model=config.model,
+        base_url=config.url,
+        fee=fee,
+        system=config.system or SYSTEM,
+        temperature=config.temperature,
+        max_output_tokens=config.max_output_tokens,
+    )
 
 
 async def _open_cache(config: ToolsConfig, stack: AsyncExitStack) -> CacheStore | None:

@@ -21,7 +21,7 @@ from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Ending, Observation, Origin, Query, Segment, ToolCall, ToolResult, Trajectory
 from rubricem_env.scaffold.parser import Turn, parse_turn
 from rubricem_env.scaffold.reading import Reading, read_trajectory
-from rubricem_env.tools.render import estimate_tokens, render_notice, render_observation
+from rubricem_env.tools.render import CAPS, ObservationCaps, estimate_tokens, render_notice, render_observation
 
 
 class EpisodeLimits(Frozen):
@@ -37,6 +37,8 @@ class EpisodeLimits(Frozen):
     """Emissions in a row without an action that end the episode."""
     repeat_notice_at: Annotated[int, Field(ge=2)] = 3
     """On the Nth identical call the policy reads a notice."""
+    observation: Annotated[ObservationCaps, Field(exclude_if=CAPS.__eq__)] = CAPS
+    """How much of a tool's result the policy reads."""
 
     @model_validator(mode="after")
     def _leaves_room_to_answer(self) -> "EpisodeLimits":
@@ -169,7 +171,9 @@ class Episode:
             raise UsageError(
                 "no tool call is waiting for a result; call emit() first and observe() on a ToolCall only."
             )
-        text, snippet_ids = render_observation(result, first_id=self._snippets_shown + 1, notices=self._notices(call))
+        text, snippet_ids = render_observation(
+            result, first_id=self._snippets_shown + 1, notices=self._notices(call), caps=self.limits.observation
+        )
         self._snippets_shown += len(snippet_ids)
         record = Observation(status=result.status, call=result.executed or call, snippet_ids=snippet_ids)
         return self._show(text, record)

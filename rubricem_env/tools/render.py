@@ -5,7 +5,11 @@ The tag is short because each observation pays for its tokens.
 """
 
 from collections.abc import Callable
+from typing import Annotated
 
+from pydantic import Field
+
+from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.trajectory import Snippet, ToolResult, ToolStatus
 from rubricem_env.scaffold.grammar import SNIPPET, TOOL_OUTPUT
 from rubricem_env.scaffold.untrusted import neutralize
@@ -43,8 +47,20 @@ def cap_text(text: str, max_tokens: int, count: TokenCount) -> str:
 NO_RESULTS = (
     "No results. Nothing was found for this query; try other words or another tool, and do not invent a source."
 )
-SNIPPET_TOKENS, SUMMARY_TOKENS, OBSERVATION_TOKENS = 300, 600, 1_200
-"""Limits of foreign text: ten full observations leave a third of the paper's 18,432 response tokens to the policy."""
+_Tokens = Annotated[int, Field(ge=16)]
+
+
+class ObservationCaps(Frozen):
+    """Limits of foreign text in tokens: ten full observations leave a third of the paper's 18,432 to the policy."""
+
+    snippet: _Tokens = 300
+    """With its title and address."""
+    summary: _Tokens = 600
+    total: _Tokens = 1_200
+    """Of one observation."""
+
+
+CAPS = ObservationCaps()
 _LEAST = 16
 """A snippet with fewer tokens says nothing and is left out."""
 _MAX_TITLE, _MAX_URL = 200, 2_000  # characters
@@ -55,8 +71,7 @@ def render_observation(
     *,
     first_id: int,
     notices: tuple[str, ...] = (),
-    snippet_tokens: int = SNIPPET_TOKENS,
-    observation_tokens: int = OBSERVATION_TOKENS,
+    caps: ObservationCaps = CAPS,
     count_tokens: TokenCount = estimate_tokens,
 ) -> tuple[str, tuple[str, ...]]:
     """The text for the policy, and the ids of the snippets that it may now cite.
@@ -64,10 +79,10 @@ def render_observation(
     Snippets are numbered from `first_id` on (choice A13), foreign text is neutralized, and the environment's notices are
     added. A snippet without room is not shown and gets no id; the number of these is shown.
     """
-    lines = [neutralize(cap_text(result.summary, SUMMARY_TOKENS, count_tokens))] if result.summary else []
-    bodies = _fit(
-        result.snippets, snippet_tokens, count_tokens, room=observation_tokens - sum(map(count_tokens, lines))
+    lines = (
+        [neutralize(cap_text(result.summary, min(caps.summary, caps.total), count_tokens))] if result.summary else []
     )
+    bodies = _fit(result.snippets, caps.snippet, count_tokens, room=caps.total - sum(map(count_tokens, lines)))
     ids = tuple(f"S_{first_id + index}" for index in range(len(bodies)))
     lines += [f'<{SNIPPET} id="{snippet_id}">{body}</{SNIPPET}>' for snippet_id, body in zip(ids, bodies, strict=True)]
     left_out = len(result.snippets) - len(bodies)

@@ -21,6 +21,7 @@ from rubricem_env.env.episode import (
     Finished,
 )
 from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.tools.render import ObservationCaps
 from tests.rubricem_env.env.conftest import ANSWER, CALL
 
 QUERY = Query(question="How wide is the Tall Fox?")
@@ -194,3 +195,17 @@ def test_abandoning_an_answered_episode_leaves_its_ending():
 def test_limits_leave_room_to_answer():
     with pytest.raises(ValueError, match="one more turn than calls"):
         EpisodeLimits(max_calls=10, max_turns=10)
+
+
+def test_how_much_of_a_result_is_read_is_a_limit_of_the_episode():
+    short = EpisodeLimits(observation=ObservationCaps(summary=16, snippet=16))
+    shown = []
+    for limits in (EpisodeLimits(), short):
+        episode = Episode(QUERY, limits=limits)
+        episode.emit('<call_tool name="google_search">q</call_tool>')
+        shown.append(episode.observe(ToolResult(status=ToolStatus.OK, summary="word " * 40)).observation)
+    # Sixteen tokens of four characters hold twelve words and the letters of a thirteenth.
+    assert (shown[0].count("word"), shown[1].count("word")) == (40, 13)
+    # Runs of earlier releases resume: their settings had no such key.
+    assert "observation" not in EpisodeLimits().model_dump()
+    assert "observation" in short.model_dump()

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 import pytest
 from pydantic import SecretStr
 
+from rubricem_agent.build.tools import open_tools
+from rubricem_agent.config import read_tools_config
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolStatus
 from rubricem_env.llm.limits import RetryPolicy, Timing
 from rubricem_env.testing.loopback import serve_loopback
@@ -172,3 +174,62 @@ async def test_a_search_that_thought_up_to_its_limit_is_not_nothing_found():
         result = await tool.call(CALL)
     assert (result.status, len(server.requests)) == (ToolStatus.ERROR, 3)
     assert result.message == "google_search ran out of tokens before it wrote; ask for less at once."
+
+
+async def grounded_by(address: str, *replies: SearchReply) -> tuple[str, list]:
+    """The address of a source that grounding names by one, and the requests; replies follow that of the model."""
+
+    class Server(SearchServer):
+        url = ""
+
+        async def _answer(self, request):
+            if not self.requests:
+                source = (("River sheet", address.replace("HERE", self.url)),)
+                self._replies = (
+                    SearchReply(grounded_reply(ANSWER, source, (("the Tall Fox is 60 m wide", 0),))),
+                    *replies,
+                )
+            return await super()._answer(request)
+
+    server = Server(SearchReply())
+    with serve_loopback(server.app) as server.url:
+        tool = GuardedTool(GeminiGoogleSearch(KEY, base_url=f"{server.url}/v1"), timing=Timing.real(0))
+        result = await tool.call(CALL)
+        await tool.aclose()
+    return result.snippets[0].url.replace(server.url, "HERE"), server.requests
+
+
+REDIRECT = "HERE/grounding-api-redirect/" + "A" * 400
+
+
+async def test_a_redirect_of_grounding_is_replaced_by_the_address_of_its_source():
+    found = SearchReply({}, status=302, headers={"location": "https://a.example/rivers"})
+    url, (_, looked_up) = await grounded_by(REDIRECT, found)
+    assert url == "https://a.example/rivers"
+    assert KEY.get_secret_value() not in str(looked_up)
+
+
+@pytest.mark.parametrize(
+    "reply", [SearchReply({}, status=404), SearchReply({}, status=302, headers={"location": "javascript:alert(1)"})]
+)
+async def test_a_redirect_that_leads_nowhere_is_kept(reply):
+    url, requests = await grounded_by(REDIRECT, reply)
+    assert (url, len(requests)) == (REDIRECT, 2)
+
+
+@pytest.mark.parametrize("address", ["HERE/page", "http://10.0.0.1/grounding-api-redirect/A"])
+async def test_no_other_address_is_looked_up(address):
+    url, requests = await grounded_by(address)
+    assert (url, len(requests)) == (address, 1)
+
+
+async def test_what_google_search_sends_is_a_setting():
+    server = SearchServer(SearchReply(GROUNDED))
+    with serve_loopback(server.app) as url:
+        settings = {"url": f"{url}/v1", "system": "Answer in ten words.", "temperature": 1.0, "max_output_tokens": 512}
+        config = read_tools_config({"backend": "web", "google_search": settings})
+        async with open_tools(config, {"GEMINI_API_KEY": "k"}) as opened:
+            await opened.toolbox.call(CALL)
+    sent = server.requests[0]["json"]
+    assert sent["systemInstruction"]["parts"] == [{"text": "Answer in ten words."}]
+    assert (sent["generationConfig"]["temperature"], sent["generationConfig"]["maxOutputTokens"]) == (1.0, 512)
