@@ -5,8 +5,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import ValidationError
-
 from rubricem_agent.build import eval_inputs
 from rubricem_agent.config import GIVEN, EvalConfig
 from rubricem_agent.evals import manifest as manifests
@@ -15,13 +13,12 @@ from rubricem_agent.evals.base import DataPaths
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.records import NO_ROOM, AnswerRecord, Journal, ModelCost, VerdictRecord
 from rubricem_agent.evals.runner import case_keys, rehearse
-from rubricem_agent.evals.scores import Logs, Scores, score_run
+from rubricem_agent.evals.scores import Logs, Scores, read_scores, score_run
 from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
 from rubricem_agent.files import write_atomic, writing
 from rubricem_agent.policy.base import Sampling
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
-from rubricem_env.domain.trajectory import first_problem
 from rubricem_env.llm.usage import SHUT_DOWN
 
 
@@ -117,25 +114,6 @@ def stored_scores(folder: Path) -> Scores | None:
         return read_scores(folder)
     except FileFormatError:
         return None
-
-
-def read_scores(folder: Path) -> Scores:
-    """The stored scores of a run.
-
-    Raises:
-        FileFormatError: there are none, or none of this release.
-    """
-    path = folder / manifests.SCORES_FILE
-    try:
-        return Scores.model_validate_json(path.read_bytes())
-    except OSError as cause:
-        raise FileFormatError(
-            f"{folder} has no scores; run `rubricem eval rescore {folder}` to compute them from its logs."
-        ) from cause
-    except ValidationError as cause:
-        raise FileFormatError(
-            f"{path} cannot be read: {first_problem(cause)} Compute it again with `rubricem eval rescore {folder}`."
-        ) from cause
 
 
 def copy_answers(source: Path, wanted: manifests.EvaluationManifest, *, target: Path) -> None:

@@ -29,7 +29,7 @@ from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.manifest import ANSWERS_FILE, VERDICTS_FILE, read_manifest, settle_manifest
 from rubricem_agent.evals.records import AnswerRecord, CaseKey, Journal, VerdictRecord, check_budget
 from rubricem_agent.evals.runner import CaseJudge, Listener, Runner, case_keys
-from rubricem_agent.evals.scores import Logs, Scores, score_run
+from rubricem_agent.evals.scores import Logs, Scores, read_scores, score_run
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.policy.base import Policy
@@ -66,7 +66,7 @@ def export_inspect_log(folder: Path, out: Path) -> None:
         from rubricem_agent.evals.inspect_export import write_inspect_log
     manifest = read_manifest(folder)
     loaded = eval_plan.reload_benchmark(folder, manifest)
-    write_inspect_log(out, loaded, scores=eval_plan.read_scores(folder), answers=eval_plan.read_logs(folder)[0])
+    write_inspect_log(out, loaded, scores=read_scores(folder), answers=eval_plan.read_logs(folder)[0])
 
 
 class FinishedRun(NamedTuple):

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from rubricem_agent.build.eval_plan import PlannedEvaluation, plan_run, read_scores, rescore_run, stored_scores
+from rubricem_agent.build.eval_plan import PlannedEvaluation, plan_run, rescore_run, stored_scores
 from rubricem_agent.build.evals import FinishedRun, export_inspect_log, run_evaluation, run_over_ray
 from rubricem_agent.cli.terminal import INCOMPLETE, ProbeOption, Terminal, command, open_out, plain_table, write_out
 from rubricem_agent.config import EvalConfig
@@ -23,6 +23,7 @@ from rubricem_agent.evals.parity import AGREED, DISAGREED, UNREADABLE, replay
 from rubricem_agent.evals.records import NO_PRICE, NO_ROOM
 from rubricem_agent.evals.report import Summary, lifetime, name_of, percent, print_summary, render_page, summarize
 from rubricem_agent.evals.runner import Listener, RunPhase
+from rubricem_agent.evals.scores import read_scores
 from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.files import writing
 from rubricem_agent.policy.base import Sampling

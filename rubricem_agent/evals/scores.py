@@ -9,17 +9,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from itertools import combinations
 from operator import eq
+from pathlib import Path
 
 import numpy as np
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from rubricem_agent.evals import statistics
 from rubricem_agent.evals.grading import Grade, GradingQuestion, JudgeReplies, Loaded, replay
-from rubricem_agent.evals.manifest import EvaluationManifest
+from rubricem_agent.evals.manifest import SCORES_FILE, EvaluationManifest
 from rubricem_agent.evals.records import PAGES, AnswerRecord, CaseKey, Journal, ModelCost, VerdictRecord, costs_of
 from rubricem_agent.evals.runner import case_keys, case_of, verdict_key
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.trajectory import query_key
+from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.trajectory import first_problem, query_key
 
 SCORES_VERSION = 1
 
@@ -336,3 +338,22 @@ def _agreements(by_judge: Mapping[str, _Grades]) -> tuple[JudgeAgreement, ...]:
             kappa = statistics.cohens_kappa(ours, theirs)
             pairs.append(JudgeAgreement(first=first, second=second, n=len(ours), share=same, kappa=kappa))
     return tuple(pairs)
+
+
+def read_scores(folder: Path) -> Scores:
+    """The stored scores of a run.
+
+    Raises:
+        FileFormatError: there are none, or none of this release.
+    """
+    path = folder / SCORES_FILE
+    try:
+        return Scores.model_validate_json(path.read_bytes())
+    except OSError as cause:
+        raise FileFormatError(
+            f"{folder} has no scores; run `rubricem eval rescore {folder}` to compute them from its logs."
+        ) from cause
+    except ValidationError as cause:
+        raise FileFormatError(
+            f"{path} cannot be read: {first_problem(cause)} Compute it again with `rubricem eval rescore {folder}`."
+        ) from cause

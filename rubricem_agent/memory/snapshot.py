@@ -14,7 +14,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, ValidationError
 
-from rubricem_agent.files import write_atomic
+from rubricem_agent.files import read_text, write_atomic
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import Embedder, Floats
 from rubricem_agent.memory.gate import Refusal
@@ -153,10 +153,7 @@ def import_items(bank: RubricBank, path: Path) -> tuple[tuple[BankItem, ...], tu
 
 def _read_reflections(path: Path) -> list[tuple[int, Reflection]]:
     """With their line numbers; blank lines are skipped."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as cause:
-        raise FileFormatError(f"cannot read {path}: {cause}. Give a file of `rubricem bank export`.") from cause
+    lines = read_text(path, "a file of `rubricem bank export`").split("\n")
     return [(number, _parse_exchange(line, path, number)) for number, line in enumerate(lines, start=1) if line.strip()]
 
 

@@ -16,7 +16,7 @@ from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.viewer import api_trajectories as api
 from rubricem_agent.viewer.api_runs import StageScores
 from rubricem_agent.viewer.records import NotThereError, number_or_none
-from rubricem_agent.viewer.runs import RunFolder, read_scores
+from rubricem_agent.viewer.runs import RunFolder, stored_scores
 from rubricem_agent.viewer.trajectories import view_trajectory
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import Trajectory
@@ -30,7 +30,7 @@ def view_evaluation(run: RunFolder, others: Sequence[RunFolder] = ()) -> api.Eva
         FileFormatError: the manifest or the scores cannot be read.
     """
     manifest = read_manifest(run.folder)
-    scores = read_scores(run)
+    scores = stored_scores(run)
     rows = run.answers.rows()
     title = SUITE[manifest.benchmark].title if manifest.benchmark in SUITE else manifest.benchmark
     blank = api.EvaluationView(
@@ -54,7 +54,7 @@ def _comparisons(run: RunFolder, scores: Scores, others: Sequence[RunFolder]) ->
     found = []
     for other in others:
         with suppress(FileFormatError):
-            theirs = None if other.id == run.id else read_scores(other)
+            theirs = None if other.id == run.id else stored_scores(other)
             if theirs is not None:
                 first, second = name_judges([scores, theirs])
                 gap = compare(first, second, np.random.default_rng(0))
@@ -130,7 +130,7 @@ def view_example(run: RunFolder, example_id: str, *, from_element: int = 0) -> a
 
 def make_rows(run: RunFolder) -> list[api.ExampleRow]:
     """All answers as rows, with the scores by each judge."""
-    scores = read_scores(run)
+    scores = stored_scores(run)
     judges = [judge.per_example for judge in scores.judges] if scores else []
     rows = []
     for answer in run.answers.rows():

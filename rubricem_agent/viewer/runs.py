@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from rubricem_agent.evals.manifest import (
     ANSWERS_FILE,
     MANIFEST_FILE,
@@ -18,7 +16,7 @@ from rubricem_agent.evals.manifest import (
     read_manifest,
 )
 from rubricem_agent.evals.report import agent_name
-from rubricem_agent.evals.scores import NO_JUDGE, Scores
+from rubricem_agent.evals.scores import NO_JUDGE, Scores, read_scores
 from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.learn.metrics import METRICS_FILE, SETTINGS_FILE, StepLine
 from rubricem_agent.learn.monitor import RecordedRun, read_run
@@ -31,7 +29,6 @@ from rubricem_agent.viewer.bank import BankViews
 from rubricem_agent.viewer.logs import AnswerIndex, RecordedBank
 from rubricem_agent.viewer.records import NotThereError, RunRecordReader, UnreadableRunError, number_or_none
 from rubricem_env.domain.errors import FileFormatError, RubricEMError, boundary
-from rubricem_env.domain.trajectory import first_problem
 
 _WATCHED = (METRICS_FILE, SETTINGS_FILE, ANSWERS_FILE, VERDICTS_FILE, SCORES_FILE, ABLATION_FILE)
 
@@ -161,7 +158,7 @@ def _planned(read: RecordedRun) -> int | None:
 def _evaluation_card(run: RunFolder) -> RunCard:
     manifest = read_manifest(run.folder)
     rows = run.answers.rows()
-    scores = read_scores(run)
+    scores = stored_scores(run)
     expected = len(manifest.inputs.ids) * manifest.epochs
     answered = sum(not row.failure for row in rows)
     is_fresh = time.time() - run.changed < PATIENCE
@@ -183,20 +180,13 @@ def _evaluation_card(run: RunFolder) -> RunCard:
     )
 
 
-def read_scores(run: RunFolder) -> Scores | None:
+def stored_scores(run: RunFolder) -> Scores | None:
     """The numbers of an evaluation; None as long as there are none.
 
     Raises:
         FileFormatError: they cannot be read.
     """
-    path = run.folder / SCORES_FILE
-    try:
-        return Scores.model_validate_json(path.read_bytes()) if path.is_file() else None
-    except (OSError, ValidationError) as cause:
-        reason = first_problem(cause) if isinstance(cause, ValidationError) else str(cause)
-        raise FileFormatError(
-            f"{path} cannot be read: {reason} Write it again with `rubricem eval rescore {run.folder}`."
-        ) from cause
+    return read_scores(run.folder) if (run.folder / SCORES_FILE).is_file() else None
 
 
 def _ablation_card(run: RunFolder) -> RunCard:
@@ -261,10 +251,9 @@ class RunShelf:
                 name = folder.relative_to(self.root).as_posix() if folder != self.root else folder.name
                 run_id = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:12]
                 known = self._runs.get(run_id)
-                is_same = known is not None and known.kind == kind
-                found[run_id] = (
-                    known if known and is_same else RunFolder(folder, kind, run_id=run_id, name=_shown(name))
-                )
+                if known is None or known.kind != kind:
+                    known = RunFolder(folder, kind, run_id=run_id, name=_shown(name))
+                found[run_id] = known
             self._runs = found
             return list(found.values())
 
