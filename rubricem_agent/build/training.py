@@ -1,13 +1,15 @@
-"""Runs the local trainer as a process: reads its config, locks its folder, stops it, and reports to TensorBoard and W&B."""
+"""Runs the local trainer as a process: reads its config, locks its folder, stops it, and reports to the trackers of its user."""
 
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from importlib import import_module
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -250,10 +252,16 @@ Tracker = Callable[[LogLine], None]
 """Takes each line of a run's log to a destination besides that log."""
 
 
-def open_trackers(out: Path, *, tensorboard: bool, wandb: bool, closing: ExitStack) -> list[Tracker]:
-    """The chosen trackers, which `closing` closes; raises MissingExtraError where a package is not installed."""
-    openers = {_open_tensorboard: tensorboard, _open_wandb: wandb}
-    return [opener(out, closing) for opener, is_chosen in openers.items() if is_chosen]
+def open_trackers(out: Path, chosen: Sequence[str], *, closing: ExitStack) -> list[Tracker]:
+    """The chosen trackers by name, which `closing` closes.
+
+    Raises:
+        ConfigError: a name is none of a tracker, or MLflow has no server.
+        MissingExtraError: its package is not installed.
+    """
+    if unknown := sorted(set(chosen) - set(_OPENERS)):
+        raise ConfigError(f"--track {unknown[0]}: there is no such tracker. Choose {TRACKERS}.")
+    return [_OPENERS[name](out, closing) for name in dict.fromkeys(chosen)]
 
 
 def scalars(line: LogLine) -> dict[str, float]:
@@ -278,7 +286,7 @@ def scalars(line: LogLine) -> dict[str, float]:
 
 def _open_tensorboard(out: Path, closing: ExitStack) -> Tracker:
     """Event files in `OUT/tensorboard`."""
-    with requires_extra("track", "--tensorboard", package="tensorboard"):
+    with requires_extra("track", "--track tensorboard", package="tensorboard"):
         from torch.utils.tensorboard import SummaryWriter
     writer: Any = SummaryWriter(str(out / "tensorboard"))
     closing.callback(writer.close)
@@ -291,12 +299,60 @@ def _open_tensorboard(out: Path, closing: ExitStack) -> Tracker:
 
 
 def _open_wandb(out: Path, closing: ExitStack) -> Tracker:
-    """An offline run in `OUT/wandb`; the user may upload it with `wandb sync`."""
-    with requires_extra("track", "--wandb", package="wandb"):
+    """A run in `OUT/wandb`, offline unless WANDB_MODE says otherwise; `wandb sync` uploads it later."""
+    with requires_extra("track", "--track wandb", package="wandb"):
         import wandb  # type: ignore[import-not-found,unused-ignore]
     out.mkdir(parents=True, exist_ok=True)
     # The terminal belongs to the training screen: W&B neither writes to it nor captures it.
     quiet = wandb.Settings(silent=True, console="off")
-    run: Any = wandb.init(mode="offline", dir=str(out), project="rubricem", name=out.name, settings=quiet)
+    mode = os.environ.get("WANDB_MODE", "offline")
+    run: Any = wandb.init(mode=mode, dir=str(out), project="rubricem", name=out.name, settings=quiet)
     closing.callback(run.finish)
     return lambda line: run.log(scalars(line), step=line.step)
+
+
+def _open_trackio(out: Path, closing: ExitStack) -> Tracker:
+    """A database in `OUT/trackio`, or where TRACKIO_DIR says; TRACKIO_SPACE_ID names a Space to log to."""
+    os.environ.setdefault("TRACKIO_DIR", str(out / "trackio"))
+    with requires_extra("track", "--track trackio", package="trackio"):
+        import trackio  # type: ignore[import-not-found,unused-ignore]
+    space = os.environ.get("TRACKIO_SPACE_ID") or None
+    settings = {"space_id": space, "embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
+    with redirect_stdout(StringIO()):
+        run: Any = trackio.init(project="rubricem", name=out.name, **settings)
+
+    def finish() -> None:
+        with redirect_stdout(StringIO()):
+            trackio.finish()  # not the run's own, after which the package would end it again at exit
+
+    closing.callback(finish)
+    return lambda line: run.log(scalars(line), step=line.step)
+
+
+def _open_mlflow(out: Path, closing: ExitStack) -> Tracker:
+    """A run of the experiment `rubricem` on the server of MLFLOW_TRACKING_URI."""
+    if not (server := os.environ.get("MLFLOW_TRACKING_URI", "").strip()):
+        raise ConfigError("MLflow needs a server: start `mlflow server` and set MLFLOW_TRACKING_URI to its address.")
+    with requires_extra("track", "--track mlflow", package="mlflow-skinny"):
+        from mlflow import MlflowClient  # type: ignore[import-not-found,unused-ignore]
+        from mlflow.entities import Metric  # type: ignore[import-not-found,unused-ignore]
+    client = MlflowClient(tracking_uri=server)
+    known = client.get_experiment_by_name("rubricem")
+    experiment = known.experiment_id if known else client.create_experiment("rubricem")
+    run: str = client.create_run(experiment, run_name=out.name).info.run_id
+    closing.callback(client.set_terminated, run)
+
+    def record(line: LogLine) -> None:
+        now = int(time.time() * 1_000)
+        client.log_batch(run, [Metric(name, value, now, line.step) for name, value in scalars(line).items()])
+
+    return record
+
+
+_OPENERS = {
+    "tensorboard": _open_tensorboard,
+    "wandb": _open_wandb,
+    "trackio": _open_trackio,
+    "mlflow": _open_mlflow,
+}
+TRACKERS = ", ".join(_OPENERS)

@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from rubricem_agent.build.training import (
+    TRACKERS,
     Tracker,
     Trainer,
     TrainerCommand,
@@ -126,14 +127,16 @@ def train(
     terminal: Terminal,
     config: Annotated[Path, typer.Argument(help="YAML, or the name of a config of the package, such as demo_almanac.")],
     changes: ChangesArgument = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write OUT/tensorboard as well.")] = False,
-    wandb: Annotated[bool, typer.Option("--wandb", help="Write an offline W&B run to OUT/wandb as well.")] = False,
+    track: Annotated[list[str] | None, typer.Option(metavar="NAME", help=f"Report to it as well: {TRACKERS}.")] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="As --track tensorboard.")] = False,
+    wandb: Annotated[bool, typer.Option("--wandb", help="As --track wandb.")] = False,
 ) -> None:
     """Train by SS-GRPO in the almanac. Ctrl-C stops; the same command resumes from the last checkpoint."""
     trainer = read_trainer_command(config, changes or [])
     began = time.monotonic()
     with ExitStack() as closing:
-        trackers = open_trackers(trainer.out, tensorboard=tensorboard, wandb=wandb, closing=closing)
+        chosen = [*(track or []), *["tensorboard"] * tensorboard, *["wandb"] * wandb]
+        trackers = open_trackers(trainer.out, chosen, closing=closing)
         with interruptible():
             _run_watched(trainer, trackers, Console(quiet=terminal.is_silent))
     out, model = trainer.out, str(trainer.out / "model")

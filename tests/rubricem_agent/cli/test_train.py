@@ -97,14 +97,14 @@ def test_an_option_that_is_none_is_answered_with_the_way_to_write_a_setting(conf
     assert str(result.exception).startswith("--steps is no option; settings are written KEY=VALUE without dashes")
 
 
-@pytest.mark.parametrize("package", ["tensorboard", "wandb"])
+@pytest.mark.parametrize("package", ["tensorboard", "wandb", "trackio"])
 def test_a_tracker_that_is_not_installed_is_answered_with_the_pip_line(config, monkeypatch, package):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard" if package == "tensorboard" else package, None)
 
-    result = invoke("train", config, f"--{package}")
+    result = invoke("train", config, "--track", package)
 
     assert isinstance(result.exception, UsageError)
-    assert f"--{package} needs {package}, which is not installed. Run: pip install 'rubricem[track]'" in str(
+    assert f"--track {package} needs {package}, which is not installed. Run: pip install 'rubricem[track]'" in str(
         result.exception
     )
 
