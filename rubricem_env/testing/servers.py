@@ -168,8 +168,6 @@ class ModelServer:
         """The requests for text."""
         self.loading = 0
         """The number of further GET models requests that get status 503."""
-        self.was_left = False
-        """A client closed the connection before the stream was over."""
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -225,7 +223,6 @@ class ModelServer:
         if reply.hangs:
             while (await receive())["type"] != "http.disconnect":
                 pass
-            self.was_left = True
 
 
 def _read_openai(scope: MutableMapping[str, Any], body: dict[str, Any]) -> ModelRequest:
