@@ -6,10 +6,11 @@ grow by one, so that `restore` undoes it byte for byte. `defuse` is for prompts:
 what is inert already, and is not undone.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
-from types import MappingProxyType
+from importlib import resources
 
 from rubricem_env.domain.trajectory import Segment
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, RESERVED, SNIPPET, TOOL_OUTPUT
@@ -20,33 +21,14 @@ _UNSEEN = (
 )
 GAP = f"[{_UNSEEN}]*+"
 _OPENERS = "<\uff1c\ufe64\u2039"
-CONTROL_TAGS: Mapping[str, str] = MappingProxyType(
-    {
-        "Qwen, Hermes": "tool_call tool_calls tool_response tools",
-        "Gemma": r"start_of_turn end_of_turn start_of_image end_of_image image_soft_token unused\d+ tool_code ctrl\d+ "
-        r"start_function_call end_function_call start_function_response end_function_response escape(?=>) "
-        r"turn(?=\|>) channel(?=\|>) tool(?=\|>) image(?=\|>) audio(?=\|>) video(?=\|>)",
-        "Llama 2, SentencePiece": r"s bos eos pad unk sys 0x[0-9a-f]{2} cls sep mask(?=>)",
-        "Command": "bos_token eos_token eop_token pad_token unk_token mask_token",
-        "DeepSeek, Claude": "function_calls function_results invoke function(?=[=>]) parameter(?=[=>]) parameters(?=>)",
-        "GLM, InternLM": "sop eop eom eoa eoh arg_key arg_value",
-        "MiniMax, Seed, LongCat": r"minimax:\w+ seed:\w+ longcat_\w+ beginning_of_sentence end_of_sentence",
-        "Nemotron, T5, Baichuan": r"special_\d+ extra_id_\d+ reserved_\d+ reserved_token_\d+ available_tools toolcall toolresponse",
-        "StarCoder": r"fim_prefix fim_middle fim_suffix fim_pad file_sep repo_name reponame filename jupyter_\w+",
-        "vision and speech": r"image(?=>) img(?=>) video(?=>) audio(?=>) box(?=>) ref(?=>) quad(?=>) im_start im_end im_patch",
-        "roles": "system user assistant developer human bot _system _user _bot hy_user hy_assistant",
-    }
+_TABLES: Mapping[str, Mapping[str, str]] = json.loads(
+    resources.files("rubricem_env.scaffold").joinpath("control_tokens.json").read_text("utf-8")
 )
+CONTROL_TAGS = _TABLES["tags"]
 """By model family, what is a control token between angle brackets: regular expressions, separated by spaces.
 
 Names that HTML has too count in their exact form alone. Tokens that begin with `<|` or `<\uff5c`, as those of Llama 3 and 4, Phi, GPT, Granite, Kimi and DeepSeek, need no list."""
-CONTROL_BRACKETS: Mapping[str, str] = MappingProxyType(
-    {
-        "Llama 2, Mistral": "inst available_tools tool_calls tool_results tool_content system_prompt model_settings "
-        "think args call_id audio begin_audio prefix middle suffix img img_break img_end",
-        "GLM, BERT": "gmask smask cls sep mask pad unk",
-    }
-)
+CONTROL_BRACKETS = _TABLES["brackets"]
 """The same between square brackets. Those of EXAONE begin with `[|`, those of MiniMax are `]~b]` and `[e~[`."""
 
 
