@@ -6,9 +6,7 @@ The bank is an ordinary one in memory, to which the recorded lessons are added a
 import base64
 import binascii
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Generic, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
@@ -79,58 +77,33 @@ LineSpan = tuple[int, int]
 """Offset and size of a line of a file."""
 
 
-RecordT = TypeVar("RecordT", AnswerRecord, VerdictRecord)
-
-
-class _Log(Generic[RecordT]):
-    """A log that is read on from where the last look ended. A line that cannot be read is passed over and counted."""
-
-    def __init__(self, path: Path, kind: type[RecordT]) -> None:
-        self._path = path
-        self._kind: type[RecordT] = kind
-        self._offset = 0
-        self.damaged = 0
-
-    def is_cut(self) -> bool:
-        """Whether it is shorter than before; it is then read from its start."""
-        has_shrunk = self._size() < self._offset
-        self._offset = 0 if has_shrunk else self._offset
-        return has_shrunk
-
-    def read_on(self) -> Iterator[tuple[LineSpan, RecordT]]:
-        """The whole lines that were added, each with its place."""
-        size = self._size() - self._offset
-        content = read_bytes(self._path, self._offset, size) if size > 0 else b""
-        for line in content[: content.rfind(b"\n") + 1].splitlines(keepends=True):
-            span = self._offset, len(line) - 1
-            self._offset += len(line)
-            try:
-                yield span, self._kind.model_validate_json(line)
-            except ValidationError:
-                self.damaged += 1
-
-    def read(self, span: LineSpan) -> RecordT:
-        """The record at a place."""
-        return self._kind.model_validate_json(read_bytes(self._path, *span))
-
-    def _size(self) -> int:
-        return self._path.stat().st_size if self._path.exists() else 0
+def _read_new_lines(path: Path, offset: int) -> tuple[list[tuple[LineSpan, bytes]], bool]:
+    """The whole lines from `offset` on with their spans, and whether the log is shorter now and is read anew."""
+    try:
+        size = path.stat().st_size
+    except OSError:
+        size = 0
+    is_cut = size < offset
+    at = 0 if is_cut else offset
+    content = read_bytes(path, at, size - at) if size > at else b""
+    found = []
+    for line in content[: content.rfind(b"\n") + 1].splitlines(keepends=True):
+        found.append(((at, len(line) - 1), line))
+        at += len(line)
+    return found, is_cut
 
 
 class AnswerIndex:
     """The logs of one evaluation. The first final answer of a case stands, or else the last. Safe under threads."""
 
     def __init__(self, folder: Path) -> None:
-        self._answers = _Log(folder / ANSWERS_FILE, AnswerRecord)
-        self._verdicts = _Log(folder / VERDICTS_FILE, VerdictRecord)
+        self._answers = folder / ANSWERS_FILE
+        self._verdicts = folder / VERDICTS_FILE
+        self._offsets = {self._answers: 0, self._verdicts: 0}
         self._lock = threading.Lock()
         self._rows: dict[CaseKey, tuple[ExampleRow, LineSpan]] = {}
         self._spoken: dict[CaseKey, list[LineSpan]] = {}
-
-    @property
-    def damaged(self) -> int:
-        """Lines that could not be read."""
-        return self._answers.damaged + self._verdicts.damaged
+        self.damaged = 0
 
     def rows(self) -> list[ExampleRow]:
         """All answers without scores, in the order in which their cases first appeared."""
@@ -151,29 +124,48 @@ class AnswerIndex:
                 raise NotThereError(f"this evaluation has no answer to {key.id[:80]!r}, epoch {key.epoch}.")
             span = self._rows[key][1]
         try:
-            return self._answers.read(span)
+            return AnswerRecord.model_validate_json(read_bytes(self._answers, *span))
         except ValidationError as cause:
-            raise FileFormatError(
-                f"the answers have no whole line at byte {span[0]}: {first_problem(cause)}"
-            ) from cause
+            raise FileFormatError(f"{self._answers} has no whole answer: {first_problem(cause)}") from cause
 
     def verdicts(self, key: CaseKey) -> list[VerdictRecord]:
         """What judges said of a case, in the order of the log."""
         with self._lock:
             spans = list(self._spoken.get(key, ()))
-        return [self._verdicts.read(span) for span in spans]
+        return [VerdictRecord.model_validate_json(read_bytes(self._verdicts, *span)) for span in spans]
 
     def _refresh(self) -> None:
-        if self._answers.is_cut():
+        answers, is_cut = self._new_lines(self._answers)
+        if is_cut:
             self._rows = {}
-        for span, answer in self._answers.read_on():
-            known = self._rows.get(answer.key)
-            if known is None or known[0].failure:
-                self._rows[answer.key] = _row(answer), span
-        if self._verdicts.is_cut():
+        for span, line in answers:
+            self._enter(span, line)
+        verdicts, is_cut = self._new_lines(self._verdicts)
+        if is_cut:
             self._spoken = {}
-        for span, verdict in self._verdicts.read_on():
-            self._spoken.setdefault(CaseKey(verdict.id, verdict.epoch), []).append(span)
+        for span, line in verdicts:
+            try:
+                record = VerdictRecord.model_validate_json(line)
+            except ValidationError:
+                self.damaged += 1
+                continue
+            self._spoken.setdefault(CaseKey(record.id, record.epoch), []).append(span)
+
+    def _new_lines(self, path: Path) -> tuple[list[tuple[LineSpan, bytes]], bool]:
+        found, is_cut = _read_new_lines(path, self._offsets[path])
+        start = 0 if is_cut else self._offsets[path]
+        self._offsets[path] = start + sum(len(line) for _, line in found)
+        return found, is_cut
+
+    def _enter(self, span: LineSpan, line: bytes) -> None:
+        try:
+            record = AnswerRecord.model_validate_json(line)
+        except ValidationError:
+            self.damaged += 1
+            return
+        known = self._rows.get(record.key)
+        if known is None or known[0].failure:
+            self._rows[record.key] = _row(record), span
 
 
 def _row(record: AnswerRecord) -> ExampleRow:
