@@ -446,6 +446,10 @@ class ToolsConfig(Frozen):
         return self
 
 
+FORMERLY = "formerly"
+"""In a field's `json_schema_extra`, the key that it had in earlier releases."""
+
+
 def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: str, separator: str = ".") -> None:
     """Refuse a key that the model, or a model within it, does not have; `separator` stands after `where` in a path.
 
@@ -455,6 +459,9 @@ def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: 
     for key, value in section.items():
         field = kind.model_fields.get(key)
         if field is None:
+            renamed = [name for name, field in kind.model_fields.items() if field.json_schema_extra == {FORMERLY: key}]
+            if renamed:
+                raise ConfigError(f"{where} has the key {key!r}, which is {renamed[0]!r} now; its values are the same.")
             raise ConfigError(
                 f"{where} has the unknown key {key!r}; {suggest_name(str(key), kind.model_fields, cutoff=0.5)}"
             )

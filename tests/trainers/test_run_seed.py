@@ -20,4 +20,4 @@ def test_a_seed_of_their_own_stays_and_so_does_everything_else():
     own = LOCAL.model_copy(update={"reflection": LOCAL.reflection.model_copy(update={"seed": 0})})
     filled = with_run_seed(own, 7)
     assert filled.reflection == own.reflection
-    assert filled.model_copy(update={"judge": own.judge, "audit": own.audit}) == own
+    assert filled.model_copy(update={"judge": own.judge, "held_out_judge": own.held_out_judge}) == own

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from rubricem_agent.config import FORMERLY
 from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.learn.curriculum import OnMiss, ReflectPhase
 from rubricem_agent.learn.monitor import DriftSettings, WatchSettings
@@ -54,7 +55,7 @@ class LocalConfig(CreditSettings):
     window: Count = 3
     """Steps between a question and its repeat."""
     seed: int = 0
-    """Reflections, judge and audit use it too, unless they have their own."""
+    """Reflections, judge and held-out judge use it too, unless they have their own."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-4
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     temperature: Annotated[float, Field(gt=0)] = 1.0
@@ -87,7 +88,9 @@ class LocalConfig(CreditSettings):
     """When the run counts as lost and stops. Not saved with the settings: a resumed run may change it."""
     drift: Annotated[DriftSettings, Field(exclude=True)] = DriftSettings()
     """When judge and truth count as parted. That writes a warning and stops nothing."""
-    audit: Annotated[LocalAuditSettings, Field(exclude=True)] = LocalAuditSettings()
+    held_out_judge: Annotated[LocalAuditSettings, Field(exclude=True, json_schema_extra={FORMERLY: "audit"})] = (
+        LocalAuditSettings()
+    )
     """The held-out judge beside the training judge; off by default. It changes nothing in training."""
 
     @model_validator(mode="after")

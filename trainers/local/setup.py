@@ -119,13 +119,13 @@ def make_parts(config: LocalConfig) -> Parts:
         train=train,
         held_out=tuple(question for question in questions if question.split == config.held_out),
         recorder=RunRecorder(config.out / RECORD_FOLDER) if config.record else None,
-        audit=make_audit(config, train) if config.audit.every else None,
+        audit=make_audit(config, train) if config.held_out_judge.every else None,
     )
 
 
 def make_audit(config: LocalConfig, questions: Mapping[str, Question]) -> HeldOutAudit:
     """The held-out judge of a run; its own rubric set of a question are the true criteria."""
-    settings = config.audit
+    settings = config.held_out_judge
     seed = config.seed if settings.seed is None else settings.seed
     judge = AlmanacJudge(questions.values(), knobs=settings.knobs, seed=seed)
     own = questions.items() if settings.rubrics == "held_out" else ()

@@ -193,7 +193,7 @@ def compare_phases(
 
 async def audit_scores(parts: Parts, judged: JudgedStep, step: int) -> dict[str, Any]:
     """The training judge's scores beside the held-out judge's, on an audited step; nothing on others."""
-    if parts.audit is None or step % parts.config.audit.every:
+    if parts.audit is None or step % parts.config.held_out_judge.every:
         return {}
     audit = await parts.audit.examine(judged.readings, judged.judgements)
     return {"audit": audit.model_dump()}

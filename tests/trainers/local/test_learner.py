@@ -1,5 +1,7 @@
 """One optimiser step: it moves the weights the right way, however the batch is cut, or not at all."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -64,3 +66,38 @@ def test_an_advantage_that_is_infinite_leaves_the_weights_untouched():
         trained.update(broken)
     assert all(torch.equal(old, new) for old, new in zip(before, trained.policy.parameters(), strict=True))
     assert trained.updates == 0
+
+
+def one_likelier_token(logit: float) -> torch.nn.Module:
+    """A model whose logits are 1 for every token but token 0, which has `logit`, whatever was read before."""
+    model = tiny_qwen3(VOCABULARY)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        embedding = model.model.embed_tokens.weight.zero_()
+        embedding[:, 0] = 1.0
+        embedding[0, 0] = logit
+        # The last norm makes (1, 0, ...) of 32 numbers as long as the root of 32.
+        model.model.norm.weight.fill_(32**-0.5)
+    return model
+
+
+def test_reflections_have_a_kl_of_their_own_for_their_update_alone():
+    trained = Learner.over(
+        one_likelier_token(1.0),
+        learning_rate=1e-9,
+        loss=LossSettings(kl_coefficient=0.1),
+        max_grad_norm=100.0,
+        micro_batch_tokens=1_000,
+    )
+    trained.policy.load_state_dict(one_likelier_token(1.0 + math.log(3)).state_dict())
+
+    own, usual = trained.update(batch(0.0), kl_coefficient=0.5), trained.update(batch(0.0))
+
+    # The reference gives each of 40 tokens 1/40; the policy 3/42 to token 0 and 1/42 to the others, which the samples
+    # have. So the estimator is 42/40 - ln(42/40) - 1 for each of the three tokens, and the advantages are 0.
+    divergence = 42 / 40 - math.log(42 / 40) - 1
+    assert own.loss == pytest.approx(0.5 * divergence, rel=1e-3)
+    assert usual.loss == pytest.approx(0.1 * divergence, rel=1e-3)
+    assert usual.stages["plan"].kl == pytest.approx(divergence, rel=1e-3)

@@ -81,6 +81,8 @@ def test_a_step_crosses_at_most_60_product_files(step):
 
 def test_an_audited_step_reads_no_trajectory_again(policy_folder, tmp_path):
     config = small_config(policy_folder, tmp_path / "run")
-    calls, _ = traced_step(config.model_copy(update={"audit": config.audit.model_copy(update={"every": 1})}))
+    calls, _ = traced_step(
+        config.model_copy(update={"held_out_judge": config.held_out_judge.model_copy(update={"every": 1})})
+    )
     assert calls["examine"] > 0
     assert calls["read_trajectory"] == 2
