@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 from urllib.parse import urlsplit
 
@@ -446,8 +447,8 @@ class ToolsConfig(Frozen):
         return self
 
 
-FORMERLY = "formerly"
-"""In a field's `json_schema_extra`, the key that it had in earlier releases."""
+RENAMED: Mapping[str, str] = MappingProxyType({"audit": "held_out_judge"})
+"""Keys of earlier releases, and what they are called now."""
 
 
 def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: str, separator: str = ".") -> None:
@@ -459,9 +460,10 @@ def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: 
     for key, value in section.items():
         field = kind.model_fields.get(key)
         if field is None:
-            renamed = [name for name, field in kind.model_fields.items() if field.json_schema_extra == {FORMERLY: key}]
-            if renamed:
-                raise ConfigError(f"{where} has the key {key!r}, which is {renamed[0]!r} now; its values are the same.")
+            if RENAMED.get(key) in kind.model_fields:
+                raise ConfigError(
+                    f"{where} has the key {key!r}, which is {RENAMED[key]!r} now; its values are the same."
+                )
             raise ConfigError(
                 f"{where} has the unknown key {key!r}; {suggest_name(str(key), kind.model_fields, cutoff=0.5)}"
             )

@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rubricem_agent.config import FORMERLY
 from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.learn.curriculum import OnMiss, ReflectPhase
 from rubricem_agent.learn.monitor import DriftSettings, WatchSettings
@@ -88,9 +87,7 @@ class LocalConfig(CreditSettings):
     """When the run counts as lost and stops. Not saved with the settings: a resumed run may change it."""
     drift: Annotated[DriftSettings, Field(exclude=True)] = DriftSettings()
     """When judge and truth count as parted. That writes a warning and stops nothing."""
-    held_out_judge: Annotated[LocalAuditSettings, Field(exclude=True, json_schema_extra={FORMERLY: "audit"})] = (
-        LocalAuditSettings()
-    )
+    held_out_judge: Annotated[LocalAuditSettings, Field(exclude=True)] = LocalAuditSettings()
     """The held-out judge beside the training judge; off by default. It changes nothing in training."""
 
     @model_validator(mode="after")
