@@ -18,16 +18,6 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _NO_HEADERS: Mapping[str, str] = {}
 
 
-async def read_body(receive: Receive) -> bytes:
-    """The whole body of a request."""
-    body, more = b"", True
-    while more:
-        message = await receive()
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-    return body
-
-
 async def live(receive: Receive, send: Send) -> None:
     """Answer the start and the stop of the server."""
     while True:
@@ -173,7 +163,7 @@ class ModelServer:
         if scope["type"] == "lifespan":
             await live(receive, send)
             return
-        content = await read_body(receive)
+        content = await Request(scope, receive).body()
         path, body = scope["path"], json.loads(content) if content else {}
         if path.endswith("/models") and self.loading:
             self.loading -= 1

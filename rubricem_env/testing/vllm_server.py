@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from typing import Any
 
 import torch
+from starlette.requests import Request
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rubricem_env.testing.servers import Receive, Send, live, read_body, send_stream, send_whole
+from rubricem_env.testing.servers import Receive, Send, live, send_stream, send_whole
 
 Body = Mapping[str, Any]
 
@@ -53,7 +54,7 @@ class VllmServer:
         if scope["type"] == "lifespan":
             await live(receive, send)
             return
-        content = await read_body(receive)
+        content = await Request(scope, receive).body()
         body = json.loads(content) if content else {}
         if scope["path"].endswith("/models"):
             model = {"id": "m", "owned_by": self._owner, "max_model_len": self._max_length}

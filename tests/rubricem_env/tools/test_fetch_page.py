@@ -11,12 +11,12 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
 from rubricem_env.testing.loopback import free_port, serve_loopback
-from rubricem_env.testing.servers import read_body
 from rubricem_env.tools.guard import ToolFailure
 from rubricem_env.tools.http import read_capped
 from rubricem_env.tools.pages.fetch import MAX_BYTES, PageFetcher, WebPages, is_public, pin
@@ -344,7 +344,7 @@ async def test_requests_to_one_host_keep_their_distance():
 
 def reader_service(seen, reply):
     async def endpoint(scope, receive, send):
-        body = await read_body(receive)
+        body = await Request(scope, receive).body()
         seen.append((scope["path"], dict(scope["headers"]).get(b"authorization"), body))
         await JSONResponse(reply)(scope, receive, send)
 
